@@ -1,0 +1,64 @@
+/* What the simulated NPU's own parts know of each other.
+ *
+ * Everything torch_npu calls is declared in CANN's public headers, which the
+ * torch_npu wheel carries; the libraries are compiled against those. This file
+ * is the small rest: what the collectives (hccl/) and the operators (../aten/)
+ * need from the runtime (runtime/).
+ *
+ * Settings come from the environment, so that child processes see the same machine:
+ *   NPUKIT_SIM_DEVICES     how many cards there are
+ *   NPUKIT_SIM_SOC         what aclrtGetSocName says, e.g. Ascend910B3
+ *   NPUKIT_SIM_MEMORY_MIB  memory of one card
+ *   NPUKIT_SIM_CORES       AI cores of one card, "cube,vector"
+ *   NPUKIT_SIM_COMPUTE     "full" (default) or "shapes": nothing is computed or moved
+ *   NPUKIT_SIM_FAULTS      faults on request, see faults.c
+ *   NPUKIT_SIM_OPERATORS   the library that replaces torch_npu's kernels, loaded by aclInit
+ */
+#ifndef NPUSIM_H
+#define NPUSIM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A piece of work on a stream. Returns 0 or an ACL error code; it frees its argument. */
+typedef int (*npusim_task)(void *argument);
+
+/* Put work on a stream: it runs after all that was put there before, on the stream's own thread. */
+int npusim_stream_enqueue(void *stream, npusim_task task, void *argument);
+
+/* Wait until a stream has done its work; the caller helps where it can. Returns the stream's error, if any.
+ * Operators run on the calling thread, so they call this first: that is what makes them happen "on the stream". */
+int npusim_stream_drain(void *stream);
+
+/* Set a stream's sticky error, as a kernel that failed does. The next synchronisation returns it. */
+void npusim_stream_fail(void *stream, int code);
+
+/* Leave a message in CANN's manner ("EI0002: [PID: 7] ...") for aclGetRecentErrMsg, and return the code. */
+int npusim_error(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* True where nothing is computed and nothing is moved (NPUKIT_SIM_COMPUTE=shapes). */
+bool npusim_shapes_only(void);
+
+/* Make device memory zero without touching pages where that is possible. */
+void npusim_zero(void *device_memory, size_t bytes);
+
+/* The fault that is due now for this kind of event, counting from 1 over the life of the process. */
+typedef enum { NPUSIM_ON_ALLOCATION, NPUSIM_ON_KERNEL, NPUSIM_ON_COLLECTIVE } npusim_event;
+typedef enum { NPUSIM_NO_FAULT, NPUSIM_OUT_OF_MEMORY, NPUSIM_ACL_ERROR, NPUSIM_TIMEOUT, NPUSIM_KILL, NPUSIM_BITFLIP } npusim_fault_kind;
+typedef struct {
+    npusim_fault_kind kind;
+    int code; /* for NPUSIM_ACL_ERROR */
+} npusim_fault;
+
+/* `name` is the operator's or collective's name ("aten::mm", "HcclAllReduce"), or NULL. */
+npusim_fault npusim_next_fault(npusim_event event, const char *name);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
