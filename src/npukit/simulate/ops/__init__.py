@@ -1,0 +1,1 @@
+"""Reference kernels, in plain PyTorch, of the ops that only torch_npu has."""

@@ -1,0 +1,40 @@
+"""Where reference kernels of torch_npu's own ops are kept, by op name, for the simulated NPU to find."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any, TypeVar
+
+import torch
+
+Kernel = TypeVar("Kernel", bound=Callable[..., Any])
+
+KERNELS: dict[str, Callable[..., Any]] = {}
+"""Full op name, such as `npu::npu_rms_norm`, to the function that computes it on CPU or meta tensors."""
+
+npu_generator: ContextVar[torch.Generator | None] = ContextVar("npu_generator", default=None)
+"""Set by the simulator around a kernel: a CPU generator at the NPU's seed and offset."""
+
+
+def kernel(*names: str) -> Callable[[Kernel], Kernel]:
+    """Register a function as the simulated kernel of torch ops; a name without a namespace is an npu op.
+
+    >>> @kernel("npu_fast_gelu", "aten::gelu.out")
+    ... def gelu(x): ...
+    """
+
+    def register(function: Kernel) -> Kernel:
+        for name in names:
+            full = name if "::" in name else f"npu::{name}"
+            if full in KERNELS:
+                raise ValueError(f"{full} already has a kernel, {KERNELS[full].__module__}.{KERNELS[full].__name__}.")
+            KERNELS[full] = function
+        return function
+
+    return register
+
+
+def generator() -> torch.Generator:
+    """The CPU generator that follows the NPU's seed and offset for the op now running; torch's seed outside of one."""
+    return npu_generator.get() or torch.Generator().manual_seed(torch.initial_seed())
