@@ -1,0 +1,122 @@
+"""Attention on (batch, head, sequence, depth) tensors, forward and backward, that all attention ops share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from .attention_mask import Pattern
+
+_flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
+_flash_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default
+_LOWEST = torch.finfo(torch.float32).min
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What happens between the two products: softmax(scale q k^T + bias, beside a sink), masked, then dropout."""
+
+    scale: float
+    pattern: Pattern = field(default_factory=Pattern)
+    bias: Tensor | None = None
+    sink: Tensor | None = None
+    keep: Tensor | None = None
+    keep_prob: float = 1.0
+
+    def plain(self, q: Tensor, k: Tensor, v: Tensor) -> bool:
+        """Whether PyTorch's own CPU flash attention does the same; it divides by zero on empty tensors."""
+        same_depth = q.size(-1) == k.size(-1) == v.size(-1)
+        extras = (self.bias, self.sink, self.keep)
+        return same_depth and q.numel() > 0 and k.numel() > 0 and all(extra is None for extra in extras)
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor, rules: Rules, exact: bool = False) -> tuple[Tensor, Tensor, Tensor]:
+    """The output in q's dtype, and the maximum and the sum of exponentials of every row of scores in fp32.
+
+    Fewer key heads than query heads are shared by neighbours. A row that sees nothing gives zeros. Unless `exact`, the
+    fast path may answer with the log-sum-exp as the maximum and 1 as the sum: whoever combines both gets the same.
+    """
+    if rules.plain(q, k, v) and not exact:
+        out, lse = _flash(
+            *map(_unit_stride, (q, k, v)), 0.0, rules.pattern.causal, attn_mask=_additive(rules, q), scale=rules.scale
+        )
+        if rules.pattern.drop is not None:
+            lse.masked_fill_(rules.pattern.drop.all(-1), _LOWEST)
+        return out, lse, torch.ones_like(lse)
+    scores = _scores(q, k, rules)
+    top = scores.amax(-1, keepdim=True).clamp_min_(_LOWEST) if k.size(-2) else scores.new_full((*q.shape[:-1], 1), _LOWEST)
+    if rules.sink is not None:
+        top = top.maximum(rules.sink.float().view(-1, 1, 1))
+    weights = scores.sub_(top).exp_()
+    total = weights.sum(-1, keepdim=True)
+    if rules.sink is not None:
+        total += (rules.sink.float().view(-1, 1, 1) - top).exp()
+    total.masked_fill_(total == 0, 1.0)
+    out = _dropout(weights.div_(total), rules) @ _share(v, q).float()
+    return out.to(q.dtype), top.squeeze(-1), total.squeeze(-1)
+
+
+def attend_backward(
+    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, rules: Rules
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
+    """The gradients of q, k, v, of the bias (over every batch, head, query and key, in fp32) and of the sink."""
+    if rules.plain(q, k, v):
+        q, k, v, grad, out = map(_unit_stride, (q, k, v, grad, out))
+        mask = _additive(rules, q)
+        found = _flash_backward(
+            grad, q, k, v, out, lse, 0.0, rules.pattern.causal, attn_mask=mask, scale=rules.scale
+        )
+        return *found, None, None
+    weights = _scores(q, k, rules).sub_(lse.unsqueeze(-1)).exp_()
+    grad = grad.float()
+    mean = (grad * out).sum(-1, keepdim=True)
+    dv = _dropout(weights, rules).transpose(-1, -2) @ grad
+    dweights = _dropout(grad @ _share(v, q).float().transpose(-1, -2), rules)
+    dscores = weights * (dweights - mean)
+    dq = dscores @ _share(k, q).float() * rules.scale
+    dk = dscores.transpose(-1, -2) @ q.float() * rules.scale
+    dsink = None
+    if rules.sink is not None:
+        share = (rules.sink.float().view(-1, 1) - lse).exp()
+        dsink = -(share * mean.squeeze(-1)).sum((0, 2))
+    dbias = None if rules.bias is None else dscores
+    return dq.to(q.dtype), _gather(dk, k), _gather(dv, v), dbias, dsink
+
+
+def _scores(q: Tensor, k: Tensor, rules: Rules) -> Tensor:
+    scores = (q.float() * rules.scale) @ _share(k, q).float().transpose(-1, -2)
+    if rules.bias is not None:
+        scores = scores + rules.bias
+    drop = rules.pattern.drop
+    if rules.pattern.causal:
+        drop = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu_(1)
+    return scores if drop is None else scores.masked_fill_(drop, float("-inf"))
+
+
+def _dropout(x: Tensor, rules: Rules) -> Tensor:
+    return x if rules.keep is None else x * rules.keep / rules.keep_prob
+
+
+def _additive(rules: Rules, q: Tensor) -> Tensor | None:
+    """The mask as numbers to add: what the flash kernel takes, of two or four dimensions."""
+    drop = rules.pattern.drop
+    if drop is None:
+        return None
+    drop = drop if drop.dim() in (2, 4) else drop.unsqueeze(0)
+    return torch.zeros(drop.shape, dtype=q.dtype).masked_fill_(drop, float("-inf"))
+
+
+def _share(kv: Tensor, q: Tensor) -> Tensor:
+    """Every key head once for each of the query heads that use it."""
+    return kv if kv.size(1) == q.size(1) else kv.repeat_interleave(q.size(1) // kv.size(1), 1)
+
+
+def _gather(grad: Tensor, kv: Tensor) -> Tensor:
+    """The inverse of `_share` for gradients: sum over the query heads that shared a key head."""
+    return grad.unflatten(1, (kv.size(1), -1)).sum(2).to(kv.dtype)
+
+
+def _unit_stride(x: Tensor) -> Tensor:
+    return x if x.stride(-1) == 1 else x.contiguous()
