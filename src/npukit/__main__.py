@@ -1,0 +1,3 @@
+from npukit.cli import main
+
+main()

@@ -1,0 +1,40 @@
+"""The `npukit` command: one module a verb. Verbs import what they need when they are called, so that help is quick."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from npukit import __version__
+from npukit.cli import run, sim
+from npukit.errors import NpukitError
+
+app = typer.Typer(name="npukit", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+app.command(context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True})(run.run)
+app.add_typer(sim.app, name="sim")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"npukit {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def npukit(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and leave.")
+    ] = False,
+) -> None:
+    """Take PyTorch projects from CUDA to Ascend NPU, and try them on a simulated NPU first."""
+
+
+def main() -> None:
+    """Run the command; what the user can mend is one sentence and exit code 2, anything else keeps its traceback."""
+    try:
+        app()
+    except NpukitError as error:
+        print(f"npukit: {error}", file=sys.stderr)
+        sys.exit(2)

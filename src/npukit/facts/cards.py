@@ -1,0 +1,53 @@
+"""The cards that can be simulated."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+from dataclasses import dataclass
+from importlib import resources
+from typing import Literal
+
+from npukit.errors import NpukitError
+
+DEFAULT_CARD = "910B3"
+
+
+@dataclass(frozen=True)
+class Card:
+    """One kind of Ascend card; the comments at the head of cards.yaml say what each field means."""
+
+    name: str
+    soc: str
+    smi_name: str
+    memory_mib: int
+    cube_cores: int
+    vector_cores: int
+    bf16: bool
+    links: Literal["mesh", "pairs", "pcie"]
+    per_server: int
+
+
+@functools.cache
+def cards() -> dict[str, Card]:
+    """Every known card by name, in the data's order."""
+    import yaml
+
+    text = resources.files(__package__).joinpath("cards.yaml").read_text(encoding="utf-8")
+    return {row["name"]: Card(**row) for row in yaml.safe_load(text)}
+
+
+def card(name: str) -> Card:
+    """The card of that name.
+
+    >>> card("910B3").memory_mib
+    65536
+    """
+    known = cards()
+    wanted = name.lower().removeprefix("ascend")
+    by_lower_name = {each.lower(): each for each in known}
+    if wanted in by_lower_name:
+        return known[by_lower_name[wanted]]
+    near = difflib.get_close_matches(wanted, by_lower_name, n=1)
+    hint = f"did you mean {by_lower_name[near[0]]}?" if near else f"known are {', '.join(known)}."
+    raise NpukitError(f"There is no card named {name!r}: {hint}")

@@ -1,0 +1,36 @@
+"""Which torch_npu goes with which torch, CANN and Python."""
+
+from __future__ import annotations
+
+import functools
+import json
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Release:
+    """A published torch_npu with the torch and the CANN that it was released for."""
+
+    torch_npu: str
+    torch: str
+    cann: str
+
+
+@functools.cache
+def _data() -> dict[str, Any]:
+    text = resources.files(__package__).joinpath("compatibility.json").read_text(encoding="utf-8")
+    data: dict[str, Any] = json.loads(text)
+    return data
+
+
+def releases() -> list[Release]:
+    """Every known release, newest first."""
+    return [Release(**row) for row in _data()["rows"]]
+
+
+def pythons_by_torch() -> dict[str, list[str]]:
+    """The torch versions that have a torch_npu, newest first, with the Python versions it comes for."""
+    pythons: dict[str, list[str]] = _data()["python"]
+    return pythons

@@ -1,0 +1,1 @@
+"""Start scripts and jobs on devices."""

@@ -1,0 +1,104 @@
+"""Set the simulated NPU up on first use: the torch_npu wheel, the CANN home with its libraries, the operators.
+
+Each is a folder in the user's cache, named by everything that decides about its content, so that finding the folder
+is finding it ready: nothing is asked of the network or a compiler again.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import sys
+import sysconfig
+from dataclasses import dataclass
+from pathlib import Path
+
+from npukit.errors import NpukitError
+from npukit.simulate import compile as compiling
+from npukit.simulate import torch_npu as wheel
+from npukit.simulate.cache import cache_folder, complete_or_absent, only_builder
+from npukit.simulate.machine import home as machine_home
+from npukit.simulate.progress import say, step
+
+
+@dataclass(frozen=True)
+class Setup:
+    """Where the parts of the simulated NPU are, or will be once they are built."""
+
+    torch_version: str
+    torch: Path
+    cache: Path
+    torch_npu: Path
+    home: Path
+    operators: Path | None
+
+    @property
+    def operators_library(self) -> Path | None:
+        return self.operators / "libnpusim_operators.so" if self.operators else None
+
+    @property
+    def ready(self) -> bool:
+        return all(part.exists() for part in (self.torch_npu, self.home, self.operators) if part)
+
+
+def plan() -> Setup:
+    """Where everything belongs for this torch, this Python and these sources. Imports no torch, builds nothing."""
+    if sys.platform != "linux":
+        raise NpukitError(f"The simulated NPU runs on Linux only, and this is {sys.platform}: use a Linux container.")
+    torch_version, torch = _installed_torch()
+    cache = cache_folder()
+    key = f"{torch_version}-{sysconfig.get_config_var('SOABI')}"
+    cann_key = compiling.fingerprint(
+        [*compiling.cann_sources(), Path(machine_home.__file__)], compiling.C_FLAGS, compiling.SHARED
+    )
+    operator_sources = compiling.operator_sources()
+    operators_key = compiling.fingerprint(operator_sources, compiling.CXX_FLAGS, compiling.SHARED)
+    return Setup(
+        torch_version=torch_version,
+        torch=torch,
+        cache=cache,
+        torch_npu=cache / "torch_npu" / key,
+        home=cache / "cann" / f"{key}-{cann_key}",
+        operators=cache / "operators" / f"{key}-{operators_key}" if operator_sources else None,
+    )
+
+
+def _installed_torch() -> tuple[str, Path]:
+    spec = importlib.util.find_spec("torch")
+    try:
+        version = importlib.metadata.version("torch")
+    except importlib.metadata.PackageNotFoundError:
+        spec = None
+    if spec is None or not spec.submodule_search_locations:
+        raise NpukitError(f"{sys.executable} has no torch: run `{sys.executable} -m pip install torch==2.13.0` first.")
+    if importlib.util.find_spec("numpy") is None:
+        raise NpukitError(f"torch_npu needs numpy: run `{sys.executable} -m pip install numpy` first.")
+    return version, Path(next(iter(spec.submodule_search_locations)))
+
+
+def ensure() -> Setup:
+    """The simulated NPU, built if it is not yet."""
+    setup = plan()
+    if not setup.ready:
+        with only_builder(setup.cache, lambda: say("another process is setting up the simulated NPU; waiting for it.")):
+            _build(setup)
+    return setup
+
+
+def _build(setup: Setup) -> None:
+    compilers = compiling.find_compilers()
+    compiling.python_headers()
+    if not setup.torch_npu.exists():
+        with step(f"Downloading torch_npu for torch {setup.torch_version}"), complete_or_absent(setup.torch_npu) as new:
+            wheel.install(setup.torch_version, new)
+    package = setup.torch_npu / "torch_npu"
+    if not setup.home.exists():
+        with step("Compiling the simulated CANN runtime"), complete_or_absent(setup.home) as new:
+            machine_home.write_home(new)
+            (new / "lib64").mkdir()
+            compiling.cann_libraries(compilers, package, new / "lib64")
+    if setup.operators and not setup.operators.exists():
+        with step("Compiling the operators (a minute or two, once)"), complete_or_absent(setup.operators) as new:
+            objects = setup.cache / "objects" / setup.torch_npu.name
+            library = new / "libnpusim_operators.so"
+            compiling.operators(compilers, setup.torch, package, setup.home / "lib64", objects, library)

@@ -1,0 +1,59 @@
+"""A folder of things built once: each is complete or absent, whoever builds at the same time or is killed meanwhile."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from npukit.errors import NpukitError
+
+UNFINISHED = ".unfinished-"
+
+
+def cache_folder() -> Path:
+    """Where npukit keeps what it builds: $NPUKIT_CACHE, else npukit in the user's cache folder."""
+    if chosen := os.environ.get("NPUKIT_CACHE"):
+        return Path(chosen).absolute()
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "npukit"
+
+
+@contextlib.contextmanager
+def only_builder(cache: Path, on_wait: Callable[[], None]) -> Iterator[None]:
+    """Be the one process that builds in `cache`; call `on_wait` if that means waiting for another one.
+
+    Whatever an earlier builder left unfinished is removed: while the lock is held, nobody is at work on it.
+    """
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        lock = (cache / "lock").open("w")
+    except OSError as error:
+        raise NpukitError(
+            f"Cannot write to {cache} ({error.strerror}): set NPUKIT_CACHE to a folder that you can write to."
+        ) from error
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            on_wait()
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        for left_over in cache.glob(f"*/{UNFINISHED}*"):
+            shutil.rmtree(left_over, ignore_errors=True)
+        yield
+
+
+@contextlib.contextmanager
+def complete_or_absent(target: Path) -> Iterator[Path]:
+    """A folder to fill, which becomes `target` in one step when the block ends well, and vanishes otherwise."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = Path(tempfile.mkdtemp(prefix=UNFINISHED, dir=target.parent))
+    try:
+        yield unfinished
+        unfinished.chmod(0o755)
+        unfinished.rename(target)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)

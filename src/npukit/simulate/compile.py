@@ -1,0 +1,137 @@
+"""Compile the simulated NPU's own C and C++ sources."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shlex
+import shutil
+import subprocess
+import sysconfig
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from npukit.errors import NpukitError
+
+HERE = Path(__file__).parent
+CANN = HERE / "cann"
+ATEN = HERE / "aten"
+C_FLAGS = ["-std=gnu11", "-O2", "-g1", "-fPIC", "-Wall", "-Wextra", "-pthread"]
+CXX_FLAGS = ["-std=c++20", "-O2", "-fPIC", "-Wall", "-Wextra", "-pthread"]
+SHARED = ["-shared", "-pthread", "-Wl,-rpath,$ORIGIN"]
+LIBS = ["-lm", "-ldl", "-lrt"]
+
+
+@dataclass(frozen=True)
+class Compilers:
+    """The commands that compile C and C++."""
+
+    c: list[str]
+    cxx: list[str]
+
+
+def find_compilers() -> Compilers:
+    """$CC and $CXX, else what is there."""
+    return Compilers(_find("CC", ["gcc", "cc", "clang"]), _find("CXX", ["g++", "c++", "clang++"]))
+
+
+def _find(variable: str, usual: list[str]) -> list[str]:
+    for command in [os.environ[variable]] if os.environ.get(variable) else usual:
+        words = shlex.split(command)
+        if shutil.which(words[0]):
+            return words
+    raise NpukitError(
+        "The simulated NPU is compiled on first use and there is no C/C++ compiler: "
+        "install gcc and g++ (on Debian or Ubuntu: apt-get install g++), or set CC and CXX."
+    )
+
+
+def python_headers() -> Path:
+    """The folder of Python.h."""
+    folder = Path(sysconfig.get_path("include"))
+    if not (folder / "Python.h").exists():
+        raise NpukitError(
+            f"The simulated NPU is compiled on first use and needs Python's headers, which are not in {folder}: "
+            "install them (on Debian or Ubuntu: apt-get install python3-dev)."
+        )
+    return folder
+
+
+def fingerprint(files: Iterable[Path], *more: object) -> str:
+    """A short name for the content of these files and whatever else decides about the outcome."""
+    digest = hashlib.sha256(repr(more).encode())
+    for file in sorted(files):
+        digest.update(f"{file.relative_to(HERE)}\0".encode())
+        digest.update(hashlib.sha256(file.read_bytes()).digest())
+    return digest.hexdigest()[:12]
+
+
+def cann_sources() -> list[Path]:
+    """Everything that libascendcl, libhccl and the stubs are made of."""
+    return [*CANN.rglob("*.c"), *CANN.rglob("*.h")]
+
+
+def operator_sources() -> list[Path]:
+    """Everything that the operators are made of; empty as long as there are none."""
+    sources = [*ATEN.rglob("*.cpp")]
+    return [*sources, *_operator_headers()] if sources else []
+
+
+def _operator_headers() -> list[Path]:
+    return [*ATEN.rglob("*.h"), CANN / "npusim.h"]
+
+
+def _includes(*folders: Path) -> list[str]:
+    return [word for folder in folders for word in ("-isystem", str(folder))]
+
+
+def cann_libraries(compilers: Compilers, torch_npu: Path, out: Path) -> None:
+    """libascendcl.so, libhccl.so and the stubs, against the CANN headers in the torch_npu wheel."""
+    headers = torch_npu / "include"
+    includes = ["-I", str(CANN), *_includes(headers, headers / "third_party/acl/inc", headers / "third_party/hccl/inc")]
+
+    def build(name: str, sources: list[Path], *libraries: str) -> None:
+        if sources:
+            target = out / f"lib{name}.so"
+            command = [*compilers.c, *C_FLAGS, *SHARED, f"-Wl,-soname,{target.name}", *includes]
+            command += [*map(str, sorted(sources)), "-o", str(target), "-L", str(out), *libraries, *LIBS]
+            _run(command, target.name)
+
+    build("ascendcl", [*CANN.glob("runtime/*.c")])
+    build("hccl", [*CANN.glob("hccl/*.c")], "-lascendcl")
+    for stub in CANN.glob("stubs/*.c"):
+        build(stub.stem, [stub])
+
+
+def operators(compilers: Compilers, torch: Path, torch_npu: Path, cann: Path, objects: Path, out: Path) -> None:
+    """libnpusim_operators.so. Its object files stay in `objects`: what has not changed is not compiled again."""
+    api = torch / "include"
+    npu_api = torch_npu / "include"
+    flags = [*CXX_FLAGS, "-I", str(CANN), *_includes(api, api / "torch/csrc/api/include", npu_api)]
+    flags += _includes(npu_api / "third_party/acl/inc", npu_api / "third_party/hccl/inc", python_headers())
+    objects.mkdir(parents=True, exist_ok=True)
+
+    def compile_one(source: Path) -> Path:
+        target = objects / f"{source.stem}-{fingerprint([source, *_operator_headers()], compilers, flags)}.o"
+        if not target.exists():
+            unfinished = target.with_suffix(".unfinished")
+            _run([*compilers.cxx, *flags, "-c", str(source), "-o", str(unfinished)], source.name)
+            unfinished.rename(target)
+        return target
+
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        compiled = list(pool.map(compile_one, sorted(ATEN.rglob("*.cpp"))))
+    libraries = ["-L", str(torch / "lib"), "-ltorch", "-ltorch_cpu", "-ltorch_python", "-lc10"]
+    libraries += ["-L", str(torch_npu / "lib"), "-ltorch_npu", "-L", str(cann), "-lascendcl", *LIBS]
+    command = [*compilers.cxx, *SHARED, f"-Wl,-soname,{out.name}", *map(str, compiled), "-o", str(out), *libraries]
+    _run(command, out.name)
+    for old in {*objects.iterdir()} - {*compiled}:
+        old.unlink()
+
+
+def _run(command: list[str], what: str) -> None:
+    result = subprocess.run(command, capture_output=True, text=True)
+    if result.returncode:
+        raise NpukitError(f"{command[0]} could not build {what}; it said:\n{result.stderr.strip()[-4000:]}")

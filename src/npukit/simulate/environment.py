@@ -1,0 +1,85 @@
+"""What makes a process a simulated one: the variables that it and all its children are started with."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+from npukit.errors import NpukitError
+from npukit.facts.cards import DEFAULT_CARD
+
+Compute = Literal["full", "shapes"]
+
+
+def environment(
+    devices: int = 1,
+    card: str = DEFAULT_CARD,
+    compute: Compute = "full",
+    faults: Sequence[str] = (),
+    trace: str | os.PathLike[str] | None = None,
+    base: Mapping[str, str] | None = None,
+) -> dict[str, str]:
+    """The complete environment of a process that sees simulated NPUs, set up on first use.
+
+    >>> subprocess.run([sys.executable, "train.py"], env=environment(devices=2))
+    """
+    from npukit.facts.cards import card as find_card
+    from npukit.simulate import build
+
+    if devices < 1:
+        raise NpukitError(f"There must be at least one simulated NPU, not {devices}.")
+    chosen = find_card(card)
+    setup = build.ensure()
+    base = os.environ if base is None else base
+    settings = {
+        "NPUKIT_SIM_DEVICES": str(devices),
+        "NPUKIT_SIM_CARD": chosen.name,
+        "NPUKIT_SIM_SOC": chosen.soc,
+        "NPUKIT_SIM_MEMORY_MIB": str(chosen.memory_mib),
+        "NPUKIT_SIM_CORES": f"{chosen.cube_cores},{chosen.vector_cores}",
+        "NPUKIT_SIM_COMPUTE": compute,
+        "NPUKIT_SIM_FAULTS": ";".join(faults),
+        "NPUKIT_SIM_TRACE": str(Path(trace).absolute()) if trace else "",
+        "NPUKIT_SIM_OPERATORS": str(setup.operators_library or ""),
+        "NPUKIT_SIM_PYTHON": sys.executable,
+        "ASCEND_HOME_PATH": str(setup.home),
+        "ASCEND_TOOLKIT_HOME": str(setup.home),
+        "ASCEND_OPP_PATH": str(setup.home / "opp"),
+        "LD_LIBRARY_PATH": _prepend(setup.home / "lib64", base.get("LD_LIBRARY_PATH")),
+        "PYTHONPATH": _prepend(setup.torch_npu, base.get("PYTHONPATH")),
+        "PATH": _prepend(setup.home / "bin", base.get("PATH")),
+    }
+    return {**base, **{name: value for name, value in settings.items() if value}}
+
+
+def _prepend(folder: Path, paths: str | None) -> str:
+    others = [each for each in paths.split(os.pathsep) if each != str(folder)] if paths else []
+    return os.pathsep.join([str(folder), *others])
+
+
+def activate(
+    devices: int = 1,
+    card: str = DEFAULT_CARD,
+    compute: Compute = "full",
+    faults: Sequence[str] = (),
+    trace: str | os.PathLike[str] | None = None,
+) -> None:
+    """Give this process, and the children it starts, simulated NPUs. Call it before torch is imported.
+
+    >>> activate(devices=2)
+    >>> import torch
+    >>> torch.npu.device_count()
+    2
+    """
+    if "torch" in sys.modules:
+        raise NpukitError("npukit.simulate.activate() comes too late: call it before anything imports torch.")
+    os.environ.update(environment(devices, card, compute, faults, trace))
+    sys.path.insert(0, os.environ["PYTHONPATH"].split(os.pathsep)[0])
+    # The dynamic linker read LD_LIBRARY_PATH when this process began; what is already loaded it finds by its name.
+    libraries = Path(os.environ["ASCEND_HOME_PATH"]) / "lib64"
+    for library in sorted(libraries.glob("*.so"), key=lambda path: path.name != "libascendcl.so"):
+        ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)

@@ -1,0 +1,48 @@
+"""What there is to know about the simulated NPU on this machine."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from dataclasses import dataclass
+from pathlib import Path
+
+from npukit import __version__
+from npukit.facts.cards import Card, cards
+from npukit.simulate import build
+from npukit.simulate.machine.home import CANN_VERSION
+
+
+@dataclass(frozen=True)
+class Part:
+    """One of the things that set-up makes."""
+
+    name: str
+    version: str
+    ready: bool
+    folder: str
+
+
+@dataclass(frozen=True)
+class Information:
+    """The state of the simulated NPU for the installed torch."""
+
+    torch: str
+    parts: list[Part]
+    cards: list[Card]
+
+
+def information() -> Information:
+    """Look, and build nothing."""
+    setup = build.plan()
+    parts = [
+        Part("torch_npu", _torch_npu_version(setup.torch_npu), setup.torch_npu.exists(), str(setup.torch_npu)),
+        Part("CANN (simulated)", CANN_VERSION, setup.home.exists(), str(setup.home)),
+    ]
+    if setup.operators:
+        parts.append(Part("operators", __version__, setup.operators.exists(), str(setup.operators)))
+    return Information(setup.torch_version, parts, [*cards().values()])
+
+
+def _torch_npu_version(folder: Path) -> str:
+    found = importlib.metadata.distributions(name="torch_npu", path=[str(folder)])
+    return next((distribution.version for distribution in found), "")

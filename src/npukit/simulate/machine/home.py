@@ -1,0 +1,37 @@
+"""Write the folder that ASCEND_HOME_PATH names: the part of a CANN installation that programs look at."""
+
+from __future__ import annotations
+
+import platform
+from pathlib import Path
+
+# A real release, so that version checks take the paths they take on a current machine.
+CANN_VERSION = "9.1.0"
+DRIVER_VERSION = "26.0.rc1"
+COMPONENTS = ("runtime", "compiler", "opp", "toolkit", "hccl")
+
+
+def write_home(home: Path) -> None:
+    """Fill `home`, except for lib64, which the compiler fills."""
+    arch = f"{platform.machine()}-linux"
+    (home / arch).mkdir()
+    (home / arch / "ascend_toolkit_install.info").write_text(
+        f"package_name=Ascend-cann-toolkit\nversion={CANN_VERSION}\ninnerversion=simulated\n"
+        f"compatible_version=[V100R001C20],[V100R001C29]\narch={platform.machine()}\nos=linux\n"
+    )
+    running = "\n".join(f"{name}_running_version=[{CANN_VERSION}:{CANN_VERSION}]" for name in COMPONENTS)
+    (home / "version.cfg").write_text(f"# version: 1.0\n{running}\n")
+    for component in COMPONENTS:
+        (home / component).mkdir()
+        (home / component / "version.info").write_text(f"Version={CANN_VERSION}\nversion_dir={CANN_VERSION}\n")
+    (home / "set_env.sh").write_text(
+        "# Simulated CANN. `npukit sim env` prints everything that a simulated process needs.\n"
+        'export ASCEND_HOME_PATH="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"\n'
+        'export ASCEND_TOOLKIT_HOME="$ASCEND_HOME_PATH" ASCEND_OPP_PATH="$ASCEND_HOME_PATH/opp"\n'
+        'export LD_LIBRARY_PATH="$ASCEND_HOME_PATH/lib64${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"\n'
+    )
+    (home / "bin").mkdir()
+    for tool, module in (("npu-smi", "npu_smi"), ("npu-list", "npu_list")):
+        script = home / "bin" / tool
+        script.write_text(f'#!/bin/sh\nexec "$NPUKIT_SIM_PYTHON" -m npukit.simulate.machine.{module} "$@"\n')
+        script.chmod(0o755)

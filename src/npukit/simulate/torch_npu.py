@@ -1,0 +1,42 @@
+"""Get the torch_npu wheel that matches the installed torch, into a private folder.
+
+Private because torch loads every installed device backend by itself: beside torch in an ordinary environment,
+torch_npu breaks `import torch` wherever there is no CANN.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from npukit.errors import NpukitError
+from npukit.facts.compatibility import pythons_by_torch
+
+
+def install(torch_version: str, folder: Path) -> None:
+    """Install the newest torch_npu for this torch into `folder`, and nothing else."""
+    release = torch_version.split("+")[0]
+    command = [sys.executable, "-m", "pip", "install", "--no-deps", "--no-compile", "--disable-pip-version-check"]
+    command += ["--only-binary=:all:", "--target", str(folder), f"torch_npu=={release}.*"]
+    result = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PIP_USER": "0"})
+    if result.returncode:
+        raise NpukitError(explain_failure(result.stdout + result.stderr, torch_version))
+
+
+def explain_failure(output: str, torch_version: str) -> str:
+    """One sentence on why pip could not install torch_npu, from what pip said."""
+    if "No module named pip" in output:
+        return f"{sys.executable} has no pip to download torch_npu with: run `{sys.executable} -m ensurepip` first."
+    if any(sign in output for sign in ("Connection", "connection", "Temporary failure", "timed out", "ProxyError")):
+        return (
+            "torch_npu could not be downloaded because the package index does not answer: "
+            "connect once, or set PIP_INDEX_URL to a mirror that you can reach."
+        )
+    if "No matching distribution" in output:
+        python = f"{sys.version_info.major}.{sys.version_info.minor}"
+        known = ", ".join(version for version, pythons in pythons_by_torch().items() if python in pythons)
+        return f"There is no torch_npu for torch {torch_version} on Python {python}: install one of torch {known}."
+    last_line = (output.strip().splitlines() or ["it said nothing"])[-1]
+    return f"pip could not install torch_npu for torch {torch_version}: {last_line}"
