@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextvars import ContextVar
 from typing import Any, TypeVar
 
 import torch
@@ -13,8 +12,8 @@ Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 KERNELS: dict[str, Callable[..., Any]] = {}
 """Full op name, such as `npu::npu_rms_norm`, to the function that computes it on CPU or meta tensors."""
 
-npu_generator: ContextVar[torch.Generator | None] = ContextVar("npu_generator", default=None)
-"""Set by the simulator around a kernel: a CPU generator at the NPU's seed and offset."""
+draw_generator: Callable[[], torch.Generator] | None = None
+"""Set by the simulator: a CPU generator at the NPU's seed and offset, which it advances."""
 
 
 def kernel(*names: str) -> Callable[[Kernel], Kernel]:
@@ -37,4 +36,4 @@ def kernel(*names: str) -> Callable[[Kernel], Kernel]:
 
 def generator() -> torch.Generator:
     """The CPU generator that follows the NPU's seed and offset for the op now running; torch's seed outside of one."""
-    return npu_generator.get() or torch.Generator().manual_seed(torch.initial_seed())
+    return draw_generator() if draw_generator else torch.Generator().manual_seed(torch.initial_seed())

@@ -1,0 +1,34 @@
+// The kernel that stands in for those of torch_npu: the same op, on a CPU (or shape-only) view of the same memory.
+#pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <torch/library.h>
+
+#include <functional>
+
+namespace npusim {
+
+// Computes an op whose arguments were already turned into CPU or meta tensors; works on the stack like the op.
+using Body = std::function<void(const c10::OperatorHandle&, torch::jit::Stack*)>;
+
+class SimulatedKernel final : public c10::OperatorKernel {
+public:
+    // Without a body the op's own CPU kernel computes it.
+    explicit SimulatedKernel(const c10::OperatorHandle& op, Body body = {});
+
+    void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
+
+private:
+    void run(const c10::OperatorHandle& op, torch::jit::Stack* stack, bool random, c10::DeviceIndex device) const;
+
+    std::string name_;
+    Body body_;
+    size_t arguments_;
+    size_t returns_;
+    std::vector<int> aliased_argument_; // for each return: the argument it is, or -1
+    bool needs_values_;                 // its result steers Python, or its shape depends on values
+    bool random_;                       // draws random numbers without being given a generator
+    bool accepts_host_tensors_;         // CPU tensors are allowed beside NPU ones
+};
+
+} // namespace npusim

@@ -1,0 +1,198 @@
+#include "memory.h"
+
+#include <ATen/EmptyTensor.h>
+#include <ATen/native/Resize.h>
+#include <torch_npu/csrc/core/NPUStorageImpl.h>
+
+namespace npusim {
+namespace {
+
+// Smaller allocations are scalars and bookkeeping of CPU kernels more often than results.
+constexpr size_t kSmallestOnDevice = 1024;
+
+thread_local bool outputs_on_device = false;
+c10::Allocator* host_allocator = nullptr;
+
+c10::Allocator* device_allocator() {
+    static c10::Allocator* const allocator = c10::GetAllocator(kNPU);
+    return allocator;
+}
+
+class SwitchingAllocator final : public c10::Allocator {
+public:
+    c10::DataPtr allocate(size_t bytes) override {
+        if (!outputs_on_device || bytes < kSmallestOnDevice) {
+            return host_allocator->allocate(bytes);
+        }
+        auto block = device_allocator()->allocate(bytes);
+        auto* const address = block.get();
+        auto* const deleter = block.get_deleter();
+        return {address, block.release_context(), deleter, c10::Device(c10::kCPU)};
+    }
+    void copy_data(void* to, const void* from, size_t bytes) const override {
+        default_copy_data(to, from, bytes);
+    }
+};
+
+void release_borrowed(void* storage) {
+    c10::raw::intrusive_ptr::decref(static_cast<c10::StorageImpl*>(storage));
+}
+
+// A pointer into an NPU storage that keeps the storage alive.
+c10::DataPtr borrow(const c10::Storage& npu) {
+    auto* const storage = npu.unsafeGetStorageImpl();
+    c10::raw::intrusive_ptr::incref(storage);
+    return {const_cast<void*>(npu.data()), storage, &release_borrowed, c10::Device(c10::kCPU)};
+}
+
+bool is_borrowed(const c10::DataPtr& pointer) {
+    return pointer.get_deleter() == &release_borrowed;
+}
+
+c10::Storage owner(const c10::DataPtr& borrowed) {
+    auto* const storage = static_cast<c10::StorageImpl*>(borrowed.get_context());
+    return c10::Storage(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storage));
+}
+
+bool is_device_memory(const c10::DataPtr& pointer) {
+    return pointer.get_deleter() == device_allocator()->raw_deleter();
+}
+
+void describe(c10::StorageImpl* storage, c10::IntArrayRef sizes, c10::IntArrayRef strides, caffe2::TypeMeta dtype) {
+    auto& description = static_cast<torch_npu::NPUStorageImpl*>(storage)->npu_desc_;
+    description.base_sizes_ = c10::SmallVector<int64_t, 5>(sizes);
+    description.base_strides_ = c10::SmallVector<int64_t, 5>(strides);
+    description.storage_sizes_ = description.base_sizes_;
+    description.origin_format_ = sizes.size() == 4 ? ACL_FORMAT_NCHW : ACL_FORMAT_ND;
+    description.npu_format_ = description.origin_format_;
+    description.data_type_ = dtype;
+}
+
+c10::Storage new_storage(size_t bytes, c10::DataPtr memory) {
+    static const auto create = c10::GetStorageImplCreate(kNPU);
+    return c10::Storage(create(
+        c10::StorageImpl::use_byte_size_t(), c10::SymInt(static_cast<int64_t>(bytes)), std::move(memory),
+        device_allocator(), /*resizable=*/true));
+}
+
+at::Tensor on_storage(c10::Storage storage, const at::Tensor& like) {
+    constexpr c10::DispatchKeySet keys{c10::DispatchKey::PrivateUse1, c10::DispatchKey::AutogradPrivateUse1};
+    auto tensor = at::detail::make_tensor<c10::TensorImpl>(std::move(storage), keys, like.dtype());
+    auto* const impl = tensor.unsafeGetTensorImpl();
+    impl->set_sizes_and_strides(like.sizes(), like.strides(), like.storage_offset());
+    if (like.is_conj()) {
+        tensor._set_conj(true);
+    }
+    if (like.is_neg()) {
+        tensor._set_neg(true);
+    }
+    return tensor;
+}
+
+c10::Storage take_over(const c10::Storage& cpu, c10::Device device) {
+    auto& pointer = cpu.unsafeGetStorageImpl()->mutable_data_ptr();
+    auto* const address = pointer.get();
+    auto* const deleter = pointer.get_deleter();
+    auto npu = new_storage(cpu.nbytes(), c10::DataPtr(address, pointer.release_context(), deleter, device));
+    cpu.unsafeGetStorageImpl()->set_data_ptr_noswap(borrow(npu));
+    return npu;
+}
+
+size_t span_bytes(const at::Tensor& tensor) {
+    return at::detail::computeStorageNbytes(
+        tensor.sizes(), tensor.strides(), tensor.element_size(), tensor.storage_offset());
+}
+
+} // namespace
+
+at::Tensor cpu_view(const at::Tensor& npu) {
+    const auto& storage = npu.storage();
+    auto borrowed = c10::make_intrusive<c10::StorageImpl>(
+        c10::StorageImpl::use_byte_size_t(), storage.nbytes(), borrow(storage), c10::GetCPUAllocator(),
+        /*resizable=*/true);
+    auto view = at::detail::make_tensor<c10::TensorImpl>(
+        c10::Storage(std::move(borrowed)), c10::DispatchKeySet(c10::DispatchKey::CPU), npu.dtype());
+    auto* const impl = view.unsafeGetTensorImpl();
+    impl->set_sizes_and_strides(npu.sizes(), npu.strides(), npu.storage_offset());
+    if (npu.is_conj()) {
+        view._set_conj(true);
+    }
+    if (npu.is_neg()) {
+        view._set_neg(true);
+    }
+    // "3 * x" keeps x's type: the mark of a Python number has to survive.
+    if (npu.unsafeGetTensorImpl()->is_wrapped_number()) {
+        impl->set_wrapped_number(true);
+    }
+    return view;
+}
+
+at::Tensor meta_view(const at::Tensor& npu) {
+    auto view = at::empty_strided(npu.sizes(), npu.strides(), npu.options().device(c10::kMeta));
+    if (npu.unsafeGetTensorImpl()->is_wrapped_number()) {
+        view.unsafeGetTensorImpl()->set_wrapped_number(true);
+    }
+    return view;
+}
+
+at::Tensor npu_tensor(const at::Tensor& result, c10::Device device) {
+    if (!result.is_meta()) {
+        const auto& pointer = result.storage().data_ptr();
+        if (is_borrowed(pointer)) {
+            return on_storage(owner(pointer), result);
+        }
+        if (is_device_memory(pointer)) {
+            auto tensor = on_storage(take_over(result.storage(), device), result);
+            describe(tensor.storage().unsafeGetStorageImpl(), result.sizes(), result.strides(), result.dtype());
+            return tensor;
+        }
+    }
+    const auto bytes = span_bytes(result);
+    auto storage = new_storage(bytes, device_allocator()->allocate(bytes));
+    describe(storage.unsafeGetStorageImpl(), result.sizes(), result.strides(), result.dtype());
+    if (!result.is_meta() && result.numel() > 0) {
+        std::memcpy(storage.mutable_data(), result.storage().data(), bytes);
+    }
+    return on_storage(std::move(storage), result);
+}
+
+void write_back(const at::Tensor& view, const at::Tensor& npu) {
+    if (view.is_meta()) {
+        if (view.sizes() != npu.sizes()) {
+            npu.resize_(view.sizes());
+        }
+        return;
+    }
+    const auto& pointer = view.storage().data_ptr();
+    if (!is_borrowed(pointer)) {
+        // The kernel gave its output another size, and with it another storage.
+        auto replacement = npu_tensor(view, npu.device());
+        auto* const storage = npu.storage().unsafeGetStorageImpl();
+        auto* const fresh = replacement.storage().unsafeGetStorageImpl();
+        storage->set_nbytes(fresh->nbytes());
+        auto& memory = fresh->mutable_data_ptr();
+        auto* const address = memory.get();
+        auto* const deleter = memory.get_deleter();
+        storage->set_data_ptr_noswap(c10::DataPtr(address, memory.release_context(), deleter, npu.device()));
+        describe(storage, view.sizes(), view.strides(), view.dtype());
+    }
+    if (view.sizes() != npu.sizes() || view.strides() != npu.strides()) {
+        npu.unsafeGetTensorImpl()->set_sizes_and_strides(view.sizes(), view.strides(), view.storage_offset());
+    }
+}
+
+OutputsOnDevice::OutputsOnDevice() : before_(outputs_on_device) {
+    outputs_on_device = true;
+}
+
+OutputsOnDevice::~OutputsOnDevice() {
+    outputs_on_device = before_;
+}
+
+void install_allocator() {
+    static SwitchingAllocator switching;
+    host_allocator = c10::GetCPUAllocator();
+    c10::SetAllocator(c10::kCPU, &switching, /*priority=*/1);
+}
+
+} // namespace npusim

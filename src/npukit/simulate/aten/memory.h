@@ -1,0 +1,44 @@
+// The same memory as an NPU tensor and as a CPU tensor.
+//
+// Device memory is host memory, so a CPU kernel can work on it in place. A CPU view borrows the NPU tensor's
+// storage; what a CPU kernel allocates for its result comes from torch_npu's own allocator and is handed over
+// as an NPU tensor without a copy.
+#pragma once
+
+#include <ATen/ATen.h>
+
+namespace npusim {
+
+inline constexpr c10::DeviceType kNPU = c10::DeviceType::PrivateUse1;
+
+inline bool is_npu(const at::Tensor& tensor) {
+    return tensor.defined() && tensor.device().type() == kNPU;
+}
+
+// A CPU tensor on the memory of an NPU tensor.
+at::Tensor cpu_view(const at::Tensor& npu);
+
+// A tensor without memory that has the geometry of an NPU tensor.
+at::Tensor meta_view(const at::Tensor& npu);
+
+// The NPU tensor for what a kernel returned: shares, takes over or (small or foreign memory) copies it.
+// A meta tensor becomes memory that is allocated and not filled.
+at::Tensor npu_tensor(const at::Tensor& result, c10::Device device);
+
+// Carry a change of shape, strides or storage that a kernel made on a view back to its NPU tensor.
+void write_back(const at::Tensor& view, const at::Tensor& npu);
+
+// While one lives, this thread's CPU allocations of a kilobyte and more come from the NPU's memory.
+class OutputsOnDevice {
+public:
+    OutputsOnDevice();
+    ~OutputsOnDevice();
+
+private:
+    bool before_;
+};
+
+// Make OutputsOnDevice work; called once.
+void install_allocator();
+
+} // namespace npusim

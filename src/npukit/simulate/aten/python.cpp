@@ -1,0 +1,78 @@
+#include "python.h"
+
+#include "random.h"
+
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/jit/python/pybind_utils.h>
+#include <torch/csrc/utils/pybind.h>
+
+namespace npusim {
+namespace {
+
+// Held for the life of the process: the interpreter may be gone when static objects are destroyed.
+using Function = py::handle;
+
+void call(Function function, const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+    const py::gil_scoped_acquire gil;
+    const auto& schema = op.schema();
+    const auto first = stack->size() - schema.arguments().size();
+    py::list positional;
+    py::dict named;
+    for (size_t i = 0; i < schema.arguments().size(); i++) {
+        const auto& argument = schema.arguments()[i];
+        auto value = torch::jit::toPyObject(std::move((*stack)[first + i]));
+        if (argument.kwarg_only()) {
+            named[argument.name().c_str()] = value;
+        } else {
+            positional.append(value);
+        }
+    }
+    stack->resize(first);
+    try {
+        const py::object result = function(*positional, **named);
+        const auto& returns = schema.returns();
+        if (returns.size() == 1) {
+            stack->push_back(torch::jit::toIValue(result, returns[0].type()));
+            return;
+        }
+        const auto results = py::cast<py::tuple>(result);
+        TORCH_CHECK(
+            results.size() == returns.size(), "The simulated kernel of ", schema.name(), " returned ", results.size(),
+            " values instead of ", returns.size(), ".");
+        for (size_t i = 0; i < returns.size(); i++) {
+            stack->push_back(torch::jit::toIValue(results[i], returns[i].type()));
+        }
+    } catch (py::error_already_set& error) {
+        error.restore();
+        python_error raised;
+        raised.persist();
+        throw raised;
+    }
+}
+
+} // namespace
+
+PythonKernels::PythonKernels() {
+    const py::gil_scoped_acquire gil;
+    const auto ops = py::module_::import("npukit.simulate.ops");
+    const auto registry = py::module_::import("npukit.simulate.ops.registry");
+    registry.attr("draw_generator") = py::cpp_function([] {
+        return draw_generator(std::nullopt, c10::impl::VirtualGuardImpl(c10::DeviceType::PrivateUse1).getDevice().index());
+    });
+    for (const auto& [name, function] : py::cast<py::dict>(registry.attr("KERNELS"))) {
+        const Function kept = function;
+        kept.inc_ref();
+        bodies_[py::cast<std::string>(name)] = [kept](const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+            call(kept, op, stack);
+        };
+    }
+}
+
+Body PythonKernels::find(const c10::OperatorHandle& op) const {
+    const auto& name = op.operator_name();
+    const auto found = bodies_.find(name.overload_name.empty() ? name.name : name.name + "." + name.overload_name);
+    return found == bodies_.end() ? Body{} : found->second;
+}
+
+} // namespace npusim

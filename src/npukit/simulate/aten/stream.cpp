@@ -1,0 +1,22 @@
+#include "stream.h"
+
+#include "../cann/npusim.h"
+#include "memory.h"
+
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <torch_npu/csrc/core/npu/NPUStream.h>
+
+namespace npusim {
+
+void* runtime_stream(c10::DeviceIndex device) {
+    // stream() also empties the queue in which torch_npu defers launches, so that order is kept.
+    return c10_npu::getCurrentNPUStream(device).stream();
+}
+
+void wait_for_stream(c10::DeviceIndex device) {
+    if (npusim_stream_drain(runtime_stream(device)) != 0) {
+        c10::impl::VirtualGuardImpl(kNPU).synchronizeStream(c10_npu::getCurrentNPUStream(device).unwrap());
+    }
+}
+
+} // namespace npusim
