@@ -26,10 +26,9 @@ class Rules:
     keep_prob: float = 1.0
 
     def plain(self, q: Tensor, k: Tensor, v: Tensor) -> bool:
-        """Whether PyTorch's own CPU flash attention does the same; it divides by zero on empty tensors."""
-        same_depth = q.size(-1) == k.size(-1) == v.size(-1)
+        """Whether PyTorch's own CPU flash attention does the same."""
         extras = (self.bias, self.sink, self.keep)
-        return same_depth and q.numel() > 0 and k.numel() > 0 and all(extra is None for extra in extras)
+        return q.size(-1) == k.size(-1) == v.size(-1) and all(extra is None for extra in extras)
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, rules: Rules, exact: bool = False) -> tuple[Tensor, Tensor, Tensor]:
@@ -38,6 +37,9 @@ def attend(q: Tensor, k: Tensor, v: Tensor, rules: Rules, exact: bool = False) -
     Fewer key heads than query heads are shared by neighbours. A row that sees nothing gives zeros. Unless `exact`, the
     fast path may answer with the log-sum-exp as the maximum and 1 as the sum: whoever combines both gets the same.
     """
+    if not q.numel() or not k.numel():
+        lowest = q.new_full(q.shape[:-1], _LOWEST, dtype=torch.float32)
+        return q.new_zeros((*q.shape[:-1], v.size(-1))), lowest, torch.ones_like(lowest)
     if rules.plain(q, k, v) and not exact:
         out, lse = _flash(
             *map(_unit_stride, (q, k, v)), 0.0, rules.pattern.causal, attn_mask=_additive(rules, q), scale=rules.scale
@@ -46,7 +48,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, rules: Rules, exact: bool = False) -
             lse.masked_fill_(rules.pattern.drop.all(-1), _LOWEST)
         return out, lse, torch.ones_like(lse)
     scores = _scores(q, k, rules)
-    top = scores.amax(-1, keepdim=True).clamp_min_(_LOWEST) if k.size(-2) else scores.new_full((*q.shape[:-1], 1), _LOWEST)
+    top = scores.amax(-1, keepdim=True).clamp_min_(_LOWEST)
     if rules.sink is not None:
         top = top.maximum(rules.sink.float().view(-1, 1, 1))
     weights = scores.sub_(top).exp_()
@@ -62,12 +64,10 @@ def attend_backward(
     grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, rules: Rules
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
     """The gradients of q, k, v, of the bias (over every batch, head, query and key, in fp32) and of the sink."""
-    if rules.plain(q, k, v):
+    if rules.plain(q, k, v) and q.numel() and k.numel():
         q, k, v, grad, out = map(_unit_stride, (q, k, v, grad, out))
         mask = _additive(rules, q)
-        found = _flash_backward(
-            grad, q, k, v, out, lse, 0.0, rules.pattern.causal, attn_mask=mask, scale=rules.scale
-        )
+        found = _flash_backward(grad, q, k, v, out, lse, 0.0, rules.pattern.causal, attn_mask=mask, scale=rules.scale)
         return *found, None, None
     weights = _scores(q, k, rules).sub_(lse.unsqueeze(-1)).exp_()
     grad = grad.float()

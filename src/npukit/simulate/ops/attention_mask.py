@@ -45,10 +45,10 @@ def pattern(
     drop = mask[..., :queries, :keys].bool() if mode in (0, 1, 5) else None
     if low <= 1 - queries and high >= keys - 1:
         return Pattern(drop=drop)
-    if drop is None and low <= 1 - queries and high == 0 and not prefix:
+    if drop is None and low <= 1 - queries and high == 0 and mode != 6:
         return Pattern(causal=True)
     outside = _outside(low, high, queries, keys, mask.device)
-    if prefix:
+    if mode == 6 and prefix:
         first = torch.tensor(prefix, device=mask.device).view(-1, 1, 1, 1)
         outside = outside & (torch.arange(keys, device=mask.device) >= first)
     return Pattern(drop=outside if drop is None else drop | outside)
