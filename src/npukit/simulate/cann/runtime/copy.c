@@ -1,0 +1,174 @@
+/* Copies and fills, at once or on a stream. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime.h"
+
+enum { SHAPES_COPY_LIMIT = 1 << 16, AT_ONCE_LIMIT = 1 << 15 };
+
+/* Without computation only small host values (indices, scalars) are brought to the device; what comes back from
+ * untouched memory is zero and costs no pages. */
+static void move(void *to, const void *from, size_t bytes, aclrtMemcpyKind kind) {
+    bool to_device = kind == ACL_MEMCPY_HOST_TO_DEVICE || kind == ACL_MEMCPY_DEFAULT;
+    bool between = kind == ACL_MEMCPY_DEVICE_TO_DEVICE || kind == ACL_MEMCPY_INNER_DEVICE_TO_DEVICE ||
+                   kind == ACL_MEMCPY_INTER_DEVICE_TO_DEVICE;
+    if ((to_device || between) && bytes > SHAPES_COPY_LIMIT && npusim_shapes_only()) {
+        return;
+    }
+    memmove(to, from, bytes);
+}
+
+static int check(const void *to, size_t room, const void *from, size_t bytes) {
+    if (bytes > room || (bytes && (!to || !from))) {
+        return npusim_error(ACL_ERROR_RT_PARAM_INVALID, "A copy of %zu bytes from %p does not fit into %zu bytes at %p.", bytes,
+                            from, room, to);
+    }
+    return ACL_SUCCESS;
+}
+
+aclError aclrtMemcpy(void *to, size_t room, const void *from, size_t bytes, aclrtMemcpyKind kind) {
+    int error = check(to, room, from, bytes);
+    if (!error) {
+        move(to, from, bytes, kind);
+    }
+    return error;
+}
+
+typedef struct {
+    void *to;
+    const void *from;
+    size_t bytes;
+    aclrtMemcpyKind kind;
+    npusim_stream *stream;
+} copy_job;
+
+static int run_copy(void *argument) {
+    copy_job job = *(copy_job *)argument;
+    free(argument);
+    if (!npusim_stream_error_at(job.stream, UINT64_MAX)) {
+        move(job.to, job.from, job.bytes, job.kind);
+    }
+    return ACL_SUCCESS;
+}
+
+static bool pageable(const void *address) {
+    npusim_block block;
+    return !npusim_find_block(address, &block);
+}
+
+static bool touches_pageable(const void *to, const void *from, aclrtMemcpyKind kind) {
+    switch (kind) {
+    case ACL_MEMCPY_HOST_TO_DEVICE: return pageable(from);
+    case ACL_MEMCPY_DEVICE_TO_HOST: return pageable(to);
+    case ACL_MEMCPY_HOST_TO_HOST:
+    case ACL_MEMCPY_HOST_TO_BUF_TO_DEVICE: return true; /* the source may change once the call has returned */
+    case ACL_MEMCPY_DEFAULT: return pageable(from) || pageable(to);
+    default: return false;
+    }
+}
+
+/* Between pageable host memory and the device the call returns when the copy is done, as on hardware. A short copy on
+ * the device itself can be done at once where the stream is idle: nobody could tell. */
+aclError aclrtMemcpyAsync(void *to, size_t room, const void *from, size_t bytes, aclrtMemcpyKind kind, aclrtStream handle) {
+    int error = check(to, room, from, bytes);
+    npusim_stream *stream = error ? NULL : npusim_stream_of(handle);
+    if (!stream) {
+        return error ? error : aclrtPeekAtLastError(ACL_RT_THREAD_LEVEL);
+    }
+    uint64_t last = npusim_stream_last(stream);
+    bool on_device = kind == ACL_MEMCPY_DEVICE_TO_DEVICE && bytes <= AT_ONCE_LIMIT && !npusim_slow_stream_ms;
+    bool at_once = on_device ? npusim_stream_reached(stream, last) : touches_pageable(to, from, kind);
+    if (at_once) {
+        error = npusim_stream_wait(stream, last, -1);
+        if (!error) {
+            move(to, from, bytes, kind);
+        }
+        return error;
+    }
+    copy_job *job = malloc(sizeof *job);
+    REQUIRE(job, "aclrtMemcpyAsync");
+    *job = (copy_job){to, from, bytes, kind, stream};
+    npusim_stream_put(stream, run_copy, job, ALWAYS);
+    return npusim_stream_error_at(stream, UINT64_MAX);
+}
+
+aclError aclrtMemcpyAsyncWithCondition(void *to, size_t room, const void *from, size_t bytes, aclrtMemcpyKind kind,
+                                       aclrtStream stream) {
+    return aclrtMemcpyAsync(to, room, from, bytes, kind, stream);
+}
+
+aclError aclrtMemcpyBatchAsync(void **to, size_t *room, void **from, size_t *sizes, size_t count, aclrtMemcpyBatchAttr *attributes,
+                               size_t *attribute_index, size_t attribute_count, size_t *failed, aclrtStream stream) {
+    (void)attributes, (void)attribute_index, (void)attribute_count;
+    REQUIRE(to && room && from && sizes, "aclrtMemcpyBatchAsync");
+    for (size_t i = 0; i < count; i++) {
+        int error = aclrtMemcpyAsync(to[i], room[i], from[i], sizes[i], ACL_MEMCPY_DEFAULT, stream);
+        if (error) {
+            if (failed) {
+                *failed = i;
+            }
+            return error;
+        }
+    }
+    return ACL_SUCCESS;
+}
+
+aclError aclrtMemcpyBatch(void **to, size_t *room, void **from, size_t *sizes, size_t count, aclrtMemcpyBatchAttr *attributes,
+                          size_t *attribute_index, size_t attribute_count, size_t *failed) {
+    (void)attributes, (void)attribute_index, (void)attribute_count;
+    REQUIRE(to && room && from && sizes, "aclrtMemcpyBatch");
+    for (size_t i = 0; i < count; i++) {
+        int error = aclrtMemcpy(to[i], room[i], from[i], sizes[i], ACL_MEMCPY_DEFAULT);
+        if (error) {
+            if (failed) {
+                *failed = i;
+            }
+            return error;
+        }
+    }
+    return ACL_SUCCESS;
+}
+
+static void fill(void *memory, int32_t value, size_t bytes) {
+    if (value) {
+        if (!npusim_shapes_only()) {
+            memset(memory, value, bytes);
+        }
+    } else {
+        npusim_zero(memory, bytes);
+    }
+}
+
+aclError aclrtMemset(void *memory, size_t room, int32_t value, size_t bytes) {
+    int error = check(memory, room, memory, bytes);
+    if (!error) {
+        fill(memory, value, bytes);
+    }
+    return error;
+}
+
+typedef struct {
+    void *memory;
+    size_t bytes;
+    int32_t value;
+} fill_job;
+
+static int run_fill(void *argument) {
+    fill_job job = *(fill_job *)argument;
+    free(argument);
+    fill(job.memory, job.value, job.bytes);
+    return ACL_SUCCESS;
+}
+
+aclError aclrtMemsetAsync(void *memory, size_t room, int32_t value, size_t bytes, aclrtStream handle) {
+    int error = check(memory, room, memory, bytes);
+    npusim_stream *stream = error ? NULL : npusim_stream_of(handle);
+    if (!stream) {
+        return error ? error : aclrtPeekAtLastError(ACL_RT_THREAD_LEVEL);
+    }
+    fill_job *job = malloc(sizeof *job);
+    REQUIRE(job, "aclrtMemsetAsync");
+    *job = (fill_job){memory, bytes, value};
+    npusim_stream_put(stream, run_fill, job, 0);
+    return npusim_stream_error_at(stream, UINT64_MAX);
+}

@@ -1,0 +1,174 @@
+/* Devices and contexts: which card a thread works on. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "runtime.h"
+
+static npusim_context primary[MAX_DEVICES];
+static atomic_bool primary_active[MAX_DEVICES];
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static atomic_int default_device = -1;
+static _Thread_local npusim_context *current;
+
+void npusim_set_default_device(int device) {
+    atomic_store(&default_device, device);
+}
+
+static npusim_context *activate(int device) {
+    npusim_context *context = &primary[device];
+    if (!atomic_load(&primary_active[device])) {
+        pthread_mutex_lock(&lock);
+        context->device = device;
+        if (!context->default_stream) {
+            context->default_stream = npusim_stream_create(device, 0, 0);
+        }
+        atomic_store(&primary_active[device], true);
+        pthread_mutex_unlock(&lock);
+    }
+    return context;
+}
+
+npusim_context *npusim_current_context(void) {
+    if (__builtin_expect(!current, 0)) {
+        int device = atomic_load(&default_device);
+        if (device < 0) {
+            npusim_error(ACL_ERROR_RT_CONTEXT_NULL, "No device was set in this thread; call aclrtSetDevice first.");
+            return NULL;
+        }
+        current = activate(device);
+    }
+    return current;
+}
+
+aclError aclrtGetDeviceCount(uint32_t *count) {
+    REQUIRE(count, "aclrtGetDeviceCount");
+    *count = (uint32_t)npusim_the_machine()->device_count;
+    return *count ? ACL_SUCCESS : npusim_error(ACL_ERROR_RT_NO_DEVICE, "This process sees no device; look at ASCEND_RT_VISIBLE_DEVICES.");
+}
+
+aclError aclrtSetDevice(int32_t device) {
+    int error = npusim_check_device(device);
+    if (!error && !(current && current->device == device)) {
+        current = activate(device);
+    }
+    return error;
+}
+
+aclError aclrtGetDevice(int32_t *device) {
+    REQUIRE(device, "aclrtGetDevice");
+    npusim_context *context = npusim_current_context();
+    if (!context) {
+        return ACL_ERROR_RT_CONTEXT_NULL;
+    }
+    *device = context->device;
+    return ACL_SUCCESS;
+}
+
+/* Waits for the device's work and clears its errors, as a reset does; memory stays with its owners. */
+aclError aclrtResetDevice(int32_t device) {
+    int error = npusim_check_device(device);
+    if (error) {
+        return error;
+    }
+    npusim_wait_for_device(device, -1);
+    npusim_forget_errors(device);
+    atomic_store(&primary_active[device], false);
+    if (current && current->device == device) {
+        current = NULL;
+    }
+    return ACL_SUCCESS;
+}
+
+aclError aclrtResetDeviceForce(int32_t device) {
+    return aclrtResetDevice(device);
+}
+
+aclError aclrtCreateContext(aclrtContext *handle, int32_t device) {
+    REQUIRE(handle, "aclrtCreateContext");
+    int error = npusim_check_device(device);
+    if (error) {
+        return error;
+    }
+    npusim_context *context = calloc(1, sizeof *context);
+    REQUIRE(context, "aclrtCreateContext");
+    context->device = device;
+    context->default_stream = npusim_stream_create(device, 0, 0);
+    *handle = current = context;
+    return ACL_SUCCESS;
+}
+
+aclError aclrtDestroyContext(aclrtContext handle) {
+    REQUIRE(handle, "aclrtDestroyContext");
+    npusim_context *context = handle;
+    if (context >= primary && context < primary + MAX_DEVICES) {
+        return npusim_error(ACL_ERROR_INVALID_PARAM, "The context that aclrtSetDevice made ends with aclrtResetDevice.");
+    }
+    current = current == context ? NULL : current;
+    aclrtDestroyStream(context->default_stream);
+    free(context);
+    return ACL_SUCCESS;
+}
+
+aclError aclrtSetCurrentContext(aclrtContext context) {
+    REQUIRE(context, "aclrtSetCurrentContext");
+    current = context;
+    return ACL_SUCCESS;
+}
+
+aclError aclrtGetCurrentContext(aclrtContext *context) {
+    REQUIRE(context, "aclrtGetCurrentContext");
+    *context = npusim_current_context();
+    return *context ? ACL_SUCCESS : ACL_ERROR_RT_CONTEXT_NULL;
+}
+
+aclError aclrtCtxGetCurrentDefaultStream(aclrtStream *stream) {
+    REQUIRE(stream, "aclrtCtxGetCurrentDefaultStream");
+    npusim_context *context = npusim_current_context();
+    *stream = context ? context->default_stream : NULL;
+    return context ? ACL_SUCCESS : ACL_ERROR_RT_CONTEXT_NULL;
+}
+
+aclError aclrtGetPrimaryCtxState(int32_t device, uint32_t *flags, int32_t *active) {
+    int error = npusim_check_device(device);
+    if (error) {
+        return error;
+    }
+    if (flags) {
+        *flags = 0;
+    }
+    if (active) {
+        *active = atomic_load(&primary_active[device]);
+    }
+    return ACL_SUCCESS;
+}
+
+aclError aclrtGetRunMode(aclrtRunMode *mode) {
+    REQUIRE(mode, "aclrtGetRunMode");
+    *mode = ACL_HOST;
+    return ACL_SUCCESS;
+}
+
+aclError aclrtDeviceCanAccessPeer(int32_t *possible, int32_t device, int32_t peer) {
+    REQUIRE(possible, "aclrtDeviceCanAccessPeer");
+    int error = npusim_check_device(device);
+    error = error ? error : npusim_check_device(peer);
+    *possible = !error && device != peer;
+    return error;
+}
+
+aclError aclrtDeviceEnablePeerAccess(int32_t peer, uint32_t flags) {
+    (void)flags;
+    return npusim_check_device(peer);
+}
+
+aclError aclrtDeviceDisablePeerAccess(int32_t peer) {
+    return npusim_check_device(peer);
+}
+
+aclError aclrtDeviceGetBareTgid(int32_t *pid) {
+    REQUIRE(pid, "aclrtDeviceGetBareTgid");
+    *pid = getpid();
+    return ACL_SUCCESS;
+}

@@ -1,0 +1,153 @@
+/* Faults on request, from NPUKIT_SIM_FAULTS: items separated by semicolons, each optionally followed by ",rank=R"
+ * (then only the process whose RANK is R has it):
+ *   oom@N              the N-th device allocation fails with 207001
+ *   acl=CODE@N         the N-th kernel fails with that ACL error code
+ *   acl=CODE@NAME:N    the N-th kernel of that name fails (aten::mm)
+ *   timeout@N          the N-th collective times out
+ *   kill@N             the process kills itself (SIGKILL) at the N-th kernel
+ *   bitflip@NAME:N     one bit of the output of the N-th kernel of that name is flipped
+ *   slow-stream=MS     asynchronous work starts MS milliseconds late unless somebody synchronises on it
+ * N counts from 1 over the life of the process.
+ */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime.h"
+
+enum { MAX_FAULTS = 32 };
+
+typedef struct {
+    npusim_event event;
+    npusim_fault fault;
+    char name[96]; /* empty: any kernel */
+    unsigned long due;
+    atomic_ulong seen;
+} planned_fault;
+
+static planned_fault faults[MAX_FAULTS];
+static int fault_count;
+int npusim_slow_stream_ms;
+
+static void malformed(const char *item) {
+    fprintf(stderr, "npukit: NPUKIT_SIM_FAULTS: \"%s\" is not one of oom@N, acl=CODE@N, acl=CODE@NAME:N, timeout@N, "
+                    "kill@N, bitflip@NAME:N, slow-stream=MS, each with an optional ,rank=R.\n", item);
+    exit(2);
+}
+
+static unsigned long positive(const char *text, const char *item) {
+    char *end;
+    unsigned long value = strtoul(text, &end, 10);
+    if (*text < '0' || *text > '9' || *end || value == 0) {
+        malformed(item);
+    }
+    return value;
+}
+
+/* "N" or "NAME:N"; a name may hold colons itself (aten::mm). */
+static void read_place(planned_fault *fault, const char *place, bool name_allowed, const char *item) {
+    const char *colon = strrchr(place, ':');
+    if (colon) {
+        if (!name_allowed || colon == place || (size_t)(colon - place) >= sizeof fault->name) {
+            malformed(item);
+        }
+        memcpy(fault->name, place, (size_t)(colon - place));
+        place = colon + 1;
+    }
+    fault->due = positive(place, item);
+}
+
+static bool for_this_rank(char *item, const char *original) {
+    char *rank = strstr(item, ",rank=");
+    if (!rank) {
+        return true;
+    }
+    *rank = 0;
+    char *end;
+    long wanted = strtol(rank + 6, &end, 10);
+    if (end == rank + 6 || *end) {
+        malformed(original);
+    }
+    const char *mine = getenv("RANK");
+    return mine && atol(mine) == wanted;
+}
+
+static void read_fault(const char *original) {
+    char item[160];
+    if (strlen(original) >= sizeof item) {
+        malformed(original);
+    }
+    strcpy(item, original);
+    bool mine = for_this_rank(item, original);
+    if (strncmp(item, "slow-stream=", 12) == 0) {
+        int delay = (int)positive(item + 12, original);
+        npusim_slow_stream_ms = mine ? delay : npusim_slow_stream_ms;
+        return;
+    }
+    char *at = strchr(item, '@');
+    if (!at || fault_count == MAX_FAULTS) {
+        malformed(original);
+    }
+    *at = 0;
+    planned_fault *fault = &faults[fault_count];
+    memset(fault, 0, sizeof *fault);
+    fault->event = NPUSIM_ON_KERNEL;
+    if (strcmp(item, "oom") == 0) {
+        fault->event = NPUSIM_ON_ALLOCATION;
+        fault->fault.kind = NPUSIM_OUT_OF_MEMORY;
+    } else if (strcmp(item, "timeout") == 0) {
+        fault->event = NPUSIM_ON_COLLECTIVE;
+        fault->fault.kind = NPUSIM_TIMEOUT;
+    } else if (strcmp(item, "kill") == 0) {
+        fault->fault.kind = NPUSIM_KILL;
+    } else if (strcmp(item, "bitflip") == 0) {
+        fault->fault.kind = NPUSIM_BITFLIP;
+    } else if (strncmp(item, "acl=", 4) == 0) {
+        fault->fault.kind = NPUSIM_ACL_ERROR;
+        fault->fault.code = (int)positive(item + 4, original);
+    } else {
+        malformed(original);
+    }
+    bool named = fault->fault.kind == NPUSIM_ACL_ERROR || fault->fault.kind == NPUSIM_BITFLIP;
+    read_place(fault, at + 1, named, original);
+    if (fault->fault.kind == NPUSIM_BITFLIP && !fault->name[0]) {
+        malformed(original);
+    }
+    fault_count += mine;
+}
+
+__attribute__((constructor)) void npusim_read_faults(void) {
+    const char *list = getenv("NPUKIT_SIM_FAULTS");
+    if (!list || !*list) {
+        return;
+    }
+    char *copy = strdup(list), *rest = copy;
+    for (char *item; (item = strsep(&rest, ";"));) {
+        item += strspn(item, " ");
+        if (*item) {
+            read_fault(item);
+        }
+    }
+    free(copy);
+}
+
+npusim_fault npusim_next_fault(npusim_event event, const char *name) {
+    npusim_fault due = {NPUSIM_NO_FAULT, 0};
+    if (__builtin_expect(fault_count == 0, 1)) {
+        return due;
+    }
+    for (int i = 0; i < fault_count; i++) {
+        planned_fault *fault = &faults[i];
+        if (fault->event != event || (fault->name[0] && (!name || strcmp(name, fault->name) != 0))) {
+            continue;
+        }
+        if (atomic_fetch_add(&fault->seen, 1) + 1 == fault->due && due.kind == NPUSIM_NO_FAULT) {
+            due = fault->fault;
+        }
+    }
+    if (due.kind == NPUSIM_KILL) {
+        raise(SIGKILL);
+    }
+    return due;
+}

@@ -1,0 +1,118 @@
+/* Device memory that other processes see. What is exported moves, at its own address, into a file in memory (memfd);
+ * the key names the process, the file and the place in it. Nothing is left behind when the processes end.
+ */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "runtime.h"
+
+typedef struct import {
+    struct import *next;
+    char key[64];
+    void *start;
+    int uses;
+} import;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static import *imports;
+
+int npusim_open_shared(int pid, int fd) {
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", pid, fd);
+    return open(path, O_RDWR | O_CLOEXEC);
+}
+
+aclError aclrtIpcMemGetExportKey(void *memory, size_t size, char *key, size_t length, uint64_t flags) {
+    (void)flags;
+    REQUIRE(memory && key && length >= 64, "aclrtIpcMemGetExportKey");
+    npusim_block block;
+    int error = npusim_share_block(memory, &block);
+    if (!error) {
+        memset(key, 0, length);
+        snprintf(key, length, "%d:%d:%zu:%zu", (int)getpid(), block.fd, (size_t)((char *)memory - block.start), size);
+    }
+    return error;
+}
+
+static int map_key(const char *key, void **memory) {
+    int pid, fd;
+    size_t offset, size;
+    npusim_context *context = npusim_current_context();
+    if (!context || sscanf(key, "%d:%d:%zu:%zu", &pid, &fd, &offset, &size) != 4) {
+        return context ? npusim_error(ACL_ERROR_RT_PARAM_INVALID, "This is no key of shared memory.") : ACL_ERROR_RT_CONTEXT_NULL;
+    }
+    int file = npusim_open_shared(pid, fd);
+    size_t before = offset % PAGE, bytes = (before + size + PAGE - 1) / PAGE * PAGE;
+    char *start = file < 0 ? MAP_FAILED : mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, (off_t)(offset - before));
+    if (start == MAP_FAILED) {
+        if (file >= 0) {
+            close(file);
+        }
+        return npusim_error(ACL_ERROR_RT_PARAM_INVALID, "Memory shared by process %d cannot be reached; has it ended?", pid);
+    }
+    npusim_add_block((npusim_block){start, bytes, DEVICE_IMPORTED, context->device, file});
+    *memory = start + before;
+    return ACL_SUCCESS;
+}
+
+aclError aclrtIpcMemImportByKey(void **memory, const char *key, uint64_t flags) {
+    (void)flags;
+    REQUIRE(memory && key && strnlen(key, 64) < 64, "aclrtIpcMemImportByKey");
+    pthread_mutex_lock(&lock);
+    import *known = imports;
+    while (known && strcmp(known->key, key) != 0) {
+        known = known->next;
+    }
+    int error = ACL_SUCCESS;
+    if (!known) {
+        known = calloc(1, sizeof *known);
+        error = known ? map_key(key, &known->start) : ACL_ERROR_RT_MEMORY_ALLOCATION;
+        if (error) {
+            free(known);
+        } else {
+            strcpy(known->key, key);
+            known->next = imports;
+            imports = known;
+        }
+    }
+    if (!error) {
+        known->uses++;
+        *memory = known->start;
+    }
+    pthread_mutex_unlock(&lock);
+    return error;
+}
+
+/* Closing by the exporter is allowed too: its memory then simply stays where it is. */
+aclError aclrtIpcMemClose(const char *key) {
+    REQUIRE(key, "aclrtIpcMemClose");
+    pthread_mutex_lock(&lock);
+    for (import **link = &imports; *link; link = &(*link)->next) {
+        import *known = *link;
+        if (strcmp(known->key, key) == 0) {
+            if (--known->uses == 0) {
+                npusim_block block;
+                char *page = (char *)((uintptr_t)known->start / PAGE * PAGE);
+                if (npusim_remove_block(page, DEVICE_IMPORTED, &block)) {
+                    munmap(block.start, block.bytes);
+                    close(block.fd);
+                }
+                *link = known->next;
+                free(known);
+            }
+            break;
+        }
+    }
+    pthread_mutex_unlock(&lock);
+    return ACL_SUCCESS;
+}
+
+aclError aclrtIpcMemSetImportPid(const char *key, int32_t *pids, size_t count) {
+    REQUIRE(key && pids && count, "aclrtIpcMemSetImportPid");
+    return ACL_SUCCESS;
+}

@@ -1,0 +1,89 @@
+/* The simulated machine as the environment describes it (see npusim.h), read once. */
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime.h"
+
+static npusim_machine machine;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static long number_from(const char *name, long fallback, long least, long most) {
+    const char *text = getenv(name);
+    if (!text || !*text) {
+        return fallback;
+    }
+    char *end;
+    long value = strtol(text, &end, 10);
+    if (*end || value < least || value > most) {
+        fprintf(stderr, "npukit: %s=%s is not a number from %ld to %ld.\n", name, text, least, most);
+        exit(2);
+    }
+    return value;
+}
+
+/* As the real runtime reads it: strictly ascending numbers of existing cards; the first item that is not ends the list. */
+static void read_visible_devices(int cards) {
+    const char *list = getenv("ASCEND_RT_VISIBLE_DEVICES");
+    if (!list) {
+        for (int i = 0; i < cards; i++) {
+            machine.physical[machine.device_count++] = i;
+        }
+        return;
+    }
+    int previous = -1;
+    while (isdigit((unsigned char)*list)) {
+        char *end;
+        long card = strtol(list, &end, 10);
+        if ((*end && *end != ',') || card >= cards || card <= previous) {
+            return;
+        }
+        machine.physical[machine.device_count++] = previous = (int)card;
+        if (!*end) {
+            return;
+        }
+        list = end + 1;
+    }
+}
+
+static void read_machine(void) {
+    const char *soc = getenv("NPUKIT_SIM_SOC");
+    snprintf(machine.soc, sizeof machine.soc, "%s", soc && *soc ? soc : "Ascend910B3");
+    const char *version = getenv("NPUKIT_SIM_CANN_VERSION");
+    snprintf(machine.cann_version, sizeof machine.cann_version, "%s", version && *version ? version : "8.5.0");
+    machine.memory = (size_t)number_from("NPUKIT_SIM_MEMORY_MIB", 65536, 1, 1 << 24) << 20;
+    const char *cores = getenv("NPUKIT_SIM_CORES");
+    if (!cores || !*cores) {
+        cores = "20,40";
+    }
+    if (sscanf(cores, "%d,%d", &machine.cube_cores, &machine.vector_cores) != 2) {
+        fprintf(stderr, "npukit: NPUKIT_SIM_CORES=%s is not of the form CUBE,VECTOR, e.g. 20,40.\n", cores);
+        exit(2);
+    }
+    const char *compute = getenv("NPUKIT_SIM_COMPUTE");
+    machine.shapes_only = compute && strcmp(compute, "shapes") == 0;
+    if (compute && *compute && !machine.shapes_only && strcmp(compute, "full") != 0) {
+        fprintf(stderr, "npukit: NPUKIT_SIM_COMPUTE=%s is neither full nor shapes.\n", compute);
+        exit(2);
+    }
+    read_visible_devices((int)number_from("NPUKIT_SIM_DEVICES", 1, 0, MAX_DEVICES));
+}
+
+const npusim_machine *npusim_the_machine(void) {
+    pthread_once(&once, read_machine);
+    return &machine;
+}
+
+bool npusim_shapes_only(void) {
+    return npusim_the_machine()->shapes_only;
+}
+
+int npusim_check_device(int64_t device) {
+    int count = npusim_the_machine()->device_count;
+    if (device >= 0 && device < count) {
+        return ACL_SUCCESS;
+    }
+    return npusim_error(ACL_ERROR_RT_INVALID_DEVICEID, "Device %ld does not exist; this process sees %d device(s), 0 to %d.",
+                        (long)device, count, count - 1);
+}

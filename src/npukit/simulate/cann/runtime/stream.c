@@ -1,0 +1,378 @@
+/* Streams: queues of numbered work. Each has a thread of its own, started when something is first put there; whoever
+ * waits for a stream takes work from the queue himself, so that a short copy and its synchronisation need no other
+ * thread. Order is the queue's in either case.
+ */
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "runtime.h"
+#include "stream.h"
+
+enum { NAP_MS = 1, NAPS_BEFORE_SLEEP = 50 };
+
+static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
+static npusim_stream *live, *unused;
+static atomic_int next_id;
+static atomic_bool exiting;
+static _Thread_local npusim_stream *running_stream; /* whose work this thread is doing */
+static _Thread_local uint64_t running_number;
+
+static int64_t now_ms(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+static int wait_until(pthread_cond_t *condition, pthread_mutex_t *lock, int64_t deadline_ms) {
+    struct timespec when = {deadline_ms / 1000, deadline_ms % 1000 * 1000000};
+    return pthread_cond_timedwait(condition, lock, &when);
+}
+
+static void initialise_locks(npusim_stream *stream) {
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_mutex_init(&stream->lock, NULL);
+    pthread_cond_init(&stream->work, &monotonic);
+    pthread_cond_init(&stream->progress, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+}
+
+npusim_stream *npusim_stream_create(int device, uint32_t priority, uint32_t flags) {
+    pthread_mutex_lock(&list_lock);
+    npusim_stream *stream = unused;
+    if (stream) {
+        unused = stream->next;
+    } else if ((stream = calloc(1, sizeof *stream))) {
+        initialise_locks(stream);
+    } else {
+        pthread_mutex_unlock(&list_lock);
+        return NULL;
+    }
+    stream->device = device;
+    stream->priority = priority;
+    stream->flags = flags;
+    stream->overflow_switch = 0;
+    stream->failure_mode = ACL_CONTINUE_ON_FAILURE;
+    stream->limits[0] = stream->limits[1] = 0;
+    atomic_store(&stream->failed_at, UINT64_MAX);
+    stream->id = atomic_fetch_add(&next_id, 1);
+    stream->alive = true;
+    atomic_store(&stream->error, 0);
+    atomic_store(&stream->references, 1);
+    stream->next = live;
+    live = stream;
+    pthread_mutex_unlock(&list_lock);
+    return stream;
+}
+
+void npusim_stream_hold(npusim_stream *stream) {
+    atomic_fetch_add(&stream->references, 1);
+}
+
+/* The structure is kept for the next stream rather than freed: a handle used after its stream was destroyed must be
+ * recognised as dead, not read from freed memory. */
+void npusim_stream_release(npusim_stream *stream) {
+    if (atomic_fetch_sub(&stream->references, 1) > 1) {
+        return;
+    }
+    pthread_mutex_lock(&list_lock);
+    for (npusim_stream **link = &live; *link; link = &(*link)->next) {
+        if (*link == stream) {
+            *link = stream->next;
+            break;
+        }
+    }
+    stream->next = unused;
+    unused = stream;
+    pthread_mutex_unlock(&list_lock);
+}
+
+npusim_stream *npusim_stream_of(aclrtStream handle) {
+    npusim_stream *stream = handle;
+    if (!stream) {
+        npusim_context *context = npusim_current_context();
+        return context ? context->default_stream : NULL;
+    }
+    if (!stream->alive) {
+        npusim_error(ACL_ERROR_RT_PARAM_INVALID, "The stream was destroyed.");
+        return NULL;
+    }
+    return stream;
+}
+
+uint64_t npusim_stream_last(npusim_stream *stream) {
+    return atomic_load_explicit(&stream->put, memory_order_acquire);
+}
+
+bool npusim_stream_reached(npusim_stream *stream, uint64_t number) {
+    return atomic_load_explicit(&stream->done, memory_order_acquire) >= number;
+}
+
+int npusim_stream_error_at(npusim_stream *stream, uint64_t number) {
+    int error = atomic_load_explicit(&stream->error, memory_order_acquire);
+    return error && number >= atomic_load(&stream->failed_at) ? error : ACL_SUCCESS;
+}
+
+int npusim_stream_device(npusim_stream *stream) {
+    return stream->device;
+}
+
+static void fail_at(npusim_stream *stream, int code, uint64_t number) {
+    int none = 0;
+    if (code) {
+        if (number < atomic_load(&stream->failed_at)) {
+            atomic_store(&stream->failed_at, number);
+        }
+        atomic_compare_exchange_strong(&stream->error, &none, code);
+    }
+}
+
+/* Called with the lock held; does the first work of the queue and gives the lock back held. */
+static void run_first(npusim_stream *stream) {
+    npusim_work *work = stream->first;
+    stream->first = work->next;
+    stream->running = true;
+    pthread_mutex_unlock(&stream->lock);
+
+    npusim_stream *outer_stream = running_stream;
+    uint64_t outer_number = running_number;
+    running_stream = stream;
+    running_number = work->number;
+    int code = 0;
+    if ((work->flags & ALWAYS) || !atomic_load(&stream->error)) {
+        code = work->task(work->argument);
+    }
+    running_stream = outer_stream;
+    running_number = outer_number;
+
+    pthread_mutex_lock(&stream->lock);
+    fail_at(stream, code, work->number);
+    stream->running = false;
+    atomic_store_explicit(&stream->done, work->number, memory_order_release);
+    if (stream->waiters) {
+        pthread_cond_broadcast(&stream->progress);
+    }
+    if (stream->first && (stream->first->flags & PROMPT)) {
+        pthread_cond_signal(&stream->work);
+    }
+    free(work);
+}
+
+static bool due(const npusim_stream *stream, const npusim_work *work) {
+    return !npusim_slow_stream_ms || work->number <= stream->hurried || now_ms() >= work->not_before_ms;
+}
+
+static void *serve(void *argument) {
+    npusim_stream *stream = argument;
+    int naps = 0;
+    pthread_mutex_lock(&stream->lock);
+    while ((stream->alive || stream->first) && !atomic_load(&exiting)) {
+        if (stream->first && !stream->running && due(stream, stream->first)) {
+            run_first(stream);
+            naps = 0;
+        } else if (stream->first || stream->running || naps < NAPS_BEFORE_SLEEP) {
+            naps++;
+            wait_until(&stream->work, &stream->lock, now_ms() + NAP_MS);
+        } else {
+            stream->asleep = true;
+            pthread_cond_wait(&stream->work, &stream->lock);
+            stream->asleep = false;
+            naps = 0;
+        }
+    }
+    stream->served = false;
+    pthread_mutex_unlock(&stream->lock);
+    npusim_stream_release(stream);
+    return NULL;
+}
+
+/* Signals belong to the program's own threads. */
+static void start_serving(npusim_stream *stream) {
+    sigset_t all, before;
+    pthread_t thread;
+    pthread_attr_t detached;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    pthread_attr_init(&detached);
+    pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
+    npusim_stream_hold(stream);
+    stream->served = pthread_create(&thread, &detached, serve, stream) == 0;
+    if (!stream->served) {
+        npusim_stream_release(stream); /* whoever synchronises will do the work */
+    }
+    pthread_attr_destroy(&detached);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+uint64_t npusim_stream_put(npusim_stream *stream, npusim_task task, void *argument, int flags) {
+    npusim_work *work = malloc(sizeof *work);
+    if (!work) {
+        abort();
+    }
+    *work = (npusim_work){.task = task, .argument = argument, .flags = flags};
+    if (npusim_slow_stream_ms) {
+        work->not_before_ms = now_ms() + npusim_slow_stream_ms;
+    }
+    pthread_mutex_lock(&stream->lock);
+    uint64_t number = work->number = npusim_stream_last(stream) + 1;
+    *(stream->first ? &stream->end->next : &stream->first) = work;
+    stream->end = work;
+    atomic_store_explicit(&stream->put, number, memory_order_release);
+    if (!stream->served) {
+        start_serving(stream);
+    } else if (stream->asleep || (flags & PROMPT)) {
+        pthread_cond_signal(&stream->work);
+    }
+    pthread_mutex_unlock(&stream->lock);
+    return number;
+}
+
+int npusim_stream_wait(npusim_stream *stream, uint64_t number, int timeout_ms) {
+    if (npusim_stream_reached(stream, number)) {
+        return npusim_stream_error_at(stream, number);
+    }
+    int64_t deadline = timeout_ms < 0 ? INT64_MAX : now_ms() + timeout_ms;
+    bool in_time = true;
+    pthread_mutex_lock(&stream->lock);
+    if (stream->hurried < number) {
+        stream->hurried = number;
+    }
+    stream->waiters++;
+    while (in_time && !npusim_stream_reached(stream, number)) {
+        if (stream->first && !stream->running && (timeout_ms < 0 || !(stream->first->flags & MAY_BLOCK))) {
+            run_first(stream);
+            continue;
+        }
+        pthread_cond_signal(&stream->work);
+        if (timeout_ms < 0) {
+            pthread_cond_wait(&stream->progress, &stream->lock);
+        } else {
+            in_time = wait_until(&stream->progress, &stream->lock, deadline) != ETIMEDOUT;
+        }
+    }
+    stream->waiters--;
+    in_time = npusim_stream_reached(stream, number);
+    pthread_mutex_unlock(&stream->lock);
+    return in_time ? npusim_stream_error_at(stream, number) : ACL_ERROR_RT_STREAM_SYNC_TIMEOUT;
+}
+
+/* Hurries the other stream only where this one is waited for itself; that matters where streams are slow on request. */
+int npusim_stream_follow(npusim_stream *stream, uint64_t number) {
+    npusim_stream *self = running_stream;
+    while (npusim_slow_stream_ms && !npusim_stream_reached(stream, number)) {
+        pthread_mutex_lock(&self->lock);
+        bool hurried = self->hurried >= running_number || atomic_load(&self->error);
+        pthread_mutex_unlock(&self->lock);
+        if (hurried) {
+            break;
+        }
+        nanosleep(&(struct timespec){0, 500000}, NULL);
+    }
+    return npusim_stream_wait(stream, number, -1);
+}
+
+int npusim_stream_enqueue(void *handle, npusim_task task, void *argument) {
+    npusim_stream *stream = npusim_stream_of(handle);
+    if (!stream) {
+        return aclrtPeekAtLastError(ACL_RT_THREAD_LEVEL);
+    }
+    int error = atomic_load(&stream->error);
+    if (!error) {
+        npusim_stream_put(stream, task, argument, PROMPT | MAY_BLOCK);
+    }
+    return error;
+}
+
+int npusim_stream_drain(void *handle) {
+    npusim_stream *stream = npusim_stream_of(handle);
+    return stream ? npusim_stream_wait(stream, npusim_stream_last(stream), -1) : aclrtPeekAtLastError(ACL_RT_THREAD_LEVEL);
+}
+
+void npusim_stream_fail(void *handle, int code) {
+    npusim_stream *stream = npusim_stream_of(handle);
+    if (stream) {
+        pthread_mutex_lock(&stream->lock);
+        fail_at(stream, code, npusim_stream_last(stream));
+        pthread_mutex_unlock(&stream->lock);
+    }
+}
+
+/* The next stream of a device after `previous` in the list, held; releases `previous`. */
+static npusim_stream *next_of_device(npusim_stream *previous, int device) {
+    pthread_mutex_lock(&list_lock);
+    npusim_stream *stream = previous ? previous->next : live;
+    while (stream && stream->device != device) {
+        stream = stream->next;
+    }
+    if (stream) {
+        npusim_stream_hold(stream);
+    }
+    pthread_mutex_unlock(&list_lock);
+    if (previous) {
+        npusim_stream_release(previous);
+    }
+    return stream;
+}
+
+int npusim_wait_for_device(int device, int timeout_ms) {
+    int64_t deadline = timeout_ms < 0 ? 0 : now_ms() + timeout_ms;
+    int first_error = ACL_SUCCESS;
+    for (npusim_stream *stream = NULL; (stream = next_of_device(stream, device));) {
+        int64_t left = timeout_ms < 0 ? -1 : deadline - now_ms();
+        int error = npusim_stream_wait(stream, npusim_stream_last(stream), timeout_ms < 0 ? -1 : left > 0 ? (int)left : 0);
+        first_error = first_error ? first_error : error;
+    }
+    return first_error;
+}
+
+void npusim_forget_errors(int device) {
+    for (npusim_stream *stream = NULL; (stream = next_of_device(stream, device));) {
+        pthread_mutex_lock(&stream->lock);
+        atomic_store(&stream->failed_at, UINT64_MAX);
+        atomic_store(&stream->error, 0);
+        pthread_mutex_unlock(&stream->lock);
+    }
+}
+
+void npusim_stream_close(npusim_stream *stream) {
+    pthread_mutex_lock(&stream->lock);
+    stream->alive = false;
+    pthread_cond_signal(&stream->work);
+    pthread_mutex_unlock(&stream->lock);
+    npusim_stream_release(stream);
+}
+
+static void before_fork(void) {
+    pthread_mutex_lock(&list_lock);
+    npusim_memory_fork(-1);
+}
+
+static void in_parent(void) {
+    npusim_memory_fork(0);
+    pthread_mutex_unlock(&list_lock);
+}
+
+/* The child has none of the threads that served the streams: their queues are emptied, as the parent does the work. */
+static void in_child(void) {
+    npusim_memory_fork(1);
+    pthread_mutex_init(&list_lock, NULL);
+    for (npusim_stream *stream = live; stream; stream = stream->next) {
+        initialise_locks(stream);
+        stream->first = NULL;
+        stream->running = stream->served = stream->asleep = false;
+        stream->waiters = 0;
+        atomic_store(&stream->done, npusim_stream_last(stream));
+    }
+}
+
+static void at_exit(void) {
+    atomic_store(&exiting, true);
+}
+
+__attribute__((constructor)) static void prepare(void) {
+    pthread_atfork(before_fork, in_parent, in_child);
+    atexit(at_exit);
+}
