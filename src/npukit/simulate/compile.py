@@ -19,7 +19,8 @@ HERE = Path(__file__).parent
 CANN = HERE / "cann"
 ATEN = HERE / "aten"
 C_FLAGS = ["-std=gnu11", "-O2", "-g1", "-fPIC", "-Wall", "-Wextra", "-pthread"]
-CXX_FLAGS = ["-std=c++20", "-O2", "-fPIC", "-Wall", "-Wextra", "-pthread"]
+# NDEBUG as in torch's own build: some of its classes have other members without it.
+CXX_FLAGS = ["-std=c++20", "-O2", "-DNDEBUG", "-fPIC", "-fvisibility=hidden", "-pthread"]
 SHARED = ["-shared", "-pthread", "-Wl,-rpath,$ORIGIN"]
 LIBS = ["-lm", "-ldl", "-lrt"]
 

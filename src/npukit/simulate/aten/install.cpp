@@ -23,25 +23,12 @@ const std::unordered_set<std::string> kKept = {
     "npu::unsafe_empty_with_format", "npu::empty_with_swapped_memory", "npu::copy_memory_", "npu::set_op_timeout_ms",
     "npu::npu_hccl_check"};
 
-bool has_host_kernel(const c10::OperatorHandle& op) {
-    return op.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU);
-}
-
 void not_simulated(const c10::OperatorHandle& op, torch::jit::Stack*) {
     C10_THROW_ERROR(
         NotImplementedError,
         c10::str(op.schema().name(), " is not simulated: it needs a real NPU, or a kernel in npukit.simulate.ops."));
 }
 
-Body body_for(const c10::OperatorHandle& op, const PythonKernels& python) {
-    if (auto kernel = python.find(op)) {
-        return kernel;
-    }
-    if (op.schema().name().rfind("aten::", 0) == 0 && has_host_kernel(op)) {
-        return {};
-    }
-    return &not_simulated;
-}
 
 // torch warns of every replaced kernel; here replacing is the purpose.
 class Silent : public c10::WarningHandler {
@@ -57,6 +44,7 @@ void install() {
     const c10::WarningUtils::WarningHandlerGuard quiet(&silent);
     auto& dispatcher = c10::Dispatcher::singleton();
     install_copy(aten, npu);
+    std::unordered_set<std::string> unknown;
     for (const auto& name : dispatcher.getRegistrationsForDispatchKey(c10::DispatchKey::PrivateUse1)) {
         const auto op = dispatcher.findSchema(name);
         const auto space = name.getNamespace();
@@ -64,12 +52,17 @@ void install() {
             continue;
         }
         auto& library = *space == "aten" ? aten : npu;
+        auto body = python.find(*op);
+        if (!body && (*space == "npu" || !op->hasComputedKernelForDispatchKey(c10::DispatchKey::CPU))) {
+            body = not_simulated;
+            unknown.insert(toString(name));
+        }
         const auto full = name.name + (name.overload_name.empty() ? "" : "." + name.overload_name);
         library.impl(
             full.c_str(),
-            torch::CppFunction::makeFromBoxedFunctor(std::make_unique<SimulatedKernel>(*op, body_for(*op, python))));
+            torch::CppFunction::makeFromBoxedFunctor(std::make_unique<SimulatedKernel>(*op, std::move(body))));
     }
-    install_trace();
+    install_trace(std::move(unknown));
 }
 
 } // namespace

@@ -17,6 +17,17 @@ namespace {
 
 using torch::jit::Stack;
 
+thread_local int kernels_under_way = 0;
+
+struct Inside {
+    Inside() {
+        kernels_under_way++;
+    }
+    ~Inside() {
+        kernels_under_way--;
+    }
+};
+
 // In shapes-only mode these still compute: their value steers Python, or the shape of their result is a value.
 const std::unordered_set<std::string> kNeedValues = {
     "aten::_local_scalar_dense", "aten::equal", "aten::is_nonzero", "aten::item", "aten::nonzero",
@@ -123,6 +134,10 @@ void flip_one_bit(const c10::IValue& result) {
 
 } // namespace
 
+bool inside_kernel() {
+    return kernels_under_way > 0;
+}
+
 SimulatedKernel::SimulatedKernel(const c10::OperatorHandle& op, Body body)
     : name_(op.schema().name()), body_(std::move(body)), arguments_(op.schema().arguments().size()),
       returns_(op.schema().returns().size()), needs_values_(kNeedValues.count(name_) > 0), random_(false),
@@ -161,6 +176,7 @@ void SimulatedKernel::run(const c10::OperatorHandle& op, Stack* stack, bool rand
 }
 
 void SimulatedKernel::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
+    const Inside inside;
     const auto first = stack->size() - arguments_;
     const auto device = device_of(c10::ArrayRef<c10::IValue>(*stack).slice(first), accepts_host_tensors_, name_);
     const c10::DeviceGuard guard(device);

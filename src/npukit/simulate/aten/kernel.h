@@ -11,6 +11,9 @@ namespace npusim {
 // Computes an op whose arguments were already turned into CPU or meta tensors; works on the stack like the op.
 using Body = std::function<void(const c10::OperatorHandle&, torch::jit::Stack*)>;
 
+// True on a thread that is in the middle of a simulated kernel: what it calls there is not the user's.
+bool inside_kernel();
+
 class SimulatedKernel final : public c10::OperatorKernel {
 public:
     // Without a body the op's own CPU kernel computes it.
