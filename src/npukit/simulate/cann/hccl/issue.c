@@ -1,0 +1,127 @@
+/* Calls become tasks on streams. Those of one communicator run one after the other, in the order they were issued. */
+#include "issue.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "reduce.h"
+
+enum { STEERING_BYTES = 64 << 20 };
+
+call *new_call(void *handle, uint32_t kind, call_body body, size_t transfers) {
+    communicator *comm = handle;
+    if (!comm) {
+        npusim_error(HCCL_E_PTR, "EI0003: A collective was called without a communicator.");
+        return NULL;
+    }
+    call *call = calloc(1, sizeof *call + 4 * comm->ranks * sizeof(uint64_t) + transfers * sizeof(transfer));
+    if (!call) {
+        return NULL;
+    }
+    call->comm = comm;
+    call->body = body;
+    call->header.kind = kind;
+    call->send_bytes = (uint64_t *)(call + 1);
+    call->send_at = call->send_bytes + comm->ranks;
+    call->receive_bytes = call->send_at + comm->ranks;
+    call->receive_at = call->receive_bytes + comm->ranks;
+    call->transfers = (transfer *)(call->receive_at + comm->ranks);
+    call->transfer_count = transfers;
+    return call;
+}
+
+/* Where only shapes count, integers still do, as sizes and pickled objects steer programs. */
+uint64_t moving_bytes(uint64_t count, HcclDataType type) {
+    uint64_t bytes = count * bytes_of(type);
+    bool integer = type != HCCL_FP16 && type != HCCL_FP32 && type != HCCL_FP64 && type < HCCL_BFP16;
+    return npusim_shapes_only() && !(integer && bytes <= STEERING_BYTES) ? 0 : bytes;
+}
+
+int check_arguments(const void *comm, HcclDataType type, uint32_t peer, const char *function) {
+    if (bytes_of(type) == 0) {
+        return npusim_error(HCCL_E_NOT_SUPPORT, "EI0003: %s: there is no HCCL data type %d.", function, (int)type);
+    }
+    if (comm && peer >= ((const communicator *)comm)->ranks) {
+        return npusim_error(HCCL_E_PARA, "EI0003: %s: rank %u does not exist, the communicator has %u ranks.", function,
+                            peer, ((const communicator *)comm)->ranks);
+    }
+    return HCCL_SUCCESS;
+}
+
+/* A stream that failed drops what is queued on it, so a turn may never come: hence the limit. */
+static bool wait_for_turn(const call *call) {
+    communicator *comm = call->comm;
+    struct timespec deadline;
+    clock_gettime(CLOCK_REALTIME, &deadline);
+    deadline.tv_sec += comm->exec_timeout ? comm->exec_timeout : INT32_MAX;
+    int waited = 0;
+    pthread_mutex_lock(&comm->lock);
+    while (comm->turn != call->turn && !atomic_load(&comm->failed) && waited != ETIMEDOUT) {
+        waited = pthread_cond_timedwait(&comm->turn_changed, &comm->lock, &deadline);
+    }
+    bool came = comm->turn == call->turn;
+    pthread_mutex_unlock(&comm->lock);
+    return came;
+}
+
+static void end_turn(communicator *comm) {
+    pthread_mutex_lock(&comm->lock);
+    comm->turn++;
+    pthread_cond_broadcast(&comm->turn_changed);
+    pthread_mutex_unlock(&comm->lock);
+}
+
+static int execute(const call *call) {
+    communicator *comm = call->comm;
+    bool my_turn = wait_for_turn(call);
+    if (atomic_load(&comm->failed)) {
+        return npusim_error(ACL_TASK_TIMEOUT, "EI0002: %s cannot run: communicator %s has failed before.",
+                            call_names[call->header.kind], comm->name);
+    }
+    switch (my_turn ? call->fault.kind : NPUSIM_TIMEOUT) {
+    case NPUSIM_TIMEOUT:
+        return fail_with_timeout(comm, &call->header, "unknown", "did not come to this collective in time");
+    case NPUSIM_ACL_ERROR:
+        return npusim_error(call->fault.code, "%s failed, as was asked for.", call_names[call->header.kind]);
+    case NPUSIM_KILL:
+        raise(SIGKILL);
+        break;
+    default:
+        break;
+    }
+    return call->body(call);
+}
+
+static int run_call(void *argument) {
+    call *call = argument;
+    communicator *comm = call->comm;
+    int code = execute(call);
+    end_turn(comm);
+    communicator_release(comm);
+    free(call);
+    return code;
+}
+
+HcclResult issue(call *call, const char *function, void *stream) {
+    communicator *comm = call->comm;
+    call->fault = npusim_next_fault(NPUSIM_ON_COLLECTIVE, function);
+    communicator_hold(comm);
+    pthread_mutex_lock(&comm->lock);
+    bool numbered = call->header.kind != CALL_POINT_TO_POINT;
+    call->header.number = numbered ? comm->collectives : 0;
+    call->turn = comm->issued;
+    int error = npusim_stream_enqueue(stream, run_call, call);
+    if (!error) {
+        comm->issued++;
+        comm->collectives += numbered;
+    }
+    pthread_mutex_unlock(&comm->lock);
+    if (error) {
+        communicator_release(comm);
+        free(call);
+        return HCCL_E_RUNTIME;
+    }
+    return HCCL_SUCCESS;
+}
