@@ -23,7 +23,8 @@ def draw_seed() -> tuple[int, int]:
 
 def keep_mask(count: int, keep_prob: float, seed: int, offset: int) -> Tensor:
     """`count` booleans, True with probability keep_prob: the same for the same seed and offset."""
-    mixed = (seed * 0x9E3779B97F4A7C15 + offset) % 2**63
+    # A CPU generator uses 32 bits of its seed; the upper ones of a product depend on all that went into it.
+    mixed = (seed * 0x9E3779B97F4A7C15 + offset) * 0xBF58476D1CE4E5B9 % 2**64 >> 32
     return torch.rand(count, generator=torch.Generator().manual_seed(mixed)) < keep_prob
 
 
