@@ -45,6 +45,8 @@ def run(
 
     if command[0].startswith("-") and (command[0] != "-m" or len(command) < 2):
         raise NpukitError(f"There is no option {command[0]} before the script's name: see `npukit run --help`.")
+    if command[0] != "-m" and not Path(command[0]).exists():
+        raise NpukitError(f"There is no script {command[0]}: name a Python file, or -m and a module.")
     chosen = choose(device)
     environment = dict(os.environ)
     if chosen is Device.sim:

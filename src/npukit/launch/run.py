@@ -5,10 +5,8 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import NoReturn
 
-from npukit.errors import NpukitError
 from npukit.launch import rank
 
 AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"
@@ -19,8 +17,6 @@ def run(command: Sequence[str], environment: Mapping[str, str], ranks: int = 1) 
 
     >>> run(["train.py", "--epochs", "3"], os.environ, ranks=2)
     """
-    if command[0] != "-m" and not Path(command[0]).is_file():
-        raise NpukitError(f"There is no script {command[0]}: name a Python file, or -m and a module.")
     argv = [sys.executable, *command]
     environment = dict(environment)
     if ranks > 1:

@@ -29,14 +29,16 @@ def explain_failure(output: str, torch_version: str) -> str:
     """One sentence on why pip could not install torch_npu, from what pip said."""
     if "No module named pip" in output:
         return f"{sys.executable} has no pip to download torch_npu with: run `{sys.executable} -m ensurepip` first."
-    if any(sign in output for sign in ("Connection", "connection", "Temporary failure", "timed out", "ProxyError")):
+    python = f"{sys.version_info.major}.{sys.version_info.minor}"
+    known = [version for version, pythons in pythons_by_torch().items() if python in pythons]
+    # pip calls an index that it cannot reach one that has no versions.
+    if "(from versions: none)" in output and torch_version.split("+")[0] in known:
         return (
             "torch_npu could not be downloaded because the package index does not answer: "
             "connect once, or set PIP_INDEX_URL to a mirror that you can reach."
         )
     if "No matching distribution" in output:
-        python = f"{sys.version_info.major}.{sys.version_info.minor}"
-        known = ", ".join(version for version, pythons in pythons_by_torch().items() if python in pythons)
-        return f"There is no torch_npu for torch {torch_version} on Python {python}: install one of torch {known}."
+        versions = ", ".join(known)
+        return f"There is no torch_npu for torch {torch_version} on Python {python}: install one of torch {versions}."
     last_line = (output.strip().splitlines() or ["it said nothing"])[-1]
     return f"pip could not install torch_npu for torch {torch_version}: {last_line}"

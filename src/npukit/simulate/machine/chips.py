@@ -1,0 +1,34 @@
+"""The simulated chips as the management tools count them."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from npukit.facts.cards import DEFAULT_CARD, Card, card
+
+BUSES = (0xC1, 0xC2, 0x81, 0x82, 0x01, 0x02, 0x41, 0x42)
+
+
+@dataclass(frozen=True)
+class Chip:
+    """One chip: `device` counts chips, `npu` counts what is plugged in, which may hold two of them."""
+
+    device: int
+    npu: int
+    number: int
+    bus: str
+
+
+def simulated_card() -> Card:
+    """The kind of card that this process sees."""
+    return card(os.environ.get("NPUKIT_SIM_CARD", DEFAULT_CARD))
+
+
+def chips() -> list[Chip]:
+    """The chips that this process sees."""
+    chips_per_npu = 2 if simulated_card().links == "pairs" else 1
+    return [
+        Chip(device, *divmod(device, chips_per_npu), f"{device // len(BUSES):04X}:{BUSES[device % len(BUSES)]:02X}:00.0")
+        for device in range(int(os.environ.get("NPUKIT_SIM_DEVICES", "0")))
+    ]

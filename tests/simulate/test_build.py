@@ -1,0 +1,176 @@
+"""Set-up, with the real pip and real processes; only the wheel is a tiny one and the compilers are scripts."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from npukit.errors import NpukitError
+from npukit.simulate import build
+from npukit.simulate import compile as compiling
+from npukit.simulate.cache import UNFINISHED
+
+TORCH = importlib.metadata.version("torch").split("+")[0]
+COMPILER = """#!/bin/sh
+echo "$@" >> "$COMPILER_LOG"
+sleep 0.05
+while [ "$1" != "-o" ]; do shift; done
+echo compiled > "$2"
+"""
+
+Command = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A world where set-up is quick: an empty cache, a wheel of one file, compilers that only write their output."""
+    wheels = tmp_path / "wheels"
+    wheels.mkdir()
+    info = f"torch_npu-{TORCH}.post1.dist-info"
+    with zipfile.ZipFile(wheels / f"torch_npu-{TORCH}.post1-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("torch_npu/__init__.py", "")
+        wheel.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: torch_npu\nVersion: {TORCH}.post1\n")
+        wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr(f"{info}/RECORD", "")
+    for compiler in ("cc", "c++"):
+        script = tmp_path / compiler
+        script.write_text(COMPILER)
+        script.chmod(0o755)
+        monkeypatch.setenv("CC" if compiler == "cc" else "CXX", str(script))
+    monkeypatch.setenv("COMPILER_LOG", str(tmp_path / "compiler.log"))
+    monkeypatch.setenv("NPUKIT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(wheels))
+    return tmp_path
+
+
+def start_setup() -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "npukit", "sim", "setup"]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def compilations(world: Path) -> int:
+    return len((world / "compiler.log").read_text().splitlines())
+
+
+def assert_complete(setup: build.Setup) -> None:
+    assert setup.ready
+    assert (setup.torch_npu / "torch_npu" / "__init__.py").exists()
+    assert (setup.home / "lib64" / "libascendcl.so").exists()
+    assert setup.operators_library is None or setup.operators_library.exists()
+    assert not [*setup.cache.glob(f"*/{UNFINISHED}*")]
+
+
+def test_the_newest_post_release_is_installed_privately(small: Path) -> None:
+    assert_complete(build.ensure())
+    assert (build.plan().torch_npu / f"torch_npu-{TORCH}.post1.dist-info").exists()
+    with pytest.raises(importlib.metadata.PackageNotFoundError):
+        importlib.metadata.version("torch_npu")
+
+
+def test_once_built_it_needs_neither_network_nor_compiler(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    build.ensure()
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setenv("CC", "no-compiler")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(small / "gone"))
+    assert_complete(build.ensure())
+
+
+def test_changed_c_sources_are_compiled_without_a_second_download(
+    small: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    before = build.ensure()
+    capfd.readouterr()
+    monkeypatch.setattr(compiling, "C_FLAGS", [*compiling.C_FLAGS, "-DCHANGED"])
+    after = build.ensure()
+    assert after.home != before.home
+    assert_complete(after)
+    assert "torch_npu" not in capfd.readouterr().err
+
+
+def test_two_that_start_together_build_once(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = start_setup(), start_setup()
+    errors = [process.communicate(timeout=120)[1] for process in (first, second)]
+    assert first.returncode == second.returncode == 0, errors
+    assert sum("waiting for it" in error for error in errors) == 1
+    assert_complete(build.plan())
+    together = compilations(small)
+    (small / "compiler.log").unlink()
+    monkeypatch.setenv("NPUKIT_CACHE", str(small / "another cache"))
+    build.ensure()
+    assert compilations(small) == together
+
+
+def test_killed_at_any_moment_it_leaves_nothing_broken(small: Path) -> None:
+    moment = random.Random(2)
+    for _ in range(8):
+        process = start_setup()
+        time.sleep(moment.uniform(0.2, 2.5))
+        process.send_signal(signal.SIGKILL)
+        process.communicate(timeout=60)
+    process = start_setup()
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors
+    assert_complete(build.plan())
+
+
+def test_a_failed_build_leaves_no_folder(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CC", "false")
+    with pytest.raises(NpukitError, match="could not build libascendcl.so"):
+        build.ensure()
+    assert not build.plan().home.exists()
+    assert not [*build.plan().cache.glob(f"*/{UNFINISHED}*")]
+
+
+def test_no_compiler(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CC")
+    monkeypatch.setenv("PATH", str(small / "empty"))
+    with pytest.raises(NpukitError, match="no C/C\\+\\+ compiler: install gcc"):
+        build.ensure()
+
+
+def test_no_torch(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "torch" else real(name))
+    with pytest.raises(NpukitError, match="has no torch: run .* -m pip install torch"):
+        build.ensure()
+
+
+def test_no_torch_npu_for_this_torch(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = importlib.metadata.version
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: "2.99.0+cpu" if name == "torch" else real(name))
+    with pytest.raises(NpukitError, match=r"no torch_npu for torch 2\.99\.0\+cpu on Python .*: install one of .*2\.13\.0"):
+        build.ensure()
+
+
+def test_no_network(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PIP_NO_INDEX")
+    monkeypatch.delenv("PIP_FIND_LINKS")
+    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
+    monkeypatch.setenv("PIP_RETRIES", "0")
+    with pytest.raises(NpukitError, match="package index does not answer"):
+        build.ensure()
+
+
+def test_not_linux(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "darwin")
+    with pytest.raises(NpukitError, match="Linux only, and this is darwin"):
+        build.ensure()
+
+
+def test_a_cache_that_cannot_be_written(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NPUKIT_CACHE", "/dev/null/cache")
+    with pytest.raises(NpukitError, match="Cannot write to /dev/null/cache .* set NPUKIT_CACHE"):
+        build.ensure()
