@@ -79,7 +79,7 @@ aclError aclrtMemcpyAsync(void *to, size_t room, const void *from, size_t bytes,
     bool on_device = kind == ACL_MEMCPY_DEVICE_TO_DEVICE && bytes <= AT_ONCE_LIMIT && !npusim_slow_stream_ms;
     bool at_once = on_device ? npusim_stream_reached(stream, last) : touches_pageable(to, from, kind);
     if (at_once) {
-        error = npusim_stream_wait(stream, last, -1);
+        error = npusim_explain(stream, npusim_stream_wait(stream, last, -1));
         if (!error) {
             move(to, from, bytes, kind);
         }
@@ -89,7 +89,7 @@ aclError aclrtMemcpyAsync(void *to, size_t room, const void *from, size_t bytes,
     REQUIRE(job, "aclrtMemcpyAsync");
     *job = (copy_job){to, from, bytes, kind, stream};
     npusim_stream_put(stream, run_copy, job, ALWAYS);
-    return npusim_stream_error_at(stream, UINT64_MAX);
+    return npusim_explain(stream, npusim_stream_error_at(stream, UINT64_MAX));
 }
 
 aclError aclrtMemcpyAsyncWithCondition(void *to, size_t room, const void *from, size_t bytes, aclrtMemcpyKind kind,
@@ -170,5 +170,5 @@ aclError aclrtMemsetAsync(void *memory, size_t room, int32_t value, size_t bytes
     REQUIRE(job, "aclrtMemsetAsync");
     *job = (fill_job){memory, bytes, value};
     npusim_stream_put(stream, run_fill, job, 0);
-    return npusim_stream_error_at(stream, UINT64_MAX);
+    return npusim_explain(stream, npusim_stream_error_at(stream, UINT64_MAX));
 }

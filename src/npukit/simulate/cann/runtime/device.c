@@ -66,14 +66,15 @@ aclError aclrtGetDevice(int32_t *device) {
     return ACL_SUCCESS;
 }
 
-/* Waits for the device's work and clears its errors, as a reset does; memory stays with its owners. */
+/* Ends the device's work and clears its errors; memory stays with its owners. Short work is finished, but what waits
+ * for another process is not waited for: programs reset their devices when they exit. */
 aclError aclrtResetDevice(int32_t device) {
     int error = npusim_check_device(device);
     if (error) {
         return error;
     }
-    npusim_wait_for_device(device, -1);
-    npusim_forget_errors(device);
+    npusim_wait_for_device(device, 1000);
+    npusim_abort_device(device, ACL_ERROR_RT_DEVICE_TASK_ABORT);
     atomic_store(&primary_active[device], false);
     if (current && current->device == device) {
         current = NULL;
@@ -83,6 +84,15 @@ aclError aclrtResetDevice(int32_t device) {
 
 aclError aclrtResetDeviceForce(int32_t device) {
     return aclrtResetDevice(device);
+}
+
+aclError aclrtDeviceTaskAbort(int32_t device, uint32_t timeout) {
+    (void)timeout;
+    int error = npusim_check_device(device);
+    if (!error) {
+        npusim_abort_device(device, ACL_ERROR_RT_DEVICE_TASK_ABORT);
+    }
+    return error;
 }
 
 aclError aclrtCreateContext(aclrtContext *handle, int32_t device) {

@@ -7,27 +7,26 @@
 
 #include "runtime.h"
 
-static _Thread_local char pending_message[2048];
-static _Thread_local char shown_message[2048];
+static _Thread_local char message[MESSAGE_SIZE]; /* not yet asked for; empty: none */
 static _Thread_local aclError last_error;
 
-/* The family a code is reported under: EE for the runtime, EI for collectives, EZ for operators. */
+/* The code a message opens with, as CANN's error manager would choose it. */
 static const char *family(int code) {
     switch (code) {
     case ACL_ERROR_RT_MEMORY_ALLOCATION: return "EL0004";
-    case ACL_ERROR_RT_CONTEXT_NULL: return "EE1001";
-    case ACL_ERROR_RT_INVALID_DEVICEID: return "EE1001";
     case ACL_ERROR_RT_FEATURE_NOT_SUPPORT: return "EE1006";
-    case ACL_ERROR_RT_PARAM_INVALID: return "EE1001";
-    case ACL_ERROR_INVALID_PARAM: return "EE1001";
-    case ACL_ERROR_RT_STREAM_SYNC_TIMEOUT: return "EE1002";
+    case ACL_ERROR_RT_STREAM_SYNC_TIMEOUT:
     case ACL_ERROR_RT_EVENT_SYNC_TIMEOUT: return "EE1002";
+    case ACL_ERROR_RT_INVALID_DEVICEID:
+    case ACL_ERROR_RT_CONTEXT_NULL:
+    case ACL_ERROR_RT_PARAM_INVALID:
+    case ACL_ERROR_INVALID_PARAM: return "EE1001";
     default: return "EE9999";
     }
 }
 
 int npusim_error(int code, const char *format, ...) {
-    char text[1536];
+    char text[MESSAGE_SIZE - 256];
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
@@ -36,23 +35,31 @@ int npusim_error(int code, const char *format, ...) {
     struct tm local;
     clock_gettime(CLOCK_REALTIME, &now);
     localtime_r(&now.tv_sec, &local);
-    char stamp[64];
+    char stamp[32];
     strftime(stamp, sizeof stamp, "%Y-%m-%d-%H:%M:%S", &local);
     bool named = text[0] == 'E' && strchr(text, ':') == text + 6; /* the caller chose the family: "EI0002: ..." */
-    snprintf(pending_message, sizeof pending_message, "%.6s: [PID: %d] %s.%03ld.%03ld %s (simulated NPU, error code %d)\n",
+    snprintf(message, sizeof message, "%.6s: [PID: %d] %s.%03ld.%03ld %s (simulated NPU, error code %d)\n",
              named ? text : family(code), (int)getpid(), stamp, now.tv_nsec / 1000000, now.tv_nsec / 1000 % 1000,
              named ? text + 8 : text, code);
     last_error = code;
     return code;
 }
 
+void npusim_take_message(char taken[MESSAGE_SIZE]) {
+    memcpy(taken, message, MESSAGE_SIZE);
+    message[0] = 0;
+}
+
+int npusim_repeat_error(int code, const char earlier[MESSAGE_SIZE]) {
+    memcpy(message, earlier, MESSAGE_SIZE);
+    last_error = code;
+    return code;
+}
+
 const char *aclGetRecentErrMsg(void) {
-    if (!pending_message[0]) {
-        return NULL;
-    }
-    memcpy(shown_message, pending_message, sizeof shown_message);
-    pending_message[0] = 0;
-    return shown_message;
+    static _Thread_local char shown[MESSAGE_SIZE];
+    npusim_take_message(shown);
+    return shown[0] ? shown : NULL;
 }
 
 aclError aclrtPeekAtLastError(aclrtLastErrLevel level) {

@@ -127,7 +127,7 @@ typedef struct {
 static int wait_for_place(void *argument) {
     awaited other = *(awaited *)argument;
     free(argument);
-    int error = npusim_stream_follow(other.stream, other.number);
+    int error = npusim_explain(other.stream, npusim_stream_follow(other.stream, other.number));
     npusim_stream_release(other.stream);
     return error;
 }
@@ -166,12 +166,12 @@ aclError aclrtSynchronizeEventWithTimeout(aclrtEvent event, int32_t timeout) {
     if (!stream) {
         return ACL_SUCCESS;
     }
-    int error = npusim_stream_wait(stream, number, timeout);
+    int error = npusim_explain(stream, npusim_stream_wait(stream, number, timeout));
     npusim_stream_release(stream);
     if (error == ACL_ERROR_RT_STREAM_SYNC_TIMEOUT) {
         return npusim_error(ACL_ERROR_RT_EVENT_SYNC_TIMEOUT, "The event did not come within %d ms.", timeout);
     }
-    return error ? npusim_error(error, "Work before the event failed.") : ACL_SUCCESS;
+    return error;
 }
 
 aclError aclrtSynchronizeEvent(aclrtEvent event) {
@@ -182,11 +182,11 @@ static int query(aclrtEvent event, bool *passed) {
     uint64_t number;
     npusim_stream *stream = place(event, &number);
     *passed = !stream || npusim_stream_reached(stream, number);
-    int error = stream && *passed ? npusim_stream_error_at(stream, number) : ACL_SUCCESS;
+    int error = stream && *passed ? npusim_explain(stream, npusim_stream_error_at(stream, number)) : ACL_SUCCESS;
     if (stream) {
         npusim_stream_release(stream);
     }
-    return error ? npusim_error(error, "Work before the event failed.") : ACL_SUCCESS;
+    return error;
 }
 
 aclError aclrtQueryEventStatus(aclrtEvent event, aclrtEventRecordedStatus *status) {

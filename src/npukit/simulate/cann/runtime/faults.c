@@ -117,7 +117,7 @@ static void read_fault(const char *original) {
     fault_count += mine;
 }
 
-__attribute__((constructor)) void npusim_read_faults(void) {
+__attribute__((constructor)) static void read_faults(void) {
     const char *list = getenv("NPUKIT_SIM_FAULTS");
     if (!list || !*list) {
         return;

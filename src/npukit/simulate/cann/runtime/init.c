@@ -30,9 +30,13 @@ static int load_operators(void) {
     return ACL_SUCCESS;
 }
 
-/* {"defaultDevice": {"default_device": "0"}}: threads that set no device work on that one. */
+/* {"defaultDevice": {"default_device": "0"}}: threads that set no device work on that one. torch_npu passes a file that
+ * says so for device 0, but looks for it beside torch; kept elsewhere, as it is for simulated runs, it passes none. */
 static int default_device_in(const char *config) {
-    FILE *file = config ? fopen(config, "r") : NULL;
+    if (!config) {
+        return 0;
+    }
+    FILE *file = fopen(config, "r");
     if (!file) {
         return -1;
     }

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "runtime.h"
@@ -27,6 +28,12 @@ int npusim_open_shared(int pid, int fd) {
     return open(path, O_RDWR | O_CLOEXEC);
 }
 
+/* Tells a file from another that later got the same number in the same process. */
+static unsigned long inode(int fd) {
+    struct stat status;
+    return fstat(fd, &status) == 0 ? status.st_ino : 0;
+}
+
 aclError aclrtIpcMemGetExportKey(void *memory, size_t size, char *key, size_t length, uint64_t flags) {
     (void)flags;
     REQUIRE(memory && key && length >= 64, "aclrtIpcMemGetExportKey");
@@ -34,26 +41,33 @@ aclError aclrtIpcMemGetExportKey(void *memory, size_t size, char *key, size_t le
     int error = npusim_share_block(memory, &block);
     if (!error) {
         memset(key, 0, length);
-        snprintf(key, length, "%d:%d:%zu:%zu", (int)getpid(), block.fd, (size_t)((char *)memory - block.start), size);
+        snprintf(key, length, "%d:%d:%lu:%zu:%zu", (int)getpid(), block.fd, inode(block.fd), (size_t)((char *)memory - block.start), size);
     }
     return error;
 }
 
 static int map_key(const char *key, void **memory) {
     int pid, fd;
+    unsigned long file_id;
     size_t offset, size;
     npusim_context *context = npusim_current_context();
-    if (!context || sscanf(key, "%d:%d:%zu:%zu", &pid, &fd, &offset, &size) != 4) {
-        return context ? npusim_error(ACL_ERROR_RT_PARAM_INVALID, "This is no key of shared memory.") : ACL_ERROR_RT_CONTEXT_NULL;
+    if (!context) {
+        return ACL_ERROR_RT_CONTEXT_NULL;
+    }
+    if (sscanf(key, "%d:%d:%lu:%zu:%zu", &pid, &fd, &file_id, &offset, &size) != 5) {
+        return npusim_error(ACL_ERROR_RT_PARAM_INVALID, "This is no key of shared memory.");
     }
     int file = npusim_open_shared(pid, fd);
     size_t before = offset % PAGE, bytes = (before + size + PAGE - 1) / PAGE * PAGE;
-    char *start = file < 0 ? MAP_FAILED : mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, (off_t)(offset - before));
+    char *start = MAP_FAILED;
+    if (file >= 0 && inode(file) == file_id) {
+        start = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file, (off_t)(offset - before));
+    }
     if (start == MAP_FAILED) {
         if (file >= 0) {
             close(file);
         }
-        return npusim_error(ACL_ERROR_RT_PARAM_INVALID, "Memory shared by process %d cannot be reached; has it ended?", pid);
+        return npusim_error(ACL_ERROR_RT_PARAM_INVALID, "Memory shared by process %d is gone; has it ended or freed it?", pid);
     }
     npusim_add_block((npusim_block){start, bytes, DEVICE_IMPORTED, context->device, file});
     *memory = start + before;

@@ -16,7 +16,7 @@ static const size_t lazy_zero = 4 << 20; /* from here on giving pages back is ch
 static pthread_rwlock_t lock = PTHREAD_RWLOCK_INITIALIZER;
 static npusim_block *blocks;
 static size_t block_count, block_room;
-static atomic_size_t used[MAX_DEVICES];
+static atomic_size_t used[MAX_DEVICES], peak[MAX_DEVICES];
 
 static size_t page_rounded(size_t bytes) {
     return (bytes + PAGE - 1) / PAGE * PAGE;
@@ -108,6 +108,9 @@ int npusim_take_memory(int device, size_t bytes) {
                                 device, bytes, before, capacity(), refused ? " (a fault on request)" : "");
         }
     } while (!atomic_compare_exchange_weak(&used[device], &before, before + bytes));
+    size_t highest = atomic_load(&peak[device]);
+    while (highest < before + bytes && !atomic_compare_exchange_weak(&peak[device], &highest, before + bytes)) {
+    }
     return ACL_SUCCESS;
 }
 
@@ -130,6 +133,18 @@ aclError aclrtGetMemInfo(aclrtMemAttr attribute, size_t *free_bytes, size_t *tot
 int npusim_memory_percent(int device) {
     size_t total = npusim_the_machine()->memory;
     return (int)((total - capacity() + atomic_load(&used[device])) * 100 / total);
+}
+
+/* Work that is still under way must not fault on freed memory, as a device would not: its addresses stay, empty. */
+static void give_back(const npusim_block *block) {
+    if (npusim_anything_pending()) {
+        mmap(block->start, block->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+    } else {
+        munmap(block->start, block->bytes);
+    }
+    if (block->fd >= 0) {
+        close(block->fd);
+    }
 }
 
 aclError aclrtMallocAlign32(void **memory, size_t size, aclrtMemMallocPolicy policy) {
@@ -168,12 +183,23 @@ aclError aclrtFree(void *memory) {
     if (!npusim_remove_block(memory, DEVICE_MEMORY, &block)) {
         return npusim_error(ACL_ERROR_RT_PARAM_INVALID, "%p is not the start of device memory.", memory);
     }
-    munmap(block.start, block.bytes);
-    if (block.fd >= 0) {
-        close(block.fd);
-    }
+    give_back(&block);
     npusim_give_memory(block.device, block.bytes);
     return ACL_SUCCESS;
+}
+
+/* One line a module on hardware; here the program is the only one. */
+aclError aclrtGetMemUsageInfo(int32_t device, aclrtMemUsageInfo *usage, size_t room, size_t *count) {
+    REQUIRE(usage && room && count, "aclrtGetMemUsageInfo");
+    int error = npusim_check_device(device);
+    if (!error) {
+        memset(usage, 0, sizeof *usage);
+        strcpy(usage->name, "APP");
+        usage->curMemSize = atomic_load(&used[device]);
+        usage->memPeakSize = atomic_load(&peak[device]);
+        *count = 1;
+    }
+    return error;
 }
 
 aclError aclrtMallocHost(void **memory, size_t size) {
@@ -198,7 +224,7 @@ aclError aclrtFreeHost(void *memory) {
     if (!npusim_remove_block(memory, HOST_PINNED, &block)) {
         return npusim_error(ACL_ERROR_RT_PARAM_INVALID, "%p is not the start of pinned host memory.", memory);
     }
-    munmap(block.start, block.bytes);
+    give_back(&block);
     return ACL_SUCCESS;
 }
 
@@ -207,6 +233,9 @@ aclError aclrtHostRegisterV2(void *memory, uint64_t size, uint32_t flag) {
     REQUIRE(memory && size, "aclrtHostRegister");
     npusim_block block;
     if (npusim_find_block(memory, &block)) {
+        if (block.kind == HOST_PINNED) {
+            return ACL_SUCCESS; /* the device can reach it as it is */
+        }
         return npusim_error(ACL_ERROR_HOST_MEMORY_ALREADY_REGISTERED, "The host memory at %p is registered already.", memory);
     }
     npusim_add_block((npusim_block){memory, size, HOST_REGISTERED, -1, -1});
@@ -223,7 +252,8 @@ aclError aclrtHostRegister(void *memory, uint64_t size, aclrtHostRegisterType ty
 
 aclError aclrtHostUnregister(void *memory) {
     npusim_block block;
-    if (!npusim_remove_block(memory, HOST_REGISTERED, &block)) {
+    bool pinned = npusim_find_block(memory, &block) && block.kind == HOST_PINNED;
+    if (!pinned && !npusim_remove_block(memory, HOST_REGISTERED, &block)) {
         return npusim_error(ACL_ERROR_HOST_MEMORY_NOT_REGISTERED, "The host memory at %p is not registered.", memory);
     }
     return ACL_SUCCESS;
@@ -253,6 +283,17 @@ int npusim_shared_file(size_t bytes) {
     return fd;
 }
 
+/* Pages that hold only zeros need no copy: the file has them so. */
+static bool copy_pages(int fd, const npusim_block *block) {
+    static const char zeros[PAGE];
+    for (size_t at = 0; at < block->bytes; at += PAGE) {
+        if (memcmp(block->start + at, zeros, PAGE) != 0 && pwrite(fd, block->start + at, PAGE, (off_t)at) != PAGE) {
+            return false;
+        }
+    }
+    return true;
+}
+
 int npusim_share_block(const void *address, npusim_block *shared) {
     int error = ACL_SUCCESS;
     pthread_rwlock_wrlock(&lock);
@@ -261,13 +302,9 @@ int npusim_share_block(const void *address, npusim_block *shared) {
         error = ACL_ERROR_RT_PARAM_INVALID;
     } else if (block->fd < 0) {
         int fd = npusim_shared_file(block->bytes);
-        ssize_t written = 0;
-        for (size_t done = 0; fd >= 0 && done < block->bytes && written >= 0; done += (size_t)written) {
-            written = pwrite(fd, block->start + done, block->bytes - done, (off_t)done);
-        }
-        void *moved = fd < 0 || written < 0 ? MAP_FAILED
-                                            : mmap(block->start, block->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0);
-        if (moved == MAP_FAILED) {
+        bool copied = fd >= 0 && copy_pages(fd, block);
+        int flags = MAP_SHARED | MAP_NORESERVE | MAP_FIXED;
+        if (!copied || mmap(block->start, block->bytes, PROT_READ | PROT_WRITE, flags, fd, 0) == MAP_FAILED) {
             error = ACL_ERROR_RT_MEMORY_ALLOCATION;
         } else {
             block->fd = fd;

@@ -8,7 +8,11 @@
 #include "acl/acl.h"
 #include "../npusim.h"
 
-enum { MAX_DEVICES = 64, PAGE = 4096 };
+enum { MAX_DEVICES = 64, PAGE = 4096, MESSAGE_SIZE = 2048 };
+
+/* errors.c: a message belongs to a thread until somebody asks for it; a stream keeps that of the work that failed. */
+void npusim_take_message(char taken[MESSAGE_SIZE]); /* empty where there is none */
+int npusim_repeat_error(int code, const char earlier[MESSAGE_SIZE]);
 
 /* settings.c: the simulated machine, read once from the environment. */
 typedef struct {
@@ -32,7 +36,6 @@ typedef struct {
 } npusim_context;
 
 npusim_context *npusim_current_context(void); /* NULL, with 107002 left as message, where no device was set */
-int npusim_current_device(void);              /* -1 where no device was set */
 void npusim_set_default_device(int device);   /* what a thread that never chose a device gets, -1 for none */
 
 /* memory.c: which range of addresses is what. */
@@ -69,15 +72,16 @@ void npusim_stream_release(npusim_stream *stream);
 uint64_t npusim_stream_last(npusim_stream *stream);                      /* number of the last work put there */
 bool npusim_stream_reached(npusim_stream *stream, uint64_t number);
 int npusim_stream_error_at(npusim_stream *stream, uint64_t number);      /* error of the work up to that number */
+int npusim_explain(npusim_stream *stream, int error);                    /* leaves the message of what went wrong */
 uint64_t npusim_stream_put(npusim_stream *stream, npusim_task task, void *argument, int flags);
 int npusim_stream_wait(npusim_stream *stream, uint64_t number, int timeout_ms); /* 0, 507046 or the stream's error */
 int npusim_stream_follow(npusim_stream *stream, uint64_t number);       /* wait, from within another stream's work */
 int npusim_stream_device(npusim_stream *stream);
 int npusim_wait_for_device(int device, int timeout_ms);
-void npusim_forget_errors(int device);
+bool npusim_anything_pending(void);
+void npusim_abort_device(int device, int code); /* drops what has not begun and forgets errors */
 
 /* faults.c */
-void npusim_read_faults(void);
 extern int npusim_slow_stream_ms; /* 0 unless asked for */
 
 /* What fork() in another thread must not cut in two. */

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include "runtime.h"
@@ -54,6 +55,7 @@ npusim_stream *npusim_stream_create(int device, uint32_t priority, uint32_t flag
     stream->device = device;
     stream->priority = priority;
     stream->flags = flags;
+    stream->message[0] = 0;
     stream->overflow_switch = 0;
     stream->failure_mode = ACL_CONTINUE_ON_FAILURE;
     stream->limits[0] = stream->limits[1] = 0;
@@ -120,14 +122,28 @@ int npusim_stream_device(npusim_stream *stream) {
     return stream->device;
 }
 
+/* The first failure is what the stream reports from then on. Called with the lock held, by the thread that failed. */
 static void fail_at(npusim_stream *stream, int code, uint64_t number) {
-    int none = 0;
-    if (code) {
-        if (number < atomic_load(&stream->failed_at)) {
-            atomic_store(&stream->failed_at, number);
-        }
-        atomic_compare_exchange_strong(&stream->error, &none, code);
+    if (code && !atomic_load(&stream->error)) {
+        npusim_take_message(stream->message);
+        atomic_store(&stream->failed_at, number);
+        atomic_store(&stream->error, code);
     }
+}
+
+int npusim_explain(npusim_stream *stream, int error) {
+    if (!error) {
+        return ACL_SUCCESS;
+    }
+    if (error == ACL_ERROR_RT_STREAM_SYNC_TIMEOUT) {
+        return npusim_error(error, "Stream %d was not done within the time limit.", stream->id);
+    }
+    char message[MESSAGE_SIZE];
+    pthread_mutex_lock(&stream->lock);
+    memcpy(message, stream->message, sizeof message);
+    pthread_mutex_unlock(&stream->lock);
+    return message[0] ? npusim_repeat_error(error, message)
+                      : npusim_error(error, "Work on stream %d of device %d failed.", stream->id, stream->device);
 }
 
 /* Called with the lock held; does the first work of the queue and gives the lock back held. */
@@ -283,12 +299,15 @@ int npusim_stream_enqueue(void *handle, npusim_task task, void *argument) {
     if (!error) {
         npusim_stream_put(stream, task, argument, PROMPT | MAY_BLOCK);
     }
-    return error;
+    return npusim_explain(stream, error);
 }
 
 int npusim_stream_drain(void *handle) {
     npusim_stream *stream = npusim_stream_of(handle);
-    return stream ? npusim_stream_wait(stream, npusim_stream_last(stream), -1) : aclrtPeekAtLastError(ACL_RT_THREAD_LEVEL);
+    if (!stream) {
+        return aclrtPeekAtLastError(ACL_RT_THREAD_LEVEL);
+    }
+    return npusim_explain(stream, npusim_stream_wait(stream, npusim_stream_last(stream), -1));
 }
 
 void npusim_stream_fail(void *handle, int code) {
@@ -323,18 +342,33 @@ int npusim_wait_for_device(int device, int timeout_ms) {
     for (npusim_stream *stream = NULL; (stream = next_of_device(stream, device));) {
         int64_t left = timeout_ms < 0 ? -1 : deadline - now_ms();
         int error = npusim_stream_wait(stream, npusim_stream_last(stream), timeout_ms < 0 ? -1 : left > 0 ? (int)left : 0);
-        first_error = first_error ? first_error : error;
+        first_error = first_error ? first_error : npusim_explain(stream, error);
     }
     return first_error;
 }
 
-void npusim_forget_errors(int device) {
+void npusim_abort_device(int device, int code) {
     for (npusim_stream *stream = NULL; (stream = next_of_device(stream, device));) {
+        uint64_t last = npusim_stream_last(stream);
+        if (!npusim_stream_reached(stream, last)) {
+            npusim_stream_fail(stream, code);
+            npusim_stream_wait(stream, last, 1000);
+        }
         pthread_mutex_lock(&stream->lock);
         atomic_store(&stream->failed_at, UINT64_MAX);
         atomic_store(&stream->error, 0);
         pthread_mutex_unlock(&stream->lock);
     }
+}
+
+bool npusim_anything_pending(void) {
+    pthread_mutex_lock(&list_lock);
+    npusim_stream *stream = live;
+    while (stream && npusim_stream_reached(stream, npusim_stream_last(stream))) {
+        stream = stream->next;
+    }
+    pthread_mutex_unlock(&list_lock);
+    return stream != NULL;
 }
 
 void npusim_stream_close(npusim_stream *stream) {

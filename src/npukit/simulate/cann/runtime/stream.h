@@ -30,6 +30,7 @@ struct npusim_stream {
     npusim_work *first, *end;
     uint64_t hurried; /* last work somebody waits for */
     int waiters;
+    char message[MESSAGE_SIZE]; /* of the work that failed */
     bool running, served, asleep; /* somebody does the first work; there is a thread; it wants a signal */
 };
 

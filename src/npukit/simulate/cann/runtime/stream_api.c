@@ -50,16 +50,9 @@ aclError aclrtStreamAbort(aclrtStream handle) {
     return ACL_SUCCESS;
 }
 
-static int explained(npusim_stream *stream, int error) {
-    if (error == ACL_ERROR_RT_STREAM_SYNC_TIMEOUT) {
-        return npusim_error(error, "Stream %d was not done within the time limit.", stream->id);
-    }
-    return error ? npusim_error(error, "Work on stream %d of device %d failed.", stream->id, stream->device) : ACL_SUCCESS;
-}
-
 aclError aclrtSynchronizeStreamWithTimeout(aclrtStream handle, int32_t timeout) {
     STREAM(stream, handle);
-    return explained(stream, npusim_stream_wait(stream, npusim_stream_last(stream), timeout));
+    return npusim_explain(stream, npusim_stream_wait(stream, npusim_stream_last(stream), timeout));
 }
 
 aclError aclrtSynchronizeStream(aclrtStream handle) {
@@ -71,7 +64,7 @@ aclError aclrtStreamQuery(aclrtStream handle, aclrtStreamStatus *status) {
     STREAM(stream, handle);
     uint64_t last = npusim_stream_last(stream);
     *status = npusim_stream_reached(stream, last) ? ACL_STREAM_STATUS_COMPLETE : ACL_STREAM_STATUS_NOT_READY;
-    return explained(stream, npusim_stream_error_at(stream, last));
+    return npusim_explain(stream, npusim_stream_error_at(stream, last));
 }
 
 aclError aclrtSynchronizeDeviceWithTimeout(int32_t timeout) {
@@ -79,8 +72,7 @@ aclError aclrtSynchronizeDeviceWithTimeout(int32_t timeout) {
     if (!context) {
         return ACL_ERROR_RT_CONTEXT_NULL;
     }
-    int error = npusim_wait_for_device(context->device, timeout);
-    return error ? npusim_error(error, "Work on device %d failed or was not done in time.", context->device) : ACL_SUCCESS;
+    return npusim_wait_for_device(context->device, timeout);
 }
 
 aclError aclrtSynchronizeDevice(void) {
@@ -165,7 +157,7 @@ aclError aclrtLaunchHostFunc(aclrtStream handle, aclrtHostFunc function, void *a
 }
 
 /* The real runtime runs these on a thread the program subscribed and that calls aclrtProcessReport. Here the
- * stream runs them itself, so subscribing is only remembered by nobody and that thread finds nothing to do. */
+ * stream runs them itself, so there is nothing to subscribe to and that thread finds nothing to do. */
 aclError aclrtLaunchCallback(aclrtCallback function, void *argument, aclrtCallbackBlockType block, aclrtStream stream) {
     (void)block;
     return aclrtLaunchHostFunc(stream, function, argument);

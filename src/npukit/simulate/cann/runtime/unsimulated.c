@@ -51,6 +51,18 @@ aclError aclmdlRICaptureThreadExchangeMode(aclmdlRICaptureMode *mode) {
     return ACL_SUCCESS;
 }
 
+/* a hint to caches that are not there */
+aclError aclrtCmoAsync(void *memory, size_t size, aclrtCmoType type, aclrtStream stream) {
+    return ACL_SUCCESS;
+}
+
+/* No simulated memory cell is ever worn out. */
+aclError aclrtGetMemUceInfo(int32_t device, aclrtMemUceInfo *cells, size_t room, size_t *count) {
+    REQUIRE(count, "aclrtGetMemUceInfo");
+    *count = 0;
+    return npusim_check_device(device);
+}
+
 /* dumps of operators */
 UNSIMULATED(aclmdlInitDump, void)
 UNSIMULATED(aclmdlSetDump, const char *config)
