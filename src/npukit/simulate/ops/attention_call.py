@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 from .attention_core import Rules, attend, attend_backward
+from .attention_layout import Lengths, dense, spans, undense
 from .attention_mask import pattern
 
+_LAYOUTS = ("BSH", "SBH", "BSND", "BNSD", "TND")
 _SPELLINGS = {"pre_tockens": "pre_tokens", "next_tockens": "next_tokens", "scale_value": "scale"}
-Lengths = Sequence[int] | Tensor | None
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,8 @@ class Call:
     @classmethod
     def of(cls, head_num: int, input_layout: str, arguments: dict[str, Any]) -> Call:
         """From an op's arguments, with the spelling of any version."""
+        if input_layout.upper() not in _LAYOUTS:
+            raise ValueError(f"The input_layout of npu_fusion_attention is one of {_LAYOUTS}, not {input_layout}.")
         spelled = {_SPELLINGS.get(name, name): value for name, value in arguments.items()}
         known = {field.name for field in fields(cls)}
         return cls(head_num, input_layout.upper(), **{name: value for name, value in spelled.items() if name in known})
@@ -84,21 +87,21 @@ class Call:
 
         Modes 7 and 8 are 3 and 2 for sequences that were cut across cards: the last or the first one is a band.
         """
-        spans = self.spans()
-        cut = {7: len(spans) - 1, 8: 0}.get(self.sparse_mode)
-        for index, (queries, keys) in enumerate(spans):
+        pairs = self.pairs()
+        cut = {7: len(pairs) - 1, 8: 0}.get(self.sparse_mode)
+        for index, (queries, keys) in enumerate(pairs):
             mode = 4 if index == cut else {7: 3, 8: 2}.get(self.sparse_mode, self.sparse_mode)
             prefix = [self.prefix[index]] if self.prefix else None
             yield queries, keys, replace(self, sparse_mode=mode, prefix=prefix)
 
-    def spans(self) -> list[tuple[slice, slice]]:
+    def pairs(self) -> list[tuple[slice, slice]]:
         """The running totals as slices of queries and keys."""
-        return list(zip(_slices(self.actual_seq_qlen), _slices(self.actual_seq_kvlen), strict=True))
+        return list(zip(spans(self.actual_seq_qlen), spans(self.actual_seq_kvlen), strict=True))
 
     def elements(self, query: Tensor, key: Tensor) -> int:
         """How many scores there are, so how long the dropout mask is."""
         if self.ragged:
-            return self.head_num * sum((q.stop - q.start) * (k.stop - k.start) for q, k in self.spans())
+            return self.head_num * sum((q.stop - q.start) * (k.stop - k.start) for q, k in self.pairs())
         queries, keys = (dense(x, self.input_layout, 1) for x in (query, key))
         return queries.size(0) * self.head_num * queries.size(2) * keys.size(2)
 
@@ -107,32 +110,6 @@ class Call:
         q = dense(query, self.input_layout, self.head_num)
         kv_heads = key.size(-1) // q.size(3)
         return q, dense(key, self.input_layout, kv_heads), dense(value, self.input_layout, kv_heads)
-
-
-def dense(x: Tensor, layout: str, heads: int) -> Tensor:
-    """A view as (batch, head, sequence, depth)."""
-    match layout:
-        case "BNSD":
-            return x
-        case "BSND":
-            return x.transpose(1, 2)
-        case "BSH":
-            return x.unflatten(2, (heads, x.size(2) // heads)).transpose(1, 2)
-        case "SBH":
-            return x.unflatten(2, (heads, x.size(2) // heads)).permute(1, 2, 0, 3)
-    raise ValueError(f"The input_layout should be BSH, SBH, BNSD, BSND or TND, but it is {layout}.")
-
-
-def undense(x: Tensor, layout: str) -> Tensor:
-    """The inverse of `dense`, contiguous."""
-    match layout:
-        case "BSND":
-            x = x.transpose(1, 2)
-        case "BSH":
-            x = x.transpose(1, 2).flatten(2)
-        case "SBH":
-            x = x.permute(2, 0, 1, 3).flatten(2)
-    return x.contiguous()
 
 
 def forward(query: Tensor, key: Tensor, value: Tensor, call: Call, keep: Tensor | None) -> tuple[Tensor, ...]:
@@ -241,11 +218,3 @@ def _statistics(x: Tensor, rows: slice, call: Call) -> Tensor:
 
 def _lse(top: Tensor, total: Tensor) -> Tensor:
     return top[..., 0] + total[..., 0].log()
-
-
-def _slices(totals: Lengths) -> list[slice]:
-    """Running totals as slices; trailing zeros are sequences that take no part."""
-    if isinstance(totals, Tensor):
-        totals = [] if totals.is_meta else totals.tolist()
-    ends = list(totals or ())
-    return [slice(start, max(start, end)) for start, end in zip([0, *ends], ends, strict=False)]

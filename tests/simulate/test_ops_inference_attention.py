@@ -1,0 +1,197 @@
+"""The simulated attention of inference against softmax(q k^T) v written out for every batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from npukit.simulate.ops import inference_attention as ops
+
+TOLERANCE = {torch.float32: 2e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
+TO_LAYOUT: dict[str, Callable[[Tensor], Tensor]] = {
+    "BNSD": lambda x: x,
+    "BSND": lambda x: x.transpose(1, 2),
+    "BSH": lambda x: x.transpose(1, 2).flatten(2),
+    "NBSD": lambda x: x.transpose(0, 1),
+    "NSD": lambda x: x[0],
+    "SH": lambda x: x[0].transpose(0, 1).flatten(1),
+    "TND": lambda x: x.transpose(1, 2).flatten(0, 1),
+    "NTD": lambda x: x.transpose(0, 1).flatten(1, 2),
+}
+
+
+def plain(q: Tensor, k: Tensor, v: Tensor, scale: float, hide: Tensor | None = None, bias: Any = 0.0) -> Tensor:
+    k, v = (x.float().repeat_interleave(q.size(1) // x.size(1), 1) for x in (k, v))
+    scores = q.float() @ k.mT * scale + bias
+    return (scores if hide is None else scores.masked_fill(hide, float("-inf"))).softmax(-1) @ v
+
+
+def make(batch: int = 3, queries: int = 5, keys: int = 8, v_depth: int = 16, dtype: torch.dtype = torch.float32) -> Any:
+    torch.manual_seed(1)
+    shapes = (4, queries, 16), (2, keys, 16), (2, keys, v_depth)
+    return [torch.randn(batch, *shape).to(dtype) for shape in shapes]
+
+
+def same(found: Tensor, wanted: Tensor) -> None:
+    torch.testing.assert_close(found.float(), wanted.float(), rtol=TOLERANCE[found.dtype], atol=TOLERANCE[found.dtype])
+
+
+def distance(queries: int, keys: int) -> Tensor:
+    return torch.arange(keys) - torch.arange(queries).unsqueeze(1)
+
+
+def paged(k: Tensor, v: Tensor, form: str) -> tuple[Tensor, Tensor, Tensor]:
+    """Caches in shuffled pages of four keys, and the table to find a batch's pages by."""
+    table = torch.randperm(k.size(0) * k.size(2) // 4).view(k.size(0), -1)
+    caches = []
+    for x in (k, v):
+        pages = x.unflatten(2, (-1, 4)).transpose(1, 2).flatten(0, 1)[table.flatten().argsort()]
+        if form == "BnBsH":
+            pages = pages.transpose(1, 2).flatten(2)
+        elif form == "BnND1BsD0":
+            pages = pages.unflatten(-1, (-1, 16)).transpose(2, 3)
+        caches.append(pages.contiguous())
+    return caches[0], caches[1], table.int()
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("layout", ["BNSD", "BSND", "BSH", "BNSD_BSND", "BSND_NBSD", "BSH_NBSD", "NSD", "SH"])
+def test_layouts_and_dtypes(layout: str, dtype: torch.dtype) -> None:
+    q, k, v = make(batch=1 if layout in ("NSD", "SH") else 3, dtype=dtype)
+    given, _, wanted = layout.partition("_")
+    arguments = {"num_heads": 4, "num_key_value_heads": 2, "input_layout": layout}
+    inputs = [TO_LAYOUT[given](x) for x in (q, k, v)]
+    expected = TO_LAYOUT[wanted or given](plain(q, k, v, 0.25))
+    same(ops.prompt_flash_attention(*inputs, **arguments, scale_value=0.25), expected)
+    out, lse = ops.fused_infer_attention_score(*inputs, **arguments, scale=0.25, softmax_lse_flag=True)
+    same(out, expected)
+    scores = q.float() @ k.float().repeat_interleave(2, 1).mT * 0.25
+    torch.testing.assert_close(lse.squeeze(-1), scores.logsumexp(-1), rtol=1e-2, atol=1e-2)
+    shapes = ops.fused_infer_attention_score(*(x.to("meta") for x in inputs), **arguments, softmax_lse_flag=True)
+    assert [(x.shape, x.dtype) for x in shapes] == [(x.shape, x.dtype) for x in (out, lse)]
+    assert ops.fused_infer_attention_score(*inputs, **arguments)[1].shape == (0,)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("mode", [0, 1, 2, 3, 4, 10, 13])
+def test_masks(mode: int, dtype: torch.dtype) -> None:
+    q, k, v = make(dtype=dtype)
+    d, compressed = distance(5, 8), torch.ones(2048, 2048, dtype=torch.bool).triu(1)
+    each = torch.rand(3, 1, 5, 8) < 0.3
+    hide, arguments = {
+        0: (d > 0, {"atten_mask": d > 0}),
+        1: (each, {"atten_mask": each.to(torch.int8)}),
+        2: (d > 0, {"atten_mask": compressed}),
+        3: (d > 3, {"atten_mask": compressed[None]}),
+        4: ((d > 4) | (d < 1), {"atten_mask": compressed[None, None], "pre_tokens": 2, "next_tokens": 1}),
+        10: (d > 0, {"atten_mask": d > 0}),
+        13: (d > 3, {"atten_mask": compressed}),
+    }[mode]
+    assert isinstance(arguments, dict)
+    common = {"num_heads": 4, "input_layout": "BNSD", "sparse_mode": mode}
+    same(ops.prompt_flash_attention(q, k, v, **common, **arguments, scale_value=0.3), plain(q, k, v, 0.3, hide))
+    if mode < 10:
+        out, _ = ops.fused_infer_attention_score(q, k, v, **common, **arguments, scale=0.3)
+        same(out, plain(q, k, v, 0.3, hide))
+
+
+def test_without_a_mask_nothing_is_hidden() -> None:
+    q, k, v = make()
+    same(ops.prompt_flash_attention(q, k, v, num_heads=4, input_layout="BNSD"), plain(q, k, v, 1.0))
+
+
+def test_pse_shift_is_added_after_scaling() -> None:
+    q, k, v = make()
+    shift = torch.randn(1, 4, 5, 8)
+    out = ops.prompt_flash_attention(q, k, v, num_heads=4, input_layout="BNSD", scale_value=0.5, pse_shift=shift)
+    same(out, plain(q, k, v, 0.5, bias=shift))
+
+
+def test_what_lies_past_the_lengths_has_no_effect() -> None:
+    q, k, v = make()
+    lengths = {"actual_seq_lengths": [5, 2, 3], "actual_seq_lengths_kv": [8, 1, 6]}
+    out = ops.prompt_flash_attention(q, k, v, num_heads=4, input_layout="BNSD", **lengths)
+    for batch, (queries, keys) in enumerate(zip(*lengths.values(), strict=True)):
+        one = slice(batch, batch + 1)
+        same(out[one, :, :queries], plain(q[one, :, :queries], k[one, :, :keys], v[one, :, :keys], 1.0))
+        assert not out[one, :, queries:].any()
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("form", ["whole", "BnBsH", "BnNBsD", "BnND1BsD0"])
+def test_one_query_over_the_keys_so_far(form: str, dtype: torch.dtype) -> None:
+    q, k, v = make(queries=1, keys=12, dtype=dtype)
+    mask, lengths = torch.rand(3, 12) < 0.3, [12, 5, 1]
+    mask[:, 0] = False
+    past = torch.arange(12) >= torch.tensor(lengths).unsqueeze(1)
+    expected = plain(q, k, v, 0.25, (past | mask)[:, None, None])
+    arguments: dict[str, Any] = {"num_heads": 4, "num_key_value_heads": 2, "input_layout": "BSH", "atten_mask": mask}
+    if form == "whole":
+        keys, values = TO_LAYOUT["BSH"](k), TO_LAYOUT["BSH"](v)
+    else:
+        keys, values, arguments["block_table"] = paged(k, v, form)
+        arguments["block_size"] = 4
+    query = TO_LAYOUT["BSH"](q)
+    out = ops.incre_flash_attention(query, keys, values, **arguments, scale_value=0.25, actual_seq_lengths=lengths)
+    same(out, TO_LAYOUT["BSH"](expected))
+    fused, _ = ops.fused_infer_attention_score(
+        query, keys, values, **arguments, scale=0.25, actual_seq_lengths_kv=lengths
+    )
+    same(fused, out)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("layout", ["TND", "NTD_TND", "TND_NTD"])
+@pytest.mark.parametrize("pages", [False, True])
+def test_sequences_end_to_end(pages: bool, layout: str, dtype: torch.dtype) -> None:
+    q, k, v = make(batch=2, queries=4, keys=8, dtype=dtype)
+    given, _, wanted = layout.partition("_")
+    causal = distance(4, 8) > 4
+    arguments = {"atten_mask": torch.ones(2048, 2048, dtype=torch.bool).triu(1), "sparse_mode": 3, "num_heads": 4}
+    if pages:
+        keys, values, table = paged(k, v, "BnNBsD")
+        arguments |= {"block_table": table, "actual_seq_lengths_kv": [8, 8]}
+    else:
+        keys, values = TO_LAYOUT[given](k), TO_LAYOUT[given](v)
+        arguments |= {"actual_seq_lengths_kv": [8, 16]}
+    out, lse = ops.fused_infer_attention_score(
+        TO_LAYOUT[given](q), keys, values, **arguments, input_layout=layout, num_key_value_heads=2, scale=0.25,
+        actual_seq_lengths=[4, 8], softmax_lse_flag=True,
+    )  # fmt: skip
+    same(out, TO_LAYOUT[wanted or given](plain(q, k, v, 0.25, causal)))
+    assert lse.shape == (8, 4, 1)
+
+
+def test_rotary_parts_a_sink_and_shorter_values() -> None:
+    q, k, v = make(v_depth=12)
+    q_rope, k_rope, sink = torch.randn(3, 4, 5, 8), torch.randn(3, 2, 8, 8), torch.randn(4)
+    out, _ = ops.fused_infer_attention_score(
+        q, k, v, num_query_heads=4, input_layout="BNSD", softmax_scale=0.2, query_rope=q_rope, key_rope=k_rope,
+        learnable_sink=sink,
+    )  # fmt: skip
+    nowhere = torch.cat((v, torch.zeros(3, 2, 1, 12)), 2)
+    k = torch.cat((k, k_rope), -1)
+    bias = torch.cat((torch.zeros(4, 5, 8), sink.view(4, 1, 1).expand(4, 5, 1)), -1)
+    k = torch.cat((k, torch.zeros(3, 2, 1, 24)), 2)
+    same(out, plain(torch.cat((q, q_rope), -1), k, nowhere, 0.2, bias=bias))
+
+
+def test_results_into_given_tensors() -> None:
+    q, k, v = make()
+    out, lse = torch.empty(3, 4, 5, 16), torch.empty(3, 4, 5, 1)
+    arguments = {"num_heads": 4, "input_layout": "BNSD", "softmax_lse_flag": True}
+    found = ops.fused_infer_attention_score_out(q, k, v, **arguments, attention_out=out, softmax_lse=lse)
+    assert found[0] is out and found[1] is lse
+    same(out, plain(q, k, v, 1.0))
+
+
+def test_what_is_not_simulated_is_refused() -> None:
+    q, k, v = make()
+    with pytest.raises(NotImplementedError, match="quant_scale2"):
+        ops.fused_infer_attention_score(q, k, v, num_heads=4, input_layout="BNSD", quant_scale2=torch.ones(1))
+    with pytest.raises(ValueError, match="lengths"):
+        ops.fused_infer_attention_score(q, k, v, num_heads=4, block_table=torch.zeros(3, 2, dtype=torch.int32))
