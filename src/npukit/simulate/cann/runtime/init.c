@@ -1,4 +1,4 @@
-/* aclInit and its end, the versions, the options of the whole process. */
+/* aclInit and its end, the versions, and settings of the whole process. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -93,29 +93,6 @@ aclError aclrtGetVersion(int32_t *major, int32_t *minor, int32_t *patch) {
     *minor = ACL_MINOR_VERSION;
     *patch = ACL_PATCH_VERSION;
     return ACL_SUCCESS;
-}
-
-enum { OPTION_COUNT = 64 };
-static atomic_llong options[OPTION_COUNT];
-
-aclError aclrtSetSysParamOpt(aclSysParamOpt option, int64_t value) {
-    REQUIRE((unsigned)option < OPTION_COUNT, "aclrtSetSysParamOpt");
-    atomic_store(&options[option], value);
-    return ACL_SUCCESS;
-}
-
-aclError aclrtGetSysParamOpt(aclSysParamOpt option, int64_t *value) {
-    REQUIRE((unsigned)option < OPTION_COUNT && value, "aclrtGetSysParamOpt");
-    *value = atomic_load(&options[option]);
-    return ACL_SUCCESS;
-}
-
-aclError aclrtCtxSetSysParamOpt(aclSysParamOpt option, int64_t value) {
-    return aclrtSetSysParamOpt(option, value);
-}
-
-aclError aclrtCtxGetSysParamOpt(aclSysParamOpt option, int64_t *value) {
-    return aclrtGetSysParamOpt(option, value);
 }
 
 static atomic_int saturation_mode = ACL_RT_OVERFLOW_MODE_INFNAN;

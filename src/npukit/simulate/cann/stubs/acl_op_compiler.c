@@ -1,6 +1,6 @@
-/* libacl_op_compiler.so: the options of CANN's operator compiler are kept; the operators it would compile are replaced
- * above the runtime, so compiling one is refused. */
-#include <stdio.h>
+/* libacl_op_compiler.so: options are kept and answered; the operators it would compile are replaced above the runtime,
+ * so compiling one is refused. */
+#include <stdatomic.h>
 #include <string.h>
 
 #include "acl/acl_op_compiler.h"
@@ -28,6 +28,29 @@ aclError aclGetCompileopt(aclCompileOpt option, char *value, size_t length) {
     }
     strcpy(value, values[option]);
     return ACL_SUCCESS;
+}
+
+/* Declared with the runtime, but looked up here by torch_npu. */
+static atomic_llong parameters[OPTION_COUNT];
+
+aclError aclrtSetSysParamOpt(aclSysParamOpt option, int64_t value) {
+    if ((unsigned)option >= OPTION_COUNT) {
+        return npusim_error(ACL_ERROR_INVALID_PARAM, "aclrtSetSysParamOpt does not know option %d.", (int)option);
+    }
+    atomic_store(&parameters[option], value);
+    return ACL_SUCCESS;
+}
+
+aclError aclrtGetSysParamOpt(aclSysParamOpt option, int64_t *value) {
+    if ((unsigned)option >= OPTION_COUNT || !value) {
+        return npusim_error(ACL_ERROR_INVALID_PARAM, "aclrtGetSysParamOpt does not know option %d.", (int)option);
+    }
+    *value = atomic_load(&parameters[option]);
+    return ACL_SUCCESS;
+}
+
+aclError aclrtCtxSetSysParamOpt(aclSysParamOpt option, int64_t value) {
+    return aclrtSetSysParamOpt(option, value);
 }
 
 #pragma GCC diagnostic ignored "-Wunused-parameter"
