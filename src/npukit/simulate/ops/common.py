@@ -97,9 +97,7 @@ def unpack_int4(x: Tensor) -> Tensor:
     return torch.where(nibbles > 7, nibbles - 16, nibbles).to(torch.int8)
 
 
-def quantized_by(
-    y: Tensor, scale: Tensor, offset: Tensor | None, div_mode: bool, dtype_number: int | None
-) -> Tensor:
+def quantized_by(y: Tensor, scale: Tensor, offset: Tensor | None, div_mode: bool, dtype_number: int | None) -> Tensor:
     """y / scale (or y * scale) + offset, rounded and saturated; packed by eight when the type is a 4-bit one."""
     y = y / wide(scale) if div_mode else y * wide(scale)
     y = y if offset is None else y + offset.float()

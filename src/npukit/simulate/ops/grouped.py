@@ -189,6 +189,10 @@ def grouped_matmul_finalize_routing(
     return out
 
 
+def _rows(x: Tensor | None) -> list[Tensor] | None:
+    return None if x is None else list(x)
+
+
 @kernel("npu_ffn")
 def ffn(
     x: Tensor, weight1: Tensor, weight2: Tensor, activation: str, *, expert_tokens: list[int] | None = None,
@@ -218,11 +222,6 @@ def ffn(
     if experts is None:
         return layer(rows, weight1, bias1, weight2, bias2).reshape(*x.shape[:-1], -1)
     kind = 1 if expert_tokens_index is None else 0
-    parts = [
-        layer(
-            rows[start:end], weight1[e], None if bias1 is None else bias1[e],
-            weight2[e], None if bias2 is None else bias2[e],
-        )  # fmt: skip
-        for e, start, end in spans(experts, kind, rows.shape[0])
-    ]
+    b1, b2 = ((bias or [None] * len(weight1)) for bias in (_rows(bias1), _rows(bias2)))
+    parts = [layer(rows[i:j], weight1[e], b1[e], weight2[e], b2[e]) for e, i, j in spans(experts, kind, rows.shape[0])]
     return torch.cat(parts).reshape(*x.shape[:-1], -1)

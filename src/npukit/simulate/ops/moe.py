@@ -126,7 +126,7 @@ def init_routing_v2(
     (-1 nowhere), or where each row came from (row_idx_type 1). quant_mode: -1 none, 0 static, 1 dynamic int8.
     """
     if quant_mode not in (-1, 0, 1):
-        raise NotImplementedError(f"The simulated npu_moe_init_routing_v2 lacks quant_mode {quant_mode}; use -1, 0 or 1.")
+        raise NotImplementedError(f"The simulated npu_moe_init_routing_v2 lacks quant_mode {quant_mode}: use -1, 0, 1")
     first, last = active_expert_range or (0, expert_num)
     tokens, k = expert_idx.shape
     copies = tokens * k

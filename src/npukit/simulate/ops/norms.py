@@ -203,9 +203,7 @@ def layernorm_grad(
     """Gradients of x, weight and bias, the last two in x's dtype."""
     gamma = x.new_ones(normalized_shape) if weight is None else weight
     kept = [*x.shape[: x.dim() - len(normalized_shape)], *(1 for _ in normalized_shape)]
-    dx, dgamma, dbeta = _layer_backward(
-        wide(grad), wide(x), gamma, wide(mean).reshape(kept), wide(rstd).reshape(kept)
-    )
+    dx, dgamma, dbeta = _layer_backward(wide(grad), wide(x), gamma, wide(mean).reshape(kept), wide(rstd).reshape(kept))
     return dx.to(x.dtype), dgamma.to(gamma.dtype), dbeta.to(gamma.dtype)
 
 
