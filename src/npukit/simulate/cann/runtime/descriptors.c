@@ -94,6 +94,14 @@ aclDataBuffer *aclCreateDataBuffer(void *data, size_t size) {
     return buffer;
 }
 
+void *aclGetDataBufferAddr(const aclDataBuffer *buffer) {
+    return buffer ? buffer->data : NULL;
+}
+
+size_t aclGetDataBufferSizeV2(const aclDataBuffer *buffer) {
+    return buffer ? buffer->size : 0;
+}
+
 aclError aclDestroyDataBuffer(const aclDataBuffer *buffer) {
     free((void *)buffer);
     return ACL_SUCCESS;
