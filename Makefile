@@ -10,7 +10,12 @@ export OMP_NUM_THREADS ?= 2
 .PHONY: demo test check setup clean
 
 demo: setup
-	$(BIN)/python examples/gpt2/demo.py
+	@echo "==> 1/3 the machine that programs will see: npu-smi info"
+	@eval "$$($(BIN)/npukit sim env --devices 2)" && npu-smi info
+	@echo "==> 2/3 train: npukit run --device sim --devices 2 examples/gpt2/train.py"
+	@$(BIN)/npukit run --device sim --devices 2 examples/gpt2/train.py --out demo-output
+	@echo "==> 3/3 draw the loss and sum up: examples/gpt2/show.py"
+	@$(BIN)/python examples/gpt2/show.py demo-output
 
 test: setup check
 	$(BIN)/python -m pytest

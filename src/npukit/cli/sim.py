@@ -12,7 +12,11 @@ import typer
 from npukit.cli.run import Compute
 from npukit.facts.cards import DEFAULT_CARD
 
-app = typer.Typer(no_args_is_help=True, help="Look at the simulated NPU, set it up, use it from any other command.")
+app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="Look at the simulated NPU, set it up, use it from any other command.",
+)
 
 
 @app.command()

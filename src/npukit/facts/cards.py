@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 from dataclasses import dataclass
-from importlib import resources
+from pathlib import Path
 from typing import Literal
 
 from npukit.errors import NpukitError
@@ -33,7 +32,7 @@ def cards() -> dict[str, Card]:
     """Every known card by name, in the data's order."""
     import yaml
 
-    text = resources.files(__package__).joinpath("cards.yaml").read_text(encoding="utf-8")
+    text = Path(__file__).with_name("cards.yaml").read_text(encoding="utf-8")
     return {row["name"]: Card(**row) for row in yaml.safe_load(text)}
 
 
@@ -48,6 +47,8 @@ def card(name: str) -> Card:
     by_lower_name = {each.lower(): each for each in known}
     if wanted in by_lower_name:
         return known[by_lower_name[wanted]]
+    import difflib
+
     near = difflib.get_close_matches(wanted, by_lower_name, n=1)
     hint = f"did you mean {by_lower_name[near[0]]}?" if near else f"known are {', '.join(known)}."
     raise NpukitError(f"There is no card named {name!r}: {hint}")

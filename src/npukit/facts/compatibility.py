@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 from dataclasses import dataclass
-from importlib import resources
+from pathlib import Path
 from typing import Any
 
 
@@ -20,7 +20,7 @@ class Release:
 
 @functools.cache
 def _data() -> dict[str, Any]:
-    text = resources.files(__package__).joinpath("compatibility.json").read_text(encoding="utf-8")
+    text = Path(__file__).with_name("compatibility.json").read_text(encoding="utf-8")
     data: dict[str, Any] = json.loads(text)
     return data
 

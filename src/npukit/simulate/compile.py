@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -15,7 +16,7 @@ from pathlib import Path
 
 from npukit.errors import NpukitError
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).resolve().parent
 CANN = HERE / "cann"
 ATEN = HERE / "aten"
 C_FLAGS = ["-std=gnu11", "-O2", "-g1", "-fPIC", "-Wall", "-Wextra", "-pthread"]
@@ -76,12 +77,19 @@ def cann_sources() -> list[Path]:
 
 def operator_sources() -> list[Path]:
     """Everything that the operators are made of; empty as long as there are none."""
-    sources = [*ATEN.rglob("*.cpp")]
-    return [*sources, *_operator_headers()] if sources else []
+    return sorted({file for source in ATEN.glob("*.cpp") for file in _with_headers(source)})
 
 
-def _operator_headers() -> list[Path]:
-    return [*ATEN.rglob("*.h"), CANN / "npusim.h"]
+def _with_headers(source: Path) -> set[Path]:
+    """A source file and all of our own headers that it includes."""
+    found: set[Path] = set()
+    to_read = [source]
+    while to_read:
+        file = to_read.pop()
+        if file not in found and file.exists():
+            found.add(file)
+            to_read += [(file.parent / name).resolve() for name in re.findall(r'#include "(.+)"', file.read_text())]
+    return found
 
 
 def _includes(*folders: Path) -> list[str]:
@@ -115,7 +123,7 @@ def operators(compilers: Compilers, torch: Path, torch_npu: Path, cann: Path, ob
     objects.mkdir(parents=True, exist_ok=True)
 
     def compile_one(source: Path) -> Path:
-        target = objects / f"{source.stem}-{fingerprint([source, *_operator_headers()], compilers, flags)}.o"
+        target = objects / f"{source.stem}-{fingerprint(_with_headers(source), compilers, flags)}.o"
         if not target.exists():
             unfinished = target.with_suffix(".unfinished")
             _run([*compilers.cxx, *flags, "-c", str(source), "-o", str(unfinished)], source.name)
@@ -123,7 +131,7 @@ def operators(compilers: Compilers, torch: Path, torch_npu: Path, cann: Path, ob
         return target
 
     with ThreadPoolExecutor(max_workers=2) as pool:
-        compiled = list(pool.map(compile_one, sorted(ATEN.rglob("*.cpp"))))
+        compiled = list(pool.map(compile_one, sorted(ATEN.glob("*.cpp"))))
     libraries = ["-L", str(torch / "lib"), "-ltorch", "-ltorch_cpu", "-ltorch_python", "-lc10"]
     libraries += ["-L", str(torch_npu / "lib"), "-ltorch_npu", "-L", str(cann), "-lascendcl", *LIBS]
     command = [*compilers.cxx, *SHARED, f"-Wl,-soname,{out.name}", *map(str, compiled), "-o", str(out), *libraries]

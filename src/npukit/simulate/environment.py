@@ -29,6 +29,7 @@ def environment(
     """
     from npukit.facts.cards import card as find_card
     from npukit.simulate import build
+    from npukit.simulate.machine.home import CANN_VERSION
 
     if devices < 1:
         raise NpukitError(f"There must be at least one simulated NPU, not {devices}.")
@@ -41,6 +42,7 @@ def environment(
         "NPUKIT_SIM_SOC": chosen.soc,
         "NPUKIT_SIM_MEMORY_MIB": str(chosen.memory_mib),
         "NPUKIT_SIM_CORES": f"{chosen.cube_cores},{chosen.vector_cores}",
+        "NPUKIT_SIM_CANN_VERSION": CANN_VERSION,
         "NPUKIT_SIM_COMPUTE": compute,
         "NPUKIT_SIM_FAULTS": ";".join(faults),
         "NPUKIT_SIM_TRACE": str(Path(trace).absolute()) if trace else "",

@@ -29,6 +29,8 @@ def chips() -> list[Chip]:
     """The chips that this process sees."""
     chips_per_npu = 2 if simulated_card().links == "pairs" else 1
     return [
-        Chip(device, *divmod(device, chips_per_npu), f"{device // len(BUSES):04X}:{BUSES[device % len(BUSES)]:02X}:00.0")
+        Chip(
+            device, *divmod(device, chips_per_npu), f"{device // len(BUSES):04X}:{BUSES[device % len(BUSES)]:02X}:00.0"
+        )
         for device in range(int(os.environ.get("NPUKIT_SIM_DEVICES", "0")))
     ]

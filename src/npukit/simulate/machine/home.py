@@ -7,7 +7,7 @@ from pathlib import Path
 
 # A real release, so that version checks take the paths they take on a current machine.
 CANN_VERSION = "9.1.0"
-DRIVER_VERSION = "26.0.rc1"
+DRIVER_VERSION = "25.5.0"
 COMPONENTS = ("runtime", "compiler", "opp", "toolkit", "hccl")
 
 

@@ -1,0 +1,197 @@
+"""Every way to get a simulated NPU, as a user takes it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+NPUKIT = [sys.executable, "-m", "npukit"]
+
+
+def succeed(*command: str, cwd: Path | None = None, timeout: float = 120) -> str:
+    result = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=timeout)
+    assert result.returncode == 0, f"exit code {result.returncode}\n{result.stdout}\n{result.stderr}"
+    return result.stdout.strip()
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    """A script that says which devices it sees and what it was given."""
+    path = tmp_path / "script.py"
+    path.write_text(
+        "import sys, torch\n"
+        "x = torch.ones(3, device='npu')\n"
+        "print(torch.npu.device_count(), torch.npu.get_device_name(), x.sum().item(), *sys.argv[1:])\n"
+    )
+    return path
+
+
+def test_run_gives_the_script_the_rest_of_the_line(script: Path) -> None:
+    said = succeed(*NPUKIT, "run", "--device", "sim", "--card", "910B1", str(script), "--card", "mine", "-x")
+    assert said == "1 Ascend910B1 3.0 --card mine -x"
+
+
+def test_run_a_module_with_options_of_its_own(script: Path) -> None:
+    said = succeed(*NPUKIT, "run", "--device", "sim", "-m", "script", "--devices", "7", cwd=script.parent)
+    assert said == "1 Ascend910B3 3.0 --devices 7"
+
+
+def test_the_exit_code_and_signals_are_the_scripts(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import signal, sys, time\n"
+        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))\n"
+        "print('ready', flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    process = subprocess.Popen([*NPUKIT, "run", "--device", "sim", str(script)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None and process.stdout.readline() == "ready\n"
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=30) == 7
+
+
+def test_several_devices_are_ranks_under_torchrun(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import os, sys, torch, torch.distributed as dist\n"
+        "torch.npu.set_device(int(os.environ['LOCAL_RANK']))\n"
+        "dist.init_process_group('hccl')\n"
+        "x = torch.full((2,), dist.get_rank() + 1.0, device='npu')\n"
+        "dist.all_reduce(x)\n"
+        "open(f'{sys.argv[1]}.{dist.get_rank()}', 'w').write(f'{x.tolist()} {x.device} {dist.get_world_size()}')\n"
+        "dist.destroy_process_group()\n"
+    )
+    succeed(*NPUKIT, "run", "--device", "sim", "--devices", "2", str(script), str(tmp_path / "said"))
+    assert (tmp_path / "said.0").read_text() == "[3.0, 3.0] npu:0 2"
+    assert (tmp_path / "said.1").read_text() == "[3.0, 3.0] npu:1 2"
+
+
+def test_ranks_die_with_a_launcher_that_is_killed(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text("import os, sys, time\nopen(f'{sys.argv[1]}/{os.getpid()}.pid', 'w')\ntime.sleep(120)")
+    launcher = subprocess.Popen([*NPUKIT, "run", "--device", "sim", "--devices", "2", str(script), str(tmp_path)])
+    deadline = time.monotonic() + 60
+    while len(ranks := [int(file.stem) for file in tmp_path.glob("*.pid")]) < 2 and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert len(ranks) == 2
+    launcher.kill()
+    launcher.wait(timeout=30)
+    while any(is_alive(rank) for rank in ranks) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not any(is_alive(rank) for rank in ranks)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_env_gives_any_command_of_a_shell_the_devices(script: Path) -> None:
+    npukit = " ".join(NPUKIT)
+    command = f'eval "$({npukit} sim env --devices 3)" && npu-list && {sys.executable} {script}'
+    assert succeed("bash", "-euc", command).splitlines()[2:] == ["/dev/davinci2", "3 Ascend910B3 3.0"]
+
+
+ACTIVATED = """
+    import multiprocessing, sys
+    import npukit.simulate
+
+    def devices(queue):
+        import torch
+        queue.put((torch.npu.device_count(), torch.ones(2, device="npu:1").sum().item()))
+
+    class Numbers:
+        def __len__(self):
+            return 4
+        def __getitem__(self, index):
+            import torch
+            return torch.npu.device_count() + index
+
+    if __name__ == "__main__":
+        npukit.simulate.activate(devices=2)
+        import torch
+        assert torch.ones(2, device="npu:1").sum().item() == 2
+        for method in ("spawn", "forkserver"):
+            context = multiprocessing.get_context(method)
+            queue = context.Queue()
+            child = context.Process(target=devices, args=(queue,))
+            child.start()
+            assert queue.get(timeout=60) == (2, 2.0), method
+            child.join()
+        loader = torch.utils.data.DataLoader(Numbers(), batch_size=2, num_workers=1)
+        print([batch.to("npu").tolist() for batch in loader])
+"""
+
+
+def test_activate_reaches_children_and_data_loader_workers(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(textwrap.dedent(ACTIVATED))
+    assert succeed(sys.executable, str(script)) == "[[2, 3], [4, 5]]"
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """Somebody's tests, whose conftest imports torch at once."""
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    (tmp_path / "conftest.py").write_text("import torch\n")
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_them.py").write_text(
+        "import torch\n"
+        "def test_one(): assert torch.ones(2, device='npu').sum() == 2\n"
+        "def test_two(): assert torch.npu.device_count() == 2\n"
+    )
+    return tmp_path
+
+
+def pytest_there(project: Path, *arguments: str) -> str:
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments]
+    return subprocess.run(command, cwd=project, capture_output=True, text=True, timeout=120).stdout
+
+
+def test_pytest_option_gives_the_tests_devices(project: Path) -> None:
+    assert "2 passed" in pytest_there(project, "--npu-sim=2")
+    assert "2 passed" in pytest_there(project, "--npu-sim=2", "-n", "2")
+
+
+def test_pytest_option_without_a_number_is_one_device_and_leaves_the_path_alone(project: Path) -> None:
+    said = pytest_there(project, "--npu-sim", "tests")
+    assert "1 failed, 1 passed" in said
+    assert "assert 1 == 2" in said
+
+
+def test_pytest_without_the_option_is_left_alone(project: Path) -> None:
+    (project / "conftest.py").write_text("")
+    (project / "tests" / "test_them.py").write_text(
+        "import os, sys\n"
+        "def test_one():\n"
+        "    assert 'NPUKIT_SIM_DEVICES' not in os.environ\n"
+        "    assert 'npukit.simulate.build' not in sys.modules and 'torch' not in sys.modules\n"
+    )
+    assert "1 passed" in pytest_there(project)
+
+
+def test_torch_npu_finds_a_complete_machine_and_complains_about_nothing(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import torch, torch_npu\n"
+        "from torch_npu.utils.collect_env import get_cann_version\n"
+        "torch.ones(2, device='npu').add_(1).cpu()\n"
+        "print(get_cann_version())\n"
+    )
+    command = [*NPUKIT, "run", "--device", "sim", str(script)]
+    environment = {**os.environ, "PYTHONWARNINGS": "default"}
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout == "9.1.0\n"
+    # Real cards of these generations get this one too.
+    complaints = [line for line in result.stderr.splitlines() if "32 padding size" not in line]
+    assert complaints == []
