@@ -18,6 +18,14 @@ c10::Allocator* device_allocator() {
     return allocator;
 }
 
+// oneDNN frees its scratch memory by address alone, so the address must tell where it came from.
+void release_by_address(void* address) {
+    aclrtPtrAttributes attributes;
+    aclrtPointerGetAttributes(address, &attributes);
+    const bool on_device = attributes.location.type == ACL_MEM_LOCATION_TYPE_DEVICE;
+    (on_device ? device_allocator() : host_allocator)->raw_deallocate(address);
+}
+
 class SwitchingAllocator final : public c10::Allocator {
 public:
     c10::DataPtr allocate(size_t bytes) override {
@@ -28,6 +36,9 @@ public:
         auto* const address = block.get();
         auto* const deleter = block.get_deleter();
         return {address, block.release_context(), deleter, c10::Device(c10::kCPU)};
+    }
+    c10::DeleterFnPtr raw_deleter() const override {
+        return &release_by_address;
     }
     void copy_data(void* to, const void* from, size_t bytes) const override {
         default_copy_data(to, from, bytes);
