@@ -68,7 +68,7 @@ def _ciou(a: Tensor, b: Tensor, trans: bool, is_cross: bool, mode: int) -> tuple
     overlap, _, aw, ah, bw, bh, hull_w, hull_h, distance = _overlap(a, b, trans, is_cross, mode, 1e-9)
     angle = torch.atan(bw / bh) - torch.atan(aw / ah)
     shape = 4 / math.pi**2 * angle.pow(2)
-    weight = (shape / (1 + 1e-9 - overlap + shape)).detach()
+    weight = (shape / (1 - overlap + shape + 1e-9)).detach()
     return overlap - distance / (hull_w.pow(2) + hull_h.pow(2) + 1e-9) - weight * shape, angle
 
 

@@ -12,7 +12,7 @@ from npukit.simulate.ops.registry import kernel
 
 def _top(scores: Tensor, k: int) -> Tensor:
     """The places of the k largest; of equal ones the first, as CANN's stable sort has it."""
-    return scores.sort(-1, descending=True, stable=True).indices[..., :k]
+    return scores.sort(dim=-1, descending=True, stable=True).indices[..., :k]
 
 
 @kernel("npu_moe_gating_top_k_softmax")

@@ -115,7 +115,7 @@ def permute_with_routing_map(
     unit = experts if drop_and_pad else number
     count = (number if num_out_tokens is None else num_out_tokens) // unit * unit
     if drop_and_pad:
-        ranked = routing_map.T.to(torch.int8).sort(-1, descending=True, stable=True).indices
+        ranked = routing_map.T.to(torch.int8).sort(dim=-1, descending=True, stable=True).indices
         token = ranked[:, : count // experts].flatten()
         places, indices = _padded_places(token, number, experts), token
     else:

@@ -162,7 +162,7 @@ def quant_scatter(
 @kernel("npu_top_k_top_p")
 def top_k_top_p(logits: Tensor, p: Tensor | None = None, k: Tensor | None = None) -> Tensor:
     """Logits with -inf for all but the k largest, and of these all but the most probable that add up to p."""
-    values, order = wide(logits).sort(-1, stable=True)
+    values, order = wide(logits).sort(dim=-1, stable=True)
     if k is not None:
         lowest = values.gather(1, (values.shape[1] - k.long()).unsqueeze(1))
         values = torch.where(values < lowest, -torch.inf, values)
