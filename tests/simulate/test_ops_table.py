@@ -1,4 +1,4 @@
-"""Every simulated kernel of the table against plain PyTorch: values, gradients, and shapes where there are no values."""
+"""Every simulated kernel of the table against plain PyTorch: values, gradients, and shapes where no values are."""
 
 from __future__ import annotations
 
