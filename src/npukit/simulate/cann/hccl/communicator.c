@@ -3,6 +3,8 @@
 
 #include <fcntl.h>
 #include <linux/futex.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -41,6 +43,20 @@ void communicator_release(communicator *comm) {
     pthread_mutex_destroy(&comm->lock);
     pthread_cond_destroy(&comm->turn_changed);
     free(comm);
+}
+
+int end_communicator(communicator *comm, HcclResult result, int code, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(comm->failure, sizeof comm->failure, format, arguments);
+    va_end(arguments);
+    comm->failure_code = code;
+    atomic_store(&comm->failed, result);
+    return report_failure(comm);
+}
+
+int report_failure(const communicator *comm) {
+    return npusim_error(comm->failure_code, "%s", comm->failure);
 }
 
 struct flock lock_of(uint32_t rank) {
@@ -87,6 +103,9 @@ HcclResult HcclGetCommAsyncError(void *comm, HcclResult *error) {
         return HCCL_E_PTR;
     }
     *error = (HcclResult)atomic_load(&((communicator *)comm)->failed);
+    if (*error) {
+        report_failure(comm); /* the thread that asks is not the one that met the error */
+    }
     return HCCL_SUCCESS;
 }
 

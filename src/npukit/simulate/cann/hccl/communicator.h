@@ -74,7 +74,9 @@ typedef struct {
     pthread_cond_t turn_changed;
     uint64_t issued, turn;
     uint64_t collectives; /* number of the collective that is issued next */
-    _Atomic int failed; /* the HcclResult that ended this communicator */
+    _Atomic int failed; /* the HcclResult that ended this communicator; what follows says it in words */
+    int failure_code;
+    char failure[768];
     _Atomic int holders;
 } communicator;
 
@@ -84,6 +86,13 @@ static inline ring *ring_between(const communicator *comm, uint32_t sender, uint
 
 void communicator_hold(communicator *comm);
 void communicator_release(communicator *comm);
+
+/* Make the communicator unusable, with a message for aclGetRecentErrMsg; returns the ACL code for the stream. */
+int end_communicator(communicator *comm, HcclResult result, int code, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
+/* Leave that message again, for another thread or a later call; returns the ACL code. */
+int report_failure(const communicator *comm);
 
 /* The lock that a rank holds as long as it is there. */
 struct flock lock_of(uint32_t rank);

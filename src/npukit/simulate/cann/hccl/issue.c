@@ -77,8 +77,7 @@ static int execute(const call *call) {
     communicator *comm = call->comm;
     bool my_turn = wait_for_turn(call);
     if (atomic_load(&comm->failed)) {
-        return npusim_error(ACL_TASK_TIMEOUT, "EI0002: %s cannot run: communicator %s has failed before.",
-                            call_names[call->header.kind], comm->name);
+        return report_failure(comm);
     }
     switch (my_turn ? call->fault.kind : NPUSIM_TIMEOUT) {
     case NPUSIM_TIMEOUT:

@@ -123,8 +123,8 @@ static int wait_for_all(const communicator *comm, const meeting_point *where) {
     snprintf(root, sizeof root, "/proc/%d/fd/%d", where->pid, where->fd);
     for (uint32_t joined; (joined = atomic_load(&comm->shared->joined)) < comm->ranks;) {
         if (list_ranks(comm, true, ranks, sizeof ranks)) {
-            return npusim_error(HCCL_E_REMOTE, "EI0015: The ranks of a communicator cannot meet: the process of rank "
-                                               "[%s] has ended. Look for its error first.", ranks);
+            return npusim_error(HCCL_E_REMOTE, "EI0015: The ranks of a communicator cannot meet: rank [%s] has ended "
+                                               "or given up. Look for its error first.", ranks);
         }
         if (where->pid != getpid() && access(root, F_OK) != 0) {
             return npusim_error(HCCL_E_REMOTE, "EI0015: The ranks of a communicator cannot meet: the root process (PID "

@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "../npusim.h"
 #include "reduce.h"
 
 enum { PIECE = 64 << 10, SPINS = 2000, LOOK_UP_MS = 50 };
@@ -63,18 +62,17 @@ static void ring_bell(member *member) {
 /* ---- errors ---- */
 
 int fail_with_timeout(communicator *comm, const call_header *call, const char *peer, const char *reason) {
-    atomic_store(&comm->failed, HCCL_E_TIMEOUT);
-    return npusim_error(ACL_TASK_TIMEOUT,
-                        "EI0002: The wait for a notification timed out: rank [%u] has not heard from remote rank [%s], "
-                        "which %s. Base information: [tag[%s_%s], collective number [%lu], count [%lu]]. Look at the "
-                        "errors of the remote rank first; a rank that is only slow needs a larger HCCL_EXEC_TIMEOUT.",
-                        comm->rank, peer, reason, call_names[call->kind], comm->name, (unsigned long)call->number,
-                        (unsigned long)call->count);
+    return end_communicator(
+        comm, HCCL_E_TIMEOUT, ACL_TASK_TIMEOUT,
+        "EI0002: The wait for a notification timed out: rank [%u] has not heard from remote rank [%s], which %s. Base "
+        "information: [tag[%s_%s], collective number [%lu], count [%lu]]. Look at the errors of the remote rank first; "
+        "a rank that is only slow needs a larger HCCL_EXEC_TIMEOUT.",
+        comm->rank, peer, reason, call_names[call->kind], comm->name, (unsigned long)call->number,
+        (unsigned long)call->count);
 }
 
 static int fail_with_disagreement(communicator *comm) {
-    atomic_store(&comm->failed, HCCL_E_PARA);
-    return npusim_error(ACL_TASK_FAILED, "EI0005: %s", comm->shared->disagreement);
+    return end_communicator(comm, HCCL_E_PARA, ACL_TASK_FAILED, "EI0005: %s", comm->shared->disagreement);
 }
 
 /* The first rank that sees a disagreement tells all others, also those that would wait for ever. */
