@@ -117,7 +117,8 @@ q, k, v = (torch.randn(2, 4, 8, 16, device="npu") for _ in range(3))
 torch_npu.npu_fusion_attention(q, k, v, 4, "BNSD", pse=pse, sink=sink)[0].square().sum().backward()
 assert pse.grad.abs().sum() > 0 and sink.grad.abs().sum() > 0
 
-query, key, cos = torch.randn(2, 5, 4, 64, device="npu"), torch.randn(2, 5, 4, 64, device="npu"), torch.ones(2, 5, 1, 64).npu()
+query, key = torch.randn(2, 2, 5, 4, 64, device="npu")
+cos = torch.ones(2, 5, 1, 64, device="npu")
 before = query.clone()
 torch_npu.npu_apply_rotary_pos_emb(query, key, cos, cos)
 assert torch.equal(query, torch_npu.npu_rotary_mul(before, cos, cos))
