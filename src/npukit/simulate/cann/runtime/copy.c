@@ -45,7 +45,7 @@ typedef struct {
 static int run_copy(void *argument) {
     copy_job job = *(copy_job *)argument;
     free(argument);
-    if (!npusim_stream_error_at(job.stream, UINT64_MAX)) {
+    if (npusim_stream_works(job.stream)) {
         move(job.to, job.from, job.bytes, job.kind);
     }
     return ACL_SUCCESS;

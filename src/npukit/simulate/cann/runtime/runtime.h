@@ -72,6 +72,7 @@ void npusim_stream_release(npusim_stream *stream);
 uint64_t npusim_stream_last(npusim_stream *stream);                      /* number of the last work put there */
 bool npusim_stream_reached(npusim_stream *stream, uint64_t number);
 int npusim_stream_error_at(npusim_stream *stream, uint64_t number);      /* error of the work up to that number */
+bool npusim_stream_works(npusim_stream *stream);                         /* neither failed nor destroyed */
 int npusim_explain(npusim_stream *stream, int error);                    /* leaves the message of what went wrong */
 uint64_t npusim_stream_put(npusim_stream *stream, npusim_task task, void *argument, int flags);
 int npusim_stream_wait(npusim_stream *stream, uint64_t number, int timeout_ms); /* 0, 507046 or the stream's error */

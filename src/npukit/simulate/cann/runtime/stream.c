@@ -74,21 +74,25 @@ void npusim_stream_hold(npusim_stream *stream) {
     atomic_fetch_add(&stream->references, 1);
 }
 
-/* The structure is kept for the next stream rather than freed: a handle used after its stream was destroyed must be
- * recognised as dead, not read from freed memory. */
+/* The last reference goes under the list's lock, as others take theirs from the list. The structure is kept for the
+ * next stream: a handle used after its stream was destroyed must be recognised as dead, not read from freed memory. */
 void npusim_stream_release(npusim_stream *stream) {
-    if (atomic_fetch_sub(&stream->references, 1) > 1) {
-        return;
-    }
-    pthread_mutex_lock(&list_lock);
-    for (npusim_stream **link = &live; *link; link = &(*link)->next) {
-        if (*link == stream) {
-            *link = stream->next;
-            break;
+    int references = atomic_load(&stream->references);
+    while (references > 1) {
+        if (atomic_compare_exchange_weak(&stream->references, &references, references - 1)) {
+            return;
         }
     }
-    stream->next = unused;
-    unused = stream;
+    pthread_mutex_lock(&list_lock);
+    if (atomic_fetch_sub(&stream->references, 1) == 1) {
+        npusim_stream **link = &live;
+        while (*link != stream) {
+            link = &(*link)->next;
+        }
+        *link = stream->next;
+        stream->next = unused;
+        unused = stream;
+    }
     pthread_mutex_unlock(&list_lock);
 }
 
@@ -120,6 +124,10 @@ int npusim_stream_error_at(npusim_stream *stream, uint64_t number) {
 
 int npusim_stream_device(npusim_stream *stream) {
     return stream->device;
+}
+
+bool npusim_stream_works(npusim_stream *stream) {
+    return stream->alive && !atomic_load(&stream->error);
 }
 
 /* The first failure is what the stream reports from then on. Called with the lock held, by the thread that failed. */
@@ -158,7 +166,7 @@ static void run_first(npusim_stream *stream) {
     running_stream = stream;
     running_number = work->number;
     int code = 0;
-    if ((work->flags & ALWAYS) || !atomic_load(&stream->error)) {
+    if ((work->flags & ALWAYS) || npusim_stream_works(stream)) {
         code = work->task(work->argument);
     }
     running_stream = outer_stream;
@@ -278,16 +286,13 @@ int npusim_stream_wait(npusim_stream *stream, uint64_t number, int timeout_ms) {
 /* Hurries the other stream only where this one is waited for itself; that matters where streams are slow on request. */
 int npusim_stream_follow(npusim_stream *stream, uint64_t number) {
     npusim_stream *self = running_stream;
-    while (npusim_slow_stream_ms && !npusim_stream_reached(stream, number)) {
-        pthread_mutex_lock(&self->lock);
-        bool hurried = self->hurried >= running_number || atomic_load(&self->error);
-        pthread_mutex_unlock(&self->lock);
-        if (hurried) {
-            break;
-        }
+    for (bool hurried = !npusim_slow_stream_ms; !hurried && !npusim_stream_reached(stream, number);) {
         nanosleep(&(struct timespec){0, 500000}, NULL);
+        pthread_mutex_lock(&self->lock);
+        hurried = self->hurried >= running_number || !npusim_stream_works(self);
+        pthread_mutex_unlock(&self->lock);
     }
-    return npusim_stream_wait(stream, number, -1);
+    return npusim_stream_works(self) ? npusim_stream_wait(stream, number, -1) : ACL_SUCCESS;
 }
 
 int npusim_stream_enqueue(void *handle, npusim_task task, void *argument) {
