@@ -9,6 +9,7 @@ import shlex
 import shutil
 import subprocess
 import sysconfig
+import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ C_FLAGS = ["-std=gnu11", "-O2", "-g1", "-fPIC", "-Wall", "-Wextra", "-pthread"]
 # NDEBUG as in torch's own build: some of its classes have other members without it.
 CXX_FLAGS = ["-std=c++20", "-O2", "-DNDEBUG", "-fPIC", "-fvisibility=hidden", "-pthread"]
 SHARED = ["-shared", "-pthread", "-Wl,-rpath,$ORIGIN"]
+KEEP_OBJECTS_SECONDS = 7 * 24 * 3600
 LIBS = ["-lm", "-ldl", "-lrt"]
 
 
@@ -137,7 +139,8 @@ def operators(compilers: Compilers, torch: Path, torch_npu: Path, cann: Path, ob
     command = [*compilers.cxx, *SHARED, f"-Wl,-soname,{out.name}", *map(str, compiled), "-o", str(out), *libraries]
     _run(command, out.name)
     for old in {*objects.iterdir()} - {*compiled}:
-        old.unlink()
+        if time.time() - old.stat().st_mtime > KEEP_OBJECTS_SECONDS:
+            old.unlink()
 
 
 def _run(command: list[str], what: str) -> None:
