@@ -55,12 +55,13 @@ void call(Function function, const c10::OperatorHandle& op, torch::jit::Stack* s
 
 PythonKernels::PythonKernels() {
     const py::gil_scoped_acquire gil;
-    const auto ops = py::module_::import("npukit.simulate.ops");
-    const auto registry = py::module_::import("npukit.simulate.ops.registry");
-    registry.attr("draw_generator") = py::cpp_function([] {
-        return draw_generator(std::nullopt, c10::impl::VirtualGuardImpl(c10::DeviceType::PrivateUse1).getDevice().index());
-    });
-    for (const auto& [name, function] : py::cast<py::dict>(registry.attr("KERNELS"))) {
+    const auto in_process = py::module_::import("npukit.simulate.in_process");
+    in_process.attr("run_compiled_graphs_eagerly")();
+    in_process.attr("set_generator_source")(py::cpp_function([] {
+        const auto device = c10::impl::VirtualGuardImpl(c10::DeviceType::PrivateUse1).getDevice();
+        return draw_generator(std::nullopt, device.index());
+    }));
+    for (const auto& [name, function] : py::cast<py::dict>(in_process.attr("kernels"))) {
         const Function kept = function;
         kept.inc_ref();
         bodies_[py::cast<std::string>(name)] = [kept](const c10::OperatorHandle& op, torch::jit::Stack* stack) {

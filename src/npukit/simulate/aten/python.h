@@ -10,7 +10,7 @@ namespace npusim {
 
 class PythonKernels {
 public:
-    PythonKernels(); // imports npukit.simulate.ops
+    PythonKernels(); // imports npukit.simulate.in_process
 
     // The body that calls the Python kernel of an op; empty if there is none.
     Body find(const c10::OperatorHandle& op) const;

@@ -1,0 +1,38 @@
+"""What the simulated operators bring along from Python: imported once, when torch_npu initialises the runtime."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import torch
+
+from npukit.simulate.ops import registry
+
+kernels = registry.KERNELS
+
+
+def set_generator_source(draw: Callable[[], torch.Generator]) -> None:
+    """Let reference kernels draw random numbers from `draw`, which follows the current NPU's generator."""
+    registry.draw_generator = draw
+
+
+def run_compiled_graphs_eagerly() -> None:
+    """Let torch.compile on an NPU model run the captured graph as it is: there is no compiler for a simulated NPU."""
+    wrapper: Any = torch._TorchCompileInductorWrapper  # type: ignore[attr-defined]
+    compile_graph = wrapper.__call__
+
+    def call(self: Any, graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Any:
+        if not any(isinstance(value, torch.Tensor) and value.device.type == "npu" for value in inputs):
+            return compile_graph(self, graph, inputs)
+        _say_once()
+        return graph.forward
+
+    wrapper.__call__ = call
+
+
+@cache
+def _say_once() -> None:
+    print("npukit: torch.compile runs eagerly on the simulated NPU.", file=sys.stderr)
