@@ -23,6 +23,7 @@ from torch.nn.parallel import DistributedDataParallel
 from transformers import GPT2Config, GPT2LMHeadModel
 
 ALPHABET = "abcdefghijklmnopqrstuvwxyz .\n"
+END = ALPHABET.index("\n")
 SUBJECTS = ["the cat", "a small robot", "my neighbour", "the old sailor", "every child"]
 VERBS = ["paints", "finds", "carries", "follows", "draws", "loses"]
 OBJECTS = ["a red house", "the long road", "two quiet birds", "an open door", "the last letter"]
@@ -64,8 +65,8 @@ def main() -> None:
         n_embd=96,
         n_layer=3,
         n_head=4,
-        bos_token_id=0,
-        eos_token_id=0,
+        bos_token_id=None,
+        eos_token_id=END,
     )
     model = GPT2LMHeadModel(config).npu()
     parallel = DistributedDataParallel(model, device_ids=[local_rank])
@@ -94,11 +95,11 @@ def main() -> None:
     seconds = time.perf_counter() - began
 
     if rank == 0:
-        prompt = torch.tensor([encode("the ")]).npu()
+        prompt = torch.tensor([encode("a small ")]).npu()
         model.eval()
-        written = model.generate(prompt, max_length=options.length, do_sample=False, pad_token_id=0)
+        written = model.generate(prompt, max_length=options.length, do_sample=False, pad_token_id=END)
         result = {
-            "devices": [f"{torch.npu.get_device_name()}"] * dist.get_world_size(),
+            "devices": [torch.npu.get_device_name()] * dist.get_world_size(),
             "parameters": sum(parameter.numel() for parameter in model.parameters()),
             "losses": losses,
             "tokens_per_second": options.steps * options.batch * options.length * dist.get_world_size() / seconds,
