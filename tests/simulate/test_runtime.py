@@ -486,6 +486,43 @@ assert error_of("aclrtIpcMemImportByKey", ctypes.byref(ctypes.c_void_p()), key, 
     assert set(Path("/dev/shm").iterdir()) <= before
 
 
+def test_events_are_shared_with_other_processes(acl: RunAcl) -> None:
+    other = """
+    import sys
+    from acl import *
+    call("aclInit", None); call("aclrtSetDevice", 1)
+    Handle = ctypes.c_char * 64
+    class ByValue(ctypes.Structure):
+        _fields_ = [("text", Handle)]
+    e, s, done = get("aclrtIpcOpenEventHandle", ByValue(sys.argv[1].encode()), out=1), stream(), []
+    status = lambda: get("aclrtQueryEventStatus", e, kind=ctypes.c_int, out=1)
+    call("aclrtStreamWaitEvent", s, e)
+    enqueue(s, lambda: done.append(1))
+    assert status() == 0 and error_of("aclrtSynchronizeEventWithTimeout", e, 30) == 507047 and not done
+    print("waiting", flush=True)
+    call("aclrtSynchronizeStream", s)
+    assert status() == 1 and done == [1]
+    call("aclrtRecordEvent", e, s)
+    """
+    acl(
+        """
+    import subprocess, textwrap
+    gate, s, e, handle = threading.Event(), stream(), event(64), ctypes.create_string_buffer(64)
+    call("aclrtIpcGetEventHandle", e, handle)
+    enqueue(s, lambda: gate.wait() and None)
+    call("aclrtRecordEvent", e, s)
+    command = [sys.executable, "-c", textwrap.dedent(sys.argv[1]), handle.value.decode()]
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert child.stdout.readline() == "waiting\\n"
+    gate.set()
+    assert child.wait() == 0
+    call("aclrtSynchronizeEvent", e)
+    assert error_of("aclrtIpcGetEventHandle", event(), handle) == 107000
+    """,
+        other,
+    )
+
+
 def test_faults_come_at_their_time(acl: RunAcl) -> None:
     code = """
     class Fault(ctypes.Structure):

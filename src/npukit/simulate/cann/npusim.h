@@ -10,6 +10,7 @@
  *   NPUKIT_SIM_SOC         what aclrtGetSocName says, e.g. Ascend910B3
  *   NPUKIT_SIM_MEMORY_MIB  memory of one card
  *   NPUKIT_SIM_CORES       AI cores of one card, "cube,vector"
+ *   NPUKIT_SIM_CANN_VERSION  what CANN says it is, 8.5.0 unless told otherwise
  *   NPUKIT_SIM_COMPUTE     "full" (default) or "shapes": nothing is computed or moved
  *   NPUKIT_SIM_FAULTS      faults on request, see faults.c
  *   NPUKIT_SIM_OPERATORS   the library that replaces torch_npu's kernels, loaded by aclInit
@@ -25,10 +26,13 @@
 extern "C" {
 #endif
 
-/* A piece of work on a stream. Returns 0 or an ACL error code; it frees its argument. */
+/* A piece of work on a stream. Returns 0 or an ACL error code, and may leave a message with npusim_error; it frees its
+ * argument. Work on a stream that failed before its turn, or was destroyed by force, is dropped with its argument. */
 typedef int (*npusim_task)(void *argument);
 
-/* Put work on a stream: it runs after all that was put there before, on the stream's own thread. */
+/* Put work on a stream: it runs after all that was put there before, on the stream's own thread or on that of whoever
+ * waits for it. Where the stream has failed already, returns its error and takes nothing. A stream that is NULL, here
+ * and below, is the default stream of the calling thread's device. */
 int npusim_stream_enqueue(void *stream, npusim_task task, void *argument);
 
 /* Wait until a stream has done its work; the caller helps where it can. Returns the stream's error, if any.
@@ -47,7 +51,8 @@ bool npusim_shapes_only(void);
 /* Make device memory zero without touching pages where that is possible. */
 void npusim_zero(void *device_memory, size_t bytes);
 
-/* The fault that is due now for this kind of event, counting from 1 over the life of the process. */
+/* The fault that is due now for this kind of event, counting from 1 over the life of the process. A kill is carried
+ * out at once and never returned. */
 typedef enum { NPUSIM_ON_ALLOCATION, NPUSIM_ON_KERNEL, NPUSIM_ON_COLLECTIVE } npusim_event;
 typedef enum { NPUSIM_NO_FAULT, NPUSIM_OUT_OF_MEMORY, NPUSIM_ACL_ERROR, NPUSIM_TIMEOUT, NPUSIM_KILL, NPUSIM_BITFLIP } npusim_fault_kind;
 typedef struct {

@@ -1,16 +1,20 @@
-/* Events: a place in a stream, remembered as the number of the work before it. */
+/* Events: a place in a stream, remembered as the number of the work before it. An event for several processes (see
+ * ipc_event.c) also counts its records where they can see it. */
 #include <stdlib.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "runtime.h"
 
 typedef struct {
     atomic_int references;
     uint32_t flags, id;
+    npusim_slot *slot;     /* shared between processes, else NULL */
     pthread_mutex_t lock;  /* over what follows */
     bool recorded;
     npusim_stream *stream; /* NULL where the stream had nothing to do when it was recorded */
     uint64_t number;
+    uint64_t record;       /* counts its records */
     int64_t time_ns;       /* 0 until the stream has come to it */
 } event_record;
 
@@ -23,28 +27,40 @@ static int64_t now_ns(void) {
 }
 
 static void release(event_record *event) {
-    if (atomic_fetch_sub(&event->references, 1) == 1) {
-        if (event->stream) {
-            npusim_stream_release(event->stream);
-        }
-        pthread_mutex_destroy(&event->lock);
-        free(event);
+    if (atomic_fetch_sub(&event->references, 1) > 1) {
+        return;
     }
+    if (event->stream) {
+        npusim_stream_release(event->stream);
+    }
+    if (event->slot) {
+        npusim_give_slot(event->slot);
+    }
+    pthread_mutex_destroy(&event->lock);
+    free(event);
 }
 
-aclError aclrtCreateEventExWithFlag(aclrtEvent *handle, uint32_t flag) {
-    REQUIRE(handle, "aclrtCreateEventExWithFlag");
-    if (flag & (ACL_EVENT_IPC | ACL_EVENT_EXTERNAL)) {
-        return npusim_error(ACL_ERROR_RT_FEATURE_NOT_SUPPORT, "Events between processes or graphs are not simulated.");
-    }
+static int create(aclrtEvent *handle, uint32_t flags, npusim_slot *slot) {
     event_record *event = calloc(1, sizeof *event);
-    REQUIRE(event, "aclrtCreateEventExWithFlag");
+    REQUIRE(handle && event, "aclrtCreateEvent");
     atomic_init(&event->references, 1);
     pthread_mutex_init(&event->lock, NULL);
-    event->flags = flag;
+    event->flags = flags;
+    event->slot = slot;
     event->id = atomic_fetch_add(&next_id, 1);
     *handle = event;
     return ACL_SUCCESS;
+}
+
+aclError aclrtCreateEventExWithFlag(aclrtEvent *event, uint32_t flag) {
+    if (flag & ACL_EVENT_EXTERNAL) {
+        return npusim_error(ACL_ERROR_RT_FEATURE_NOT_SUPPORT, "Events between graphs are not simulated.");
+    }
+    npusim_slot *slot = flag & ACL_EVENT_IPC ? npusim_take_slot() : NULL;
+    if ((flag & ACL_EVENT_IPC) && !slot) {
+        return npusim_error(ACL_ERROR_RT_NO_EVENT_RESOURCE, "There are no more events to share with other processes.");
+    }
+    return create(event, flag, slot);
 }
 
 aclError aclrtCreateEventWithFlag(aclrtEvent *event, uint32_t flag) {
@@ -53,6 +69,14 @@ aclError aclrtCreateEventWithFlag(aclrtEvent *event, uint32_t flag) {
 
 aclError aclrtCreateEvent(aclrtEvent *event) {
     return aclrtCreateEventExWithFlag(event, ACL_EVENT_SYNC | ACL_EVENT_TIME_LINE | ACL_EVENT_CAPTURE_STREAM_PROGRESS);
+}
+
+npusim_slot *npusim_event_slot(aclrtEvent event) {
+    return ((event_record *)event)->slot;
+}
+
+int npusim_event_at_slot(npusim_slot *slot, aclrtEvent *event) {
+    return create(event, ACL_EVENT_IPC, slot);
 }
 
 aclError aclrtDestroyEvent(aclrtEvent event) {
@@ -67,15 +91,28 @@ aclError aclrtGetEventId(aclrtEvent event, uint32_t *id) {
     return ACL_SUCCESS;
 }
 
-/* Stamps the time, unless the event was recorded again in the meantime: then its number is another. */
-static int stamp(void *argument) {
-    event_record *event = argument;
-    pthread_mutex_lock(&event->lock);
-    if (event->stream && npusim_stream_reached(event->stream, event->number - 1)) {
+/* Called with the lock held, when the stream has come to a record of the event. */
+static void pass(event_record *event, uint64_t record) {
+    if (record == event->record) { /* else it was recorded again in the meantime */
         event->time_ns = now_ns();
     }
-    pthread_mutex_unlock(&event->lock);
-    release(event);
+    if (event->slot && !npusim_slot_passed(event->slot, record)) {
+        atomic_store(&event->slot->passed, record);
+    }
+}
+
+typedef struct {
+    event_record *event;
+    uint64_t record;
+} coming_record;
+
+static int come_to_record(void *argument) {
+    coming_record coming = *(coming_record *)argument;
+    free(argument);
+    pthread_mutex_lock(&coming.event->lock);
+    pass(coming.event, coming.record);
+    pthread_mutex_unlock(&coming.event->lock);
+    release(coming.event);
     return ACL_SUCCESS;
 }
 
@@ -86,19 +123,28 @@ aclError aclrtRecordEvent(aclrtEvent handle, aclrtStream stream_handle) {
         return aclrtPeekAtLastError(ACL_RT_THREAD_LEVEL);
     }
     event_record *event = handle;
+    uint64_t last = npusim_stream_last(stream);
+    bool idle = npusim_stream_reached(stream, last) && !npusim_stream_error_at(stream, last);
+    coming_record *coming = idle ? NULL : malloc(sizeof *coming);
+    REQUIRE(idle || coming, "aclrtRecordEvent");
     pthread_mutex_lock(&event->lock);
     npusim_stream *before = event->stream;
     event->recorded = true;
-    uint64_t last = npusim_stream_last(stream);
-    if (npusim_stream_reached(stream, last) && !npusim_stream_error_at(stream, last)) {
-        event->stream = NULL;
-        event->time_ns = now_ns();
+    event->time_ns = 0;
+    event->stream = NULL;
+    event->record++;
+    if (event->slot) {
+        atomic_store(&event->slot->recorder, getpid());
+        event->record = atomic_fetch_add(&event->slot->asked, 1) + 1;
+    }
+    if (idle) {
+        pass(event, event->record);
     } else {
         atomic_fetch_add(&event->references, 1);
         npusim_stream_hold(stream);
         event->stream = stream;
-        event->time_ns = 0;
-        event->number = npusim_stream_put(stream, stamp, event, ALWAYS);
+        *coming = (coming_record){event, event->record};
+        event->number = npusim_stream_put(stream, come_to_record, coming, ALWAYS);
     }
     pthread_mutex_unlock(&event->lock);
     if (before) {
@@ -107,28 +153,57 @@ aclError aclrtRecordEvent(aclrtEvent handle, aclrtStream stream_handle) {
     return ACL_SUCCESS;
 }
 
-/* The place an event stands for; NULL where there is nothing to wait for. The stream is held. */
-static npusim_stream *place(event_record *event, uint64_t *number) {
+/* What an event stands for now: a place in a stream of ours, a record made by another process, or nothing. */
+typedef struct {
+    npusim_stream *stream; /* held */
+    uint64_t number;
+    event_record *foreign; /* held */
+} place;
+
+static place place_of(event_record *event) {
+    place found = {NULL, 0, NULL};
     pthread_mutex_lock(&event->lock);
-    npusim_stream *stream = event->stream;
-    *number = event->number;
-    if (stream) {
-        npusim_stream_hold(stream);
+    uint64_t asked = event->slot ? atomic_load(&event->slot->asked) : event->record;
+    if (asked != event->record) {
+        found = (place){NULL, asked, event};
+        atomic_fetch_add(&event->references, 1);
+    } else if (event->stream) {
+        found = (place){event->stream, event->number, NULL};
+        npusim_stream_hold(event->stream);
     }
     pthread_mutex_unlock(&event->lock);
-    return stream;
+    return found;
 }
 
-typedef struct {
-    npusim_stream *stream;
-    uint64_t number;
-} awaited;
+static void leave(const place *left) {
+    if (left->stream) {
+        npusim_stream_release(left->stream);
+    }
+    if (left->foreign) {
+        release(left->foreign);
+    }
+}
+
+static bool passed(const place *asked) {
+    return asked->stream    ? npusim_stream_reached(asked->stream, asked->number)
+           : asked->foreign ? npusim_slot_passed(asked->foreign->slot, asked->number)
+                            : true;
+}
+
+static int error_before(const place *asked) {
+    return asked->stream ? npusim_explain(asked->stream, npusim_stream_error_at(asked->stream, asked->number)) : ACL_SUCCESS;
+}
 
 static int wait_for_place(void *argument) {
-    awaited other = *(awaited *)argument;
+    place other = *(place *)argument;
     free(argument);
-    int error = npusim_explain(other.stream, npusim_stream_follow(other.stream, other.number));
-    npusim_stream_release(other.stream);
+    int error = ACL_SUCCESS;
+    if (other.stream) {
+        error = npusim_explain(other.stream, npusim_stream_follow(other.stream, other.number));
+    } else {
+        npusim_slot_wait(other.foreign->slot, other.number, -1);
+    }
+    leave(&other);
     return error;
 }
 
@@ -138,39 +213,27 @@ aclError aclrtStreamWaitEvent(aclrtStream stream_handle, aclrtEvent event) {
     if (!stream) {
         return aclrtPeekAtLastError(ACL_RT_THREAD_LEVEL);
     }
-    uint64_t number;
-    npusim_stream *other = place(event, &number);
-    if (!other) {
+    place other = place_of(event);
+    bool in_order = (other.stream && other.stream == stream) || (passed(&other) && !error_before(&other));
+    place *awaited = in_order ? NULL : malloc(sizeof *awaited);
+    if (!awaited) {
+        leave(&other);
         return ACL_SUCCESS;
     }
-    bool passed = npusim_stream_reached(other, number) && !npusim_stream_error_at(other, number);
-    awaited *wait = other == stream || passed ? NULL : malloc(sizeof *wait);
-    if (!wait) {
-        npusim_stream_release(other);
-        return ACL_SUCCESS;
-    }
-    *wait = (awaited){other, number};
-    npusim_stream_put(stream, wait_for_place, wait, MAY_BLOCK | ALWAYS);
+    *awaited = other;
+    npusim_stream_put(stream, wait_for_place, awaited, MAY_BLOCK | ALWAYS);
     return ACL_SUCCESS;
-}
-
-aclError aclrtStreamWaitEventWithTimeout(aclrtStream stream, aclrtEvent event, int32_t timeout) {
-    (void)timeout;
-    return aclrtStreamWaitEvent(stream, event);
 }
 
 aclError aclrtSynchronizeEventWithTimeout(aclrtEvent event, int32_t timeout) {
     REQUIRE(event, "aclrtSynchronizeEvent");
-    uint64_t number;
-    npusim_stream *stream = place(event, &number);
-    if (!stream) {
-        return ACL_SUCCESS;
-    }
-    int error = npusim_explain(stream, npusim_stream_wait(stream, number, timeout));
-    npusim_stream_release(stream);
-    if (error == ACL_ERROR_RT_STREAM_SYNC_TIMEOUT) {
-        return npusim_error(ACL_ERROR_RT_EVENT_SYNC_TIMEOUT, "The event did not come within %d ms.", timeout);
-    }
+    place asked = place_of(event);
+    bool in_time = asked.stream    ? npusim_stream_wait(asked.stream, asked.number, timeout) != ACL_ERROR_RT_STREAM_SYNC_TIMEOUT
+                   : asked.foreign ? npusim_slot_wait(asked.foreign->slot, asked.number, timeout)
+                                   : true;
+    int error = in_time ? error_before(&asked)
+                        : npusim_error(ACL_ERROR_RT_EVENT_SYNC_TIMEOUT, "The event did not come within %d ms.", timeout);
+    leave(&asked);
     return error;
 }
 
@@ -178,38 +241,27 @@ aclError aclrtSynchronizeEvent(aclrtEvent event) {
     return aclrtSynchronizeEventWithTimeout(event, -1);
 }
 
-static int query(aclrtEvent event, bool *passed) {
-    uint64_t number;
-    npusim_stream *stream = place(event, &number);
-    *passed = !stream || npusim_stream_reached(stream, number);
-    int error = stream && *passed ? npusim_explain(stream, npusim_stream_error_at(stream, number)) : ACL_SUCCESS;
-    if (stream) {
-        npusim_stream_release(stream);
-    }
+static int query(aclrtEvent event, bool *has_passed) {
+    place asked = place_of(event);
+    *has_passed = passed(&asked);
+    int error = *has_passed ? error_before(&asked) : ACL_SUCCESS;
+    leave(&asked);
     return error;
 }
 
 aclError aclrtQueryEventStatus(aclrtEvent event, aclrtEventRecordedStatus *status) {
     REQUIRE(event && status, "aclrtQueryEventStatus");
-    bool passed;
-    int error = query(event, &passed);
-    *status = passed ? ACL_EVENT_RECORDED_STATUS_COMPLETE : ACL_EVENT_RECORDED_STATUS_NOT_READY;
-    return error;
-}
-
-aclError aclrtQueryEvent(aclrtEvent event, aclrtEventStatus *status) {
-    REQUIRE(event && status, "aclrtQueryEvent");
-    bool passed;
-    int error = query(event, &passed);
-    *status = passed ? ACL_EVENT_STATUS_COMPLETE : ACL_EVENT_STATUS_NOT_READY;
+    bool has_passed;
+    int error = query(event, &has_passed);
+    *status = has_passed ? ACL_EVENT_RECORDED_STATUS_COMPLETE : ACL_EVENT_RECORDED_STATUS_NOT_READY;
     return error;
 }
 
 aclError aclrtQueryEventWaitStatus(aclrtEvent event, aclrtEventWaitStatus *status) {
     REQUIRE(event && status, "aclrtQueryEventWaitStatus");
-    bool passed;
-    int error = query(event, &passed);
-    *status = passed ? ACL_EVENT_WAIT_STATUS_COMPLETE : ACL_EVENT_WAIT_STATUS_NOT_READY;
+    bool has_passed;
+    int error = query(event, &has_passed);
+    *status = has_passed ? ACL_EVENT_WAIT_STATUS_COMPLETE : ACL_EVENT_WAIT_STATUS_NOT_READY;
     return error;
 }
 

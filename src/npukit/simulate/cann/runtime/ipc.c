@@ -28,8 +28,7 @@ int npusim_open_shared(int pid, int fd) {
     return open(path, O_RDWR | O_CLOEXEC);
 }
 
-/* Tells a file from another that later got the same number in the same process. */
-static unsigned long inode(int fd) {
+unsigned long npusim_file_id(int fd) {
     struct stat status;
     return fstat(fd, &status) == 0 ? status.st_ino : 0;
 }
@@ -41,7 +40,7 @@ aclError aclrtIpcMemGetExportKey(void *memory, size_t size, char *key, size_t le
     int error = npusim_share_block(memory, &block);
     if (!error) {
         memset(key, 0, length);
-        snprintf(key, length, "%d:%d:%lu:%zu:%zu", (int)getpid(), block.fd, inode(block.fd), (size_t)((char *)memory - block.start), size);
+        snprintf(key, length, "%d:%d:%lu:%zu:%zu", (int)getpid(), block.fd, npusim_file_id(block.fd), (size_t)((char *)memory - block.start), size);
     }
     return error;
 }
@@ -60,7 +59,7 @@ static int map_key(const char *key, void **memory) {
     int file = npusim_open_shared(pid, fd);
     size_t before = offset % PAGE, bytes = (before + size + PAGE - 1) / PAGE * PAGE;
     char *start = MAP_FAILED;
-    if (file >= 0 && inode(file) == file_id) {
+    if (file >= 0 && npusim_file_id(file) == file_id) {
         start = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file, (off_t)(offset - before));
     }
     if (start == MAP_FAILED) {

@@ -56,9 +56,27 @@ int npusim_shared_file(size_t bytes);
 int npusim_take_memory(int device, size_t bytes); /* 0 or 207001 */
 void npusim_give_memory(int device, size_t bytes);
 int npusim_memory_percent(int device);
-int npusim_open_shared(int pid, int fd); /* ipc.c */
 
-/* stream.c: numbered work in a queue; work with a number is done when all up to it is. */
+/* ipc.c: a file in memory seen from another process; the id tells it from a later one with the same number. */
+int npusim_open_shared(int pid, int fd);
+unsigned long npusim_file_id(int fd);
+
+/* ipc_event.c: an event as other processes see it, as numbers of records. */
+typedef struct {
+    atomic_uint_fast64_t asked, passed;
+    atomic_int recorder; /* the process that recorded last */
+} npusim_slot;
+
+npusim_slot *npusim_take_slot(void);
+void npusim_give_slot(npusim_slot *slot);
+bool npusim_slot_passed(const npusim_slot *slot, uint64_t number);
+bool npusim_slot_wait(const npusim_slot *slot, uint64_t number, int timeout_ms); /* false: it did not pass in time */
+
+/* event.c */
+npusim_slot *npusim_event_slot(aclrtEvent event);
+int npusim_event_at_slot(npusim_slot *slot, aclrtEvent *event);
+
+/* stream.c, streams.c: numbered work in a queue; work with a number is done when all up to it is. */
 enum {
     PROMPT = 1,    /* others wait for it (a collective): wake the stream's thread at once */
     MAY_BLOCK = 2, /* whoever waits with a time limit must not run it himself */
@@ -77,7 +95,6 @@ int npusim_explain(npusim_stream *stream, int error);                    /* leav
 uint64_t npusim_stream_put(npusim_stream *stream, npusim_task task, void *argument, int flags);
 int npusim_stream_wait(npusim_stream *stream, uint64_t number, int timeout_ms); /* 0, 507046 or the stream's error */
 int npusim_stream_follow(npusim_stream *stream, uint64_t number);       /* wait, from within another stream's work */
-int npusim_stream_device(npusim_stream *stream);
 int npusim_wait_for_device(int device, int timeout_ms);
 bool npusim_anything_pending(void);
 void npusim_abort_device(int device, int code); /* drops what has not begun and forgets errors */

@@ -1,4 +1,4 @@
-/* The inside of a stream, for the files that make up streams (stream.c, stream_api.c). */
+/* The inside of a stream, for the files that deal with streams. */
 #ifndef NPUSIM_STREAM_H
 #define NPUSIM_STREAM_H
 
@@ -35,5 +35,6 @@ struct npusim_stream {
 };
 
 void npusim_stream_close(npusim_stream *stream);
+int64_t npusim_now_ms(void);
 
 #endif
