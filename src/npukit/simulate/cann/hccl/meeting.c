@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "../npusim.h"
@@ -50,16 +51,19 @@ static int open_meeting_point(const meeting_point *where) {
     return open(path, O_RDWR | O_CLOEXEC);
 }
 
+/* The root does not know how many ranks there will be: whoever comes makes the file large enough, and never smaller. */
+static bool make_room(int fd, size_t bytes) {
+    struct stat file;
+    return fstat(fd, &file) == 0 && ((size_t)file.st_size >= bytes || ftruncate(fd, (off_t)bytes) == 0);
+}
+
 static communicator *map_communicator(int fd, uint32_t ranks, uint32_t rank) {
     communicator *comm = calloc(1, sizeof *comm);
     uint8_t *flags = calloc(3, ranks);
     size_t bytes = sizeof(shared_state) + (size_t)ranks * ranks * sizeof(ring);
-    if (!comm || !flags || ftruncate(fd, (off_t)bytes) != 0) {
-        free(flags);
-        free(comm);
-        return NULL;
-    }
-    void *mapping = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+    void *mapping = comm && flags && make_room(fd, bytes)
+                        ? mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0)
+                        : MAP_FAILED;
     if (mapping == MAP_FAILED) {
         free(flags);
         free(comm);
@@ -118,28 +122,35 @@ static int register_rank(communicator *comm) {
 
 static int wait_for_all(const communicator *comm, const meeting_point *where) {
     int timeout = seconds_from("HCCL_CONNECT_TIMEOUT", CONNECT_TIMEOUT);
-    int64_t start = now_ms(), deadline = start + timeout * 1000LL;
-    char ranks[128], root[64];
+    int64_t deadline = now_ms() + timeout * 1000LL;
+    char left[128], missing[128], root[64];
     snprintf(root, sizeof root, "/proc/%d/fd/%d", where->pid, where->fd);
-    for (uint32_t joined; (joined = atomic_load(&comm->shared->joined)) < comm->ranks;) {
-        if (list_ranks(comm, true, ranks, sizeof ranks)) {
-            return npusim_error(HCCL_E_REMOTE, "EI0015: The ranks of a communicator cannot meet: rank [%s] has ended "
-                                               "or given up. Look for its error first.", ranks);
+    for (;;) {
+        bool any_left = list_ranks(comm, true, left, sizeof left);
+        bool root_left = where->pid != getpid() && access(root, F_OK) != 0;
+        list_ranks(comm, false, missing, sizeof missing);
+        /* Asked last: once all have met, anybody may leave. */
+        uint32_t joined = atomic_load(&comm->shared->joined);
+        if (joined == comm->ranks) {
+            return HCCL_SUCCESS;
         }
-        if (where->pid != getpid() && access(root, F_OK) != 0) {
+        if (any_left) {
+            return npusim_error(HCCL_E_REMOTE, "EI0015: The ranks of a communicator cannot meet: rank [%s] has ended "
+                                               "or given up. Look for its error first.", left);
+        }
+        if (root_left) {
             return npusim_error(HCCL_E_REMOTE, "EI0015: The ranks of a communicator cannot meet: the root process (PID "
                                                "%d) has ended. Look for its error first.", where->pid);
         }
         if (now_ms() >= deadline) {
-            list_ranks(comm, false, ranks, sizeof ranks);
             return npusim_error(HCCL_E_TIMEOUT,
                                 "EI0015: The ranks of a communicator did not meet within %d s: %u of %u came, missing "
                                 "rank [%s]. Check that every rank runs and makes its process groups in the same order, "
-                                "or give them longer with HCCL_CONNECT_TIMEOUT.", timeout, joined, comm->ranks, ranks);
+                                "or give them longer with HCCL_CONNECT_TIMEOUT.",
+                                timeout, joined, comm->ranks, missing);
         }
         futex_wait_shared(&comm->shared->joined, joined, POLL_MS);
     }
-    return HCCL_SUCCESS;
 }
 
 static void configure(communicator *comm, const HcclCommConfig *config, uint64_t nonce) {

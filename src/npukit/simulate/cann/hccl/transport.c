@@ -71,28 +71,28 @@ int fail_with_timeout(communicator *comm, const call_header *call, const char *p
         (unsigned long)call->count);
 }
 
-static int fail_with_disagreement(communicator *comm) {
-    return end_communicator(comm, HCCL_E_PARA, ACL_TASK_FAILED, "EI0005: %s", comm->shared->disagreement);
+static int fail_with_disagreement(communicator *comm, const char *sentence) {
+    return end_communicator(comm, HCCL_E_PARA, ACL_TASK_FAILED, "EI0005: %s", sentence);
 }
 
 /* The first rank that sees a disagreement tells all others, also those that would wait for ever. */
 static int disagree(communicator *comm, const call_header *call, uint32_t peer, const char *parameter, const char *mine,
                     const char *theirs) {
     shared_state *shared = comm->shared;
+    char sentence[sizeof shared->disagreement];
+    snprintf(sentence, sizeof sentence,
+             "The ranks called collectives with different arguments: tag[%s_%.127s], parameter[%s], rank %u has [%s], "
+             "rank %u has [%s]. Every rank of a group must make the same calls in the same order.",
+             call_names[call->kind], comm->name, parameter, comm->rank, mine, peer, theirs);
     uint32_t none = 0;
     if (atomic_compare_exchange_strong(&shared->disagreed, &none, 1)) {
-        snprintf(shared->disagreement, sizeof shared->disagreement,
-                 "The ranks called collectives with different arguments: tag[%.48s_%.128s], parameter[%s], rank %u has "
-                 "[%s], rank %u has [%s]. Every rank of a group must make the same calls in the same order.",
-                 call_names[call->kind], comm->name, parameter, comm->rank, mine, peer, theirs);
+        memcpy(shared->disagreement, sentence, sizeof sentence);
         atomic_store(&shared->disagreed, 2);
         for (uint32_t rank = 0; rank < comm->ranks; rank++) {
             ring_bell(&shared->members[rank]);
         }
     }
-    while (atomic_load(&shared->disagreed) != 2) {
-    }
-    return fail_with_disagreement(comm);
+    return fail_with_disagreement(comm, sentence);
 }
 
 static int compare(communicator *comm, const call_header *mine, const call_header *theirs, uint32_t peer) {
@@ -354,7 +354,7 @@ int run_transfers(communicator *comm, const call_header *call, transfer *transfe
             continue;
         }
         if (atomic_load(&comm->shared->disagreed) == 2) {
-            return fail_with_disagreement(comm);
+            return fail_with_disagreement(comm, comm->shared->disagreement);
         }
         int64_t now = now_ms();
         if (!since) {
