@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import linear
 
 from .dropout_mask import pack, unpack
 from .registry import generator, kernel
@@ -19,10 +20,6 @@ def _heads(x: Tensor, length: int, heads: int) -> Tensor:
 def _rows(x: Tensor) -> Tensor:
     """The inverse of `_heads`."""
     return x.transpose(1, 2).flatten(2).flatten(0, 1)
-
-
-def _linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    return torch.nn.functional.linear(x.float(), weight.float(), None if bias is None else bias.float())
 
 
 @kernel("npu_multi_head_attention")
@@ -49,22 +46,22 @@ def multi_head_attention(
 ) -> tuple[Tensor, ...]:
     """Wo dropout(softmax(q k^T / sqrt(d) + mask)) v; rows are batch x length, the mask is added, 1/sqrt(d) is built in.
 
-    Then what the backward needs: dropout bits, scaled q, k, v, the softmax, the softmax after dropout, the context.
+    All but the softmax rounds to the inputs' dtype. Then what the backward needs: dropout bits, scaled q,
+    k, v, the softmax, the softmax after dropout, the context.
     """
-    dtype = query.dtype
-    q = _heads(_linear(query, query_weight, query_bias) * depth**-0.5, queries, heads).to(dtype)
-    k = _heads(_linear(key, key_weight, key_bias), keys, heads).to(dtype)
-    v = _heads(_linear(value, value_weight, value_bias), keys, heads).to(dtype)
-    weights = (q.float() @ k.float().mT + attn_mask.float()).softmax(-1)
+    q = _heads(linear(query, query_weight, query_bias) * depth**-0.5, queries, heads)
+    k = _heads(linear(key, key_weight, key_bias), keys, heads)
+    v = _heads(linear(value, value_weight, value_bias), keys, heads)
+    weights = (q @ k.mT + attn_mask).float().softmax(-1)
     if dropout_mask is None:
         drawn = (
             weights.new_empty(weights.numel()) if query.is_meta else torch.rand(weights.numel(), generator=generator())
         )
         dropout_mask = pack(drawn >= dropout_prob)
-    kept = _dropped(weights, dropout_mask, dropout_prob).to(dtype)
-    context = _rows(kept.float() @ v.float()).to(dtype)
-    out = _linear(context, out_proj_weight, out_proj_bias).to(dtype)
-    softmax = weights if softmax_use_float else weights.to(dtype)
+    kept = _dropped(weights, dropout_mask, dropout_prob).to(query.dtype)
+    context = _rows(kept @ v)
+    out = linear(context, out_proj_weight, out_proj_bias)
+    softmax = weights if softmax_use_float else weights.to(query.dtype)
     bits = dropout_mask[: weights.numel() // 8].clone()
     return out, bits, q.contiguous(), k.contiguous(), v.contiguous(), softmax, kept, context
 
