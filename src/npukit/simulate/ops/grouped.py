@@ -21,7 +21,9 @@ def activated(y: Tensor, name: str | None) -> Tensor:
         return F.gelu(y, approximate="tanh")
     if name == "fastgelu":
         return y * torch.sigmoid(1.702 * y)
-    return y if name is None else {"relu": F.relu, "gelu_erf": F.gelu, "silu": F.silu}[name](y)
+    if name == "gelu_erf":
+        return F.gelu(y)
+    return y if name is None else F.silu(y) if name == "silu" else F.relu(y)
 
 
 def spans(group_list: Tensor | Sequence[int], list_type: int, total: int) -> Iterator[tuple[int, int, int]]:
@@ -99,7 +101,7 @@ def grouped_matmul(
         return _rounded(activated(y, _ACTIVATIONS.get(act_type or 0)), dtype)
 
     if len(x) > 1 or group_list is None or len(group_list) == 0:
-        row_scales = per_token_scale or [None] * len(x)
+        row_scales: Sequence[Tensor | None] = per_token_scale or [None] * len(x)
         return _joined([one(rows, row_scales[i], i) for i, rows in enumerate(x)], split_item)
     row_scale = per_token_scale[0] if per_token_scale else None
     parts, covered = [], 0
@@ -189,8 +191,8 @@ def grouped_matmul_finalize_routing(
     return out
 
 
-def _rows(x: Tensor | None) -> list[Tensor] | None:
-    return None if x is None else list(x)
+def _rows(x: Tensor | None, number: int) -> Sequence[Tensor | None]:
+    return [None] * number if x is None else list(x)
 
 
 @kernel("npu_ffn")
@@ -222,6 +224,6 @@ def ffn(
     if experts is None:
         return layer(rows, weight1, bias1, weight2, bias2).reshape(*x.shape[:-1], -1)
     kind = 1 if expert_tokens_index is None else 0
-    b1, b2 = ((bias or [None] * len(weight1)) for bias in (_rows(bias1), _rows(bias2)))
+    b1, b2 = _rows(bias1, len(weight1)), _rows(bias2, len(weight1))
     parts = [layer(rows[i:j], weight1[e], b1[e], weight2[e], b2[e]) for e, i, j in spans(experts, kind, rows.shape[0])]
     return torch.cat(parts).reshape(*x.shape[:-1], -1)

@@ -42,7 +42,11 @@ def _lstm_backward(
     steps, batch = inputs[0].shape[:2]
     given = [torch.zeros(()) if g is None else wide(g) for g in grads]
     upstream = [g.to(inputs[0].device).expand(steps, batch, inputs[3].shape[-1]) for g in given]
-    found = gradients(lambda *a: _lstm(*a, mask, reverse)[:3], [wide(t) for t in inputs], upstream)
+
+    def forward(x: Tensor, weight: Tensor, bias: Tensor, h: Tensor, c: Tensor) -> list[Tensor]:
+        return _lstm(x, weight, bias, h, c, mask, reverse)[:3]
+
+    found = gradients(forward, [wide(t) for t in inputs], upstream)
     return tuple(g.to(t.dtype) for g, t in zip(found, inputs, strict=True))
 
 

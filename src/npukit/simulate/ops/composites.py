@@ -1,0 +1,147 @@
+"""Ops that torch_npu builds from others, built so that autograd sees the parts.
+
+A kernel runs below autograd. These stand at autograd's level instead, where torch_npu has its own code for them: that
+code ends in CANN calls, or would be cut off from autograd by a kernel.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from npukit.simulate.ops.common import dtype_of
+from npukit.simulate.ops.dropout_mask import pack
+from npukit.simulate.ops.registry import kernel
+
+COMPOSITES: dict[str, Callable[..., Any]] = {}
+DECOMPOSED = (
+    "fill_diagonal_", "max.out", "min.out", "nanmean.out", "slogdet", "lstm.data", "_pad_packed_sequence",
+)  # fmt: skip
+"""Ops of torch whose own decomposition is better than torch_npu's code."""
+
+
+def composite(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register a function as what an op does at autograd's level."""
+
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        COMPOSITES[name] = function
+        return function
+
+    return register
+
+
+@composite("npu::npu_ciou")
+def ciou(
+    boxes: Tensor, truth: Tensor, trans: bool = False, is_cross: bool = True, mode: int = 0, atan_sub_flag: bool = False
+) -> Tensor:
+    """The overlap alone."""
+    return torch.ops.npu._npu_ciou(boxes, truth, trans, is_cross, mode, atan_sub_flag)[0]
+
+
+@composite("npu::dropout_with_byte_mask")
+def dropout_with_byte_mask(x: Tensor, p: float, train: bool) -> Tensor:
+    """Dropout without its mask; nothing outside of training."""
+    if p == 0 or not train:
+        return x
+    return torch.ops.npu._dropout_with_byte_mask(x, p)[0]
+
+
+@composite("npu::npu_dtype_cast_backward")
+def dtype_cast_backward(
+    grad: Tensor, dtype: int | torch.dtype, grad_dtype: int | None = None, input_dtype: int | None = None
+) -> Tensor:
+    """The gradient in the input's dtype, which has a gradient in turn."""
+    return torch.ops.npu._npu_dtype_cast(grad, dtype_of(dtype))
+
+
+@composite("npu::_npu_dtype_cast_backward")
+def dtype_cast_to_backward(grad: Tensor, dtype: int | torch.dtype) -> Tensor:
+    """The gradient in the input's dtype, which has a gradient in turn."""
+    return torch.ops.npu._npu_dtype_cast(grad, dtype_of(dtype))
+
+
+@composite("npu::npu_gather_backward")
+def gather_backward(grad: Tensor, self_size: list[int], dim: int, index: Tensor, sparse_grad: bool) -> Tensor:
+    """What a gather read, added up again; dense even where a sparse gradient was asked for."""
+    return grad.new_zeros(self_size).scatter_add(dim, index, grad)
+
+
+@composite("npu::repeat_interleave_backward_int")
+def repeat_interleave_backward_int(grad: Tensor, x: Tensor, repeats: int, dim: int | None = None) -> Tensor:
+    """The sum of each element's copies; without a dimension x was flattened first."""
+    axis = (-1 if dim is None else dim) % grad.dim()
+    return grad.unflatten(axis, (-1, repeats)).sum(axis + 1).reshape(x.shape)
+
+
+@composite("npu::fft_r2c_backward")
+def fft_r2c_backward(grad: Tensor, dim: list[int], normalization: int, onesided: bool, last_dim_size: int) -> Tensor:
+    """Real gradient of a real input; a one-sided spectrum counts the missing half as zeros."""
+    if onesided:
+        missing = last_dim_size - grad.shape[dim[-1]]
+        shape = [missing if d == dim[-1] % grad.dim() else n for d, n in enumerate(grad.shape)]
+        grad = torch.cat((grad, grad.new_zeros(shape)), dim[-1])
+    return torch.ops.aten._fft_c2c(grad, dim, normalization, False).real
+
+
+@composite("npu::fft_c2r_backward")
+def fft_c2r_backward(grad: Tensor, dim: list[int], normalization: int) -> Tensor:
+    """Gradient of the one-sided spectrum: the middle, which stands for two, counts twice."""
+    found = torch.ops.aten._fft_r2c(grad, dim, normalization, True)
+    last, length = dim[-1], found.shape[dim[-1]]
+    doubled = grad.shape[last] - length
+    weight = torch.tensor([2.0 if 1 <= i <= doubled else 1.0 for i in range(length)], device=grad.device)
+    return found * weight.reshape([-1 if d == last % grad.dim() else 1 for d in range(grad.dim())])
+
+
+@composite("aten::one_hot")
+def one_hot(x: Tensor, num_classes: int = -1) -> Tensor:
+    """1 where the last dimension's place is x; a class outside of num_classes has none, as on an NPU."""
+    classes = int(x.max()) + 1 if num_classes == -1 else num_classes
+    return (x.unsqueeze(-1) == torch.arange(classes, device=x.device)).to(torch.int64)
+
+
+@composite("aten::_pack_padded_sequence")
+def pack_padded_sequence(x: Tensor, lengths: Tensor, batch_first: bool) -> tuple[Tensor, Tensor]:
+    """(the sequences' elements step by step, how many there are in each step: on the host, as torch wants them)."""
+    steps = x.transpose(0, 1) if batch_first else x
+    sizes = [int((lengths > step).sum()) for step in range(int(lengths[0]))]
+    return torch.cat([steps[step, :size] for step, size in enumerate(sizes)]), torch.tensor(sizes)
+
+
+def dropout_gen_mask(size: list[int], p: float, *, device: Any = None, **options: Any) -> Tensor:
+    """A mask of bits for a tensor of that size, made where it is asked for."""
+    return pack(torch.rand(torch.Size(size).numel(), device=device or "npu") >= p)
+
+
+def _decomposition(name: str) -> Callable[..., Any]:
+    base, _, overload = name.partition(".")
+    op = getattr(getattr(torch.ops.aten, base), overload or "default")
+    return lambda *arguments, **named: op.decompose(*arguments, **named)
+
+
+def install() -> list[torch.library.Library]:
+    """Put them in the place of torch_npu's code; what is returned has to be kept."""
+    libraries = {space: torch.library.Library(space, "IMPL") for space in ("aten", "npu")}
+    chosen = {**COMPOSITES, **{f"aten::{name}": _decomposition(name) for name in DECOMPOSED}}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # replacing is the purpose
+        for name, function in chosen.items():
+            libraries[name.split("::")[0]].impl(name.split("::")[1], function, "AutogradPrivateUse1")
+        libraries["npu"].impl("npu_dropout_gen_mask", dropout_gen_mask, "CompositeImplicitAutograd")
+    return list(libraries.values())
+
+
+@kernel("npu_ciou")
+def ciou_without_autograd(*arguments: Any) -> Tensor:
+    """The overlap alone, in inference mode."""
+    from npukit.simulate.ops import boxes
+
+    return boxes.ciou(*arguments)[0]
+
+
+_installed = install() if "torch_npu" in sys.modules else []
