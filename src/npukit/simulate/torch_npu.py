@@ -18,7 +18,7 @@ from npukit.facts.compatibility import pythons_by_torch
 def install(torch_version: str, folder: Path) -> None:
     """Install the newest torch_npu for this torch into `folder`, and nothing else."""
     release = torch_version.split("+")[0]
-    command = [sys.executable, "-m", "pip", "install", "--no-deps", "--disable-pip-version-check"]
+    command = [sys.executable, "-m", "pip", "install", "--no-deps", "--compile", "--disable-pip-version-check"]
     command += ["--only-binary=:all:", "--target", str(folder), f"torch_npu=={release}.*"]
     result = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PIP_USER": "0"})
     if result.returncode:
