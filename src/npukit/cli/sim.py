@@ -55,7 +55,8 @@ def info(json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")]
     from rich.console import Console
     from rich.table import Table
 
-    parts = Table("part", "version", "state", "folder", title=f"Simulated NPU for torch {result.torch}")
+    parts = Table("part", "version", "state", title=f"Simulated NPU for torch {result.torch}")
+    parts.add_column("folder", overflow="fold")
     for part in result.parts:
         parts.add_row(part.name, part.version, "ready" if part.ready else "built on first use", part.folder)
     cards = Table("card", "memory", "cube cores", "vector cores", "bf16", "links", title="Cards (--card)")
