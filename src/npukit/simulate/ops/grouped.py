@@ -209,7 +209,7 @@ def ffn(
         raise NotImplementedError("The simulated NPU computes npu_ffn for float weights only.")
     experts = expert_tokens if expert_tokens_index is None else expert_tokens_index
     rows = x.reshape(-1, x.shape[-1])
-    name = {"gelu": "gelu", "relu": "relu", "fastgelu": "fastgelu", "silu": "silu"}.get(activation, activation)
+    name = activation
 
     def layer(part: Tensor, w1: Tensor, b1: Tensor | None, w2: Tensor, b2: Tensor | None) -> Tensor:
         gated = name in ("geglu", "swiglu", "reglu")

@@ -87,18 +87,24 @@ def _ps_roi_pool(x: Tensor, rois: Tensor, scale: float, groups: int, channels: i
     start = entries[:, 1:3].round() * scale
     size = ((entries[:, 3:5].round() + 1) * scale - start).clamp(min=0.1) / groups
 
-    def bins(first: Tensor, length: Tensor, limit: int) -> Tensor:
+    def edges(first: Tensor, length: Tensor, limit: int) -> tuple[Tensor, Tensor]:
         step = torch.arange(groups, device=x.device, dtype=x.dtype)
         low = (first.unsqueeze(1) + step * length.unsqueeze(1)).floor().clamp(0, limit)
         high = (first.unsqueeze(1) + (step + 1) * length.unsqueeze(1)).ceil().clamp(0, limit)
-        place = torch.arange(limit, device=x.device)
-        return ((place >= low.unsqueeze(-1)) & (place < high.unsqueeze(-1))).to(x.dtype)
+        return low.long(), torch.maximum(low, high).long()
 
-    rows, columns = bins(start[:, 1], size[:, 1], x.shape[2]), bins(start[:, 0], size[:, 0], x.shape[3])
-    maps = x.reshape(x.shape[0], channels, groups, groups, *x.shape[2:])[batch.clamp(0, x.shape[0] - 1)]
-    total = torch.einsum("rih,rjw,rdijhw->rdij", rows, columns, maps)
-    count = torch.einsum("rih,rjw->rij", rows, columns).clamp(min=1).unsqueeze(1)
-    return total / count * valid.reshape(-1, 1, 1, 1)
+    top, bottom = (t[:, None, :, None] for t in edges(start[:, 1], size[:, 1], x.shape[2]))
+    left, right = (t[:, None, None, :] for t in edges(start[:, 0], size[:, 0], x.shape[3]))
+    total = F.pad(x.double().cumsum(2).cumsum(3), (1, 0, 1, 0))  # sums of all above and to the left
+    image = batch.clamp(0, x.shape[0] - 1)[:, None, None, None]
+    channel = torch.arange(channels * groups * groups, device=x.device).reshape(1, channels, groups, groups)
+
+    def upto(y: Tensor, x_place: Tensor) -> Tensor:
+        return total[image, channel, y, x_place]
+
+    sums = upto(bottom, right) - upto(top, right) - upto(bottom, left) + upto(top, left)
+    count = ((bottom - top) * (right - left)).clamp(min=1)
+    return (sums / count * valid.reshape(-1, 1, 1, 1)).to(x.dtype)
 
 
 @kernel("npu_ps_roi_pooling")
