@@ -44,7 +44,7 @@ npusim_context *npusim_current_context(void) {
 
 aclError aclrtGetDeviceCount(uint32_t *count) {
     REQUIRE(count, "aclrtGetDeviceCount");
-    *count = (uint32_t)npusim_the_machine()->device_count;
+    *count = (uint32_t)npusim_device_count();
     return *count ? ACL_SUCCESS : npusim_error(ACL_ERROR_RT_NO_DEVICE, "This process sees no device; look at ASCEND_RT_VISIBLE_DEVICES.");
 }
 

@@ -39,7 +39,7 @@ aclError aclrtGetDeviceInfo(uint32_t device, aclrtDevAttr attribute, int64_t *va
     case ACL_DEV_ATTR_UBUF_PER_VECTOR_CORE: *value = 192 << 10; return ACL_SUCCESS;
     case ACL_DEV_ATTR_TOTAL_GLOBAL_MEM_SIZE: *value = (int64_t)machine->memory; return ACL_SUCCESS;
     case ACL_DEV_ATTR_L2_CACHE_SIZE: *value = l2_bytes; return ACL_SUCCESS;
-    case ACL_DEV_ATTR_PHY_CHIP_ID: *value = machine->physical[device]; return ACL_SUCCESS;
+    case ACL_DEV_ATTR_PHY_CHIP_ID: *value = npusim_physical_device((int)device); return ACL_SUCCESS;
     case ACL_DEV_ATTR_SMP_ID:
     case ACL_DEV_ATTR_IS_VIRTUAL:
     case ACL_DEV_ATTR_CUST_OP_PRIVILEGE: *value = 0; return ACL_SUCCESS;
@@ -54,7 +54,7 @@ aclError aclrtDeviceGetUuid(int32_t device, aclrtUuid *uuid) {
         return error;
     }
     memcpy(uuid->bytes, "npukit-simulated", sizeof uuid->bytes);
-    uuid->bytes[15] = (char)npusim_the_machine()->physical[device];
+    uuid->bytes[15] = (char)npusim_physical_device(device);
     return ACL_SUCCESS;
 }
 
@@ -72,7 +72,7 @@ aclError aclrtGetDeviceUtilizationRate(int32_t device, aclrtUtilizationInfo *rat
 aclError aclrtGetLogicDevIdByUserDevId(const int32_t user, int32_t *const logic) {
     REQUIRE(logic, "aclrtGetLogicDevIdByUserDevId");
     int error = npusim_check_device(user);
-    *logic = error ? -1 : npusim_the_machine()->physical[user];
+    *logic = error ? -1 : npusim_physical_device(user);
     return error;
 }
 

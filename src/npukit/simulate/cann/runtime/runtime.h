@@ -16,16 +16,16 @@ int npusim_repeat_error(int code, const char earlier[MESSAGE_SIZE]);
 
 /* settings.c: the simulated machine, read once from the environment. */
 typedef struct {
-    int device_count;              /* as this process sees it */
-    int physical[MAX_DEVICES];     /* visible number -> number of the card */
     char soc[32];
     char cann_version[32];
-    size_t memory;                 /* bytes of one card */
+    size_t memory; /* bytes of one card */
     int cube_cores, vector_cores;
     bool shapes_only;
 } npusim_machine;
 
 const npusim_machine *npusim_the_machine(void);
+int npusim_device_count(void);           /* as this process sees it */
+int npusim_physical_device(int device);  /* the card's number on the machine */
 int npusim_check_device(int64_t device); /* 0 or 107001 with a message */
 
 /* device.c */

@@ -7,7 +7,8 @@
 #include "runtime.h"
 
 static npusim_machine machine;
-static pthread_once_t once = PTHREAD_ONCE_INIT;
+static int visible[MAX_DEVICES], visible_count;
+static pthread_once_t machine_once = PTHREAD_ONCE_INIT, devices_once = PTHREAD_ONCE_INIT;
 
 static long number_from(const char *name, long fallback, long least, long most) {
     const char *text = getenv(name);
@@ -23,27 +24,27 @@ static long number_from(const char *name, long fallback, long least, long most) 
     return value;
 }
 
-/* As the real runtime reads it: strictly ascending numbers of existing cards; the first item that is not ends the list. */
-static void read_visible_devices(int cards) {
+/* As the real runtime reads it: numbers and commas, up to the first other sign, empty item or card that does not exist;
+ * numbers that do not ascend leave no device at all. */
+static void read_visible_devices(void) {
+    int cards = (int)number_from("NPUKIT_SIM_DEVICES", 1, 0, MAX_DEVICES);
     const char *list = getenv("ASCEND_RT_VISIBLE_DEVICES");
-    if (!list) {
-        for (int i = 0; i < cards; i++) {
-            machine.physical[machine.device_count++] = i;
-        }
-        return;
+    for (int i = 0; !list && i < cards; i++) {
+        visible[visible_count++] = i;
     }
     int previous = -1;
-    while (isdigit((unsigned char)*list)) {
+    while (list && isdigit((unsigned char)*list)) {
         char *end;
         long card = strtol(list, &end, 10);
-        if ((*end && *end != ',') || card >= cards || card <= previous) {
+        if (card <= previous) {
+            visible_count = 0;
             return;
         }
-        machine.physical[machine.device_count++] = previous = (int)card;
-        if (!*end) {
+        if (card >= cards) {
             return;
         }
-        list = end + 1;
+        visible[visible_count++] = previous = (int)card;
+        list = *end == ',' ? end + 1 : NULL;
     }
 }
 
@@ -67,12 +68,22 @@ static void read_machine(void) {
         fprintf(stderr, "npukit: NPUKIT_SIM_COMPUTE=%s is neither full nor shapes.\n", compute);
         exit(2);
     }
-    read_visible_devices((int)number_from("NPUKIT_SIM_DEVICES", 1, 0, MAX_DEVICES));
 }
 
 const npusim_machine *npusim_the_machine(void) {
-    pthread_once(&once, read_machine);
+    pthread_once(&machine_once, read_machine);
     return &machine;
+}
+
+/* Read when devices are first asked for, not when the library is loaded: programs choose their devices in between. */
+int npusim_device_count(void) {
+    pthread_once(&devices_once, read_visible_devices);
+    return visible_count;
+}
+
+int npusim_physical_device(int device) {
+    pthread_once(&devices_once, read_visible_devices);
+    return visible[device];
 }
 
 bool npusim_shapes_only(void) {
@@ -80,7 +91,7 @@ bool npusim_shapes_only(void) {
 }
 
 int npusim_check_device(int64_t device) {
-    int count = npusim_the_machine()->device_count;
+    int count = npusim_device_count();
     if (device >= 0 && device < count) {
         return ACL_SUCCESS;
     }
