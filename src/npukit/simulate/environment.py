@@ -42,6 +42,7 @@ def environment(
         "NPUKIT_SIM_SOC": chosen.soc,
         "NPUKIT_SIM_MEMORY_MIB": str(chosen.memory_mib),
         "NPUKIT_SIM_CORES": f"{chosen.cube_cores},{chosen.vector_cores}",
+        "NPUKIT_SIM_BF16": str(int(chosen.bf16)),
         "NPUKIT_SIM_CANN_VERSION": CANN_VERSION,
         "NPUKIT_SIM_COMPUTE": compute,
         "NPUKIT_SIM_FAULTS": ";".join(faults),

@@ -98,6 +98,21 @@ at::Tensor& copy_(at::Tensor& self, const at::Tensor& from, bool non_blocking) {
     return self;
 }
 
+// Fresh pages are zero: a large tensor of zeros costs no host memory until it is written to.
+at::Tensor& zero_(at::Tensor& self) {
+    const c10::DeviceGuard guard(self.device());
+    wait_for_stream(self.device().index());
+    if (npusim_shapes_only()) {
+        return self;
+    }
+    if (self.is_non_overlapping_and_dense()) {
+        npusim_zero(self.mutable_data_ptr(), self.nbytes());
+    } else {
+        cpu_view(self).zero_();
+    }
+    return self;
+}
+
 at::Tensor contiguous(const at::Tensor& self, c10::MemoryFormat format) {
     return self.is_contiguous(format) ? self : self.clone(format);
 }
@@ -136,6 +151,7 @@ at::Tensor& format_cast_from(
 void install_copy(torch::Library& aten, torch::Library& npu) {
     torch_npu_copy();
     aten.impl("copy_", copy_);
+    aten.impl("zero_", zero_);
     aten.impl("contiguous", contiguous);
     npu.impl("npu_format_cast", format_cast_to);
     npu.impl("npu_format_cast.Tensor", format_cast_like);

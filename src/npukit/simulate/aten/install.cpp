@@ -17,7 +17,7 @@ const std::unordered_set<std::string> kKept = {
     "aten::view_as_real", "aten::view_as_complex", "aten::unfold", "aten::squeeze", "aten::unsqueeze", "aten::contiguous",
     "aten::record_stream", "aten::is_set_to", "aten::is_pinned", "aten::_pin_memory", "aten::set_data", "aten::lift",
     "aten::alias", "aten::detach", "aten::to", "aten::_to_copy", "aten::_copy_from", "aten::_copy_from_and_resize",
-    "aten::_local_scalar_dense", "aten::copy_", "npu::npu_format_cast", "npu::npu_format_cast_",
+    "aten::_local_scalar_dense", "aten::copy_", "aten::zero_", "npu::npu_format_cast", "npu::npu_format_cast_",
     "npu::_npu_format_cast", "aten::item", "aten::_has_compatible_shallow_copy_type",
     "npu::get_npu_format", "npu::get_storage_size", "npu::npu_change_data_ptr", "npu::empty_with_format",
     "npu::unsafe_empty_with_format", "npu::empty_with_swapped_memory", "npu::copy_memory_", "npu::set_op_timeout_ms",

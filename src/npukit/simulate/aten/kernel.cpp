@@ -123,6 +123,14 @@ c10::Device device_of(c10::ArrayRef<c10::IValue> arguments, bool accepts_host_te
     return c10::impl::VirtualGuardImpl(kNPU).getDevice();
 }
 
+void check_type(const at::Tensor& tensor, const std::string& name) {
+    static const char* const setting = std::getenv("NPUKIT_SIM_BF16");
+    static const bool has_bf16 = !setting || std::string(setting) != "0";
+    TORCH_CHECK(
+        has_bf16 || tensor.scalar_type() != at::kBFloat16, name,
+        " does not support bfloat16 on this card (EZ1001, DT_BFLOAT16): use float16.");
+}
+
 void flip_one_bit(const c10::IValue& result) {
     visit_tensors(result, [](const at::Tensor& tensor) {
         if (tensor.defined() && tensor.numel() > 0) {
@@ -191,6 +199,7 @@ void SimulatedKernel::operator()(const c10::OperatorHandle& op, c10::DispatchKey
     for (size_t i = 0; i < arguments_; i++) {
         auto& argument = (*stack)[first + i];
         change_tensors(argument, [&](const at::Tensor& tensor) {
+            check_type(tensor, name_);
             return !is_npu(tensor) ? tensor : shapes_only ? meta_view(tensor) : cpu_view(tensor);
         });
         if (argument.isDevice() && argument.toDevice().type() == kNPU) {

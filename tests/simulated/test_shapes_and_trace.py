@@ -1,0 +1,58 @@
+"""--compute shapes and --trace-ops."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+SHAPES = """
+import resource, torch
+hidden, layers = 8192, 12
+model = torch.nn.Sequential(*[torch.nn.Linear(hidden, hidden, bias=False, device="npu") for _ in range(layers)])
+optimizer = torch.optim.AdamW(model.parameters())
+x = torch.randn(512, hidden, device="npu")
+loss = model(x).square().mean()
+loss.backward()
+torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+optimizer.step()
+assert isinstance(loss.item(), float)
+small = torch.tensor([3, 0, 5]).npu()
+assert small.tolist() == [3, 0, 5] and small.nonzero().shape == (2, 1), "what steers Python still answers"
+weights = layers * hidden * hidden * 4
+print(torch.npu.max_memory_allocated() / weights, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20)
+"""
+
+
+def test_shapes_only_keeps_the_memory_figures_and_needs_no_memory(simulated: Any) -> None:
+    of_weights, host_gib = map(float, simulated(SHAPES, compute="shapes").split())
+    assert 5 <= of_weights < 5.2, "weights, gradients, AdamW's two moments and its temporary, and little more"
+    assert host_gib < 1
+
+
+TRACED = """
+import torch
+model = torch.nn.Linear(4, 2).npu()
+for _ in range(3):
+    model(torch.ones(5, 4, device="npu")).sum().backward()
+torch.linalg.eigvalsh(torch.eye(3, device="npu"))
+"""
+
+
+def test_the_trace_says_what_ran_from_where_and_how_torch_npu_supports_it(simulated: Any, tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(TRACED)
+    simulated(f"import runpy; runpy.run_path({str(script)!r})", trace=tmp_path / "trace.json")
+    ops = json.loads((tmp_path / "trace.json").read_text())["ops"]
+    forward = next(op for op in ops if op["op"] == "aten::addmm")
+    assert forward == {
+        "op": "aten::addmm",
+        "support": "npu",
+        "line": f"{script}:5",
+        "backward": False,
+        "inputs": [{"shape": shape, "dtype": "Float"} for shape in ([2], [5, 4], [4, 2])],
+        "count": 3,
+    }
+    backward = next(op for op in ops if op["op"] == "aten::mm")
+    assert backward["backward"] and backward["count"] == 3 and backward["line"] == f"{script}:5"
+    assert {op["op"] for op in ops if op["support"] == "cpu_fallback"} == {"aten::_linalg_eigh.eigenvalues"}
