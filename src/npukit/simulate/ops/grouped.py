@@ -96,7 +96,7 @@ def grouped_matmul(
         assert matrix is not None
         factor = _of_group(antiquant_scale, group, groups)
         if factor is not None:
-            matrix = dequantized(matrix, factor, _of_group(antiquant_offset, group, groups))
+            matrix = dequantized(matrix, factor, _of_group(antiquant_offset, group, groups), rows.dtype)
         y = _product(rows, matrix, _of_group(scale, group, groups), row_scale, _of_group(bias, group, groups))
         return _rounded(activated(y, _ACTIVATIONS.get(act_type or 0)), dtype)
 

@@ -81,7 +81,7 @@ def weight_quant_batchmatmul(
     antiquant_group_size: int = 0, inner_precise: int = 0, weight_dtype: int | None = None,
 ) -> Tensor:  # fmt: skip
     """x @ ((weight + offset) * scale) + bias, the weight being int8 or packed 4-bit; int8 again with a quant scale."""
-    y = wide(x) @ dequantized(weight, antiquant_scale, antiquant_offset, antiquant_group_size)
+    y = wide(x) @ wide(dequantized(weight, antiquant_scale, antiquant_offset, x.dtype, antiquant_group_size))
     y = y if bias is None else y + wide(bias)
     if quant_scale is None:
         return y.to(x.dtype)
@@ -90,12 +90,17 @@ def weight_quant_batchmatmul(
     return quantized(y if shift is None else y + shift, torch.int8)
 
 
-def dequantized(weight: Tensor, scale: Tensor, offset: Tensor | None, group_size: int = 0) -> Tensor:
-    """(weight + offset) * scale in fp32; with a group size there is a row of scales for that many rows of weight."""
-    values = integers(weight)
+def dequantized(
+    weight: Tensor, scale: Tensor, offset: Tensor | None, dtype: torch.dtype, group_size: int = 0
+) -> Tensor:
+    """(weight + offset) * scale, rounded after each step to the dtype in which the matrix unit reads it.
+
+    With a group size there is a row of scales for that many rows of weight.
+    """
+    values = integers(weight).to(dtype)
 
     def along_rows(t: Tensor) -> Tensor:
-        return t.float().repeat_interleave(group_size, -2)[..., : values.shape[-2], :] if group_size else t.float()
+        return t.to(dtype).repeat_interleave(group_size, -2)[..., : values.shape[-2], :] if group_size else t.to(dtype)
 
     return (values if offset is None else values + along_rows(offset)) * along_rows(scale)
 
