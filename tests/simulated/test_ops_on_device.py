@@ -170,20 +170,8 @@ assert rows[1].grad.shape == rows[1].shape and rows[1].grad.device.type == "npu"
 """
 
 
-def test_scaled_dot_product_attention_is_the_cpus(simulated: Any) -> None:
-    simulated(PREAMBLE + SCALED_DOT_PRODUCT)
-
-
-def test_dropout_follows_the_npus_seed_and_is_made_again_in_backward(simulated: Any) -> None:
-    simulated(PREAMBLE + DROPOUT)
-
-
-def test_torch_npus_own_ops_and_their_gradients(simulated: Any) -> None:
-    simulated(PREAMBLE + CUSTOM_OPS)
-
-
-def test_results_have_the_shapes_that_torch_npu_expects(simulated: Any) -> None:
-    simulated(PREAMBLE + SHAPES)
+def test_results_gradients_seeds_and_shapes(simulated: Any) -> None:
+    simulated(PREAMBLE + SCALED_DOT_PRODUCT + DROPOUT + CUSTOM_OPS + SHAPES)
 
 
 def test_attention_without_computing(simulated: Any) -> None:
