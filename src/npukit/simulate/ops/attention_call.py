@@ -157,7 +157,8 @@ def backward(
         dpse = None if call.pse is None else torch.empty_like(call.pse)
         return *(torch.empty_like(x, memory_format=torch.contiguous_format) for x in (query, key, value)), dpse, dsink
     if call.ragged:
-        return _backward_ragged(query, key, value, dy, call, keep, softmax_max, softmax_sum, out, dsink)
+        statistics = softmax_max.contiguous(), softmax_sum.contiguous()
+        return _backward_ragged(query, key, value, dy, call, keep, *statistics, out, dsink)
     q, k, v = call.views(query, key, value)
     dy, out = (dense(x, call.input_layout, call.head_num) for x in (dy, out))
     rules = call.rules(q.size(2), k.size(2), keep)
