@@ -100,9 +100,9 @@ def fft_c2r_backward(grad: Tensor, dim: list[int], normalization: int) -> Tensor
 
 @composite("aten::one_hot")
 def one_hot(x: Tensor, num_classes: int = -1) -> Tensor:
-    """1 where the last dimension's place is x; a class outside of num_classes has none, as on an NPU."""
+    """1 where the last dimension's place is x, in x's dtype; a class outside of num_classes has none, as on an NPU."""
     classes = int(x.max()) + 1 if num_classes == -1 else num_classes
-    return (x.unsqueeze(-1) == torch.arange(classes, device=x.device)).to(torch.int64)
+    return (x.unsqueeze(-1) == torch.arange(classes, device=x.device)).to(x.dtype)
 
 
 @composite("aten::_pack_padded_sequence")
