@@ -5,7 +5,6 @@ BIN := $(VENV)/bin
 TORCH := 2.13.0
 # Every install is held to this torch, so that nothing replaces it.
 PIP := PIP_CONSTRAINT=$(CURDIR)/$(VENV)/constraints.txt $(BIN)/python -m pip install -qq --disable-pip-version-check
-export OMP_NUM_THREADS ?= 2
 
 .PHONY: demo test check setup clean
 

@@ -55,7 +55,7 @@ import sys
 from npukit import cli
 from npukit.launch import device
 device.choose = lambda wanted: 1 / 0
-sys.argv = ["npukit", "run", "script.py"]
+sys.argv = ["npukit", "run", "-m", "module"]
 cli.main()
 """
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
