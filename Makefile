@@ -17,7 +17,8 @@ demo: setup
 	@$(BIN)/python examples/gpt2/show.py demo-output
 
 test: setup check
-	$(BIN)/python -m pytest
+	@echo "==> pytest"
+	@$(BIN)/python -m pytest -n 2
 
 check: setup
 	@echo "==> ruff and mypy"
