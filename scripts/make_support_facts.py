@@ -1,0 +1,151 @@
+"""Make the facts about what torch_npu supports again, for one version.
+
+    python scripts/make_support_facts.py 2.13 --docs PYTORCH/docs/zh/api/native_api/pytorch_2-13-0 \
+        --op-plugin OP_PLUGIN/op_plugin/config [--dispatcher]
+
+Sources: the documentation tables of github.com/Ascend/pytorch, the operator list of github.com/Ascend/op-plugin and,
+with --dispatcher, the dispatcher of the installed torch_npu on the simulated runtime (only for that torch_npu's version).
+Names, types and statuses are taken over as facts; the wording of limits is reduced to our own short form.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import re
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import yaml
+
+FACTS = Path(__file__).parent.parent / "src" / "npukit" / "facts" / "support"
+SERIES = {"A2": "Atlas A2 训练系列产品", "A3": "Atlas A3 训练系列产品", "950": "Ascend 950DT"}
+DTYPES = "bf16 fp16 fp32 fp64 uint8 uint16 int8 int16 int32 int64 bool complex32 complex64 complex128".split()
+
+# What the dispatcher of the running torch has for every aten overload.
+DISPATCHER = """
+import torch, torch_npu
+npu = set(torch._C._dispatch_get_registrations_for_dispatch_key("PrivateUse1"))
+keys = {"CompositeImplicitAutograd": "composite", "CompositeExplicitAutograd": "composite",
+        "CompositeExplicitAutogradNonFunctional": "through_out", "CPU": "cpu"}
+for name in sorted(torch._C._dispatch_get_all_op_names()):
+    if name.startswith("aten::"):
+        found = [k for key, k in keys.items() if torch._C._dispatch_has_kernel_for_dispatch_key(name, key)]
+        print("OP", name.removeprefix("aten::"), "npu" if name in npu else found[0] if found else "none")
+"""
+
+
+def documented(folder: Path) -> Iterator[tuple[str, str, str, str, str]]:
+    """(api, A2, A3, 950, limits) of every API in the documentation's tables."""
+    for page in sorted(folder.glob("*.md")):
+        parts = re.split(r"\*\*原生文档\*\*[:：]\s*\[([^\]]+)\]", page.read_text(encoding="utf-8"))
+        for name, body in zip(parts[1::2], parts[2::2], strict=True):
+            name = name.replace("\\", "")
+            name = f"torch.{name}" if name.startswith("Tensor.") else name
+            if not name.startswith("torch."):
+                continue  # a method of a class that is named elsewhere
+            table = dict(re.findall(r"<term>([^<]*)</term> \| (\S)", body))
+            limits = list(dict.fromkeys(_limits(body)))
+            yes = "cpu_fallback" if "cpu_fallback" in limits else "limited" if limits else "yes"
+            status = [{"✔": yes, "✘": "no"}.get(table.get(series, ""), "unknown") for series in SERIES.values()]
+            yield name, *status, " ".join(each for each in limits if each != "cpu_fallback")  # type: ignore[misc]
+
+
+def _limits(body: str) -> Iterator[str]:
+    match = re.search(r"\*\*限制与说明\*\*[:：](.*?)(?:</div>|<font size|^#|```)", body, re.S | re.M)
+    for line in match[1].splitlines() if match else ():
+        line = line.strip(" >-")
+        if not line:
+            continue
+        types = re.fullmatch(r"`(\w+)`仅支持(?:输出)?([\w，、]+)", line)
+        refused = re.fullmatch(r"不支持`(\w+)`参数", line)
+        if types and all(each in DTYPES for each in re.split("[，、]", types[2])):
+            yield f"{types[1]}:{'|'.join(re.split('[，、]', types[2]))}"
+        elif refused:
+            yield f"without:{refused[1]}"
+        elif "回退" in line:
+            yield "cpu_fallback"
+        elif "仅支持推理" in line:
+            yield "inference_only"
+        else:
+            yield "see_docs"
+
+
+def own_ops(config: Path) -> Iterator[tuple[str, str, str, str]]:
+    """(op, first version, last version or empty, instead or empty) of torch_npu's own ops; "-" where none is named."""
+    data = yaml.safe_load((config / "op_plugin_functions.yaml").read_text(encoding="utf-8"))
+    rows = yaml.safe_load((config / "deprecated.yaml").read_text(encoding="utf-8"))["deprecated"]
+    deprecated = {row["name"].split(".")[0]: row.get("replace", "-") for row in rows}
+    versions: list[str] = data["all_version"]
+    spans: dict[str, set[str]] = {}
+    for row in data["custom"]:
+        name = row["func"].split("(")[0].split(".")[0]
+        for field in ("acl_op", "op_api", "sparse"):
+            spans.setdefault(name, set()).update(_versions(row.get(field), versions))
+    for name, span in sorted(spans.items()):
+        if span:
+            last = max(span, key=versions.index)
+            first = min(span, key=versions.index)[1:]
+            yield name, first, "" if last == versions[-1] else last[1:], deprecated.get(name, "")
+
+
+def _versions(field: object, known: list[str]) -> list[str]:
+    if field == "all_version":
+        return known
+    if isinstance(field, list):
+        first, last = field[0], known[-1] if field[-1] == "newest" else field[-1]
+        return known[known.index(first) : known.index(last) + 1] if first in known and last in known else []
+    return [each.strip() for each in str(field or "").split(",") if each.strip() in known]
+
+
+def dispatched() -> dict[str, str]:
+    """What runs an aten op on an NPU: the best of its overloads among npu, composite, cpu and none.
+
+    A generated functional overload only calls its out overload, and a generated out overload its functional one:
+    the kernel behind them is what counts.
+    """
+    from npukit.simulate import environment
+
+    command = [sys.executable, "-c", DISPATCHER]
+    out = subprocess.run(command, env=environment(1), capture_output=True, text=True, check=True)
+    order = ["npu", "composite", "cpu", "none", "through_out"]
+    functional: dict[str, str] = {}
+    outs: dict[str, str] = {}
+    for line in out.stdout.splitlines():
+        if line.startswith("OP "):
+            _, overload, kind = line.split()
+            name, _, variant = overload.partition(".")
+            table = outs if variant.endswith("out") else functional
+            table[name] = min(kind, table.get(name, kind), key=order.index)
+    behind = {name: outs.get(name.removesuffix("_"), "none") for name in functional}
+    return {name: behind[name] if kind == "through_out" else kind for name, kind in functional.items()}
+
+
+def write(path: Path, header: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(header)
+        writer.writerows(rows)
+    print(f"{path}: {path.stat().st_size // 1024} KiB")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("version", help="of torch_npu, such as 2.13")
+    parser.add_argument("--docs", type=Path)
+    parser.add_argument("--op-plugin", type=Path)
+    parser.add_argument("--dispatcher", action="store_true")
+    options = parser.parse_args()
+    if options.docs:
+        rows = sorted({row[0]: row for row in documented(options.docs)}.values())
+        write(FACTS / f"apis-{options.version}.csv", ["api", *SERIES, "limits"], rows)
+    if options.op_plugin:
+        write(FACTS / "own_ops.csv", ["op", "first", "last", "instead"], own_ops(options.op_plugin))
+    if options.dispatcher:
+        write(FACTS / f"ops-{options.version}.csv", ["op", "kernel"], sorted(dispatched().items()))
+
+
+if __name__ == "__main__":
+    main()

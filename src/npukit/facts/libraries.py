@@ -1,0 +1,75 @@
+"""Which third-party libraries run on an NPU, and what takes the place of those that do not."""
+
+from __future__ import annotations
+
+import functools
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+Verdict = Literal["works", "adapter", "partial", "replace", "blocks", "harmless"]
+
+
+@dataclass(frozen=True)
+class Library:
+    """A library; the comments at the head of libraries.yaml say what each field means."""
+
+    name: str
+    imports: tuple[str, ...]
+    verdict: Verdict
+    why: str
+    packages: tuple[str, ...] = ()
+    instead: str = ""
+    needs: str = ""
+    since: str = ""
+
+
+@functools.cache
+def libraries() -> tuple[Library, ...]:
+    """Every known library."""
+    import yaml
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    rows = yaml.load(Path(__file__).with_name("libraries.yaml").read_text(encoding="utf-8"), Loader=loader)
+    return tuple(
+        Library(**{**row, "imports": tuple(row["imports"]), "packages": tuple(row.get("packages", row["imports"]))})
+        for row in rows
+    )
+
+
+@functools.cache
+def _by_import() -> dict[str, Library]:
+    return {name: library for library in libraries() for name in library.imports}
+
+
+@functools.cache
+def _by_package() -> dict[str, Library]:
+    return {normal(name): library for library in libraries() for name in library.packages}
+
+
+def normal(package: str) -> str:
+    """A package's name as the index compares it."""
+    return re.sub(r"[-_.]+", "-", package).lower()
+
+
+def imported(module: str) -> Library | None:
+    """The library that a module belongs to: the longest name that fits.
+
+    >>> imported("numba.cuda.random").name, imported("numba")
+    ('Numba CUDA', None)
+    """
+    parts = module.split(".")
+    for length in range(len(parts), 0, -1):
+        if library := _by_import().get(".".join(parts[:length])):
+            return library
+    return None
+
+
+def packaged(package: str) -> Library | None:
+    """The library that a name at the package index installs.
+
+    >>> packaged("Flash_Attn").name
+    'FlashAttention'
+    """
+    return _by_package().get(normal(package))
