@@ -55,7 +55,14 @@ void npusim_zero(void *device_memory, size_t bytes);
 /* The fault that is due now for this kind of event, counting from 1 over the life of the process. A kill is carried
  * out at once and never returned. */
 typedef enum { NPUSIM_ON_ALLOCATION, NPUSIM_ON_KERNEL, NPUSIM_ON_COLLECTIVE } npusim_event;
-typedef enum { NPUSIM_NO_FAULT, NPUSIM_OUT_OF_MEMORY, NPUSIM_ACL_ERROR, NPUSIM_TIMEOUT, NPUSIM_KILL, NPUSIM_BITFLIP } npusim_fault_kind;
+typedef enum {
+    NPUSIM_NO_FAULT,
+    NPUSIM_OUT_OF_MEMORY,
+    NPUSIM_ACL_ERROR,
+    NPUSIM_TIMEOUT,
+    NPUSIM_KILL,
+    NPUSIM_BITFLIP
+} npusim_fault_kind;
 typedef struct {
     npusim_fault_kind kind;
     int code; /* for NPUSIM_ACL_ERROR */

@@ -20,8 +20,9 @@ static void move(void *to, const void *from, size_t bytes, aclrtMemcpyKind kind)
 
 static int check(const void *to, size_t room, const void *from, size_t bytes) {
     if (bytes > room || (bytes && (!to || !from))) {
-        return npusim_error(ACL_ERROR_RT_PARAM_INVALID, "A copy of %zu bytes from %p does not fit into %zu bytes at %p.", bytes,
-                            from, room, to);
+        return npusim_error(ACL_ERROR_RT_PARAM_INVALID,
+                            "A copy of %zu bytes from %p does not fit into %zu bytes at %p.",
+                            bytes, from, room, to);
     }
     return ACL_SUCCESS;
 }
@@ -69,7 +70,8 @@ static bool touches_pageable(const void *to, const void *from, aclrtMemcpyKind k
 
 /* Between pageable host memory and the device the call returns when the copy is done, as on hardware. A short copy on
  * the device itself can be done at once where the stream is idle: nobody could tell. */
-aclError aclrtMemcpyAsync(void *to, size_t room, const void *from, size_t bytes, aclrtMemcpyKind kind, aclrtStream handle) {
+aclError aclrtMemcpyAsync(void *to, size_t room, const void *from, size_t bytes, aclrtMemcpyKind kind,
+                          aclrtStream handle) {
     int error = check(to, room, from, bytes);
     npusim_stream *stream = error ? NULL : npusim_stream_of(handle);
     if (!stream) {
@@ -97,8 +99,9 @@ aclError aclrtMemcpyAsyncWithCondition(void *to, size_t room, const void *from, 
     return aclrtMemcpyAsync(to, room, from, bytes, kind, stream);
 }
 
-aclError aclrtMemcpyBatchAsync(void **to, size_t *room, void **from, size_t *sizes, size_t count, aclrtMemcpyBatchAttr *attributes,
-                               size_t *attribute_index, size_t attribute_count, size_t *failed, aclrtStream stream) {
+aclError aclrtMemcpyBatchAsync(void **to, size_t *room, void **from, size_t *sizes, size_t count,
+                               aclrtMemcpyBatchAttr *attributes, size_t *attribute_index, size_t attribute_count,
+                               size_t *failed, aclrtStream stream) {
     (void)attributes, (void)attribute_index, (void)attribute_count;
     REQUIRE(to && room && from && sizes, "aclrtMemcpyBatchAsync");
     for (size_t i = 0; i < count; i++) {
@@ -113,8 +116,9 @@ aclError aclrtMemcpyBatchAsync(void **to, size_t *room, void **from, size_t *siz
     return ACL_SUCCESS;
 }
 
-aclError aclrtMemcpyBatch(void **to, size_t *room, void **from, size_t *sizes, size_t count, aclrtMemcpyBatchAttr *attributes,
-                          size_t *attribute_index, size_t attribute_count, size_t *failed) {
+aclError aclrtMemcpyBatch(void **to, size_t *room, void **from, size_t *sizes, size_t count,
+                          aclrtMemcpyBatchAttr *attributes, size_t *attribute_index, size_t attribute_count,
+                          size_t *failed) {
     (void)attributes, (void)attribute_index, (void)attribute_count;
     REQUIRE(to && room && from && sizes, "aclrtMemcpyBatch");
     for (size_t i = 0; i < count; i++) {

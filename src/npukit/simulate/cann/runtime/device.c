@@ -45,7 +45,9 @@ npusim_context *npusim_current_context(void) {
 aclError aclrtGetDeviceCount(uint32_t *count) {
     REQUIRE(count, "aclrtGetDeviceCount");
     *count = (uint32_t)npusim_device_count();
-    return *count ? ACL_SUCCESS : npusim_error(ACL_ERROR_RT_NO_DEVICE, "This process sees no device; look at ASCEND_RT_VISIBLE_DEVICES.");
+    return *count ? ACL_SUCCESS
+                  : npusim_error(ACL_ERROR_RT_NO_DEVICE,
+                                 "This process sees no device: look at ASCEND_RT_VISIBLE_DEVICES.");
 }
 
 aclError aclrtSetDevice(int32_t device) {
@@ -113,7 +115,8 @@ aclError aclrtDestroyContext(aclrtContext handle) {
     REQUIRE(handle, "aclrtDestroyContext");
     npusim_context *context = handle;
     if (context >= primary && context < primary + MAX_DEVICES) {
-        return npusim_error(ACL_ERROR_INVALID_PARAM, "The context that aclrtSetDevice made ends with aclrtResetDevice.");
+        return npusim_error(ACL_ERROR_INVALID_PARAM,
+                            "The context that aclrtSetDevice made ends with aclrtResetDevice.");
     }
     current = current == context ? NULL : current;
     aclrtDestroyStream(context->default_stream);

@@ -19,9 +19,8 @@ static const char *family(int code) {
     case ACL_ERROR_RT_EVENT_SYNC_TIMEOUT: return "EE1002";
     case ACL_ERROR_RT_INVALID_DEVICEID:
     case ACL_ERROR_RT_CONTEXT_NULL:
-    case ACL_ERROR_RT_PARAM_INVALID:
-    case ACL_ERROR_INVALID_PARAM: return "EE1001";
-    default: return "EE9999";
+    case ACL_ERROR_RT_PARAM_INVALID: return "EE1001";
+    default: return code == ACL_ERROR_INVALID_PARAM ? "EE1001" : "EE9999";
     }
 }
 

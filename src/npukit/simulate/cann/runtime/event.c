@@ -191,7 +191,8 @@ static bool passed(const place *asked) {
 }
 
 static int error_before(const place *asked) {
-    return asked->stream ? npusim_explain(asked->stream, npusim_stream_error_at(asked->stream, asked->number)) : ACL_SUCCESS;
+    npusim_stream *stream = asked->stream;
+    return stream ? npusim_explain(stream, npusim_stream_error_at(stream, asked->number)) : ACL_SUCCESS;
 }
 
 static int wait_for_place(void *argument) {
@@ -228,13 +229,15 @@ aclError aclrtStreamWaitEvent(aclrtStream stream_handle, aclrtEvent event) {
 aclError aclrtSynchronizeEventWithTimeout(aclrtEvent event, int32_t timeout) {
     REQUIRE(event, "aclrtSynchronizeEvent");
     place asked = place_of(event);
-    bool in_time = asked.stream    ? npusim_stream_wait(asked.stream, asked.number, timeout) != ACL_ERROR_RT_STREAM_SYNC_TIMEOUT
-                   : asked.foreign ? npusim_slot_wait(asked.foreign->slot, asked.number, timeout)
-                                   : true;
-    int error = in_time ? error_before(&asked)
-                        : npusim_error(ACL_ERROR_RT_EVENT_SYNC_TIMEOUT, "The event did not come within %d ms.", timeout);
+    if (asked.stream) {
+        npusim_stream_wait(asked.stream, asked.number, timeout);
+    } else if (asked.foreign) {
+        npusim_slot_wait(asked.foreign->slot, asked.number, timeout);
+    }
+    bool in_time = passed(&asked) || timeout < 0;
+    int error = error_before(&asked);
     leave(&asked);
-    return error;
+    return in_time ? error : npusim_error(ACL_ERROR_RT_EVENT_SYNC_TIMEOUT, "No event came within %d ms.", timeout);
 }
 
 aclError aclrtSynchronizeEvent(aclrtEvent event) {
@@ -288,9 +291,11 @@ static int time_of(event_record *event, int64_t *time_ns) {
     *time_ns = event->time_ns;
     pthread_mutex_unlock(&event->lock);
     if (!(event->flags & ACL_EVENT_TIME_LINE) || !recorded) {
-        return npusim_error(ACL_ERROR_RT_EVENT_TIMESTAMP_INVALID, "Event %u was made without timing or never recorded.", event->id);
+        return npusim_error(ACL_ERROR_RT_EVENT_TIMESTAMP_INVALID,
+                            "Event %u was made without timing or never recorded.", event->id);
     }
-    return *time_ns ? ACL_SUCCESS : npusim_error(ACL_ERROR_RT_EVENT_NOT_COMPLETE, "Event %u has not come yet.", event->id);
+    return *time_ns ? ACL_SUCCESS : npusim_error(ACL_ERROR_RT_EVENT_NOT_COMPLETE,
+                                                 "Event %u is yet to come.", event->id);
 }
 
 aclError aclrtEventGetTimestamp(aclrtEvent event, uint64_t *timestamp) {

@@ -73,6 +73,30 @@ static bool for_this_rank(char *item, const char *original) {
     return mine && atol(mine) == wanted;
 }
 
+static bool read_kind(planned_fault *fault, const char *kind, const char *item) {
+    static const struct {
+        const char *word;
+        npusim_fault_kind kind;
+        npusim_event event;
+    } kinds[] = {{"oom", NPUSIM_OUT_OF_MEMORY, NPUSIM_ON_ALLOCATION},
+                 {"timeout", NPUSIM_TIMEOUT, NPUSIM_ON_COLLECTIVE},
+                 {"kill", NPUSIM_KILL, NPUSIM_ON_KERNEL},
+                 {"bitflip", NPUSIM_BITFLIP, NPUSIM_ON_KERNEL}};
+    if (strncmp(kind, "acl=", 4) == 0) {
+        fault->event = NPUSIM_ON_KERNEL;
+        fault->fault = (npusim_fault){NPUSIM_ACL_ERROR, (int)positive(kind + 4, item)};
+        return true;
+    }
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        if (strcmp(kind, kinds[i].word) == 0) {
+            fault->event = kinds[i].event;
+            fault->fault.kind = kinds[i].kind;
+            return true;
+        }
+    }
+    return false;
+}
+
 static void read_fault(const char *original) {
     char item[160];
     if (strlen(original) >= sizeof item) {
@@ -85,33 +109,19 @@ static void read_fault(const char *original) {
         npusim_slow_stream_ms = mine ? delay : npusim_slow_stream_ms;
         return;
     }
+    planned_fault *fault = &faults[fault_count];
     char *at = strchr(item, '@');
-    if (!at || fault_count == MAX_FAULTS) {
+    if (!at || fault_count == MAX_FAULTS - 1) {
         malformed(original);
     }
     *at = 0;
-    planned_fault *fault = &faults[fault_count];
     memset(fault, 0, sizeof *fault);
-    fault->event = NPUSIM_ON_KERNEL;
-    if (strcmp(item, "oom") == 0) {
-        fault->event = NPUSIM_ON_ALLOCATION;
-        fault->fault.kind = NPUSIM_OUT_OF_MEMORY;
-    } else if (strcmp(item, "timeout") == 0) {
-        fault->event = NPUSIM_ON_COLLECTIVE;
-        fault->fault.kind = NPUSIM_TIMEOUT;
-    } else if (strcmp(item, "kill") == 0) {
-        fault->fault.kind = NPUSIM_KILL;
-    } else if (strcmp(item, "bitflip") == 0) {
-        fault->fault.kind = NPUSIM_BITFLIP;
-    } else if (strncmp(item, "acl=", 4) == 0) {
-        fault->fault.kind = NPUSIM_ACL_ERROR;
-        fault->fault.code = (int)positive(item + 4, original);
-    } else {
+    if (!read_kind(fault, item, original)) {
         malformed(original);
     }
-    bool named = fault->fault.kind == NPUSIM_ACL_ERROR || fault->fault.kind == NPUSIM_BITFLIP;
-    read_place(fault, at + 1, named, original);
-    if (fault->fault.kind == NPUSIM_BITFLIP && !fault->name[0]) {
+    bool flip = fault->fault.kind == NPUSIM_BITFLIP;
+    read_place(fault, at + 1, flip || fault->fault.kind == NPUSIM_ACL_ERROR, original);
+    if (flip && !fault->name[0]) {
         malformed(original);
     }
     fault_count += mine;

@@ -15,7 +15,8 @@
 typedef struct import {
     struct import *next;
     char key[64];
-    void *start;
+    void *mapped; /* where the mapping starts, and in it the memory that was asked for */
+    void *memory;
     int uses;
 } import;
 
@@ -40,12 +41,13 @@ aclError aclrtIpcMemGetExportKey(void *memory, size_t size, char *key, size_t le
     int error = npusim_share_block(memory, &block);
     if (!error) {
         memset(key, 0, length);
-        snprintf(key, length, "%d:%d:%lu:%zu:%zu", (int)getpid(), block.fd, npusim_file_id(block.fd), (size_t)((char *)memory - block.start), size);
+        size_t offset = (size_t)((char *)memory - block.start);
+        snprintf(key, length, "%d:%d:%lu:%zu:%zu", (int)getpid(), block.fd, npusim_file_id(block.fd), offset, size);
     }
     return error;
 }
 
-static int map_key(const char *key, void **memory) {
+static int map_key(const char *key, import *new) {
     int pid, fd;
     unsigned long file_id;
     size_t offset, size;
@@ -66,10 +68,12 @@ static int map_key(const char *key, void **memory) {
         if (file >= 0) {
             close(file);
         }
-        return npusim_error(ACL_ERROR_RT_PARAM_INVALID, "Memory shared by process %d is gone; has it ended or freed it?", pid);
+        return npusim_error(ACL_ERROR_RT_PARAM_INVALID,
+                            "Memory shared by process %d is gone; has it ended or freed it?", pid);
     }
     npusim_add_block((npusim_block){start, bytes, DEVICE_IMPORTED, context->device, file});
-    *memory = start + before;
+    new->mapped = start;
+    new->memory = start + before;
     return ACL_SUCCESS;
 }
 
@@ -84,7 +88,7 @@ aclError aclrtIpcMemImportByKey(void **memory, const char *key, uint64_t flags) 
     int error = ACL_SUCCESS;
     if (!known) {
         known = calloc(1, sizeof *known);
-        error = known ? map_key(key, &known->start) : ACL_ERROR_RT_MEMORY_ALLOCATION;
+        error = known ? map_key(key, known) : ACL_ERROR_RT_MEMORY_ALLOCATION;
         if (error) {
             free(known);
         } else {
@@ -95,7 +99,7 @@ aclError aclrtIpcMemImportByKey(void **memory, const char *key, uint64_t flags) 
     }
     if (!error) {
         known->uses++;
-        *memory = known->start;
+        *memory = known->memory;
     }
     pthread_mutex_unlock(&lock);
     return error;
@@ -110,8 +114,7 @@ aclError aclrtIpcMemClose(const char *key) {
         if (strcmp(known->key, key) == 0) {
             if (--known->uses == 0) {
                 npusim_block block;
-                char *page = (char *)((uintptr_t)known->start / PAGE * PAGE);
-                if (npusim_remove_block(page, DEVICE_IMPORTED, &block)) {
+                if (npusim_remove_block(known->mapped, DEVICE_IMPORTED, &block)) {
                     munmap(block.start, block.bytes);
                     close(block.fd);
                 }

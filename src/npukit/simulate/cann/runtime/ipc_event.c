@@ -76,10 +76,12 @@ aclError aclrtIpcGetEventHandle(aclrtEvent event, aclrtIpcEventHandle *handle) {
     REQUIRE(event && handle, "aclrtIpcGetEventHandle");
     npusim_slot *slot = npusim_event_slot(event);
     if (!slot || slot < own.slots || slot >= own.slots + SLOTS) {
-        return npusim_error(ACL_ERROR_RT_PARAM_INVALID, "The event was not made for other processes, or by another one.");
+        return npusim_error(ACL_ERROR_RT_PARAM_INVALID,
+                            "The event was not made for other processes, or by another one.");
     }
     memset(handle, 0, sizeof *handle);
-    snprintf(handle->reserved, sizeof handle->reserved, "%d:%d:%lu:%ld", (int)getpid(), own.fd, own.id, (long)(slot - own.slots));
+    long index = slot - own.slots;
+    snprintf(handle->reserved, sizeof handle->reserved, "%d:%d:%lu:%ld", (int)getpid(), own.fd, own.id, index);
     return ACL_SUCCESS;
 }
 

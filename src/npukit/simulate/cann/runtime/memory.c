@@ -104,7 +104,7 @@ int npusim_take_memory(int device, size_t bytes) {
     size_t before = atomic_load(&used[device]);
     do {
         if (refused || bytes > capacity() - before) {
-            return npusim_error(ACL_ERROR_RT_MEMORY_ALLOCATION, "Device %d cannot give %zu bytes: %zu of %zu are in use%s.",
+            return npusim_error(ACL_ERROR_RT_MEMORY_ALLOCATION, "Device %d has not %zu bytes: %zu of %zu are in use%s.",
                                 device, bytes, before, capacity(), refused ? " (a fault on request)" : "");
         }
     } while (!atomic_compare_exchange_weak(&used[device], &before, before + bytes));
@@ -138,7 +138,8 @@ int npusim_memory_percent(int device) {
 /* Work that is still under way must not fault on freed memory, as a device would not: its addresses stay, empty. */
 static void give_back(const npusim_block *block) {
     if (npusim_anything_pending()) {
-        mmap(block->start, block->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+        int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
+        mmap(block->start, block->bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
     } else {
         munmap(block->start, block->bytes);
     }
@@ -162,7 +163,8 @@ aclError aclrtMallocAlign32(void **memory, size_t size, aclrtMemMallocPolicy pol
     void *start = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (start == MAP_FAILED) {
         npusim_give_memory(context->device, bytes);
-        return npusim_error(ACL_ERROR_RT_MEMORY_ALLOCATION, "The host has no room for %zu bytes of simulated device memory.", bytes);
+        return npusim_error(ACL_ERROR_RT_MEMORY_ALLOCATION,
+                            "The host has no room for %zu bytes of device memory.", bytes);
     }
     npusim_add_block((npusim_block){start, bytes, DEVICE_MEMORY, context->device, -1});
     *memory = start;
@@ -207,7 +209,8 @@ aclError aclrtMallocHost(void **memory, size_t size) {
     size_t bytes = page_rounded(size);
     void *start = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (start == MAP_FAILED) {
-        return npusim_error(ACL_ERROR_RT_MEMORY_ALLOCATION, "The host has no room for %zu bytes of pinned memory.", bytes);
+        return npusim_error(ACL_ERROR_RT_MEMORY_ALLOCATION,
+                            "The host has no room for %zu bytes of pinned memory.", bytes);
     }
     npusim_add_block((npusim_block){start, bytes, HOST_PINNED, -1, -1});
     *memory = start;
@@ -236,7 +239,8 @@ aclError aclrtHostRegisterV2(void *memory, uint64_t size, uint32_t flag) {
         if (block.kind == HOST_PINNED) {
             return ACL_SUCCESS; /* the device can reach it as it is */
         }
-        return npusim_error(ACL_ERROR_HOST_MEMORY_ALREADY_REGISTERED, "The host memory at %p is registered already.", memory);
+        return npusim_error(ACL_ERROR_HOST_MEMORY_ALREADY_REGISTERED,
+                            "The host memory at %p is registered already.", memory);
     }
     npusim_add_block((npusim_block){memory, size, HOST_REGISTERED, -1, -1});
     return ACL_SUCCESS;
@@ -314,7 +318,7 @@ int npusim_share_block(const void *address, npusim_block *shared) {
         *shared = *block;
     }
     pthread_rwlock_unlock(&lock);
-    return error ? npusim_error(error, "The memory at %p cannot be shared with other processes.", address) : ACL_SUCCESS;
+    return error ? npusim_error(error, "The memory at %p cannot be given to other processes.", address) : ACL_SUCCESS;
 }
 
 /* Private pages that are given back read as zero again; a shared mapping would keep its content. */
@@ -322,8 +326,8 @@ void npusim_zero(void *memory, size_t bytes) {
     npusim_block block;
     char *first = (char *)(((uintptr_t)memory + PAGE - 1) / PAGE * PAGE);
     char *last = (char *)(((uintptr_t)memory + bytes) / PAGE * PAGE);
-    bool lazy = bytes >= lazy_zero && npusim_find_block(memory, &block) && block.fd < 0 && block.kind >= DEVICE_MEMORY &&
-                last <= block.start + block.bytes;
+    bool lazy = bytes >= lazy_zero && npusim_find_block(memory, &block) && block.fd < 0 &&
+                block.kind >= DEVICE_MEMORY && last <= block.start + block.bytes;
     if (!lazy || madvise(first, (size_t)(last - first), MADV_DONTNEED) != 0) {
         memset(memory, 0, bytes);
         return;

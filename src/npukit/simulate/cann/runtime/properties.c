@@ -43,7 +43,8 @@ aclError aclrtGetDeviceInfo(uint32_t device, aclrtDevAttr attribute, int64_t *va
     case ACL_DEV_ATTR_SMP_ID:
     case ACL_DEV_ATTR_IS_VIRTUAL:
     case ACL_DEV_ATTR_CUST_OP_PRIVILEGE: *value = 0; return ACL_SUCCESS;
-    default: return npusim_error(ACL_ERROR_RT_FEATURE_NOT_SUPPORT, "Attribute %d of a card is not simulated.", (int)attribute);
+    default: return npusim_error(ACL_ERROR_RT_FEATURE_NOT_SUPPORT,
+                                 "Attribute %d of a card is not simulated.", (int)attribute);
     }
 }
 

@@ -8,7 +8,11 @@
 #include "acl/acl.h"
 #include "../npusim.h"
 
-enum { MAX_DEVICES = 64, PAGE = 4096, MESSAGE_SIZE = 2048 };
+enum {
+    MAX_DEVICES = 64,
+    PAGE = 1 << 16, /* whole pages wherever the kernel's are of 4, 16 or 64 KiB */
+    MESSAGE_SIZE = 2048
+};
 
 /* errors.c: a message belongs to a thread until somebody asks for it; a stream keeps that of the work that failed. */
 void npusim_take_message(char taken[MESSAGE_SIZE]); /* empty where there is none */

@@ -95,6 +95,6 @@ int npusim_check_device(int64_t device) {
     if (device >= 0 && device < count) {
         return ACL_SUCCESS;
     }
-    return npusim_error(ACL_ERROR_RT_INVALID_DEVICEID, "Device %ld does not exist; this process sees %d device(s), 0 to %d.",
-                        (long)device, count, count - 1);
+    return npusim_error(ACL_ERROR_RT_INVALID_DEVICEID, "Device %ld does not exist; this process sees %d device(s).",
+                        (long)device, count);
 }

@@ -94,7 +94,8 @@ int npusim_wait_for_device(int device, int timeout_ms) {
     int first_error = ACL_SUCCESS;
     for (npusim_stream *stream = NULL; (stream = next_of_device(stream, device));) {
         int64_t left = timeout_ms < 0 ? -1 : deadline - npusim_now_ms();
-        int error = npusim_stream_wait(stream, npusim_stream_last(stream), timeout_ms < 0 ? -1 : left > 0 ? (int)left : 0);
+        left = timeout_ms >= 0 && left < 0 ? 0 : left;
+        int error = npusim_stream_wait(stream, npusim_stream_last(stream), (int)left);
         first_error = first_error ? first_error : npusim_explain(stream, error);
     }
     return first_error;

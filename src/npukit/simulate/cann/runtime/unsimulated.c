@@ -1,4 +1,4 @@
-/* What torch_npu links or looks up and this runtime does not do: it says so, with ACL's code for an unsupported feature. */
+/* What torch_npu links or looks up and this runtime does not do: it says so, with ACL's code for that. */
 #include <time.h>
 
 #include "acl/acl_op_compiler.h"
@@ -14,12 +14,14 @@
 
 /* kernels in CANN's binary form */
 UNSIMULATED(aclrtBinaryGetFunction, const aclrtBinHandle binary, const char *name, aclrtFuncHandle *function)
-UNSIMULATED(aclrtBinaryLoadFromData, const void *data, size_t size, const aclrtBinaryLoadOptions *options, aclrtBinHandle *binary)
+UNSIMULATED(aclrtBinaryLoadFromData, const void *data, size_t size, const aclrtBinaryLoadOptions *options,
+            aclrtBinHandle *binary)
 UNSIMULATED(aclrtGetFunctionAddr, aclrtFuncHandle function, void **cube, void **vector)
 UNSIMULATED(rtDevBinaryRegister, const void *binary, void **handle)
 UNSIMULATED(rtFunctionRegister, void *binary, const void *stub, const char *name, const void *function, uint32_t mode)
 UNSIMULATED(rtGetC2cCtrlAddr, uint64_t *address, uint32_t *size)
-UNSIMULATED(rtKernelLaunch, const void *stub, uint32_t blocks, void *arguments, uint32_t size, void *descriptor, void *stream)
+UNSIMULATED(rtKernelLaunch, const void *stub, uint32_t blocks, void *arguments, uint32_t size, void *descriptor,
+            void *stream)
 
 /* graphs */
 UNSIMULATED(aclmdlRICaptureBegin, aclrtStream stream, aclmdlRICaptureMode mode)

@@ -74,7 +74,8 @@ aclError aclrtReleaseMemAddress(void *address) {
     return ACL_SUCCESS;
 }
 
-aclError aclrtMallocPhysical(aclrtDrvMemHandle *handle, size_t size, const aclrtPhysicalMemProp *property, uint64_t flags) {
+aclError aclrtMallocPhysical(aclrtDrvMemHandle *handle, size_t size, const aclrtPhysicalMemProp *property,
+                             uint64_t flags) {
     (void)flags;
     REQUIRE(handle && property && size && size % PAGE == 0, "aclrtMallocPhysical");
     int device = (int)property->location.id;
@@ -122,13 +123,14 @@ aclError aclrtMapMem(void *address, size_t size, size_t offset, aclrtDrvMemHandl
     REQUIRE(address && memory && offset == 0 && size <= memory->bytes, "aclrtMapMem");
     pthread_mutex_lock(&lock);
     int error = memory->mapped_at ? make_shared(memory) : ACL_SUCCESS;
-    int kind = memory->fd >= 0 ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS;
-    if (!error && mmap(address, size, PROT_READ | PROT_WRITE, MAP_FIXED | MAP_NORESERVE | kind, memory->fd, 0) == MAP_FAILED) {
+    int kind = MAP_FIXED | MAP_NORESERVE | (memory->fd >= 0 ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS);
+    if (!error && mmap(address, size, PROT_READ | PROT_WRITE, kind, memory->fd, 0) == MAP_FAILED) {
         error = npusim_error(ACL_ERROR_RT_MEMORY_ALLOCATION, "The host cannot map %zu bytes at %p.", size, address);
     }
     if (!error) {
         memory->mapped_at = memory->mapped_at ? memory->mapped_at : address;
-        npusim_add_block((npusim_block){address, size, DEVICE_MAPPED, memory->device, memory->fd >= 0 ? dup(memory->fd) : -1});
+        int fd = memory->fd >= 0 ? dup(memory->fd) : -1;
+        npusim_add_block((npusim_block){address, size, DEVICE_MAPPED, memory->device, fd});
     }
     pthread_mutex_unlock(&lock);
     return error;
@@ -147,7 +149,8 @@ aclError aclrtUnmapMem(void *address) {
 }
 
 /* A shareable handle is the process and its file: anyone who may look into the process can map it. */
-aclError aclrtMemExportToShareableHandle(aclrtDrvMemHandle handle, aclrtMemHandleType type, uint64_t flags, uint64_t *shareable) {
+aclError aclrtMemExportToShareableHandle(aclrtDrvMemHandle handle, aclrtMemHandleType type, uint64_t flags,
+                                         uint64_t *shareable) {
     (void)type, (void)flags;
     REQUIRE(handle && shareable, "aclrtMemExportToShareableHandle");
     physical_memory *memory = handle;
@@ -182,7 +185,8 @@ aclError aclrtMemSetPidToShareableHandle(uint64_t shareable, int32_t *pids, size
     return ACL_SUCCESS;
 }
 
-aclError aclrtMemGetAllocationGranularity(aclrtPhysicalMemProp *property, aclrtMemGranularityOptions option, size_t *granularity) {
+aclError aclrtMemGetAllocationGranularity(aclrtPhysicalMemProp *property, aclrtMemGranularityOptions option,
+                                          size_t *granularity) {
     (void)option;
     REQUIRE(property && granularity, "aclrtMemGetAllocationGranularity");
     *granularity = 2 << 20;

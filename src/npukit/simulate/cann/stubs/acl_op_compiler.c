@@ -82,7 +82,7 @@ static void fill(const tensor *out, const char *value) {
     }
 }
 
-/* Copies the input into the output, which is larger by paddings[2d] before and paddings[2d + 1] after each dimension. */
+/* Copies the input into the output, larger by paddings[2d] before and paddings[2d + 1] after each dimension. */
 static void copy_within(const tensor *in, const tensor *out, const int32_t *paddings, size_t dimension, size_t from,
                         size_t to) {
     if (dimension == in->dimensions) {
