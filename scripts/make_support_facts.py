@@ -4,10 +4,11 @@
         --op-plugin OP_PLUGIN/op_plugin/config [--dispatcher]
 
 Sources: the documentation tables of github.com/Ascend/pytorch, the operator list of github.com/Ascend/op-plugin and,
-with --dispatcher, the dispatcher of the installed torch_npu on the simulated runtime (only for that torch_npu's version).
+with --dispatcher, the dispatcher of the installed torch_npu on the simulated runtime (for that version only).
 Names, types and statuses are taken over as facts; the wording of limits is reduced to our own short form.
 """
 
+# ruff: noqa: RUF001 (the documentation is Chinese)
 from __future__ import annotations
 
 import argparse
@@ -22,7 +23,7 @@ import yaml
 
 FACTS = Path(__file__).parent.parent / "src" / "npukit" / "facts" / "support"
 SERIES = {"A2": "Atlas A2 训练系列产品", "A3": "Atlas A3 训练系列产品", "950": "Ascend 950DT"}
-DTYPES = "bf16 fp16 fp32 fp64 uint8 uint16 int8 int16 int32 int64 bool complex32 complex64 complex128".split()
+DTYPES = re.compile(r"bf16|fp(16|32|64)|uint(8|16)|int(8|16|32|64)|bool|complex(32|64|128)")
 
 # What the dispatcher of the running torch has for every aten overload.
 DISPATCHER = """
@@ -61,7 +62,7 @@ def _limits(body: str) -> Iterator[str]:
             continue
         types = re.fullmatch(r"`(\w+)`仅支持(?:输出)?([\w，、]+)", line)
         refused = re.fullmatch(r"不支持`(\w+)`参数", line)
-        if types and all(each in DTYPES for each in re.split("[，、]", types[2])):
+        if types and all(DTYPES.fullmatch(each) for each in re.split("[，、]", types[2])):
             yield f"{types[1]}:{'|'.join(re.split('[，、]', types[2]))}"
         elif refused:
             yield f"without:{refused[1]}"

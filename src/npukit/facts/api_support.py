@@ -143,10 +143,9 @@ def support(api: str, version: str = DEFAULT_VERSION, card: str = "910B3") -> Su
     if kernel in ("cpu", "none"):
         return Support(api, "cpu_fallback" if kernel == "cpu" else "no", dispatcher, version)
     if kernel and stated in ("no", "unknown"):
-        status: Status = "unknown" if stated == "no" else "yes"
-        return Support(
-            api, status, f"{dispatcher} (the documentation says no)" if stated == "no" else dispatcher, version
-        )
+        if stated == "no":
+            return Support(api, "unknown", f"{dispatcher} has it, the documentation says no", version)
+        return Support(api, "yes", dispatcher, version)
     if kernel and stated == "cpu_fallback":
         stated = "limited"  # only some types leave the NPU
     source = f"API table of torch_npu {version}" if row else "no source"
