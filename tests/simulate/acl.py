@@ -83,7 +83,7 @@ def write(address: int, content: bytes) -> None:
     ctypes.memmove(address, content, len(content))
 
 
-_tasks = []
+_tasks: list[Any] = []  # C does not keep them alive
 
 
 def enqueue(on: int, function: Callable[[], int | None]) -> None:

@@ -26,7 +26,9 @@ def machine() -> dict[str, str]:
 def acl(machine: dict[str, str]) -> RunAcl:
     """Run code against the runtime; it must succeed unless another exit code is named."""
 
-    def run(code: str, *arguments: str, exit_code: int = 0, prepared: bool = True, **variables: str):
+    def run(
+        code: str, *arguments: str, exit_code: int = 0, prepared: bool = True, **variables: str
+    ) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-c", (PREAMBLE if prepared else "") + textwrap.dedent(code), *arguments]
         result = subprocess.run(command, env={**machine, **variables}, timeout=60, capture_output=True, text=True)
         assert result.returncode == exit_code, f"exit code {result.returncode}\n{result.stdout}\n{result.stderr}"
@@ -410,7 +412,6 @@ def test_a_process_ends_with_work_that_never_ends(acl: RunAcl) -> None:
     call("aclrtFreeHost", pinned)
     call("aclrtResetDevice", 0)
     call("aclFinalize")
-    os._exit(0)
     """)
     assert time.monotonic() - began < 15
 
@@ -537,7 +538,9 @@ def test_faults_come_at_their_time(acl: RunAcl) -> None:
         fault = library.npusim_next_fault(event, name)
         return (fault.kind, fault.code) if fault.kind == ACL else fault.kind
     device_memory(8)
-    assert error_of("aclrtMalloc", ctypes.byref(ctypes.c_void_p()), 8, 0) == 207001
+    for _ in range(3):  # the retries of an allocator that empties its cache and tries again
+        assert error_of("aclrtMalloc", ctypes.byref(ctypes.c_void_p()), 8, 0) == 207001
+    memory_info()
     device_memory(8)
     names = b"aten::add", b"aten::mm", b"aten::mm", b"aten::relu", b"aten::relu"
     kernels = [next_fault(KERNEL, name) for name in names]

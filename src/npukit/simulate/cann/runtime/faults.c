@@ -1,6 +1,6 @@
 /* Faults on request, from NPUKIT_SIM_FAULTS: items separated by semicolons, each optionally followed by ",rank=R"
  * (then only the process whose RANK is R has it):
- *   oom@N              the N-th device allocation fails with 207001
+ *   oom@N              the N-th device allocation, and retries of it, fail with 207001
  *   acl=CODE@N         the N-th kernel fails with that ACL error code
  *   acl=CODE@NAME:N    the N-th kernel of that name fails (aten::mm)
  *   timeout@N          the N-th collective times out

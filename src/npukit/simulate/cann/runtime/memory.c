@@ -17,6 +17,7 @@ static pthread_rwlock_t lock = PTHREAD_RWLOCK_INITIALIZER;
 static npusim_block *blocks;
 static size_t block_count, block_room;
 static atomic_size_t used[MAX_DEVICES], peak[MAX_DEVICES];
+static atomic_size_t refused[MAX_DEVICES]; /* what a fault on request refused last, 0: nothing */
 
 static size_t page_rounded(size_t bytes) {
     return (bytes + PAGE - 1) / PAGE * PAGE;
@@ -99,13 +100,22 @@ static size_t capacity(void) {
     return memory - memory / system_share;
 }
 
+/* A fault on request stands up to retries, or nobody would see it: torch_npu empties its cache and asks again for as
+ * much; when it gives up it asks how much is free. */
+static bool refused_on_request(int device, size_t bytes) {
+    bool due = npusim_next_fault(NPUSIM_ON_ALLOCATION, NULL).kind == NPUSIM_OUT_OF_MEMORY;
+    bool again = atomic_load(&refused[device]) == bytes;
+    atomic_store(&refused[device], due || again ? bytes : 0);
+    return due || again;
+}
+
 int npusim_take_memory(int device, size_t bytes) {
-    bool refused = npusim_next_fault(NPUSIM_ON_ALLOCATION, NULL).kind == NPUSIM_OUT_OF_MEMORY;
+    bool fault = refused_on_request(device, bytes);
     size_t before = atomic_load(&used[device]);
     do {
-        if (refused || bytes > capacity() - before) {
+        if (fault || bytes > capacity() - before) {
             return npusim_error(ACL_ERROR_RT_MEMORY_ALLOCATION, "Device %d has not %zu bytes: %zu of %zu are in use%s.",
-                                device, bytes, before, capacity(), refused ? " (a fault on request)" : "");
+                                device, bytes, before, capacity(), fault ? " (a fault on request)" : "");
         }
     } while (!atomic_compare_exchange_weak(&used[device], &before, before + bytes));
     size_t highest = atomic_load(&peak[device]);
@@ -125,6 +135,7 @@ aclError aclrtGetMemInfo(aclrtMemAttr attribute, size_t *free_bytes, size_t *tot
     if (!context) {
         return ACL_ERROR_RT_CONTEXT_NULL;
     }
+    atomic_store(&refused[context->device], 0);
     *total = npusim_the_machine()->memory;
     *free_bytes = capacity() - atomic_load(&used[context->device]);
     return ACL_SUCCESS;
