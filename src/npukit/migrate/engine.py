@@ -1,0 +1,132 @@
+"""One walk over each file: rules get the nodes they asked for, and answer with findings.
+
+A file without any word that a rule looks for is never parsed. A file that cannot be read is a finding, and never stops
+the others.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import islice
+from pathlib import Path
+
+from npukit.migrate.rule import Check, Rule
+from npukit.migrate.target import Target
+from npukit.report import Finding, Place, Severity
+from npukit.source import Document, Unreadable, read
+
+UNREADABLE = "NPK001"
+_IGNORE = re.compile(r"#\s*npukit:\s*ignore(?:\[([\w\s,]+)\])?")
+_MANY = 48  # files; fewer are done sooner in this process
+_MAX_BYTES = 8 << 20
+
+
+@dataclass(frozen=True)
+class FileResult:
+    """What the rules found in one file."""
+
+    path: Path
+    findings: tuple[Finding, ...] = ()
+    lines: int = 0
+    parsed: bool = False
+
+
+def run(files: Iterable[Path], rules: Sequence[Rule], target: Target, root: Path | None = None) -> list[FileResult]:
+    """Check every file, on all cores when there are many.
+
+    >>> results = run(find([Path("project")]), choose(), Target())
+    """
+    paths = list(files)
+    codes = tuple(rule.code for rule in rules)
+    workers = min(len(os.sched_getaffinity(0)), len(paths) // _MANY + 1)
+    if workers == 1:
+        return [_check_path(path, codes, target, root) for path in paths]
+    with ProcessPoolExecutor(workers) as pool:
+        return list(pool.map(_check_path, paths, *_same(len(paths), codes, target, root), chunksize=16))
+
+
+def _same(count: int, *values: object) -> list[list[object]]:
+    return [[value] * count for value in values]
+
+
+def _check_path(path: Path, codes: tuple[str, ...], target: Target, root: Path | None) -> FileResult:
+    prefilter, rules = _prepared(codes)
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        return FileResult(path, (unreadable(path, str(error.strerror)),))
+    lines = data.count(b"\n") + 1
+    lowered = data.lower()
+    words = {word for word in prefilter if word in lowered}
+    if not words:
+        return FileResult(path, lines=lines)
+    if len(data) > _MAX_BYTES:
+        return FileResult(path, (unreadable(path, "it is larger than 8 MiB"),), lines)
+    active = [rule for rule in rules if any(word.lower().encode() in words for word in rule.words)]
+    try:
+        document = read(path, data, root)
+        return FileResult(path, check_file(document, active, target), lines, parsed=True)
+    except Unreadable as error:
+        return FileResult(path, (unreadable(path, str(error)),), lines)
+
+
+@lru_cache(maxsize=8)
+def _prepared(codes: tuple[str, ...]) -> tuple[frozenset[bytes], tuple[Rule, ...]]:
+    """The words that any of the rules looks for, and the rules."""
+    from npukit.migrate.rules import all_rules
+
+    rules = tuple(rule for rule in all_rules() if rule.code in codes)
+    return frozenset(word.lower().encode() for rule in rules for word in rule.words), rules
+
+
+def check_file(document: Document, rules: Sequence[Rule], target: Target) -> tuple[Finding, ...]:
+    """All findings of the rules in one file, in its order, without those that a comment in the file ignores."""
+    findings = [
+        finding
+        for rule in rules
+        for kind, check in rule.text_checks
+        if kind == document.kind
+        for finding in check(document, target)
+    ]
+    file = document.python
+    if file is not None:
+        checks: dict[type[ast.AST], list[Check]] = defaultdict(list)
+        for rule in rules:
+            for node_type, check in rule.checks:
+                checks[node_type].append(check)
+        for node in file.nodes:
+            for check in checks.get(type(node), ()):
+                findings += check(node, file, target)
+    kept = [finding for finding in findings if not _ignored(finding, document)]
+    return tuple(sorted(kept, key=lambda finding: (_line(finding), finding.code)))
+
+
+def _ignored(finding: Finding, document: Document) -> bool:
+    """Whether the finding's line ends with `# npukit: ignore` or `# npukit: ignore[CODE, ...]`."""
+    if finding.place is None or "npukit:" not in document.text:
+        return False
+    match = _IGNORE.search(next(islice(document.code.split("\n"), _line(finding) - 1, None), ""))
+    return bool(match) and (match[1] is None or finding.code in re.split(r"[\s,]+", match[1]))  # type: ignore[index]
+
+
+def _line(finding: Finding) -> int:
+    return finding.place.line if finding.place else 0
+
+
+def unreadable(path: Path, reason: str) -> Finding:
+    """The finding that a file could not be read, and so was not checked."""
+    return Finding(
+        UNREADABLE,
+        Severity.warning,
+        f"this file could not be read: {reason}",
+        why="Nothing in it was checked or changed.",
+        remedy="Mend the file, or leave it out.",
+        place=Place(path),
+    )

@@ -1,0 +1,7 @@
+"""Find, read, resolve names in, and edit source files. Nothing here knows of Ascend."""
+
+from npukit.source.document import Document, Unreadable, apply_edits, read
+from npukit.source.find import find
+from npukit.source.python import PythonFile
+
+__all__ = ["Document", "PythonFile", "Unreadable", "apply_edits", "find", "read"]

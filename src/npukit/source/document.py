@@ -1,0 +1,100 @@
+"""A file as it is on disk, and the same file with edits: all bytes that no edit names stay as they are."""
+
+from __future__ import annotations
+
+import io
+import tokenize
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from npukit.report import Edit
+from npukit.source import notebook
+from npukit.source.find import kind_of
+from npukit.source.python import PythonFile
+
+
+class Unreadable(Exception):
+    """A file that cannot be read as what its name says; the message says why."""
+
+
+@dataclass
+class Document:
+    """The text of a file and how it is stored. Edits are offsets into `code`: the text, or a notebook's code cells."""
+
+    path: Path
+    kind: str
+    text: str
+    encoding: str = "utf-8"
+    root: Path | None = None
+    book: notebook.Notebook | None = field(default=None, repr=False)
+
+    @property
+    def code(self) -> str:
+        return self.book.code if self.book else self.text
+
+    @cached_property
+    def python(self) -> PythonFile | None:
+        """The parsed Python of this file (for notebooks: of all its cells together); None for other kinds."""
+        if self.kind not in ("python", "notebook"):
+            return None
+        try:
+            return PythonFile(self.path, self.code, self.root, self.book.cell_of if self.book else None)
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+            raise Unreadable(_reason(error)) from error
+
+    def edited(self, edits: Iterable[Edit]) -> Document:
+        """The same file with the edits done; raises Unreadable when it would no longer parse."""
+        text = self.book.edited(edits) if self.book else apply_edits(self.text, edits)
+        result = _document(self.path, self.kind, text, self.encoding, self.root)
+        _ = result.python
+        return result
+
+    def encoded(self) -> bytes:
+        return self.text.encode(self.encoding)
+
+
+def read(path: Path, data: bytes | None = None, root: Path | None = None) -> Document:
+    """Read a file exactly: its encoding is kept, line ends are not translated.
+
+    >>> read(Path("train.py")).python.resolve(node)
+    'torch.cuda.is_available'
+    """
+    data = path.read_bytes() if data is None else data
+    kind = kind_of(path) or "text"
+    encoding = "utf-8-sig" if data.startswith(b"\xef\xbb\xbf") else "utf-8"
+    try:
+        if kind == "python":
+            encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
+        return _document(path, kind, data.decode(encoding), encoding, root)
+    except (SyntaxError, UnicodeError, LookupError, ValueError) as error:
+        raise Unreadable(_reason(error)) from error
+
+
+def apply_edits(text: str, edits: Iterable[Edit]) -> str:
+    """Do all edits at once. The same edit given twice is done once.
+
+    >>> apply_edits("x.cuda()", [Edit(2, 6, "npu")])
+    'x.npu()'
+    """
+    parts, end = [], 0
+    for edit in sorted(set(edits), key=lambda edit: (edit.start, edit.end)):
+        if edit.start < end:
+            raise ValueError(f"edits overlap at {edit.start}")
+        parts += [text[end : edit.start], edit.text]
+        end = edit.end
+    return "".join([*parts, text[end:]])
+
+
+def _document(path: Path, kind: str, text: str, encoding: str, root: Path | None) -> Document:
+    book = notebook.Notebook(text) if kind == "notebook" else None
+    return Document(path, kind, text, encoding, root, book)
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, SyntaxError):
+        return f"line {error.lineno}: {error.msg}" if error.lineno else str(error.msg)
+    if isinstance(error, (RecursionError, MemoryError)):
+        return "it is nested too deeply"
+    return str(error)

@@ -1,0 +1,63 @@
+"""Which files of a project are source that we can read, and of what kind."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+_SKIPPED = {"node_modules", "__pycache__", "site-packages", "venv"}
+_KINDS = {
+    ".py": "python",
+    ".pyi": "python",
+    ".ipynb": "notebook",
+    ".sh": "shell",
+    ".bash": "shell",
+    ".slurm": "shell",
+    ".yaml": "yaml",
+    ".yml": "yaml",
+    ".json": "json",
+    ".toml": "toml",
+    ".dockerfile": "docker",
+    ".cu": "cuda",
+    ".cuh": "cuda",
+    ".cpp": "cpp",
+    ".cc": "cpp",
+    ".h": "cpp",
+    ".hpp": "cpp",
+}
+
+
+def kind_of(path: Path) -> str | None:
+    """What a file is by its name: python, notebook, shell, yaml, json, toml, docker, requirements, cuda, cpp or None.
+
+    >>> kind_of(Path("docker/Dockerfile.gpu"))
+    'docker'
+    """
+    name = path.name.lower()
+    if name.startswith(("dockerfile", "containerfile")):
+        return "docker"
+    if path.suffix == ".txt":
+        return "requirements" if "requirements" in name or path.parent.name == "requirements" else None
+    return _KINDS.get(path.suffix.lower())
+
+
+def find(paths: Iterable[Path]) -> Iterator[Path]:
+    """Every readable source file under the paths, in a fixed order, each once; hidden and installed folders not.
+
+    A path that is itself a file is taken whatever its folder is.
+    """
+    seen: set[Path] = set()
+    for path in paths:
+        for file in [path] if path.is_file() else _walk(path):
+            if kind_of(file) and not file.is_symlink() and file not in seen:
+                seen.add(file)
+                yield file
+
+
+def _walk(root: Path) -> Iterator[Path]:
+    # os.walk does not follow links, so that loops of links end here.
+    for folder, folders, names in os.walk(root):
+        folders[:] = sorted(name for name in folders if not name.startswith(".") and name not in _SKIPPED)
+        for name in sorted(names):
+            yield Path(folder, name)

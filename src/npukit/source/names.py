@@ -1,0 +1,248 @@
+"""What the names in a Python file mean: scopes, imports, aliases, and names that other files re-export."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+from collections import defaultdict
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+_BUILTINS = frozenset(dir(builtins))
+_DEPTH = 8  # of aliases of aliases
+
+
+@dataclass(frozen=True)
+class Binding:
+    """One thing that gives a name its value."""
+
+    kind: str  # import, assign, parameter, definition, other
+    node: ast.AST
+    value: ast.expr | None = None  # what is assigned, or a parameter's default
+    target: str = ""  # an import's full dotted name
+
+
+class Names:
+    """Every node of a tree with its parent and scope, and every binding; made in one walk without recursion."""
+
+    def __init__(self, tree: ast.Module, path: Path, root: Path | None = None) -> None:
+        self.tree = tree
+        self.path = path
+        self.root = root
+        self.nodes: list[ast.AST] = []
+        self.parents: dict[ast.AST, ast.AST] = {}
+        self._scopes: dict[ast.AST, ast.AST] = {}  # of names and scopes only
+        self._bindings: dict[ast.AST, dict[str, list[Binding]]] = defaultdict(dict)
+        self._stars: list[str] = []
+        self._resolved: dict[ast.AST, str | None] = {}
+        self._loads: dict[tuple[ast.AST | None, str], list[ast.Name]] | None = None
+        self._globals: list[tuple[ast.AST, str]] = []
+        self._walk()
+
+    def _walk(self) -> None:
+        stack: list[tuple[ast.AST, ast.AST]] = [(self.tree, self.tree)]
+        nodes, parents, scopes = self.nodes, self.parents, self._scopes
+        while stack:
+            node, scope = stack.pop()
+            nodes.append(node)
+            inner = scope
+            kind = type(node)
+            if kind is ast.Name:
+                scopes[node] = scope
+                if type(node.ctx) is not ast.Load:  # type: ignore[attr-defined]
+                    self._bind_name(node, scope)  # type: ignore[arg-type]
+            elif kind in _BINDERS:
+                inner = self._bind(node, scope)
+            children = []
+            for child in ast.iter_child_nodes(node):
+                if isinstance(child, _CONTEXTS):
+                    continue
+                parents[child] = node
+                outside = inner is not scope and not _is_body(node, child)
+                children.append((child, scope if outside else inner))
+            stack.extend(reversed(children))
+        for scope, name in self._globals:
+            for binding in self._bindings[scope].pop(name, []):
+                self._add(self.tree, name, binding)
+
+    def _add(self, scope: ast.AST, name: str, binding: Binding) -> None:
+        self._bindings[scope].setdefault(name, []).append(binding)
+
+    def _bind(self, node: ast.AST, scope: ast.AST) -> ast.AST:
+        """Note what a statement binds; the scope of what is inside it."""
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                target = alias.name if alias.asname else alias.name.split(".")[0]
+                self._add(scope, alias.asname or target, Binding("import", node, target=target))
+        elif isinstance(node, ast.ImportFrom):
+            module = "." * node.level + (node.module or "")
+            for alias in node.names:
+                if alias.name == "*":
+                    self._stars.append(module)
+                else:
+                    target = f"{module}.{alias.name}" if not module.endswith(".") else module + alias.name
+                    self._add(scope, alias.asname or alias.name, Binding("import", node, target=target))
+        elif isinstance(node, _FUNCTIONS):
+            if not isinstance(node, ast.Lambda):
+                self._add(scope, node.name, Binding("definition", node))
+            self._scopes[node] = scope
+            self._bind_parameters(node)
+            return node
+        elif isinstance(node, ast.ClassDef):
+            self._add(scope, node.name, Binding("definition", node))
+            self._scopes[node] = scope
+            return node
+        elif isinstance(node, ast.ExceptHandler) and node.name:
+            self._add(scope, node.name, Binding("other", node))
+        elif isinstance(node, ast.Global):
+            self._globals += [(scope, name) for name in node.names]
+        return scope
+
+    def _bind_parameters(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> None:
+        arguments = node.args
+        plain = [*arguments.posonlyargs, *arguments.args]
+        defaults = [None] * (len(plain) - len(arguments.defaults)) + list(arguments.defaults)
+        pairs = [*zip(plain, defaults, strict=True), *zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)]
+        for parameter, default in pairs:
+            self._add(node, parameter.arg, Binding("parameter", parameter, default))
+            self._scopes[parameter] = node
+        for rest in (arguments.vararg, arguments.kwarg):
+            if rest:
+                self._add(node, rest.arg, Binding("parameter", rest))
+
+    def _bind_name(self, node: ast.Name, scope: ast.AST) -> None:
+        parent = self.parents[node]
+        value: ast.expr | None = None
+        if isinstance(parent, (ast.Assign, ast.AnnAssign, ast.NamedExpr)):
+            value = parent.value
+        kind = "assign" if value is not None else "other"
+        self._add(scope, node.id, Binding(kind, node, value))
+
+    def lookup(self, name: ast.Name | ast.arg) -> tuple[ast.AST | None, list[Binding]]:
+        """The scope that the name refers to, and the bindings it has there."""
+        text = name.id if isinstance(name, ast.Name) else name.arg
+        scope: ast.AST | None = self._scopes.get(name, self.tree)
+        first = True
+        while scope is not None:
+            if (first or not isinstance(scope, ast.ClassDef)) and text in self._bindings.get(scope, ()):
+                return scope, self._bindings[scope][text]
+            first = False
+            scope = self._scopes.get(scope) if scope is not self.tree else None
+        return None, []
+
+    def uses(self, name: ast.Name | ast.arg) -> list[ast.Name]:
+        """Every load of the variable that this name is."""
+        if self._loads is None:
+            self._loads = defaultdict(list)
+            for node in self.nodes:
+                if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+                    self._loads[self.lookup(node)[0], node.id].append(node)
+        text = name.id if isinstance(name, ast.Name) else name.arg
+        return self._loads.get((self.lookup(name)[0], text), [])
+
+    def resolve(self, node: ast.AST | None, depth: int = _DEPTH) -> str | None:
+        """The full dotted name of a name or attribute, or None."""
+        if node is None or depth == 0:
+            return None
+        if node in self._resolved:
+            return self._resolved[node]
+        result = None
+        if isinstance(node, ast.Attribute):
+            base = self.resolve(node.value, depth)
+            result = base and f"{base}.{node.attr}"
+        elif isinstance(node, ast.Name):
+            result = self._resolve_name(node, depth)
+        self._resolved[node] = result
+        return result
+
+    def _resolve_name(self, node: ast.Name, depth: int) -> str | None:
+        _, bindings = self.lookup(node)
+        if not bindings:
+            return self._from_star(node.id)
+        imports = [binding for binding in bindings if binding.kind == "import"]
+        if imports:
+            return self._canonical(imports[0].target, depth)
+        if len(bindings) == 1 and bindings[0].kind == "assign":
+            return self.resolve(bindings[0].value, depth - 1)
+        return None
+
+    def _from_star(self, name: str) -> str | None:
+        if name in _BUILTINS:
+            return name
+        for module in self._stars:
+            file = self._file_of(module)
+            found = exported(file, name, self.root) if file else f"{module}.{name}"
+            if found:
+                return found
+        return None
+
+    def _canonical(self, target: str, depth: int) -> str:
+        """Follow an import into the project's own files, where the name may be an import again."""
+        if target.split(".")[0] in ("torch", "os", "sys", "apex"):
+            return target
+        module, _, name = target.rpartition(".")
+        if not module.strip("."):
+            module = module + "." if module else ("." if target.startswith(".") else "")
+        file = self._file_of(module) if module else None
+        return (exported(file, name, self.root) if file and depth > 1 else None) or target
+
+    def _file_of(self, module: str) -> Path | None:
+        """The project file that is this module (dots in front: relative), or None."""
+        level = len(module) - len(module.lstrip("."))
+        parts = [part for part in module.lstrip(".").split(".") if part]
+        if level:
+            bases = [self.path.parents[level - 1]] if level <= len(self.path.parents) else []
+        else:
+            bases = [self.path.parent, *([self.root] if self.root else [])]
+        for base in bases:
+            where = base.joinpath(*parts)
+            for file in (where.with_name(where.name + ".py") if parts else where, where / "__init__.py"):
+                if file != self.path and file.is_file():
+                    return file
+        return None
+
+
+_following: set[tuple[Path, str]] = set()
+
+
+@lru_cache(maxsize=4096)
+def exported(file: Path, name: str, root: Path | None) -> str | None:
+    """What a name at the top of another file of the project refers to."""
+    if (file, name) in _following:  # files that import from each other
+        return None
+    _following.add((file, name))
+    try:
+        names = _names_of(file, root)
+        return names._resolve_name(ast.Name(name, ast.Load()), _DEPTH) if names else None
+    finally:
+        _following.discard((file, name))
+
+
+@lru_cache(maxsize=512)
+def _names_of(file: Path, root: Path | None) -> Names | None:
+    try:
+        return Names(ast.parse(file.read_bytes()), file, root)
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+def _is_body(node: ast.AST, child: ast.AST) -> bool:
+    """Whether a child of a function or class is inside its scope: decorators, defaults and bases are not."""
+    if isinstance(node, ast.Lambda):
+        return child is node.body
+    return isinstance(child, ast.stmt) and child not in getattr(node, "decorator_list", ())
+
+
+_CONTEXTS = (ast.expr_context, ast.operator, ast.cmpop, ast.boolop, ast.unaryop)
+_BINDERS = {
+    ast.Import,
+    ast.ImportFrom,
+    ast.FunctionDef,
+    ast.AsyncFunctionDef,
+    ast.Lambda,
+    ast.ClassDef,
+    ast.ExceptHandler,
+    ast.Global,
+}

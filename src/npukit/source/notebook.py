@@ -1,0 +1,159 @@
+"""Jupyter notebooks: their code cells as one Python text, and edits of it put back into the JSON, line by line.
+
+Only the strings of changed lines are written anew; outputs, metadata, other cells and the layout of the JSON keep their
+bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from json.decoder import scanstring  # type: ignore[attr-defined]
+from typing import Any
+
+from npukit.report import Edit
+
+_SPACE = re.compile(r"[ \t\r\n]*")
+_MAGIC = re.compile(r"^([ \t]*)([%!?].*)$", re.MULTILINE)
+_CELL_MAGIC = re.compile(r"\s*%%(?!time|capture|prun)")
+_ASSIGNED_SHELL = re.compile(r"^[ \t]*[\w, ]+=[ \t]*[%!].*$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class _Line:
+    """One string of a cell's source: where it is in the JSON, and what it says."""
+
+    start: int
+    end: int
+    text: str
+    offset: int  # in the code
+
+
+class Notebook:
+    """A notebook's text with its code cells as one program."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        parsed = json.loads(text)
+        if not isinstance(parsed, dict) or not isinstance(parsed.get("cells", []), list):
+            raise ValueError("it is not a notebook of format 4")
+        self._lines: list[_Line] = []
+        self._cells: list[tuple[int, int]] = []  # first line of the code, index of the cell
+        self._shown: list[str] = []
+        self._collect()
+        self.code = "".join(self._shown)
+
+    def _collect(self) -> None:
+        offset, line_number = 0, 1
+        for index, strings in _sources(self.text):
+            source = "".join(text for _, _, text in strings)
+            shown = source if _ends_line(source) else source + "\n"
+            self._cells.append((line_number, index))
+            at = offset
+            for start, end, text in strings:
+                self._lines.append(_Line(start, end, text, at))
+                at += len(text)
+            offset += len(shown)
+            line_number += len(re.findall(r"\r\n|\r|\n", shown))
+            self._shown.append(_without_magic(shown))
+
+    def cell_of(self, line: int) -> tuple[int, int]:
+        """The cell that a line of the code is in, and the cell's first line."""
+        first, index = self._cells[bisect_right(self._cells, (line, len(self.text))) - 1]
+        return index, first
+
+    def edited(self, edits: Iterable[Edit]) -> str:
+        """The notebook's text with edits of its code."""
+        changed: dict[int, str] = {}
+        offsets = [line.offset for line in self._lines]
+        for edit in sorted(set(edits), key=lambda edit: edit.start, reverse=True):
+            first = max(0, bisect_right(offsets, edit.start) - 1)
+            last = max(first, bisect_right(offsets, max(edit.start, edit.end - 1)) - 1)
+            whole = "".join(changed.get(i, self._lines[i].text) for i in range(first, last + 1))
+            start, end = edit.start - offsets[first], edit.end - offsets[first]
+            changed[first] = whole[:start] + edit.text + whole[end:]
+            changed.update(dict.fromkeys(range(first + 1, last + 1), ""))
+        text = self.text
+        for i in sorted(changed, reverse=True):
+            line = self._lines[i]
+            ascii_only = text[line.start : line.end].isascii()
+            text = text[: line.start] + json.dumps(changed[i], ensure_ascii=ascii_only) + text[line.end :]
+        return text
+
+
+def _ends_line(source: str) -> bool:
+    return not source or source.endswith("\n")
+
+
+def _without_magic(source: str) -> str:
+    """The cell with IPython's own lines made comments or passes of the same length, so that offsets stay."""
+    if _CELL_MAGIC.match(source):
+        return "".join(character if character in "\r\n" else " " for character in source)
+
+    def hide(match: re.Match[str]) -> str:
+        indent, rest = match.groups()
+        return indent + ("pass" + " " * (len(rest) - 4) if len(rest) >= 4 else "0" + " " * (len(rest) - 1))
+
+    source = _ASSIGNED_SHELL.sub(lambda match: re.sub(r"=([ \t]*)[%!].*", _hidden_value, match[0]), source)
+    source = _MAGIC.sub(hide, source)
+    return re.sub(
+        r"^([ \t]*[\w.]+)\?{1,2}[ \t]*$", lambda match: match[1].ljust(len(match[0])), source, flags=re.MULTILINE
+    )
+
+
+def _hidden_value(match: re.Match[str]) -> str:
+    return "=0".ljust(len(match[0]))
+
+
+def _sources(text: str) -> Iterator[tuple[int, list[tuple[int, int, str]]]]:
+    """For each code cell its index and the strings of its source, as (start, end, value) in the JSON."""
+    values = _Positions(text).value(0)[0]
+    for index, cell in enumerate(values.get("cells", [])[0] if "cells" in values else []):
+        fields, _ = cell
+        if fields["cell_type"][0] != "code" or "source" not in fields:
+            continue
+        source, span = fields["source"]
+        yield index, [(*where, value) for value, where in source] if isinstance(source, list) else [(*span, source)]
+
+
+class _Positions:
+    """A JSON reader that keeps where each value is: value(i) gives (value, (start, end)), containers hold such pairs."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def value(self, i: int) -> tuple[Any, tuple[int, int]]:
+        i = self._skip(i)
+        character = self.text[i]
+        if character == '"':
+            value, end = scanstring(self.text, i + 1, True)
+            return value, (i, end)
+        if character == "{":
+            return self._members(i, "}")
+        if character == "[":
+            return self._members(i, "]")
+        end = re.compile(r"[^\s,\]}]*").match(self.text, i).end()  # type: ignore[union-attr]
+        return self.text[i:end], (i, end)
+
+    def _members(self, start: int, close: str) -> tuple[Any, tuple[int, int]]:
+        pairs: dict[str, Any] = {}
+        items: list[Any] = []
+        i = self._skip(start + 1)
+        while self.text[i] != close:
+            if close == "}":
+                key, i = scanstring(self.text, i + 1, True)
+                pairs[key] = self.value(self._skip(i) + 1)
+                i = pairs[key][1][1]
+            else:
+                items.append(self.value(i))
+                i = items[-1][1][1]
+            i = self._skip(i)
+            if self.text[i] == ",":
+                i = self._skip(i + 1)
+        return (pairs if close == "}" else items), (start, i + 1)
+
+    def _skip(self, i: int) -> int:
+        return _SPACE.match(self.text, i).end()  # type: ignore[union-attr]

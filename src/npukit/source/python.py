@@ -1,0 +1,179 @@
+"""A parsed Python file: where nodes are in the text, what encloses them, and what their names mean."""
+
+from __future__ import annotations
+
+import ast
+import re
+import warnings
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from npukit.report import Edit, Place
+from npukit.source.names import Binding, Names
+
+Function = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+_LINE_END = re.compile(r"\r\n|\r|\n")
+
+
+class PythonFile:
+    """The syntax tree of a file together with its exact text.
+
+    >>> file = PythonFile(Path("a.py"), "import torch as th\\nth.cuda.synchronize()")
+    >>> file.resolve(file.tree.body[1].value.func)
+    'torch.cuda.synchronize'
+    """
+
+    def __init__(
+        self, path: Path, text: str, root: Path | None = None, cell_of: Callable[[int], tuple[int, int]] | None = None
+    ) -> None:
+        self.path = path
+        self.text = text
+        self._cell_of = cell_of
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            self.tree = ast.parse(text)
+        self._starts = [0, *(match.end() for match in _LINE_END.finditer(text))]
+        self.names = Names(self.tree, path, root)
+        self.nodes = self.names.nodes  # every node once, parents first
+        self.newline = "\r\n" if "\r\n" in text else "\n"
+
+    # Places
+
+    def span(self, node: ast.AST) -> tuple[int, int]:
+        """Where the node starts and ends, as offsets into the text."""
+        return (
+            self._offset(node.lineno, node.col_offset),  # type: ignore[attr-defined]
+            self._offset(node.end_lineno, node.end_col_offset),  # type: ignore[attr-defined]
+        )
+
+    def source(self, node: ast.AST) -> str:
+        """The node as it is written."""
+        start, end = self.span(node)
+        return self.text[start:end]
+
+    def place(self, node: ast.AST) -> Place:
+        """Where the node is, for a finding."""
+        start, end = self.span(node) if hasattr(node, "lineno") else (0, 0)
+        return self.place_of(start, end)
+
+    def place_of(self, start: int, end: int) -> Place:
+        line, column = self._line_and_column(start)
+        end_line, end_column = self._line_and_column(end)
+        cell = None
+        if self._cell_of:
+            cell, first = self._cell_of(line)
+            line, end_line = line - first + 1, end_line - first + 1
+        return Place(self.path, line, column, end_line, end_column, cell)
+
+    def line_of(self, node: ast.AST) -> str:
+        """The whole line on which the node starts, without its line end."""
+        number = getattr(node, "lineno", 1)
+        return self.text[self._starts[number - 1] :].split("\n", 1)[0].rstrip("\r")
+
+    def _offset(self, line: int, column: int) -> int:
+        start = self._starts[line - 1]
+        text = self.text[start : start + column]
+        if text.isascii():
+            return start + column
+        # The tree counts columns in UTF-8 bytes.
+        whole = self.text[start : self._starts[line] if line < len(self._starts) else None]
+        return start + len(whole.encode()[:column].decode(errors="ignore"))
+
+    def _line_and_column(self, offset: int) -> tuple[int, int]:
+        line = bisect_right(self._starts, offset)
+        return line, offset - self._starts[line - 1] + 1
+
+    # Structure
+
+    def parent(self, node: ast.AST) -> ast.AST | None:
+        return self.names.parents.get(node)
+
+    def ancestors(self, node: ast.AST) -> Iterator[ast.AST]:
+        """The nodes around this one, the nearest first."""
+        while (node := self.names.parents.get(node)) is not None:  # type: ignore[assignment]
+            yield node
+
+    def function(self, node: ast.AST) -> ast.AST:
+        """The function the node is in, else the module."""
+        return next((each for each in self.ancestors(node) if isinstance(each, Function)), self.tree)
+
+    def statement(self, node: ast.AST) -> ast.stmt:
+        """The statement the node is part of."""
+        if isinstance(node, ast.stmt):
+            return node
+        return next(each for each in self.ancestors(node) if isinstance(each, ast.stmt))
+
+    # Meaning
+
+    def resolve(self, node: ast.AST | None) -> str | None:
+        """The full dotted name of what a name or attribute refers to, through imports and aliases; None when unknown."""
+        return self.names.resolve(node)
+
+    def bindings(self, name: ast.Name) -> list[Binding]:
+        """Everything that gives this name a value, in the scope that the name refers to."""
+        return self.names.lookup(name)[1]
+
+    def uses(self, name: ast.Name | ast.arg) -> list[ast.Name]:
+        """Every place that reads the variable which this name is."""
+        return self.names.uses(name)
+
+    def argument(self, call: ast.Call, position: int | None, name: str) -> ast.expr | None:
+        """The argument of a call that is given by position or by name; None when it is not given (or by * or **)."""
+        for keyword in call.keywords:
+            if keyword.arg == name:
+                return keyword.value
+        if position is not None and len(call.args) > position:
+            if not any(isinstance(each, ast.Starred) for each in call.args[: position + 1]):
+                return call.args[position]
+        return None
+
+    # Edits
+
+    def replace(self, node: ast.AST, text: str) -> Edit:
+        """Put other text in a node's place."""
+        return Edit(*self.span(node), text)
+
+    def insert(self, offset: int, text: str) -> Edit:
+        return Edit(offset, offset, text)
+
+    def insert_after_imports(self, text: str) -> Edit:
+        """Add a line after the module's imports: after the last one before the first other statement."""
+        last, line = self._import_block()
+        offset = self._starts[line] if line < len(self._starts) else len(self.text)
+        lead = "" if offset == 0 or self.text[offset - 1] in "\r\n" else self.newline
+        blank = self.newline if last is not None and not isinstance(last, (ast.Import, ast.ImportFrom)) else ""
+        return self.insert(offset, f"{lead}{blank}{text}{self.newline}")
+
+    def insert_import(self, text: str, after: str) -> Edit:
+        """Add an import after the module-level import of module `after`, else after the module's imports."""
+        for node in self.tree.body:
+            if isinstance(node, ast.Import) and any(alias.name == after for alias in node.names):
+                offset = self._starts[node.end_lineno or node.lineno] if self._has_line(node) else len(self.text)
+                lead = "" if offset and self.text[offset - 1] in "\r\n" else self.newline
+                return self.insert(offset, f"{lead}{text}{self.newline}")
+        return self.insert_after_imports(text)
+
+    def _has_line(self, node: ast.stmt) -> bool:
+        return (node.end_lineno or node.lineno) < len(self._starts)
+
+    def _import_block(self) -> tuple[ast.stmt | None, int]:
+        """The last statement of the head of the module (docstring, imports), and the line on which it ends."""
+        last: ast.stmt | None = None
+        for node in self.tree.body:
+            docstring = last is None and isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+            if not docstring and not isinstance(node, (ast.Import, ast.ImportFrom)):
+                break
+            last = node
+        if last is None:
+            return None, self._lines_of_head()
+        return last, last.end_lineno or last.lineno
+
+    def _lines_of_head(self) -> int:
+        """How many comment lines (#!, encoding, licence) the file starts with."""
+        count = 0
+        for line in self.text.splitlines():
+            if not line.startswith("#"):
+                break
+            count += 1
+        return count
