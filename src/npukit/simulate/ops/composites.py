@@ -19,9 +19,7 @@ from npukit.simulate.ops.dropout_mask import pack
 from npukit.simulate.ops.registry import kernel
 
 COMPOSITES: dict[str, Callable[..., Any]] = {}
-DECOMPOSED = (
-    "fill_diagonal_", "max.out", "min.out", "nanmean.out", "slogdet", "lstm.data", "_pad_packed_sequence",
-)  # fmt: skip
+DECOMPOSED = ("fill_diagonal_", "max.out", "min.out", "nanmean.out", "slogdet", "_pad_packed_sequence")
 """Ops of torch whose own decomposition is better than torch_npu's code."""
 
 
@@ -111,6 +109,14 @@ def pack_padded_sequence(x: Tensor, lengths: Tensor, batch_first: bool) -> tuple
     steps = x.transpose(0, 1) if batch_first else x
     sizes = [int((lengths > step).sum()) for step in range(int(lengths[0]))]
     return torch.cat([steps[step, :size] for step, size in enumerate(sizes)]), torch.tensor(sizes)
+
+
+@composite("aten::lstm.data")
+def lstm_of_packed_sequence(
+    data: Tensor, batch_sizes: Tensor, hx: list[Tensor], params: list[Tensor], *rest: Any
+) -> Any:
+    """torch's own way, the weights in the data's dtype."""
+    return torch.ops.aten.lstm.data.decompose(data, batch_sizes, hx, [p.to(data.dtype) for p in params], *rest)
 
 
 def dropout_gen_mask(size: list[int], p: float, *, device: Any = None, **options: Any) -> Tensor:
