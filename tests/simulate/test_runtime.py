@@ -314,7 +314,7 @@ def test_a_failed_stream_stays_failed_until_the_device_is_reset(acl: RunAcl) -> 
         except AclError as error:
             assert error.code == 507015 and "EZ9999: [PID: " in str(error) and "aten::mm broke" in str(error), error
         else:
-            raise AssertionError
+            raise AssertionError("the stream did not fail")
     assert error_of("npusim_stream_enqueue", s, Task(lambda _: seen.append(1) or 0), 0) == 507015
     write(pinned, b"x")
     assert error_of("aclrtMemcpyAsync", device, 8, pinned, 1, HOST_TO_DEVICE, s) == 507015
@@ -545,6 +545,14 @@ def test_faults_come_at_their_time(acl: RunAcl) -> None:
     names = b"aten::add", b"aten::mm", b"aten::mm", b"aten::relu", b"aten::relu"
     kernels = [next_fault(KERNEL, name) for name in names]
     assert kernels == [NONE, NONE, (ACL, 507015), (ACL, 507018), BITFLIP], kernels
+    s = stream()
+    library.npusim_stream_fail(ctypes.c_void_p(s), 507018)
+    try:
+        call("aclrtSynchronizeStream", s)
+    except AclError as error:
+        assert error.code == 507018 and "EZ9999" in str(error) and "aten::relu" in str(error), error
+    else:
+        raise AssertionError("the stream did not fail")
     assert [next_fault(COLLECTIVE, b"HcclAllReduce") for _ in range(3)] == [NONE, TIMEOUT, NONE]
     """
     faults = "oom@2; acl=507015@aten::mm:2;acl=507018@4;bitflip@aten::relu:2;timeout@2;kill@1,rank=1;oom@1,rank=3"

@@ -2,7 +2,7 @@
  * (then only the process whose RANK is R has it):
  *   oom@N              the N-th device allocation, and retries of it, fail with 207001
  *   acl=CODE@N         the N-th kernel fails with that ACL error code
- *   acl=CODE@NAME:N    the N-th kernel of that name fails (aten::mm)
+ *   acl=CODE@NAME:N    the N-th kernel of that name fails (aten::matmul)
  *   timeout@N          the N-th collective times out
  *   kill@N             the process kills itself (SIGKILL) at the N-th kernel
  *   bitflip@NAME:N     one bit of the output of the N-th kernel of that name is flipped
@@ -45,7 +45,7 @@ static unsigned long positive(const char *text, const char *item) {
     return value;
 }
 
-/* "N" or "NAME:N"; a name may hold colons itself (aten::mm). */
+/* "N" or "NAME:N"; a name may hold colons itself (aten::matmul). */
 static void read_place(planned_fault *fault, const char *place, bool name_allowed, const char *item) {
     const char *colon = strrchr(place, ':');
     if (colon) {
@@ -158,6 +158,9 @@ npusim_fault npusim_next_fault(npusim_event event, const char *name) {
     }
     if (due.kind == NPUSIM_KILL) {
         raise(SIGKILL);
+    }
+    if (due.kind == NPUSIM_ACL_ERROR) {
+        npusim_error(due.code, "EZ9999: The kernel %s failed, as NPUKIT_SIM_FAULTS asks.", name ? name : "");
     }
     return due;
 }

@@ -53,7 +53,7 @@ aclError aclInit(const char *config) {
     int error = initialised ? ACL_ERROR_REPEAT_INITIALIZE : load_operators();
     if (!error) {
         initialised = true;
-        npusim_set_default_device(default_device_in(config));
+        npusim_set_default_device(npusim_device_count() ? default_device_in(config) : -1);
     }
     pthread_mutex_unlock(&lock);
     return error;
