@@ -31,7 +31,7 @@ def apply_adam(
     """Adam as TensorFlow has it: the rate is corrected, and epsilon is added to the uncorrected root."""
     var, g = wide(out[0]), wide(grad)
     m, v = _moments(out[1], out[2], g, beta1, beta2)
-    rate = lr * (1 - beta2_power) ** 0.5 / (1 - beta1_power)
+    rate = lr * (1 - beta2_power) ** 0.5 / m.new_tensor(1 - beta1_power)  # a power of one gives Inf, not an error
     direction = m * beta1 + g * (1 - beta1) if use_nesterov else m
     return _stored(out, var - rate * direction / (v.sqrt() + epsilon), m, v)
 
