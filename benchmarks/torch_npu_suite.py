@@ -44,9 +44,7 @@ LEFT_OUT = {
 DEVICES = 8
 TEST_LIMIT = 90.0
 RESULTS_VARIABLE = "TORCH_NPU_SUITE_RESULTS"
-
-
-known_to_fail: set[str] = set()
+LIST_VARIABLE = "TORCH_NPU_SUITE_KNOWN_TO_FAIL"
 
 
 # This module is a pytest plugin too: every result is written at once, so that a crash loses none.
@@ -57,6 +55,7 @@ def _note(**fields: object) -> None:
 
 
 def pytest_collection_modifyitems(items) -> None:  # type: ignore[no-untyped-def]
+    known_to_fail = json.loads(Path(os.environ[LIST_VARIABLE]).read_text())
     listed = [item for item in items if item.cls and f"{item.name} (__main__.{item.cls.__name__})" in known_to_fail]
     _note(listed=len(listed))
     items[:] = [item for item in items if item not in set(listed)]
@@ -107,6 +106,10 @@ class FileRun:
         os.dup2(output, 2)
         done = [f"--deselect={name}" for name in self.outcomes]
         options = ["-q", "-p", "no:cacheprovider", "-p", "no:npukit", "--rootdir", str(self.file.parent)]
+        if "os.environ" in self.file.read_text().partition("import torch")[0]:  # it sets the stage before the import
+            os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+            plugin = ["-m", "pytest", "-p", Path(__file__).stem]
+            os.execv(sys.executable, [sys.executable, *plugin, *options, *done, self.file.name])
         os._exit(pytest.main([*options, *done, self.file.name], plugins=[sys.modules[__name__]]))
 
     def overdue(self) -> bool:
@@ -229,7 +232,7 @@ def main() -> None:
     arguments = parser.parse_args()
 
     tests = arguments.checkout.resolve() / "test"
-    known_to_fail.update(json.loads((tests / "unsupported_test_cases/.pytorch-disabled-tests.json").read_text()))
+    os.environ[LIST_VARIABLE] = str(tests / "unsupported_test_cases/.pytorch-disabled-tests.json")
     by_folder = {
         folder: [FileRun(path, tests, arguments.limit) for path in paths]
         for folder, paths in find_files(tests, arguments.folders).items()
