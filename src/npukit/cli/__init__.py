@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from npukit import __version__
-from npukit.cli import run, sim
+from npukit.cli import explain, run, sim
 from npukit.errors import NpukitError
 
 # Plain help starts twice as fast as help in boxes.
@@ -16,6 +16,7 @@ app = typer.Typer(
     name="npukit", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None
 )
 app.command(context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True})(run.run)
+app.command()(explain.explain)
 app.add_typer(sim.app, name="sim")
 
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator
 
 from npukit.facts.errors import KnownError, known_errors
 
-TORCH_NPU = re.compile(r"\bERR(\d{2})(\d{3})\b")
+TORCH_NPU = re.compile(r"\b(ERR(\d{2})(\d{3}))\b")
 CANN = re.compile(r"\b([EW][A-Z1-9]\d{4})\b")
-# A bare number of six digits may be anything; beside one of these words, or alone, it is a return code.
-RETURN_CODE = re.compile(r"(?:err\w*|codes?|ret\w*|result|status)\W{1,4}(?:is\W{1,2}|code\W{1,4}(?:is\W{1,2})?)?(\d{6})\b", re.I)
-ALONE = re.compile(r"\s*(\d{6})\s*")
-HCCL_RESULT = re.compile(r"\bhccl\w*\b.*?\b(?:code|ret\w*|result)\W{1,4}(?:is\W{1,2})?(\d{1,2})\b", re.I)
+# A bare number of six digits may be anything; behind one of these words, or alone on its line, it is a return code.
+RETURN_CODE = re.compile(
+    r"(?:\b(?:err\w*|code|ret\w*|result)[ :=\[\"'(]{1,4}(?:code[ :=\[]{1,3})?(?:is[ :\[]{1,2})?|^[ \t]*)"
+    r"(\d{6})(?:\b(?!.)|(?=[\s\])}.,;:\"']))",
+    re.IGNORECASE | re.MULTILINE,
+)
+HCCL_RESULT = re.compile(r"\bhccl\w*\b.{0,80}?\b(?:code|ret\w*|result)[ :=\[]{1,4}(?:is )?(\d{1,2})\b", re.IGNORECASE)
 NAME = re.compile(r"\b((?:ACL|ACLNN|HCCL)_E\w+)\b")
 
 MODULES = {"00": "torch_npu itself", "01": "its operators", "02": "its distributed part", "03": "its graph mode"}
@@ -25,7 +29,10 @@ KINDS = {
     "005": ("an internal check failed", "Update torch_npu within its torch version; keep the log for a report."),
     "006": ("memory could not be had", "Lower the batch size, or free tensors before this step."),
     "007": ("something is not supported", "Replace the operator, dtype or option that the message names."),
-    "008": ("something was not found", "Check the path or name in the message, and that CANN's set_env.sh was sourced."),
+    "008": (
+        "something was not found",
+        "Check the path or name in the message, and that CANN's set_env.sh was sourced.",
+    ),
     "009": ("something is not available", "Run `npukit doctor` and mend what it shows first."),
     "010": ("a call to the operating system failed", "Check disk room, open files (`ulimit -n`) and permissions."),
     "011": ("something took too long", "Look for the rank that stopped or is slow before raising the limit."),
@@ -36,26 +43,28 @@ KINDS = {
 }
 CANN_PARTS = {
     "E1": "the graph engine", "E2": "the fusion engine", "E3": "the AI CPU", "E4": "operator compilation",
-    "E5": "operator compilation", "E6": "an operator", "E7": "an operator", "E8": "an operator", "E9": "operator compilation",
-    "EA": "operator compilation", "EB": "operator compilation", "EC": "auto-tuning", "EE": "the runtime",
+    "E5": "operator compilation", "E6": "an operator", "E7": "an operator", "E8": "an operator",
+    "E9": "operator compilation", "EA": "operator compilation", "EB": "operator compilation", "EC": "auto-tuning", "EE": "the runtime",
     "EF": "automatic deployment", "EH": "the ACL interface", "EI": "HCCL", "EJ": "HCCL's helper process",
     "EK": "the profiler", "EL": "the driver", "EN": "image processing", "EP": "the dump tool", "EZ": "an operator",
 }  # fmt: skip
 
 
-def codes_in(line: str) -> Iterator[str]:
-    """The codes that a line shows, in order of family."""
-    for match in TORCH_NPU.finditer(line):
-        yield match[0]
-    yield from CANN.findall(line)
-    yield from RETURN_CODE.findall(line)
-    if alone := ALONE.fullmatch(line):
-        yield alone[1]
-    if hccl := HCCL_RESULT.search(line):
-        yield f"HCCL {hccl[1]}"
-    for name in NAME.findall(line):
-        if code := _code_of_name(name):
-            yield code
+def codes_in(text: str) -> Iterator[tuple[str, int]]:
+    """The codes that a text shows, each with the offset of its first place."""
+    first: dict[str, int] = {}
+    for pattern in (TORCH_NPU, CANN, RETURN_CODE, HCCL_RESULT, NAME):
+        for match in pattern.finditer(text):
+            code = match[1]
+            if pattern is HCCL_RESULT:
+                code = f"HCCL {code}"
+            elif pattern is NAME:
+                code = _codes_by_name().get(code, "")
+            elif pattern is CANN and code not in known_errors() and not _begins_line(text, match.start()):
+                continue  # six characters that look like a code may be part of anything
+            if code:
+                first.setdefault(code, match.start())
+    yield from first.items()
 
 
 def composed(code: str) -> KnownError | None:
@@ -65,8 +74,8 @@ def composed(code: str) -> KnownError | None:
     "torch_npu reports from its distributed part: something is not available"
     """
     if match := TORCH_NPU.fullmatch(code):
-        kind, remedy = KINDS.get(match[2], ("an error of an unknown kind", "Read the message beside the code."))
-        part = MODULES.get(match[1], MODULES["99"])
+        kind, remedy = KINDS.get(match[3], ("an error of an unknown kind", "Read the message beside the code."))
+        part = MODULES.get(match[2], MODULES["99"])
         return _general(code, f"torch_npu reports from {part}: {kind}", remedy)
     if CANN.fullmatch(code) and code[:2] in CANN_PARTS:
         action = "Read the message beside the code; set ASCEND_GLOBAL_LOG_LEVEL=1 and run again for more of it."
@@ -75,8 +84,15 @@ def composed(code: str) -> KnownError | None:
 
 
 def _general(code: str, meaning: str, remedy: str) -> KnownError:
-    return KnownError(code, meaning, ("npukit has no entry for this very code: only its parts are known.",), (remedy,), code)
+    return KnownError(
+        code, meaning, ("npukit has no entry for this very code: only its parts are known.",), (remedy,), code
+    )
 
 
-def _code_of_name(name: str) -> str | None:
-    return next((code for code, error in known_errors().items() if error.name == name), None)
+def _begins_line(text: str, offset: int) -> bool:
+    return not text[text.rfind("\n", 0, offset) + 1 : offset].strip()
+
+
+@functools.cache
+def _codes_by_name() -> dict[str, str]:
+    return {error.name: code for code, error in known_errors().items()}

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from npukit.doctor.error_codes import codes_in, composed
-from npukit.doctor.log_lines import LogLine, lines_of
+from npukit.doctor.log_lines import Log
 from npukit.facts.errors import KnownError, known_errors
 
 ORDER = {"cause": 0, "general": 1, "consequence": 2}
+LAST_OF_TRACEBACK = re.compile(
+    r"^(?:\[rank\d+\]:\s*)?(?:\w+\.)*\w*(?:Error|Exception|Interrupt)(?::.*)?$", re.MULTILINE
+)
+TOLD_AS_ERROR = re.compile(r"^.*(?:\[(?:ERROR|FATAL)\]|\b(?:ERROR|FATAL|CRITICAL)\b|\berror:).*$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -44,60 +49,44 @@ def explain_logs(logs: Mapping[str, str]) -> list[Explanation]:
     >>> explain_logs({"rank0.log": "... EI0002 ...", "rank1.log": "... NPU out of memory ..."})[0].source
     'rank1.log'
     """
-    found: dict[str, tuple[tuple[int, str, int], Explanation]] = {}
-    for line in lines_of(logs):
-        for error in _errors_in(line.text):
-            explanation = _explanation(error, line)
-            place = (ORDER[error.kind], line.time, line.order)
+    found: dict[str, tuple[tuple[int, str, int, int], Explanation]] = {}
+    for order, log in enumerate(Log(source, text) for source, text in logs.items()):
+        for error, offset in _errors_in(log.text):
+            line = log.line_at(offset)
+            place = (ORDER[error.kind], line.time, order, line.number)
             if error.code not in found or place < found[error.code][0]:
-                found[error.code] = (place, explanation)
+                found[error.code] = (
+                    place,
+                    Explanation(
+                        **{
+                            name: getattr(error, name)
+                            for name in ("code", "name", "meaning", "causes", "remedies", "kind")
+                        },
+                        line=line.text,
+                        number=line.number,
+                        source=log.source,
+                        rank=line.rank,
+                    ),
+                )
     return [explanation for _, explanation in sorted(found.values(), key=lambda each: each[0])]
 
 
 def first_error_line(text: str) -> str | None:
     """The first line of `text` that tells of an error, known or not: what to show when nothing can be explained."""
-    last_of_traceback = re.compile(r"(?:\[rank\d+\]:\s*)?(?:\w+\.)*\w*(?:Error|Exception|Interrupt|Exit)\b(?::|$)")
-    patterns = (last_of_traceback, re.compile(r"\b(?:ERROR|FATAL|CRITICAL)\b|\berror:", re.IGNORECASE))
-    lines = text.splitlines()
-    for pattern in patterns:
-        for line in lines:
-            if pattern.match(line) if pattern is last_of_traceback else pattern.search(line):
-                return line.strip()
-    return None
+    match = LAST_OF_TRACEBACK.search(text) or TOLD_AS_ERROR.search(text)
+    return match[0].strip() if match else None
 
 
-def _errors_in(line: str) -> Iterator[KnownError]:
+def _errors_in(text: str) -> Iterator[tuple[KnownError, int]]:
     known = known_errors()
-    for code in codes_in(line):
-        if code in known:
-            yield known[code]
-        elif error := composed(code):
-            yield error
+    for code, offset in codes_in(text):
+        if error := known.get(code) or composed(code):
+            yield error, offset
     for pattern, error in _phrases():
-        if pattern.search(line):
-            yield error
+        if match := pattern.search(text):
+            yield error, match.start()
 
 
+@functools.cache
 def _phrases() -> list[tuple[re.Pattern[str], KnownError]]:
-    global _compiled
-    if not _compiled:
-        _compiled = [(re.compile(e.pattern), e) for e in known_errors().values() if e.pattern]
-    return _compiled
-
-
-_compiled: list[tuple[re.Pattern[str], KnownError]] = []
-
-
-def _explanation(error: KnownError, line: LogLine) -> Explanation:
-    return Explanation(
-        error.code,
-        error.name,
-        error.meaning,
-        error.causes,
-        error.remedies,
-        error.kind,
-        line.text.strip(),
-        line.number,
-        line.source,
-        line.rank,
-    )
+    return [(re.compile(error.pattern), error) for error in known_errors().values() if error.pattern]

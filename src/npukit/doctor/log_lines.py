@@ -1,49 +1,52 @@
-"""Read logs: their lines, with the rank and the time that each tells."""
+"""Read logs: which line an offset lies in, with the rank and the time that it tells."""
 
 from __future__ import annotations
 
+import bisect
 import re
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 ANSI_COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
-RANK_IN_LINE = re.compile(r"\[(?:rank|default)\s?(\d+)\]|\bRankID:(\d+)|\brank[ :=]+(\d+)\b", re.IGNORECASE)
+RANK_IN_LINE = re.compile(r"\[(?:rank|default)\s?(\d+)\]|\bRankID:(\d+)", re.IGNORECASE)
 RANK_IN_NAME = re.compile(r"rank[_.-]?(\d+)|(?:^|[/_.-])(\d+)[/_.-](?:stdout|stderr|std|log)", re.IGNORECASE)
 DATE_TIME = re.compile(r"\b\d{4}-(\d\d-\d\d)[ T-](\d\d:\d\d:\d\d)(?:[.,](\d{3})\.?(\d{3})?)?")
 GLOG_TIME = re.compile(r"\b[IWEF](\d\d)(\d\d) (\d\d:\d\d:\d\d)\.(\d{6})")
+LINES_NEAR = 200  # how far from a line to look for the time it was written at
 
 
 @dataclass(frozen=True)
 class LogLine:
-    """A line of a log; `time` is the last one told up to here (sortable text, empty before the first)."""
+    """A line of a log; `time` is sortable text, empty where the log tells none."""
 
     text: str
     number: int
-    order: int  # over all logs
     time: str
-    source: str
     rank: int | None
 
 
-def lines_of(logs: Mapping[str, str]) -> Iterator[LogLine]:
-    """Every line that says something, log after log."""
-    order = 0
-    for source, text in logs.items():
-        in_name = RANK_IN_NAME.search(source)
-        rank_of_log = _number(in_name) if in_name else None
-        time = ""
-        for number, raw in enumerate(text.splitlines(), 1):
-            line = ANSI_COLOUR.sub("", raw)
-            if not line.strip():
-                continue
-            order += 1
-            time = _time(line) or time
-            in_line = RANK_IN_LINE.search(line)
-            yield LogLine(line, number, order, time, source, _number(in_line) if in_line else rank_of_log)
+class Log:
+    """A log's text, without colours."""
 
+    def __init__(self, source: str, text: str) -> None:
+        self.source = source
+        self.text = ANSI_COLOUR.sub("", text)
+        self._lines = self.text.split("\n")
+        self._starts = [0]
+        for line in self._lines:
+            self._starts.append(self._starts[-1] + len(line) + 1)
 
-def _number(match: re.Match[str]) -> int:
-    return int(next(group for group in match.groups() if group is not None))
+    def line_at(self, offset: int) -> LogLine:
+        """The line that the character at `offset` is in."""
+        index = bisect.bisect_right(self._starts, offset) - 1
+        line = self._lines[index]
+        rank = RANK_IN_LINE.search(line) or RANK_IN_NAME.search(self.source)
+        number = next((int(group) for group in rank.groups() if group is not None), None) if rank else None
+        return LogLine(line.strip(), index + 1, self._time_near(index), number)
+
+    def _time_near(self, index: int) -> str:
+        before = self._lines[max(0, index - LINES_NEAR) : index + 1]
+        after = self._lines[index + 1 : index + LINES_NEAR]
+        return next((time for line in [*reversed(before), *after] if (time := _time(line))), "")
 
 
 def _time(line: str) -> str:

@@ -1,0 +1,56 @@
+"""npukit explain"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from npukit.errors import NpukitError
+
+
+def explain(
+    what: Annotated[
+        list[str] | None, typer.Argument(metavar="[CODE|TEXT|LOGFILE|FOLDER|-]...", show_default=False)
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
+) -> None:
+    """Say what an error means, why it comes and what to do: codes, messages, logs, or what is piped in.
+
+    Of several ranks' logs it names the line to begin with. Ends with code 1 if it knows none of the errors.
+    """
+    from npukit.doctor.explain import explain_logs, first_error_line
+    from npukit.doctor.explanation_text import as_text
+
+    logs = _logs(what or ["-"])
+    explanations = explain_logs(logs)
+    if json:
+        from json import dumps
+
+        print(dumps([dataclasses.asdict(each) for each in explanations], indent=2))
+    elif explanations:
+        print(as_text(explanations, every=list(logs) == [""] and what != ["-"] and what is not None))
+    else:
+        unknown = [line for text in logs.values() if (line := first_error_line(text))]
+        print(
+            "No error that npukit knows." + (f" The first line that tells of one:\n  {unknown[0]}" if unknown else "")
+        )
+    raise typer.Exit(0 if explanations else 1)
+
+
+def _logs(what: list[str]) -> dict[str, str]:
+    if what == ["-"]:
+        if sys.stdin.isatty():
+            raise NpukitError("Name a code, a message or a log file, or pipe a log in: see `npukit explain --help`.")
+        return {"": sys.stdin.read()}
+    paths = [Path(each) for each in what if len(each) < 1000 and Path(each).exists()]
+    if len(paths) == len(what):
+        files = [file for path in paths for file in (sorted(path.rglob("*")) if path.is_dir() else [path])]
+        return {str(file): file.read_text(errors="replace") for file in files if file.is_file()}
+    if len(what) == 1 and "/" in what[0] and " " not in what[0]:
+        raise NpukitError(f"There is no file {what[0]}.")
+    are_codes = all(" " not in each and any(character.isdigit() for character in each) for each in what)
+    return {"": ("\n" if are_codes else " ").join(what)}

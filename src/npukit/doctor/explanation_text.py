@@ -1,0 +1,50 @@
+"""Explanations as plain text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from npukit.doctor.explain import Explanation
+
+
+def as_text(explanations: Sequence[Explanation], every: bool = False) -> str:
+    """The first explanation in full and the others in a line each; with `every`, all in full.
+
+    >>> print(as_text(explain("error code is 507015")))
+    """
+    in_full = explanations if every else explanations[:1]
+    parts = [_in_full(each) for each in in_full]
+    others = explanations[len(in_full) :]
+    if others:
+        heading = "Seen as well, mostly because of it:" if others[-1].kind == "consequence" else "Seen as well:"
+        parts.append("\n".join([heading, *(f"  {_place(each)}{each.code}: {each.meaning}" for each in others)]))
+    return "\n\n".join(parts)
+
+
+def _in_full(explanation: Explanation) -> str:
+    name = f" ({explanation.name})" if explanation.name else ""
+    lines = [f"{explanation.code}{name}: {explanation.meaning}"]
+    if explanation.line != explanation.code:
+        lines.append(f"  {_place(explanation)}{_cut(explanation.line)}")
+    if explanation.kind == "consequence":
+        lines.append("  This mostly follows from an error elsewhere: look for an earlier one, on every rank.")
+    lines += _numbered("Likely because", explanation.causes)
+    lines += _numbered("What to do", explanation.remedies)
+    return "\n".join(lines)
+
+
+def _numbered(heading: str, sentences: Sequence[str]) -> list[str]:
+    if len(sentences) == 1:
+        return [f"  {heading}: {sentences[0]}"]
+    return [f"  {heading}:", *(f"    {number}. {sentence}" for number, sentence in enumerate(sentences, 1))]
+
+
+def _place(explanation: Explanation) -> str:
+    rank = f"rank {explanation.rank}" if explanation.rank is not None else ""
+    file = f"{explanation.source}:{explanation.number}" if explanation.source else ""
+    told = ", ".join(part for part in (rank, file) if part)
+    return f"{told}: " if told else ""
+
+
+def _cut(line: str, limit: int = 240) -> str:
+    return line if len(line) <= limit else line[: limit - 1] + "…"

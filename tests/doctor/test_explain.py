@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from npukit.doctor.explain import explain, explain_logs, first_error_line
+from npukit.facts.errors import KnownError, known_errors
+
+ENTRIES = list(known_errors().values())
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.code)
+def test_every_known_error_is_found_in_a_log(entry: KnownError) -> None:
+    log = f"2026-11-14 10:11:12,345 step 100000 of 507015 loss 2.31\n{entry.example}\nTraceback ends here\n"
+    explanations = {each.code: each for each in explain(log)}
+    assert entry.code in explanations, f"found only {list(explanations)}"
+    assert explanations[entry.code].number == 2
+    assert "507015" not in explanations or entry.code == "507015", "a step number is no return code"
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.code)
+def test_every_known_error_says_why_and_what_to_do(entry: KnownError) -> None:
+    assert entry.meaning and entry.causes and entry.remedies
+    assert all(text.endswith((".", "`.")) for text in (*entry.causes, *entry.remedies))
+    assert not entry.meaning.endswith(".")
+
+
+def test_at_least_150_codes_are_known() -> None:
+    assert sum(not entry.pattern for entry in ENTRIES) >= 150
+
+
+@pytest.mark.parametrize("entry", [entry for entry in ENTRIES if not entry.pattern], ids=lambda entry: entry.code)
+def test_a_code_alone_is_enough(entry: KnownError) -> None:
+    asked = entry.code if not entry.code.startswith("HCCL") else entry.name
+    assert [each.code for each in explain(asked)] == [entry.code]
+
+
+def test_codes_without_a_row_are_read_by_their_parts() -> None:
+    (unknown,) = explain("[ERROR] ERR02009 DIST resource unavailable")
+    assert "distributed" in unknown.meaning and "not available" in unknown.meaning
+    (unknown,) = explain("EK9876: something new")
+    assert "the profiler" in unknown.meaning
+    assert explain("serial number 77-EK9876-2") == []
+
+
+def test_what_is_said_in_more_detail_comes_before_the_general() -> None:
+    log = """Traceback (most recent call last):
+  File "train.py", line 12, in <module>
+RuntimeError: operator():NPUStream.cpp:411 NPU function error: aclrtSynchronizeStream, error code is 507015
+[ERROR] 2026-11-14-10:11:12 (PID:411, Device:0, RankID:-1) ERR00100 PTA call acl api failed
+EE9999: Inner Error!
+"""
+    codes = [each.code for each in explain(log)]
+    assert codes == ["507015", "ERR00100", "EE9999"]
+
+
+def test_among_ranks_the_first_cause_comes_before_what_followed() -> None:
+    waiting = "2026-11-14 10:30:00,000 [rank0]: EI0002: The wait execution of the Notify register times out."
+    failed = (
+        "2026-11-14 10:05:00,000 step 7\n[rank3]: torch.OutOfMemoryError: NPU out of memory. Tried to allocate 2 GiB"
+    )
+    later = "2026-11-14 10:06:00,000 x\nRuntimeError: aclrtMalloc, error code is 207018"
+    first = explain_logs({"rank0.log": waiting, "rank1.log": later, "rank3.log": failed})[0]
+    assert (first.code, first.source, first.rank, first.number) == ("out-of-memory", "rank3.log", 3, 2)
+
+
+def test_ranks_are_read_from_names_of_logs() -> None:
+    assert explain_logs({"logs/attempt_0/5/stderr.log": "libhccl.so: cannot open shared object file"})[0].rank == 5
+    assert explain("[default2]:NPU out of memory")[0].rank == 2
+
+
+def test_times_of_cann_torch_and_glog_compare() -> None:
+    cann = "[ERROR] RUNTIME(4,python):2026-11-15-05:08:10.123.457 [a.cc:1] NPU out of memory"
+    glog = "[rank1]:[E1115 05:08:10.123456 ProcessGroup.cpp:1] x\nerror code is 507015"
+    assert [each.code for each in explain_logs({"a": cann, "b": glog})] == ["507015", "out-of-memory"]
+
+
+def test_nothing_known_gives_nothing_but_the_line_can_be_found() -> None:
+    log = "Traceback (most recent call last):\n  File 'x.py', line 1\nZeroDivisionError: division by zero\n"
+    assert explain(log) == []
+    assert first_error_line(log) == "ZeroDivisionError: division by zero"
+    assert first_error_line("step 1\n[ERROR] HCCL(12): broken\n") == "[ERROR] HCCL(12): broken"
+    assert first_error_line("all is well\n") is None
+
+
+def test_a_large_log_is_read_quickly() -> None:
+    log = "\n".join(f"2026-11-14 10:11:12,345 step {step} loss 2.31 lr 0.001 tokens/s 123456" for step in range(50_000))
+    begin = time.perf_counter()
+    assert explain(log + "\nNPU out of memory")[0].number == 50_001
+    assert time.perf_counter() - begin < 10
