@@ -128,41 +128,46 @@ def init_routing_v2(
     if quant_mode not in (-1, 0, 1):
         raise NotImplementedError(f"The simulated npu_moe_init_routing_v2 lacks quant_mode {quant_mode}: use -1, 0, 1")
     first, last = active_expert_range or (0, expert_num)
-    tokens, k = expert_idx.shape
-    copies = tokens * k
-    wanted = torch.where(expert_idx.flatten() < first, torch.iinfo(torch.int32).max, expert_idx.flatten())
-    experts, order = wanted.sort(stable=True)
-    inside = experts < last
-    local = torch.where(inside, experts - first, last - first).long()
-    counts = torch.zeros(last - first + 1, dtype=torch.int64, device=x.device)
-    counts = counts.scatter_add(0, local, torch.ones_like(local))[:-1]
-    place = torch.arange(copies, device=x.device)
-    if drop_pad_mode == 1:
-        rank = place - (counts.cumsum(0) - counts)[local.clamp(max=last - first - 1)]
-        inside, length = inside & (rank < expert_capacity), expert_num * expert_capacity
-        place = experts * expert_capacity + rank
-    else:
-        length = copies if active_num <= 0 else min(active_num, copies)
-    place = torch.where(inside & (place < length), place, length)  # one row past the end takes what is dropped
+    capacity = expert_capacity if drop_pad_mode == 1 else None
+    copies, k = expert_idx.numel(), expert_idx.shape[1]
+    length = expert_num * expert_capacity if capacity else copies if active_num <= 0 else min(active_num, copies)
+    order, expert, place, counts = _routes(expert_idx, first, last, capacity, length)
     rows = x.new_zeros(length + 1, x.shape[1]).index_copy(0, place, x[order // k])[:-1]
-    owner = torch.full((length + 1,), last - first - 1, device=x.device).scatter(0, place, local)[:-1]
     went = torch.full((copies,), -1, device=x.device).scatter(0, order, torch.where(place < length, place, -1))
-    numbers = order if row_idx_type == 1 and drop_pad_mode == 0 else went
-    row_scale = x.new_empty(0, dtype=torch.float32)
+    numbers = order if row_idx_type == 1 and not capacity else went
+    row_scale = x.new_empty(length if quant_mode == -1 else 0, dtype=torch.float32)
     if quant_mode == -1 and scale is not None:
         row_scale = scale.new_zeros(length + 1).scatter(0, place, scale[order // k])[:-1].float()
     elif quant_mode == 0 and scale is not None:
         rows = quantized_by(wide(rows), scale, offset, False, None)
     elif quant_mode == 1:
+        owner = torch.zeros(length + 1, dtype=torch.int64, device=x.device).scatter(0, place, expert)[:-1]
         smooth = 1.0 if scale is None else scale if scale.shape[0] == 1 else scale[owner]
         rows, row_scale = row_quantized(wide(rows) * smooth, None)
-    elif quant_mode == -1:
-        row_scale = row_scale.new_empty(length)
-    if drop_pad_mode == 1:
-        rows = rows.unflatten(0, (expert_num, expert_capacity))
-    number = _token_counts(counts, first, expert_num, expert_tokens_num_type if drop_pad_mode == 0 else 1)
-    number = number if expert_tokens_num_flag else number.new_empty(0)
-    return rows, numbers.to(torch.int32), number, row_scale
+    rows = rows.unflatten(0, (expert_num, expert_capacity)) if capacity else rows
+    number = _token_counts(counts, first, expert_num, 1 if capacity else expert_tokens_num_type)
+    return rows, numbers.to(torch.int32), number if expert_tokens_num_flag else number.new_empty(0), row_scale
+
+
+def _routes(
+    expert_idx: Tensor, first: int, last: int, capacity: int | None, length: int
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Copies sorted by expert: (which copy, its expert counted from the first, its row, tokens of each expert).
+
+    Row `length`, one past the end, stands for those that get no row: of other experts, or over the capacity.
+    """
+    number = last - first
+    wanted = torch.where(expert_idx.flatten() < first, torch.iinfo(torch.int32).max, expert_idx.flatten())
+    experts, order = wanted.sort(stable=True)
+    inside = experts < last
+    local = torch.where(inside, experts - first, number).long()
+    counts = torch.zeros(number + 1, dtype=torch.int64, device=local.device)
+    counts = counts.scatter_add(0, local, torch.ones_like(local))[:-1]
+    expert, place = local.clamp(max=number - 1), torch.arange(local.shape[0], device=local.device)
+    if capacity:
+        rank = place - (counts.cumsum(0) - counts)[expert]
+        inside, place = inside & (rank < capacity), experts * capacity + rank
+    return order, expert, torch.where(inside & (place < length), place, length), counts
 
 
 def _token_counts(counts: Tensor, first: int, expert_num: int, kind: int) -> Tensor:
