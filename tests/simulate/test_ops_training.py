@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from npukit.simulate.ops import aten_missing as aten
-from npukit.simulate.ops import dropout, misc, optimizers, recurrent
+from npukit.simulate.ops import dropout, losses, misc, optimizers, recurrent
+from npukit.simulate.ops.dropout_mask import unpack
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
@@ -162,3 +163,29 @@ def test_sign_bits_are_packed_and_unpacked() -> None:
     assert packed.tolist() == [[0b10110101, 0]]
     signs = misc.sign_bits_unpack(packed.flatten(), 1, torch.float32)
     assert torch.equal(signs[0, :9], torch.where(x >= 0, 1.0, -1.0))
+
+
+@pytest.mark.parametrize("with_softmax", [False, True])
+def test_cross_entropy_over_a_vocabulary_that_two_ranks_share(with_softmax: bool) -> None:
+    torch.manual_seed(0)
+    x, weight, target = torch.randn(5, 4), torch.randn(6, 4), torch.tensor([0, 5, 2, 3, 1])
+    leaves = [t.clone().requires_grad_() for t in (x, weight)]
+    expected = torch.nn.functional.cross_entropy(leaves[0] @ leaves[1].T, target, reduction="none")
+    grad = torch.randn(5)
+    expected.backward(grad)
+    ranks = [losses.linear_online_max_sum(x, weight[i : i + 3], target, i, i + 2, True) for i in (0, 3)]
+    tops = torch.stack([r[0] for r in ranks])
+    top = tops.amax(0)
+    total = sum(r[1] * (r[0] - top).exp() for r in ranks)
+    shifts = [unpack(r[3], 5).logical_not() * (r[0] - top) for r in ranks]
+    predicted = sum(r[2] + shift for r, shift in zip(ranks, shifts, strict=True))
+    dx = torch.zeros_like(x)
+    for i, rank in zip((0, 3), ranks, strict=True):
+        loss, softmax = losses.cross_entropy_with_max_sum(top, total, predicted, vocab_parallel_logits=rank[5])
+        torch.testing.assert_close(loss, expected.detach())
+        part, dweight = losses.linear_cross_entropy_backward(
+            grad, x, weight[i : i + 3], rank[3], rank[4], 0.0, top, total, softmax if with_softmax else None
+        )
+        dx += part
+        torch.testing.assert_close(dweight, leaves[1].grad[i : i + 3])
+    torch.testing.assert_close(dx, leaves[0].grad)

@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from npukit.simulate.ops.common import gradients, wide, wide_or_none
+from npukit.simulate.ops.dropout_mask import pack, unpack
 from npukit.simulate.ops.registry import kernel
 
 
@@ -127,3 +128,53 @@ def binary_cross_entropy_with_logits_backward(
         )
 
     return gradients(loss, [wide(x)], _averaged(grad, x, reduction).expand(x.shape))[0].to(x.dtype)
+
+
+@kernel("npu_fused_linear_online_max_sum")
+def linear_online_max_sum(
+    x: Tensor, weight: Tensor, target: Tensor, vocab_start_index: int, vocab_end_index: int, return_logits: bool = False
+) -> tuple[Tensor | None, ...]:
+    """Before the ranks that share a vocabulary meet: (largest logit, sum of exp, target's logit, mask, target, logits).
+
+    Exponents and the target's logit are taken below the largest one. A bit of the mask is set where the target is
+    another rank's; there the target is 0 and its logit is 0. The end of the vocabulary belongs to it.
+    """
+    logits = wide(x) @ wide(weight).T
+    top = logits.amax(-1)
+    below = logits - top.unsqueeze(1)
+    other = (target < vocab_start_index) | (target > vocab_end_index)
+    local = torch.where(other, 0, target - vocab_start_index)
+    predicted = below.gather(1, local.long().unsqueeze(1)).squeeze(1).masked_fill(other, 0.0)
+    mask = pack(other)[: (x.shape[0] + 7) // 8]
+    whole = logits.to(x.dtype) if return_logits else None
+    return top.float(), below.exp().sum(-1).float(), predicted.float(), mask, local.to(target.dtype), whole
+
+
+@kernel("npu_fused_cross_entropy_loss_with_max_sum")
+def cross_entropy_with_max_sum(
+    logits_max: Tensor, sum_exp_logits: Tensor, predicted_logits: Tensor, *, label_smoothing: float | None = 0.0,
+    input: Tensor | None = None, weight: Tensor | None = None, vocab_parallel_logits: Tensor | None = None,
+) -> tuple[Tensor, Tensor | None]:  # fmt: skip
+    """(log(sum of exp) - the target's logit, softmax): the numbers are those of all ranks together."""
+    loss = sum_exp_logits.log() - predicted_logits
+    if vocab_parallel_logits is None:
+        return loss, None
+    exponents = (wide(vocab_parallel_logits) - logits_max.unsqueeze(1)).exp()
+    return loss, (exponents / sum_exp_logits.unsqueeze(1)).float()
+
+
+@kernel("npu_fused_linear_cross_entropy_loss_with_max_sum_backward")
+def linear_cross_entropy_backward(
+    grad: Tensor, x: Tensor, weight: Tensor, target_mask: Tensor, masked_target: Tensor, label_smoothing: float = 0.0,
+    logits_max: Tensor | None = None, sum_exp_logits: Tensor | None = None, softmax: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Gradients of x and weight, from the softmax or from what it is made of."""
+    if softmax is None:
+        if logits_max is None or sum_exp_logits is None:
+            raise ValueError("Pass either softmax, or logits_max and sum_exp_logits.")
+        exponents = (wide(x) @ wide(weight).T - logits_max.unsqueeze(1)).exp()
+        softmax = exponents / sum_exp_logits.unsqueeze(1)
+    mine = ~unpack(target_mask, x.shape[0])
+    places = masked_target.long().unsqueeze(1)
+    dlogits = softmax.scatter_add(1, places, -mine.to(softmax.dtype).unsqueeze(1)) * grad.float().unsqueeze(1)
+    return (dlogits @ wide(weight)).to(x.dtype), (dlogits.T @ wide(x)).to(x.dtype)
