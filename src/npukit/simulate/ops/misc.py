@@ -90,10 +90,11 @@ def scatter_list(
 def scatter_list_(
     x: list[Tensor], indices: Tensor, updates: Tensor, mask: Tensor | None = None, reduce: str = "update",
     axis: int = -2,
-) -> None:  # fmt: skip
+) -> tuple[()]:  # fmt: skip
     """`npu_scatter_list` in place."""
     for tensor, updated in zip(x, scatter_list(x, indices, updates, mask, reduce, axis), strict=True):
         tensor.copy_(updated)
+    return ()
 
 
 @kernel("_npu_index_add")
@@ -204,5 +205,6 @@ def sim_exponential_(x: Tensor, lambd: float = 1.0, *, generator: torch.Generato
 
 
 @kernel("npu_prefetch")
-def prefetch(x: Tensor, dependency: Tensor | None, max_size: int, offset: int = 0) -> None:
+def prefetch(x: Tensor, dependency: Tensor | None, max_size: int, offset: int = 0) -> tuple[()]:
     """Nothing: there is no cache to fill."""
+    return ()

@@ -65,6 +65,15 @@ def token_unpermute(
     return y.to(rows.dtype), rows.clone()
 
 
+@kernel("npu_moe_token_unpermute")
+def token_unpermute_alone(
+    rows: Tensor, sorted_indices: Tensor, probs: Tensor | None = None, padded_mode: bool = False,
+    restore_shape: list[int] | None = None,
+) -> Tensor:  # fmt: skip
+    """The tokens alone, in inference mode; elsewhere torch_npu builds this op from the one above."""
+    return token_unpermute(rows, sorted_indices, probs)[0]
+
+
 @kernel("npu_moe_token_unpermute_grad_v2")
 def token_unpermute_grad_v2(
     grad: Tensor, sorted_indices: Tensor, rows_size_0: int, rows_dtype: int | torch.dtype, probs: Tensor | None = None,
@@ -173,6 +182,17 @@ def unpermute_with_routing_map(
     ranked = indices.sort(stable=True)
     picked = None if picked is None or probs is None else picked.to(probs.dtype)
     return y.to(rows.dtype), ranked.indices.to(indices.dtype), ranked.values, picked
+
+
+@kernel("npu_moe_token_unpermute_with_routing_map")
+def unpermute_with_routing_map_alone(
+    rows: Tensor, indices: Tensor, restore_shape: list[int], *, probs: Tensor | None = None,
+    routing_map: Tensor | None = None, drop_and_pad: bool = False,
+) -> Tensor:  # fmt: skip
+    """The tokens alone, in inference mode."""
+    return unpermute_with_routing_map(
+        rows, indices, restore_shape, probs=probs, routing_map=routing_map, drop_and_pad=drop_and_pad
+    )[0]
 
 
 @kernel("npu_moe_token_unpermute_with_routing_map_grad")
