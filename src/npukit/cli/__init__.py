@@ -8,14 +8,17 @@ from typing import Annotated
 import typer
 
 from npukit import __version__
-from npukit.cli import explain, run, sim
+from npukit.cli import container, explain, launch, run, sim
 from npukit.errors import NpukitError
 
 # Plain help starts twice as fast as help in boxes.
 app = typer.Typer(
     name="npukit", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None
 )
-app.command(context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True})(run.run)
+SCRIPT_FOLLOWS = {"allow_interspersed_args": False, "ignore_unknown_options": True}
+app.command(context_settings=SCRIPT_FOLLOWS)(run.run)
+app.command(context_settings=SCRIPT_FOLLOWS)(launch.launch)
+app.command()(container.container)
 app.command()(explain.explain)
 app.add_typer(sim.app, name="sim")
 

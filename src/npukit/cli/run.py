@@ -19,6 +19,14 @@ class Compute(str, Enum):
     shapes = "shapes"
 
 
+def check_command(command: list[str], verb: str) -> None:
+    """What follows the options must be a script or a module."""
+    if command[0].startswith("-") and (command[0] != "-m" or len(command) < 2):
+        raise NpukitError(f"There is no option {command[0]} before the script's name: see `npukit {verb} --help`.")
+    if command[0] != "-m" and not Path(command[0]).exists():
+        raise NpukitError(f"There is no script {command[0]}: name a Python file, or -m and a module.")
+
+
 def run(
     command: Annotated[list[str], typer.Argument(metavar="SCRIPT|-m MODULE [ARGS]", show_default=False)],
     device: Annotated[
@@ -27,6 +35,9 @@ def run(
     devices: Annotated[
         int, typer.Option(min=1, help="How many: with more than one, as many ranks under torchrun.")
     ] = 1,
+    auto: Annotated[
+        bool, typer.Option("--auto", help="Run CUDA code on an NPU without editing it; tells what was replaced.")
+    ] = False,
     card: Annotated[str, typer.Option(help="sim: the kind of card; `npukit sim info` lists them.")] = DEFAULT_CARD,
     compute: Annotated[
         Compute, typer.Option(help="sim: with shapes nothing is computed; memory figures stay real.")
@@ -43,10 +54,7 @@ def run(
     from npukit.launch.device import choose
     from npukit.launch.run import run as launch
 
-    if command[0].startswith("-") and (command[0] != "-m" or len(command) < 2):
-        raise NpukitError(f"There is no option {command[0]} before the script's name: see `npukit run --help`.")
-    if command[0] != "-m" and not Path(command[0]).exists():
-        raise NpukitError(f"There is no script {command[0]}: name a Python file, or -m and a module.")
+    check_command(command, "run")
     chosen = choose(device)
     environment = dict(os.environ)
     if chosen is Device.sim:
@@ -57,4 +65,6 @@ def run(
         raise NpukitError("--card, --compute, --trace-ops and --fault are for the simulated NPU: add --device sim.")
     elif chosen is Device.cpu:
         environment["CUDA_VISIBLE_DEVICES"] = ""
-    launch(command, environment, ranks=devices)
+    if auto and chosen not in (Device.npu, Device.sim):
+        raise NpukitError("--auto runs CUDA code on an NPU, and here is none: add --device sim, or leave --auto away.")
+    launch(command, environment, ranks=devices, auto=auto)

@@ -1,4 +1,4 @@
-"""Run a script or module: in this very process, or as several ranks under torchrun."""
+"""Run a script or module: in this very process, or as several ranks of this machine."""
 
 from __future__ import annotations
 
@@ -7,31 +7,42 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
-from npukit.launch import rank
-
-AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"
+from npukit.launch.script import AUTOLOAD, AUTOLOAD_LATER
 
 
-def run(command: Sequence[str], environment: Mapping[str, str], ranks: int = 1) -> NoReturn:
+def run(command: Sequence[str], environment: Mapping[str, str], ranks: int = 1, auto: bool = False) -> NoReturn:
     """Become `command`, so that its signals and its exit code are the caller's; with several ranks become torchrun.
+
+    With `auto` CUDA code runs on an NPU. A failure ends in its explanation.
 
     >>> run(["train.py", "--epochs", "3"], os.environ, ranks=2)
     """
-    argv = [sys.executable, *command]
     environment = dict(environment)
-    if ranks > 1:
-        argv = torchrun(argv, environment, ranks)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os.execve(sys.executable, argv, environment)
+    script = script_arguments(command, auto)
+    if ranks == 1:
+        become([sys.executable, *script], environment)
+    spare_launcher(environment, ranks)
+    become([*AGENT, "--standalone", "--nproc-per-node", str(ranks), *script], environment)
 
 
-def torchrun(argv: list[str], environment: dict[str, str], ranks: int) -> list[str]:
-    """The command that starts `ranks` processes of `argv` on this machine; changes `environment` where that helps."""
+AGENT = [sys.executable, "-m", "npukit.launch.agent"]
+
+
+def script_arguments(command: Sequence[str], auto: bool) -> list[str]:
+    """What Python is given to run `command`."""
+    return ["-m", "npukit.launch.script", *(["--auto"] if auto else []), *command]
+
+
+def spare_launcher(environment: dict[str, str], ranks: int) -> None:
+    """Share the CPUs out between ranks; and let the launcher, which needs no device, start seconds faster without."""
     environment.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // ranks)))
     if AUTOLOAD not in environment:
-        # The launcher itself needs no device: it starts seconds faster without one.
         environment[AUTOLOAD] = "0"
-        argv = ["/usr/bin/env", "-u", AUTOLOAD, *argv]
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
-    return [*launcher, "--no-python", sys.executable, "-S", rank.__file__, str(os.getpid()), *argv]
+        environment[AUTOLOAD_LATER] = "1"
+
+
+def become(argv: list[str], environment: Mapping[str, str]) -> NoReturn:
+    """Replace this process."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execve(argv[0], argv, environment)

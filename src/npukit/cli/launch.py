@@ -1,0 +1,68 @@
+"""npukit launch"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from npukit.errors import NpukitError
+from npukit.launch.device import Device
+
+
+def launch(
+    command: Annotated[list[str], typer.Argument(metavar="SCRIPT|-m MODULE [ARGS]", show_default=False)],
+    nproc: Annotated[
+        int | None, typer.Option(min=1, help="Ranks on this machine; as many as there are cards.", show_default=False)
+    ] = None,
+    nnodes: Annotated[int | None, typer.Option(min=1, help="Machines.", show_default=False)] = None,
+    node_rank: Annotated[int | None, typer.Option(min=0, help="Which of them this is.", show_default=False)] = None,
+    master: Annotated[str, typer.Option(metavar="ADDR:PORT", help="Where node 0 is.")] = "",
+    hostfile: Annotated[Path | None, typer.Option(help="A file with one host a line; the first is node 0.")] = None,
+    device: Annotated[Device, typer.Option(help="As for npukit run.")] = Device.auto,
+    auto: Annotated[bool, typer.Option("--auto", help="Run CUDA code on NPUs without editing it.")] = False,
+    max_restarts: Annotated[int, typer.Option(min=0, help="Start all ranks again so often after a failure.")] = 0,
+    log_dir: Annotated[Path | None, typer.Option(help="Where ranks write their logs.", show_default=False)] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the command and the variables only.")] = False,
+) -> None:
+    """Start a job of several ranks on one or more machines; run it on each of them.
+
+    Without options about nodes it asks SLURM's, Kubernetes' or ModelArts' variables. When a rank fails, all end and
+    the first error is explained.
+    """
+    from npukit.cli.run import check_command
+    from npukit.launch.device import choose
+    from npukit.launch.launch import plan_job, start
+    from npukit.launch.network import names_of_this_host, parse_master
+    from npukit.launch.nodes import from_environment, from_hostfile
+
+    check_command(command, "launch")
+    if hostfile and not hostfile.is_file():
+        raise NpukitError(f"There is no hostfile {hostfile}: write a host a line, such as `worker-1 slots=8`.")
+    plan = from_hostfile(hostfile.read_text(), names_of_this_host()) if hostfile else from_environment(os.environ)
+    if (nnodes or plan.nodes) > 1 and plan.nodes == 1 and not (master and node_rank is not None):
+        raise NpukitError("A job on several nodes needs --node-rank and --master ADDR:PORT on each of them.")
+    changes: dict[str, object] = {} if nnodes is None else {"nodes": nnodes}
+    if node_rank is not None:
+        changes["rank"] = node_rank
+    if master:
+        changes["master"], changes["port"] = parse_master(master)
+    plan = dataclasses.replace(plan, **changes)  # type: ignore[arg-type]
+    chosen = choose(device)
+    if auto and chosen not in (Device.npu, Device.sim):
+        raise NpukitError("--auto runs CUDA code on an NPU, and here is none: add --device sim, or leave --auto away.")
+    job = plan_job(command, plan, chosen, os.environ, nproc, auto, max_restarts, log_dir)
+    if dry_run:
+        print(job)
+        return
+    environment = dict(os.environ)
+    if chosen is Device.sim:
+        from npukit.simulate import environment as simulated
+
+        environment = simulated(job.ranks)
+    elif chosen is Device.cpu:
+        environment["CUDA_VISIBLE_DEVICES"] = ""
+    start(job, environment)

@@ -1,0 +1,98 @@
+"""torchrun with an ear: takes torchrun's arguments, and when a rank fails on any node, ends all and explains the first.
+
+Run as `python -m npukit.launch.agent TORCHRUN_ARGUMENTS`. With --log-dir every rank writes FOLDER/rankN.log and the
+first rank of the node is shown as well; without it all ranks write to the terminal.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from torch.distributed.elastic.multiprocessing import SignalException
+from torch.distributed.elastic.multiprocessing.api import LogsDest, LogsSpecs
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+from torch.distributed.launcher.api import elastic_launch
+from torch.distributed.run import config_from_args, parse_args
+
+from npukit.launch.failure import Failure, first, read_failure, report
+from npukit.launch.other_nodes import OtherNodes
+from npukit.launch.script import ERROR_FILE, LAUNCHER, ONE_LOG
+
+
+class RankLogs(LogsSpecs):
+    """Where ranks write: rankN.log and rankN.error in one folder; a restart writes to a folder below."""
+
+    def __init__(self, folder: str | None) -> None:
+        super().__init__(folder)
+        self.logs: dict[int, str] = {}  # by rank
+        self._errors = Path(folder or tempfile.mkdtemp(prefix="npukit_"))
+
+    @property
+    def root_log_dir(self) -> str:
+        return str(self._root_log_dir)
+
+    def reify(self, envs: dict[int, dict[str, str]]) -> LogsDest:
+        restarts = envs[0]["TORCHELASTIC_RESTART_COUNT"]
+        folder = self._errors if restarts == "0" else self._errors / f"restart{restarts}"
+        folder.mkdir(parents=True, exist_ok=True)
+        ranks = {local: int(env["RANK"]) for local, env in envs.items()}
+        errors = {local: str(folder / f"rank{rank}.error") for local, rank in ranks.items()}
+        for local, env in envs.items():
+            Path(errors[local]).unlink(missing_ok=True)
+            env[ERROR_FILE] = errors[local]
+        terminal = dict.fromkeys(envs, "")
+        if self._root_log_dir is None:
+            return LogsDest(terminal, terminal, {}, {}, errors)
+        logs = {local: str(folder / f"rank{rank}.log") for local, rank in ranks.items()}
+        self.logs = {rank: logs[local] for local, rank in ranks.items()}
+        return LogsDest(logs, terminal, {0: logs[0]}, {}, errors)
+
+
+def main() -> None:
+    arguments: Any = parse_args(sys.argv[1:])
+    if arguments.standalone:
+        arguments.rdzv_backend, arguments.rdzv_endpoint, arguments.rdzv_id = "c10d", "localhost:0", str(os.getpid())
+    logs = RankLogs(arguments.log_dir)
+    os.environ[LAUNCHER] = str(os.getpid())
+    if arguments.log_dir:
+        os.environ[ONE_LOG] = "1"
+        os.environ.setdefault("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", "[rank ${rank}] ")
+    # What torchrun says of a failure is said better below.
+    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
+    config, command, command_arguments = config_from_args(arguments)
+    config.logs_specs = logs
+    nodes = config.max_nodes
+    others = OtherNodes(config.rdzv_endpoint, arguments.node_rank, nodes) if nodes > 1 else None
+    try:
+        elastic_launch(config, command)(*command_arguments)
+        return
+    except ChildFailedError as error:
+        mine = [
+            read_failure(rank, arguments.node_rank, failure.exitcode, failure.error_file, logs.logs.get(rank, ""))
+            for rank, failure in error.failures.items()
+        ]
+    except SignalException as stopped:
+        mine = []
+        if others is None or not others.have_failed:
+            sys.exit(128 + stopped.sigval)
+    _tell(mine, others, nodes)
+    sys.exit(1)
+
+
+def _tell(mine: list[Failure], others: OtherNodes | None, nodes: int) -> None:
+    failures = others.exchange(mine) if others else mine
+    if failures:
+        print(report(first(failures), nodes), end="", file=sys.stderr)
+    else:
+        print("\nnpukit: node 0 is gone, and the job with it: its own output says why.", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    main()

@@ -1,0 +1,108 @@
+"""A rank's failure: handed from the rank to its launcher, from node to node, and told with its explanation."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import signal
+import textwrap
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+SIGNALS = {
+    "SIGKILL": "Something outside the job killed it: most often the kernel because the machine ran out of memory "
+    "(`dmesg | tail` tells), else a person or the scheduler.",
+    "SIGSEGV": "It crashed in native code: run it with PYTHONFAULTHANDLER=1 to see in which call.",
+    "SIGABRT": "Native code gave up: the last lines of its log say why.",
+    "SIGBUS": "Shared memory ran out: give the container more (docker --shm-size), or use fewer data loader workers.",
+    "SIGTERM": "Something outside the job told it to end: a person or the scheduler.",
+}
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why one rank ended; `text` is its traceback or the end of its log."""
+
+    rank: int
+    node: int
+    time: float
+    exit_code: int
+    text: str
+    log: str = ""
+
+    @property
+    def is_consequence(self) -> bool:
+        """Whether it says no more than that another rank is gone."""
+        from npukit.doctor.explain import explain
+
+        known = explain(self.text)
+        return bool(known) and known[0].kind == "consequence"
+
+    def to_json(self) -> str:
+        return json.dumps(dataclasses.asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Failure:
+        return cls(**json.loads(text))
+
+
+def first(failures: list[Failure]) -> Failure:
+    """The one that brought the others about."""
+    return min(failures, key=lambda failure: (failure.is_consequence, failure.time))
+
+
+def write_error_file(file: str, message: str, traceback: str) -> None:
+    """Leave a rank's error where torchrun looks for it, in torchrun's form."""
+    now = time.time()
+    extra = {"py_callstack": traceback, "timestamp": str(int(now)), "exact_time": now}
+    Path(file).write_text(json.dumps({"message": {"message": message, "extraInfo": extra}}))
+
+
+def read_failure(rank: int, node: int, exit_code: int, error_file: str, log: str) -> Failure:
+    """What is known of a rank that ended with `exit_code`: its error, else the end of its log."""
+    try:
+        extra = json.loads(Path(error_file).read_text())["message"]["extraInfo"]
+        when = float(extra.get("exact_time", extra["timestamp"]))
+        return Failure(rank, node, when, exit_code, extra["py_callstack"], log)
+    except (OSError, ValueError, KeyError, TypeError):
+        text = Path(log).read_text(errors="replace")[-20_000:] if log else ""
+        return Failure(rank, node, time.time(), exit_code, text, log)
+
+
+def report(failure: Failure, nodes: int) -> str:
+    """What the user sees in place of every rank's traceback."""
+    where = f"rank {failure.rank}" + (f" on node {failure.node}" if nodes > 1 else "")
+    lines = [f"\nnpukit: {where} failed first, {_how(failure.exit_code)}; the other ranks were ended."]
+    if failure.exit_code < 0:
+        lines.append(SIGNALS.get(signal.Signals(-failure.exit_code).name, ""))
+    if shown := _shown(failure.text):
+        lines += ["", textwrap.indent(shown, "    ")]
+    lines.append(explained(failure.text).rstrip())
+    if failure.log:
+        lines.append(f"\nAll it said is in {failure.log}")
+    return "\n".join(line for line in lines if line is not None) + "\n"
+
+
+def _how(exit_code: int) -> str:
+    return f"killed by {signal.Signals(-exit_code).name}" if exit_code < 0 else f"with exit code {exit_code}"
+
+
+def _shown(text: str) -> str:
+    """The traceback, or the last lines of a log."""
+    start = text.find("Traceback (most recent call last)")
+    return text[start:].rstrip() if start >= 0 else "\n".join(text.splitlines()[-10:])
+
+
+def explained(text: str) -> str:
+    """What is known about the error in `text`, or nothing."""
+    from npukit.doctor.explain import explain
+
+    known = explain(text)
+    if not known:
+        return ""
+    error = known[0]
+    lines = [f"\n{error.code} {error.name}: {error.meaning}"]
+    lines += [f"  because  {cause}" for cause in error.causes]
+    lines += [f"  do       {remedy}" for remedy in error.remedies]
+    return "\n".join(lines) + "\n"

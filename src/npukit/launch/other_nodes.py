@@ -1,0 +1,73 @@
+"""Tell the launchers of other nodes that a rank failed here, and hear it from them.
+
+Without this a node whose neighbour lost a rank would wait for HCCL's timeout, half an hour by default. The store that
+torchrun opens on node 0 carries the messages.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from datetime import timedelta
+
+from torch.distributed import PrefixStore, Store, TCPStore
+
+from npukit.launch.failure import Failure
+
+LOOK_EVERY = 0.5
+WAIT_FOR_OTHERS = 3.0
+NODE_0_LINGERS = 10.0
+JOB_ENDS_EVERYWHERE = 5.0
+
+
+class OtherNodes:
+    """Watches the other nodes from a thread of its own; when one fails, this process is told to end."""
+
+    def __init__(self, endpoint: str, node: int, nodes: int) -> None:
+        self.have_failed = False
+        self._address, _, port = endpoint.rpartition(":")
+        self._port = int(port)
+        self._node = node
+        self._nodes = nodes
+        self._store: Store | None = None
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def _watch(self) -> None:
+        try:
+            store = TCPStore(self._address, self._port, is_master=False, timeout=timedelta(minutes=15))
+            self._store = PrefixStore("npukit", store)
+            others = [node for node in range(self._nodes) if node != self._node]
+            while not any(self._store.check([f"failure/{node}"]) for node in others):
+                time.sleep(LOOK_EVERY)
+        except RuntimeError:
+            # Node 0 ended. If its job ended well, so does ours at this moment.
+            self._store = None
+            time.sleep(JOB_ENDS_EVERYWHERE)
+        self.have_failed = True
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    def exchange(self, mine: list[Failure]) -> list[Failure]:
+        """Everything that failed anywhere, as far as it is known a moment from now; empty when node 0 is gone."""
+        failures = {failure.node: failure for failure in mine}
+        store = self._store
+        if store is None:
+            return mine
+        try:
+            if mine:
+                store.set(f"failure/{self._node}", min(mine, key=lambda failure: failure.time).to_json())
+            deadline = time.monotonic() + WAIT_FOR_OTHERS
+            while len(failures) < self._nodes and time.monotonic() < deadline:
+                for node in set(range(self._nodes)) - set(failures):
+                    if store.check([f"failure/{node}"]):
+                        failures[node] = Failure.from_json(store.get(f"failure/{node}"))
+                time.sleep(LOOK_EVERY)
+            store.set(f"seen/{self._node}", "")
+            deadline = time.monotonic() + NODE_0_LINGERS
+            everybody = [f"seen/{node}" for node in range(self._nodes)]
+            while self._node == 0 and not store.check(everybody) and time.monotonic() < deadline:
+                time.sleep(LOOK_EVERY)
+        except RuntimeError:
+            pass
+        return list(failures.values())

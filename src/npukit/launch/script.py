@@ -1,0 +1,117 @@
+"""Become a script or module, as `python SCRIPT` would, with what npukit adds to the process.
+
+Run as `python -m npukit.launch.script [--auto] SCRIPT|-m MODULE [ARGS]`. It adds:
+- an explanation after the traceback of an error that nobody caught; a rank hands its error to the launcher instead,
+  which explains the first one;
+- for a rank: it dies with its launcher, keeps to the CPUs near its card and writes one log;
+- with --auto: CUDA code runs on an NPU, see auto.py.
+
+Every start passes here: it imports nothing but what it needs.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import types
+from pathlib import Path
+
+AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"
+LAUNCHER = "NPUKIT_LAUNCHER"  # process number of the launcher, in its ranks
+AUTOLOAD_LATER = "NPUKIT_AUTOLOAD_LATER"  # the launcher alone goes without a device, its ranks do not
+RANK_CPUS = "NPUKIT_RANK_CPUS"  # "0-7;8-15": the CPUs of each local rank
+ONE_LOG = "NPUKIT_ONE_LOG"  # errors go where output goes
+ERROR_FILE = "TORCHELASTIC_ERROR_FILE"  # where torchrun looks for the reason of a rank's failure
+
+PR_SET_PDEATHSIG = 1
+
+
+def main() -> None:
+    arguments = sys.argv[1:]
+    auto = arguments[0] == "--auto"
+    if auto:
+        arguments = arguments[1:]
+    if launcher := os.environ.pop(LAUNCHER, None):
+        _become_rank(int(launcher))
+    if auto:
+        from npukit.launch.auto import apply
+
+        apply(str(Path.cwd() if arguments[0] == "-m" else Path(arguments[0]).resolve().parent))
+    try:
+        _run(arguments)
+    except Exception as error:
+        _tell_failure(error)
+        sys.exit(1)
+
+
+def _run(arguments: list[str]) -> None:
+    if arguments[0] == "-m":
+        import runpy
+
+        sys.argv = arguments[1:]
+        runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
+    else:
+        sys.argv = arguments
+        _run_file(arguments[0])
+
+
+def _run_file(path: str) -> None:
+    import runpy
+
+    if Path(path).is_dir() or path.endswith((".zip", ".pyz")):
+        runpy.run_path(path, run_name="__main__")
+        return
+    if not getattr(sys.flags, "safe_path", False):
+        sys.path[0] = str(Path(path).resolve().parent)
+    module = types.ModuleType("__main__")
+    module.__dict__.update(__file__=path, __builtins__=__builtins__, __cached__=None, __doc__=None)
+    sys.modules["__main__"] = module
+    exec(compile_script(path), module.__dict__)
+
+
+def compile_script(path: str) -> types.CodeType:
+    """The script's code, as auto.py wants it where it is in use."""
+    source = Path(path).read_bytes()
+    if auto := sys.modules.get("npukit.launch.own_code"):
+        return auto.compile_own(source, path)  # type: ignore[no-any-return]
+    return compile(source, path, "exec", dont_inherit=True)
+
+
+def _become_rank(launcher: int) -> None:
+    import ctypes
+    import signal
+
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != launcher:
+        sys.exit("npukit: the launcher is gone.")
+    if os.environ.pop(AUTOLOAD_LATER, None):
+        os.environ.pop(AUTOLOAD, None)
+    if ONE_LOG in os.environ:
+        os.dup2(1, 2)
+    if cpus := os.environ.pop(RANK_CPUS, None):
+        from npukit.launch.cpus import parse
+
+        os.sched_setaffinity(0, parse(cpus.split(";")[int(os.environ["LOCAL_RANK"])]))
+
+
+def _tell_failure(error: Exception) -> None:
+    import traceback
+
+    from npukit.launch.failure import explained, write_error_file
+
+    ours = (__file__, "<frozen runpy>", "runpy.py")
+    while (trace := error.__traceback__) and trace.tb_next and trace.tb_frame.f_code.co_filename.endswith(ours):
+        error.__traceback__ = trace.tb_next
+    text = "".join(traceback.format_exception(error))
+    error_file = os.environ.get(ERROR_FILE)
+    if error_file:
+        write_error_file(error_file, f"{type(error).__name__}: {error}", text)
+    if not error_file or ONE_LOG in os.environ:
+        # People who watch all ranks at once see the one traceback that matters, at the end.
+        sys.excepthook(type(error), error, error.__traceback__)
+    if not error_file:
+        print(explained(text), end="", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
