@@ -10,19 +10,21 @@ import ast
 import os
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import islice
 from pathlib import Path
+from typing import TypeVar
 
 from npukit.migrate.rule import Check, Rule
 from npukit.migrate.target import Target
 from npukit.report import Finding, Place, Severity
 from npukit.source import Document, Unreadable, read
 
-UNREADABLE = "NPK001"
+UNREADABLE, BROKEN_RULE = "NPK001", "NPK002"
+_T = TypeVar("_T")
 _IGNORE = re.compile(r"#\s*npukit:\s*ignore(?:\[([\w\s,]+)\])?")
 _MANY = 48  # files; fewer are done sooner in this process
 _MAX_BYTES = 8 << 20
@@ -43,20 +45,34 @@ def run(files: Iterable[Path], rules: Sequence[Rule], target: Target, root: Path
 
     >>> results = run(find([Path("project")]), choose(), Target())
     """
-    paths = list(files)
     codes = tuple(rule.code for rule in rules)
+    return on_all_cores(partial(_check_path, codes=codes, target=target, root=root), list(files))
+
+
+def on_all_cores(work: Callable[[Path], _T], paths: Sequence[Path]) -> list[_T]:
+    """work(path) of each path, in order."""
     workers = min(len(os.sched_getaffinity(0)), len(paths) // _MANY + 1)
     if workers == 1:
-        return [_check_path(path, codes, target, root) for path in paths]
+        return [work(path) for path in paths]
     with ProcessPoolExecutor(workers) as pool:
-        return list(pool.map(_check_path, paths, *_same(len(paths), codes, target, root), chunksize=16))
-
-
-def _same(count: int, *values: object) -> list[list[object]]:
-    return [[value] * count for value in values]
+        return list(pool.map(work, paths, chunksize=16))
 
 
 def _check_path(path: Path, codes: tuple[str, ...], target: Target, root: Path | None) -> FileResult:
+    opened = open_file(path, codes, root)
+    if isinstance(opened, FileResult):
+        return opened
+    document, rules, lines = opened
+    try:
+        return FileResult(path, check_file(document, rules, target), lines, parsed=True)
+    except Unreadable as error:
+        return FileResult(path, (unreadable(path, str(error)),), lines)
+
+
+def open_file(
+    path: Path, codes: tuple[str, ...], root: Path | None
+) -> FileResult | tuple[Document, Sequence[Rule], int]:
+    """The file, the rules that have something to look for in it, its lines; a result where there is nothing to do."""
     prefilter, rules = _prepared(codes)
     try:
         data = path.read_bytes()
@@ -71,8 +87,7 @@ def _check_path(path: Path, codes: tuple[str, ...], target: Target, root: Path |
         return FileResult(path, (unreadable(path, "it is larger than 8 MiB"),), lines)
     active = [rule for rule in rules if any(word.lower().encode() in words for word in rule.words)]
     try:
-        document = read(path, data, root)
-        return FileResult(path, check_file(document, active, target), lines, parsed=True)
+        return read(path, data, root), active, lines
     except Unreadable as error:
         return FileResult(path, (unreadable(path, str(error)),), lines)
 
@@ -93,7 +108,7 @@ def check_file(document: Document, rules: Sequence[Rule], target: Target) -> tup
         for rule in rules
         for kind, check in rule.text_checks
         if kind == document.kind
-        for finding in check(document, target)
+        for finding in _guarded(check, document.path, document, target)
     ]
     file = document.python
     if file is not None:
@@ -103,9 +118,21 @@ def check_file(document: Document, rules: Sequence[Rule], target: Target) -> tup
                 checks[node_type].append(check)
         for node in file.nodes:
             for check in checks.get(type(node), ()):
-                findings += check(node, file, target)
+                findings += _guarded(check, document.path, node, file, target)
     kept = [finding for finding in findings if not _ignored(finding, document)]
     return tuple(sorted(kept, key=lambda finding: (_line(finding), finding.code)))
+
+
+def _guarded(check: Check, path: Path, *arguments: object) -> Iterator[Finding]:
+    """What a check finds; a check that fails is a finding too, so that the other files are still done."""
+    try:
+        yield from check(*arguments)
+    except Exception as error:
+        what = f"{check.__module__.rsplit('.', 1)[-1]} failed here: {type(error).__name__}: {error}"
+        line = getattr(arguments[0], "lineno", 1)
+        yield Finding(
+            BROKEN_RULE, Severity.warning, what, "This is a bug of npukit.", "Please report it.", Place(path, line)
+        )
 
 
 def _ignored(finding: Finding, document: Document) -> bool:

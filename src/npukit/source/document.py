@@ -73,13 +73,13 @@ def read(path: Path, data: bytes | None = None, root: Path | None = None) -> Doc
 
 
 def apply_edits(text: str, edits: Iterable[Edit]) -> str:
-    """Do all edits at once. The same edit given twice is done once.
+    """Do all edits at once. The same edit given twice is done once; insertions at one place keep their order.
 
     >>> apply_edits("x.cuda()", [Edit(2, 6, "npu")])
     'x.npu()'
     """
     parts, end = [], 0
-    for edit in sorted(set(edits), key=lambda edit: (edit.start, edit.end)):
+    for edit in sorted(dict.fromkeys(edits), key=lambda edit: (edit.start, edit.end)):
         if edit.start < end:
             raise ValueError(f"edits overlap at {edit.start}")
         parts += [text[end : edit.start], edit.text]

@@ -132,6 +132,13 @@ class Names:
             scope = self._scopes.get(scope) if scope is not self.tree else None
         return None, []
 
+    def scope_of(self, name: ast.AST) -> ast.AST:
+        """The function, class or module in which a name is written."""
+        return self._scopes.get(name, self.tree)
+
+    def bindings_in(self, scope: ast.AST | None, name: str) -> list[Binding]:
+        return self._bindings.get(scope, {}).get(name, []) if scope is not None else []
+
     def uses(self, name: ast.Name | ast.arg) -> list[ast.Name]:
         """Every load of the variable that this name is."""
         if self._loads is None:

@@ -69,7 +69,8 @@ class Notebook:
         """The notebook's text with edits of its code."""
         changed: dict[int, str] = {}
         offsets = [line.offset for line in self._lines]
-        for edit in sorted(set(edits), key=lambda edit: edit.start, reverse=True):
+        in_order = sorted(dict.fromkeys(edits), key=lambda edit: (edit.start, edit.end))
+        for edit in reversed(in_order):
             first = max(0, bisect_right(offsets, edit.start) - 1)
             last = max(first, bisect_right(offsets, max(edit.start, edit.end - 1)) - 1)
             whole = "".join(changed.get(i, self._lines[i].text) for i in range(first, last + 1))
@@ -120,7 +121,7 @@ def _sources(text: str) -> Iterator[tuple[int, list[tuple[int, int, str]]]]:
 
 
 class _Positions:
-    """A JSON reader that keeps where each value is: value(i) gives (value, (start, end)), containers hold such pairs."""
+    """A JSON reader that keeps where each value is: value(i) is (value, (start, end)), containers hold such pairs."""
 
     def __init__(self, text: str) -> None:
         self.text = text

@@ -107,7 +107,7 @@ class PythonFile:
     # Meaning
 
     def resolve(self, node: ast.AST | None) -> str | None:
-        """The full dotted name of what a name or attribute refers to, through imports and aliases; None when unknown."""
+        """The full dotted name of what a name or attribute refers to, through imports and aliases; None if unknown."""
         return self.names.resolve(node)
 
     def bindings(self, name: ast.Name) -> list[Binding]:
@@ -123,10 +123,10 @@ class PythonFile:
         for keyword in call.keywords:
             if keyword.arg == name:
                 return keyword.value
-        if position is not None and len(call.args) > position:
-            if not any(isinstance(each, ast.Starred) for each in call.args[: position + 1]):
-                return call.args[position]
-        return None
+        if position is None or len(call.args) <= position:
+            return None
+        starred = any(isinstance(each, ast.Starred) for each in call.args[: position + 1])
+        return None if starred else call.args[position]
 
     # Edits
 
@@ -137,43 +137,54 @@ class PythonFile:
     def insert(self, offset: int, text: str) -> Edit:
         return Edit(offset, offset, text)
 
-    def insert_after_imports(self, text: str) -> Edit:
-        """Add a line after the module's imports: after the last one before the first other statement."""
-        last, line = self._import_block()
-        offset = self._starts[line] if line < len(self._starts) else len(self.text)
+    def insert_line(self, offset: int, text: str) -> Edit:
+        """Add a whole line at the start of the line at this offset, or at the end of the file."""
         lead = "" if offset == 0 or self.text[offset - 1] in "\r\n" else self.newline
-        blank = self.newline if last is not None and not isinstance(last, (ast.Import, ast.ImportFrom)) else ""
-        return self.insert(offset, f"{lead}{blank}{text}{self.newline}")
+        return self.insert(offset, f"{lead}{text}{self.newline}")
 
     def insert_import(self, text: str, after: str) -> Edit:
-        """Add an import after the module-level import of module `after`, else after the module's imports."""
+        """Add an import below the module-level import of module `after`, else below the first imports."""
         for node in self.tree.body:
             if isinstance(node, ast.Import) and any(alias.name == after for alias in node.names):
-                offset = self._starts[node.end_lineno or node.lineno] if self._has_line(node) else len(self.text)
-                lead = "" if offset and self.text[offset - 1] in "\r\n" else self.newline
-                return self.insert(offset, f"{lead}{text}{self.newline}")
-        return self.insert_after_imports(text)
+                return self.insert_line(self.line_end(node), text)
+        return self.insert_line(self._end_of_imports(), text)
 
-    def _has_line(self, node: ast.stmt) -> bool:
-        return (node.end_lineno or node.lineno) < len(self._starts)
+    def line_end(self, node: ast.stmt) -> int:
+        """The offset after the line on which a statement ends."""
+        line = node.end_lineno or node.lineno
+        return self._starts[line] if line < len(self._starts) else len(self.text)
 
-    def _import_block(self) -> tuple[ast.stmt | None, int]:
-        """The last statement of the head of the module (docstring, imports), and the line on which it ends."""
+    def line_start(self, node: ast.stmt) -> int:
+        """The offset of the line on which a statement starts."""
+        return self._starts[node.lineno - 1]
+
+    def alone_on_lines(self, node: ast.stmt) -> bool:
+        """Whether nothing else (but a comment) is on the lines of a statement."""
+        start, end = self.span(node)
+        before, after = self.text[self.line_start(node) : start], self.text[end : self.line_end(node)].strip()
+        return not before.strip() and (not after or after.startswith("#"))
+
+    def imports(self, module: str) -> bool:
+        """Whether the file imports this module anywhere."""
+        parent, _, name = module.rpartition(".")
+        return any(
+            (isinstance(node, ast.Import) and any(alias.name == module for alias in node.names))
+            or (
+                isinstance(node, ast.ImportFrom)
+                and (node.module == module or (node.module == parent and any(a.name == name for a in node.names)))
+            )
+            for node in self.nodes
+        )
+
+    def _end_of_imports(self) -> int:
+        """The offset below the docstring and imports with which the module starts, or its first comments."""
         last: ast.stmt | None = None
         for node in self.tree.body:
             docstring = last is None and isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
             if not docstring and not isinstance(node, (ast.Import, ast.ImportFrom)):
                 break
             last = node
-        if last is None:
-            return None, self._lines_of_head()
-        return last, last.end_lineno or last.lineno
-
-    def _lines_of_head(self) -> int:
-        """How many comment lines (#!, encoding, licence) the file starts with."""
-        count = 0
-        for line in self.text.splitlines():
-            if not line.startswith("#"):
-                break
-            count += 1
-        return count
+        if last is not None:
+            return self.line_end(last)
+        match = re.match(r"(?:#.*(?:\r\n|\r|\n|$))*", self.text)
+        return match.end() if match else 0

@@ -22,7 +22,9 @@ def all_rules() -> tuple[Rule, ...]:
     return tuple(sorted(found, key=lambda rule: rule.code))
 
 
-def choose(select: Sequence[str] = (), ignore: Sequence[str] = (), among: str = "NPK") -> tuple[Rule, ...]:
+def choose(
+    select: Sequence[str] = (), ignore: Sequence[str] = (), among: tuple[str, ...] = ("NPK",)
+) -> tuple[Rule, ...]:
     """The rules whose codes start with one of `select` (all when empty) and with none of `ignore`.
 
     >>> [rule.code for rule in choose(select=["NPK11"])]

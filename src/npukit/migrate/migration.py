@@ -1,0 +1,152 @@
+"""Migrate a project: findings become edits, edits become files. Nothing is written before all of it is known.
+
+Each file is parsed again after its edits; edits after which it would not parse are left out.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from npukit.errors import NpukitError
+from npukit.migrate.engine import FileResult, check_file, on_all_cores, open_file, unreadable
+from npukit.migrate.rule import Rule
+from npukit.migrate.rules import choose
+from npukit.migrate.target import Target
+from npukit.report import Edit, Finding
+from npukit.source import Document, Unreadable, find
+
+_ROUNDS = 4
+MIGRATING = ("NPK1", "NPK712")
+
+
+@dataclass(frozen=True)
+class Change:
+    """One file before and after, and what each edit was for."""
+
+    path: Path
+    before: str = field(repr=False)
+    after: str = field(repr=False)
+    encoding: str
+    fixed: tuple[Finding, ...]
+
+    def diff(self, root: Path) -> str:
+        """The change as a unified diff, with paths relative to the root."""
+        name = self.path.relative_to(root) if self.path.is_relative_to(root) else self.path
+        lines = difflib.unified_diff(
+            self.before.splitlines(keepends=True), self.after.splitlines(keepends=True), f"a/{name}", f"b/{name}"
+        )
+        return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
+
+
+@dataclass(frozen=True)
+class Migration:
+    """What migrating a project does: the changes, and what is left to do by hand."""
+
+    root: Path
+    target: Target
+    changes: tuple[Change, ...]
+    left: tuple[Finding, ...]  # what could not be migrated, with places
+    files: int
+    lines: int
+
+    @property
+    def fixed(self) -> tuple[Finding, ...]:
+        return tuple(finding for change in self.changes for finding in change.fixed)
+
+
+@dataclass(frozen=True)
+class _Migrated:
+    change: Change | None
+    left: tuple[Finding, ...]
+    lines: int
+
+
+def migrate(
+    path: Path, target: Target | None = None, select: Sequence[str] = (), ignore: Sequence[str] = ()
+) -> Migration:
+    """Work out how to migrate a project or a file; write nothing.
+
+    >>> print(migrate(Path("project")).changes[0].diff(Path("project")))
+    """
+    if not path.exists():
+        raise NpukitError(f"There is no {path}: name a project's folder or a file.")
+    target = target or Target()
+    root = path if path.is_dir() else path.parent
+    rules = choose(select, ignore, MIGRATING)
+    codes = tuple(rule.code for rule in rules)
+    files = list(find([path]))
+    done = on_all_cores(partial(_migrate_path, codes=codes, target=target, root=root), files)
+    changes = tuple(each.change for each in done if each.change)
+    left = tuple(finding for each in done for finding in each.left)
+    return Migration(root, target, changes, left, len(files), sum(each.lines for each in done))
+
+
+def _migrate_path(path: Path, codes: tuple[str, ...], target: Target, root: Path) -> _Migrated:
+    opened = open_file(path, codes, root)
+    if isinstance(opened, FileResult):
+        return _Migrated(None, opened.findings, opened.lines)
+    document, rules, lines = opened
+    try:
+        change, left = migrate_document(document, rules, target)
+    except Unreadable as error:
+        return _Migrated(None, (unreadable(path, str(error)),), lines)
+    return _Migrated(change, left, lines)
+
+
+def migrate_document(
+    document: Document, rules: Sequence[Rule], target: Target
+) -> tuple[Change | None, tuple[Finding, ...]]:
+    """The change of one file, and the findings that stay."""
+    now = document
+    fixed: list[Finding] = []
+    for _ in range(_ROUNDS):
+        findings = check_file(now, rules, target)
+        after, done = _apply(now, [finding for finding in findings if finding.edits])
+        left = tuple(finding for finding in findings if finding not in done)
+        if after.text == now.text:
+            break
+        fixed += done
+        now = after
+    if now is document:
+        return None, left
+    return Change(document.path, document.text, now.text, document.encoding, tuple(fixed)), left
+
+
+def _apply(document: Document, findings: Sequence[Finding]) -> tuple[Document, list[Finding]]:
+    """Do as many findings' edits as go together."""
+    chosen: list[Finding] = []
+    taken: dict[Edit, None] = {}
+    for finding in findings:
+        if not any(_clash(edit, other) for edit in finding.edits for other in taken if edit != other):
+            chosen.append(finding)
+            taken.update(dict.fromkeys(finding.edits))
+    try:
+        return document.edited(taken), chosen
+    except Unreadable:
+        return _one_by_one(document, chosen)
+
+
+def _one_by_one(document: Document, findings: Iterable[Finding]) -> tuple[Document, list[Finding]]:
+    """Leave out the findings after whose edits the file would not parse."""
+    chosen: list[Finding] = []
+    taken: dict[Edit, None] = {}
+    now = document
+    for finding in findings:
+        more = {**taken, **dict.fromkeys(finding.edits)}
+        try:
+            now = document.edited(more)
+        except Unreadable:
+            continue
+        taken = more
+        chosen.append(finding)
+    return now, chosen
+
+
+def _clash(one: Edit, other: Edit) -> bool:
+    if one.start == one.end or other.start == other.end:  # an insertion clashes only inside of a replacement
+        return one.start < other.start < one.end or other.start < one.start < other.end
+    return one.start < other.end and other.start < one.end

@@ -1,0 +1,173 @@
+"""Call the functions of torch.cuda on the device that is there.
+
+before:           if torch.cuda.is_available(): torch.cuda.synchronize()
+after (npu):      if torch.npu.is_available(): torch.npu.synchronize()
+after (portable): if torch.accelerator.is_available(): torch.get_device_module(DEVICE).synchronize()
+
+Names are followed through imports and aliases. A name that torch.npu does not have stays, and is left to do.
+In the portable style seeds are set by torch.manual_seed, which seeds every device, and functions that the CPU does not
+have are asked only where there is an accelerator.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from npukit.facts.names import names_of
+from npukit.migrate import writing
+from npukit.migrate.rule import Rule
+from npukit.migrate.target import Target
+from npukit.migrate.writing import Text
+from npukit.report import Edit, Finding
+from npukit.source import PythonFile
+
+rule = Rule("NPK101", "cuda-functions", words=("cuda",), fixes=True)
+
+_OTHER_RULES = {"amp"}
+_DIFFERENT = {"get_device_capability": "it returns None on an NPU, so that every comparison with it fails"}
+_RENAMED = {"CUDAGraph": "NPUGraph", "CUDAPluggableAllocator": "NPUPluggableAllocator"}
+_MEMORY = {name for name in names_of("accelerator") if "memory" in name or name == "empty_cache"} - {"memory"}
+_SEEDS = ("manual_seed", "manual_seed_all")
+
+
+@rule.on(ast.Attribute, ast.Name)
+def check(node: ast.Attribute | ast.Name, file: PythonFile, target: Target) -> Iterator[Finding]:
+    if isinstance(file.parent(node), ast.Attribute) or not isinstance(node.ctx, ast.Load):
+        return
+    name = file.resolve(node)
+    if name is None or not (name == "torch.cuda" or name.startswith("torch.cuda.")) or not _is_direct(node, file):
+        return
+    part, function = _function(node, file)
+    if function in _OTHER_RULES or writing.serves_npu_already(node, file):
+        return
+    why = _why_not(function)
+    if why:
+        yield rule.finding((file, node), f"torch.cuda.{function} has no counterpart on an NPU", why, "Rewrite by hand.")
+        return
+    new = _portable(part, function, file, target) if target.portable else _npu(part, function, file, target)
+    if new is not None:
+        yield rule.finding(
+            (file, node),
+            f"torch.cuda{'.' + function if function else ''} asks for a CUDA device",
+            "There is none on a machine with NPUs, and torch says it was not compiled with CUDA.",
+            f"Use {new.text}." if new.text else "Seeding torch seeds every device.",
+            new.edits,
+        )
+
+
+def _is_direct(node: ast.Attribute | ast.Name, file: PythonFile) -> bool:
+    """Whether the name comes from an import here; what an alias (tc = torch.cuda) stands for is rewritten there."""
+    root: ast.AST = node
+    while isinstance(root, ast.Attribute):
+        root = root.value
+    if not isinstance(root, ast.Name):
+        return False
+    bindings = file.bindings(root)
+    imported = not bindings or any(binding.kind == "import" for binding in bindings)
+    return imported or not (file.resolve(root) or "").startswith("torch.cuda")
+
+
+def _function(node: ast.Attribute | ast.Name, file: PythonFile) -> tuple[ast.expr, str]:
+    """The part of the chain that is torch.cuda.NAME, and NAME."""
+    part: ast.expr = node
+    while isinstance(part, ast.Attribute) and (file.resolve(part) or "").count(".") > 2:
+        part = part.value
+    name = file.resolve(part) or ""
+    return part, name.removeprefix("torch.cuda").lstrip(".").split(".")[0]
+
+
+def _why_not(function: str) -> str:
+    if function in _DIFFERENT:
+        return f"torch.npu has the name, but {_DIFFERENT[function]}."
+    known = not function or function in names_of("npu") or function in _RENAMED or function == "OutOfMemoryError"
+    return "" if known else f"torch.npu has no {function}."
+
+
+def _npu(part: ast.expr, function: str, file: PythonFile, target: Target) -> Text | None:
+    if isinstance(part, ast.Name):  # from torch.cuda import NAME: the import is rewritten
+        return None
+    imports = writing.import_torch_npu(file)
+    if function == "OutOfMemoryError":
+        new = f"{writing.torch_name(file).text}.OutOfMemoryError"
+        return Text(new, (file.replace(part, new),))
+    if isinstance(part, ast.Attribute) and not function:  # torch.cuda itself
+        end = file.span(part)[1]
+        return Text("torch.npu", (*imports, Edit(end - len("cuda"), end, "npu")))
+    assert isinstance(part, ast.Attribute)
+    inner = file.span(part.value)[1]
+    if isinstance(part.value, ast.Attribute):  # torch.cuda.NAME, written out
+        edits = [Edit(inner - len("cuda"), inner, "npu")]
+        if function in _RENAMED:
+            end = file.span(part)[1]
+            edits.append(Edit(end - len(function), end, _RENAMED[function]))
+        return Text(f"torch.npu.{_RENAMED.get(function, function)}", (*imports, *edits))
+    module = writing.device_module(file, target)
+    return Text(f"{module.text}.{function}", (*module.edits, file.replace(part.value, module.text)))
+
+
+def _portable(part: ast.expr, function: str, file: PythonFile, target: Target) -> Text | None:
+    torch = writing.torch_name(file)
+    if function == "OutOfMemoryError":
+        return _replaced(Text(f"{torch.text}.OutOfMemoryError", torch.edits), part, file)
+    if function in _SEEDS:
+        return _seed(part, torch, file)
+    if function in ("is_available", "device_count"):
+        api = writing.accelerator(file)
+        return _replaced(Text(f"{api.text}.{function}", api.edits), part, file)
+    if function in _MEMORY and target.torch >= (2, 9):
+        api = writing.accelerator(file)
+        new = Text(f"{api.text}.{function}", api.edits)
+    elif function in _RENAMED:
+        return None
+    else:
+        module = writing.device_module(file, target)
+        new = Text(f"{module.text}.{function}" if function else module.text, module.edits)
+    if not function or function in names_of("cpu") or writing.guarded(part, file):
+        return _replaced(new, part, file)
+    return _only_with_accelerator(new, part, file)
+
+
+def _replaced(new: Text, part: ast.expr, file: PythonFile) -> Text:
+    return Text(new.text, (*new.edits, file.replace(part, new.text)))
+
+
+def _seed(part: ast.expr, torch: Text, file: PythonFile) -> Text:
+    """torch.manual_seed seeds all devices: where it is called with the same seed beside, ours is one too many."""
+    new = _replaced(Text(f"{torch.text}.manual_seed", torch.edits), part, file)
+    call = file.parent(part)
+    statement = file.parent(call) if call else None
+    if not isinstance(call, ast.Call) or not isinstance(statement, ast.Expr):
+        return new
+    block = next((b for b in _blocks(file.parent(statement)) if statement in b), [])
+    same = [ast.dump(each) for each in call.args]
+    for other in block:
+        if isinstance(other, ast.Expr) and isinstance(other.value, ast.Call) and other is not statement:
+            is_seed = file.resolve(other.value.func) == "torch.manual_seed"
+            if is_seed and [ast.dump(each) for each in other.value.args] == same and file.alone_on_lines(statement):
+                start, end = file.line_start(statement), file.line_end(statement)
+                return Text("", (Edit(start, end, ""),))
+    return new
+
+
+def _blocks(parent: ast.AST | None) -> list[list[ast.stmt]]:
+    return [block for name in ("body", "orelse", "finalbody") if isinstance(block := getattr(parent, name, None), list)]
+
+
+def _only_with_accelerator(new: Text, part: ast.expr, file: PythonFile) -> Text:
+    """The CPU has no such function: guard a statement by an if, give a figure the value 0."""
+    call = file.parent(part)
+    api = writing.accelerator(file)
+    edits = (*api.edits, *new.edits, file.replace(part, new.text))
+    if not isinstance(call, ast.Call) or call.func is not part:
+        return Text(new.text, edits)
+    statement = file.parent(call)
+    if isinstance(statement, ast.Expr) and file.alone_on_lines(statement):
+        indent = file.text[file.line_start(statement) : file.span(statement)[0]]
+        unit = "\t" if indent.startswith("\t") else "    "
+        guard = f"if {api.text}.is_available():{file.newline}{indent}{unit}"
+        return Text(new.text, (*edits, file.insert(file.span(statement)[0], guard)))
+    if "memory_" in new.text and "stats" not in new.text:
+        start, end = file.span(call)
+        edits = (*edits, file.insert(start, "("), file.insert(end, f" if {api.text}.is_available() else 0)"))
+    return Text(new.text, edits)

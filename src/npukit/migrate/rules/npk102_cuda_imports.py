@@ -1,0 +1,39 @@
+"""Import from torch.npu what was imported from torch.cuda.
+
+before:       from torch.cuda import synchronize
+after (npu):  from torch.npu import synchronize
+
+In the portable style the uses are rewritten, not the import: torch.cuda can be imported everywhere.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from npukit.facts.names import names_of
+from npukit.migrate import writing
+from npukit.migrate.rule import Rule
+from npukit.migrate.target import Target
+from npukit.report import Edit, Finding
+from npukit.source import PythonFile
+
+rule = Rule("NPK102", "cuda-imports", words=("cuda",), fixes=True)
+
+
+@rule.on(ast.ImportFrom)
+def check(node: ast.ImportFrom, file: PythonFile, target: Target) -> Iterator[Finding]:
+    if target.portable or node.level or node.module != "torch.cuda" or writing.serves_npu_already(node, file):
+        return
+    missing = [alias.name for alias in node.names if alias.name not in names_of("npu") and alias.name != "*"]
+    if missing or any(alias.name == "amp" for alias in node.names):
+        return
+    start = file.span(node)[0]
+    at = file.text.index("torch.cuda", start) + len("torch.")
+    yield rule.finding(
+        (file, node),
+        "names are imported from torch.cuda",
+        "They ask for a CUDA device.",
+        "Import them from torch.npu.",
+        (*writing.import_torch_npu(file), Edit(at, at + len("cuda"), "npu")),
+    )

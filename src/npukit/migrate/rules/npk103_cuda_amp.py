@@ -1,0 +1,114 @@
+"""Use torch.amp with the device's name instead of torch.cuda.amp.
+
+before:           with torch.cuda.amp.autocast(dtype=torch.float16): ...
+after (npu):      with torch.amp.autocast("npu", dtype=torch.float16): ...
+after (portable): with torch.amp.autocast(DEVICE.type, dtype=torch.float16): ...
+
+Likewise GradScaler, custom_fwd and custom_bwd, and `from torch.cuda.amp import ...`.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from npukit.migrate import writing
+from npukit.migrate.rule import Rule
+from npukit.migrate.target import Target
+from npukit.report import Edit, Finding
+from npukit.source import PythonFile
+
+rule = Rule("NPK103", "cuda-amp", words=("cuda",), fixes=True)
+
+_NAMES = {
+    "torch.cuda.amp.autocast": "autocast",
+    "torch.cuda.amp.autocast_mode.autocast": "autocast",
+    "torch.cuda.amp.GradScaler": "GradScaler",
+    "torch.cuda.amp.grad_scaler.GradScaler": "GradScaler",
+    "torch.cuda.amp.custom_fwd": "custom_fwd",
+    "torch.cuda.amp.custom_bwd": "custom_bwd",
+}
+_WHY = "Its autocast and scaler act on CUDA devices only: on an NPU nothing is cast or scaled."
+
+
+@rule.on(ast.Attribute, ast.Name)
+def use(node: ast.Attribute | ast.Name, file: PythonFile, target: Target) -> Iterator[Finding]:
+    if isinstance(file.parent(node), ast.Attribute) or not isinstance(node.ctx, ast.Load):
+        return
+    resolved = file.resolve(node) or ""
+    if not resolved.startswith("torch.cuda.amp") or writing.serves_npu_already(node, file):
+        return
+    if isinstance(node, ast.Name) and not any(binding.kind == "import" for binding in file.bindings(node)):
+        return
+    name = _NAMES.get(resolved)
+    edits = _edits(node, name, file, target) if name else None
+    yield rule.finding(
+        (file, node),
+        f"{resolved} is for CUDA devices",
+        _WHY,
+        f"Use torch.amp.{name} with the device's type." if name else "Use torch.amp.",
+        edits or (),
+    )
+
+
+def _edits(node: ast.Attribute | ast.Name, name: str, file: PythonFile, target: Target) -> tuple[Edit, ...] | None:
+    """What makes one use right; None where the function is passed on rather than called."""
+    kind = writing.device_type(file, target)
+    head = _head(node, name, file)
+    if head is None:
+        return None
+    call = file.parent(node)
+    if name.startswith("custom_"):
+        if isinstance(call, ast.Call) and call.func is node:
+            return (*kind.edits, *head, *_first_argument(call, f"device_type={kind.text}", file))
+        end = file.span(node)[1]
+        return (*kind.edits, *head, file.insert(end, f"(device_type={kind.text})"))
+    if isinstance(call, ast.Call) and call.func is node:
+        enabled = [Edit(p, p, "enabled=") for p in _positional(call, file)] if name == "autocast" else []
+        return (*kind.edits, *head, *_first_argument(call, kind.text, file), *enabled)
+    return head if name == "GradScaler" else None  # isinstance and annotations
+
+
+def _head(node: ast.Attribute | ast.Name, name: str, file: PythonFile) -> tuple[Edit, ...] | None:
+    """torch.amp.NAME in the place of the dotted name; for a bare name its import is changed."""
+    if isinstance(node, ast.Attribute):
+        torch = writing.torch_name(file)
+        return (*torch.edits, file.replace(node, f"{torch.text}.amp.{name}"))
+    statement = next(b.node for b in file.bindings(node) if b.kind == "import")
+    return import_edits(statement, file) or None
+
+
+def import_edits(node: ast.AST, file: PythonFile) -> tuple[Edit, ...]:
+    """from torch.cuda.amp import ... -> from torch.amp import ..., where every name and every use can follow."""
+    if not isinstance(node, ast.ImportFrom) or node.module != "torch.cuda.amp":
+        return ()
+    for alias in node.names:
+        if f"torch.cuda.amp.{alias.name}" not in _NAMES or (alias.name == "autocast" and _passed_on(alias, file)):
+            return ()
+    at = file.text.index("torch.cuda.amp", file.span(node)[0])
+    return (Edit(at, at + len("torch.cuda.amp"), "torch.amp"),)
+
+
+def _passed_on(alias: ast.alias, file: PythonFile) -> bool:
+    name = alias.asname or alias.name
+    uses = [n for n in file.nodes if isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load)]
+    return any(not (isinstance(p := file.parent(use), ast.Call) and p.func is use) for use in uses)
+
+
+@rule.on(ast.ImportFrom)
+def unused_import(node: ast.ImportFrom, file: PythonFile, target: Target) -> Iterator[Finding]:
+    """The import itself, also where what it imports is not used here."""
+    edits = import_edits(node, file)
+    if edits and not writing.serves_npu_already(node, file):
+        yield rule.finding((file, node), "torch.cuda.amp is for CUDA devices", _WHY, "Import from torch.amp.", edits)
+
+
+def _first_argument(call: ast.Call, text: str, file: PythonFile) -> tuple[Edit, ...]:
+    open_bracket = file.text.index("(", file.span(call.func)[1])
+    has_arguments = bool(call.args or call.keywords)
+    return (file.insert(open_bracket + 1, text + (", " if has_arguments else "")),)
+
+
+def _positional(call: ast.Call, file: PythonFile) -> list[int]:
+    """torch.cuda.amp.autocast(True): its first argument was `enabled`."""
+    return [file.span(call.args[0])[0]] if len(call.args) == 1 and not isinstance(call.args[0], ast.Starred) else []

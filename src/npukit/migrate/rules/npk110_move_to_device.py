@@ -1,0 +1,86 @@
+"""Move tensors and modules to the device that is there.
+
+before:           x = x.cuda(rank, non_blocking=True)
+after (npu):      x = x.npu(rank, non_blocking=True)
+after (portable): x = x.to(torch.device(DEVICE.type, rank), non_blocking=True)
+
+A class that defines its own `cuda` keeps it, and calls of it on `self` and `super()` stay.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from npukit.migrate import writing
+from npukit.migrate.rule import Rule
+from npukit.migrate.sinks import DEVICE
+from npukit.migrate.target import Target
+from npukit.report import Edit, Finding
+from npukit.source import PythonFile
+
+rule = Rule("NPK110", "move-to-device", words=(".cuda",), fixes=True)
+
+
+@rule.on(ast.Call)
+def check(call: ast.Call, file: PythonFile, target: Target) -> Iterator[Finding]:
+    func = call.func
+    if not isinstance(func, ast.Attribute) or func.attr != "cuda" or file.resolve(func) == "torch.cuda":
+        return
+    if _own_method(func, file) or writing.serves_npu_already(call, file):
+        return
+    edits = _portable(call, func, file, target) if target.portable else _npu(func, file)
+    yield rule.finding(
+        (file, call),
+        f"{file.source(func)[:60]}() moves to a CUDA device",
+        "There is none on a machine with NPUs, and torch says it was not compiled with CUDA.",
+        "Move to the device with .to(DEVICE)." if target.portable else "Use .npu().",
+        edits,
+    )
+
+
+def _own_method(func: ast.Attribute, file: PythonFile) -> bool:
+    receiver = func.value
+    on_self = isinstance(receiver, ast.Name) and receiver.id == "self"
+    on_super = isinstance(receiver, ast.Call) and isinstance(receiver.func, ast.Name) and receiver.func.id == "super"
+    if not (on_self or on_super):
+        return False
+    owner = next((each for each in file.ancestors(func) if isinstance(each, ast.ClassDef)), None)
+    return owner is not None and any(isinstance(each, ast.FunctionDef) and each.name == "cuda" for each in owner.body)
+
+
+def _npu(func: ast.Attribute, file: PythonFile) -> tuple[Edit, ...]:
+    end = file.span(func)[1]
+    return (*writing.import_torch_npu(file), Edit(end - len("cuda"), end, "npu"))
+
+
+def _portable(call: ast.Call, func: ast.Attribute, file: PythonFile, target: Target) -> tuple[Edit, ...]:
+    unclear = any(isinstance(each, ast.Starred) for each in call.args) or any(k.arg is None for k in call.keywords)
+    if unclear:
+        return ()
+    constant = writing.device(file, target)
+    end = file.span(func)[1]
+    edits = [*constant.edits, Edit(end - len("cuda"), end, "to")]
+    given = file.argument(call, 0, "device")
+    if given is None:
+        open_bracket = file.text.index("(", end)
+        edits.append(file.insert(open_bracket + 1, constant.text + (", " if call.keywords else "")))
+    elif not _is_device(given):
+        torch = writing.torch_name(file).text
+        edits += _numbered(given, constant.text, torch, file)
+    if len(call.args) > 1:
+        edits.append(file.insert(file.span(call.args[1])[0], "non_blocking="))
+    return tuple(edits)
+
+
+def _is_device(given: ast.expr) -> bool:
+    """Whether the argument is a device by its name, rather than a card's number."""
+    name = given.id if isinstance(given, ast.Name) else given.attr if isinstance(given, ast.Attribute) else ""
+    return DEVICE.named(name) or (isinstance(given, ast.Constant) and isinstance(given.value, str))
+
+
+def _numbered(given: ast.expr, constant: str, torch: str, file: PythonFile) -> list[Edit]:
+    if isinstance(given, ast.Constant) and given.value is None:
+        return [file.replace(given, constant)]
+    start, end = file.span(given)
+    return [file.insert(start, f"{torch}.device({constant}.type, "), file.insert(end, ")")]

@@ -1,0 +1,97 @@
+"""Name the device that is there where a string becomes a device.
+
+before:           device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+after (npu):      device = torch.device("npu" if torch.npu.is_available() else "cpu")
+after (portable): device = torch.device(torch.accelerator.current_accelerator().type if torch.accelerator.is_available() else "cpu")
+
+Only strings that reach a device are rewritten: arguments, defaults, options and variables that are used as one. Keys
+of dictionaries, file names, messages and members of enumerations stay.
+"""  # noqa: E501
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from npukit.migrate import writing
+from npukit.migrate.rule import Rule
+from npukit.migrate.sinks import DEVICE, reaches
+from npukit.migrate.target import Target
+from npukit.report import Edit, Finding
+from npukit.source import PythonFile
+
+rule = Rule("NPK111", "device-strings", words=("cuda",), fixes=True)
+
+_LITERAL = re.compile(r"""([rRuUfF]*)("{3}|'{3}|"|')(cuda)((?::[^"'\\]*)?)\2""")
+
+
+@rule.on(ast.Constant, ast.JoinedStr)
+def check(node: ast.Constant | ast.JoinedStr, file: PythonFile, target: Target) -> Iterator[Finding]:
+    if not _is_cuda(node) or isinstance(file.parent(node), ast.JoinedStr) or not reaches(node, DEVICE, file):
+        return
+    if writing.serves_npu_already(node, file):
+        return
+    match = _LITERAL.fullmatch(file.source(node))
+    edits: tuple[Edit, ...] = ()
+    if match:
+        edits = _choice(node, match, file) if target.portable and _is_choice(node, file) else ()
+        edits = edits or (_portable if target.portable else _npu)(node, match, file, target)
+    yield rule.finding(
+        (file, node),
+        f"{file.source(node)[:40]} names a CUDA device",
+        "There is none on a machine with NPUs.",
+        "Name the device that is there." if target.portable else 'Write "npu".',
+        edits,
+    )
+
+
+def _is_cuda(node: ast.Constant | ast.JoinedStr) -> bool:
+    first = node.values[0] if isinstance(node, ast.JoinedStr) and node.values else node
+    if not isinstance(first, ast.Constant) or not isinstance(first.value, str):
+        return False
+    return first.value == "cuda" or first.value.startswith("cuda:")
+
+
+def _npu(node: ast.AST, match: re.Match[str], file: PythonFile, target: Target) -> tuple[Edit, ...]:
+    start = file.span(node)[0]
+    return (*writing.import_torch_npu(file), Edit(start + match.start(3), start + match.end(3), "npu"))
+
+
+def _portable(node: ast.AST, match: re.Match[str], file: PythonFile, target: Target) -> tuple[Edit, ...]:
+    prefix, quote, _, rest = match.groups()
+    api = _idiom(node, file)
+    if api is not None:
+        kind = writing.Text(f"{api.text}.current_accelerator().type", api.edits)
+    else:
+        kind = writing.device_type(file, target)
+        call = file.parent(node)
+        whole = isinstance(call, ast.Call) and file.resolve(call.func) == "torch.device" and not rest
+        if whole and isinstance(call, ast.Call) and len(call.args) == 1 and not call.keywords:
+            return (*kind.edits, file.replace(call, kind.text.removesuffix(".type")))
+    if not rest:
+        return (*kind.edits, file.replace(node, kind.text))
+    if isinstance(file.parent(node), ast.Attribute):  # "cuda:{}".format(i)
+        return (*kind.edits, file.replace(node, f"({kind.text} + {quote}{rest}{quote})"))
+    start, _ = file.span(node)
+    marks = [] if "f" in prefix.lower() else [file.insert(start, "f")]
+    return (*kind.edits, *marks, Edit(start + match.start(3), start + match.end(3), f"{{{kind.text}}}"))
+
+
+def _idiom(node: ast.AST, file: PythonFile) -> writing.Text | None:
+    """`"cuda" if torch.cuda.is_available() else "cpu"`: ask torch.accelerator, as the condition will."""
+    parent = file.parent(node)
+    if not isinstance(parent, ast.IfExp) or parent.body is not node or not isinstance(parent.test, ast.Call):
+        return None
+    return writing.accelerator(file) if file.resolve(parent.test.func) == "torch.cuda.is_available" else None
+
+
+def _is_choice(node: ast.AST, file: PythonFile) -> bool:
+    """Whether the string is one of an option's choices."""
+    around = file.parent(node)
+    keyword = file.parent(around) if isinstance(around, (ast.List, ast.Tuple, ast.Set)) else None
+    return isinstance(keyword, ast.keyword) and keyword.arg == "choices"
+
+
+def _choice(node: ast.AST, match: re.Match[str], file: PythonFile) -> tuple[Edit, ...]:
+    return (file.insert(file.span(node)[1], f", {match[2]}npu{match[2]}"),)

@@ -1,0 +1,173 @@
+"""Let a condition on CUDA devices or NCCL hold on NPUs too.
+
+before:           if device.type == "cuda": ...
+after (npu):      if device.type == "npu": ...
+after (portable): if device.type in ("cuda", "npu"): ...
+
+Conditions that choose among several backends stay, and so do those that guard code for CUDA only (an extension, a
+Triton kernel): on an NPU the other branch is the right one.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from npukit.migrate import writing
+from npukit.migrate.rule import Rule
+from npukit.migrate.sinks import BACKEND, DEVICE
+from npukit.migrate.target import Target
+from npukit.report import Edit, Finding, Severity
+from npukit.source import PythonFile
+
+rule = Rule("NPK112", "device-comparisons", words=("cuda", "nccl"), fixes=True)
+
+_WORDS = {"cuda": ("npu", DEVICE), "nccl": ("hccl", BACKEND)}
+_OTHERS = re.compile(r"[\"'](?:xpu|hpu|musa|mlu|tpu|xla|rocm|hip)[\"':]")
+_CUDA_ONLY = re.compile(
+    r"(?<![\"'.\w])(?!torch\.cuda|use_cuda|is_cuda|has_cuda|cuda_available)\w*(?:cuda|triton|cupy|apex|flash_attn|tensorrt)\w*\s*[.(]"
+    r"|[\w.]*_cuda\w*\(|\bimpl\b|_ext\b|_C\.",
+    re.IGNORECASE,
+)
+
+
+@rule.on(ast.Compare)
+def compare(node: ast.Compare, file: PythonFile, target: Target) -> Iterator[Finding]:
+    if len(node.ops) != 1:
+        return
+    left, operator, right = node.left, node.ops[0], node.comparators[0]
+    for constant, other in ((left, right), (right, left)):
+        word = _word(constant)
+        if word is None or not _names(other, word, file):
+            continue
+        if isinstance(operator, (ast.Eq, ast.NotEq)):
+            yield from _report(node, word, file, target, _equality(node, constant, other, operator, word, file))
+        elif isinstance(operator, (ast.In, ast.NotIn)) and constant is left:
+            yield from _report(node, word, file, target, _contained(node, other, operator, word, file))
+        return
+    if isinstance(operator, (ast.In, ast.NotIn)) and isinstance(right, (ast.Tuple, ast.List, ast.Set)):
+        for element in right.elts:
+            word = _word(element)
+            if word and _names(left, word, file):
+                at = file.span(element)[1]
+                quote = file.text[at - 1]
+                added = (file.insert(at, f", {quote}{_WORDS[word][0]}{quote}"),)
+                yield from _report(node, word, file, target, added, element)
+
+
+@rule.on(ast.Call)
+def startswith(call: ast.Call, file: PythonFile, target: Target) -> Iterator[Finding]:
+    func = call.func
+    if isinstance(func, ast.Attribute) and func.attr == "startswith" and len(call.args) == 1:
+        word = _word(call.args[0])
+        if word and _names(func.value, word, file):
+            source = file.source(call.args[0])
+            both = f"({source}, {source[0]}{_WORDS[word][0]}{source[0]})"
+            yield from _report(call, word, file, target, (file.replace(call.args[0], both),))
+
+
+def _word(node: ast.AST) -> str | None:
+    value = node.value if isinstance(node, ast.Constant) else None
+    return value if isinstance(value, str) and value in _WORDS else None
+
+
+def _names(node: ast.AST, word: str, file: PythonFile) -> bool:
+    """Whether an expression is a device or a backend: by its name, or by what made it."""
+    sink = _WORDS[word][1]
+    if isinstance(node, ast.Attribute):
+        return sink.named(node.attr) or (node.attr == "type" and _names(node.value, word, file))
+    if isinstance(node, ast.Name):
+        return sink.named(node.id)
+    if isinstance(node, ast.Subscript):
+        return isinstance(node.slice, ast.Constant) and sink.named(str(node.slice.value))
+    if isinstance(node, ast.Call):
+        if file.resolve(node.func) == "torch.distributed.get_backend":
+            return word == "nccl"
+        if file.resolve(node.func) in ("str", "torch.device") and len(node.args) == 1:
+            return _names(node.args[0], word, file)
+        return (
+            isinstance(node.func, ast.Attribute)
+            and node.func.attr in ("lower", "get_device")
+            and (_names(node.func.value, word, file))
+        )
+    return False
+
+
+def _equality(
+    node: ast.Compare, constant: ast.AST, other: ast.AST, operator: ast.cmpop, word: str, file: PythonFile
+) -> tuple[Edit, ...]:
+    source = file.source(constant)
+    both = f"({source}, {source[-1]}{_WORDS[word][0]}{source[-1]})"
+    negation = "not " if isinstance(operator, ast.NotEq) else ""
+    if constant is node.left:
+        return (file.replace(node, f"{file.source(other)} {negation}in {both}"),)
+    start = file.span(node.left)[1]
+    end = file.span(constant)[0]
+    between = file.text[start:end]
+    sign = "!=" if negation else "=="
+    at = start + between.index(sign)
+    return (Edit(at, at + 2, f"{negation}in"), file.replace(constant, both))
+
+
+def _contained(node: ast.Compare, other: ast.AST, operator: ast.cmpop, word: str, file: PythonFile) -> tuple[Edit, ...]:
+    """'cuda' in device -> ('cuda' in device or 'npu' in device)"""
+    device = file.source(other)
+    start, end = file.span(node)
+    quote = file.source(node.left)[-1]
+    negated = isinstance(operator, ast.NotIn)
+    second = f"{quote}{_WORDS[word][0]}{quote} {'not ' if negated else ''}in {device}"
+    return (file.insert(start, "("), file.insert(end, f" {'and' if negated else 'or'} {second})"))
+
+
+def _report(
+    node: ast.expr,
+    word: str,
+    file: PythonFile,
+    target: Target,
+    portable: tuple[Edit, ...],
+    constant: ast.AST | None = None,
+) -> Iterator[Finding]:
+    if writing.serves_npu_already(node, file):
+        return
+    new = _WORDS[word][0]
+    reason = left_alone(node, file)
+    edits: tuple[Edit, ...] = ()
+    if not reason:
+        edits = portable if target.portable else _npu(node, word, file)
+    yield rule.finding(
+        (file, node),
+        f"{file.source(node)[:60]} is false on an NPU",
+        reason or f"The device is called {new!r} there, and the other branch would be taken.",
+        "Look whether the other branch is right on an NPU." if reason else f"Compare with {new!r} too.",
+        edits,
+        Severity.note if reason else None,
+    )
+
+
+def _npu(node: ast.expr, word: str, file: PythonFile) -> tuple[Edit, ...]:
+    start, source = file.span(node)[0], file.source(node)
+    return tuple(
+        Edit(start + found.start(1), start + found.end(1), _WORDS[word][0])
+        for found in re.finditer(rf"[\"']({word})[\"']", source)
+    )
+
+
+def left_alone(node: ast.expr, file: PythonFile) -> str:
+    """Why a condition is not ours to change; empty when it is."""
+    around: ast.AST = node
+    for parent in file.ancestors(node):
+        if not isinstance(parent, (ast.BoolOp, ast.UnaryOp, ast.If, ast.IfExp)):
+            break
+        around = parent
+        if isinstance(parent, ast.If):
+            break
+    chain = file.source(around)
+    if _OTHERS.search(chain):
+        return "It chooses among several backends, and NPUs are not one of them."
+    guarded = chain
+    if isinstance(around, ast.If):
+        guarded = file.source(around.test) + "\n".join(file.source(each) for each in around.body)
+    if _CUDA_ONLY.search(guarded):
+        return "It guards code that is for CUDA only."
+    return ""

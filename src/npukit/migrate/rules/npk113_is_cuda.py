@@ -1,0 +1,45 @@
+"""Ask whether a tensor is on the accelerator.
+
+before:           if x.is_cuda: ...
+after (npu):      if x.is_npu: ...
+after (portable): if x.device.type in ("cuda", "npu"): ...
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from npukit.migrate import writing
+from npukit.migrate.rule import Rule
+from npukit.migrate.rules.npk112_device_comparisons import left_alone
+from npukit.migrate.target import Target
+from npukit.report import Edit, Finding, Severity
+from npukit.source import PythonFile
+
+rule = Rule("NPK113", "is-cuda", words=("is_cuda",), fixes=True)
+
+
+@rule.on(ast.Attribute)
+def check(node: ast.Attribute, file: PythonFile, target: Target) -> Iterator[Finding]:
+    if node.attr != "is_cuda" or not isinstance(node.ctx, ast.Load) or writing.serves_npu_already(node, file):
+        return
+    if (isinstance(node.value, ast.Name) and node.value.id == "self") or file.resolve(node):
+        return
+    reason = left_alone(node, file)
+    end = file.span(node)[1]
+    old = Edit(end - len("is_cuda"), end, "is_npu")
+    edits: tuple[Edit, ...] = (*writing.import_torch_npu(file), old)
+    if target.portable:
+        start, inner = file.span(node.value)
+        new = Edit(inner, end, '.device.type in ("cuda", "npu")')
+        plain = isinstance(file.parent(node), (ast.If, ast.IfExp, ast.BoolOp, ast.Assert, ast.Assign, ast.Return))
+        edits = (new,) if plain else (file.insert(start, "("), new, file.insert(end, ")"))
+    yield rule.finding(
+        (file, node),
+        "is_cuda is False for a tensor on an NPU",
+        reason or "The branch for the accelerator would not be taken.",
+        "Look whether the other branch is right on an NPU." if reason else "Ask for the device's type.",
+        () if reason else edits,
+        Severity.note if reason else None,
+    )

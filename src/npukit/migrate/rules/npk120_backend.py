@@ -1,0 +1,84 @@
+"""Communicate through the backend of the device that is there.
+
+before:           dist.init_process_group("nccl")
+after (npu):      dist.init_process_group("hccl")
+after (portable): dist.init_process_group(dist.get_default_backend_for_device(DEVICE))
+
+Also where the name comes from a variable, a default, an option or a dictionary, and in "cpu:gloo,cuda:nccl".
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from npukit.migrate import writing
+from npukit.migrate.rule import Rule
+from npukit.migrate.sinks import BACKEND, reaches
+from npukit.migrate.target import Target
+from npukit.report import Edit, Finding
+from npukit.source import PythonFile
+
+rule = Rule("NPK120", "nccl-backend", words=("nccl",), fixes=True)
+
+_LITERAL = re.compile(
+    r"""[rRuU]*("{3}|'{3}|"|')(?P<before>(?:\w+:\w+,)*)(?P<pair>(?:cuda:)?nccl)(?P<after>[\w:,]*)\1"""
+)
+
+
+@rule.on(ast.Constant)
+def check(node: ast.Constant, file: PythonFile, target: Target) -> Iterator[Finding]:
+    if not isinstance(node.value, str) or "nccl" not in node.value or isinstance(file.parent(node), ast.JoinedStr):
+        return
+    match = _LITERAL.fullmatch(file.source(node))
+    if not match or not reaches(node, BACKEND, file) or writing.serves_npu_already(node, file):
+        return
+    if _is_choice(node, file):
+        edits: tuple[Edit, ...] = (file.insert(file.span(node)[1], f", {match[1]}hccl{match[1]}"),)
+    else:
+        edits = (_portable if target.portable else _npu)(node, match, file, target)
+    yield rule.finding(
+        (file, node),
+        f"{file.source(node)} is the backend of CUDA devices",
+        "torch without CUDA has no NCCL; NPUs communicate through HCCL.",
+        "Ask torch for the device's backend." if target.portable else 'Use "hccl".',
+        edits,
+    )
+
+
+def _npu(node: ast.AST, match: re.Match[str], file: PythonFile, target: Target) -> tuple[Edit, ...]:
+    start = file.span(node)[0]
+    new = match["pair"].replace("cuda:", "npu:").replace("nccl", "hccl")
+    return (*writing.import_torch_npu(file), Edit(start + match.start("pair"), start + match.end("pair"), new))
+
+
+def _portable(node: ast.AST, match: re.Match[str], file: PythonFile, target: Target) -> tuple[Edit, ...]:
+    name = writing.device(file, target)
+    backend = f"{_distributed(file)}.get_default_backend_for_device({name.text})"
+    if match["before"] or match["after"] or match["pair"] != "nccl":
+        quote = match[1]
+        pair = f"{{{name.text}.type}}:{{{backend}}}"
+        text = f"f{quote}{match['before']}{pair}{match['after']}{quote}"
+        return (*name.edits, file.replace(node, text))
+    return (*name.edits, file.replace(node, backend))
+
+
+def _distributed(file: PythonFile) -> str:
+    """What torch.distributed is called at the top of this file."""
+    for node in file.tree.body:
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                if alias.name == "torch.distributed" and alias.asname:
+                    return alias.asname
+        elif isinstance(node, ast.ImportFrom) and node.module == "torch":
+            for alias in node.names:
+                if alias.name == "distributed":
+                    return alias.asname or alias.name
+    return f"{writing.torch_name(file).text}.distributed"
+
+
+def _is_choice(node: ast.AST, file: PythonFile) -> bool:
+    around = file.parent(node)
+    keyword = file.parent(around) if isinstance(around, (ast.List, ast.Tuple, ast.Set)) else None
+    return isinstance(keyword, ast.keyword) and keyword.arg == "choices"

@@ -1,0 +1,46 @@
+"""Make new tensors on the device by torch.set_default_device.
+
+before:           torch.set_default_tensor_type("torch.cuda.FloatTensor")
+after (npu):      torch.set_default_tensor_type("torch.npu.FloatTensor")
+after (portable): torch.set_default_device(DEVICE)
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from npukit.migrate import writing
+from npukit.migrate.rule import Rule
+from npukit.migrate.target import Target
+from npukit.report import Edit, Finding
+from npukit.source import PythonFile
+
+rule = Rule("NPK160", "default-tensor-type", words=("torch.cuda.",), fixes=True)
+
+
+@rule.on(ast.Constant)
+def check(node: ast.Constant, file: PythonFile, target: Target) -> Iterator[Finding]:
+    if not isinstance(node.value, str) or not node.value.startswith("torch.cuda.") or not node.value.endswith("Tensor"):
+        return
+    call = file.parent(node)
+    if not isinstance(call, ast.Call) or writing.serves_npu_already(node, file):
+        return
+    is_default = file.resolve(call.func) == "torch.set_default_tensor_type"
+    if not is_default and not (isinstance(call.func, ast.Attribute) and call.func.attr == "type"):
+        return
+    edits: tuple[Edit, ...] = ()
+    if not target.portable:
+        at = file.span(node)[0] + file.source(node).index("cuda")
+        edits = (*writing.import_torch_npu(file), Edit(at, at + len("cuda"), "npu"))
+    elif is_default and node.value == "torch.cuda.FloatTensor":
+        name = writing.device(file, target)
+        torch = writing.torch_name(file).text
+        edits = (*name.edits, file.replace(call, f"{torch}.set_default_device({name.text})"))
+    yield rule.finding(
+        (file, node),
+        f"{node.value} is a type of CUDA tensors",
+        "There are none on a machine with NPUs.",
+        "Name the device and the dtype apart.",
+        edits,
+    )

@@ -1,0 +1,170 @@
+"""Where a string ends up: whether an expression becomes a device or a backend, through variables, defaults, options and
+dictionaries. A string that reaches neither is left alone."""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import dataclass
+
+from npukit.source import PythonFile
+
+_DEPTH = 6
+
+
+@dataclass(frozen=True)
+class Sink:
+    """A kind of place that takes such strings: names that say so, and calls that do by position."""
+
+    names: re.Pattern[str]
+    calls: dict[str, int]  # full name, or .method -> position of the argument
+
+    def named(self, name: str | None) -> bool:
+        return name is not None and bool(self.names.search(name.lstrip("-").replace("-", "_")))
+
+
+DEVICE = Sink(
+    re.compile(r"(?:^|_)(?:device|devices|dev|map_location)(?:$|_(?:type|str|string|name|list)$)", re.IGNORECASE),
+    {
+        "torch.device": 0,
+        "torch.Generator": 0,
+        "torch.autocast": 0,
+        "torch.amp.autocast": 0,
+        "torch.amp.GradScaler": 0,
+        "torch.amp.autocast_mode.autocast": 0,
+        "torch.load": 1,
+        "torch.set_default_device": 0,
+        "torch.get_device_module": 0,
+        "torch.distributed.device_mesh.init_device_mesh": 0,
+        "torch.distributed.init_device_mesh": 0,
+        ".to": 0,
+        ".to_empty": 0,
+    },
+)
+BACKEND = Sink(
+    re.compile(r"(?:^|_)backend$", re.IGNORECASE),
+    {"torch.distributed.init_process_group": 0, "torch.distributed.Backend": 0, "deepspeed.init_distributed": 0},
+)
+
+
+def reaches(node: ast.AST, sink: Sink, file: PythonFile, depth: int = _DEPTH) -> bool:
+    """Whether the value of this expression ends up in such a place.
+
+    >>> reaches(string, DEVICE, file)  # d = "cuda"; x.to(d)
+    True
+    """
+    parent = file.parent(node)
+    if parent is None or depth == 0:
+        return False
+    if isinstance(parent, (ast.IfExp, ast.BoolOp, ast.FormattedValue, ast.JoinedStr, ast.List, ast.Tuple, ast.Set)):
+        return not (isinstance(parent, ast.IfExp) and node is parent.test) and reaches(parent, sink, file, depth)
+    if isinstance(parent, ast.BinOp):
+        return isinstance(parent.op, (ast.Add, ast.Mod)) and reaches(parent, sink, file, depth)
+    if isinstance(parent, ast.keyword):
+        return _keyword(parent, sink, file, depth)
+    if isinstance(parent, ast.Call):
+        return _argument(node, parent, sink, file, depth)
+    if isinstance(parent, ast.Attribute):  # "cuda:{}".format(i)
+        call = file.parent(parent)
+        return parent.attr == "format" and isinstance(call, ast.Call) and reaches(call, sink, file, depth)
+    if isinstance(parent, (ast.Assign, ast.AnnAssign, ast.NamedExpr)) and parent.value is node:
+        targets = parent.targets if isinstance(parent, ast.Assign) else [parent.target]
+        return any(_target(target, sink, file, depth) for target in targets)
+    if isinstance(parent, ast.arguments):
+        return _default(node, parent, sink, file, depth)
+    if isinstance(parent, ast.Dict):
+        key = parent.keys[parent.values.index(node)] if node in parent.values else None
+        return isinstance(key, ast.Constant) and isinstance(key.value, str) and sink.named(key.value)
+    if isinstance(parent, ast.Return):
+        return sink.named(getattr(file.function(node), "name", None))
+    if isinstance(parent, (ast.For, ast.comprehension)):
+        return parent.iter is node and _target(parent.target, sink, file, depth)
+    return False
+
+
+def _target(target: ast.expr, sink: Sink, file: PythonFile, depth: int) -> bool:
+    """Whether what is assigned to this target is used as such a thing."""
+    if isinstance(target, ast.Name):
+        if isinstance(file.names.scope_of(target), ast.ClassDef) and _is_enum(file, target):
+            return False
+        return sink.named(target.id) or any(reaches(use, sink, file, depth - 1) for use in file.uses(target))
+    if isinstance(target, ast.Attribute):
+        return sink.named(target.attr)
+    if isinstance(target, ast.Subscript):
+        key = target.slice
+        return isinstance(key, ast.Constant) and isinstance(key.value, str) and sink.named(key.value)
+    return False
+
+
+def _is_enum(file: PythonFile, name: ast.Name) -> bool:
+    scope = file.names.scope_of(name)
+    return isinstance(scope, ast.ClassDef) and any("Enum" in file.source(base) for base in scope.bases)
+
+
+def _keyword(keyword: ast.keyword, sink: Sink, file: PythonFile, depth: int) -> bool:
+    call = file.parent(keyword)
+    if not isinstance(call, ast.Call):
+        return False
+    method = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+    if method in ("add_argument", "option", "Option", "Argument", "field", "Field"):
+        if keyword.arg not in ("default", "choices", "const"):
+            return False
+        is_field = method not in ("add_argument", "option")
+        return _option(call, sink, file) or (is_field and reaches(call, sink, file, depth))
+    return sink.named(keyword.arg)
+
+
+def _option(call: ast.Call, sink: Sink, file: PythonFile) -> bool:
+    """Whether a command-line option is such a thing by its name, or by where `args.NAME` is used."""
+    names = [each.value for each in call.args if isinstance(each, ast.Constant) and isinstance(each.value, str)]
+    names += [str(k.value.value) for k in call.keywords if k.arg == "dest" and isinstance(k.value, ast.Constant)]
+    if any(sink.named(name) for name in names):
+        return True
+    attributes = {name.lstrip("-").replace("-", "_") for name in names if name.startswith("--")}
+    return any(
+        isinstance(node, ast.Attribute) and node.attr in attributes and reaches(node, sink, file, 1)
+        for node in file.nodes
+    )
+
+
+def _argument(node: ast.AST, call: ast.Call, sink: Sink, file: PythonFile, depth: int) -> bool:
+    if node not in call.args:
+        return False
+    position = call.args.index(node)
+    func = call.func
+    name = file.resolve(func)
+    if name in sink.calls:
+        return sink.calls[name] == position
+    if name == "str":
+        return reaches(call, sink, file, depth)
+    method = func.attr if isinstance(func, ast.Attribute) else getattr(func, "id", "")
+    if isinstance(func, ast.Attribute) and sink.calls.get("." + method) == position:
+        return True
+    if method in ("get", "getenv", "setdefault", "pop", "getattr", "setattr", "parametrize"):
+        key = call.args[position - 1] if position else None
+        return isinstance(key, ast.Constant) and isinstance(key.value, str) and sink.named(key.value)
+    if method in ("Option", "Argument", "Field"):
+        return position == 0 and reaches(call, sink, file, depth)
+    return isinstance(func, ast.Name) and _parameter(func, position, sink, file, depth)
+
+
+def _parameter(func: ast.Name, position: int, sink: Sink, file: PythonFile, depth: int) -> bool:
+    """Whether the function of this file that is called takes such a thing at this position."""
+    for binding in file.bindings(func):
+        if isinstance(binding.node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            parameters = [*binding.node.args.posonlyargs, *binding.node.args.args]
+            return position < len(parameters) and _parameter_used(parameters[position], sink, file, depth)
+    return False
+
+
+def _default(node: ast.AST, arguments: ast.arguments, sink: Sink, file: PythonFile, depth: int) -> bool:
+    function = file.parent(arguments)
+    for parameter in [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]:
+        for binding in file.names.bindings_in(function, parameter.arg):
+            if binding.value is node:
+                return _parameter_used(parameter, sink, file, depth)
+    return False
+
+
+def _parameter_used(parameter: ast.arg, sink: Sink, file: PythonFile, depth: int) -> bool:
+    return sink.named(parameter.arg) or any(reaches(use, sink, file, depth - 1) for use in file.uses(parameter))

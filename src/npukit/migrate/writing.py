@@ -1,0 +1,139 @@
+"""The words of each style: how migrated code names the device, and the lines that this needs at the head of a file.
+
+portable:  DEVICE = torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
+npu:       import torch_npu
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import dataclass
+
+from npukit.migrate.target import Target
+from npukit.report import Edit
+from npukit.source import PythonFile
+
+_GUARD = re.compile(r"cuda|gpu|npu|accelerator", re.IGNORECASE)
+_NPU = re.compile(r"ASCEND_|(?<![A-Za-z])npu(?![a-z])|hccl|transfer_to_npu", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Text:
+    """Code to write, and the edits elsewhere in the file without which it would not run."""
+
+    text: str
+    edits: tuple[Edit, ...] = ()
+
+
+def torch_name(file: PythonFile) -> Text:
+    """What torch is called at the top of this file; it is imported where it is not."""
+    for node in file.tree.body:
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                if alias.name == "torch" or (alias.name.startswith("torch.") and not alias.asname):
+                    return Text(alias.asname or "torch")
+    return Text("torch", (file.insert_import("import torch", after="torch"),))
+
+
+def import_torch_npu(file: PythonFile) -> tuple[Edit, ...]:
+    """`import torch_npu` below `import torch`; nothing where it is imported, or where torch is not used."""
+    imported = {alias.name for node in file.nodes if isinstance(node, ast.Import) for alias in node.names} | {
+        node.module or "" for node in file.nodes if isinstance(node, ast.ImportFrom)
+    }
+    if "torch_npu" in imported or not any(name.split(".")[0] == "torch" for name in imported):
+        return ()
+    return (file.insert_import("import torch_npu", after="torch"),)
+
+
+def device(file: PythonFile, target: Target) -> Text:
+    """The device as a torch.device."""
+    torch = torch_name(file)
+    if not target.portable:
+        return Text(f'{torch.text}.device("npu")', import_torch_npu(file))
+    own = _own_constant(file)
+    if own:
+        return Text(own)
+    taken = any(isinstance(node, ast.Name) and node.id == "DEVICE" for node in file.nodes)
+    name = "ACCELERATOR" if taken else "DEVICE"
+    line = f'{name} = {torch.text}.accelerator.current_accelerator(check_available=True) or {torch.text}.device("cpu")'
+    below = torch.edits[0].start if torch.edits else _after_torch(file)
+    return Text(name, (*torch.edits, file.insert_line(below, file.newline + line)))
+
+
+def device_type(file: PythonFile, target: Target, quote: str = '"') -> Text:
+    """The kind of device as a string expression."""
+    if not target.portable:
+        return Text(f"{quote}npu{quote}", import_torch_npu(file))
+    name = device(file, target)
+    return Text(f"{name.text}.type", name.edits)
+
+
+def device_module(file: PythonFile, target: Target) -> Text:
+    """The module with the device's functions: torch.npu, or the one of whatever device there is."""
+    torch = torch_name(file)
+    if not target.portable:
+        return Text(f"{torch.text}.npu", (*torch.edits, *import_torch_npu(file)))
+    name = device(file, target)
+    return Text(f"{torch.text}.get_device_module({name.text})", name.edits)
+
+
+def accelerator(file: PythonFile) -> Text:
+    """torch.accelerator as this file writes it."""
+    torch = torch_name(file)
+    return Text(f"{torch.text}.accelerator", torch.edits)
+
+
+def _own_constant(file: PythonFile) -> str | None:
+    """The name of the constant that an earlier migration wrote."""
+    for node in file.tree.body:
+        ours = isinstance(node, ast.Assign) and "current_accelerator(check_available=True) or" in file.source(node)
+        if ours and isinstance(target := node.targets[0], ast.Name):  # type: ignore[attr-defined]
+            return target.id
+    return None
+
+
+def _after_torch(file: PythonFile) -> int:
+    """The offset below the run of imports that torch's import is in."""
+    seen = False
+    end = 0
+    for node in file.tree.body:
+        is_import = isinstance(node, (ast.Import, ast.ImportFrom))
+        if seen and not is_import:
+            break
+        if isinstance(node, ast.Import) and any(alias.name.split(".")[0] == "torch" for alias in node.names):
+            seen = True
+        end = file.line_end(node)
+    return end
+
+
+def guarded(node: ast.AST, file: PythonFile) -> bool:
+    """Whether the node runs only where a condition about the device holds."""
+    child = node
+    for parent in file.ancestors(node):
+        if isinstance(parent, (ast.If, ast.IfExp, ast.While)):
+            inside = child is not parent.test and child not in _as_list(parent.orelse)
+            if inside and _GUARD.search(file.source(parent.test)):
+                return True
+        elif isinstance(parent, ast.BoolOp) and isinstance(parent.op, ast.And):
+            before = parent.values[: parent.values.index(child)] if child in parent.values else []
+            if any(_GUARD.search(file.source(each)) for each in before):
+                return True
+        child = parent
+    return False
+
+
+def _as_list(value: list[ast.stmt] | ast.expr | None) -> list[ast.AST]:
+    return list(value) if isinstance(value, list) else [value] if value is not None else []
+
+
+def serves_npu_already(node: ast.AST, file: PythonFile) -> bool:
+    """Whether the code around the node (its function, else its statement or class) knows of NPUs already."""
+    around: ast.AST = file.function(node)
+    if around is file.tree:
+        around = node
+        for parent in file.ancestors(node):
+            if parent is file.tree:
+                break
+            around = parent
+    return bool(_NPU.search(file.source(around))) or file.imports("torch_npu.contrib.transfer_to_npu")
