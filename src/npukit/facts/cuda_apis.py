@@ -1,0 +1,46 @@
+"""Which of CUDA's names in torch an NPU has no counterpart for, or a different one."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class CudaApi:
+    """A name; the comments at the head of cuda_apis.yaml say what each field means."""
+
+    name: str
+    kind: Literal["none", "differs", "ignored"]
+    why: str
+    instead: str  # "nothing: ..." where nothing is needed
+
+    @property
+    def advice(self) -> str:
+        """What to do about it, as a sentence."""
+        kind, colon, text = self.instead.partition(": ")
+        return f"{text[0].upper()}{text[1:]}." if colon and kind == "nothing" else f"Use {self.instead}."
+
+
+@functools.cache
+def _by_name() -> dict[str, CudaApi]:
+    import yaml
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    rows = yaml.load(Path(__file__).with_name("cuda_apis.yaml").read_text(encoding="utf-8"), Loader=loader)
+    return {row["name"]: CudaApi(**row) for row in rows}
+
+
+def cuda_api(name: str) -> CudaApi | None:
+    """What is known about a dotted name: the longest entry that it lies in.
+
+    >>> cuda_api("torch.cuda.nvtx.range_push").name
+    'torch.cuda.nvtx'
+    """
+    parts = name.split(".")
+    for length in range(len(parts), 1, -1):
+        if found := _by_name().get(".".join(parts[:length])):
+            return found
+    return None

@@ -1,0 +1,49 @@
+"""The dependencies that a file names: requirements, pyproject.toml, setup.py, conda environments, pip install lines."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from npukit.source import Document
+
+_NAME = r"([A-Za-z][A-Za-z0-9._-]*)(?:\[[^\]]*\])?"
+_VERSION = r"(\s*(?:[=<>!~]=?=?\s*[\w.*+!-]+\s*,?\s*)*)"
+_LINE = re.compile(rf"^[ \t]*{_NAME}{_VERSION}", re.MULTILINE)
+_QUOTED = re.compile(rf"""["']{_NAME}{_VERSION}(?:;[^"']*)?["']""")
+_CONDA = re.compile(rf"^[ \t]*-[ \t]*(?:[\w-]+::)?{_NAME}{_VERSION}", re.MULTILINE)
+_INSTALL = re.compile(r"\b(?:pip3?|uv pip|conda|mamba)\s+install\b(.*?)(?=$|&&|;|\|)", re.MULTILINE)
+_WORD = re.compile(rf"""(?:(?<=\s)|(?<=["'])){_NAME}{_VERSION}(?=["']|\s|$)""")
+
+
+@dataclass(frozen=True)
+class Requirement:
+    """A package that is asked for, and where."""
+
+    name: str
+    version: str
+    start: int
+    end: int
+
+
+def requirements(document: Document) -> Iterator[Requirement]:
+    """Every dependency that the file names."""
+    if document.kind == "requirements":
+        yield from _found(_LINE, document.text)
+    elif document.path.name in ("pyproject.toml", "Pipfile", "setup.py"):
+        yield from _found(_QUOTED, document.text)
+    elif document.kind == "yaml" and "dependencies:" in document.text:
+        start = document.text.index("dependencies:")
+        yield from _found(_CONDA, document.text, start)
+    elif document.kind in ("shell", "docker"):
+        joined = document.text.replace("\\\r\n", "   ").replace("\\\n", "  ")  # the same length: offsets stay
+        for match in _INSTALL.finditer(joined):
+            if not joined[joined.rfind("\n", 0, match.start()) + 1 :].lstrip().startswith("#"):
+                yield from _found(_WORD, joined, match.start(1), match.end(1))
+
+
+def _found(pattern: re.Pattern[str], text: str, start: int = 0, end: int | None = None) -> Iterator[Requirement]:
+    for match in pattern.finditer(text, start, len(text) if end is None else end):
+        version = match[2].strip()
+        yield Requirement(match[1], version, match.start(1), match.end(2) if version else match.end(1))

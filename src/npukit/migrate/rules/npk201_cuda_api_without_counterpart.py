@@ -1,0 +1,46 @@
+"""Names of torch.cuda that torch.npu does not have.
+
+bad:
+    import torch
+    torch.cuda.nvtx.range_push("forward")
+
+good:
+    import torch
+    with torch.profiler.record_function("forward"):
+        pass
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from npukit.facts.cuda_apis import CudaApi, cuda_api
+from npukit.migrate.rule import Rule
+from npukit.migrate.target import Target
+from npukit.migrate.training import guarded
+from npukit.report import Finding, Severity
+from npukit.source import PythonFile
+
+rule = Rule("NPK201", "cuda-api-without-counterpart", words=("cuda", "nvtx", "NCCL"), severity=Severity.error)
+
+
+def used_api(node: ast.Attribute | ast.Name, file: PythonFile) -> CudaApi | None:
+    """The fact about the whole dotted name that is read here; None for a part of a longer name."""
+    if not isinstance(node.ctx, (ast.Load, ast.Store)) or isinstance(file.parent(node), ast.Attribute):
+        return None
+    name = file.resolve(node)
+    return cuda_api(name) if name and name.startswith("torch.") else None
+
+
+@rule.on(ast.Attribute, ast.Name)
+def check(node: ast.Attribute | ast.Name, file: PythonFile, target: Target) -> Iterator[Finding]:
+    api = used_api(node, file)
+    if api and api.kind == "none":
+        yield rule.finding(
+            (file, node),
+            f"{api.name} has no counterpart on an NPU",
+            why=f"{api.why}.",
+            remedy=api.advice,
+            severity=Severity.note if guarded(node, file) else None,
+        )

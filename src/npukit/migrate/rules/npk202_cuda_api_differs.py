@@ -1,0 +1,37 @@
+"""Names of CUDA that exist for NPUs with another meaning or result.
+
+bad:
+    import torch
+    bf16 = torch.cuda.get_device_capability()[0] >= 8
+
+good:
+    import torch
+    bf16 = torch.cuda.is_bf16_supported()
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from npukit.migrate.rule import Rule
+from npukit.migrate.rules.npk201_cuda_api_without_counterpart import used_api
+from npukit.migrate.target import Target
+from npukit.migrate.training import guarded
+from npukit.report import Finding, Severity
+from npukit.source import PythonFile
+
+rule = Rule("NPK202", "cuda-api-differs", words=("cuda",), severity=Severity.warning)
+
+
+@rule.on(ast.Attribute, ast.Name)
+def check(node: ast.Attribute | ast.Name, file: PythonFile, target: Target) -> Iterator[Finding]:
+    api = used_api(node, file)
+    if api and api.kind == "differs":
+        yield rule.finding(
+            (file, node),
+            f"{api.name} differs on an NPU",
+            why=f"{api.why}.",
+            remedy=api.advice,
+            severity=Severity.note if guarded(node, file) else None,
+        )

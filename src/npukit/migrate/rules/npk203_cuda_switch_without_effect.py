@@ -1,0 +1,37 @@
+"""Switches of cuDNN, cuBLAS and CUDA's attention kernels: accepted, without effect on an NPU.
+
+bad:
+    import torch
+    torch.backends.cudnn.deterministic = True
+
+good:
+    import torch
+    torch.use_deterministic_algorithms(True)
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from npukit.migrate.rule import Rule
+from npukit.migrate.rules.npk201_cuda_api_without_counterpart import used_api
+from npukit.migrate.target import Target
+from npukit.report import Finding, Severity
+from npukit.source import PythonFile
+
+rule = Rule(
+    "NPK203", "cuda-switch-without-effect", words=("cudnn", "backends", "matmul_precision"), severity=Severity.note
+)
+
+
+@rule.on(ast.Attribute, ast.Name)
+def check(node: ast.Attribute | ast.Name, file: PythonFile, target: Target) -> Iterator[Finding]:
+    api = used_api(node, file)
+    if api and api.kind == "ignored":
+        yield rule.finding(
+            (file, node),
+            f"{api.name} has no effect on an NPU",
+            why=f"{api.why}.",
+            remedy=api.advice,
+        )

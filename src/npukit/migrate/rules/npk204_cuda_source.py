@@ -1,0 +1,52 @@
+"""CUDA C++ sources, and C++ sources that include CUDA headers: nothing compiles them for an NPU.
+
+bad (kernel.cu):
+    __global__ void add(float *x) { x[threadIdx.x] += 1; }
+
+good (kernel.cpp):
+    int add(int x) { return x + 1; }
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from npukit.migrate.rule import Rule, place_in
+from npukit.migrate.target import Target
+from npukit.report import Finding, Place, Severity
+from npukit.source import Document
+
+rule = Rule("NPK204", "cuda-source", words=("__global__", "cuda", "<<<"), severity=Severity.error)
+
+_KERNEL = re.compile(r"__global__\s+(?:__launch_bounds__\([^)]*\)\s*)?[\w:<>\s*]*?(\w+)\s*\(")
+_INCLUDE = re.compile(r'#\s*include\s*[<"]([^>"]*(?:cuda|cublas|cudnn|nccl|thrust/|cub/)[^>"]*)[>"]', re.IGNORECASE)
+_REMEDY = (
+    "Replace what it computes by torch operators or a fused operator of torch_npu, or write it as an Ascend C operator"
+    " and keep this one for CUDA only."
+)
+
+
+@rule.on_text("cuda")
+def check_cuda(document: Document, target: Target) -> Iterator[Finding]:
+    kernels = [match[1] for match in _KERNEL.finditer(document.text)]
+    named = f" ({', '.join(kernels[:4])}{', …' if len(kernels) > 4 else ''})" if kernels else ""
+    yield rule.finding(
+        Place(document.path),
+        f"CUDA source with {len(kernels)} kernel{'' if len(kernels) == 1 else 's'}",
+        why="NPUs run kernels written in Ascend C; nothing translates CUDA C++.",
+        remedy=_REMEDY,
+        evidence=f"{len(document.text.splitlines())} lines{named}",
+    )
+
+
+@rule.on_text("cpp")
+def check_cpp(document: Document, target: Target) -> Iterator[Finding]:
+    if match := _INCLUDE.search(document.text):
+        yield rule.finding(
+            place_in(document, match.start(), match.end()),
+            "C++ source that includes CUDA headers",
+            why="The headers come with CUDA and are not there on an NPU machine.",
+            remedy=_REMEDY,
+            evidence=match[0],
+        )

@@ -1,0 +1,40 @@
+"""Extensions that are compiled with nvcc, at install or at run time.
+
+bad:
+    from torch.utils.cpp_extension import CUDAExtension
+    setup(ext_modules=[CUDAExtension("ops", ["ops.cpp", "ops_kernel.cu"])])
+
+good:
+    from torch.utils.cpp_extension import CppExtension
+    setup(ext_modules=[CppExtension("ops", ["ops.cpp"])])
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from npukit.migrate.rule import Rule
+from npukit.migrate.target import Target
+from npukit.migrate.training import guarded
+from npukit.report import Finding, Severity
+from npukit.source import PythonFile
+
+rule = Rule("NPK205", "cuda-extension", words=("cpp_extension",), severity=Severity.error)
+
+
+@rule.on(ast.Call)
+def check(call: ast.Call, file: PythonFile, target: Target) -> Iterator[Finding]:
+    name = file.resolve(call.func) or ""
+    if not name.startswith("torch.utils.cpp_extension."):
+        return
+    last = name.rpartition(".")[2]
+    given = file.source(call)
+    if last == "CUDAExtension" or (last in ("load", "load_inline") and ("cuda" in given.lower() or ".cu" in given)):
+        yield rule.finding(
+            (file, call),
+            f"{last} compiles CUDA code",
+            why="It needs nvcc, which is not there on an NPU machine; the build fails.",
+            remedy="Use the plain torch path on NPUs, or build an operator with torch_npu's NpuExtension.",
+            severity=Severity.warning if guarded(call, file) else None,
+        )

@@ -1,0 +1,76 @@
+"""NVIDIA's command-line tools, called from Python, shell scripts or Dockerfiles.
+
+bad:
+    import subprocess
+    subprocess.run(["nvidia-smi", "--query-gpu=memory.used"])
+
+good:
+    import subprocess
+    subprocess.run(["npu-smi", "info"])
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from npukit.migrate.rule import Rule, place_in
+from npukit.migrate.target import Target
+from npukit.report import Finding, Severity
+from npukit.source import Document, PythonFile
+
+_TOOLS = {
+    "nvidia-smi": "npu-smi info",
+    "nvcc": "nothing on an NPU: skip building CUDA code",
+    "nsys": "msprof",
+    "ncu": "msprof op",
+    "nvprof": "msprof",
+    "dcgmi": "npu-smi info",
+    "cuda-gdb": "msdebug",
+    "compute-sanitizer": "mssanitizer",
+}
+_COMMAND = re.compile(rf"(?:^|[\s;&|(`\"'/])({'|'.join(_TOOLS)})(?=[\s;&|)`\"']|$)", re.MULTILINE)
+_RUNNERS = {
+    "system",
+    "popen",
+    "run",
+    "Popen",
+    "call",
+    "check_call",
+    "check_output",
+    "getoutput",
+    "getstatusoutput",
+    "which",
+}
+
+rule = Rule("NPK207", "nvidia-command", words=tuple(_TOOLS), severity=Severity.warning)
+
+
+@rule.on(ast.Call)
+def check_python(call: ast.Call, file: PythonFile, target: Target) -> Iterator[Finding]:
+    name = (file.resolve(call.func) or "").rpartition(".")[2]
+    if name not in _RUNNERS or not call.args:
+        return
+    if match := _COMMAND.search(file.source(call.args[0])):
+        yield _finding(match[1], (file, call))
+
+
+@rule.on_text("shell", "docker")
+def check_text(document: Document, target: Target) -> Iterator[Finding]:
+    start = 0
+    for line in document.text.splitlines(keepends=True):
+        if not line.lstrip().startswith("#") and (match := _COMMAND.search(line)):
+            place = place_in(document, start + match.start(1), start + match.end(1))
+            yield _finding(match[1], place, line.strip())
+        start += len(line)
+
+
+def _finding(tool: str, where: object, evidence: str = "") -> Finding:
+    return rule.finding(
+        where,  # type: ignore[arg-type]
+        f"{tool} is not there on an NPU machine",
+        why="It belongs to NVIDIA's driver or toolkit.",
+        remedy=f"Use {_TOOLS[tool]}.",
+        evidence=evidence,
+    )

@@ -1,0 +1,37 @@
+"""Container images with CUDA inside.
+
+bad (Dockerfile):
+    FROM nvidia/cuda:12.1.0-devel-ubuntu22.04
+
+good (Dockerfile):
+    FROM ascendai/cann:8.5.0-910b-ubuntu22.04-py3.11
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from npukit.migrate.rule import Rule, place_in
+from npukit.migrate.target import Target
+from npukit.report import Finding, Severity
+from npukit.source import Document
+
+rule = Rule("NPK208", "cuda-image", words=("nvidia", "cuda", "nvcr.io"), severity=Severity.error)
+
+_DOCKER = re.compile(r"^\s*FROM\s+(?:--platform=\S+\s+)?(\S+)", re.MULTILINE | re.IGNORECASE)
+_IMAGE = re.compile(r"""^\s*-?\s*(?:image|base_image)\s*:\s*["']?([^\s"']+)""", re.MULTILINE)
+_CUDA = re.compile(r"nvidia/|nvcr\.io/|-cuda\d|[:-]cu1[0-9]{2}|-gpu\b", re.IGNORECASE)
+
+
+@rule.on_text("docker", "yaml")
+def check(document: Document, target: Target) -> Iterator[Finding]:
+    for match in (_DOCKER if document.kind == "docker" else _IMAGE).finditer(document.text):
+        if _CUDA.search(match[1]):
+            yield rule.finding(
+                place_in(document, match.start(1), match.end(1)),
+                f"the image {match[1]} is made for CUDA",
+                why="It has neither CANN nor torch_npu, and its torch is built for CUDA.",
+                remedy="Start from an image with CANN for your card (ascendai/cann) and install torch with torch_npu.",
+                evidence=match[0].strip(),
+            )

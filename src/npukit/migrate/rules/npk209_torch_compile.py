@@ -1,0 +1,47 @@
+"""torch.compile with its default backend.
+
+bad:
+    import torch
+    model = torch.compile(model)
+
+good:
+    import torch
+    model = torch.compile(model, backend="npugraphs")
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from npukit.migrate.rule import Rule
+from npukit.migrate.target import Target
+from npukit.report import Finding, Severity
+from npukit.source import PythonFile
+
+rule = Rule("NPK209", "torch-compile", words=("compile",), severity=Severity.warning)
+
+
+@rule.on(ast.Call)
+def check_call(call: ast.Call, file: PythonFile, target: Target) -> Iterator[Finding]:
+    if file.resolve(call.func) != "torch.compile":
+        return
+    backend = file.argument(call, None, "backend")
+    if backend is None or (isinstance(backend, ast.Constant) and backend.value in ("inductor", "cudagraphs")):
+        yield _finding(call, file)
+
+
+@rule.on(ast.FunctionDef)
+def check_decorator(function: ast.FunctionDef, file: PythonFile, target: Target) -> Iterator[Finding]:
+    for decorator in function.decorator_list:
+        if file.resolve(decorator) == "torch.compile":
+            yield _finding(decorator, file)
+
+
+def _finding(node: ast.AST, file: PythonFile) -> Finding:
+    return rule.finding(
+        (file, node),
+        "torch.compile's default backend makes Triton code, which NPUs run only with triton-ascend",
+        why="Without it compilation fails at the first call.",
+        remedy='Make it optional; on NPUs leave it off first, then try backend="npugraphs" or TorchAir\'s backend.',
+    )

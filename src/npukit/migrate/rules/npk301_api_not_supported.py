@@ -1,0 +1,67 @@
+"""Functions of torch that torch_npu does not have, by its dispatcher or its documentation.
+
+bad:
+    import torch
+    y = torch.hspmm(a, b)
+
+good:
+    import torch
+    y = torch.mm(a.to_dense(), b)
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from npukit.facts.api_support import Support, support
+from npukit.migrate.rule import Rule
+from npukit.migrate.target import Target
+from npukit.report import Finding, Severity
+from npukit.source import PythonFile
+
+rule = Rule("NPK301", "api-not-supported", words=("torch",), severity=Severity.warning)
+
+# Told by rules of their own, or only about the host.
+_ELSEWHERE = (
+    "torch.cuda",
+    "torch.backends",
+    "torch.nn.DataParallel",
+    "torch.nn.parallel.data_parallel",
+    "torch.utils.cpp_extension",
+    "torch.compiler",
+    "torch.profiler.",
+    "torch.onnx",
+    "torch.export",
+    "torch.UntypedStorage",
+    "torch.TypedStorage",
+    "torch.autograd.profiler",
+    "torch.from_dlpack",
+    "torch.utils",
+)
+
+
+def called_api(call: ast.Call, file: PythonFile, target: Target) -> Support | None:
+    """What is known about the function of torch that is called, through whatever name."""
+    name = file.resolve(call.func)
+    if not name or not name.startswith("torch.") or name.startswith(_ELSEWHERE):
+        return None
+    return support(name, target.torch_npu, target.card)
+
+
+@rule.on(ast.Call)
+def check(call: ast.Call, file: PythonFile, target: Target) -> Iterator[Finding]:
+    found = called_api(call, file, target)
+    if found and found.status == "no":
+        certain = "dispatcher" in found.source
+        yield rule.finding(
+            (file, call),
+            f"{found.api} {'has no kernel' if certain else 'is documented as not supported'} on {target.card}",
+            why=f"Source: {found.source}.",
+            remedy=(
+                "Replace it, or compute this part on the CPU."
+                if certain
+                else "Try it before you replace it: functions that are made of other operators often run."
+            ),
+            severity=Severity.error if certain else Severity.note,
+        )

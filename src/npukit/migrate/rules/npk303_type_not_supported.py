@@ -1,0 +1,57 @@
+"""A number type that the function does not take on an NPU, where the call itself names the type.
+
+bad:
+    import torch
+    x = torch.hann_window(400, dtype=torch.float64)
+
+good:
+    import torch
+    x = torch.hann_window(400, dtype=torch.float32)
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from npukit.migrate.rule import Rule
+from npukit.migrate.rules.npk301_api_not_supported import called_api
+from npukit.migrate.target import Target
+from npukit.report import Finding, Severity
+from npukit.source import PythonFile
+
+rule = Rule("NPK303", "type-not-supported", words=("dtype",), severity=Severity.warning)
+
+_SHORT = {
+    "torch.float64": "fp64",
+    "torch.double": "fp64",
+    "torch.float32": "fp32",
+    "torch.float": "fp32",
+    "torch.float16": "fp16",
+    "torch.half": "fp16",
+    "torch.bfloat16": "bf16",
+    "torch.int64": "int64",
+    "torch.long": "int64",
+    "torch.int32": "int32",
+    "torch.int": "int32",
+    "torch.int16": "int16",
+    "torch.int8": "int8",
+    "torch.uint8": "uint8",
+    "torch.bool": "bool",
+    "torch.complex64": "complex64",
+    "torch.complex128": "complex128",
+}
+
+
+@rule.on(ast.Call)
+def check(call: ast.Call, file: PythonFile, target: Target) -> Iterator[Finding]:
+    wanted = _SHORT.get(file.resolve(file.argument(call, None, "dtype")) or "")
+    found = called_api(call, file, target) if wanted else None
+    taken = found.types().get("dtype") if found else None
+    if found and taken and wanted not in taken:
+        yield rule.finding(
+            (file, call),
+            f"{found.api} does not take {wanted} on an NPU",
+            why=f"It takes {', '.join(sorted(taken))}. Source: {found.source}.",
+            remedy="Make it in one of these types, or on the CPU.",
+        )

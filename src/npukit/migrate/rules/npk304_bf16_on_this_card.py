@@ -1,0 +1,36 @@
+"""bfloat16 on a card that does not compute in it (910A, 310P); other cards have no finding.
+
+bad (card=910A):
+    import torch
+    model = model.to(torch.bfloat16)
+
+good (card=910A):
+    import torch
+    model = model.to(torch.float16)
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from npukit.facts.cards import card
+from npukit.migrate.rule import Rule
+from npukit.migrate.target import Target
+from npukit.report import Finding, Severity
+from npukit.source import PythonFile
+
+rule = Rule("NPK304", "bf16-on-this-card", words=("bfloat16",), severity=Severity.error)
+
+
+@rule.on(ast.Attribute)
+def check_name(name: ast.Attribute, file: PythonFile, target: Target) -> Iterator[Finding]:
+    used = isinstance(file.parent(name), (ast.Call, ast.keyword, ast.Assign)) and file.resolve(name) == "torch.bfloat16"
+    called = name.attr == "bfloat16" and isinstance(file.parent(name), ast.Call) and file.resolve(name) is None
+    if (used or called) and not card(target.card).bf16:
+        yield rule.finding(
+            (file, name),
+            f"{target.card} does not compute in bfloat16",
+            why="Its units know fp16 and fp32; torch_npu refuses bf16 on it.",
+            remedy="Use float16 with a GradScaler, or float32.",
+        )

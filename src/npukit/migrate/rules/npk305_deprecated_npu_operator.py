@@ -1,0 +1,37 @@
+"""Operators of torch_npu that are deprecated, or not there in the target version.
+
+bad:
+    import torch_npu
+    y = torch_npu.npu_silu(x)
+
+good:
+    import torch
+    y = torch.nn.functional.silu(x)
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from npukit.facts.api_support import has_own_op, own_ops
+from npukit.migrate.rule import Rule
+from npukit.migrate.target import Target
+from npukit.report import Finding, Severity
+from npukit.source import PythonFile
+
+rule = Rule("NPK305", "deprecated-npu-operator", words=("torch_npu.npu_",), severity=Severity.warning)
+
+
+@rule.on(ast.Call)
+def check(call: ast.Call, file: PythonFile, target: Target) -> Iterator[Finding]:
+    name = file.resolve(call.func) or ""
+    op = name.removeprefix("torch_npu.")
+    found = own_ops().get(op)
+    if name == op or found is None or has_own_op(op, target.torch_npu):
+        return
+    yield rule.finding(
+        (file, call),
+        f"{op} is deprecated" if found.instead else f"{op} is not there in torch_npu {target.torch_npu}",
+        remedy=f"Use {found.instead}." if found.instead not in ("", "-") else "Use plain torch operators.",
+    )

@@ -1,0 +1,63 @@
+"""An import of a library that does not run on NPUs.
+
+An import that the code can do without (inside `try`, or under a check that it is available) is only noted.
+
+bad:
+    from flash_attn import flash_attn_func
+
+good:
+    from torch.nn.functional import scaled_dot_product_attention
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from npukit.facts.libraries import Library, imported
+from npukit.migrate.rule import Rule
+from npukit.migrate.target import Target
+from npukit.migrate.training import guarded
+from npukit.report import Finding, Severity
+from npukit.source import PythonFile
+
+rule = Rule("NPK401", "library-without-npu", words=("import",), severity=Severity.error)
+
+
+def imported_libraries(node: ast.Import | ast.ImportFrom, file: PythonFile) -> list[Library]:
+    """The known libraries that the statement imports, each once; the project's own modules of these names are not."""
+    if isinstance(node, ast.Import):
+        modules = [alias.name for alias in node.names]
+    elif node.level == 0 and node.module:
+        modules = [f"{node.module}.{alias.name}" for alias in node.names]
+    else:
+        modules = []
+    found = [imported(module) for module in modules if not _is_own(module.split(".")[0], file)]
+    return list(dict.fromkeys(library for library in found if library))
+
+
+def _is_own(module: str, file: PythonFile) -> bool:
+    if any(parent.name == module for parent in file.path.absolute().parents):
+        return True
+    folders = [file.path.parent, *([file.names.root] if file.names.root else [])]
+    return any((folder / module).is_dir() or (folder / f"{module}.py").is_file() for folder in folders)
+
+
+def advice(library: Library) -> str:
+    """What to do about a library."""
+    parts = [f"Install {library.needs}." if library.needs else "", f"Use {library.instead}." if library.instead else ""]
+    return " ".join(filter(None, parts)) or "Leave it out on NPUs."
+
+
+@rule.on(ast.Import, ast.ImportFrom)
+def check(node: ast.Import | ast.ImportFrom, file: PythonFile, target: Target) -> Iterator[Finding]:
+    for library in imported_libraries(node, file):
+        if library.verdict in ("replace", "blocks"):
+            optional = guarded(node, file)
+            yield rule.finding(
+                (file, node),
+                f"{library.name} does not run on NPUs" + (" (optional here)" if optional else ""),
+                why=f"{library.why}.",
+                remedy=advice(library),
+                severity=Severity.note if optional else None,
+            )

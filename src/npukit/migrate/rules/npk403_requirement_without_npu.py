@@ -1,0 +1,45 @@
+"""A dependency that cannot be installed or used on an NPU machine, in any of the files that name dependencies.
+
+bad (requirements.txt):
+    flash-attn==2.5.6
+
+good (requirements.txt):
+    transformers>=4.40
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from npukit.facts.libraries import packaged
+from npukit.migrate.requirements import requirements
+from npukit.migrate.rule import Rule, place_in
+from npukit.migrate.rules.npk401_library_without_npu import advice
+from npukit.migrate.target import Target
+from npukit.report import Finding, Severity
+from npukit.source import Document
+
+rule = Rule(
+    "NPK403",
+    "requirement-without-npu",
+    words=("requires", "depend", "pip", "conda", "==", ">=", "\n"),
+    severity=Severity.error,
+)
+_SEVERITY = {"replace": Severity.error, "blocks": Severity.error, "adapter": Severity.warning, "partial": Severity.note}
+
+
+@rule.on_text("requirements", "toml", "yaml", "shell", "docker", "python")
+def check(document: Document, target: Target) -> Iterator[Finding]:
+    for needed in requirements(document):
+        library = packaged(needed.name)
+        if library is None or library.verdict not in _SEVERITY:
+            continue
+        yield rule.finding(
+            place_in(document, needed.start, needed.end),
+            f"{library.name} is required"
+            + (", which does not run on NPUs" if library.verdict in ("replace", "blocks") else ""),
+            why=f"{library.why}.",
+            remedy=advice(library),
+            severity=_SEVERITY[library.verdict],
+            evidence=document.text[needed.start : needed.end],
+        )

@@ -1,0 +1,58 @@
+"""A pinned torch that is built for CUDA, or that no torch_npu was released for.
+
+bad (requirements.txt):
+    torch==1.7.1
+
+good (requirements.txt):
+    torch==2.7.1
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from npukit.facts.compatibility import pythons_by_torch, releases
+from npukit.migrate.requirements import requirements
+from npukit.migrate.rule import Rule, place_in
+from npukit.migrate.target import Target
+from npukit.report import Finding, Severity
+from npukit.source import Document
+
+rule = Rule("NPK404", "torch-pin", words=("torch",), severity=Severity.error)
+
+_INDEX = re.compile(r"https?://download\.pytorch\.org/whl/(?:nightly/)?cu\d+\S*")
+
+
+@rule.on_text("requirements", "toml", "yaml", "shell", "docker", "python")
+def check(document: Document, target: Target) -> Iterator[Finding]:
+    known = {release.torch.split("+")[0] for release in releases()} | set(pythons_by_torch())
+    for needed in requirements(document):
+        pin = re.match(r"\s*={1,3}\s*v?(\d+\.\d+(?:\.\d+)?)(\+cu\d+)?", needed.version)
+        if needed.name != "torch" or not pin:
+            continue
+        place, evidence = place_in(document, needed.start, needed.end), document.text[needed.start : needed.end]
+        if pin[2]:
+            yield rule.finding(
+                place,
+                f"torch{pin[2]} is a build for CUDA",
+                why="torch_npu goes with the CPU build of the same version.",
+                remedy=f"Require torch=={pin[1]} and torch_npu of the same version.",
+                evidence=evidence,
+            )
+        elif not any(version.startswith(pin[1]) for version in known):
+            yield rule.finding(
+                place,
+                f"there is no torch_npu for torch {pin[1]}",
+                why="A torch_npu works with exactly one version of torch.",
+                remedy=f"Move to a torch that has one: {', '.join(list(pythons_by_torch())[:4])} …",
+                evidence=evidence,
+            )
+    for match in () if document.kind == "python" else _INDEX.finditer(document.text):
+        yield rule.finding(
+            place_in(document, match.start(), match.end()),
+            "this package index has builds for CUDA",
+            why="torch_npu goes with the CPU build of torch.",
+            remedy="Use https://download.pytorch.org/whl/cpu, or the plain index.",
+            evidence=match[0],
+        )

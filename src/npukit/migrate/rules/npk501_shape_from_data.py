@@ -1,0 +1,61 @@
+"""Operators whose result has as many elements as the data says, inside a model or a training step.
+
+Their shape must be read back from the device, and every new shape is compiled or looked up anew.
+
+bad:
+    import torch
+    class Head(torch.nn.Module):
+        def forward(self, x, mask):
+            return torch.masked_select(x, mask).mean()
+
+good:
+    import torch
+    class Head(torch.nn.Module):
+        def forward(self, x, mask):
+            return (x * mask).sum() / mask.sum()
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from npukit.migrate.rule import Rule
+from npukit.migrate.target import Target
+from npukit.migrate.training import enclosing_loops, method, step_loops
+from npukit.report import Finding, Severity
+from npukit.source import PythonFile
+
+rule = Rule(
+    "NPK501",
+    "shape-from-data",
+    words=("nonzero", "masked_select", "unique", "where", "argwhere"),
+    severity=Severity.warning,
+)
+
+_FUNCTIONS = {"nonzero", "masked_select", "unique", "unique_consecutive", "argwhere"}
+_METHODS = {"nonzero", "masked_select", "unique_consecutive", "argwhere"}  # .unique() is also a method of pandas
+
+
+@rule.on(ast.Call)
+def check(call: ast.Call, file: PythonFile, target: Target) -> Iterator[Finding]:
+    name = file.resolve(call.func) or ""
+    last = name.removeprefix("torch.")
+    one_sided_where = name == "torch.where" and len(call.args) == 1 and not call.keywords
+    of_torch = name.startswith("torch.") and last in _FUNCTIONS
+    is_method = not name and method(call) in _METHODS and "torch" in file.text
+    if (of_torch or is_method or one_sided_where) and _in_step(call, file):
+        yield rule.finding(
+            (file, call),
+            f"the shape of {last if name else method(call)}'s result depends on the data",
+            why="The host waits for the device to learn the shape, and every new shape costs compilation or a lookup.",
+            remedy="Where it is hot, keep the full shape and use a mask (torch.where with three arguments).",
+        )
+
+
+def _in_step(node: ast.AST, file: PythonFile) -> bool:
+    """Whether it runs in every step: in a `forward`, or in a loop that trains."""
+    function = file.function(node)
+    if getattr(function, "name", "") in ("forward", "training_step", "loss", "get_loss"):
+        return True
+    return any(loop in step_loops(file) for loop in enclosing_loops(node, file))

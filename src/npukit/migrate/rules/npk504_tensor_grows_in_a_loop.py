@@ -1,0 +1,43 @@
+"""A tensor that gets longer with every turn of a loop.
+
+bad:
+    import torch
+    for _ in range(100):
+        tokens = torch.cat((tokens, next_token(tokens)), dim=1)
+
+good:
+    import torch
+    for i in range(100):
+        buffer[:, i] = next_token(buffer)
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from npukit.migrate.rule import Rule
+from npukit.migrate.target import Target
+from npukit.migrate.training import enclosing_loop
+from npukit.report import Finding, Severity
+from npukit.source import PythonFile
+
+rule = Rule("NPK504", "tensor-grows-in-a-loop", words=(".cat", "concat", "hstack", "vstack"), severity=Severity.note)
+
+_JOINS = {"torch.cat", "torch.concat", "torch.concatenate", "torch.hstack", "torch.vstack"}
+
+
+@rule.on(ast.Assign)
+def check(assign: ast.Assign, file: PythonFile, target: Target) -> Iterator[Finding]:
+    value = assign.value
+    if not (isinstance(value, ast.Call) and file.resolve(value.func) in _JOINS and value.args):
+        return
+    joined = value.args[0]
+    names = {file.source(each) for each in getattr(joined, "elts", ())}
+    if file.source(assign.targets[0]) in names and enclosing_loop(assign, file) is not None:
+        yield rule.finding(
+            (file, assign),
+            "a tensor that grows with every turn of the loop",
+            why="Each turn has a new shape, and copies all that was there before.",
+            remedy="Write into a tensor of the final size; for generation, use a cache of fixed length.",
+        )

@@ -1,0 +1,59 @@
+"""Attention written out as matmul, softmax, matmul.
+
+bad:
+    import torch
+    import torch.nn.functional as F
+    def attend(q, k, v):
+        scores = q @ k.transpose(-2, -1) / 8
+        return F.softmax(scores, dim=-1) @ v
+
+good:
+    import torch
+    import torch.nn.functional as F
+    def attend(q, k, v):
+        return F.scaled_dot_product_attention(q, k, v)
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from npukit.facts.affinity import fused
+from npukit.migrate.rule import Rule
+from npukit.migrate.target import Target
+from npukit.migrate.training import inside, method
+from npukit.report import Finding, Severity
+from npukit.source import PythonFile
+
+rule = Rule("NPK601", "attention-by-hand", words=("softmax",), severity=Severity.note)
+
+_MATMULS = {"matmul", "bmm", "einsum", "baddbmm"}
+
+
+@rule.on(ast.Call)
+def check(call: ast.Call, file: PythonFile, target: Target) -> Iterator[Finding]:
+    name = method(call) or (call.func.id if isinstance(call.func, ast.Name) else "")
+    if name != "softmax" or "scaled_dot_product_attention" in file.source(file.function(call)):
+        return
+    products = [node for node in inside(file.function(call)) if _is_matmul(node)]
+    before = [each for each in products if each.lineno <= call.lineno and _turns_keys(each, file)]  # type: ignore[attr-defined]
+    after = [each for each in products if each.end_lineno >= call.lineno and each not in before]  # type: ignore[attr-defined]
+    if before and after:
+        yield rule.finding(
+            (file, call),
+            "attention is written out",
+            why="Scores of all pairs are kept in memory, and each operator reads and writes them once more.",
+            remedy=fused("attention").advice,
+        )
+
+
+def _is_matmul(node: ast.AST) -> bool:
+    return (isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult)) or (
+        isinstance(node, ast.Call) and method(node) in _MATMULS
+    )
+
+
+def _turns_keys(node: ast.AST, file: PythonFile) -> bool:
+    text = file.source(node)
+    return any(word in text for word in ("transpose", ".mT", ".T", "permute", "einsum"))

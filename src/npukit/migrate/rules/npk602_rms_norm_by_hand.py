@@ -1,0 +1,58 @@
+"""RMSNorm written out.
+
+bad:
+    import torch
+    def norm(x, weight):
+        return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) * weight
+
+good:
+    import torch_npu
+    def norm(x, weight):
+        return torch_npu.npu_rms_norm(x, weight, 1e-6)[0]
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from npukit.facts.affinity import fused
+from npukit.migrate.rule import Rule
+from npukit.migrate.target import Target
+from npukit.migrate.training import inside, method
+from npukit.report import Finding, Severity
+from npukit.source import PythonFile
+
+rule = Rule("NPK602", "rms-norm-by-hand", words=("rsqrt",), severity=Severity.note)
+
+
+@rule.on(ast.Call)
+def check(call: ast.Call, file: PythonFile, target: Target) -> Iterator[Finding]:
+    if method(call) != "rsqrt":
+        return
+    around = file.function(call)
+    if not isinstance(around, ast.Module) and any(_mean_of_squares(node) for node in inside(around)):
+        yield rule.finding(
+            (file, call),
+            "RMSNorm is written out",
+            why="Five operators, each of which reads and writes all activations, instead of one.",
+            remedy=fused("rms_norm").advice,
+        )
+
+
+def _mean_of_squares(node: ast.AST) -> bool:
+    if method(node) != "mean" or not isinstance(node, ast.Call):
+        return False
+    squared = node.args[0] if not isinstance(node.func, ast.Attribute) else node.func.value
+    if isinstance(squared, ast.Name) and node.args:
+        squared = node.args[0]  # torch.mean(x ** 2)
+    power = isinstance(squared, ast.BinOp) and isinstance(squared.op, ast.Pow) and _is_two(squared.right)
+    called = isinstance(squared, ast.Call) and (
+        method(squared) == "square"
+        or (method(squared) == "pow" and _is_two(squared.args[-1] if squared.args else None))
+    )
+    return power or called
+
+
+def _is_two(node: ast.AST | None) -> bool:
+    return isinstance(node, ast.Constant) and node.value == 2

@@ -1,0 +1,41 @@
+"""Rotary position embedding written out.
+
+bad:
+    def rotate(q, cos, sin):
+        return (q * cos) + (rotate_half(q) * sin)
+
+good:
+    import torch_npu
+    def rotate(q, cos, sin):
+        return torch_npu.npu_rotary_mul(q, cos, sin)
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from npukit.facts.affinity import fused
+from npukit.migrate.rule import Rule
+from npukit.migrate.target import Target
+from npukit.report import Finding, Severity
+from npukit.source import PythonFile
+
+rule = Rule("NPK604", "rotary-by-hand", words=("rotate",), severity=Severity.note)
+
+
+@rule.on(ast.BinOp)
+def check(total: ast.BinOp, file: PythonFile, target: Target) -> Iterator[Finding]:
+    if not isinstance(total.op, ast.Add):
+        return
+    sides = [
+        side for side in (total.left, total.right) if isinstance(side, ast.BinOp) and isinstance(side.op, ast.Mult)
+    ]
+    texts = [file.source(side) for side in sides]
+    if len(texts) == 2 and "cos" in texts[0] and "sin" in texts[1] and "rotate" in texts[1]:
+        yield rule.finding(
+            (file, total),
+            "the rotary embedding is written out",
+            why="It is made of six operators on queries and keys in every layer.",
+            remedy=fused("rotary").advice,
+        )

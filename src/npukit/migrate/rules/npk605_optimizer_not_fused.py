@@ -1,0 +1,37 @@
+"""Adam or AdamW without its fused form.
+
+bad:
+    import torch
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+
+good:
+    import torch
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from npukit.facts.affinity import fused
+from npukit.migrate.rule import Rule
+from npukit.migrate.target import Target
+from npukit.migrate.training import has_double_star
+from npukit.report import Finding, Severity
+from npukit.source import PythonFile
+
+rule = Rule("NPK605", "optimizer-not-fused", words=("Adam",), severity=Severity.note)
+
+
+@rule.on(ast.Call)
+def check(call: ast.Call, file: PythonFile, target: Target) -> Iterator[Finding]:
+    if file.resolve(call.func) not in ("torch.optim.AdamW", "torch.optim.Adam") or has_double_star(call):
+        return
+    if not any(keyword.arg in ("fused", "foreach", "capturable") for keyword in call.keywords):
+        yield rule.finding(
+            (file, call),
+            "the optimizer updates parameters by many small operators",
+            why="On an NPU, launching them takes longer than computing them.",
+            remedy=fused("adamw").advice,
+        )

@@ -1,0 +1,40 @@
+"""GroupNorm followed by SiLU, as in diffusion models.
+
+bad:
+    import torch.nn as nn
+    block = nn.Sequential(nn.GroupNorm(32, 64), nn.SiLU(), nn.Conv2d(64, 64, 3))
+
+good:
+    import torch.nn as nn
+    block = nn.Sequential(nn.GroupNorm(32, 64), nn.ReLU(), nn.Conv2d(64, 64, 3))
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from itertools import pairwise
+
+from npukit.facts.affinity import fused
+from npukit.migrate.rule import Rule
+from npukit.migrate.target import Target
+from npukit.report import Finding, Severity
+from npukit.source import PythonFile
+
+rule = Rule("NPK606", "group-norm-silu", words=("GroupNorm",), severity=Severity.note)
+
+
+@rule.on(ast.Call)
+def check(call: ast.Call, file: PythonFile, target: Target) -> Iterator[Finding]:
+    if file.resolve(call.func) != "torch.nn.Sequential":
+        return
+    names = [file.resolve(each.func) if isinstance(each, ast.Call) else None for each in call.args]
+    for norm, activation in pairwise(names):
+        if norm == "torch.nn.GroupNorm" and activation == "torch.nn.SiLU":
+            yield rule.finding(
+                (file, call),
+                "GroupNorm and SiLU can be one operator in inference",
+                why="Each of them reads and writes the whole feature map.",
+                remedy=fused("group_norm_silu").advice,
+            )
+            return

@@ -1,0 +1,79 @@
+"""Time measured around device work without waiting for the device.
+
+Operators only queue work; the clock is read before the NPU has done it. Code that copies a value back in between
+(`.item()`, `.cpu()`) has waited already and is not reported.
+
+bad:
+    import time
+    def step(model, x):
+        start = time.time()
+        loss = model(x)
+        loss.backward()
+        print(time.time() - start)
+
+good:
+    import time
+    import torch
+    def step(model, x):
+        start = time.time()
+        loss = model(x)
+        loss.backward()
+        torch.accelerator.synchronize()
+        print(time.time() - start)
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from npukit.migrate.rule import Rule
+from npukit.migrate.target import Target
+from npukit.migrate.training import inside, method
+from npukit.report import Finding, Severity
+from npukit.source import PythonFile
+
+rule = Rule("NPK701", "timing-without-synchronize", words=("time.", "perf_counter"), severity=Severity.warning)
+
+_CLOCKS = {"time.time", "time.perf_counter", "time.monotonic", "time.time_ns", "time.perf_counter_ns"}
+_WAITS = {"synchronize", "item", "cpu", "tolist", "numpy", "wait", "elapsed_time"}
+
+
+@rule.on(ast.BinOp)
+def check(difference: ast.BinOp, file: PythonFile, target: Target) -> Iterator[Finding]:
+    if not isinstance(difference.op, ast.Sub) or not isinstance(difference.right, ast.Name):
+        return
+    if not (_is_clock(difference.left, file) or _reads_clock(difference.left, file)):
+        return
+    starts = [
+        binding.node.lineno
+        for binding in file.bindings(difference.right)
+        if _is_clock(binding.value, file) and binding.node.lineno < difference.lineno  # type: ignore[attr-defined]
+    ]
+    if not starts:
+        return
+    between = [
+        node
+        for node in inside(file.function(difference))
+        if isinstance(node, ast.Call) and max(starts) <= node.lineno <= difference.lineno
+    ]
+    if any(method(call) == "backward" for call in between) and not any(_waits(call) for call in between):
+        yield rule.finding(
+            (file, difference),
+            "this time is taken before the device has finished",
+            why="Operators only queue work on the device: the clock measures how long queueing took.",
+            remedy="Call torch.accelerator.synchronize() (torch.npu.synchronize()) before each reading of the clock.",
+        )
+
+
+def _is_clock(node: ast.AST | None, file: PythonFile) -> bool:
+    return isinstance(node, ast.Call) and file.resolve(node.func) in _CLOCKS
+
+
+def _reads_clock(node: ast.AST, file: PythonFile) -> bool:
+    return isinstance(node, ast.Name) and any(_is_clock(binding.value, file) for binding in file.bindings(node))
+
+
+def _waits(call: ast.Call) -> bool:
+    name = method(call) or (call.func.id if isinstance(call.func, ast.Name) else "")
+    return name in _WAITS or "synchronize" in name

@@ -1,0 +1,41 @@
+"""Pinned memory in a data loader that has no workers.
+
+With num_workers=0 the main process loads, copies into pinned memory and trains by turns: pinning costs a copy and
+overlaps with nothing.
+
+bad:
+    from torch.utils.data import DataLoader
+    loader = DataLoader(dataset, batch_size=32, pin_memory=True)
+
+good:
+    from torch.utils.data import DataLoader
+    loader = DataLoader(dataset, batch_size=32, pin_memory=True, num_workers=4)
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from npukit.migrate.rule import Rule
+from npukit.migrate.target import Target
+from npukit.migrate.training import has_double_star, is_true
+from npukit.report import Finding, Severity
+from npukit.source import PythonFile
+
+rule = Rule("NPK702", "pin-memory-without-workers", words=("pin_memory",), severity=Severity.note)
+
+
+@rule.on(ast.Call)
+def check(call: ast.Call, file: PythonFile, target: Target) -> Iterator[Finding]:
+    if (file.resolve(call.func) or "").rpartition(".")[2] != "DataLoader" or has_double_star(call):
+        return
+    workers = file.argument(call, 5, "num_workers")
+    none = workers is None or (isinstance(workers, ast.Constant) and workers.value == 0)
+    if none and is_true(file.argument(call, 7, "pin_memory")):
+        yield rule.finding(
+            (file, call),
+            "pin_memory=True without workers gains nothing",
+            why="The same process loads and trains by turns, so that the extra copy overlaps with nothing.",
+            remedy="Give the loader num_workers of 4 or more, or leave pin_memory out.",
+        )

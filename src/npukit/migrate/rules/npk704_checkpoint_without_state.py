@@ -1,0 +1,72 @@
+"""A checkpoint to resume from that forgets the scaler or the scheduler.
+
+A resumed run then starts with a fresh loss scale and a fresh learning rate, and its losses leave those of the run that
+was never stopped.
+
+bad:
+    import torch
+    scaler = torch.amp.GradScaler()
+    torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": epoch}, path)
+
+good:
+    import torch
+    scaler = torch.amp.GradScaler()
+    state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": epoch}
+    state["scaler"] = scaler.state_dict()
+    torch.save(state, path)
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from npukit.migrate.rule import Rule
+from npukit.migrate.target import Target
+from npukit.migrate.training import GRAD_SCALERS, assigned_from, calls, method, receiver
+from npukit.report import Finding, Severity
+from npukit.source import PythonFile
+
+rule = Rule("NPK704", "checkpoint-without-state", words=("torch.save", "save("), severity=Severity.warning)
+
+_STATELESS = {"torch.optim.lr_scheduler.LambdaLR"}
+
+
+@rule.on(ast.Call)
+def check(call: ast.Call, file: PythonFile, target: Target) -> Iterator[Finding]:
+    if file.resolve(call.func) != "torch.save" or not call.args:
+        return
+    saved = _dictionary(call.args[0], file)
+    if saved is None or not _is_for_resuming(saved, file):
+        return
+    schedulers = {
+        file.resolve(each.func) or ""
+        for each in calls(file)
+        if (file.resolve(each.func) or "").startswith("torch.optim.lr_scheduler.")
+    }
+    stateful = {"scaler": assigned_from(file, GRAD_SCALERS), "scheduler": assigned_from(file, schedulers - _STATELESS)}
+    kept = {receiver(each, file) for each in calls(file) if method(each) == "state_dict"}
+    missing = [kind for kind, names in stateful.items() if names and not kept & set(names)]
+    if missing:
+        yield rule.finding(
+            (file, call),
+            f"this checkpoint does not hold the state of the {' and the '.join(missing)}",
+            why="A run resumed from it starts them afresh, and its losses leave those of an unbroken run.",
+            remedy=f"Save and load {' and '.join(f'{kind}.state_dict()' for kind in missing)} too"
+            " (and the random states, where runs must match).",
+        )
+
+
+def _dictionary(node: ast.expr, file: PythonFile) -> ast.Dict | None:
+    if isinstance(node, ast.Name):
+        values = [binding.value for binding in file.bindings(node) if binding.value is not None]
+        node = values[0] if len(values) == 1 else node
+    return node if isinstance(node, ast.Dict) else None
+
+
+def _is_for_resuming(saved: ast.Dict, file: PythonFile) -> bool:
+    """Whether it holds an optimizer's state: what holds weights alone is an export."""
+    return any(
+        isinstance(value, ast.Call) and method(value) == "state_dict" and "opt" in receiver(value, file).lower()
+        for value in saved.values
+    )

@@ -1,0 +1,45 @@
+"""A DistributedSampler whose epoch is never set.
+
+bad:
+    from torch.utils.data.distributed import DistributedSampler
+    sampler = DistributedSampler(dataset)
+    for epoch in range(10):
+        train(loader)
+
+good:
+    from torch.utils.data.distributed import DistributedSampler
+    sampler = DistributedSampler(dataset)
+    for epoch in range(10):
+        sampler.set_epoch(epoch)
+        train(loader)
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from npukit.migrate.rule import Rule
+from npukit.migrate.target import Target
+from npukit.report import Finding, Severity
+from npukit.source import PythonFile
+
+rule = Rule("NPK707", "sampler-without-set-epoch", words=("DistributedSampler",), severity=Severity.warning)
+
+
+@rule.on(ast.Call)
+def check(call: ast.Call, file: PythonFile, target: Target) -> Iterator[Finding]:
+    if not (file.resolve(call.func) or "").startswith("torch.utils.data") or "set_epoch" in file.text:
+        return
+    if not (file.resolve(call.func) or "").endswith(".DistributedSampler"):
+        return
+    shuffle = file.argument(call, 3, "shuffle")
+    if shuffle is not None and not (isinstance(shuffle, ast.Constant) and shuffle.value):
+        return
+    if any(isinstance(node, ast.For) and "epoch" in file.source(node.target) for node in file.nodes):
+        yield rule.finding(
+            (file, call),
+            "set_epoch() is never called on this sampler",
+            why="Every epoch then goes through the data in the same order.",
+            remedy="Call sampler.set_epoch(epoch) at the start of every epoch.",
+        )

@@ -1,0 +1,47 @@
+"""A value copied from the device in every training step.
+
+`.item()` waits until the device has done all that is queued; the next step is then queued on an idle device. On an NPU,
+where queueing takes longer, this costs more than on a GPU.
+
+bad:
+    for x, y in loader:
+        loss = loss_of(model(x), y)
+        loss.backward()
+        total += loss.item()
+
+good:
+    for i, (x, y) in enumerate(loader):
+        loss = loss_of(model(x), y)
+        loss.backward()
+        total += loss.detach()
+        if i % 100 == 0:
+            print(total.item())
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from npukit.migrate.rule import Rule
+from npukit.migrate.target import Target
+from npukit.migrate.training import enclosing_loop, method, receiver, runs_every_turn, step_loops
+from npukit.report import Finding, Severity
+from npukit.source import PythonFile
+
+rule = Rule("NPK708", "value-read-in-every-step", words=(".item(",), severity=Severity.warning)
+
+
+@rule.on(ast.Call)
+def check(call: ast.Call, file: PythonFile, target: Target) -> Iterator[Finding]:
+    if method(call) != "item" or call.args:
+        return
+    loop = enclosing_loop(call, file)
+    if loop in step_loops(file) and loop is not None and runs_every_turn(call, loop, file):
+        yield rule.finding(
+            (file, call),
+            ".item() in every training step",
+            why="It waits for the device in every step; NPUs need the queue filled ahead more than GPUs do.",
+            remedy="Add up tensors with .detach() and read them every N steps.",
+            evidence=f"{receiver(call, file)}.item()" if "\n" in file.source(call) else "",
+        )

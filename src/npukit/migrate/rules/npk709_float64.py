@@ -1,0 +1,54 @@
+"""Double precision on the device.
+
+bad:
+    import torch
+    torch.set_default_dtype(torch.float64)
+    x = torch.zeros(3, dtype=torch.double, device="cuda")
+
+good:
+    import torch
+    x = torch.zeros(3, dtype=torch.float32, device="cuda")
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from npukit.migrate.rule import Rule
+from npukit.migrate.target import Target
+from npukit.migrate.training import method
+from npukit.report import Finding, Severity
+from npukit.source import PythonFile
+
+rule = Rule("NPK709", "float64", words=("float64", "double"), severity=Severity.warning)
+
+_TYPES = {"torch.float64", "torch.double", "torch.complex128", "torch.cdouble", "torch.DoubleTensor"}
+_WHY = "NPUs have no double-precision units: most operators refuse float64 or compute it on the CPU."
+_REMEDY = "Compute in float32, or move this part to the CPU on purpose."
+
+
+@rule.on(ast.Attribute)
+def check_name(name: ast.Attribute, file: PythonFile, target: Target) -> Iterator[Finding]:
+    if file.resolve(name) in _TYPES and not _is_compared(name, file) and not _on_cpu(name, file):
+        yield rule.finding((file, name), "double precision", why=_WHY, remedy=_REMEDY)
+
+
+@rule.on(ast.Call)
+def check_method(call: ast.Call, file: PythonFile, target: Target) -> Iterator[Finding]:
+    if method(call) != "double" or call.args or call.keywords or "torch" not in file.text:
+        return
+    if not (file.resolve(call.func) or "").startswith(("torch.", "numpy.")) and not _on_cpu(call, file):
+        yield rule.finding((file, call), "double precision", why=_WHY, remedy=_REMEDY)
+
+
+def _is_compared(name: ast.Attribute, file: PythonFile) -> bool:
+    """`x.dtype == torch.float64`, tables of types: the type is only named."""
+    return isinstance(file.parent(name), (ast.Compare, ast.Dict, ast.Tuple, ast.List, ast.Set))
+
+
+def _on_cpu(node: ast.AST, file: PythonFile) -> bool:
+    text = (
+        file.source(file.statement(node)) if not isinstance(file.statement(node), (ast.If, ast.For, ast.With)) else ""
+    )
+    return ".cpu()" in text or ".numpy()" in text or '"cpu"' in text or "'cpu'" in text

@@ -1,0 +1,42 @@
+"""The channels_last memory format.
+
+torch_npu takes contiguous tensors only: `.to(memory_format=torch.channels_last)` raises on an NPU tensor. Before the
+move to the device it is undone there, for nothing.
+
+bad:
+    import torch
+    model = model.to(memory_format=torch.channels_last)
+
+good:
+    import torch
+    if torch.cuda.is_available():
+        model = model.to(memory_format=torch.channels_last)
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from npukit.migrate.rule import Rule
+from npukit.migrate.target import Target
+from npukit.migrate.training import guarded
+from npukit.report import Finding, Severity
+from npukit.source import PythonFile
+
+rule = Rule("NPK710", "channels-last", words=("channels_last",), severity=Severity.error)
+
+
+@rule.on(ast.Attribute)
+def check(name: ast.Attribute, file: PythonFile, target: Target) -> Iterator[Finding]:
+    if file.resolve(name) not in ("torch.channels_last", "torch.channels_last_3d") or guarded(name, file):
+        return
+    if isinstance(file.parent(name), (ast.keyword, ast.Call)):
+        conditional = any(isinstance(each, ast.If) for each in file.ancestors(name))
+        yield rule.finding(
+            (file, name),
+            "channels_last is refused on an NPU",
+            why="torch_npu takes contiguous tensors only and has layouts of its own that it chooses itself.",
+            remedy="Leave the memory format out on NPUs.",
+            severity=Severity.warning if conditional else None,
+        )

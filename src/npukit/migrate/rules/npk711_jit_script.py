@@ -1,0 +1,41 @@
+"""TorchScript compilation.
+
+Scripted code runs on an NPU without the fusion that was its purpose, and torch_npu's automatic migration turns
+torch.jit.script off.
+
+bad:
+    import torch
+    @torch.jit.script
+    def gelu(x):
+        return x * torch.sigmoid(1.702 * x)
+
+good:
+    import torch
+    def gelu(x):
+        return x * torch.sigmoid(1.702 * x)
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from npukit.migrate.rule import Rule
+from npukit.migrate.target import Target
+from npukit.report import Finding, Severity
+from npukit.source import PythonFile
+
+rule = Rule("NPK711", "jit-script", words=("jit",), severity=Severity.note)
+
+_NAMES = {"torch.jit.script", "torch.jit.script_if_tracing", "torch.jit.script_method"}
+
+
+@rule.on(ast.Attribute, ast.Name)
+def check(name: ast.Attribute | ast.Name, file: PythonFile, target: Target) -> Iterator[Finding]:
+    if isinstance(name.ctx, ast.Load) and file.resolve(name) in _NAMES:
+        yield rule.finding(
+            (file, name),
+            "TorchScript brings no fusion on an NPU",
+            why="The fuser makes CUDA and CPU code only; the scripted operators run one by one.",
+            remedy="Leave it out, or use torch.nn.functional's fused function where there is one.",
+        )

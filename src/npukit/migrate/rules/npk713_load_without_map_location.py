@@ -1,0 +1,38 @@
+"""A checkpoint loaded onto the device it was saved from.
+
+bad:
+    import torch
+    state = torch.load("model.pt")
+
+good:
+    import torch
+    state = torch.load("model.pt", map_location="cpu")
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from npukit.migrate.rule import Rule
+from npukit.migrate.target import Target
+from npukit.migrate.training import has_double_star
+from npukit.report import Finding, Severity
+from npukit.source import PythonFile
+
+rule = Rule("NPK713", "load-without-map-location", words=("load",), severity=Severity.warning)
+
+_LOADERS = {"torch.load": 1, "torch.hub.load_state_dict_from_url": 2, "torch.utils.model_zoo.load_url": 2}
+
+
+@rule.on(ast.Call)
+def check(call: ast.Call, file: PythonFile, target: Target) -> Iterator[Finding]:
+    position = _LOADERS.get(file.resolve(call.func) or "")
+    if position is None or has_double_star(call) or file.argument(call, position, "map_location") is not None:
+        return
+    yield rule.finding(
+        (file, call),
+        "a checkpoint saved from CUDA cannot be loaded here without map_location",
+        why="Its tensors name a CUDA device; without CUDA, loading them raises.",
+        remedy='Add map_location="cpu" and move the model afterwards.',
+    )

@@ -1,0 +1,44 @@
+"""A number of processes written into the code.
+
+bad:
+    import torch.distributed as dist
+    dist.init_process_group("nccl", rank=rank, world_size=4)
+
+good:
+    import torch.distributed as dist
+    dist.init_process_group("nccl", rank=rank, world_size=int(os.environ["WORLD_SIZE"]))
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from npukit.migrate.rule import Rule
+from npukit.migrate.target import Target
+from npukit.report import Finding, Severity
+from npukit.source import PythonFile
+
+rule = Rule("NPK714", "hard-coded-world-size", words=("world_size", "nprocs"), severity=Severity.warning)
+
+_ARGUMENTS = {
+    "torch.distributed.init_process_group": (3, "world_size"),
+    "torch.multiprocessing.spawn": (2, "nprocs"),
+    "torch.multiprocessing.spawn.spawn": (2, "nprocs"),
+}
+
+
+@rule.on(ast.Call)
+def check(call: ast.Call, file: PythonFile, target: Target) -> Iterator[Finding]:
+    position, name = _ARGUMENTS.get(file.resolve(call.func) or "", (None, ""))
+    size = file.argument(call, position, name) if name else None
+    if isinstance(size, ast.Name):
+        values = [binding.value for binding in file.bindings(size) if binding.kind == "assign"]
+        size = values[0] if len(values) == 1 else size
+    if isinstance(size, ast.Constant) and isinstance(size.value, int) and size.value > 1:
+        yield rule.finding(
+            (file, call),
+            f"{name} is always {size.value}",
+            why="NPU servers have 8 or 16 cards, and a wrong number of processes waits until HCCL times out.",
+            remedy="Take it from the launcher: int(os.environ['WORLD_SIZE']), or torch.accelerator.device_count().",
+        )

@@ -1,0 +1,122 @@
+"""Reading training code: its calls, its loops, and which of them take a training step."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+
+from npukit.source import PythonFile
+
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
+Loop = ast.For | ast.While | ast.AsyncFor
+LOOPS = (ast.For, ast.While, ast.AsyncFor)
+
+
+def method(node: ast.AST) -> str:
+    """The last name of what a call calls: "step" for `optimizer.step()`, "" when it is not called through a dot."""
+    return node.func.attr if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else ""
+
+
+def receiver(call: ast.Call, file: PythonFile) -> str:
+    """What a method is called on, as written."""
+    return file.source(call.func.value) if isinstance(call.func, ast.Attribute) else ""
+
+
+def inside(node: ast.AST) -> Iterator[ast.AST]:
+    """Everything that runs when the node does: what is below it, without the bodies of functions and classes."""
+    stack = list(ast.iter_child_nodes(node))
+    while stack:
+        child = stack.pop()
+        yield child
+        if not isinstance(child, _FUNCTIONS):
+            stack.extend(ast.iter_child_nodes(child))
+
+
+@lru_cache(maxsize=4)
+def calls(file: PythonFile) -> tuple[ast.Call, ...]:
+    """Every call of the file."""
+    return tuple(node for node in file.nodes if isinstance(node, ast.Call))
+
+
+@lru_cache(maxsize=4)
+def step_loops(file: PythonFile) -> dict[Loop, ast.Call]:
+    """The innermost loops that call backward(), with that call: one turn is one training step."""
+    found: dict[Loop, ast.Call] = {}
+    for call in calls(file):
+        if method(call) == "backward" and (loop := enclosing_loop(call, file)):
+            found.setdefault(loop, call)
+    return found
+
+
+def enclosing_loop(node: ast.AST, file: PythonFile) -> Loop | None:
+    """The innermost loop around the node in the same function."""
+    for each in file.ancestors(node):
+        if isinstance(each, LOOPS):
+            return each
+        if isinstance(each, _FUNCTIONS):
+            return None
+    return None
+
+
+def enclosing_loops(node: ast.AST, file: PythonFile) -> Iterator[Loop]:
+    """The loops around the node in the same function, the innermost first."""
+    for each in file.ancestors(node):
+        if isinstance(each, LOOPS):
+            yield each
+        if isinstance(each, _FUNCTIONS):
+            return
+
+
+def runs_every_turn(node: ast.AST, loop: Loop, file: PythonFile) -> bool:
+    """Whether the node is reached in every turn of the loop: no if, no except, no inner loop between them."""
+    for each in file.ancestors(node):
+        if each is loop:
+            return True
+        if isinstance(each, (ast.If, ast.IfExp, ast.ExceptHandler, ast.BoolOp, *LOOPS, *_FUNCTIONS)):
+            return False
+    return False
+
+
+def assigned_from(file: PythonFile, callees: Iterable[str]) -> dict[str, ast.Call]:
+    """The variables (as written, `self.scaler` too) that hold the result of calling one of these dotted names."""
+    wanted = tuple(callees)
+    found = {}
+    for call in calls(file):
+        name = file.resolve(call.func) or ""
+        statement = file.parent(call)
+        if isinstance(statement, ast.IfExp):
+            statement = file.parent(statement)
+        if name in wanted and isinstance(statement, (ast.Assign, ast.AnnAssign)):
+            targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+            found.update({file.source(target): call for target in targets})
+    return found
+
+
+def is_true(node: ast.expr | None) -> bool:
+    return isinstance(node, ast.Constant) and node.value is True
+
+
+def has_double_star(call: ast.Call) -> bool:
+    """Whether arguments come from a dictionary or a list that we do not see."""
+    return any(keyword.arg is None for keyword in call.keywords) or any(isinstance(a, ast.Starred) for a in call.args)
+
+
+def guarded(node: ast.AST, file: PythonFile) -> bool:
+    """Whether the code copes when the node raises: it is in a `try`, or under an `if` about availability."""
+    child = node
+    for each in file.ancestors(node):
+        if isinstance(each, ast.Try) and each.handlers and child in each.body:
+            return True
+        if isinstance(each, ast.If) and child in each.body and "available" in file.source(each.test).lower():
+            return True
+        child = each
+    return False
+
+
+GRAD_SCALERS = (
+    "torch.cuda.amp.GradScaler",
+    "torch.amp.GradScaler",
+    "torch.npu.amp.GradScaler",
+    "torch_npu.npu.amp.GradScaler",
+)

@@ -1,0 +1,70 @@
+"""Findings for the terminal: what says the same is told once, with its places below."""
+
+from __future__ import annotations
+
+import shutil
+import textwrap
+from collections import Counter
+from collections.abc import Iterator
+
+from npukit.report.finding import Finding, Severity
+from npukit.report.rendering import Group, Report, counted, groups, shown
+
+_MOST_PLACES = 6
+_COLORS = {Severity.error: "31;1", Severity.warning: "33;1", Severity.note: "36"}
+
+
+def render_text(report: Report, color: bool = False, width: int | None = None) -> str:
+    """The report as lines of at most `width` columns."""
+    columns = min(width or shutil.get_terminal_size((110, 24)).columns, 120)
+    lines = [_paint(report.title, "1", color)]
+    lines += [f"{name}: {value}" for name, value in report.facts.items()]
+    by_hand = [finding for finding in report.findings if not finding.fixable]
+    for group in groups(by_hand):
+        lines += ["", *_group(group, columns, color)]
+    fixable = [finding for finding in report.findings if finding.fixable]
+    if fixable:
+        lines += ["", *_fixable(fixable, report, columns, color)]
+    lines += ["", *textwrap.wrap(report.verdict, columns)]
+    return "\n".join(lines) + "\n"
+
+
+def _paint(text: str, code: str, color: bool) -> str:
+    return f"\033[{code}m{text}\033[0m" if color else text
+
+
+def _group(group: Group, columns: int, color: bool) -> Iterator[str]:
+    first = group.first
+    label = f"{first.severity.value:<8}{first.code}  "
+    head = textwrap.wrap(first.what, columns - len(label)) or [""]
+    yield _paint(f"{first.severity.value:<8}", _COLORS[first.severity], color) + f"{first.code}  {head[0]}"
+    indent = " " * 8
+    yield from (" " * len(label) + line for line in head[1:])
+    for name, text in (("why", first.why), ("do", first.remedy)):
+        if text:
+            yield from textwrap.wrap(f"{name}: {text}", columns, initial_indent=indent, subsequent_indent=indent + "  ")
+    placed = [finding for finding in group.findings if finding.place]
+    places = [_where(finding) for finding in placed[:_MOST_PLACES]]
+    widest = max((len(place) for place in places), default=0)
+    for place, finding in zip(places, placed, strict=False):
+        yield f"{indent}{place:<{widest}}  {_paint(finding.evidence.strip(), '2', color)}"[: columns + 16].rstrip()
+    if len(placed) > _MOST_PLACES:
+        rest = placed[_MOST_PLACES:]
+        files = len({finding.place.file for finding in rest if finding.place})
+        yield f"{indent}… and {len(rest)} more in {counted(files, 'file')}"
+
+
+def _where(finding: Finding) -> str:
+    place = finding.place
+    assert place is not None
+    cell = "" if place.cell is None else f"[cell {place.cell}]"
+    return f"{shown(place.file)}{cell}:{place.line}"
+
+
+def _fixable(findings: list[Finding], report: Report, columns: int, color: bool) -> Iterator[str]:
+    files = len({finding.place.file for finding in findings if finding.place})
+    head = f"`npukit migrate` changes {counted(len(findings), 'place')} in {counted(files, 'file')}:"
+    yield _paint(head, "32;1", color)
+    for code, count in sorted(Counter(finding.code for finding in findings).items()):
+        name = report.rule_names.get(code, "")
+        yield f"{count:>7} x {code}  {name}"[:columns]

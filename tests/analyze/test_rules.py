@@ -1,0 +1,112 @@
+"""Each rule finds its own bad example and nothing in its good one; the examples are those of its page."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from npukit.migrate.engine import check_file
+from npukit.migrate.rule import Rule
+from npukit.migrate.rules import all_rules
+from npukit.migrate.target import Target
+from npukit.report import Finding
+from npukit.source import read
+
+FINDING_RULES = [rule for rule in all_rules() if rule.code >= "NPK200"]
+EXAMPLE = re.compile(r"^(bad|good)(?: \(([^)]*)\))?:\n((?:    .*\n|\n)+)", re.MULTILINE)
+
+
+def found(rule: Rule, text: str, name: str = "train.py", target: Target | None = None) -> list[Finding]:
+    path = Path("examples-of-rules") / name
+    return list(check_file(read(path, text.encode()), [rule], target or Target()))
+
+
+def examples(rule: Rule) -> list[tuple[str, str, str]]:
+    return [(kind, what, re.sub("^    ", "", code, flags=re.M)) for kind, what, code in EXAMPLE.findall(rule.doc + "\n")]
+
+
+@pytest.mark.parametrize("rule", FINDING_RULES, ids=lambda rule: rule.code)
+def test_finds_the_bad_example_and_not_the_good_one(rule: Rule) -> None:
+    assert {kind for kind, _, _ in examples(rule)} == {"bad", "good"}
+    for kind, what, code in examples(rule):
+        card = what.removeprefix("card=") if what.startswith("card=") else "910B3"
+        name = what if what and "=" not in what else "train.py"
+        readable = any(word.lower() in code.lower() for word in rule.words)
+        assert readable or kind == "good", "the engine would not even read the example"
+        assert bool(found(rule, code, name, Target(card=card))) == (kind == "bad"), f"{kind} example of {rule.code}"
+
+
+def by_code(code: str) -> Rule:
+    return next(rule for rule in all_rules() if rule.code == code)
+
+
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [
+        # The value is read only now and then, or on the way out.
+        ("NPK708", "for x in data:\n    loss.backward()\n    if i % 10 == 0:\n        print(loss.item())\n"),
+        ("NPK708", "for x in data:\n    total += loss.item()\n"),
+        # Clipping without a scaler in this branch.
+        (
+            "NPK706",
+            "if scaler is None:\n    loss.backward()\n    clip_grad_norm_(p, 1)\n"
+            "else:\n    scaler.scale(loss).backward()\n    scaler.unscale_(o)\n    clip_grad_norm_(p, 1)\n",
+        ),
+        # A frozen teacher stays in evaluation mode on purpose.
+        (
+            "NPK703",
+            "import torch\nopt = torch.optim.SGD(model.parameters())\nteacher.eval()\n"
+            "for x in data:\n    loss(model(x), teacher(x)).backward()\n",
+        ),
+        # The epoch function of the same file calls train() itself.
+        (
+            "NPK703",
+            "import torch\ndef epoch(model):\n    model.train()\n"
+            "opt = torch.optim.SGD(model.parameters())\n"
+            "for e in range(3):\n    epoch(model)\n    loss.backward()\n    model.eval()\n",
+        ),
+        ("NPK709", "import torch\nif x.dtype == torch.float64:\n    pass\n"),
+        ("NPK709", "import numpy as np\nx = np.float64(3)\ny = np.zeros(3).astype(float)\n"),
+        ("NPK713", "import torch\nx = torch.load(path, **options)\n"),
+        ("NPK713", "import json\nx = json.load(file)\n"),
+        ("NPK401", "try:\n    import flash_attn\nexcept ImportError:\n    flash_attn = None\n"),
+        ("NPK401", "from .apex import thing\n"),
+        ("NPK301", "import torch\nx = torch.relu(torch.nn.Linear(3, 3)(y))\n"),
+        ("NPK302", "import torch\nx = torch.softmax(y, -1).cumsum(0)\n"),
+        ("NPK501", "import torch\nidx = torch.nonzero(x)\n"),
+        ("NPK502", "from torch.utils.data import DataLoader\nDataLoader(d, batch_size=8)\n"),
+        ("NPK705", "for e in range(3):\n    train(optimizer)\n    optimizer.step()\n    scheduler.step()\n"),
+        ("NPK714", "import torch\ntorch.distributed.init_process_group('nccl', world_size=args.world_size)\n"),
+        ("NPK207", "print('see nvidia-smi for the memory')\n"),
+        ("NPK304", "import torch\nx = y.to(torch.bfloat16)\n"),
+    ],
+)
+def test_says_nothing_about(code: str, text: str) -> None:
+    serious = [each for each in found(by_code(code), text) if each.severity.value != "note"]
+    assert serious == []
+
+
+def test_names_are_followed_through_aliases() -> None:
+    text = "import torch as th\nfrom torch import linalg as la\nth.linalg.det(x)\nla.inv(x)\n"
+    assert [each.place.line for each in found(by_code("NPK302"), text) if each.place] == [3, 4]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("pyproject.toml", '[project]\ndependencies = ["torch", "flash-attn>=2"]\n'),
+        ("setup.py", 'from setuptools import setup\nsetup(install_requires=["xformers"])\n'),
+        ("environment.yaml", "dependencies:\n  - python=3.10\n  - pip:\n    - xformers==0.0.20\n"),
+        ("Dockerfile", "FROM ubuntu\nRUN apt-get update && pip install numpy \\\n    flash-attn --no-build-isolation\n"),
+        ("install.sh", "pip install 'bitsandbytes>=0.40' mamba-ssm\n"),
+    ],
+)
+def test_requirements_of_every_kind_of_file(name: str, text: str) -> None:
+    assert any(each.severity.value == "error" for each in found(by_code("NPK403"), text, name))
+
+
+def test_a_comment_ignores_a_finding() -> None:
+    text = "import torch\nx = torch.linalg.det(y)  # npukit: ignore[NPK302]\n"
+    assert found(by_code("NPK302"), text) == []
