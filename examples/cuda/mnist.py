@@ -4,6 +4,7 @@ It says "cuda" in every way that scripts do, and nothing in it knows of NPUs:
     npukit run --auto --device sim examples/cuda/mnist.py
 The pictures are made up here, so that nothing is downloaded.
 """
+# mypy: ignore-errors
 
 import argparse
 import os

@@ -4,6 +4,7 @@ It says "cuda" in every way that such scripts do, and nothing in it knows of NPU
     npukit run --auto --device sim examples/cuda/nanogpt.py
     npukit run --auto --device sim --devices 2 examples/cuda/nanogpt.py
 """
+# mypy: ignore-errors
 
 import math
 import os

@@ -45,7 +45,7 @@ def decode(tokens: list[int]) -> str:
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=120)
+    parser.add_argument("--steps", type=int, default=180)
     parser.add_argument("--batch", type=int, default=16, help="sequences per device")
     parser.add_argument("--length", type=int, default=64, help="letters per sequence")
     parser.add_argument("--out", type=Path, default=Path("demo-output"))
@@ -67,6 +67,7 @@ def main() -> None:
         n_head=4,
         bos_token_id=None,
         eos_token_id=END,
+        loss_type="ForCausalLM",
     )
     model = GPT2LMHeadModel(config).npu()
     parallel = DistributedDataParallel(model, device_ids=[local_rank])
