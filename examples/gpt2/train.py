@@ -67,7 +67,6 @@ def main() -> None:
         n_head=4,
         bos_token_id=None,
         eos_token_id=END,
-        loss_type="ForCausalLM",
     )
     model = GPT2LMHeadModel(config).npu()
     parallel = DistributedDataParallel(model, device_ids=[local_rank])
