@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from npukit import __version__
-from npukit.cli import container, explain, launch, run, sim
+from npukit.cli import analyze, container, devices, doctor, explain, launch, migrate, run, sim, verify
 from npukit.errors import NpukitError
 
 # Plain help starts twice as fast as help in boxes.
@@ -18,8 +18,13 @@ app = typer.Typer(
 SCRIPT_FOLLOWS = {"allow_interspersed_args": False, "ignore_unknown_options": True}
 app.command(context_settings=SCRIPT_FOLLOWS)(run.run)
 app.command(context_settings=SCRIPT_FOLLOWS)(launch.launch)
+app.command()(analyze.analyze)
 app.command()(container.container)
+app.command()(devices.devices)
+app.command()(doctor.doctor)
 app.command()(explain.explain)
+app.command()(migrate.migrate)
+app.command()(verify.verify)
 app.add_typer(sim.app, name="sim")
 
 

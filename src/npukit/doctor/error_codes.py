@@ -42,12 +42,22 @@ KINDS = {
     "300": ("a call to the graph engine failed", "Look up the E code in the same message: `npukit explain CODE`."),
 }
 CANN_PARTS = {
-    "E1": "the graph engine", "E2": "the fusion engine", "E3": "the AI CPU", "E4": "operator compilation",
-    "E5": "operator compilation", "E6": "an operator", "E7": "an operator", "E8": "an operator",
-    "E9": "operator compilation", "EA": "operator compilation", "EB": "operator compilation", "EC": "auto-tuning", "EE": "the runtime",
-    "EF": "automatic deployment", "EH": "the ACL interface", "EI": "HCCL", "EJ": "HCCL's helper process",
-    "EK": "the profiler", "EL": "the driver", "EN": "image processing", "EP": "the dump tool", "EZ": "an operator",
-}  # fmt: skip
+    **dict.fromkeys(("E4", "E5", "E9", "EA", "EB"), "operator compilation"),
+    **dict.fromkeys(("E6", "E7", "E8", "EZ"), "an operator"),
+    "E1": "the graph engine",
+    "E2": "the fusion engine",
+    "E3": "the AI CPU",
+    "EC": "auto-tuning",
+    "EE": "the runtime",
+    "EF": "automatic deployment",
+    "EH": "the ACL interface",
+    "EI": "HCCL",
+    "EJ": "HCCL's helper process",
+    "EK": "the profiler",
+    "EL": "the driver",
+    "EN": "image processing",
+    "EP": "the dump tool",
+}
 
 
 def codes_in(text: str) -> Iterator[tuple[str, int]]:

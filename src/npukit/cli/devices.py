@@ -1,0 +1,92 @@
+"""npukit devices"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from npukit.errors import NpukitError
+
+if TYPE_CHECKING:
+    from rich.console import Group
+
+    from npukit.doctor.devices import Devices
+
+SECONDS_BETWEEN = 2.0
+KINDS = {"npu": "NPUs", "gpu": "GPUs, no NPU", "cpu": "The CPU; no NPU, no GPU"}
+
+
+def devices(
+    watch: Annotated[bool, typer.Option("--watch", help="Show it again every two seconds, until Ctrl-C.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
+) -> None:
+    """Show the cards: health, memory, temperature, who uses them, and how they are linked."""
+    from npukit.doctor.devices import devices as find
+
+    if json and watch:
+        raise NpukitError("--watch is for people and --json for programs: choose one.")
+    if json:
+        from json import dumps
+
+        print(dumps(dataclasses.asdict(find()), indent=2))
+        return
+    from rich.console import Console
+
+    console = Console()
+    if not watch:
+        console.print(_shown(find()))
+        return
+    import time
+
+    from rich.live import Live
+
+    try:
+        with Live(_shown(find()), console=console, auto_refresh=False) as live:
+            while True:
+                time.sleep(SECONDS_BETWEEN)
+                live.update(_shown(find()), refresh=True)
+    except KeyboardInterrupt:
+        return
+
+
+def _shown(found: Devices) -> Group:
+    from rich.console import Group
+    from rich.table import Table
+
+    title = KINDS[found.kind] + (" (simulated)" if found.simulated else "")
+    rows = [
+        {
+            "": str(device.number),
+            "name": device.name,
+            "at": device.place,
+            "health": device.health,
+            "memory": _memory(device.memory_used_mib, device.memory_total_mib),
+            "temp": _with_unit(device.temperature_c, " °C"),
+            "power": _with_unit(device.power_w, " W"),
+            "busy": _with_unit(device.busy_percent, "%"),
+            "processes": "\n".join(device.processes),
+        }
+        for device in found.devices
+    ]
+    columns = [column for column in rows[0] if any(row[column] for row in rows)]
+    table = Table(*columns, title=title)
+    for row in rows:
+        table.add_row(*(row[column] for column in columns))
+    parts: list[Table | str] = [table, *([found.trouble] if found.trouble else [])]
+    if len(found.topology.names) > 1:
+        links = Table("", *found.topology.names, "CPUs", title="Links")
+        for name, kinds, cpus in zip(found.topology.names, found.topology.links, found.topology.cpus, strict=True):
+            cells = [*kinds, *[""] * len(found.topology.names)][: len(found.topology.names)]
+            links.add_row(name, *cells, cpus)
+        parts.append(links)
+    return Group(*parts)
+
+
+def _memory(used: int | None, total: int | None) -> str:
+    return "" if used is None or total is None else f"{used / 1024:.1f} of {total / 1024:.0f} GiB"
+
+
+def _with_unit(number: float | None, unit: str) -> str:
+    return "" if number is None else f"{number:.0f}{unit}"

@@ -1,0 +1,46 @@
+"""One check and its result."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from npukit.doctor.problems import Trouble
+from npukit.report import Finding, Severity
+
+
+class State(str, Enum):
+    """How a check came out."""
+
+    good = "good"
+    warning = "warning"
+    error = "error"
+    skipped = "skipped"
+
+
+@dataclass(frozen=True)
+class Check:
+    """What one check saw, in a line, and what is wrong."""
+
+    title: str
+    says: str
+    troubles: tuple[Trouble, ...] = ()
+    skipped: bool = False
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        return tuple(trouble.finding for trouble in self.troubles)
+
+    @property
+    def state(self) -> State:
+        severities = {finding.severity for finding in self.findings}
+        if Severity.error in severities:
+            return State.error
+        if Severity.warning in severities:
+            return State.warning
+        return State.skipped if self.skipped else State.good
+
+
+def skip(title: str, because: str) -> Check:
+    """A check that could tell nothing here."""
+    return Check(title, because, skipped=True)

@@ -1,0 +1,73 @@
+"""A diagnosis as lines for the terminal, and its remedies as a shell script."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+
+from npukit.doctor.check import Check, State
+from npukit.doctor.examine import Diagnosis
+from npukit.report import Finding, Severity
+
+SIGNS = {State.good: ("✓", "32"), State.warning: ("!", "33"), State.error: ("✗", "31"), State.skipped: ("-", "2")}
+INDENT = " " * 4
+
+
+def as_text(diagnosis: Diagnosis, color: bool = False, width: int = 100) -> str:
+    """One line a check, what is wrong and what to do under it, and what it comes to at the end."""
+    # Without cards the checks that had nothing to look at say nothing of interest.
+    shown = [check for check in diagnosis.checks if diagnosis.has_npus or check.state is not State.skipped]
+    lines = [line for check in shown for line in _check(check, color, width)]
+    return "\n".join([*lines, "", *textwrap.wrap(verdict(diagnosis), width)])
+
+
+def verdict(diagnosis: Diagnosis) -> str:
+    """What it comes to, in a sentence."""
+    first, count = diagnosis.first, sum(t.finding.severity is Severity.error for t in diagnosis.troubles)
+    if not diagnosis.good and first:
+        others = f" ({count - 1} more behind it)" if count > 1 else ""
+        return f"This machine cannot train on NPUs yet. Begin with {first.code}{others}: {first.what}."
+    machine = "This simulated machine" if diagnosis.simulated else "This machine"
+    return f"{machine} can train on NPUs." + (f" Better mend {first.code} before: {first.what}." if first else "")
+
+
+def _check(check: Check, color: bool, width: int) -> Iterator[str]:
+    sign, code = SIGNS[check.state]
+    painted = f"\033[{code}m{sign}\033[0m" if color else sign
+    says = textwrap.wrap(check.says, max(width - 18, 20)) or [""]
+    yield f"{painted} {check.title:<14} {says[0]}"
+    yield from (" " * 17 + line for line in says[1:])
+    for finding in check.findings:
+        yield from _finding(finding, width)
+
+
+def _finding(finding: Finding, width: int) -> Iterator[str]:
+    evidence = f" [{finding.evidence}]" if finding.evidence else ""
+    yield from _wrapped(f"{finding.code} {finding.what}.{evidence}", width)
+    if finding.severity is not Severity.note:
+        yield from _wrapped(f"→ {finding.remedy}", width)
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    return textwrap.wrap(
+        text,
+        width,
+        initial_indent=INDENT,
+        subsequent_indent=INDENT + "  ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def fix_script(diagnosis: Diagnosis) -> str:
+    """The remedies that are commands, as a script to read and then source; the others as comments."""
+    lines = ["# Written by `npukit doctor --fix-script`. Read it, then source it, so that variables reach your shell."]
+    for trouble in diagnosis.troubles:
+        finding = trouble.finding
+        if finding.severity is Severity.note:
+            continue
+        lines += ["", f"# {finding.code}: {finding.what}"]
+        lines += trouble.commands or [f"# By hand: {finding.remedy}"]
+    if len(lines) == 1:
+        lines.append("# There is nothing to mend.")
+    return "\n".join(lines) + "\n"

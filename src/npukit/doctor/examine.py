@@ -1,0 +1,69 @@
+"""Examine a machine: probe it, check what was found, in the order in which one would mend it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from npukit.doctor import hardware, settings, software
+from npukit.doctor.check import Check, State
+from npukit.doctor.found import Found
+from npukit.doctor.machine import Machine
+from npukit.doctor.probes import probe
+from npukit.doctor.problems import Trouble
+from npukit.report import Finding, Severity
+
+# What stands first is mended first: nothing below a missing driver can work.
+CHECKS = (
+    hardware.npus,
+    hardware.driver,
+    hardware.device_files,
+    hardware.health,
+    software.cann,
+    software.kernels,
+    software.packages,
+    software.imports,
+    settings.environment,
+    hardware.in_use,
+    settings.memory,
+    hardware.links,
+    settings.network,
+)
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """The checks of a machine, in order."""
+
+    checks: tuple[Check, ...]
+    simulated: bool
+    has_npus: bool
+
+    @property
+    def troubles(self) -> list[Trouble]:
+        """What is wrong: errors first, else in the order of the checks."""
+        order = (Severity.error, Severity.warning, Severity.note)
+        all_of_them = [trouble for check in self.checks for trouble in check.troubles]
+        return sorted(all_of_them, key=lambda trouble: order.index(trouble.finding.severity))
+
+    @property
+    def first(self) -> Finding | None:
+        """The first thing to mend; notes are not for mending."""
+        worst = next(iter(self.troubles), None)
+        return worst.finding if worst and worst.finding.severity is not Severity.note else None
+
+    @property
+    def good(self) -> bool:
+        return all(check.state is not State.error for check in self.checks)
+
+
+def examine(machine: Machine | None = None) -> Diagnosis:
+    """What is right and wrong with a machine for training on NPUs.
+
+    >>> examine().first
+    """
+    return diagnose(probe(machine or Machine()))
+
+
+def diagnose(found: Found) -> Diagnosis:
+    """The same, from what was found before."""
+    return Diagnosis(tuple(check(found) for check in CHECKS), found.simulated, found.has_npus)

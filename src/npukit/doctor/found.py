@@ -1,0 +1,87 @@
+"""What the probes found on a machine, as plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from npukit.doctor.npu_smi import Chip, Info, Topology
+
+
+@dataclass(frozen=True)
+class Driver:
+    """The NPU driver and firmware; what a file did not tell is empty."""
+
+    folder: str
+    version: str
+    hal_version: str = ""
+    firmware: str = ""
+    firmware_limits: str = ""
+
+
+@dataclass(frozen=True)
+class Cann:
+    """A CANN installation."""
+
+    folder: str
+    version: str
+    set_env: str
+    in_use: bool  # its variables are set
+    kernels: tuple[str, ...] = ()  # kinds of card that kernels are installed for, such as ascend910b
+    hal_limits: str = ""  # the driver that it asks for
+
+
+@dataclass(frozen=True)
+class DeviceFile:
+    """A file in /dev that using NPUs needs."""
+
+    name: str
+    usable: bool
+
+
+@dataclass(frozen=True)
+class Found:
+    """Everything that was found."""
+
+    environ: Mapping[str, str]
+    simulated: bool = False
+    in_container: bool = False
+    npus_on_bus: int = 0
+    gpus: tuple[str, ...] = ()
+    device_files: tuple[DeviceFile, ...] = ()
+    held_by_container: tuple[str, ...] = ()  # what npu-list says
+    driver: Driver | None = None
+    smi: Info = field(default_factory=Info)
+    smi_failure: str = ""  # what npu-smi said when it failed
+    smi_installed: bool = False
+    board: Mapping[str, str] = field(default_factory=dict)
+    topology: Topology = field(default_factory=Topology)
+    canns: tuple[Cann, ...] = ()
+    python: str = ""
+    packages: Mapping[str, str] = field(default_factory=dict)
+    torch_wanted: str = ""  # the torch that torch_npu asks for
+    missing_library: str = ""  # what the dynamic linker said; empty when all is found or nothing was asked
+    shared_memory: int | None = None
+    memory: int | None = None
+    disk_free: int | None = None
+    cpus: frozenset[int] = frozenset()  # those that this process may run on
+    numa_nodes: int = 0
+    interfaces: tuple[str, ...] = ()  # network interfaces that are up
+    ports_in_use: frozenset[int] = frozenset()
+
+    @property
+    def chips(self) -> tuple[Chip, ...]:
+        return self.smi.chips
+
+    @property
+    def cann(self) -> Cann | None:
+        """The installation in use, else the newest."""
+        return next(iter(self.canns), None)
+
+    @property
+    def card_files(self) -> tuple[DeviceFile, ...]:
+        return tuple(each for each in self.device_files if each.name.removeprefix("davinci").isdecimal())
+
+    @property
+    def has_npus(self) -> bool:
+        return bool(self.simulated or self.npus_on_bus or self.card_files or self.chips)

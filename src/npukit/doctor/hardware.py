@@ -1,0 +1,157 @@
+"""Checks of cards, driver and device files."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from npukit.doctor.check import Check, skip
+from npukit.doctor.found import Found
+from npukit.doctor.npu_smi import IDLE_MEMORY_MIB, Chip
+from npukit.doctor.probes import SHARED_FILES, numbers_of
+from npukit.doctor.problems import Trouble, trouble
+from npukit.doctor.versions import within
+from npukit.facts.cards import cards
+
+HEALTHY = ("OK", "Normal")
+
+
+def npus(found: Found) -> Check:
+    """Are there any?"""
+    if not found.has_npus:
+        instead = f"GPUs: {', '.join(found.gpus)}" if found.gpus else "no GPUs either"
+        says = f"none, {instead}"
+        return Check("NPUs", says, (trouble("NPK901"),))
+    names = Counter(chip.name for chip in found.chips if chip.name)
+    if names:
+        says = ", ".join(f"{count} x {name}" for name, count in names.items())
+        memory = found.chips[0].memory_total_mib
+        says += f" with {memory / 1024:.0f} GiB" if memory and len(names) == 1 else ""
+    else:
+        says = f"{found.npus_on_bus or len(found.card_files)}, of an unknown kind"
+    if found.simulated:
+        says += ", simulated"
+    elif found.in_container:
+        says += ", in a container"
+    without_bf16 = sorted(name for name in names if any(c.smi_name == name and not c.bf16 for c in cards().values()))
+    return Check("NPUs", says, tuple(trouble("NPK916", f"{name} does not know bf16") for name in without_bf16))
+
+
+def driver(found: Found) -> Check:
+    """Is there a driver, and firmware that goes with it?"""
+    if found.simulated:
+        return skip("Driver", "simulated, needs none")
+    if not found.has_npus:
+        return skip("Driver", "nothing to drive")
+    if found.driver is None:
+        if found.card_files and found.in_container:
+            return Check("Driver", "not mounted in this container", (trouble("NPK902", "The driver is not mounted"),))
+        return Check("Driver", "not found", (trouble("NPK902"),))
+    firmware = found.driver.firmware or found.board.get("Firmware Version", "")
+    says = found.driver.version + (f", firmware {firmware}" if firmware else "")
+    return Check("Driver", says, tuple(_firmware(found, firmware)))
+
+
+def _firmware(found: Found, firmware: str) -> Iterator[Trouble]:
+    assert found.driver is not None
+    limits = found.driver.firmware_limits
+    fits = within(firmware, limits) if firmware and limits else None
+    if fits is False:
+        evidence = f"firmware {firmware}, driver {found.driver.version} wants {limits}"
+        yield trouble("NPK903", evidence=evidence)
+    elif found.board.get("Compatibility", "OK").upper() == "NOK":
+        yield trouble("NPK903", evidence="npu-smi says Compatibility: NOK")
+
+
+def device_files(found: Found) -> Check:
+    """Are the device files there, and may this user open them?"""
+    if found.simulated or not found.has_npus:
+        return skip("Device files", "simulated, needs none" if found.simulated else "none expected")
+    names = {each.name for each in found.device_files}
+    troubles = []
+    refused = [each.name for each in found.device_files if not each.usable]
+    if found.driver and not found.card_files:
+        what = "No card has a device file" + (" in this container" if found.in_container else "")
+        troubles.append(trouble("NPK906", what, evidence="there is no /dev/davinci0"))
+    elif found.card_files:
+        missing = [name for name in SHARED_FILES if name not in names]
+        troubles += [trouble("NPK906", f"/dev/{name} is missing") for name in missing]
+    if refused:
+        command = "sudo usermod -a -G HwHiAiUser $USER"
+        remedy = f"Run `{command}` and log in again."
+        what = f"This user may not open {_listed(refused)}"
+        troubles.append(trouble("NPK905", what, remedy, commands=(command,)))
+    return Check("Device files", f"{len(found.card_files)} cards, {len(names)} files", tuple(troubles))
+
+
+def _listed(names: list[str]) -> str:
+    shown = ", ".join(f"/dev/{name}" for name in names[:3])
+    return shown + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def health(found: Found) -> Check:
+    """Does npu-smi answer, and does it say that the cards are well?"""
+    if not found.has_npus:
+        return skip("Health", "no cards")
+    if not found.chips:
+        if not found.smi_installed:
+            return skip("Health", "npu-smi is not here to ask")
+        return Check("Health", "unknown", (trouble("NPK904", evidence=found.smi_failure),))
+    ill = [chip for chip in found.chips if chip.health not in HEALTHY]
+    hottest = max((chip.temperature_c for chip in found.chips if chip.temperature_c is not None), default=None)
+    says = f"{len(found.chips) - len(ill)} of {len(found.chips)} well"
+    says += f", at most {hottest:.0f} °C" if hottest else ""
+    return Check("Health", says, tuple(_ill(chip) for chip in ill))
+
+
+def _ill(chip: Chip) -> Trouble:
+    reset = f"npu-smi set -t reset -i {chip.npu} -c {chip.chip}"
+    remedy = (
+        f"Leave the card out for now; see `npu-smi info -t health -i {chip.npu} -c {chip.chip}`. "
+        f"When nothing runs on it, reset it with `{reset}`."
+    )
+    return trouble("NPK907", f"NPU {chip.npu} chip {chip.chip}: health is {chip.health or 'not told'}", remedy)
+
+
+def in_use(found: Found) -> Check:
+    """Is somebody using the cards?"""
+    if not found.chips:
+        return skip("In use", "no cards" if not found.has_npus else "unknown")
+    busy = [chip for chip in found.chips if is_busy(found, chip)]
+    free = [index for index, chip in enumerate(found.chips) if chip not in busy]
+    says = f"{len(free)} of {len(found.chips)} free"
+    command = f"export ASCEND_RT_VISIBLE_DEVICES={','.join(map(str, free))}" if free else ""
+    remedy = f"Use the free ones: `{command}`; or end the process if it is a leftover of yours." if free else ""
+    return Check("In use", says, tuple(trouble("NPK908", _users(found, chip), remedy) for chip in busy))
+
+
+def is_busy(found: Found, chip: Chip) -> bool:
+    """Whether a process holds memory of a chip: one that is listed, or one of another container."""
+    if any((process.npu, process.chip) == (chip.npu, chip.chip) for process in found.smi.processes):
+        return True
+    return (chip.memory_used_mib or 0) > max(IDLE_MEMORY_MIB, (chip.memory_total_mib or 0) // 10)
+
+
+def _users(found: Found, chip: Chip) -> str:
+    mine = [each for each in found.smi.processes if (each.npu, each.chip) == (chip.npu, chip.chip)]
+    users = ", ".join(f"{each.name or 'a process'} (pid {each.pid})" for each in mine) or "a process npu-smi cannot see"
+    used, total = (chip.memory_used_mib or 0) / 1024, (chip.memory_total_mib or 0) / 1024
+    return f"NPU {chip.npu} chip {chip.chip} is used by {users}: {used:.0f} of {total:.0f} GiB"
+
+
+def links(found: Found) -> Check:
+    """Are all cards linked alike, and are their CPUs within reach?"""
+    topology = found.topology
+    if len(topology.names) < 2:
+        return skip("Links", "one card or none" if len(found.chips) < 2 else "unknown")
+    kinds = sorted(topology.kinds)
+    troubles = []
+    # Two dies of one package and the switch between packages belong together, as do all others only with themselves.
+    if len(topology.kinds - {"SIO"}) > 1:
+        troubles.append(trouble("NPK942", f"The cards are linked in different ways: {', '.join(kinds)}"))
+    near: set[int] = set().union(*(numbers_of(cpus) for cpus in topology.cpus))
+    if near and found.cpus and not near & found.cpus:
+        evidence = f"near the cards: {topology.cpus[0]} …; allowed: {len(found.cpus)} others"
+        troubles.append(trouble("NPK943", evidence=evidence))
+    nodes = f", {found.numa_nodes} NUMA nodes" if found.numa_nodes > 1 else ""
+    return Check("Links", f"{', '.join(kinds)} between {len(topology.names)} cards{nodes}", tuple(troubles))

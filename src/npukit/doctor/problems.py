@@ -1,0 +1,74 @@
+"""What can be wrong with a machine: findings and their pages are made from one text a code."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from pathlib import Path
+
+from npukit.report import Finding, Severity
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One code of `npukit doctor`: `why` it matters and what generally mends it."""
+
+    code: str
+    title: str
+    severity: Severity
+    why: str
+    remedy: str
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """A problem as it was found on this machine, with the shell commands that mend it, where commands can."""
+
+    finding: Finding
+    commands: tuple[str, ...] = ()
+
+
+@functools.cache
+def problems() -> dict[str, Problem]:
+    """Every problem that is known, by its code."""
+    import yaml
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    rows = yaml.load(Path(__file__).with_name("problems.yaml").read_text(encoding="utf-8"), Loader=loader)
+    return {row["code"]: Problem(**{**row, "severity": Severity(row["severity"])}) for row in rows}
+
+
+def trouble(
+    code: str,
+    what: str = "",
+    remedy: str = "",
+    evidence: str = "",
+    commands: tuple[str, ...] = (),
+    severity: Severity | None = None,
+) -> Trouble:
+    """A problem as found here; what is not said is taken from the text of its code."""
+    problem = problems()[code]
+    finding = Finding(
+        code,
+        severity or problem.severity,
+        what or problem.title,
+        problem.why,
+        remedy or problem.remedy,
+        evidence=evidence,
+    )
+    return Trouble(finding, commands)
+
+
+def page(problem: Problem) -> str:
+    """The page of one code in docs/findings, in Markdown."""
+    seen = {
+        Severity.error: "an error: training will not work",
+        Severity.warning: "a warning: it will run, but not well",
+        Severity.note: "a note",
+    }
+    return (
+        f"# {problem.code}: {problem.title}\n\n"
+        f"Found by `npukit doctor`. It is {seen[problem.severity]}.\n\n"
+        f"## Why it matters\n\n{problem.why}\n\n"
+        f"## What to do\n\n{problem.remedy}\n"
+    )

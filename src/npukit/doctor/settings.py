@@ -1,0 +1,151 @@
+"""Checks of variables, memory, disk and network."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+from npukit.doctor.check import Check, skip
+from npukit.doctor.found import Found
+from npukit.doctor.problems import Trouble, trouble
+from npukit.doctor.versions import key
+from npukit.facts.variables import Variable, conflicts, meant, variables
+from npukit.report import Severity
+
+GIB = 2**30
+LEAST_SHARED_MEMORY = GIB
+LEAST_DISK = 20 * GIB
+HCCL_PORTS = 32
+OURS = re.compile(
+    r"(?:ASCEND|HCCL|TORCH_HCCL|TORCH_NPU|PYTORCH_NPU|ACL|ACLNN|NPU|TASK_QUEUE|COMBINED|INF_NAN|MULTI_STREAM)_"
+)
+
+
+def environment(found: Found) -> Check:
+    """Are variables spelt, valued and combined rightly?"""
+    known = variables()
+    ours = {name: value for name, value in found.environ.items() if name in known and not known[name].of_cuda}
+    if not found.has_npus:
+        return skip("Variables", f"{len(ours)} set")
+    return Check("Variables", f"{len(ours)} set", tuple(_variable_troubles(found, ours)))
+
+
+def _variable_troubles(found: Found, ours: Mapping[str, str]) -> Iterator[Trouble]:
+    for name, value in ours.items():
+        variable = variables()[name]
+        if not variable.accepts(value):
+            yield _bad_value(variable, value)
+    for conflict in conflicts():
+        first, second = ours.get(conflict.first), ours.get(conflict.second)
+        if first is None or second is None:
+            continue
+        if re.fullmatch(conflict.first_value, first) and re.fullmatch(conflict.second_value, second):
+            what = f"{conflict.first}={first} and {conflict.second}={second}: {conflict.why}"
+            severity = Severity.error if conflict.error else None
+            yield trouble("NPK930", what, f"Run `{conflict.remedy}`.", commands=(conflict.remedy,), severity=severity)
+    yield from _timeouts(ours)
+    yield from _visible_devices(found)
+    yield from _names(found)
+
+
+def _bad_value(variable: Variable, value: str) -> Trouble:
+    what = f"{variable.name}={value!r} does not work: {variable.why}"
+    if variable.ascending and (numbers := sorted({int(number) for number in re.findall(r"\d+", value)})):
+        command = f"export {variable.name}={','.join(map(str, numbers))}"
+    elif variable.default:
+        command = f"export {variable.name}={variable.default}"
+    else:
+        command = f"unset {variable.name}"
+    return trouble("NPK933", what, f"Run `{command}`.", commands=(command,))
+
+
+def _timeouts(ours: Mapping[str, str]) -> Iterator[Trouble]:
+    event, execution = ours.get("HCCL_EVENT_TIMEOUT", ""), ours.get("HCCL_EXEC_TIMEOUT", "")
+    if event.isdecimal() and execution.isdecimal() and 0 < int(event) <= int(execution):
+        command = f"export HCCL_EVENT_TIMEOUT={int(execution) + 32}"
+        what = f"HCCL_EVENT_TIMEOUT={event} must be above HCCL_EXEC_TIMEOUT={execution}"
+        yield trouble("NPK930", what, f"Run `{command}`.", commands=(command,))
+
+
+def _visible_devices(found: Found) -> Iterator[Trouble]:
+    value = found.environ.get("ASCEND_RT_VISIBLE_DEVICES", "")
+    count = len(found.chips) or len(found.card_files)
+    beyond = [number for number in value.split(",") if number.isdecimal() and int(number) >= count]
+    if count and beyond and variables()["ASCEND_RT_VISIBLE_DEVICES"].accepts(value):
+        what = f"ASCEND_RT_VISIBLE_DEVICES={value}, but there are only devices 0 to {count - 1}"
+        yield trouble("NPK935", what)
+
+
+def _names(found: Found) -> Iterator[Trouble]:
+    known = variables()
+    cann = found.cann.version if found.cann else ""
+    for name, value in found.environ.items():
+        variable = known.get(name)
+        if variable is None:
+            right = meant(name) if OURS.match(name) else None
+            if right:
+                command = f"export {right}={value}"
+                yield trouble(
+                    "NPK931", f"{name}: did you mean {right}?", f"Run `{command}` instead.", commands=(f"unset {name}",)
+                )
+        elif variable.deprecated_for and (not variable.since_cann or (cann and key(cann) >= key(variable.since_cann))):
+            command = f"export {variable.deprecated_for}={value}"
+            remedy = f"Run `unset {name}` and `{command}`."
+            yield trouble("NPK932", f"{name} is deprecated", remedy, commands=(f"unset {name}", command))
+        elif variable.of_cuda and not found.gpus:
+            yield trouble("NPK934", f"{name} has no effect on NPUs", f"Set {variable.instead} instead.")
+
+
+def memory(found: Found) -> Check:
+    """Is there enough shared memory and disk?"""
+    told, troubles = [], []
+    if found.memory:
+        told.append(f"{found.memory / GIB:.0f} GiB of memory")
+    if found.shared_memory is not None:
+        told.append(f"{_size(found.shared_memory)} of it to share")
+        if found.has_npus and found.shared_memory < LEAST_SHARED_MEMORY:
+            troubles.append(trouble("NPK940", f"/dev/shm has only {_size(found.shared_memory)}"))
+    if found.disk_free is not None:
+        told.append(f"{_size(found.disk_free)} free on this disk")
+        if found.has_npus and found.disk_free < LEAST_DISK:
+            troubles.append(trouble("NPK941", f"This disk has only {_size(found.disk_free)} free"))
+    return Check("Memory, disk", ", ".join(told) or "unknown", tuple(troubles), skipped=not told)
+
+
+def _size(number: int) -> str:
+    return f"{number / GIB:.0f} GiB" if number >= GIB else f"{number / 2**20:.0f} MiB"
+
+
+def network(found: Found) -> Check:
+    """Can ranks meet: are the ports free, and is the interface there?"""
+    if not found.has_npus:
+        return skip("Network", ", ".join(found.interfaces) or "no interface")
+    says = ", ".join(found.interfaces) or "no interface but the loopback"
+    return Check("Network", says, tuple(_network_troubles(found)))
+
+
+def _network_troubles(found: Found) -> Iterator[Trouble]:
+    base = found.environ.get("HCCL_IF_BASE_PORT", "60000")
+    first = int(base) if base.isdecimal() else 60000
+    taken = sorted(port for port in found.ports_in_use if first <= port < first + HCCL_PORTS)
+    if taken:
+        command = f"export HCCL_IF_BASE_PORT={_free_range(found, first)}"
+        what = f"HCCL's ports are partly taken: {', '.join(map(str, taken[:5]))}"
+        yield trouble("NPK950", what, f"Run `{command}` on every node.", commands=(command,))
+    wanted = found.environ.get("HCCL_SOCKET_IFNAME", "")
+    if wanted and not wanted.startswith("^"):
+        names = [name.lstrip("=") for name in wanted.split(",")]
+        if found.interfaces and not any(each.startswith(name) for each in (*found.interfaces, "lo") for name in names):
+            yield trouble("NPK951", f"HCCL_SOCKET_IFNAME={wanted}, but up are {', '.join(found.interfaces)}")
+    elif not wanted and "HCCL_IF_IP" not in found.environ and _real(found.interfaces) > 1 and not found.simulated:
+        yield trouble("NPK952", f"HCCL will choose among {', '.join(found.interfaces)} by name")
+
+
+def _free_range(found: Found, taken: int) -> int:
+    starts = (start for start in range(50000, 64000, HCCL_PORTS) if abs(start - taken) >= HCCL_PORTS)
+    free = (start for start in starts if not any(start <= port < start + HCCL_PORTS for port in found.ports_in_use))
+    return next(free, 50000)
+
+
+def _real(interfaces: tuple[str, ...]) -> int:
+    return sum(not re.match(r"docker|veth|br-|virbr|cali|flannel|cni", name) for name in interfaces)

@@ -1,0 +1,155 @@
+"""Checks of CANN, its kernels, Python and the packages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from npukit.doctor.check import Check, skip
+from npukit.doctor.compatibility import nearest, pip_line, pythons_of, release_of
+from npukit.doctor.found import Cann, Found
+from npukit.doctor.problems import Trouble, trouble
+from npukit.doctor.versions import key, same, within
+from npukit.facts.kernels import kernel_folder
+from npukit.report import Severity
+
+AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"
+
+
+def cann(found: Found) -> Check:
+    """Is CANN there, set up, and fit for the driver?"""
+    installed = found.cann
+    if installed is None:
+        if not found.has_npus:
+            return skip("CANN", "not installed")
+        return Check("CANN", "not found", (trouble("NPK910", remedy=_which_cann(found)),))
+    says = f"{installed.version} in {installed.folder}" + (", simulated" if found.simulated else "")
+    return Check("CANN", says, tuple(_cann_troubles(found, installed)))
+
+
+def _which_cann(found: Found) -> str:
+    release = release_of(found.packages.get("torch_npu", ""))
+    wanted = f"CANN {release.cann}, for torch_npu {release.torch_npu}" if release else "CANN"
+    return f"Install {wanted}: the toolkit, then the kernels package for your card, and source its set_env.sh."
+
+
+def _cann_troubles(found: Found, installed: Cann) -> Iterator[Trouble]:
+    if not installed.in_use:
+        command = f"source {installed.set_env}"
+        what = f"CANN {installed.version} is installed, but not set up in this shell"
+        yield trouble(
+            "NPK911", what, f"Run `{command}`; add it to ~/.bashrc if every shell should have it.", commands=(command,)
+        )
+    homes = {
+        name: found.environ[name] for name in ("ASCEND_HOME_PATH", "ASCEND_TOOLKIT_HOME") if found.environ.get(name)
+    }
+    if (
+        len({value.rstrip("/") for value in homes.values()}) > 1
+        and len([each for each in found.canns if each.in_use]) > 1
+    ):
+        yield trouble("NPK915", evidence=", ".join(f"{name}={value}" for name, value in homes.items()))
+    hal = found.driver.hal_version if found.driver else ""
+    if hal and installed.hal_limits and within(hal, installed.hal_limits) is False:
+        yield trouble("NPK914", evidence=f"driver interface {hal}, CANN asks for {installed.hal_limits}")
+
+
+def kernels(found: Found) -> Check:
+    """Are there kernels for these cards?"""
+    installed = found.cann
+    if found.simulated:
+        return skip("Kernels", "simulated, needs none")
+    if installed is None or not found.has_npus:
+        return skip("Kernels", "no CANN" if found.has_npus else "no cards")
+    wanted = sorted({folder for chip in found.chips if (folder := kernel_folder(chip.name))})
+    package = f"Install the kernels (ops) package for {{}} in version {installed.version}."
+    says = ", ".join(installed.kernels) or "none"
+    if not installed.kernels:
+        kind = wanted[0] if wanted else "your card"
+        return Check("Kernels", says, (trouble("NPK912", remedy=package.format(kind)),))
+    if not wanted:
+        return Check("Kernels", f"{says}; the kind of card is not known")
+    absent = [folder for folder in wanted if folder not in installed.kernels]
+    what = "The kernels are for {}, the cards need {}"
+    return Check(
+        "Kernels",
+        says,
+        tuple(trouble("NPK913", what.format(says, folder), package.format(folder)) for folder in absent),
+    )
+
+
+def packages(found: Found) -> Check:
+    """Do torch, torch_npu, CANN and Python belong together?"""
+    listed = [
+        f"Python {found.python}",
+        *(f"{name} {version}" for name, version in found.packages.items() if name != "numpy"),
+    ]
+    says = ", ".join(listed)
+    return Check("Packages", says, tuple(_package_troubles(found)) if found.has_npus else ())
+
+
+def _package_troubles(found: Found) -> Iterator[Trouble]:
+    torch, torch_npu = found.packages.get("torch", ""), found.packages.get("torch_npu", "")
+    good = nearest(torch, found.cann.version if found.cann else "", found.python)
+    commands: tuple[str, ...] = (pip_line(good),) if good else ()
+    remedy = f"Run `{pip_line(good)}` (for CANN {good.cann})." if good else ""
+    if not torch:
+        yield trouble("NPK920", remedy=remedy, commands=commands)
+        return
+    pythons = pythons_of(torch)
+    if pythons and ".".join(found.python.split(".")[:2]) not in pythons:
+        what = f"There is no torch_npu for Python {found.python} with torch {torch}"
+        yield trouble("NPK925", what, f"Make an environment with Python {' or '.join(pythons)}.")
+    if not torch_npu:
+        yield trouble("NPK921", remedy=remedy, commands=commands)
+        return
+    wanted = found.torch_wanted or ".".join(torch_npu.split(".")[:3])
+    if not same(wanted, torch):
+        yield trouble(
+            "NPK922",
+            f"torch_npu {torch_npu} was made for torch {wanted}, but torch is {torch}",
+            remedy,
+            commands=commands,
+        )
+    elif found.cann:
+        yield from _cann_for(found, torch_npu, found.cann.version, remedy, commands)
+
+
+def _cann_for(found: Found, torch_npu: str, cann: str, remedy: str, commands: tuple[str, ...]) -> Iterator[Trouble]:
+    release = release_of(torch_npu)
+    if release is None:
+        known = f" A combination that is known: `{commands[0]}`." if commands else ""
+        yield trouble(
+            "NPK924",
+            f"The table names no CANN for torch_npu {torch_npu}; CANN {cann} may do",
+            f"Nothing, unless something fails strangely.{known}",
+        )
+    elif key(cann) < key(release.cann):
+        what = f"torch_npu {torch_npu} was made for CANN {release.cann}, but CANN is {cann}"
+        yield trouble(
+            "NPK923",
+            what,
+            f"Install CANN {release.cann}; or keep CANN {cann}: {remedy[0].lower()}{remedy[1:]}" if remedy else "",
+        )
+    elif not same(cann, release.cann):
+        what = f"torch_npu {torch_npu} was made for CANN {release.cann}; the newer {cann} is not in the table with it"
+        yield trouble("NPK924", what, f"Nothing, unless something fails strangely. {remedy}")
+
+
+def imports(found: Found) -> Check:
+    """Will `import torch` work, where torch loads torch_npu by itself?"""
+    if "torch_npu" not in found.packages:
+        return skip("Import", "torch_npu is not installed")
+    if not found.missing_library:
+        return Check("Import", "torch_npu finds CANN's libraries")
+    if found.environ.get(AUTOLOAD) == "0":
+        only_torch = f"`import torch` works because {AUTOLOAD}=0; `import torch_npu` will fail"
+        severity = Severity.error if found.has_npus else Severity.note
+        return Check(
+            "Import", only_torch, (trouble("NPK926", only_torch, evidence=found.missing_library, severity=severity),)
+        )
+    if found.has_npus:
+        return Check("Import", "will fail", (trouble("NPK926", evidence=found.missing_library),))
+    command = f"export {AUTOLOAD}=0"
+    remedy = f"Run `{command}`, so that torch leaves torch_npu alone; or uninstall torch_npu here."
+    return Check(
+        "Import", "will fail", (trouble("NPK926", remedy=remedy, evidence=found.missing_library, commands=(command,)),)
+    )

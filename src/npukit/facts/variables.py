@@ -1,0 +1,88 @@
+"""Environment variables that matter on NPUs: what they mean, which values work, which exclude each other."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import itertools
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Variable:
+    """One variable. `pattern` matches the whole of a value that works; `why` says what goes wrong with others."""
+
+    name: str
+    meaning: str
+    default: str = ""
+    pattern: str = ""
+    minimum: int | None = None
+    maximum: int | None = None
+    ascending: bool = False  # a list whose numbers must rise
+    why: str = ""
+    deprecated_for: str = ""
+    since_cann: str = ""  # the release from which it is deprecated; empty: always
+    of_cuda: bool = False  # it acts on GPUs only
+    instead: str = ""  # what does the same on NPUs
+
+    def accepts(self, value: str) -> bool:
+        """Whether `value` is one that works.
+
+        >>> variables()["ASCEND_RT_VISIBLE_DEVICES"].accepts("0, 1")
+        False
+        """
+        if self.pattern and not re.fullmatch(self.pattern, value):
+            return False
+        if self.ascending:
+            numbers = [int(number) for number in value.split(",")]
+            return all(one < next_one for one, next_one in itertools.pairwise(numbers))
+        if self.minimum is not None and self.maximum is not None:
+            return self.minimum <= int(value) <= self.maximum
+        return True
+
+
+@dataclass(frozen=True)
+class Conflict:
+    """Two variables that do not go together, when their values match the patterns given."""
+
+    first: str
+    second: str
+    why: str
+    remedy: str  # a shell command
+    first_value: str = ".*"
+    second_value: str = ".*"
+    error: bool = False  # it will not run; else one of the two is not heeded
+
+
+@functools.cache
+def _data() -> dict[str, Any]:
+    import yaml
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    text = Path(__file__).with_name("variables.yaml").read_text(encoding="utf-8")
+    data: dict[str, Any] = yaml.load(text, Loader=loader)
+    return data
+
+
+@functools.cache
+def variables() -> dict[str, Variable]:
+    """Every known variable by name."""
+    return {row["name"]: Variable(**row) for row in _data()["variables"]}
+
+
+def conflicts() -> list[Conflict]:
+    """Every known pair that does not go together."""
+    return [Conflict(**row) for row in _data()["conflicts"]]
+
+
+def meant(name: str) -> str | None:
+    """The known variable that a misspelt name stands for, if one is near enough.
+
+    >>> meant("ASCEND_RT_VISIBLE_DEVICE")
+    'ASCEND_RT_VISIBLE_DEVICES'
+    """
+    near = difflib.get_close_matches(name, variables(), n=1, cutoff=0.88)
+    return near[0] if near else None
