@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -53,9 +54,15 @@ class RankLogs(LogsSpecs):
         self.logs = {rank: logs[local] for local, rank in ranks.items()}
         return LogsDest(logs, terminal, {0: logs[0]}, {}, errors)
 
+    def keep(self, failure: Failure) -> None:
+        """Write the traceback that a rank handed over to the end of its log."""
+        if failure.log and failure.text.startswith("Traceback"):
+            with Path(failure.log).open("a") as log:
+                log.write(failure.text)
+
 
 def main() -> None:
-    arguments: Any = parse_args(sys.argv[1:])
+    arguments: Any = parse_args(sys.argv[1:])  # type: ignore[no-untyped-call]
     if arguments.standalone:
         arguments.rdzv_backend, arguments.rdzv_endpoint, arguments.rdzv_id = "c10d", "localhost:0", str(os.getpid())
     logs = RankLogs(arguments.log_dir)
@@ -63,8 +70,7 @@ def main() -> None:
     if arguments.log_dir:
         os.environ[ONE_LOG] = "1"
         os.environ.setdefault("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", "[rank ${rank}] ")
-    # What torchrun says of a failure is said better below.
-    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
+    logging.disable(logging.ERROR)  # what torchrun says of a failure is said better below
     config, command, command_arguments = config_from_args(arguments)
     config.logs_specs = logs
     nodes = config.max_nodes
@@ -77,9 +83,13 @@ def main() -> None:
             read_failure(rank, arguments.node_rank, failure.exitcode, failure.error_file, logs.logs.get(rank, ""))
             for rank, failure in error.failures.items()
         ]
+        for failure in mine:
+            logs.keep(failure)
     except SignalException as stopped:
         mine = []
         if others is None or not others.have_failed:
+            if others:
+                others.exchange([Failure(-1, arguments.node_rank, time.time(), -stopped.sigval, "")])
             sys.exit(128 + stopped.sigval)
     _tell(mine, others, nodes)
     sys.exit(1)

@@ -282,10 +282,10 @@ def apply(folder: str, tell: bool = True) -> None:
     """Change this process, and the processes that it spawns; `folder` holds the user's own modules."""
     _see_to_environment()
     with warnings.catch_warnings(record=True):
-        transfer = importlib.import_module("torch_npu.contrib.transfer_to_npu")
+        transfer: Any = importlib.import_module("torch_npu.contrib.transfer_to_npu")
     import torch
 
-    undynamic = torch._dynamo.disable
+    undynamic: Any = torch._dynamo.disable
     transfer._replace_cuda_to_npu_in_list = undynamic(_arguments_on_npu)
     transfer._replace_cuda_to_npu_in_kwargs = undynamic(_keyword_on_npu)
     for place, make in TABLE:

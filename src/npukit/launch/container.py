@@ -11,7 +11,7 @@ from typing import Any
 
 from npukit.errors import NpukitError
 
-IMAGE = "quay.io/ascend/cann:latest"
+IMAGE = "quay.io/ascend/cann:8.5.1-910b-ubuntu22.04-py3.11"
 SHARED_MEMORY_PER_CARD = 16  # GiB: data loader workers and HCCL exchange tensors there
 MANAGEMENT = ("davinci_manager", "devmm_svm", "hisi_hdc")  # without these no card can be opened
 HOST_PARTS = (

@@ -33,11 +33,11 @@ class Failure:
 
     @property
     def is_consequence(self) -> bool:
-        """Whether it says no more than that another rank is gone."""
+        """Whether it says no more than that another rank is gone, or that it was told to end."""
         from npukit.doctor.explain import explain
 
-        known = explain(self.text)
-        return bool(known) and known[0].kind == "consequence"
+        kinds = {error.kind for error in explain(self.text)}
+        return self.exit_code == -signal.SIGTERM or ("consequence" in kinds and "cause" not in kinds)
 
     def to_json(self) -> str:
         return json.dumps(dataclasses.asdict(self))
@@ -72,16 +72,16 @@ def read_failure(rank: int, node: int, exit_code: int, error_file: str, log: str
 
 def report(failure: Failure, nodes: int) -> str:
     """What the user sees in place of every rank's traceback."""
-    where = f"rank {failure.rank}" + (f" on node {failure.node}" if nodes > 1 else "")
-    lines = [f"\nnpukit: {where} failed first, {_how(failure.exit_code)}; the other ranks were ended."]
+    who = f"rank {failure.rank}" if failure.rank >= 0 else "the launcher"
+    where = who + (f" on node {failure.node}" if nodes > 1 else "")
+    parts = [f"npukit: {where} failed first, {_how(failure.exit_code)}; the other ranks were ended."]
     if failure.exit_code < 0:
-        lines.append(SIGNALS.get(signal.Signals(-failure.exit_code).name, ""))
-    if shown := _shown(failure.text):
-        lines += ["", textwrap.indent(shown, "    ")]
-    lines.append(explained(failure.text).rstrip())
+        parts[0] += "\n" + SIGNALS.get(signal.Signals(-failure.exit_code).name, "")
+    parts.append(textwrap.indent(_shown(failure.text), "    "))
+    parts.append(explained(failure.text).strip())
     if failure.log:
-        lines.append(f"\nAll it said is in {failure.log}")
-    return "\n".join(line for line in lines if line is not None) + "\n"
+        parts.append(f"All that it wrote is in {failure.log}")
+    return "\n" + "\n\n".join(part for part in parts if part.strip()) + "\n"
 
 
 def _how(exit_code: int) -> str:
@@ -97,12 +97,7 @@ def _shown(text: str) -> str:
 def explained(text: str) -> str:
     """What is known about the error in `text`, or nothing."""
     from npukit.doctor.explain import explain
+    from npukit.doctor.explanation_text import as_text
 
     known = explain(text)
-    if not known:
-        return ""
-    error = known[0]
-    lines = [f"\n{error.code} {error.name}: {error.meaning}"]
-    lines += [f"  because  {cause}" for cause in error.causes]
-    lines += [f"  do       {remedy}" for remedy in error.remedies]
-    return "\n".join(lines) + "\n"
+    return f"\n{as_text(known)}\n" if known else ""

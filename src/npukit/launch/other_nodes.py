@@ -1,7 +1,7 @@
 """Tell the launchers of other nodes that a rank failed here, and hear it from them.
 
 Without this a node whose neighbour lost a rank would wait for HCCL's timeout, half an hour by default. The store that
-torchrun opens on node 0 carries the messages.
+torchrun opens on node 0 carries the messages; node 0 keeps it open until all have read them.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import threading
 import time
 from datetime import timedelta
 
-from torch.distributed import PrefixStore, Store, TCPStore
+from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 
-from npukit.launch.failure import Failure
+from npukit.launch.failure import Failure, first
 
 LOOK_EVERY = 0.5
 WAIT_FOR_OTHERS = 3.0
@@ -36,7 +36,14 @@ class OtherNodes:
 
     def _watch(self) -> None:
         try:
-            store = TCPStore(self._address, self._port, is_master=False, timeout=timedelta(minutes=15))
+            store = TCPStore(
+                self._address,
+                self._port,
+                is_master=self._node == 0,
+                timeout=timedelta(minutes=15),
+                wait_for_workers=False,
+                multi_tenant=True,  # one server for torchrun and us
+            )
             self._store = PrefixStore("npukit", store)
             others = [node for node in range(self._nodes) if node != self._node]
             while not any(self._store.check([f"failure/{node}"]) for node in others):
@@ -50,13 +57,13 @@ class OtherNodes:
 
     def exchange(self, mine: list[Failure]) -> list[Failure]:
         """Everything that failed anywhere, as far as it is known a moment from now; empty when node 0 is gone."""
-        failures = {failure.node: failure for failure in mine}
+        failures = {self._node: first(mine)} if mine else {}
         store = self._store
         if store is None:
             return mine
         try:
             if mine:
-                store.set(f"failure/{self._node}", min(mine, key=lambda failure: failure.time).to_json())
+                store.set(f"failure/{self._node}", failures[self._node].to_json())
             deadline = time.monotonic() + WAIT_FOR_OTHERS
             while len(failures) < self._nodes and time.monotonic() < deadline:
                 for node in set(range(self._nodes)) - set(failures):

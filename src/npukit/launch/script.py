@@ -86,7 +86,7 @@ def _become_rank(launcher: int) -> None:
         sys.exit("npukit: the launcher is gone.")
     if os.environ.pop(AUTOLOAD_LATER, None):
         os.environ.pop(AUTOLOAD, None)
-    if ONE_LOG in os.environ:
+    if os.environ.pop(ONE_LOG, None):
         os.dup2(1, 2)
     if cpus := os.environ.pop(RANK_CPUS, None):
         from npukit.launch.cpus import parse
@@ -105,11 +105,10 @@ def _tell_failure(error: Exception) -> None:
     text = "".join(traceback.format_exception(error))
     error_file = os.environ.get(ERROR_FILE)
     if error_file:
+        # Who watches all ranks at once sees the one traceback that matters, from the launcher.
         write_error_file(error_file, f"{type(error).__name__}: {error}", text)
-    if not error_file or ONE_LOG in os.environ:
-        # People who watch all ranks at once see the one traceback that matters, at the end.
+    else:
         sys.excepthook(type(error), error, error.__traceback__)
-    if not error_file:
         print(explained(text), end="", file=sys.stderr)
 
 
