@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from npukit.simulate.ops.common import dtype_of, quantized, row_quantized, wide
-from npukit.simulate.ops.quant_matmul import dequantized, integers, scale_of
+from npukit.simulate.ops.quant_matmul import dequantized, integers, one_width, scale_of
 from npukit.simulate.ops.registry import kernel
 
 _ACTIVATIONS = {1: "relu", 2: "gelu", 3: "gelu_erf", 4: "fastgelu", 5: "silu"}
@@ -56,6 +56,7 @@ def _product(x: Tensor, weight: Tensor, scale: Tensor | None, row_scale: Tensor 
     if x.dtype not in (torch.int8, torch.int32):
         y = wide(x) @ wide(weight)
         return y if bias is None else y + wide(bias)
+    one_width(x, weight)
     y = (integers(x).double() @ integers(weight).double()).float()
     y = y + bias.float() if bias is not None and bias.dtype == torch.int32 else y
     y = y if scale is None else y * scale_of(scale)
@@ -153,6 +154,8 @@ def grouped_matmul_swiglu_quant(
     *, bias: Tensor | None = None, offset: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """silu(left) * right of the groups' int8 products, quantized by row: (int8, row scales, an unused tensor)."""
+    if weight.dim() != 3:
+        raise NotImplementedError("The simulated NPU takes [experts, k, n] weights here, not ones in blocks (NZ).")
     (y,) = grouped_matmul(
         [x], [weight], scale=[weight_scale], per_token_scale=[x_scale], group_list=group_list,
         split_item=3, group_type=0, output_dtype=torch.float32,

@@ -134,7 +134,7 @@ def add_rms_norm_dynamic_quant(
     beta: Tensor | None = None, epsilon: float = 1e-6, output_mask: list[bool] | None = None,
     y_dtype: int | None = None,
 ) -> tuple[Tensor, ...]:  # fmt: skip
-    """RMS norm of x1 + x2 quantized by row: (y1, y2, sum, scale1, scale2); what the mask leaves out is empty."""
+    """RMS norm of x1 + x2 quantized by row: (y1, y2, sum, scale1, scale2); what the mask leaves out is one number."""
     total = wide(x1) + wide(x2)
     y = _rms(total, gamma, epsilon)[0]
     y = y if beta is None else y + wide(beta)
@@ -142,7 +142,7 @@ def add_rms_norm_dynamic_quant(
     outputs: list[tuple[Tensor, Tensor]] = []
     for want, smooth in zip(wanted, (smooth_scale1, smooth_scale2), strict=True):
         values, scale = row_quantized(y if smooth is None else y * wide(smooth), y_dtype)
-        outputs.append((values, scale) if want else (values.new_empty(0), scale.new_empty(0)))
+        outputs.append((values, scale) if want else (values.new_empty(()), scale.new_empty(())))
     return outputs[0][0], outputs[1][0], total.to(x1.dtype), outputs[0][1], outputs[1][1]
 
 

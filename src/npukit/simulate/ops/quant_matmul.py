@@ -44,6 +44,12 @@ def integers(matrix: Tensor) -> Tensor:
     return unpack_int4(matrix).float()
 
 
+def one_width(a: Tensor, b: Tensor) -> None:
+    """Refuse int8 times 4-bit integers, whose scales and layouts are their own."""
+    if a.dtype == torch.int8 and b.dtype == torch.int32:
+        raise NotImplementedError("The simulated NPU multiplies int8 by int8 and int4 by int4, not int8 by int4.")
+
+
 def _cast(y: Tensor, dtype: torch.dtype) -> Tensor:
     return quantized(y, dtype) if dtype in (torch.int8, torch.int32) else y.to(dtype)
 
@@ -59,6 +65,9 @@ def quant_matmul(
 
     An int32 output is the plain product: no scale is applied. Sums are exact, being taken in fp64.
     """
+    one_width(x1, x2)
+    if group_sizes and scale.dim() > 1 and scale.shape[0] > 1:
+        raise NotImplementedError("The simulated npu_quant_matmul takes a scale for each column, not for blocks.")
     dtype = dtype_of(output_dtype)
     product = integers(x1).double() @ integers(x2).double()
     if bias is not None and bias.dtype == torch.int32:
