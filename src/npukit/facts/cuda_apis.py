@@ -21,7 +21,9 @@ class CudaApi:
     def advice(self) -> str:
         """What to do about it, as a sentence."""
         kind, colon, text = self.instead.partition(": ")
-        return f"{text[0].upper()}{text[1:]}." if colon and kind == "nothing" else f"Use {self.instead}."
+        if not colon or kind != "nothing":
+            return f"Use {self.instead}."
+        return f"{text}." if text.startswith("torch") else f"{text[0].upper()}{text[1:]}."
 
 
 @functools.cache

@@ -30,10 +30,10 @@ _REMEDY = (
 @rule.on_text("cuda")
 def check_cuda(document: Document, target: Target) -> Iterator[Finding]:
     kernels = [match[1] for match in _KERNEL.finditer(document.text)]
-    named = f" ({', '.join(kernels[:4])}{', …' if len(kernels) > 4 else ''})" if kernels else ""
+    named = f", kernels {', '.join(kernels[:4])}{', …' if len(kernels) > 4 else ''}" if kernels else ""
     yield rule.finding(
         Place(document.path),
-        f"CUDA source with {len(kernels)} kernel{'' if len(kernels) == 1 else 's'}",
+        "CUDA source",
         why="NPUs run kernels written in Ascend C; nothing translates CUDA C++.",
         remedy=_REMEDY,
         evidence=f"{len(document.text.splitlines())} lines{named}",
@@ -48,5 +48,6 @@ def check_cpp(document: Document, target: Target) -> Iterator[Finding]:
             "C++ source that includes CUDA headers",
             why="The headers come with CUDA and are not there on an NPU machine.",
             remedy=_REMEDY,
+            severity=Severity.note,  # it is the kernels beside it that cost work
             evidence=match[0],
         )

@@ -31,8 +31,8 @@ def check(call: ast.Call, file: PythonFile, target: Target) -> Iterator[Finding]
         yield rule.finding(
             (file, call),
             f"{found.api} {'runs' if certain else 'may run'} on the CPU",
-            why=f"torch_npu has no kernel for it{'' if certain else ' for some types'}: the tensors are copied to the"
-            f" host and back in every call. Source: {found.source}.",
+            why=f"{'torch_npu has no kernel for it' if certain else 'In some cases torch_npu has no kernel for it'}:"
+            f" tensors are then copied to the host and back. Source: {found.source}.",
             remedy="Keep it out of the training step, or compute it from operators that have a kernel.",
             severity=Severity.warning if certain else Severity.note,
         )

@@ -52,7 +52,7 @@ def advice(library: Library) -> str:
 @rule.on(ast.Import, ast.ImportFrom)
 def check(node: ast.Import | ast.ImportFrom, file: PythonFile, target: Target) -> Iterator[Finding]:
     for library in imported_libraries(node, file):
-        if library.verdict in ("replace", "blocks"):
+        if library.verdict == "replace":
             optional = guarded(node, file)
             yield rule.finding(
                 (file, node),

@@ -26,11 +26,11 @@ rule = Rule("NPK402", "library-needs-adapter", words=("import",), severity=Sever
 def check(node: ast.Import | ast.ImportFrom, file: PythonFile, target: Target) -> Iterator[Finding]:
     for library in imported_libraries(node, file):
         if library.verdict in ("adapter", "partial"):
-            how = "needs something else beside it" if library.verdict == "adapter" else "runs on NPUs in part"
+            how = "on NPUs with something beside it" if library.verdict == "adapter" else "on NPUs in part"
             note = library.verdict == "partial" or guarded(node, file)
             yield rule.finding(
                 (file, node),
-                f"{library.name} {how}",
+                f"{library.name}: {how}",
                 why=f"{library.why}.",
                 remedy=advice(library),
                 severity=Severity.note if note else None,

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 
 from npukit.migrate.rule import Rule
 from npukit.migrate.target import Target
-from npukit.migrate.training import enclosing_loop
+from npukit.migrate.training import enclosing_loop, inside
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
 
@@ -34,10 +34,19 @@ def check(assign: ast.Assign, file: PythonFile, target: Target) -> Iterator[Find
         return
     joined = value.args[0]
     names = {file.source(each) for each in getattr(joined, "elts", ())}
-    if file.source(assign.targets[0]) in names and enclosing_loop(assign, file) is not None:
+    name, loop = file.source(assign.targets[0]), enclosing_loop(assign, file)
+    if name in names and loop is not None and not _set_anew(name, assign, loop, file):
         yield rule.finding(
             (file, assign),
             "a tensor that grows with every turn of the loop",
             why="Each turn has a new shape, and copies all that was there before.",
             remedy="Write into a tensor of the final size; for generation, use a cache of fixed length.",
         )
+
+
+def _set_anew(name: str, grows: ast.Assign, loop: ast.AST, file: PythonFile) -> bool:
+    """Whether the loop gives the name another value elsewhere: then it does not grow from turn to turn."""
+    return any(
+        isinstance(node, ast.Assign) and node is not grows and any(name == file.source(each) for each in node.targets)
+        for node in inside(loop)
+    )

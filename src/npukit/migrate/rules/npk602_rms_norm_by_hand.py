@@ -41,7 +41,7 @@ def check(call: ast.Call, file: PythonFile, target: Target) -> Iterator[Finding]
 
 
 def _mean_of_squares(node: ast.AST) -> bool:
-    if method(node) != "mean" or not isinstance(node, ast.Call):
+    if method(node) != "mean" or not isinstance(node, ast.Call) or not _over_the_last(node):
         return False
     squared = node.args[0] if not isinstance(node.func, ast.Attribute) else node.func.value
     if isinstance(squared, ast.Name) and node.args:
@@ -52,6 +52,11 @@ def _mean_of_squares(node: ast.AST) -> bool:
         or (method(squared) == "pow" and _is_two(squared.args[-1] if squared.args else None))
     )
     return power or called
+
+
+def _over_the_last(mean: ast.Call) -> bool:
+    dims = [*mean.args, *(keyword.value for keyword in mean.keywords if keyword.arg == "dim")]
+    return any(isinstance(each, ast.UnaryOp) and ast.unparse(each) == "-1" for each in dims)
 
 
 def _is_two(node: ast.AST | None) -> bool:

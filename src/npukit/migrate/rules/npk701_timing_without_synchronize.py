@@ -45,11 +45,8 @@ def check(difference: ast.BinOp, file: PythonFile, target: Target) -> Iterator[F
         return
     if not (_is_clock(difference.left, file) or _reads_clock(difference.left, file)):
         return
-    starts = [
-        binding.node.lineno
-        for binding in file.bindings(difference.right)
-        if _is_clock(binding.value, file) and binding.node.lineno < difference.lineno  # type: ignore[attr-defined]
-    ]
+    clocks = [binding.value for binding in file.bindings(difference.right) if _is_clock(binding.value, file)]
+    starts = [clock.lineno for clock in clocks if clock and clock.lineno < difference.lineno]
     if not starts:
         return
     between = [

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 
 from npukit.migrate.rule import Rule
 from npukit.migrate.target import Target
-from npukit.migrate.training import inside, method
+from npukit.migrate.training import blocks_around, inside, method
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
 
@@ -31,7 +31,7 @@ def check(call: ast.Call, file: PythonFile, target: Target) -> Iterator[Finding]
     name = method(call) or (call.func.id if isinstance(call.func, ast.Name) else "")
     if not name.startswith(("clip_grad_norm", "clip_grad_value")):
         return
-    blocks = set(file.ancestors(call))
+    statements = blocks_around(call, file)
     before = [
         node
         for node in inside(file.function(call))
@@ -43,7 +43,7 @@ def check(call: ast.Call, file: PythonFile, target: Target) -> Iterator[Finding]
         if method(node) == "backward"
         and isinstance(node.func, ast.Attribute)
         and method(node.func.value) == "scale"
-        and file.parent(file.statement(node)) in blocks
+        and file.statement(node) in statements
     ]
     if scaled and not any(method(node) == "unscale_" and node.lineno >= scaled[-1].lineno for node in before):
         yield rule.finding(

@@ -17,6 +17,7 @@ good:
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from npukit.migrate.rule import Rule
@@ -33,6 +34,8 @@ def check(call: ast.Call, file: PythonFile, target: Target) -> Iterator[Finding]
         return
     if not (file.resolve(call.func) or "").endswith(".DistributedSampler"):
         return
+    if call.args and re.search("val|test|eval", file.source(call.args[0]).lower()):
+        return  # in which order it evaluates does not matter
     shuffle = file.argument(call, 3, "shuffle")
     if shuffle is not None and not (isinstance(shuffle, ast.Constant) and shuffle.value):
         return

@@ -37,7 +37,10 @@ def check(call: ast.Call, file: PythonFile, target: Target) -> Iterator[Finding]
     if method(call) != "item" or call.args:
         return
     loop = enclosing_loop(call, file)
-    if loop in step_loops(file) and loop is not None and runs_every_turn(call, loop, file):
+    if loop is None or loop not in step_loops(file) or not runs_every_turn(call, loop, file):
+        return
+    reads = [each for each in ast.walk(file.statement(call)) if method(each) == "item"]
+    if reads[0] is call:  # once a statement
         yield rule.finding(
             (file, call),
             ".item() in every training step",

@@ -31,7 +31,8 @@ _REMEDY = "Compute in float32, or move this part to the CPU on purpose."
 @rule.on(ast.Attribute)
 def check_name(name: ast.Attribute, file: PythonFile, target: Target) -> Iterator[Finding]:
     if file.resolve(name) in _TYPES and not _is_compared(name, file) and not _on_cpu(name, file):
-        yield rule.finding((file, name), "double precision", why=_WHY, remedy=_REMEDY)
+        severity = Severity.note if _made_on_host(name, file) else None
+        yield rule.finding((file, name), "double precision", why=_WHY, remedy=_REMEDY, severity=severity)
 
 
 @rule.on(ast.Call)
@@ -45,6 +46,14 @@ def check_method(call: ast.Call, file: PythonFile, target: Target) -> Iterator[F
 def _is_compared(name: ast.Attribute, file: PythonFile) -> bool:
     """`x.dtype == torch.float64`, tables of types: the type is only named."""
     return isinstance(file.parent(name), (ast.Compare, ast.Dict, ast.Tuple, ast.List, ast.Set))
+
+
+def _made_on_host(name: ast.Attribute, file: PythonFile) -> bool:
+    """torch.zeros(3, dtype=torch.float64) without a device: it matters only if it is moved to one."""
+    call = file.parent(file.parent(name) or name)
+    if not isinstance(call, ast.Call) or not (file.resolve(call.func) or "").startswith("torch."):
+        return False
+    return not any(keyword.arg in ("device", None) for keyword in call.keywords)
 
 
 def _on_cpu(node: ast.AST, file: PythonFile) -> bool:

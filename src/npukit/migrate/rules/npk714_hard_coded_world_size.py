@@ -38,7 +38,8 @@ def check(call: ast.Call, file: PythonFile, target: Target) -> Iterator[Finding]
     if isinstance(size, ast.Constant) and isinstance(size.value, int) and size.value > 1:
         yield rule.finding(
             (file, call),
-            f"{name} is always {size.value}",
+            "the number of processes is written into the code",
             why="NPU servers have 8 or 16 cards, and a wrong number of processes waits until HCCL times out.",
             remedy="Take it from the launcher: int(os.environ['WORLD_SIZE']), or torch.accelerator.device_count().",
+            evidence=f"{name}={size.value}",
         )

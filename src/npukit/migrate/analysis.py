@@ -1,0 +1,203 @@
+"""Analyse projects: all rules over all files, and what follows from the findings for the project as a whole."""
+
+from __future__ import annotations
+
+import fnmatch
+import importlib.util
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from npukit.errors import NpukitError
+from npukit.facts.api_support import known_version
+from npukit.facts.cards import card as known_card
+from npukit.migrate.engine import FileResult, run
+from npukit.migrate.options import project_options
+from npukit.migrate.rules import all_rules, choose
+from npukit.migrate.target import Target
+from npukit.report import Finding, Severity
+from npukit.report.rendering import Report, counted, groups
+from npukit.source import find
+
+# Minutes of work for the first place of a kind and for each further one, by the start of the code; what is only noted
+# and what migrate changes costs nothing. Judged by hand: an order of magnitude.
+_MINUTES = {
+    "NPK1": (15, 5),
+    "NPK712": (120, 20),
+    "NPK2": (20, 5),
+    "NPK204": (960, 480),
+    "NPK205": (120, 30),
+    "NPK206": (240, 120),
+    "NPK3": (45, 10),
+    "NPK401": (120, 15),
+    "NPK402": (60, 5),
+    "NPK403": (15, 5),
+    "NPK404": (15, 5),
+    "NPK405": (2400, 60),
+    "NPK5": (30, 5),
+    "NPK7": (10, 3),
+}
+
+
+class Verdict(str, Enum):
+    """How far a project is from running on NPUs."""
+
+    ready = "ready"
+    after_migrate = "ready after migrate"
+    needs_work = "needs work"
+    blocked = "blocked"
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """What was found in a project, and what it means for it."""
+
+    title: str
+    target: Target
+    files: int
+    lines: int
+    findings: tuple[Finding, ...]
+
+    @property
+    def by_hand(self) -> list[Finding]:
+        """Errors that migrate does not mend."""
+        return [each for each in self.findings if each.severity is Severity.error and not each.fixable]
+
+    @property
+    def verdict(self) -> Verdict:
+        if any(finding.code == "NPK405" for finding in self.by_hand):
+            return Verdict.blocked
+        if self.by_hand:
+            return Verdict.needs_work
+        return Verdict.after_migrate if any(each.fixable for each in self.findings) else Verdict.ready
+
+    @property
+    def hours(self) -> float:
+        """An estimate of the work that is left after migrate."""
+        serious = [each for each in self.findings if each.severity is not Severity.note and not each.fixable]
+        minutes = 0
+        for group in groups(serious):
+            code = group.first.code
+            prefix = max((each for each in _MINUTES if code.startswith(each)), key=len, default=None)
+            first, further = _MINUTES[prefix] if prefix else (0, 0)
+            minutes += first + further * (len(group.findings) - 1)
+        return minutes / 60
+
+    @property
+    def summary(self) -> str:
+        """The verdict as sentences."""
+        fixable = sum(each.fixable for each in self.findings)
+        warned = sum(each.severity is Severity.warning and not each.fixable for each in self.findings)
+        parts = [f"Verdict: {self.verdict.value}" + self._reason()]
+        if fixable and self.verdict is not Verdict.after_migrate:
+            parts.append(f"migrate changes {counted(fixable, 'place')}")
+        if warned:
+            parts.append(f"{counted(warned, 'warning')} to read")
+        parts.append(f"effort by hand: {_duration(self.hours)}" if self.hours else "nothing left to do by hand")
+        return "; ".join(parts) + "."
+
+    def _reason(self) -> str:
+        if self.verdict is Verdict.blocked:
+            names = {each.what.split(" does not run")[0] for each in self.by_hand if each.code == "NPK405"}
+            return f" by {', '.join(sorted(names))}"
+        if self.verdict is Verdict.needs_work:
+            files = len({each.place.file for each in self.by_hand if each.place})
+            codes = ", ".join(sorted({each.code for each in self.by_hand}))
+            return f" in {counted(len(self.by_hand), 'place')} of {counted(files, 'file')} ({codes})"
+        if self.verdict is Verdict.after_migrate:
+            return f" ({counted(sum(each.fixable for each in self.findings), 'place')})"
+        return ""
+
+    def report(self) -> Report:
+        """The analysis in the form that is rendered."""
+        facts = {
+            "target": f"torch_npu {self.target.torch_npu} on {self.target.card}",
+            "read": f"{counted(self.files, 'file')}, {counted(self.lines, 'line')}",
+        }
+        names = {rule.code: rule.name for rule in all_rules()}
+        return Report(self.title, self.summary, self.findings, facts, names)
+
+
+def analyze(
+    paths: Sequence[Path],
+    torch_npu: str = "2.13",
+    card: str = "910B3",
+    select: Sequence[str] = (),
+    ignore: Sequence[str] = (),
+    trace: Path | None = None,
+) -> Analysis:
+    """Say what in files, folders or installed packages will not run, run slowly or differ on an NPU.
+
+    >>> analyze([Path("nanoGPT")]).verdict
+    <Verdict.after_migrate: 'ready after migrate'>
+    """
+    target = Target(torch_npu=known_version(torch_npu), card=known_card(card).name)
+    results: list[FileResult] = []
+    findings: list[Finding] = []
+    for path in [_existing(each) for each in paths]:
+        options = project_options(path)
+        rules = choose(select or options.select, [*ignore, *options.ignore])
+        root = path if path.is_dir() else path.parent
+        files = [file for file in find([path]) if not _excluded(file, root, options.exclude)]
+        done = run(files, rules, target, root)
+        found = [finding for result in done for finding in result.findings]
+        results += done
+        findings += found
+        if (path / "__init__.py").is_file() and any(rule.code == "NPK490" for rule in rules):
+            from npukit.migrate.callgraph import reaching
+
+            findings += reaching(path, found)
+    if trace:
+        from npukit.migrate.trace import traced
+
+        findings += traced(trace)
+    title = ", ".join(str(path) for path in paths)
+    return Analysis(title, target, len(results), sum(each.lines for each in results), _told_once(findings))
+
+
+def _existing(path: Path) -> Path:
+    """The path, or the folder of the installed package of that name."""
+    if path.exists():
+        return path
+    if str(path).isidentifier():
+        spec = importlib.util.find_spec(str(path))
+        if spec and spec.submodule_search_locations:
+            return Path(next(iter(spec.submodule_search_locations)))
+        if spec and spec.origin and spec.origin.endswith(".py"):
+            return Path(spec.origin)
+    raise NpukitError(f"There is no file, folder or installed package {path}.")
+
+
+def _excluded(file: Path, root: Path, patterns: Sequence[str]) -> bool:
+    path = file.relative_to(root).as_posix()
+    return any(fnmatch.fnmatch(path, each) or fnmatch.fnmatch(path, f"{each.rstrip('/')}/*") for each in patterns)
+
+
+def _told_once(findings: Sequence[Finding]) -> tuple[Finding, ...]:
+    """Without what a more exact rule says about the same line: a name without counterpart is found by two."""
+    exact = {
+        (each.place.file, each.place.cell, each.place.line)
+        for each in findings
+        if each.place and each.code.startswith(("NPK2", "NPK40"))
+    }
+    return tuple(
+        each
+        for each in findings
+        if each.fixable
+        or not each.code.startswith("NPK1")
+        or each.place is None
+        or (each.place.file, each.place.cell, each.place.line) not in exact
+    )
+
+
+def _duration(hours: float) -> str:
+    """
+    >>> _duration(0.3), _duration(5), _duration(40)
+    ('under an hour', 'about 5 hours', 'about 5 days')
+    """
+    if hours < 1:
+        return "under an hour"
+    if hours < 12:
+        return f"about {counted(round(hours), 'hour')}"
+    return f"about {counted(round(hours / 8), 'day')}"

@@ -1,0 +1,50 @@
+"""What a project's pyproject.toml says about npukit: [tool.npukit] with select, ignore and exclude."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from npukit.errors import NpukitError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+
+@dataclass(frozen=True)
+class Options:
+    """Rules to use and not to use, by the start of their codes, and files to leave out, by patterns of their paths."""
+
+    select: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+
+
+def project_options(start: Path) -> Options:
+    """The options of the project that a path lies in: of the nearest pyproject.toml above it.
+
+    >>> project_options(Path("src/train.py")).ignore
+    ('NPK6',)
+    """
+    start = start.absolute()
+    for folder in [start, *start.parents]:
+        if (folder / "pyproject.toml").is_file():
+            return _read(folder / "pyproject.toml")
+    return Options()
+
+
+def _read(path: Path) -> Options:
+    try:
+        table: Any = tomllib.loads(path.read_text(encoding="utf-8")).get("tool", {}).get("npukit", {})
+    except (OSError, ValueError):
+        return Options()  # somebody else's file to mend; as source it is a finding
+    for key, value in table.items():
+        if key not in ("select", "ignore", "exclude"):
+            raise NpukitError(f"{path}: [tool.npukit] has no option {key!r}; there are select, ignore and exclude.")
+        if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+            raise NpukitError(f"{path}: [tool.npukit] {key} must be a list of strings.")
+    return Options(**{key: tuple(value) for key, value in table.items()})

@@ -1,0 +1,36 @@
+"""An import of a library that does not run on NPUs and that nothing takes the place of.
+
+bad:
+    import MinkowskiEngine as ME
+
+good:
+    import torch_geometric
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from npukit.migrate.rule import Rule
+from npukit.migrate.rules.npk401_library_without_npu import advice, imported_libraries
+from npukit.migrate.target import Target
+from npukit.migrate.training import guarded
+from npukit.report import Finding, Severity
+from npukit.source import PythonFile
+
+rule = Rule("NPK405", "library-blocks", words=("import",), severity=Severity.error)
+
+
+@rule.on(ast.Import, ast.ImportFrom)
+def check(node: ast.Import | ast.ImportFrom, file: PythonFile, target: Target) -> Iterator[Finding]:
+    for library in imported_libraries(node, file):
+        if library.verdict == "blocks":
+            optional = guarded(node, file)
+            yield rule.finding(
+                (file, node),
+                f"{library.name} does not run on NPUs" + (" (optional here)" if optional else ""),
+                why=f"{library.why}.",
+                remedy=advice(library),
+                severity=Severity.note if optional else None,
+            )

@@ -1,0 +1,47 @@
+"""One process for several cards: torch.nn.DataParallel.
+
+The recipe: start one process a card (torchrun --nproc_per_node=N train.py), call torch.distributed.init_process_group,
+choose the card by LOCAL_RANK, wrap the model in DistributedDataParallel(model, device_ids=[local_rank]), and give the
+loader a DistributedSampler.
+
+bad:
+    import torch
+    model = torch.nn.DataParallel(model)
+
+good:
+    import torch
+    model = torch.nn.parallel.DistributedDataParallel(model, device_ids=[local_rank])
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from npukit.migrate.rule import Rule
+from npukit.migrate.target import Target
+from npukit.report import Finding, Severity
+from npukit.source import PythonFile
+
+rule = Rule("NPK712", "data-parallel", words=("DataParallel", "data_parallel"), severity=Severity.error)
+
+_NAMES = {
+    "torch.nn.DataParallel",
+    "torch.nn.parallel.DataParallel",
+    "torch.nn.parallel.data_parallel",
+    "torch.nn.parallel.data_parallel.DataParallel",
+}
+
+
+@rule.on(ast.Call)
+def check(call: ast.Call, file: PythonFile, target: Target) -> Iterator[Finding]:
+    if file.resolve(call.func) in _NAMES:
+        conditional = any(isinstance(each, (ast.If, ast.IfExp)) for each in file.ancestors(call))
+        yield rule.finding(
+            (file, call),
+            "DataParallel does not run on NPUs",
+            why="It copies the model to all cards inside one process, for which torch_npu has no counterpart.",
+            remedy="Start one process a card with torchrun and wrap the model in DistributedDataParallel(model,"
+            " device_ids=[local_rank]), with a DistributedSampler for the data.",
+            severity=Severity.warning if conditional else None,
+        )

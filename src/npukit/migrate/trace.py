@@ -1,0 +1,71 @@
+"""Findings from a trace of the operators that ran (`npukit run --trace-ops`): exact where reading code guesses."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from npukit.errors import NpukitError
+from npukit.migrate.rules import npk510_shapes_change, npk511_ran_on_the_cpu
+from npukit.report import Finding, Place
+
+_MANY = 4  # shapes of one operator on one line; an epoch's last batch and an evaluation make fewer
+
+
+def traced(path: Path) -> list[Finding]:
+    """What a trace shows: operators that fell back to the CPU, and lines whose shapes change."""
+    operators = _read(path)
+    return [*_fallbacks(operators), *_changing_shapes(operators)]
+
+
+def _read(path: Path) -> list[dict[str, Any]]:
+    try:
+        operators = json.loads(path.read_text(encoding="utf-8"))["ops"]
+        if all({"op", "support", "line", "inputs", "count"} <= set(each) for each in operators):
+            return list(operators)
+    except OSError as error:
+        raise NpukitError(f"The trace {path} cannot be read: {error.strerror}.") from error
+    except (ValueError, KeyError, TypeError):
+        pass
+    raise NpukitError(f"{path} is not a trace: record one with `npukit run --device sim --trace-ops {path} SCRIPT`.")
+
+
+def _place(line: str) -> Place | None:
+    file, _, number = line.rpartition(":")
+    return Place(Path(file), int(number)) if file and number.isdigit() else None
+
+
+def _fallbacks(operators: list[dict[str, Any]]) -> Iterator[Finding]:
+    counts: dict[tuple[str, str], int] = defaultdict(int)
+    for each in operators:
+        if each["support"] == "cpu_fallback":
+            counts[each["op"].removeprefix("aten::").split(".")[0], each["line"]] += each["count"]
+    for (op, line), count in counts.items():
+        yield npk511_ran_on_the_cpu.rule.finding(
+            _place(line) or Place(Path("unknown")),
+            f"{op} ran on the CPU",
+            why="torch_npu has no kernel for it: the tensors are copied to the host and back.",
+            remedy="Keep it out of the step, or compute it from operators that have a kernel.",
+            evidence=f"{count} calls in the traced run",
+        )
+
+
+def _changing_shapes(operators: list[dict[str, Any]]) -> Iterator[Finding]:
+    shapes: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+    for each in operators:
+        if not each.get("backward"):
+            shapes[each["line"]][each["op"]].add(json.dumps([given.get("shape") for given in each["inputs"]]))
+    for line, by_op in shapes.items():
+        op, seen = max(by_op.items(), key=lambda item: len(item[1]))
+        place = _place(line)
+        if len(seen) >= _MANY and place:
+            yield npk510_shapes_change.rule.finding(
+                place,
+                "operators on this line ran with changing shapes",
+                why="Every new shape costs compilation or a lookup on NPUs.",
+                remedy="Pad to a fixed length or a few lengths, drop the last batch, keep full shapes with a mask.",
+                evidence=f"{op.removeprefix('aten::')}: {len(seen)} shapes in the traced run",
+            )
