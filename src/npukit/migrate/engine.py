@@ -79,6 +79,8 @@ def open_file(
     except OSError as error:
         return FileResult(path, (unreadable(path, str(error.strerror)),))
     lines = data.count(b"\n") + 1
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return FileResult(path, (unreadable(path, "it is UTF-16"),), lines)
     lowered = data.lower()
     words = {word for word in prefilter if word in lowered}
     if not words:

@@ -103,8 +103,10 @@ def migrate_document(
     """The change of one file, and the findings that stay."""
     now = document
     fixed: list[Finding] = []
+    at_first: tuple[Finding, ...] | None = None
     for _ in range(_ROUNDS):
         findings = check_file(now, rules, target)
+        at_first = findings if at_first is None else at_first
         after, done = _apply(now, [finding for finding in findings if finding.edits])
         left = tuple(finding for finding in findings if finding not in done)
         if after.text == now.text:
@@ -113,7 +115,20 @@ def migrate_document(
         now = after
     if now is document:
         return None, left
+    left = _as_first_found(left, at_first or ())
     return Change(document.path, document.text, now.text, document.encoding, tuple(fixed)), left
+
+
+def _as_first_found(left: Sequence[Finding], at_first: Sequence[Finding]) -> tuple[Finding, ...]:
+    """The findings that are left, with their places in the file as it was."""
+    waiting = list(at_first)
+    result = []
+    for finding in left:
+        same = [each for each in waiting if (each.code, each.evidence) == (finding.code, finding.evidence)]
+        result.append(same[0] if same else finding)
+        if same:
+            waiting.remove(same[0])
+    return tuple(result)
 
 
 def _apply(document: Document, findings: Sequence[Finding]) -> tuple[Document, list[Finding]]:

@@ -68,7 +68,7 @@ def read(path: Path, data: bytes | None = None, root: Path | None = None) -> Doc
         if kind == "python":
             encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
         return _document(path, kind, data.decode(encoding), encoding, root)
-    except (SyntaxError, UnicodeError, LookupError, ValueError) as error:
+    except (SyntaxError, UnicodeError, LookupError, ValueError, RecursionError) as error:
         raise Unreadable(_reason(error)) from error
 
 

@@ -30,6 +30,8 @@ class _Line:
     end: int
     text: str
     offset: int  # in the code
+    listed: bool  # one of a list of lines, rather than the whole source
+    first: bool  # of its cell
 
 
 class Notebook:
@@ -43,7 +45,10 @@ class Notebook:
         self._lines: list[_Line] = []
         self._cells: list[tuple[int, int]] = []  # first line of the code, index of the cell
         self._shown: list[str] = []
-        self._collect()
+        try:
+            self._collect()
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError("it is not a notebook of format 4") from error
         self.code = "".join(self._shown)
 
     def _collect(self) -> None:
@@ -53,8 +58,9 @@ class Notebook:
             shown = source if _ends_line(source) else source + "\n"
             self._cells.append((line_number, index))
             at = offset
-            for start, end, text in strings:
-                self._lines.append(_Line(start, end, text, at))
+            for i, (start, end, text) in enumerate(strings):
+                listed = self.text[:start].rstrip()[-1] in "[,"
+                self._lines.append(_Line(start, end, text, at, listed, first=i == 0))
                 at += len(text)
             offset += len(shown)
             line_number += len(re.findall(r"\r\n|\r|\n", shown))
@@ -72,6 +78,10 @@ class Notebook:
         in_order = sorted(dict.fromkeys(edits), key=lambda edit: (edit.start, edit.end))
         for edit in reversed(in_order):
             first = max(0, bisect_right(offsets, edit.start) - 1)
+            if first and self._lines[first].first and edit.start == edit.end and edit.text.endswith("\n"):
+                # A new line below the last one of the cell before.
+                changed[first - 1] = changed.get(first - 1, self._lines[first - 1].text) + "\n" + edit.text[:-1]
+                continue
             last = max(first, bisect_right(offsets, max(edit.start, edit.end - 1)) - 1)
             whole = "".join(changed.get(i, self._lines[i].text) for i in range(first, last + 1))
             start, end = edit.start - offsets[first], edit.end - offsets[first]
@@ -80,9 +90,15 @@ class Notebook:
         text = self.text
         for i in sorted(changed, reverse=True):
             line = self._lines[i]
-            ascii_only = text[line.start : line.end].isascii()
-            text = text[: line.start] + json.dumps(changed[i], ensure_ascii=ascii_only) + text[line.end :]
+            text = text[: line.start] + self._encoded(line, changed[i]) + text[line.end :]
         return text
+
+    def _encoded(self, line: _Line, new: str) -> str:
+        """The JSON of what a line became: where lines are strings of a list, one string a line."""
+        ascii_only = self.text[line.start : line.end].isascii()
+        strings = new.splitlines(keepends=True) if line.listed and new else [new]
+        space = self.text[len(self.text[: line.start].rstrip()) : line.start]
+        return f",{space}".join(json.dumps(each, ensure_ascii=ascii_only) for each in strings)
 
 
 def _ends_line(source: str) -> bool:

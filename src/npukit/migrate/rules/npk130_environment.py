@@ -32,9 +32,9 @@ def check(node: ast.Constant, file: PythonFile, target: Target) -> Iterator[Find
     if not isinstance(node.value, str) or node.value not in VARIABLES or writing.serves_npu_already(node, file):
         return
     access = _access(node, file)
-    if access is None:
-        return
     new = VARIABLES[node.value]
+    if access is None or (target.portable and new in file.text):
+        return
     yield rule.finding(
         (file, node),
         f"{node.value} has no effect on NPUs",

@@ -1,0 +1,59 @@
+"""npukit migrate"""
+
+from __future__ import annotations
+
+from enum import Enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from npukit.errors import NpukitError
+from npukit.migrate.target import Style
+
+
+class Format(str, Enum):
+    text = "text"
+    json = "json"
+    markdown = "markdown"
+
+
+def migrate(
+    path: Annotated[Path, typer.Argument(help="A project's folder, or one file.", show_default=False)],
+    in_place: Annotated[bool, typer.Option("--in-place", help="Change the files; --undo puts them back.")] = False,
+    output: Annotated[Path | None, typer.Option(help="Write a migrated copy of the project to this folder.")] = None,
+    diff: Annotated[bool, typer.Option("--diff", help="Print the changes, write nothing (the default).")] = False,
+    undo: Annotated[bool, typer.Option("--undo", help="Put back the files of the last migration in place.")] = False,
+    style: Annotated[
+        Style, typer.Option(help="portable: runs on CUDA, NPU and CPU; npu: torch_npu, .npu(), hccl.")
+    ] = Style.portable,
+    select: Annotated[list[str] | None, typer.Option(help="Only rules whose code starts so, e.g. NPK11.")] = None,
+    ignore: Annotated[list[str] | None, typer.Option(help="Not the rules whose code starts so.")] = None,
+    report: Annotated[Path | None, typer.Option(help="Write the report to this .md or .json file.")] = None,
+    format: Annotated[Format, typer.Option(help="How to print the result.")] = Format.text,
+    allow_dirty: Annotated[
+        bool, typer.Option("--allow-dirty", help="In place, also where git has uncommitted changes.")
+    ] = False,
+) -> None:
+    """Migrate CUDA code to NPU code; without --in-place or --output only say what would change."""
+    from npukit.migrate import journal, show
+    from npukit.migrate.migration import migrate as work_out
+    from npukit.migrate.target import Target
+
+    if in_place + (output is not None) + diff + undo > 1:
+        raise NpukitError("Choose one of --in-place, --output, --diff and --undo.")
+    if undo:
+        restored = journal.undo(path)
+        print(f"{len(restored)} files are as they were before the migration.")
+        return
+    result = work_out(path, Target(style), select or (), ignore or ())
+    if in_place:
+        journal.write_in_place(result, allow_dirty)
+    elif output is not None:
+        journal.write_copy(result, path, output)
+    if report is not None:
+        text = show.as_json(result) if report.suffix == ".json" else show.as_markdown(result)
+        report.write_text(text, encoding="utf-8")
+    if format is Format.text and not in_place and output is None:
+        print("".join(change.diff(result.root) for change in result.changes), end="")
+    print({Format.text: show.as_text, Format.json: show.as_json, Format.markdown: show.as_markdown}[format](result))

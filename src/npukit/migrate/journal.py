@@ -1,0 +1,130 @@
+"""Write migrated files so that nothing is lost: atomically, with the originals kept for `npukit migrate --undo`.
+
+The journal is the folder .npukit/migrations in the project: one numbered folder a migration, with the original bytes
+and the digest of what was written instead.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from npukit.errors import NpukitError
+from npukit.migrate.migration import Migration
+
+_FOLDER = Path(".npukit", "migrations")
+
+
+def write_in_place(migration: Migration, allow_dirty: bool = False) -> None:
+    """Replace the project's files by the migrated ones, each at once or not at all."""
+    if not migration.changes:
+        return
+    if not allow_dirty and _is_dirty(migration.root):
+        raise NpukitError(
+            f"{migration.root} has changes that are not committed: commit them first, so that the migration is a "
+            "change of its own, or add --allow-dirty."
+        )
+    folder = _next_folder(migration.root)
+    entries = []
+    for number, change in enumerate(migration.changes):
+        original = change.path.read_bytes()
+        if original != change.before.encode(change.encoding):
+            raise NpukitError(f"{change.path} changed while it was migrated: run the migration again.")
+        (folder / str(number)).write_bytes(original)
+        new = change.after.encode(change.encoding)
+        entries.append(
+            {"file": str(_relative(change.path, migration.root)), "original": str(number), "new": _hash(new)}
+        )
+    (folder / "changes.json").write_text(json.dumps(entries, indent=1), encoding="utf-8")
+    for change in migration.changes:
+        replace(change.path, change.after.encode(change.encoding))
+
+
+def write_copy(migration: Migration, source: Path, output: Path) -> None:
+    """Copy the project (or the one file) and write the migrated files into the copy."""
+    if output.exists() and any(output.iterdir()):
+        raise NpukitError(f"{output} is not empty: name a folder that does not exist yet.")
+    if source.is_dir():
+        ignore = shutil.ignore_patterns(".git", ".npukit", "__pycache__")
+        shutil.copytree(source, output, symlinks=True, ignore=ignore, dirs_exist_ok=True)
+    else:
+        output.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(source, output / source.name)
+    for change in migration.changes:
+        replace(output / _relative(change.path, migration.root), change.after.encode(change.encoding))
+
+
+def undo(root: Path) -> list[Path]:
+    """Put back the originals of the last migration in place; files that were edited since are refused."""
+    folders = _folders(root)
+    if not folders:
+        raise NpukitError(f"{root} has no migration to undo: there is none in {root / _FOLDER}.")
+    folder = folders[-1]
+    entries = json.loads((folder / "changes.json").read_text(encoding="utf-8"))
+    current = {entry["file"]: (root / entry["file"]) for entry in entries}
+    edited = [
+        entry["file"]
+        for entry in entries
+        if current[entry["file"]].is_file()
+        and _hash(current[entry["file"]].read_bytes()) != entry["new"]
+        and current[entry["file"]].read_bytes() != (folder / entry["original"]).read_bytes()
+    ]
+    if edited:
+        raise NpukitError(
+            f"These files were edited since the migration: {', '.join(edited)}. Their originals are in {folder}."
+        )
+    for entry in entries:
+        replace(root / entry["file"], (folder / entry["original"]).read_bytes())
+    shutil.rmtree(folder)
+    return list(current.values())
+
+
+def replace(path: Path, data: bytes) -> None:
+    """Write a file at once, keeping its mode: a reader sees the old or the new one."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    temporary = Path(name)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        if path.exists():
+            shutil.copymode(path, temporary)
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def _next_folder(root: Path) -> Path:
+    base = root / _FOLDER
+    base.mkdir(parents=True, exist_ok=True)
+    (base.parent / ".gitignore").write_text("*\n", encoding="utf-8")
+    folders = _folders(root)
+    folder = base / f"{int(folders[-1].name) + 1 if folders else 1:04}"
+    folder.mkdir()
+    return folder
+
+
+def _folders(root: Path) -> list[Path]:
+    return sorted((root / _FOLDER).glob("[0-9][0-9][0-9][0-9]"))
+
+
+def _relative(path: Path, root: Path) -> Path:
+    return path.relative_to(root)
+
+
+def _hash(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _is_dirty(root: Path) -> bool:
+    command = ["git", "-C", str(root), "status", "--porcelain", "--untracked-files=no", "--", "."]
+    try:
+        result = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return result.returncode == 0 and bool(result.stdout.strip())

@@ -1,0 +1,114 @@
+"""A migration as terminal text, Markdown and JSON: the change log, what is left to do, and the counts of both."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from npukit.migrate.migration import Migration
+from npukit.report import Finding, Severity
+
+
+def as_text(migration: Migration) -> str:
+    """A summary for the terminal."""
+    lines = [_summary(migration)]
+    lines += [f"  {code}  {count:5}  {what}" for code, count, what in _by_rule(migration)]
+    todo = [finding for finding in migration.left if finding.severity is not Severity.note]
+    if todo:
+        lines += ["", f"Left to do by hand ({len(todo)}):"]
+        lines += [f"  {_place(finding, migration.root)}: {finding.code} {finding.what}" for finding in todo]
+    return "\n".join(lines)
+
+
+def as_markdown(migration: Migration) -> str:
+    """A report to keep: what changed and why, what is left to do, and every diff."""
+    parts = ["# Migration to NPU", "", _summary(migration), "", "| rule | changes | what |", "|---|---:|---|"]
+    parts += [f"| {code} | {count} | {what} |" for code, count, what in _by_rule(migration)]
+    parts += ["", "## Left to do", *_table(migration.left, migration.root), "", "## Changes"]
+    for change in migration.changes:
+        name = _name(change.path, migration.root)
+        parts += ["", f"### {name}", *_table(change.fixed, migration.root), "", "```diff"]
+        parts += [change.diff(migration.root).rstrip("\n"), "```"]
+    return "\n".join(parts) + "\n"
+
+
+def as_json(migration: Migration) -> str:
+    """The whole migration for programs."""
+    root = migration.root
+    value = {
+        "root": str(root),
+        "style": migration.target.style.value,
+        "files": migration.files,
+        "lines": migration.lines,
+        "changes": [
+            {
+                "file": _name(change.path, root),
+                "diff": change.diff(root),
+                "fixed": [finding_as_dict(finding, root) for finding in change.fixed],
+            }
+            for change in migration.changes
+        ],
+        "left": [finding_as_dict(finding, root) for finding in migration.left],
+    }
+    return json.dumps(value, indent=2)
+
+
+def finding_as_dict(finding: Finding, root: Path) -> dict[str, Any]:
+    place = finding.place
+    return {
+        "code": finding.code,
+        "severity": finding.severity.value,
+        "file": _name(place.file, root) if place else None,
+        "line": place.line if place else None,
+        "column": place.column if place else None,
+        "cell": place.cell if place else None,
+        "what": finding.what,
+        "why": finding.why,
+        "remedy": finding.remedy,
+        "evidence": finding.evidence,
+    }
+
+
+def _summary(migration: Migration) -> str:
+    return (
+        f"{len(migration.changes)} of {migration.files} files change in {len(migration.fixed)} places "
+        f"(style {migration.target.style.value}); {len(migration.left)} places are left."
+    )
+
+
+def _by_rule(migration: Migration) -> list[tuple[str, int, str]]:
+    from npukit.migrate.rules import all_rules
+
+    titles = {rule.code: rule.doc.split("\n", 1)[0] for rule in all_rules()}
+    counts = Counter(finding.code for finding in migration.fixed)
+    return [(code, count, titles.get(code, "")) for code, count in sorted(counts.items())]
+
+
+def _table(findings: Sequence[Finding], root: Path) -> list[str]:
+    if not findings:
+        return ["", "Nothing."]
+    rows = [
+        f"| {_place(finding, root)} | {finding.code} | {_cell(finding.what)} | {_cell(finding.why)} "
+        f"| {_cell(finding.remedy)} |"
+        for finding in findings
+    ]
+    return ["", "| place | rule | what | why | remedy |", "|---|---|---|---|---|", *rows]
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+def _place(finding: Finding, root: Path) -> str:
+    place = finding.place
+    if place is None:
+        return ""
+    cell = "" if place.cell is None else f"[cell {place.cell}]"
+    return f"{_name(place.file, root)}{cell}:{place.line}"
+
+
+def _name(path: Path, root: Path) -> str:
+    return str(path.relative_to(root) if path.is_relative_to(root) else path)

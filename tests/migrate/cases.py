@@ -1,0 +1,276 @@
+"""What becomes of single lines, below the imports in HEAD: (before, npu, portable); SAME is unchanged."""
+
+from __future__ import annotations
+
+HEAD = """import os
+import argparse
+import torch
+import torch as th
+import torch.nn as nn
+import torch.distributed as dist
+from torch.cuda.amp import autocast, GradScaler
+from torch.cuda import amp
+from torch import cuda
+"""
+SAME = None
+CURRENT = "torch.accelerator.current_accelerator().type"
+MODULE = "torch.get_device_module(DEVICE)"
+BACKEND = "dist.get_default_backend_for_device(DEVICE)"
+IF_ANY = "if torch.accelerator.is_available():"
+
+CASES: list[tuple[str, str | None, str | None]] = [
+    # functions of torch.cuda
+    ("torch.cuda.is_available()", "torch.npu.is_available()", "torch.accelerator.is_available()"),
+    ("th.cuda.is_available()", "th.npu.is_available()", "torch.accelerator.is_available()"),
+    ("cuda.is_available()", "torch.npu.is_available()", "torch.accelerator.is_available()"),
+    ("n = torch.cuda.device_count()", "n = torch.npu.device_count()", "n = torch.accelerator.device_count()"),
+    ("torch.cuda.set_device(rank)", "torch.npu.set_device(rank)", f"{MODULE}.set_device(rank)"),
+    ("torch.cuda.synchronize()", "torch.npu.synchronize()", f"{MODULE}.synchronize()"),
+    ("f = torch.cuda.synchronize", "f = torch.npu.synchronize", f"f = {MODULE}.synchronize"),
+    ("torch.cuda.current_device()", "torch.npu.current_device()", f"{MODULE}.current_device()"),
+    ("s = torch.cuda.Stream()", "s = torch.npu.Stream()", f"s = {MODULE}.Stream()"),
+    (
+        "x = torch.cuda.current_stream().wait_stream(s)",
+        "x = torch.npu.current_stream().wait_stream(s)",
+        f"x = {MODULE}.current_stream().wait_stream(s)",
+    ),
+    ("torch.cuda.empty_cache()", "torch.npu.empty_cache()", f"{IF_ANY}\n    torch.accelerator.empty_cache()"),
+    (
+        "if use_cuda: torch.cuda.empty_cache()",
+        "if use_cuda: torch.npu.empty_cache()",
+        "if use_cuda: torch.accelerator.empty_cache()",
+    ),
+    (
+        "m = torch.cuda.max_memory_allocated() / MB",
+        "m = torch.npu.max_memory_allocated() / MB",
+        "m = (torch.accelerator.max_memory_allocated() if torch.accelerator.is_available() else 0) / MB",
+    ),
+    ("torch.cuda.manual_seed(3)", "torch.npu.manual_seed(3)", "torch.manual_seed(3)"),
+    ("torch.cuda.manual_seed_all(s)", "torch.npu.manual_seed_all(s)", "torch.manual_seed(s)"),
+    (
+        "torch.manual_seed(s)\ntorch.cuda.manual_seed(s)",
+        "torch.manual_seed(s)\ntorch.npu.manual_seed(s)",
+        "torch.manual_seed(s)",
+    ),
+    (
+        "try: f()\nexcept torch.cuda.OutOfMemoryError: pass",
+        "try: f()\nexcept torch.OutOfMemoryError: pass",
+        "try: f()\nexcept torch.OutOfMemoryError: pass",
+    ),
+    (
+        "c = torch.cuda.Stream if x else torch.cuda.Event",
+        "c = torch.npu.Stream if x else torch.npu.Event",
+        f"c = {MODULE}.Stream if x else {MODULE}.Event",
+    ),
+    ("tc = torch.cuda\ntc.synchronize()", "tc = torch.npu\ntc.synchronize()", f"tc = {MODULE}\ntc.synchronize()"),
+    (
+        'print(f"{torch.cuda.device_count()} cards")',
+        'print(f"{torch.npu.device_count()} cards")',
+        'print(f"{torch.accelerator.device_count()} cards")',
+    ),
+    ("g = torch.cuda.CUDAGraph()", "g = torch.npu.NPUGraph()", SAME),
+    ("torch.cuda.nvtx.range_push('a')", SAME, SAME),
+    ("torch.cuda.get_device_capability() >= (8, 0)", SAME, SAME),
+    ("def f(torch):\n    torch.cuda.synchronize()", SAME, SAME),
+    ("class torch_like:\n    cuda = 1\ntorch_like.cuda", SAME, SAME),
+    ("torch.backends.cuda.matmul.allow_tf32 = True", SAME, SAME),
+    ("torch.backends.cudnn.benchmark = True", SAME, SAME),
+    # AMP
+    (
+        "with torch.cuda.amp.autocast(): pass",
+        'with torch.amp.autocast("npu"): pass',
+        "with torch.amp.autocast(DEVICE.type): pass",
+    ),
+    (
+        "with torch.cuda.amp.autocast(True): pass",
+        'with torch.amp.autocast("npu", enabled=True): pass',
+        "with torch.amp.autocast(DEVICE.type, enabled=True): pass",
+    ),
+    (
+        "with torch.cuda.amp.autocast(enabled=a, dtype=b): pass",
+        'with torch.amp.autocast("npu", enabled=a, dtype=b): pass',
+        "with torch.amp.autocast(DEVICE.type, enabled=a, dtype=b): pass",
+    ),
+    ("with autocast(): pass", 'with autocast("npu"): pass', "with autocast(DEVICE.type): pass"),
+    ("with amp.autocast(): pass", 'with torch.amp.autocast("npu"): pass', "with torch.amp.autocast(DEVICE.type): pass"),
+    ("s = GradScaler(enabled=e)", 's = GradScaler("npu", enabled=e)', "s = GradScaler(DEVICE.type, enabled=e)"),
+    (
+        "s = torch.cuda.amp.GradScaler(2.0**10)",
+        's = torch.amp.GradScaler("npu", 2.0**10)',
+        "s = torch.amp.GradScaler(DEVICE.type, 2.0**10)",
+    ),
+    (
+        "@torch.cuda.amp.custom_fwd\ndef f(): pass",
+        '@torch.amp.custom_fwd(device_type="npu")\ndef f(): pass',
+        "@torch.amp.custom_fwd(device_type=DEVICE.type)\ndef f(): pass",
+    ),
+    ("@autocast()\ndef f(): pass", '@autocast("npu")\ndef f(): pass', "@autocast(DEVICE.type)\ndef f(): pass"),
+    (
+        "isinstance(s, torch.cuda.amp.GradScaler)",
+        "isinstance(s, torch.amp.GradScaler)",
+        "isinstance(s, torch.amp.GradScaler)",
+    ),
+    (
+        "with torch.autocast('cuda', torch.float16): pass",
+        "with torch.autocast('npu', torch.float16): pass",
+        "with torch.autocast(DEVICE.type, torch.float16): pass",
+    ),
+    (
+        'with torch.amp.autocast(device_type="cuda"): pass',
+        'with torch.amp.autocast(device_type="npu"): pass',
+        "with torch.amp.autocast(device_type=DEVICE.type): pass",
+    ),
+    # .cuda()
+    ("model.cuda()", "model.npu()", "model.to(DEVICE)"),
+    ("x = f(a).cuda()", "x = f(a).npu()", "x = f(a).to(DEVICE)"),
+    ("x = x.cuda(non_blocking=True)", "x = x.npu(non_blocking=True)", "x = x.to(DEVICE, non_blocking=True)"),
+    ("x = x.cuda(0)", "x = x.npu(0)", "x = x.to(torch.device(DEVICE.type, 0))"),
+    (
+        "x = x.cuda(args.gpu, True)",
+        "x = x.npu(args.gpu, True)",
+        "x = x.to(torch.device(DEVICE.type, args.gpu), non_blocking=True)",
+    ),
+    ("x = x.cuda(device)", "x = x.npu(device)", "x = x.to(device)"),
+    ("x = x.cuda(device=self.device)", "x = x.npu(device=self.device)", "x = x.to(device=self.device)"),
+    ("x = x.cuda(None)", "x = x.npu(None)", "x = x.to(DEVICE)"),
+    ("x = a.cuda().b.cuda()", "x = a.npu().b.npu()", "x = a.to(DEVICE).b.to(DEVICE)"),
+    ("x = x.cuda(*a, **k)", "x = x.npu(*a, **k)", SAME),
+    ("class A(nn.Module):\n    def cuda(self):\n        return super().cuda()", SAME, SAME),
+    ("x = [t.cuda() for t in xs]", "x = [t.npu() for t in xs]", "x = [t.to(DEVICE) for t in xs]"),
+    ("x.is_cuda and f()", "x.is_npu and f()", 'x.device.type in ("cuda", "npu") and f()'),
+    ("assert x.is_cuda", "assert x.is_npu", 'assert x.device.type in ("cuda", "npu")'),
+    ("y = not x.is_cuda", "y = not x.is_npu", 'y = not (x.device.type in ("cuda", "npu"))'),
+    # devices as strings
+    ('device = "cuda"', 'device = "npu"', "device = DEVICE.type"),
+    ("d = torch.device('cuda')", "d = torch.device('npu')", "d = DEVICE"),
+    ("d = torch.device('cuda', 1)", "d = torch.device('npu', 1)", "d = torch.device(DEVICE.type, 1)"),
+    ('d = torch.device("cuda:0")', 'd = torch.device("npu:0")', 'd = torch.device(f"{DEVICE.type}:0")'),
+    ("d = th.device(f'cuda:{i}')", "d = th.device(f'npu:{i}')", "d = th.device(f'{DEVICE.type}:{i}')"),
+    ('d = torch.device("cuda:%d" % i)', 'd = torch.device("npu:%d" % i)', 'd = torch.device(f"{DEVICE.type}:%d" % i)'),
+    (
+        'd = torch.device("cuda:{}".format(i))',
+        'd = torch.device("npu:{}".format(i))',
+        'd = torch.device((DEVICE.type + ":{}").format(i))',
+    ),
+    (
+        'd = torch.device("cuda:" + str(i))',
+        'd = torch.device("npu:" + str(i))',
+        'd = torch.device(f"{DEVICE.type}:" + str(i))',
+    ),
+    (
+        "d = 'cuda:0' if torch.cuda.is_available() else 'cpu'\nx.to(d)",
+        "d = 'npu:0' if torch.npu.is_available() else 'cpu'\nx.to(d)",
+        f"d = f'{{{CURRENT}}}:0' if torch.accelerator.is_available() else 'cpu'\nx.to(d)",
+    ),
+    ('x.to("cuda", non_blocking=True)', 'x.to("npu", non_blocking=True)', "x.to(DEVICE.type, non_blocking=True)"),
+    ('x = torch.zeros(2, device="cuda")', 'x = torch.zeros(2, device="npu")', "x = torch.zeros(2, device=DEVICE.type)"),
+    ('g = torch.Generator("cuda")', 'g = torch.Generator("npu")', "g = torch.Generator(DEVICE.type)"),
+    (
+        'torch.load(f, map_location="cuda")',
+        'torch.load(f, map_location="npu")',
+        "torch.load(f, map_location=DEVICE.type)",
+    ),
+    ('torch.load("cuda")', SAME, SAME),
+    ('torch.load("cuda:model.pt")', SAME, SAME),
+    ('where = "cuda"\nx.to(where)', 'where = "npu"\nx.to(where)', "where = DEVICE.type\nx.to(where)"),
+    ('where = "cuda"\nprint(where)', SAME, SAME),
+    ('def f(device="cuda"): pass', 'def f(device="npu"): pass', "def f(device=DEVICE.type): pass"),
+    (
+        'def f(d="cuda"):\n    return x.to(d)',
+        'def f(d="npu"):\n    return x.to(d)',
+        "def f(d=DEVICE.type):\n    return x.to(d)",
+    ),
+    ('def f(kind="cuda"): return kind', SAME, SAME),
+    (
+        'def g(a, device): pass\ng(1, "cuda")',
+        'def g(a, device): pass\ng(1, "npu")',
+        "def g(a, device): pass\ng(1, DEVICE.type)",
+    ),
+    (
+        'p.add_argument("--device", default="cuda", help="cuda or cpu")',
+        'p.add_argument("--device", default="npu", help="cuda or cpu")',
+        'p.add_argument("--device", default=DEVICE.type, help="cuda or cpu")',
+    ),
+    (
+        'p.add_argument("--device", choices=["cpu", "cuda"])',
+        'p.add_argument("--device", choices=["cpu", "npu"])',
+        'p.add_argument("--device", choices=["cpu", "cuda", "npu"])',
+    ),
+    (
+        'p.add_argument("--where", default="cuda")\nx.to(args.where)',
+        'p.add_argument("--where", default="npu")\nx.to(args.where)',
+        'p.add_argument("--where", default=DEVICE.type)\nx.to(args.where)',
+    ),
+    ('p.add_argument("--name", default="cuda")', SAME, SAME),
+    (
+        'cfg = {"device": "cuda", "name": "cuda"}',
+        'cfg = {"device": "npu", "name": "cuda"}',
+        'cfg = {"device": DEVICE.type, "name": "cuda"}',
+    ),
+    ('cfg["device"] = "cuda"', 'cfg["device"] = "npu"', 'cfg["device"] = DEVICE.type'),
+    ('d = cfg.get("device", "cuda")', 'd = cfg.get("device", "npu")', 'd = cfg.get("device", DEVICE.type)'),
+    ('states["cuda"] = 1', SAME, SAME),
+    ('s = {"cuda": 1}', SAME, SAME),
+    ('print("cuda")', SAME, SAME),
+    ('raise ValueError("cuda:0 is needed")', SAME, SAME),
+    ('image = "nvidia/cuda:11.8"', SAME, SAME),
+    ('url = "https://download.pytorch.org/whl/cuda"', SAME, SAME),
+    ('path = "cuda/kernels.py"', SAME, SAME),
+    # comparisons
+    ('f = device.type == "cuda"', 'f = device.type == "npu"', 'f = device.type in ("cuda", "npu")'),
+    ('f = device.type != "cuda"', 'f = device.type != "npu"', 'f = device.type not in ("cuda", "npu")'),
+    ("f = 'cuda' in device", "f = 'npu' in device", "f = ('cuda' in device or 'npu' in device)"),
+    ("f = device.startswith('cuda')", "f = device.startswith('npu')", "f = device.startswith(('cuda', 'npu'))"),
+    (
+        'f = x.device.type in ("cpu", "cuda")',
+        'f = x.device.type in ("cpu", "npu")',
+        'f = x.device.type in ("cpu", "cuda", "npu")',
+    ),
+    ('f = impl == "cuda"', SAME, SAME),
+    ('if device == "cuda": a()\nelif device == "xpu": b()', SAME, SAME),
+    ('if device == "cuda": a()\nelif device == "npu": b()', SAME, SAME),
+    ('f = "npu" if has_npu() else "cuda"\nx.to(f)', SAME, SAME),
+    # communication
+    ('dist.init_process_group("nccl")', 'dist.init_process_group("hccl")', f"dist.init_process_group({BACKEND})"),
+    (
+        'dist.init_process_group(backend="nccl", rank=r)',
+        'dist.init_process_group(backend="hccl", rank=r)',
+        f"dist.init_process_group(backend={BACKEND}, rank=r)",
+    ),
+    ("backend = 'nccl'", "backend = 'hccl'", f"backend = {BACKEND}"),
+    ("args.dist_backend = 'nccl'", "args.dist_backend = 'hccl'", f"args.dist_backend = {BACKEND}"),
+    (
+        'p.add_argument("--dist-backend", default="nccl")',
+        'p.add_argument("--dist-backend", default="hccl")',
+        f'p.add_argument("--dist-backend", default={BACKEND})',
+    ),
+    (
+        'b = "nccl"\ndist.init_process_group(b)',
+        'b = "hccl"\ndist.init_process_group(b)',
+        f"b = {BACKEND}\ndist.init_process_group(b)",
+    ),
+    (
+        'f = dist.get_backend() == "nccl"',
+        'f = dist.get_backend() == "hccl"',
+        'f = dist.get_backend() in ("nccl", "hccl")',
+    ),
+    ('print("nccl")', SAME, SAME),
+    # environment
+    (
+        'n = os.environ["CUDA_VISIBLE_DEVICES"]',
+        'n = os.environ["ASCEND_RT_VISIBLE_DEVICES"]',
+        'n = (os.environ.get("ASCEND_RT_VISIBLE_DEVICES") or os.environ["CUDA_VISIBLE_DEVICES"])',
+    ),
+    (
+        'n = os.getenv("CUDA_VISIBLE_DEVICES", "0")',
+        'n = os.getenv("ASCEND_RT_VISIBLE_DEVICES", "0")',
+        'n = os.getenv("ASCEND_RT_VISIBLE_DEVICES", os.getenv("CUDA_VISIBLE_DEVICES", "0"))',
+    ),
+    (
+        'os.environ.setdefault("CUDA_LAUNCH_BLOCKING", "1")',
+        'os.environ.setdefault("ASCEND_LAUNCH_BLOCKING", "1")',
+        'os.environ.setdefault("CUDA_LAUNCH_BLOCKING", "1")\nos.environ.setdefault("ASCEND_LAUNCH_BLOCKING", "1")',
+    ),
+    ('print("set CUDA_VISIBLE_DEVICES")', SAME, SAME),
+    ('d = {"CUDA_VISIBLE_DEVICES": 1}', SAME, SAME),
+]

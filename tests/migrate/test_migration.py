@@ -1,0 +1,248 @@
+"""Files keep what no edit names, can be put back, and are never made worse, whatever is in them."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from npukit.errors import NpukitError
+from npukit.migrate import journal, show
+from npukit.migrate.migration import MIGRATING, migrate, migrate_document
+from npukit.migrate.rules import choose
+from npukit.migrate.target import Style, Target
+from npukit.source import read
+
+CUDA = "import torch\ntorch.zeros(1).cuda()\n"
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (b"import torch\r\nx.cuda()\r\n", b"import torch\r\nimport torch_npu\r\nx.npu()\r\n"),
+        (b"\xef\xbb\xbfimport torch\nx.cuda()", b"\xef\xbb\xbfimport torch\nimport torch_npu\nx.npu()"),
+        (b"# -*- coding: latin-1 -*-\nimport torch\ns = '\xe9'; x.cuda()\n",
+         b"# -*- coding: latin-1 -*-\nimport torch\nimport torch_npu\ns = '\xe9'; x.npu()\n"),
+        ("import torch\né = 'ß'; é.cuda()\n".encode(), "import torch\nimport torch_npu\né = 'ß'; é.npu()\n".encode()),
+    ],
+)  # fmt: skip
+def test_bytes_that_no_edit_names_stay(tmp_path: Path, before: bytes, after: bytes) -> None:
+    file = tmp_path / "a.py"
+    file.write_bytes(before)
+    file.chmod(0o755)
+    journal.write_in_place(migrate(tmp_path, Target(Style.npu)))
+    assert file.read_bytes() == after
+    assert file.stat().st_mode & 0o777 == 0o755
+    assert journal.undo(tmp_path) == [file]
+    assert file.read_bytes() == before
+
+
+def test_undo_refuses_files_edited_since(tmp_path: Path) -> None:
+    file = tmp_path / "a.py"
+    file.write_text(CUDA)
+    journal.write_in_place(migrate(tmp_path))
+    file.write_text("mine = 1\n")
+    with pytest.raises(NpukitError, match=r"edited since the migration: a\.py"):
+        journal.undo(tmp_path)
+    assert file.read_text() == "mine = 1\n"
+
+
+def test_in_place_refuses_uncommitted_changes(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text(CUDA)
+    for command in ("init -q", "add a.py"):
+        subprocess.run(["git", *command.split()], cwd=tmp_path, check=True)
+    result = migrate(tmp_path)
+    with pytest.raises(NpukitError, match="not committed"):
+        journal.write_in_place(result)
+    journal.write_in_place(result, allow_dirty=True)
+    assert ".cuda()" not in (tmp_path / "a.py").read_text()
+
+
+def test_a_copy_leaves_the_project_alone(tmp_path: Path) -> None:
+    source = tmp_path / "project"
+    source.mkdir()
+    (source / "a.py").write_text(CUDA)
+    (source / "data.bin").write_bytes(b"\0cuda")
+    journal.write_copy(migrate(source), source, tmp_path / "copy")
+    assert (source / "a.py").read_text() == CUDA
+    assert ".to(DEVICE)" in (tmp_path / "copy" / "a.py").read_text()
+    assert (tmp_path / "copy" / "data.bin").read_bytes() == b"\0cuda"
+
+
+def test_ignore_comments_select_and_ignore(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text(
+        "import torch\nx.cuda()  # npukit: ignore[NPK110]\ny.cuda()  # npukit: ignore\nz.cuda()\ntorch.cuda.synchronize()\n"
+    )
+    after = migrate(tmp_path, Target(Style.npu)).changes[0].after
+    assert "x.cuda()" in after and "y.cuda()" in after and "z.npu()" in after
+    assert "z.cuda()" in migrate(tmp_path, Target(Style.npu), ignore=["NPK110"]).changes[0].after
+    only = migrate(tmp_path, Target(Style.npu), select=["NPK110"]).changes[0].after
+    assert "torch.cuda.synchronize()" in only and "z.npu()" in only
+    with pytest.raises(NpukitError, match="NPK9"):
+        migrate(tmp_path, select=["NPK9"])
+
+
+def test_names_that_another_file_reexports(tmp_path: Path) -> None:
+    (tmp_path / "compat.py").write_text("import torch as tch\nfrom other import *\n")
+    (tmp_path / "other.py").write_text("from compat import tch\n")
+    (tmp_path / "a.py").write_text("import torch\nfrom compat import tch as t\nt.cuda.synchronize()  # cuda\n")
+    after = {change.path.name: change.after for change in migrate(tmp_path, Target(Style.npu)).changes}
+    assert "t.npu.synchronize()" in after["a.py"]
+
+
+def test_notebook_changes_only_its_lines(tmp_path: Path) -> None:
+    cells = [
+        {"cell_type": "markdown", "metadata": {}, "source": ["x.cuda()"]},
+        {"cell_type": "code", "execution_count": 3, "metadata": {}, "outputs": [{"text": ["cuda é"]}],
+         "source": ["%matplotlib inline\n", "!nvidia-smi\n", "import torch"]},
+        {"cell_type": "code", "execution_count": None, "metadata": {}, "outputs": [], "source": "x = 'ü'\nx.cuda()"},
+    ]  # fmt: skip
+    text = json.dumps({"cells": cells, "nbformat": 4, "metadata": {}}, indent=1, ensure_ascii=False)
+    (tmp_path / "n.ipynb").write_text(text)
+    (change,) = migrate(tmp_path).changes
+    book = json.loads(change.after)
+    assert book["cells"][1]["source"][2:] == [
+        "import torch\n",
+        "\n",
+        'DEVICE = torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")',
+    ]
+    assert book["cells"][2]["source"] == "x = 'ü'\nx.to(DEVICE)"
+    assert book["cells"][0] == cells[0] and book["cells"][1]["outputs"] == cells[1]["outputs"]
+    assert [finding.place.cell for finding in change.fixed if finding.place] == [2]
+    removed = [line for line in change.diff(tmp_path).splitlines() if line.startswith("-")]
+    assert len(removed) == 3  # the header, the last import, the line with .cuda()
+
+
+def test_scripts_yaml_and_images(tmp_path: Path) -> None:
+    (tmp_path / "run.sh").write_text(
+        "#!/bin/sh\n# CUDA_VISIBLE_DEVICES=9\nexport CUDA_VISIBLE_DEVICES=0,1\n./t --device cuda\n"
+    )
+    (tmp_path / "c.yaml").write_text("env:\n  NCCL_SOCKET_IFNAME: eth0\nname: cuda\n")
+    (tmp_path / "Dockerfile").write_text("FROM nvidia/cuda:11.8\nENV CUDA_VISIBLE_DEVICES=0\n")
+    result = migrate(tmp_path, Target(Style.npu))
+    after = {change.path.name: change.after for change in result.changes}
+    assert after["run.sh"].endswith("9\nexport ASCEND_RT_VISIBLE_DEVICES=0,1\n./t --device npu\n")
+    assert after["c.yaml"] == "env:\n  HCCL_SOCKET_IFNAME: eth0\nname: cuda\n"
+    assert after["Dockerfile"] == "FROM nvidia/cuda:11.8\nENV ASCEND_RT_VISIBLE_DEVICES=0\n"
+    assert [finding.code for finding in result.left] == ["NPK151"]
+    both = {change.path.name: change.after for change in migrate(tmp_path).changes}
+    assert "export CUDA_VISIBLE_DEVICES=0,1 ASCEND_RT_VISIBLE_DEVICES=0,1\n" in both["run.sh"]
+    assert "  NCCL_SOCKET_IFNAME: eth0\n  HCCL_SOCKET_IFNAME: eth0\n" in both["c.yaml"]
+
+
+def test_report_has_log_unsupported_list_and_change_record(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text(CUDA + "torch.cuda.nvtx.mark('a')\n")
+    result = migrate(tmp_path)
+    report = json.loads(show.as_json(result))
+    assert report["changes"][0]["fixed"][0]["code"] == "NPK110" and "+DEVICE" in report["changes"][0]["diff"]
+    assert (
+        report["left"][0]["what"] == "torch.cuda.nvtx has no counterpart on an NPU" and report["left"][0]["line"] == 3
+    )
+    assert "| a.py:3 | NPK101 |" in show.as_markdown(result) and "```diff" in show.as_markdown(result)
+    assert "Left to do by hand (1):" in show.as_text(result)
+
+
+MALFORMED = {
+    "bad_utf8.py": b"x.cuda()\n\xff\xfe\n",
+    "bad_cookie.py": b"# coding: nonsense\nx.cuda()\n",
+    "python2.py": b"print 'cuda'\nexec 'x.cuda()'\n",
+    "nul.py": b"x.cuda()\0\n",
+    "deep.py": b"cuda = " + b"(" * 5000 + b")" * 5000,
+    "long_sum.py": b"cuda = " + b"1+" * 50_000 + b"1",
+    "minus.py": b"cuda = " + b"-" * 50_000 + b"1",
+    "cut.py": b"def f(:\n    x.cuda(",
+    "binary.py": bytes(range(256)) + b"cuda",
+    "utf16.py": "x.cuda()\n".encode("utf-16"),
+    "tabs.py": b"if cuda:\n\tx\n        y\n",
+    "cut.ipynb": b'{"cells": [{"cell_type": "code", "source": ["x.cuda()',
+    "list.ipynb": b'["cuda"]',
+    "odd.ipynb": b'{"cells": [{"source": ["x.cuda()"]}]}',
+    "number.ipynb": b'{"cells": 3, "cuda": 1}',
+    "magic.ipynb": b'{"cells": [{"cell_type": "code", "source": ["x.cuda(\\n"]}]}',
+    "deep.ipynb": b'{"cuda":' + b"[" * 100_000,
+    "bad.sh": b"\xff CUDA_VISIBLE_DEVICES=0\n",
+}
+
+
+def test_malformed_files_are_findings_and_stay(tmp_path: Path) -> None:
+    for name, data in MALFORMED.items():
+        (tmp_path / name).write_bytes(data)
+    (tmp_path / "loop").symlink_to(tmp_path)
+    (tmp_path / "gone.py").symlink_to(tmp_path / "nowhere.py")
+    (tmp_path / "folder.py").mkdir()
+    (tmp_path / "good.py").write_text(CUDA)
+    result = migrate(tmp_path, Target(Style.npu))
+    assert [change.path.name for change in result.changes] == ["good.py"]
+    found = {finding.place.file.name for finding in result.left if finding.place and finding.code == "NPK001"}
+    assert found == set(MALFORMED)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
+def test_unreadable_file_is_a_finding(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text(CUDA)
+    (tmp_path / "a.py").chmod(0)
+    assert [finding.code for finding in migrate(tmp_path).left] == ["NPK001"]
+
+
+def test_huge_literals_are_quick(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text(f"x = {list(range(100_000))}\ns = '{'cuda' * 100_000}'\nx.cuda()\n")
+    assert migrate(tmp_path, Target(Style.npu)).changes[0].after.endswith("x.npu()\n")
+
+
+_names = st.sampled_from(["x", "device", "model", "torch", "args.gpu", "f", "torch.cuda", "os.environ", "dist"])
+_strings = st.sampled_from(["'cuda'", '"cuda:0"', "f'cuda:{x}'", "'nccl'", "'cpu'", "'npu'", "'a cuda b'"])
+_expressions = st.recursive(
+    st.one_of(_names, _strings, st.sampled_from(["1", "None", "torch.cuda.is_available()", "x.is_cuda"])),
+    lambda inner: st.one_of(
+        st.builds("{}.cuda({})".format, _names, inner),
+        st.builds("{}.to({})".format, _names, inner),
+        st.builds("torch.device({})".format, inner),
+        st.builds("torch.cuda.synchronize({})".format, inner),
+        st.builds("({} if {} else {})".format, inner, inner, inner),
+        st.builds("({} == {})".format, inner, inner),
+        st.builds("({} in {})".format, inner, inner),
+        st.builds("g({}, device={})".format, inner, inner),
+        st.builds("{{'device': {}, 'cuda': {}}}".format, inner, inner),
+        st.builds("(lambda device={}: {})".format, inner, inner),
+    ),
+    max_leaves=6,
+)
+_statements = st.one_of(
+    _expressions,
+    st.builds("{} = {}".format, st.sampled_from(["x", "device", "backend", "cfg['device']", "DEVICE"]), _expressions),
+    st.builds("if {}: {}".format, _expressions, _expressions),
+    st.builds("def h(device={}, y=1):\n    return {}".format, _expressions, _expressions),
+    st.builds("with torch.cuda.amp.autocast({}):\n    {}".format, _expressions, _expressions),
+    st.just("torch.cuda.empty_cache()"),
+    st.just("import torch.cuda.amp as amp"),
+)
+_programs = st.lists(_statements, min_size=1, max_size=5).map(
+    lambda lines: "import os\nimport torch\n" + "\n".join(lines)
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(_programs, st.sampled_from(list(Style)))
+def test_made_programs_parse_and_settle(program: str, style: Style) -> None:
+    rules = choose(among=MIGRATING)
+    document = read(Path("a.py"), program.encode())
+    change, left = migrate_document(document, rules, Target(style))
+    assert not [finding for finding in left if finding.code == "NPK002"]
+    if change is None:
+        return
+    ast.parse(change.after)
+    again, _ = migrate_document(read(Path("a.py"), change.after.encode()), rules, Target(style))
+    assert again is None or again.after == change.after
+
+
+@settings(max_examples=60, deadline=None)
+@given(_programs, st.sampled_from(list(Style)))
+def test_programs_without_cuda_stay(program: str, style: Style) -> None:
+    document = read(Path("a.py"), program.replace("cuda", "cda").replace("nccl", "ncl").encode())
+    assert migrate_document(document, choose(among=MIGRATING), Target(style))[0] is None
