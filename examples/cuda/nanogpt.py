@@ -108,7 +108,7 @@ for step in range(steps):
         dist.all_reduce(mean)
     if rank == 0 and step % 5 == 4:
         print(f"step {step + 1} loss {mean.item() / ranks:.5f}", flush=True)
-if rank == 0:
+if rank == 0 and device_type == "cuda":
     memory = torch.cuda.max_memory_allocated() >> 10
     print(f"{memory} KiB on {torch.cuda.get_device_name()}, {time.time() - started:.1f} s")
 if ddp:

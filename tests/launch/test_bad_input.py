@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("launch --nproc 2 nowhere.py", "There is no script nowhere.py"),
+        (f"launch --device cpu {__file__}", "Say it with --nproc"),
+        (f"launch --nproc 1 --nnodes 2 {__file__}", "needs --node-rank and --master"),
+        (f"launch --nproc 1 --master nowhere {__file__}", "is not ADDRESS:PORT"),
+        (f"launch --nproc 1 --hostfile nowhere {__file__}", "There is no hostfile nowhere"),
+        (f"launch --nproc 1 --device cpu --auto {__file__}", "add --device sim"),
+        (f"run --device cpu --auto {__file__}", "add --device sim"),
+        ("container --devices x", "is not a list of cards"),
+        ("container --run --format compose", "leave --run away"),
+    ],
+)
+def test_what_the_user_can_mend_is_one_sentence_and_exit_code_2(line: str, sentence: str) -> None:
+    command = [sys.executable, "-m", "npukit", *line.split()]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert result.returncode == 2
+    assert sentence in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+    assert result.stdout == ""
+
+
+def test_dry_run_prints_command_and_variables_and_starts_nothing() -> None:
+    line = f"launch --device sim --nproc 3 --nnodes 2 --node-rank 1 --master 127.0.0.1:29500 --dry-run {__file__} --x 1"
+    command = [sys.executable, "-m", "npukit", *line.split()]
+    said = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+    assert said.startswith("# 3 ranks on sim, node 1 of 2")
+    assert "export TASK_QUEUE_ENABLE=2  # " in said
+    assert said.rstrip().endswith(f"-m npukit.launch.script {__file__} --x 1")

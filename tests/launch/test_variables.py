@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+from npukit.launch.variables import variables
+
+KNOWN = {"threads": "12", "interface": "enp1"}
+
+
+def names(environ: dict[str, str], npu: bool = True, nodes: int = 2) -> dict[str, str]:
+    return {each.name: each.value for each in variables(environ, npu, nodes, KNOWN)}
+
+
+def test_braces_are_filled_and_everything_has_a_reason() -> None:
+    found = names({})
+    assert found["OMP_NUM_THREADS"] == "12"
+    assert found["HCCL_SOCKET_IFNAME"] == found["GLOO_SOCKET_IFNAME"] == "enp1"
+    assert all(each.reason for each in variables({}, True, 2, KNOWN))
+
+
+def test_what_the_user_has_set_wins() -> None:
+    assert "TASK_QUEUE_ENABLE" not in names({"TASK_QUEUE_ENABLE": "0"})
+    assert "TASK_QUEUE_ENABLE" in names({})
+
+
+def test_what_would_contradict_the_user_is_left_out() -> None:
+    assert "TASK_QUEUE_ENABLE" not in names({"ASCEND_LAUNCH_BLOCKING": "1"})
+    assert "PYTORCH_NPU_ALLOC_CONF" not in names({"PYTORCH_ALLOC_CONF": "max_split_size_mb:64"})
+    assert "HCCL_SOCKET_IFNAME" not in names({"HCCL_IF_IP": "10.0.0.1"})
+
+
+def test_only_what_matters_here() -> None:
+    assert "HCCL_SOCKET_IFNAME" not in names({}, nodes=1)
+    assert set(names({}, npu=False, nodes=1)) == {"OMP_NUM_THREADS", "PYTHONUNBUFFERED"}
+
+
+def test_an_unknown_interface_is_not_invented() -> None:
+    assert "HCCL_SOCKET_IFNAME" not in {each.name for each in variables({}, True, 2, {"interface": ""})}
