@@ -337,8 +337,6 @@ GRADIENTS = [
     Gradient("npu_diou_backward", boxes, diou, lambda d, a, b: (d, a, b, True), (0, 1), dtypes=EXACT),
     Gradient("npu_max_backward", lambda: (x(3, 8),), lambda t: t.max(1).values,
              lambda d, t: (d, 1, t.max(1).indices.int(), [3, 8], False)),
-    Gradient("repeat_interleave_backward_int", lambda: (x(3, 4),), lambda t: t.repeat_interleave(3, 1),
-             lambda d, t: (d, t, 3, 1)),
     Gradient("repeat_interleave_backward_tensor", lambda: (x(3, 2),),
              lambda t: t.repeat_interleave(torch.tensor([2, 0, 3]), 0),
              lambda d, t: (d, t, torch.tensor([2, 0, 3]), 0)),

@@ -148,13 +148,6 @@ def added_product_in_dtype_out(
     return out.copy_(beta * wide(x) + alpha * (wide(a) @ wide(b)))
 
 
-@kernel("repeat_interleave_backward_int")
-def repeat_interleave_backward_int(grad: Tensor, x: Tensor, repeats: int, dim: int | None = None) -> Tensor:
-    """The sum of each element's copies; without a dimension x was flattened first."""
-    axis = (-1 if dim is None else dim) % grad.dim()
-    return wide(grad).unflatten(axis, (-1, repeats)).sum(axis + 1).to(grad.dtype).reshape(x.shape)
-
-
 @kernel("repeat_interleave_backward_tensor")
 def repeat_interleave_backward_tensor(grad: Tensor, x: Tensor, repeats: Tensor, dim: int | None = None) -> Tensor:
     """The sum of each element's copies, where each element has its own number of them."""
@@ -177,28 +170,6 @@ def renorm_backward(grad: Tensor, x: Tensor, p: float, dim: int, maxnorm: float)
         return torch.where(norm > maxnorm, values * (maxnorm / (norm + 1e-7)), values)
 
     return gradients(renormed, [wide(x)], wide(grad))[0].to(grad.dtype)
-
-
-@kernel("fft_r2c_backward")
-def fft_r2c_backward(grad: Tensor, dim: list[int], normalization: int, onesided: bool, last_dim_size: int) -> Tensor:
-    """Real gradient of a real input; a one-sided spectrum counts the missing half as zeros."""
-    if onesided:
-        shape = list(grad.shape)
-        shape[dim[-1]] = last_dim_size
-        whole = grad.new_zeros(shape)
-        whole.narrow(dim[-1], 0, grad.shape[dim[-1]]).copy_(grad)
-        grad = whole
-    return torch.ops.aten._fft_c2c(grad, dim, normalization, False).real.contiguous()
-
-
-@kernel("fft_c2r_backward")
-def fft_c2r_backward(grad: Tensor, dim: list[int], normalization: int) -> Tensor:
-    """Gradient of the one-sided spectrum: the middle, which stands for two, counts twice."""
-    found = torch.ops.aten._fft_r2c(grad, dim, normalization, True)
-    doubled = grad.shape[dim[-1]] - found.shape[dim[-1]]
-    if doubled > 0:
-        found.narrow(dim[-1], 1, doubled).mul_(2)
-    return found
 
 
 @kernel("stft_backward")

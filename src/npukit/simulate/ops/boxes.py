@@ -111,6 +111,14 @@ def ciou(
     return overlap.to(a.dtype), angle
 
 
+@kernel("npu_ciou")
+def ciou_alone(
+    a: Tensor, b: Tensor, trans: bool = False, is_cross: bool = True, mode: int = 0, atan_sub_flag: bool = False
+) -> Tensor:
+    """The overlap alone, in inference mode; elsewhere it is built from the op above."""
+    return ciou(a, b, trans, is_cross, mode)[0]
+
+
 @kernel("npu_ciou_backward")
 def ciou_backward(
     grad: Tensor, a: Tensor, b: Tensor, atan_sub: Tensor | None, trans: bool = False, is_cross: bool = True,

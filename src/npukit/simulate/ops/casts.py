@@ -14,15 +14,7 @@ def dtype_cast(x: Tensor, dtype: int, input_dtype: int | None = None) -> Tensor:
     return x.to(dtype_of(dtype), copy=True)
 
 
-@kernel("npu_dtype_cast_backward")
-def dtype_cast_backward(
-    grad: Tensor, dtype: int, grad_dtype: int | None = None, input_dtype: int | None = None
-) -> Tensor:
-    """The gradient in the input's dtype."""
-    return grad.to(dtype_of(dtype), copy=True)
-
-
-@kernel("_npu_dtype_cast", "_npu_dtype_cast_backward")
+@kernel("_npu_dtype_cast")
 def dtype_cast_to(x: Tensor, dtype: int) -> Tensor:
     """x in another dtype; always a new tensor."""
     return x.to(dtype_of(dtype), copy=True)

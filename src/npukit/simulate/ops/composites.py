@@ -16,7 +16,6 @@ from torch import Tensor
 
 from npukit.simulate.ops.common import dtype_of
 from npukit.simulate.ops.dropout_mask import pack
-from npukit.simulate.ops.registry import kernel
 
 COMPOSITES: dict[str, Callable[..., Any]] = {}
 DECOMPOSED = ("fill_diagonal_", "max.out", "min.out", "nanmean.out", "slogdet", "_pad_packed_sequence")
@@ -140,14 +139,6 @@ def install() -> list[torch.library.Library]:
             libraries[name.split("::")[0]].impl(name.split("::")[1], function, "AutogradPrivateUse1")
         libraries["npu"].impl("npu_dropout_gen_mask", dropout_gen_mask, "CompositeImplicitAutograd")
     return list(libraries.values())
-
-
-@kernel("npu_ciou")
-def ciou_without_autograd(*arguments: Any) -> Tensor:
-    """The overlap alone, in inference mode."""
-    from npukit.simulate.ops import boxes
-
-    return boxes.ciou(*arguments)[0]
 
 
 _installed = install() if "torch_npu" in sys.modules else []

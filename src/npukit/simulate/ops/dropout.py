@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -43,12 +42,6 @@ def dropout_backward(grad: Tensor, mask: Tensor, p: float) -> Tensor:
 def dropout_do_mask(x: Tensor, mask: Tensor, p: float) -> tuple[Tensor, Tensor]:
     """x * mask / (1 - p) with a mask made before, and a copy of that mask."""
     return dropout_backward(x, mask, p), mask.clone()
-
-
-@kernel("npu_dropout_gen_mask")
-def dropout_gen_mask(size: list[int], p: float, *, device: Any = "cpu", **options: Any) -> Tensor:
-    """A mask of bits for a tensor of that size."""
-    return pack(_keep(math.prod(size), p, torch.device("meta" if str(device) == "meta" else "cpu")))
 
 
 @kernel("_npu_dropout_gen_mask.Tensor")

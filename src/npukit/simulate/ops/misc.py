@@ -109,12 +109,6 @@ def index_add_(x: Tensor, index: Tensor, source: Tensor, *, alpha: float = 1) ->
     return x.index_add_(0, index, source.to(x.dtype), alpha=alpha)
 
 
-@kernel("npu_gather_backward")
-def gather_backward(grad: Tensor, self_size: list[int], dim: int, index: Tensor, sparse_grad: bool) -> Tensor:
-    """What a gather read, added up again; dense even where a sparse gradient was asked for."""
-    return grad.new_zeros(self_size).scatter_add(dim, index, grad)
-
-
 @kernel("npu_gather_sparse_index")
 def gather_sparse_index(x: Tensor, index: Tensor) -> Tensor:
     """x[index]: rows of the first dimension."""
