@@ -72,3 +72,9 @@ def page(problem: Problem) -> str:
         f"## Why it matters\n\n{problem.why}\n\n"
         f"## What to do\n\n{problem.remedy}\n"
     )
+
+
+def write_pages(folder: str | Path) -> None:
+    """Write the page of every code."""
+    for problem in problems().values():
+        (Path(folder) / f"{problem.code}.md").write_text(page(problem), encoding="utf-8")

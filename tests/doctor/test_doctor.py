@@ -1,0 +1,254 @@
+from __future__ import annotations
+
+import json
+import os
+import runpy
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from npukit.doctor.check import State
+from npukit.doctor.diagnosis_text import as_text, fix_script
+from npukit.doctor.examine import Diagnosis, examine
+from npukit.doctor.machine import Answer, Machine
+from npukit.doctor.problems import page, problems
+from npukit.facts.variables import variables
+
+NAMES: dict[str, Any] = runpy.run_path(str(Path(__file__).with_name("machines.py")))
+MACHINES, Tree = NAMES["MACHINES"], NAMES["Tree"]
+PAGES = Path(__file__).parents[2] / "docs" / "findings"
+
+
+def diagnosis_of(describe: Callable[[Any], None], root: Path, **variables: str) -> Diagnosis:
+    tree = Tree(root)
+    describe(tree)
+    tree.environ |= variables
+    return examine(tree.machine())
+
+
+def codes(diagnosis: Diagnosis) -> list[str]:
+    return [trouble.finding.code for trouble in diagnosis.troubles]
+
+
+@pytest.mark.parametrize(("describe", "first"), MACHINES.items(), ids=lambda each: getattr(each, "__name__", each))
+def test_doctor_names_the_first_thing_to_mend(
+    describe: Callable[[Any], None], first: str | None, tmp_path: Path
+) -> None:
+    diagnosis = diagnosis_of(describe, tmp_path)
+    text = as_text(diagnosis)
+    if first is None:
+        assert (codes(diagnosis), diagnosis.good) == ([], True), text
+        assert all(check.state is not State.skipped or check.title == "Links" for check in diagnosis.checks), text
+        return
+    assert diagnosis.first is not None and diagnosis.first.code == first, text
+    assert f"Better mend {first}" in text if diagnosis.good else f"Begin with {first}" in text
+    assert diagnosis.first.remedy and diagnosis.first.why
+
+
+def test_what_is_well_is_told(tmp_path: Path) -> None:
+    text = as_text(diagnosis_of(NAMES["healthy_a3"], tmp_path))
+    for told in (
+        "16 x Ascend910 with 64 GiB",
+        "25.5.0, firmware 7.8.0",
+        "9.0.0 in /usr/local/Ascend/cann-9.0.0",
+        "SIO",
+    ):
+        assert told in text
+    assert "This machine can train on NPUs." in text
+
+
+def test_the_container_and_the_gpus_are_told(tmp_path: Path) -> None:
+    assert "2 x 910B3 with 64 GiB, in a container" in as_text(diagnosis_of(NAMES["container"], tmp_path / "one"))
+    assert "NVIDIA A100" in as_text(diagnosis_of(NAMES["gpu_box"], tmp_path / "two"))
+
+
+def test_remedies_are_of_this_machine(tmp_path: Path) -> None:
+    def remedy(name: str) -> str:
+        first = diagnosis_of(NAMES[name], tmp_path / name).first
+        assert first is not None
+        return first.what + " " + first.remedy
+
+    assert "pip install torch==2.8.0 torch_npu==2.8.0.post2" in remedy("other_torch")
+    assert "Install CANN 8.5.0" in remedy("old_cann") and "torch_npu==2.6.0" in remedy("old_cann")
+    assert "source /usr/local/Ascend/ascend-toolkit/latest/set_env.sh" in remedy("not_sourced")
+    assert "for ascend910b in version 8.5.0" in remedy("no_kernels")
+    assert "ASCEND_RT_VISIBLE_DEVICES=0,1,2,4,5,6,7" in remedy("busy") and "40911" in remedy("busy")
+    assert "NPU 5" in remedy("unhealthy") and "npu-smi set -t reset -i 5 -c 0" in remedy("unhealthy")
+    assert "64 MiB" in remedy("small_shm")
+    assert "CANN 8.5.0, for torch_npu 2.9.0" in remedy("no_cann")
+
+
+@pytest.mark.parametrize(
+    ("variables", "code", "told"),
+    [
+        ({"ASCEND_RT_VISIBLE_DEVICES": "0, 1"}, "NPK933", "ASCEND_RT_VISIBLE_DEVICES=0,1"),
+        ({"ASCEND_RT_VISIBLE_DEVICES": "3,1"}, "NPK933", "ASCEND_RT_VISIBLE_DEVICES=1,3"),
+        ({"ASCEND_RT_VISIBLE_DEVICES": "0,8"}, "NPK935", "0 to 7"),
+        ({"ASCEND_RT_VISIBLE_DEVICE": "0"}, "NPK931", "did you mean ASCEND_RT_VISIBLE_DEVICES?"),
+        ({"HCCL_CONECT_TIMEOUT": "600"}, "NPK931", "did you mean HCCL_CONNECT_TIMEOUT?"),
+        ({"HCCL_CONNECT_TIMEOUT": "60"}, "NPK933", "HCCL_CONNECT_TIMEOUT=120"),
+        ({"HCCL_ASYNC_ERROR_HANDLING": "1"}, "NPK932", "TORCH_HCCL_ASYNC_ERROR_HANDLING=1"),
+        ({"HCCL_INTRA_ROCE_ENABLE": "1", "HCCL_INTRA_PCIE_ENABLE": "1"}, "NPK930", "not both"),
+        ({"ASCEND_LAUNCH_BLOCKING": "1", "TASK_QUEUE_ENABLE": "2"}, "NPK930", "unset ASCEND_LAUNCH_BLOCKING"),
+        ({"HCCL_EXEC_TIMEOUT": "3600", "HCCL_EVENT_TIMEOUT": "1800"}, "NPK930", "HCCL_EVENT_TIMEOUT=3632"),
+        ({"CUDA_VISIBLE_DEVICES": "0"}, "NPK934", "has no effect"),
+        ({"HCCL_SOCKET_IFNAME": "bond4"}, "NPK951", "eth0"),
+        ({"TASK_QUEUE_ENABLE": "3"}, "NPK933", "TASK_QUEUE_ENABLE=1"),
+    ],
+)
+def test_variables(variables: dict[str, str], code: str, told: str, tmp_path: Path) -> None:
+    diagnosis = diagnosis_of(NAMES["healthy_a2"], tmp_path, **variables)
+    found = [trouble.finding for trouble in diagnosis.troubles]
+    assert [finding.code for finding in found] == [code]
+    assert told in found[0].what + found[0].remedy
+
+
+def test_variables_that_are_right_are_left_alone(tmp_path: Path) -> None:
+    right = {variable.name: variable.default for variable in variables().values() if variable.default}
+    others = {"ASCEND_SOMETHING_NEW": "1", "HCCL_SOCKET_IFNAME": "eth", "PYTHONPATH": "x", "EDITOR": "vi"}
+    assert codes(diagnosis_of(NAMES["healthy_a2"], tmp_path, **right, **others)) == []
+
+
+def _with(text: dict[str, str], before: str = "healthy_a2") -> Callable[[Any], None]:
+    def describe(tree: Any) -> None:
+        NAMES[before](tree)
+        for path, content in text.items():
+            tree.write(path, content)
+
+    return describe
+
+
+LISTENING = "  sl  local_address rem_address   st\n   0: 00000000:EA61 00000000:0000 0A 00000000:00000000\n"
+SMI = "/usr/local/bin/npu-smi.answers/info"
+
+
+@pytest.mark.parametrize(
+    ("files", "code"),
+    [
+        ({"/usr/local/Ascend/firmware/version.info": "Version=6.4.0\n"}, "NPK903"),
+        ({"/usr/local/bin/npu-smi.answers/info -t board -i 0": "Compatibility : NOK\n"}, "NPK903"),
+        ({SMI: "dcmi module initialize failed. ret is -8005\n"}, "NPK904"),
+        ({f"{NAMES['CANN']}/runtime/version.info": "required_driver_ascendhal_version=[8.0.0,9.0.0]\n"}, "NPK914"),
+        ({SMI: NAMES["smi_info"]([("910B3", "OK", "30000 / 65536")] * 8)}, "NPK908"),
+        ({f"{SMI} -t topo": NAMES["topology"](8, lambda a, b: "HCCS" if a // 4 == b // 4 else "SYS")}, "NPK942"),
+        ({"/proc/self/status": "Cpus_allowed_list:\t400-410\n"}, "NPK943"),
+        ({"/proc/net/tcp": LISTENING}, "NPK950"),
+        ({"/usr/local/bin/df.answers/-Pk .": "Filesystem\n/dev/sda1 9 9 1000 1% /\n"}, "NPK941"),
+        ({"/sys/class/net/bond0/operstate": "up\n"}, "NPK952"),
+        ({"/sys/class/net/docker0/operstate": "up\n"}, None),
+    ],
+)
+def test_single_faults(files: dict[str, str], code: str | None, tmp_path: Path) -> None:
+    assert sorted(set(codes(diagnosis_of(_with(files), tmp_path)))) == ([code] if code else [])
+
+
+def test_a_missing_device_file(tmp_path: Path) -> None:
+    def describe(tree: Any) -> None:
+        NAMES["container"](tree)
+        tree.remove("/dev/hisi_hdc")
+
+    first = diagnosis_of(describe, tmp_path).first
+    assert first is not None and (first.code, first.what) == ("NPK906", "/dev/hisi_hdc is missing")
+
+
+def test_old_cards_lack_bf16_and_old_kernels_fit_them(tmp_path: Path) -> None:
+    def describe(tree: Any) -> None:
+        NAMES["with_cards"](tree, "910A")
+        NAMES["with_cann"](tree, kernels="ascend910")
+        NAMES["with_packages"](tree)
+
+    diagnosis = diagnosis_of(describe, tmp_path)
+    assert (codes(diagnosis), diagnosis.good, diagnosis.first) == (["NPK916"], True, None)
+
+
+def test_what_the_table_does_not_know_is_called_unknown(tmp_path: Path) -> None:
+    def describe(tree: Any) -> None:
+        NAMES["healthy_a2"](tree)
+        NAMES["with_packages"](tree, "2.13.0", "2.13.0")
+
+    diagnosis = diagnosis_of(describe, tmp_path)
+    assert (codes(diagnosis), diagnosis.good) == (["NPK924"], True)
+    assert "names no CANN for torch_npu 2.13.0" in as_text(diagnosis)
+
+
+def test_python_and_missing_packages(tmp_path: Path) -> None:
+    def describe(tree: Any) -> None:
+        NAMES["healthy_a2"](tree)
+        tree.python = "3.7.5"
+        tree.remove("/site-packages/torch_npu-2.9.0.dist-info")
+
+    assert codes(diagnosis_of(describe, tmp_path)) == ["NPK925", "NPK921"]
+
+
+def test_torch_npu_without_cann_breaks_torch_on_a_laptop(tmp_path: Path) -> None:
+    def describe(tree: Any) -> None:
+        NAMES["laptop"](tree)
+        NAMES["with_packages"](tree)
+
+    diagnosis = diagnosis_of(describe, tmp_path / "one")
+    assert codes(diagnosis) == ["NPK901", "NPK926"]
+    assert "export TORCH_DEVICE_BACKEND_AUTOLOAD=0" in fix_script(diagnosis)
+    mended = diagnosis_of(describe, tmp_path / "two", TORCH_DEVICE_BACKEND_AUTOLOAD="0")
+    assert mended.troubles[-1].finding.severity.value == "note"
+
+
+def test_the_fix_script_is_shell_that_holds_the_commands(tmp_path: Path) -> None:
+    script = fix_script(diagnosis_of(NAMES["conflicting"], tmp_path / "one", HCCL_CONNECT_TIMEOUT="1"))
+    assert "unset PYTORCH_ALLOC_CONF\n" in script and "export HCCL_CONNECT_TIMEOUT=120\n" in script
+    file = tmp_path / "fix.sh"
+    file.write_text(script + 'echo "$HCCL_CONNECT_TIMEOUT"')
+    assert subprocess.run(["sh", str(file)], capture_output=True, text=True).stdout == "120\n"
+    by_hand = fix_script(diagnosis_of(NAMES["no_driver"], tmp_path / "two"))
+    assert "# By hand: Install the Ascend driver" in by_hand
+
+
+def test_nothing_that_programs_do_crashes_it(tmp_path: Path) -> None:
+    tree = Tree(tmp_path)
+    NAMES["healthy_a2"](tree)
+    for answer in (Answer(late=True), Answer(), Answer("\x00|||\n| 1 |", 0), Answer("Traceback", 139)):
+        machine = Machine(tmp_path, lambda *_, answer=answer: answer, tree.environ, python_paths=[tmp_path])
+        assert examine(machine).checks
+
+
+def test_files_that_cannot_be_read_crash_nothing(tmp_path: Path) -> None:
+    tree = Tree(tmp_path)
+    NAMES["healthy_a2"](tree)
+    for path in ("/proc/meminfo", "/etc/ascend_install.info", "/usr/local/Ascend/driver/version.info"):
+        tree.remove(path)
+        (tmp_path / path.lstrip("/")).mkdir()
+    (tmp_path / "proc/mounts").write_bytes(b"\xff\xfe\x00 /dev/shm tmpfs size=zz")
+    assert examine(tree.machine()).checks
+
+
+def npukit(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "npukit", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, env={**os.environ, **environ})
+
+
+def test_the_command_tells_json_and_imports_no_torch(tmp_path: Path) -> None:
+    code = "import sys; sys.argv[1:] = ['doctor', '--json']\nfrom npukit.cli import main\ntry: main()\n"
+    code += "finally: print('torch' in sys.modules, file=sys.stderr)"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    told = json.loads(result.stdout)
+    assert result.returncode == (0 if told["good"] else 1)
+    assert result.stderr.strip() == "False"
+    assert {check["state"] for check in told["checks"]} <= {"good", "warning", "error", "skipped"}
+
+
+def test_the_command_writes_the_fix_script(tmp_path: Path) -> None:
+    file = tmp_path / "fix.sh"
+    npukit("doctor", "--fix-script", str(file))
+    assert file.read_text().startswith("# Written by `npukit doctor --fix-script`")
+    assert list(tmp_path.iterdir()) == [file]
+    refused = npukit("doctor", "--fix-script", str(tmp_path / "no" / "fix.sh"))
+    assert refused.returncode == 2 and "There is no folder" in refused.stderr
+
+
+def test_every_code_has_its_page() -> None:
+    # python -c "from npukit.doctor.problems import write_pages; write_pages('docs/findings')" writes them anew.
+    for problem in problems().values():
+        assert (PAGES / f"{problem.code}.md").read_text() == page(problem)
