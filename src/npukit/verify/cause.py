@@ -1,0 +1,132 @@
+"""Compare two records of operators: the first operator that computed something else, or that one run did not call."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from npukit.verify.result import OpDifference
+
+_WINDOW = 300  # operators looked at to find where two runs meet again
+_SLACK = 1e-4  # below it, devices differ by rounding
+
+
+@dataclass(frozen=True)
+class Called:
+    op: str
+    line: str
+    backward: bool
+    figures: tuple[float, ...] | None
+
+
+def read_record(path: Path) -> list[Called]:
+    """What record.py wrote; a record that was cut short is read as far as it goes."""
+    called = []
+    for line in path.read_text().splitlines() if path.exists() else ():
+        try:
+            op, place, backward, figures = json.loads(line)
+        except ValueError:
+            break
+        called.append(Called(op, place, backward, tuple(figures) if figures else None))
+    return called
+
+
+def first_cause(before: Path, after: Path, records: tuple[Path, Path], tolerance: float) -> OpDifference | None:
+    """The first operator that differs between two runs of these projects."""
+    lines = Lines(before, after)
+    one, other = (read_record(record) for record in records)
+    alone: OpDifference | None = None  # the first that one run alone called since both last computed the same
+    for left, right in _pairs(one, other, lines):
+        if left and right:
+            if _differ(left, right, max(tolerance, _SLACK)):
+                what = f"computes something else: {_shown(left)} before, {_shown(right)} after"
+                found = OpDifference(right.op, left.line, right.line, right.backward, what)
+                return _joined(alone, found) if alone else found
+            if left.figures and right.figures:
+                alone = None
+        elif alone is None and (called := left or right) is not None:
+            what = "is called before the migration only" if left else "is called after the migration only"
+            places = (called.line, lines.after(called.line)) if left else (lines.before(called.line), called.line)
+            alone = OpDifference(called.op, *places, called.backward, what)
+    return None
+
+
+def _joined(alone: OpDifference, after_it: OpDifference) -> OpDifference:
+    """What one run alone called comes first, and what follows from it is told beside."""
+    return replace(alone, what=f"{alone.what}; after it {after_it.op} at {after_it.after_line} {after_it.what}")
+
+
+def _pairs(
+    before: Sequence[Called], after: Sequence[Called], lines: Lines
+) -> Iterator[tuple[Called | None, Called | None]]:
+    """Walk both runs side by side; where they part, go on where they next meet."""
+    ours = [(each.op, lines.after(each.line), each.backward) for each in before]
+    theirs = [(each.op, each.line, each.backward) for each in after]
+    i = j = 0
+    while i < len(ours) and j < len(theirs):
+        skip_i, skip_j = _meet(ours[i : i + _WINDOW], theirs[j : j + _WINDOW])
+        yield from ((each, None) for each in before[i : i + skip_i])
+        yield from ((None, each) for each in after[j : j + skip_j])
+        i, j = i + skip_i, j + skip_j
+        if i < len(ours) and j < len(theirs) and ours[i] == theirs[j]:
+            yield before[i], after[j]
+            i, j = i + 1, j + 1
+
+
+def _meet(ours: Sequence[object], theirs: Sequence[object]) -> tuple[int, int]:
+    """How much of each to skip so that both go on with the same; all of it where they never do."""
+    for total in range(len(ours) + len(theirs) - 1):
+        for skipped in range(max(0, total - len(theirs) + 1), min(total + 1, len(ours))):
+            if ours[skipped] == theirs[total - skipped]:
+                return skipped, total - skipped
+    return len(ours), len(theirs)
+
+
+def _differ(one: Called, other: Called, tolerance: float) -> bool:
+    if one.figures is None or other.figures is None:
+        return False
+    length = max(one.figures[0], other.figures[0])
+    if not math.isfinite(length):
+        return not all(
+            a == b or (math.isnan(a) and math.isnan(b)) for a, b in zip(one.figures, other.figures, strict=True)
+        )
+    return any(abs(a - b) > tolerance * max(length, 1e-6) for a, b in zip(one.figures, other.figures, strict=True))
+
+
+def _shown(called: Called) -> str:
+    return "norm " + f"{called.figures[0]:.6g}" if called.figures else "nothing"
+
+
+class Lines:
+    """Which line of one project is which line of the other."""
+
+    def __init__(self, before: Path, after: Path) -> None:
+        self._folders = before, after
+        self._files: dict[str, tuple[dict[int, int], dict[int, int]]] = {}
+
+    def after(self, place: str) -> str:
+        return self._moved(place, 0)
+
+    def before(self, place: str) -> str:
+        return self._moved(place, 1)
+
+    def _moved(self, place: str, way: int) -> str:
+        file, _, line = place.rpartition(":")
+        if not file:
+            return place
+        if file not in self._files:
+            self._files[file] = self._align(file)
+        return f"{file}:{self._files[file][way].get(int(line), int(line))}"
+
+    def _align(self, file: str) -> tuple[dict[int, int], dict[int, int]]:
+        texts = [(folder / file).read_text(errors="replace").splitlines() if (folder / file).is_file() else []
+                 for folder in self._folders]  # fmt: skip
+        there: dict[int, int] = {}
+        for tag, i, i_end, j, j_end in difflib.SequenceMatcher(None, texts[0], texts[1], autojunk=False).get_opcodes():
+            if tag in ("equal", "replace"):
+                there.update({i + n + 1: min(j + n, j_end - 1) + 1 for n in range(i_end - i)})
+        return there, {right: left for left, right in there.items()}

@@ -1,0 +1,130 @@
+"""Run a script so that it can be compared: the same seeds, the same random numbers, and a record of what it computed.
+
+Run as `python -m npukit.verify.observe OPTIONS_AS_JSON SCRIPT|-m MODULE [ARGS]`, in the project's folder.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import random
+import runpy
+import sys
+from pathlib import Path
+from typing import Any
+
+SEED = 1234
+
+
+def main() -> None:
+    options = json.loads(sys.argv[1])
+    arguments = sys.argv[2:]
+    import torch
+
+    if options["cuda_is_cpu"]:
+        from npukit.verify import mapped_cuda
+
+        mapped_cuda.apply(options["devices"])
+    random.seed(SEED)
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed(SEED)
+    torch.manual_seed(SEED)
+    draw_on_cpu()
+    if options["record"] and os.environ.get("RANK", "0") == "0":
+        from npukit.verify.record import Recorder
+
+        with Recorder(Path.cwd(), Path(options["record"])):
+            _run(arguments)
+    else:
+        _run(arguments)
+
+
+def _run(arguments: list[str]) -> None:
+    if arguments[0] == "-m":
+        sys.path[0] = str(Path.cwd())
+        sys.argv = arguments[1:]
+        runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
+    else:
+        sys.argv = arguments
+        sys.path[0] = str(Path(arguments[0]).resolve().parent)
+        runpy.run_path(arguments[0], run_name="__main__")
+
+
+def draw_on_cpu() -> None:
+    """Take every random number from the CPU's generator, so that weights, noise and dropout agree between devices."""
+    import torch
+    import torch.nn.functional as F
+
+    for name in ("rand", "randn", "randint", "randperm", "normal"):
+        setattr(torch, name, _made_on_cpu(getattr(torch, name)))
+    for name in ("rand_like", "randn_like", "randint_like", "bernoulli", "multinomial"):
+        setattr(torch, name, _taken_to_cpu(getattr(torch, name)))
+    tensor: Any = torch.Tensor
+    for name in ("multinomial", "bernoulli"):
+        setattr(tensor, name, _taken_to_cpu(getattr(tensor, name)))
+    for name in ("normal_", "uniform_", "bernoulli_", "random_", "exponential_", "log_normal_"):
+        setattr(tensor, name, _filled_on_cpu(getattr(tensor, name)))
+    functional: Any = F
+    functional.dropout = _dropout
+
+
+def _made_on_cpu(function: Any) -> Any:
+    import torch
+
+    @functools.wraps(function)
+    def made(*args: Any, device: Any = None, generator: Any = None, **kwargs: Any) -> Any:
+        if any(isinstance(value, torch.Tensor) for value in args):
+            return _taken_to_cpu(function)(*args, **kwargs)
+        if generator is not None and generator.device.type == "cpu":
+            kwargs["generator"] = generator
+        return function(*args, device="cpu", **kwargs).to(device or torch.get_default_device())
+
+    return made
+
+
+def _taken_to_cpu(function: Any) -> Any:
+    import torch
+
+    @functools.wraps(function)
+    def drawn(*args: Any, device: Any = None, generator: Any = None, **kwargs: Any) -> Any:
+        place = device or next(value.device for value in args if isinstance(value, torch.Tensor))
+        if generator is not None and generator.device.type == "cpu":
+            kwargs["generator"] = generator
+        args = tuple(value.cpu() if isinstance(value, torch.Tensor) else value for value in args)
+        return function(*args, **kwargs).to(place)
+
+    return drawn
+
+
+def _filled_on_cpu(function: Any) -> Any:
+    import torch
+
+    @functools.wraps(function)
+    def filled(self: Any, *args: Any, generator: Any = None, **kwargs: Any) -> Any:
+        if self.device.type in ("cpu", "meta"):
+            return function(self, *args, generator=generator, **kwargs)
+        values = torch.empty_like(self, device="cpu", memory_format=torch.contiguous_format)
+        args = tuple(value.cpu() if isinstance(value, torch.Tensor) else value for value in args)
+        function(values, *args, **kwargs)
+        with torch.no_grad():
+            return self.copy_(values)
+
+    return filled
+
+
+def _dropout(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
+    """What torch.nn.functional.dropout computes, with the mask drawn on the CPU."""
+    import torch
+    from torch.utils._python_dispatch import _disable_current_modes
+
+    if not training or p == 0:
+        return input
+    with _disable_current_modes():  # the mask is ours, and no part of the record
+        keep = torch.empty(input.shape).bernoulli_(1 - p).to(input.device, input.dtype)
+        scaled = keep if p == 1 else keep / (1 - p)
+    return input.mul_(scaled) if inplace else input * scaled
+
+
+if __name__ == "__main__":
+    main()

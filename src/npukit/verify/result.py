@@ -1,0 +1,66 @@
+"""What a verification found."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Run:
+    """One of the two runs."""
+
+    device: str
+    exit_code: int
+    seconds: float
+    losses: tuple[float, ...]  # those compared, in the order they came
+    output: str  # its last lines
+
+
+@dataclass(frozen=True)
+class OpUse:
+    """An operator and the line of the migrated project that reached it."""
+
+    op: str
+    line: str
+    count: int
+
+
+@dataclass(frozen=True)
+class OpDifference:
+    """The first operator that computed something else, or that only one of the runs called."""
+
+    op: str  # in the migrated project; in the original where only that called it
+    before_line: str
+    after_line: str
+    backward: bool
+    what: str
+
+
+@dataclass(frozen=True)
+class Divergence:
+    """The first loss that is not the same."""
+
+    name: str
+    number: int  # counted from 1 among the losses of this name
+    step: int | None  # as printed on the same line
+    before: float | None  # None: this run did not print it
+    after: float | None
+    before_text: str
+    after_text: str
+    cause: OpDifference | None = None
+
+
+@dataclass(frozen=True)
+class Verification:
+    """Whether a project computes the same after its migration."""
+
+    same: bool
+    tolerance: float
+    compared: int
+    largest_difference: float  # relative, among the losses up to the first divergence
+    before: Run
+    after: Run
+    divergence: Divergence | None
+    cpu_fallbacks: tuple[OpUse, ...]  # computed on the CPU by torch_npu
+    not_simulated: tuple[OpUse, ...]
+    notes: tuple[str, ...]

@@ -1,0 +1,58 @@
+"""A verification for the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from npukit.verify.result import Divergence, OpUse, Verification
+
+_MOST = 20
+
+
+def as_text(result: Verification) -> str:
+    """What was compared, the first difference and where it comes from, and what to know of the run."""
+    return "\n".join(_lines(result))
+
+
+def _lines(result: Verification) -> Iterator[str]:
+    before, after = result.before, result.after
+    yield f"before  {before.device}, {before.seconds} s"
+    yield f"after   {after.device}, {after.seconds} s"
+    if after.exit_code:
+        yield f"\nDifferent: the migrated project ended with exit code {after.exit_code}:"
+        yield from (f"  {line}" for line in after.output.split("\n"))
+    elif result.divergence:
+        yield from _divergence(result.divergence, result.tolerance)
+    else:
+        yield (
+            f"\nThe same: {result.compared} losses, from {before.losses[0]:g} to {before.losses[-1]:g}, "
+            f"at most {result.largest_difference:.1e} apart (tolerance {result.tolerance:g})."
+        )
+    yield from _ops("Computed on the CPU by torch_npu, with copies there and back", result.cpu_fallbacks)
+    yield from _ops("Not simulated", result.not_simulated)
+    yield ""
+    yield from result.notes
+
+
+def _divergence(divergence: Divergence, tolerance: float) -> Iterator[str]:
+    where = f"step {divergence.step}" if divergence.step is not None else f"number {divergence.number}"
+    yield f"\nDifferent from {where} on ({divergence.name}, tolerance {tolerance:g}):"
+    yield f"  before  {divergence.before_text or 'nothing more'}"
+    yield f"  after   {divergence.after_text or 'nothing more'}"
+    cause = divergence.cause
+    if cause:
+        place = cause.after_line or cause.before_line or "an unknown line"
+        moved = f" (before: {cause.before_line})" if cause.before_line not in ("", place) else ""
+        yield f"  begins  {place}{moved}: {cause.op}{' in backward' if cause.backward else ''} {cause.what}"
+    elif divergence.after is not None:
+        yield "  begins  in none of the first 50,000 operators: both runs computed the same there"
+
+
+def _ops(title: str, uses: Sequence[OpUse]) -> Iterator[str]:
+    if not uses:
+        return
+    yield f"\n{title}:"
+    for use in uses[:_MOST]:
+        yield f"  {use.op}  {use.line}  {use.count} times"
+    if len(uses) > _MOST:
+        yield f"  … and {len(uses) - _MOST} more"

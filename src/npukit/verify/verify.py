@@ -1,0 +1,211 @@
+"""Run a project before and after its migration with the same seeds, and compare their losses.
+
+Only where they part are both run again, with every operator recorded, to find where it began.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from npukit.errors import NpukitError
+from npukit.launch.device import Device, choose, is_there
+from npukit.launch.run import AGENT, spare_launcher
+from npukit.launch.script import AUTOLOAD
+from npukit.verify.cause import first_cause
+from npukit.verify.losses import Loss, by_name, difference, first_difference, losses_in
+from npukit.verify.result import Divergence, OpDifference, OpUse, Run, Verification
+
+_TAIL = 30
+SAME_NUMBERS = (
+    "Both runs drew their random numbers on the CPU, dropout's too, so that these agree; "
+    "dropout inside of fused attention or an RNN does not."
+)
+
+
+@dataclass(frozen=True)
+class _Side:
+    """One of the two projects, and how it is run."""
+
+    folder: Path
+    device: str
+    environment: Mapping[str, str]
+    cuda_is_cpu: bool
+
+
+def verify(
+    before: Path,
+    after: Path,
+    command: Sequence[str],
+    device: Device = Device.sim,
+    devices: int = 1,
+    tolerance: float = 1e-4,
+    tell: Callable[[str], None] = lambda _: None,
+) -> Verification:
+    """Whether `command` prints the same losses in both folders.
+
+    >>> verify(Path("project"), Path("migrated"), ["python", "train.py", "--steps", "20"]).same
+    True
+    """
+    arguments = _python_arguments(command, before, after)
+    with tempfile.TemporaryDirectory(prefix="npukit-verify-") as folder:
+        work = Path(folder)
+        trace = work / "ops.json"
+        original = _original(before)
+        migrated = _migrated(after, device, devices, trace)
+        tell(f"running the original on {original.device}")
+        first, expected = _run(original, arguments, devices, work / "before")
+        if first.exit_code:
+            raise NpukitError(f"The original project does not run: mend it first. It ended with:\n{first.output}")
+        if not expected:
+            raise NpukitError(
+                "The original project printed no loss: let it print or log one each step, as `loss 2.31` or as JSON."
+            )
+        tell(f"running the migrated project on {migrated.device}")
+        second, got = _run(migrated, arguments, devices, work / "after")
+        divergence = _diverges(expected, got, tolerance)
+        if divergence and divergence.after is not None and second.exit_code == 0:
+            tell("they differ: running both again to find where it begins")
+            cause = _find_cause(original, migrated, arguments, devices, work, tolerance)
+            divergence = Divergence(**{**divergence.__dict__, "cause": cause})
+        fallbacks, not_simulated = _uses(trace, after)
+    return Verification(
+        same=divergence is None and second.exit_code == 0,
+        tolerance=tolerance,
+        compared=sum(len(series) for series in expected.values()),
+        largest_difference=_largest(expected, got),
+        before=first,
+        after=second,
+        divergence=divergence,
+        cpu_fallbacks=fallbacks,
+        not_simulated=not_simulated,
+        notes=_notes(original, migrated),
+    )
+
+
+def _python_arguments(command: Sequence[str], before: Path, after: Path) -> list[str]:
+    for folder in (before, after):
+        if not folder.is_dir():
+            raise NpukitError(f"There is no folder {folder}: name the project before and after its migration.")
+    if not command or not Path(command[0]).name.startswith("python"):
+        raise NpukitError(
+            "Write the command after `--`, as in: npukit verify BEFORE AFTER -- python train.py --steps 20"
+        )
+    arguments = list(command[1:])
+    if not arguments or (arguments[0].startswith("-") and arguments[0] != "-m"):
+        raise NpukitError(
+            "Name a script or -m and a module after `python`: options of Python itself are not passed on."
+        )
+    for folder in (before, after):
+        if arguments[0] != "-m" and not (folder / arguments[0]).is_file():
+            raise NpukitError(
+                f"There is no {arguments[0]} in {folder}: name the script as seen from the project's folder."
+            )
+    return arguments
+
+
+def _original(folder: Path) -> _Side:
+    environment = {**os.environ, AUTOLOAD: "0"}
+    if is_there(Device.cuda):
+        return _Side(folder, "CUDA", environment, cuda_is_cpu=False)
+    return _Side(folder, "the CPU in place of CUDA", environment, cuda_is_cpu=True)
+
+
+def _migrated(folder: Path, device: Device, devices: int, trace: Path) -> _Side:
+    chosen = choose(device)
+    if chosen is Device.sim:
+        from npukit.simulate import environment
+
+        name = "a simulated NPU" if devices == 1 else f"{devices} simulated NPUs"
+        return _Side(folder, name, environment(devices, trace=trace), cuda_is_cpu=False)
+    if chosen is Device.cpu:
+        return _Side(folder, "the CPU", {**os.environ, "CUDA_VISIBLE_DEVICES": "", AUTOLOAD: "0"}, cuda_is_cpu=False)
+    return _Side(folder, chosen.value, dict(os.environ), cuda_is_cpu=False)
+
+
+def _run(
+    side: _Side, arguments: Sequence[str], devices: int, work: Path, record: Path | None = None
+) -> tuple[Run, dict[str, list[Loss]]]:
+    """Run the command, and find its losses: in the first rank's output, and in the .jsonl files that it wrote."""
+    options = {"cuda_is_cpu": side.cuda_is_cpu, "devices": devices, "record": str(record or "")}
+    script = ["-m", "npukit.launch.script", "-m", "npukit.verify.observe", json.dumps(options), *arguments]
+    environment = {**side.environment, "PYTHONHASHSEED": "0"}
+    if devices == 1:
+        argv = [sys.executable, *script]
+    else:
+        spare_launcher(environment, devices)
+        ranks = ["--standalone", "--nproc-per-node", str(devices), "--log-dir", str(work)]
+        argv = [*AGENT, *ranks, *script]
+    began = time.time()
+    done = subprocess.run(argv, cwd=side.folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    seconds = time.time() - began
+    log = work / "rank0.log"
+    lines = (log.read_bytes() if log.exists() else done.stdout).decode(errors="replace").split("\n")
+    found = by_name(losses_in(lines))
+    for path in sorted(side.folder.rglob("*.jsonl")):
+        if path.stat().st_mtime >= began:
+            name = path.relative_to(side.folder).as_posix()
+            logged = by_name(losses_in(path.read_text(errors="replace").splitlines()))
+            found |= {f"{name}: {each}": losses for each, losses in logged.items()}
+    tail = done.stdout.decode(errors="replace").rstrip().split("\n")[-_TAIL:]
+    values = tuple(loss.value for series in found.values() for loss in series)
+    return Run(side.device, done.returncode, round(seconds, 1), values, "\n".join(tail)), found
+
+
+def _diverges(before: Mapping[str, list[Loss]], after: Mapping[str, list[Loss]], tolerance: float) -> Divergence | None:
+    """The first divergence of each kind of loss; of these the one that comes soonest."""
+    found = []
+    for name, series in before.items():
+        if differs := first_difference(series, after.get(name, []), tolerance):
+            number, one, other = differs
+            step = next((loss.step for loss in (one, other) if loss and loss.step is not None), None)
+            values = (one.value if one else None, other.value if other else None)
+            texts = (one.text if one else "", other.text if other else "")
+            found.append(Divergence(name, number, step, *values, *texts))
+    return min(found, key=lambda divergence: divergence.number, default=None)
+
+
+def _find_cause(
+    original: _Side, migrated: _Side, arguments: Sequence[str], devices: int, work: Path, tolerance: float
+) -> OpDifference | None:
+    records = work / "before.ops", work / "after.ops"
+    for side, record in zip((original, migrated), records, strict=True):
+        _run(side, arguments, devices, work / f"{record.stem}-again", record)
+    return first_cause(original.folder, migrated.folder, records, tolerance)
+
+
+def _largest(before: Mapping[str, list[Loss]], after: Mapping[str, list[Loss]]) -> float:
+    pairs = [pair for name in before for pair in zip(before[name], after.get(name, []), strict=False)]
+    return max((difference(one.value, other.value) for one, other in pairs), default=0.0)
+
+
+def _uses(trace: Path, project: Path) -> tuple[tuple[OpUse, ...], tuple[OpUse, ...]]:
+    """The operators that torch_npu left to the CPU, and those that the simulated NPU does not have."""
+    if not trace.exists():
+        return (), ()
+    counts: dict[tuple[str, str, str], int] = {}
+    for op in json.loads(trace.read_text())["ops"]:
+        line = op["line"].removeprefix(f"{project.resolve()}/")
+        key = (op["support"], op["op"], line)
+        counts[key] = counts.get(key, 0) + op["count"]
+
+    def of(support: str) -> tuple[OpUse, ...]:
+        return tuple(OpUse(op, line, count) for (how, op, line), count in sorted(counts.items()) if how == support)
+
+    return of("cpu_fallback"), of("not_simulated")
+
+
+def _notes(original: _Side, migrated: _Side) -> tuple[str, ...]:
+    notes = [SAME_NUMBERS]
+    if original.cuda_is_cpu:
+        notes.append("The original ran on the CPU: wherever it says cuda the CPU was meant, half precision included.")
+    if "simulated" in migrated.device:
+        notes.append("The NPU was simulated: results are the CPU's arithmetic behind torch_npu, not a card's.")
+    return tuple(notes)
