@@ -25,7 +25,7 @@ def simulated() -> RunPython:
     The options are those of `npukit.simulate.environment`; code that fails fails the test, with all it said.
     """
 
-    def run(code: str, *arguments: str, timeout: float = 120, env: dict[str, str] | None = None, **options: Any) -> str:
+    def run(code: str, *arguments: str, timeout: float = 300, env: dict[str, str] | None = None, **options: Any) -> str:
         command = [sys.executable, "-c", textwrap.dedent(code), *arguments]
         variables = {**environment(**options), **(env or {})}
         result = subprocess.run(command, env=variables, timeout=timeout, capture_output=True, text=True)

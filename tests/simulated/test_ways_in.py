@@ -14,7 +14,7 @@ import pytest
 NPUKIT = [sys.executable, "-m", "npukit"]
 
 
-def succeed(*command: str, cwd: Path | None = None, timeout: float = 120) -> str:
+def succeed(*command: str, cwd: Path | None = None, timeout: float = 300) -> str:
     result = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=timeout)
     assert result.returncode == 0, f"exit code {result.returncode}\n{result.stdout}\n{result.stderr}"
     return result.stdout.strip()
@@ -124,7 +124,7 @@ ACTIVATED = """
             queue = context.Queue()
             child = context.Process(target=devices, args=(queue,))
             child.start()
-            assert queue.get(timeout=60) == (2, 2.0), method
+            assert queue.get(timeout=200) == (2, 2.0), method
             child.join()
         loader = torch.utils.data.DataLoader(Numbers(), batch_size=2, num_workers=1)
         print([batch.to("npu").tolist() for batch in loader])
@@ -153,7 +153,7 @@ def project(tmp_path: Path) -> Path:
 
 def pytest_there(project: Path, *arguments: str) -> str:
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments]
-    return subprocess.run(command, cwd=project, capture_output=True, text=True, timeout=120).stdout
+    return subprocess.run(command, cwd=project, capture_output=True, text=True, timeout=300).stdout
 
 
 def test_pytest_option_gives_the_tests_devices_in_xdist_workers_too(project: Path) -> None:
