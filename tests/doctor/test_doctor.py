@@ -134,6 +134,7 @@ SMI = "/usr/local/bin/npu-smi.answers/info"
         ({SMI: "dcmi module initialize failed. ret is -8005\n"}, "NPK904"),
         ({f"{NAMES['CANN']}/runtime/version.info": "required_driver_ascendhal_version=[8.0.0,9.0.0]\n"}, "NPK914"),
         ({SMI: NAMES["smi_info"]([("910B3", "OK", "30000 / 65536")] * 8)}, "NPK908"),
+        ({SMI: NAMES["smi_info"]([("910B3", "Warning", "")] * 8)}, "NPK907"),
         ({f"{SMI} -t topo": NAMES["topology"](8, lambda a, b: "HCCS" if a // 4 == b // 4 else "SYS")}, "NPK942"),
         ({"/proc/self/status": "Cpus_allowed_list:\t400-410\n"}, "NPK943"),
         ({"/proc/net/tcp": LISTENING}, "NPK950"),
@@ -212,6 +213,16 @@ def test_nothing_that_programs_do_crashes_it(tmp_path: Path) -> None:
     for answer in (Answer(late=True), Answer(), Answer("\x00|||\n| 1 |", 0), Answer("Traceback", 139)):
         machine = Machine(tmp_path, lambda *_, answer=answer: answer, tree.environ, python_paths=[tmp_path])
         assert examine(machine).checks
+
+
+def test_a_slow_npu_smi_is_no_fault_of_the_cards(tmp_path: Path) -> None:
+    tree = Tree(tmp_path)
+    NAMES["healthy_a2"](tree)
+    answers = tree.run
+    tree.run = lambda command, *rest: Answer(late=True) if "npu-smi" in command[0] else answers(command, *rest)
+    diagnosis = examine(tree.machine())
+    assert (codes(diagnosis), diagnosis.good) == ([], True)
+    assert "npu-smi took longer than a second" in as_text(diagnosis)
 
 
 def test_files_that_cannot_be_read_crash_nothing(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Iterator
 
@@ -49,14 +50,16 @@ def _finding(finding: Finding, width: int) -> Iterator[str]:
 
 
 def _wrapped(text: str, width: int) -> list[str]:
-    return textwrap.wrap(
-        text,
+    whole = re.sub("`[^`]+`", lambda command: command[0].replace(" ", "\0"), text)  # a command stays on its line
+    lines = textwrap.wrap(
+        whole,
         width,
         initial_indent=INDENT,
         subsequent_indent=INDENT + "  ",
         break_long_words=False,
         break_on_hyphens=False,
     )
+    return [line.replace("\0", " ") for line in lines]
 
 
 def fix_script(diagnosis: Diagnosis) -> str:
@@ -67,7 +70,8 @@ def fix_script(diagnosis: Diagnosis) -> str:
         if finding.severity is Severity.note:
             continue
         lines += ["", f"# {finding.code}: {finding.what}"]
-        lines += trouble.commands or [f"# By hand: {finding.remedy}"]
+        lines += [command for command in trouble.commands if command not in lines]
+        lines += [] if trouble.commands else [f"# By hand: {finding.remedy}"]
     if len(lines) == 1:
         lines.append("# There is nothing to mend.")
     return "\n".join(lines) + "\n"

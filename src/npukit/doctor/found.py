@@ -54,6 +54,7 @@ class Found:
     smi: Info = field(default_factory=Info)
     smi_failure: str = ""  # what npu-smi said when it failed
     smi_installed: bool = False
+    smi_late: bool = False  # it did not answer in time, which says nothing about the cards
     board: Mapping[str, str] = field(default_factory=dict)
     topology: Topology = field(default_factory=Topology)
     canns: tuple[Cann, ...] = ()

@@ -12,8 +12,9 @@ from npukit.doctor.probes import SHARED_FILES, numbers_of
 from npukit.doctor.problems import Trouble, trouble
 from npukit.doctor.versions import within
 from npukit.facts.cards import cards
+from npukit.report import Severity
 
-HEALTHY = ("OK", "Normal")
+HEALTHY = ("OK", "NA", "")  # what npu-smi does not tell is no fault
 
 
 def npus(found: Found) -> Check:
@@ -67,6 +68,8 @@ def device_files(found: Found) -> Check:
     """Are the device files there, and may this user open them?"""
     if found.simulated or not found.has_npus:
         return skip("Device files", "simulated, needs none" if found.simulated else "none expected")
+    if found.driver is None and not found.device_files:
+        return skip("Device files", "they come with the driver")
     names = {each.name for each in found.device_files}
     troubles = []
     refused = [each.name for each in found.device_files if not each.usable]
@@ -96,6 +99,8 @@ def health(found: Found) -> Check:
     if not found.chips:
         if not found.smi_installed:
             return skip("Health", "npu-smi is not here to ask")
+        if found.smi_late:
+            return skip("Health", "npu-smi took longer than a second; `npukit devices` waits for it")
         return Check("Health", "unknown", (trouble("NPK904", evidence=found.smi_failure),))
     ill = [chip for chip in found.chips if chip.health not in HEALTHY]
     hottest = max((chip.temperature_c for chip in found.chips if chip.temperature_c is not None), default=None)
@@ -110,7 +115,8 @@ def _ill(chip: Chip) -> Trouble:
         f"Leave the card out for now; see `npu-smi info -t health -i {chip.npu} -c {chip.chip}`. "
         f"When nothing runs on it, reset it with `{reset}`."
     )
-    return trouble("NPK907", f"NPU {chip.npu} chip {chip.chip}: health is {chip.health or 'not told'}", remedy)
+    severity = Severity.warning if chip.health == "Warning" else None
+    return trouble("NPK907", f"NPU {chip.npu} chip {chip.chip} reports {chip.health}", remedy, severity=severity)
 
 
 def in_use(found: Found) -> Check:
@@ -122,7 +128,10 @@ def in_use(found: Found) -> Check:
     says = f"{len(free)} of {len(found.chips)} free"
     command = f"export ASCEND_RT_VISIBLE_DEVICES={','.join(map(str, free))}" if free else ""
     remedy = f"Use the free ones: `{command}`; or end the process if it is a leftover of yours." if free else ""
-    return Check("In use", says, tuple(trouble("NPK908", _users(found, chip), remedy) for chip in busy))
+    commands = (command,) if command else ()
+    return Check(
+        "In use", says, tuple(trouble("NPK908", _users(found, chip), remedy, commands=commands) for chip in busy)
+    )
 
 
 def is_busy(found: Found, chip: Chip) -> bool:
@@ -143,7 +152,7 @@ def links(found: Found) -> Check:
     """Are all cards linked alike, and are their CPUs within reach?"""
     topology = found.topology
     if len(topology.names) < 2:
-        return skip("Links", "one card or none" if len(found.chips) < 2 else "unknown")
+        return skip("Links", "one card" if len(found.chips) == 1 else "unknown")
     kinds = sorted(topology.kinds)
     troubles = []
     # Two dies of one package and the switch between packages belong together, as do all others only with themselves.

@@ -72,7 +72,8 @@ def _from_answers(answers: Mapping[str, Answer]) -> dict[str, Any]:
     return {
         "smi": smi,
         "smi_installed": info.code is not None or info.late,
-        "smi_failure": "it did not answer in time" if info.late else failure.strip(),
+        "smi_late": info.late,
+        "smi_failure": failure.strip(),
         "board": parse_fields(board.output) if board.good else {},
         "topology": parse_topology(answers["topology"].output),
         "held_by_container": tuple(re.findall(r"davinci\d+", answers.get("list", Answer()).output)),
