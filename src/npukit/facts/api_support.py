@@ -126,6 +126,7 @@ def _operator(api: str) -> str:
     return _BEHIND.get(name, name)
 
 
+@functools.lru_cache(maxsize=8192)
 def support(api: str, version: str = DEFAULT_VERSION, card: str = "910B3") -> Support:
     """What is known about `api` on that torch_npu and card.
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-Verdict = Literal["works", "adapter", "partial", "replace", "blocks", "harmless"]
+Verdict = Literal["works", "adapter", "partial", "replace", "blocks"]
 
 
 @dataclass(frozen=True)

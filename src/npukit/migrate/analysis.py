@@ -12,6 +12,7 @@ from pathlib import Path
 from npukit.errors import NpukitError
 from npukit.facts.api_support import known_version
 from npukit.facts.cards import card as known_card
+from npukit.facts.libraries import imported
 from npukit.migrate.engine import FileResult, run
 from npukit.migrate.options import project_options
 from npukit.migrate.rules import all_rules, choose
@@ -39,6 +40,14 @@ _MINUTES = {
     "NPK7": (10, 3),
 }
 
+_KNOWN = {
+    "works": "runs on NPUs",
+    "adapter": "runs on NPUs with something beside it",
+    "partial": "runs on NPUs in part",
+    "replace": "does not run on NPUs",
+    "blocks": "does not run on NPUs",
+}
+
 
 class Verdict(str, Enum):
     """How far a project is from running on NPUs."""
@@ -58,6 +67,7 @@ class Analysis:
     files: int
     lines: int
     findings: tuple[Finding, ...]
+    base: Path | None = None  # the folder of an installed package
 
     @property
     def by_hand(self) -> list[Finding]:
@@ -116,7 +126,11 @@ class Analysis:
             "read": f"{counted(self.files, 'file')}, {counted(self.lines, 'line')}",
         }
         names = {rule.code: rule.name for rule in all_rules()}
-        return Report(self.title, self.summary, self.findings, facts, names)
+        if self.base:
+            facts["in"] = str(self.base)
+        if self.base and (library := imported(self.title)):
+            facts["known"] = f"{library.name} {_KNOWN[library.verdict]}: {library.why}."
+        return Report(self.title, self.summary, self.findings, facts, names, self.base)
 
 
 def analyze(
@@ -135,13 +149,14 @@ def analyze(
     target = Target(torch_npu=known_version(torch_npu), card=known_card(card).name)
     results: list[FileResult] = []
     findings: list[Finding] = []
-    for path in [_existing(each) for each in paths]:
+    folders = [_existing(each) for each in paths]
+    for path in folders:
         options = project_options(path)
         rules = choose(select or options.select, [*ignore, *options.ignore])
         root = path if path.is_dir() else path.parent
         files = [file for file in find([path]) if not _excluded(file, root, options.exclude)]
         done = run(files, rules, target, root)
-        found = [finding for result in done for finding in result.findings]
+        found = _told_once([finding for result in done for finding in result.findings])
         results += done
         findings += found
         if (path / "__init__.py").is_file() and any(rule.code == "NPK490" for rule in rules):
@@ -153,7 +168,9 @@ def analyze(
 
         findings += traced(trace)
     title = ", ".join(str(path) for path in paths)
-    return Analysis(title, target, len(results), sum(each.lines for each in results), _told_once(findings))
+    base = folders[0].parent if len(paths) == 1 and not paths[0].exists() else None
+    lines = sum(each.lines for each in results)
+    return Analysis(title, target, len(results), lines, tuple(findings), base)
 
 
 def _existing(path: Path) -> Path:

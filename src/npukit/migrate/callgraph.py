@@ -30,18 +30,20 @@ class Function:
 
 def reaching(package: Path, findings: Iterable[Finding]) -> Iterator[Finding]:
     """A finding for every public function that reaches, through at least one other, a place of an error finding."""
+    errors = [finding for finding in findings if finding.severity is Severity.error and not finding.fixable]
+    if not errors:
+        return
     files = [file for path in sorted(package.rglob("*.py")) if (file := _parsed(path, package))]
     functions = {function.name: function for file in files for function in _functions(file, package)}
     callers = _callers(functions, package)
-    for finding in findings:
-        start = _function_at(finding, functions) if finding.severity is Severity.error and not finding.fixable else None
-        if start:
+    for finding in errors:
+        if start := _function_at(finding, functions):
             yield from _reached_from(start, finding, functions, callers)
 
 
 def _parsed(path: Path, package: Path) -> PythonFile | None:
     try:
-        return read(path, root=package.parent).python
+        return read(path, root=package).python
     except (OSError, Unreadable):
         return None
 
@@ -61,31 +63,38 @@ def _functions(file: PythonFile, package: Path) -> Iterator[Function]:
 
 
 def _callers(functions: dict[str, Function], package: Path) -> dict[str, set[str]]:
-    """Who calls each function."""
+    """Who calls each function. A class is called through its __init__, a module also through its forward."""
+    known: dict[str, set[str]] = defaultdict(set)
+    for name in functions:
+        for called in (name, name.removesuffix(".__init__"), name.removesuffix(".forward")):
+            known[called].add(name)
+            known["." + called.rpartition(".")[2]].add(name)
     callers: dict[str, set[str]] = defaultdict(set)
     for function in functions.values():
         module = module_of(function.file.path, package)
         for node in ast.walk(function.node):
-            if isinstance(node, ast.Call) and (called := _called(node, function, module)):
-                for name in (called, f"{called}.__init__", f"{called}.forward"):
-                    if name in functions:
-                        callers[name].add(function.name)
+            called = _called(node, function, module) if isinstance(node, ast.Call) else None
+            if called is None:
+                continue
+            found = known.get(called, set())
+            if not found and called.startswith((f"{package.name}.", ".")):
+                # Exported by another module than the one that defines it: sure only if the name is unique.
+                found = known.get("." + called.rpartition(".")[2], set())
+                found = found if len(found) == 1 else set()
+            for name in found:
+                callers[name].add(function.name)
     return callers
 
 
 def _called(call: ast.Call, function: Function, module: str) -> str | None:
-    target = call.func
+    """The dotted name that is called; with a dot in front where it comes from another module of the package."""
+    target = call.func.value if isinstance(call.func, ast.Subscript) else call.func  # kernel[grid](...)
     if isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name) and target.value.id == "self":
         return f"{function.name.rpartition('.')[0]}.{target.attr}"
     name = function.file.resolve(target)
-    if name is None:
-        return f"{module}.{target.id}" if isinstance(target, ast.Name) else None
-    level = len(name) - len(name.lstrip("."))
-    if not level:
-        return name
-    is_package = function.file.path.name == "__init__.py"
-    base = module.split(".")[: len(module.split(".")) - level + is_package]
-    return ".".join([*base, name.lstrip(".")])
+    if name is None and isinstance(target, ast.Name):
+        return f"{module}.{target.id}"
+    return name
 
 
 def _function_at(finding: Finding, functions: dict[str, Function]) -> Function | None:

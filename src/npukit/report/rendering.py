@@ -34,6 +34,7 @@ class Report:
     findings: Sequence[Finding]
     facts: Mapping[str, str] = field(default_factory=dict)  # what was looked at and for which target
     rule_names: Mapping[str, str] = field(default_factory=dict)  # code: short name
+    base: Path | None = None  # the folder that people read paths from, where it is not the working one
 
 
 @dataclass(frozen=True)
@@ -100,9 +101,9 @@ def render(report: Report, format: Format, color: bool = False) -> str:
     return chosen(report)
 
 
-def shown(path: Path) -> str:
-    """A path as a user would write it: relative where it lies below the working folder."""
-    try:
-        return path.absolute().relative_to(Path.cwd()).as_posix()
-    except ValueError:
-        return path.as_posix()
+def shown(path: Path, base: Path | None = None) -> str:
+    """A path as a user would write it: relative where it lies below the base or the working folder."""
+    for folder in filter(None, (base, Path.cwd())):
+        if path.absolute().is_relative_to(folder):
+            return path.absolute().relative_to(folder).as_posix()
+    return path.as_posix()

@@ -6,6 +6,7 @@ import shutil
 import textwrap
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
 from npukit.report.finding import Finding, Severity
 from npukit.report.rendering import Group, Report, counted, groups, shown
@@ -21,7 +22,7 @@ def render_text(report: Report, color: bool = False, width: int | None = None) -
     lines += [f"{name}: {value}" for name, value in report.facts.items()]
     by_hand = [finding for finding in report.findings if not finding.fixable]
     for group in groups(by_hand):
-        lines += ["", *_group(group, columns, color)]
+        lines += ["", *_group(group, columns, color, report.base)]
     fixable = [finding for finding in report.findings if finding.fixable]
     if fixable:
         lines += ["", *_fixable(fixable, report, columns, color)]
@@ -33,7 +34,7 @@ def _paint(text: str, code: str, color: bool) -> str:
     return f"\033[{code}m{text}\033[0m" if color else text
 
 
-def _group(group: Group, columns: int, color: bool) -> Iterator[str]:
+def _group(group: Group, columns: int, color: bool, base: Path | None) -> Iterator[str]:
     first = group.first
     label = f"{first.severity.value:<8}{first.code}  "
     head = textwrap.wrap(first.what, columns - len(label)) or [""]
@@ -44,7 +45,7 @@ def _group(group: Group, columns: int, color: bool) -> Iterator[str]:
         if text:
             yield from textwrap.wrap(f"{name}: {text}", columns, initial_indent=indent, subsequent_indent=indent + "  ")
     placed = [finding for finding in group.findings if finding.place]
-    places = [_where(finding) for finding in placed[:_MOST_PLACES]]
+    places = [_where(finding, base) for finding in placed[:_MOST_PLACES]]
     widest = max((len(place) for place in places), default=0)
     for place, finding in zip(places, placed, strict=False):
         yield f"{indent}{place:<{widest}}  {_paint(finding.evidence.strip(), '2', color)}"[: columns + 16].rstrip()
@@ -54,11 +55,11 @@ def _group(group: Group, columns: int, color: bool) -> Iterator[str]:
         yield f"{indent}… and {len(rest)} more in {counted(files, 'file')}"
 
 
-def _where(finding: Finding) -> str:
+def _where(finding: Finding, base: Path | None) -> str:
     place = finding.place
     assert place is not None
     cell = "" if place.cell is None else f"[cell {place.cell}]"
-    return f"{shown(place.file)}{cell}:{place.line}"
+    return f"{shown(place.file, base)}{cell}:{place.line}"
 
 
 def _fixable(findings: list[Finding], report: Report, columns: int, color: bool) -> Iterator[str]:

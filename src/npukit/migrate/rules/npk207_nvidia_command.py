@@ -21,14 +21,14 @@ from npukit.report import Finding, Severity
 from npukit.source import Document, PythonFile
 
 _TOOLS = {
-    "nvidia-smi": "npu-smi info",
-    "nvcc": "nothing on an NPU: skip building CUDA code",
-    "nsys": "msprof",
-    "ncu": "msprof op",
-    "nvprof": "msprof",
-    "dcgmi": "npu-smi info",
-    "cuda-gdb": "msdebug",
-    "compute-sanitizer": "mssanitizer",
+    "nvidia-smi": "Use npu-smi info.",
+    "nvcc": "Skip building CUDA code on NPUs.",
+    "nsys": "Use msprof.",
+    "ncu": "Use msprof op.",
+    "nvprof": "Use msprof.",
+    "dcgmi": "Use npu-smi info.",
+    "cuda-gdb": "Use msdebug.",
+    "compute-sanitizer": "Use mssanitizer.",
 }
 _COMMAND = re.compile(rf"(?:^|[\s;&|(`\"'/])({'|'.join(_TOOLS)})(?=[\s;&|)`\"']|$)", re.MULTILINE)
 _RUNNERS = {
@@ -71,6 +71,6 @@ def _finding(tool: str, where: object, evidence: str = "") -> Finding:
         where,  # type: ignore[arg-type]
         f"{tool} is not there on an NPU machine",
         why="It belongs to NVIDIA's driver or toolkit.",
-        remedy=f"Use {_TOOLS[tool]}.",
+        remedy=_TOOLS[tool],
         evidence=evidence,
     )

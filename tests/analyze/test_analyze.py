@@ -1,0 +1,179 @@
+"""analyze as users call it: verdicts, options, baselines, traces, packages, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from npukit.cli import app
+from npukit.errors import NpukitError
+from npukit.migrate.analysis import Verdict, analyze
+from npukit.report import Finding
+
+
+def codes(findings: tuple[Finding, ...]) -> set[str]:
+    return {finding.code for finding in findings}
+
+
+def project(folder: Path, **files: str) -> Path:
+    for name, text in files.items():
+        path = folder / name.replace("__", "/").replace("_py", ".py").replace("_toml", ".toml")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("text", "verdict"),
+    [
+        ("print('hello')\n", Verdict.ready),
+        ("import torch\nx = torch.zeros(3).cuda()\n", Verdict.after_migrate),
+        ("import torch\nimport flash_attn\nx = torch.zeros(3).cuda()\n", Verdict.needs_work),
+        ("import MinkowskiEngine\n", Verdict.blocked),
+    ],
+)
+def test_verdict(tmp_path: Path, text: str, verdict: Verdict) -> None:
+    result = analyze([project(tmp_path, train_py=text)])
+    assert result.verdict is verdict
+    assert verdict.value in result.summary
+
+
+def test_the_verdict_says_what_blocks(tmp_path: Path) -> None:
+    assert "blocked by MinkowskiEngine" in analyze([project(tmp_path, a_py="import MinkowskiEngine\n")]).summary
+
+
+def test_what_is_optional_blocks_nothing(tmp_path: Path) -> None:
+    text = "try:\n    import MinkowskiEngine\nexcept ImportError:\n    pass\n"
+    assert analyze([project(tmp_path, a_py=text)]).verdict is Verdict.ready
+
+
+def test_more_places_are_more_work(tmp_path: Path) -> None:
+    one = analyze([project(tmp_path / "one", a_py="import flash_attn\n")]).hours
+    two = analyze([project(tmp_path / "two", a_py="import flash_attn\nimport apex\n")]).hours
+    assert 0 < one < two
+
+
+def test_a_name_without_counterpart_is_told_once(tmp_path: Path) -> None:
+    result = analyze([project(tmp_path, a_py="import torch\ntorch.cuda.nvtx.range_push('x')\n")])
+    assert [finding.code for finding in result.findings] == ["NPK201"]
+
+
+def test_the_card_decides_about_bf16(tmp_path: Path) -> None:
+    folder = project(tmp_path, a_py="import torch\nx = y.to(torch.bfloat16)\n")
+    assert "NPK304" in codes(analyze([folder], card="910A").findings)
+    assert "NPK304" not in codes(analyze([folder]).findings)
+
+
+def test_options_of_the_project(tmp_path: Path) -> None:
+    text = "import torch\nx = torch.linalg.det(y)\nz = torch.load('f')\n"
+    options = '[tool.npukit]\nignore = ["NPK713"]\nexclude = ["old"]\n'
+    project(tmp_path, a_py=text, old__b_py=text, pyproject_toml=options)
+    found = analyze([tmp_path]).findings
+    assert codes(found) == {"NPK302"}
+    assert len(found) == 1
+
+
+def test_a_wrong_option_is_named(tmp_path: Path) -> None:
+    project(tmp_path, a_py="x = 1\n", pyproject_toml='[tool.npukit]\nignored = ["NPK7"]\n')
+    with pytest.raises(NpukitError, match="no option 'ignored'"):
+        analyze([tmp_path])
+
+
+def test_a_trace_shows_fallbacks_and_changing_shapes(tmp_path: Path) -> None:
+    def op(name: str, support: str, size: int) -> dict[str, object]:
+        inputs = [{"shape": [size, 8], "dtype": "Float"}]
+        return {"op": name, "support": support, "line": "/p/a.py:7", "backward": False, "inputs": inputs, "count": 2}
+
+    ops = [op("aten::mm", "npu", size) for size in range(5)] + [op("aten::_linalg_det.result", "cpu_fallback", 3)]
+    trace = tmp_path / "ops.json"
+    trace.write_text(json.dumps({"version": 1, "ops": ops}))
+    project(tmp_path, a_py="x = 1\n")
+    found = {each.code: each for each in analyze([tmp_path / "a.py"], trace=trace).findings}
+    assert set(found) == {"NPK510", "NPK511"}
+    assert "5 shapes" in found["NPK510"].evidence
+    assert str(found["NPK511"].place) == "/p/a.py:7:1"
+
+
+def test_functions_of_a_package_that_reach_the_unsupported(tmp_path: Path) -> None:
+    package = project(
+        tmp_path,
+        lib____init___py="from .inner import helper\n",
+        lib__inner_py="import torch\ndef helper():\n    torch.cuda.nvtx.mark('x')\n",
+        lib__outer_py="from lib import helper\nclass A:\n    def go(self):\n        return self.run()\n"
+        "    def run(self):\n        helper()\ndef safe():\n    return 1\n",
+    )
+    (tmp_path / "lib" / "__init__.py").touch()
+    reached = [each.evidence for each in analyze([package / "lib"]).findings if each.code == "NPK490"]
+    assert reached == ["lib.outer.A.run", "lib.outer.A.go"]
+
+
+def run(*arguments: str | Path) -> tuple[int, str]:
+    result = CliRunner().invoke(app, ["analyze", *map(str, arguments)])
+    if isinstance(result.exception, NpukitError):
+        return 2, str(result.exception)
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result.exit_code, result.output
+
+
+def test_check_fails_on_new_findings_only(tmp_path: Path) -> None:
+    file = project(tmp_path, a_py="import torch\nx = torch.load('f')\n") / "a.py"
+    baseline = tmp_path / "known.json"
+    assert run(file)[0] == 0
+    assert run(file, "--check")[0] == 1
+    assert run(file, "--baseline", baseline, "--update-baseline")[0] == 0
+    assert run(file, "--baseline", baseline, "--check")[0] == 0
+    file.write_text("import torch\n\n\nx = torch.load('f')\ny = torch.load('g')\n")
+    code, output = run(file, "--baseline", baseline, "--check")
+    assert code == 1
+    assert "torch.load('g')" in output and "torch.load('f')" not in output
+
+
+def test_a_report_is_written_to_a_file(tmp_path: Path) -> None:
+    file = project(tmp_path, a_py="import flash_attn\n") / "a.py"
+    code, output = run(file, "--format", "html", "--output", tmp_path / "out" / "report.html")
+    assert code == 0 and "needs work" in output
+    assert (tmp_path / "out" / "report.html").read_text().startswith("<!doctype html>")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["nowhere"], "no file, folder or installed package nowhere"),
+        (["."], "known are"),
+        ([".", "--target", "cuda=12"], "write it as torch_npu=2.13"),
+        ([".", "--card", "910Z"], "no card named"),
+        ([".", "--select", "XYZ"], "No rule's code starts with XYZ"),
+        ([".", "--update-baseline"], "--update-baseline needs --baseline"),
+        ([".", "--baseline", "missing.json"], "There is no baseline"),
+        ([".", "--trace", "missing.json"], "cannot be read"),
+        ([".", "--trace", "a.py"], "is not a trace"),
+    ],
+)
+def test_what_is_refused_in_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], sentence: str
+) -> None:
+    project(tmp_path, a_py="x = 1\n")
+    monkeypatch.chdir(tmp_path)
+    if sentence == "known are":
+        arguments = [*arguments, "--target", "torch_npu=1.0"]
+    code, output = run(*arguments)
+    assert code == 2
+    assert sentence in output
+
+
+def test_an_installed_package_can_be_named() -> None:
+    result = analyze([Path("typer")])
+    assert result.files > 5
+    assert result.base is not None
+
+
+def test_files_that_cannot_be_read_are_findings(tmp_path: Path) -> None:
+    (tmp_path / "bad.py").write_bytes(b"import torch\nx = \xff\xfe\n")
+    (tmp_path / "two.py").write_text("import torch\nprint 'python 2'\n")
+    (tmp_path / "cut.ipynb").write_text('{"cells": [{"import torch')
+    found = analyze([tmp_path]).findings
+    assert codes(found) == {"NPK001"}
+    assert len(found) == 3
