@@ -144,9 +144,11 @@ static bool advance_send(communicator *comm, const call_header *call, transfer *
         free_bytes = room(ring, &at);
     }
     uint64_t bytes = least(least(free_bytes, PIECE), transfer->bytes - transfer->done);
-    memcpy(at, transfer->data + transfer->done, bytes);
-    transfer->done += bytes;
-    advance(&ring->written, padded(bytes));
+    if (bytes) {
+        memcpy(at, transfer->data + transfer->done, bytes);
+        transfer->done += bytes;
+        advance(&ring->written, padded(bytes));
+    }
     return true;
 }
 
