@@ -29,7 +29,7 @@ def migrate(
     ] = Style.portable,
     select: Annotated[list[str] | None, typer.Option(help="Only rules whose code starts so, e.g. NPK11.")] = None,
     ignore: Annotated[list[str] | None, typer.Option(help="Not the rules whose code starts so.")] = None,
-    report: Annotated[Path | None, typer.Option(help="Write the report to this .md or .json file.")] = None,
+    report: Annotated[Path | None, typer.Option(help="Write the report to this .html, .md or .json file.")] = None,
     format: Annotated[Format, typer.Option(help="How to print the result.")] = Format.text,
     allow_dirty: Annotated[
         bool, typer.Option("--allow-dirty", help="In place, also where git has uncommitted changes.")
@@ -51,7 +51,11 @@ def migrate(
         journal.write_in_place(result, allow_dirty)
     elif output is not None:
         journal.write_copy(result, path, output)
-    if report is not None:
+    if report is not None and report.suffix == ".html":
+        from npukit.report.migration_html import write_report
+
+        write_report(result, report)
+    elif report is not None:
         text = show.as_json(result) if report.suffix == ".json" else show.as_markdown(result)
         report.write_text(text, encoding="utf-8")
     if format is Format.text and not in_place and output is None:

@@ -33,10 +33,10 @@ def verify(
         before, after, command, device, devices, tolerance, tell=lambda line: print(f"npukit: {line}", file=sys.stderr)
     )
     if report:
-        from npukit.migrate.migration import migrate
         from npukit.report.migration_html import write_report
+        from npukit.verify.migrated import migration_between
 
-        write_report(migrate(before), report, dataclasses.asdict(result))
+        write_report(migration_between(before, after), report, dataclasses.asdict(result))
     if json:
         from json import dumps
 

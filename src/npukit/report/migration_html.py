@@ -1,0 +1,111 @@
+"""A migration as one HTML file that needs nothing else: side-by-side diffs, what is left to do, filters, no network."""
+
+from __future__ import annotations
+
+import difflib
+import html
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from npukit.report.finding import Finding
+from npukit.report.json import finding_data
+
+_CONTEXT = 3
+
+
+class Change(Protocol):
+    """One file before and after, and what each edit was for."""
+
+    @property
+    def path(self) -> Path: ...
+    @property
+    def before(self) -> str: ...
+    @property
+    def after(self) -> str: ...
+    @property
+    def fixed(self) -> tuple[Finding, ...]: ...
+
+
+class Migration(Protocol):
+    """What a migration did, and what it left to do."""
+
+    @property
+    def root(self) -> Path: ...
+    @property
+    def changes(self) -> Sequence[Change]: ...
+    @property
+    def left(self) -> tuple[Finding, ...]: ...
+    @property
+    def files(self) -> int: ...
+
+
+def write_report(result: Migration, path: Path, verification: Mapping[str, Any] | None = None) -> None:
+    """Write the report; with a verification, as plain data, it says whether the losses stayed the same.
+
+    >>> write_report(migrate(Path("project")), Path("report.html"), dataclasses.asdict(verification))
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    beside.write_text(render(result, verification), encoding="utf-8")
+    beside.replace(path)
+
+
+def render(result: Migration, verification: Mapping[str, Any] | None = None) -> str:
+    """The report as a page; its contents lie in it as data, and the page draws what is looked at."""
+    changed = [_changed(change, result.root) for change in result.changes]
+    left = [_finding(finding, result.root) for finding in result.left]
+    fixed = sum(len(file["findings"]) for file in changed)
+    data = {"changed": changed, "left": left, "verification": dict(verification) if verification else None}
+    parts = {
+        "TITLE": html.escape(f"Migration of {result.root.resolve().name}"),
+        "SUMMARY": f"{fixed} places changed in {len(changed)} of {result.files} files, {len(left)} findings left.",
+        # "</script>" inside the data must not end the element that holds it.
+        "DATA": json.dumps(data, separators=(",", ":")).replace("<", "\\u003c"),
+    }
+    page = Path(__file__).with_name("migration.html").read_text(encoding="utf-8")
+    for name, text in parts.items():
+        page = page.replace("{{" + name + "}}", text)
+    return page
+
+
+def _changed(change: Change, root: Path) -> dict[str, Any]:
+    return {
+        "file": _name(change.path, root),
+        "hunks": list(hunks(change.before.splitlines(), change.after.splitlines())),
+        "findings": [_finding(finding, root) for finding in change.fixed],
+    }
+
+
+def _finding(finding: Finding, root: Path) -> dict[str, Any]:
+    data = finding_data(finding)
+    if finding.place:
+        data["file"] = _name(finding.place.file, root)
+    return data
+
+
+def _name(path: Path, root: Path) -> str:
+    return path.relative_to(root).as_posix() if path.is_relative_to(root) else path.as_posix()
+
+
+def hunks(before: Sequence[str], after: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """The places that differ, with lines around them: the first line's number on both sides, and pairs of lines.
+
+    A line that one side does not have is null; where both sides are the same the pair is one text.
+
+    >>> list(hunks(["a", "b"], ["a", "c", "d"]))
+    [{'before': 1, 'after': 1, 'rows': ['a', ('b', 'c'), (None, 'd')]}]
+    """
+    matcher = difflib.SequenceMatcher(None, before, after, autojunk=len(before) > 5000)
+    for group in matcher.get_grouped_opcodes(_CONTEXT):
+        rows: list[str | tuple[str | None, str | None]] = []
+        for tag, i, i_end, j, j_end in group:
+            rows += before[i:i_end] if tag == "equal" else _side_by_side(before[i:i_end], after[j:j_end])
+        yield {"before": group[0][1] + 1, "after": group[0][3] + 1, "rows": rows}
+
+
+def _side_by_side(before: Sequence[str], after: Sequence[str]) -> Iterable[tuple[str | None, str | None]]:
+    for number in range(max(len(before), len(after))):
+        yield before[number] if number < len(before) else None, after[number] if number < len(after) else None

@@ -1,0 +1,27 @@
+"""The migration that lies between two folders."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from npukit.migrate.migration import Change, Migration, migrate
+from npukit.migrate.target import Style, Target
+
+
+def migration_between(before: Path, after: Path) -> Migration:
+    """The migration of `before` in the style that comes nearest to `after`, with the files as they are there.
+
+    >>> write_report(migration_between(Path("project"), Path("migrated")), Path("report.html"))
+    """
+    migrations = [migrate(before, Target(style)) for style in Style]
+    found = max(
+        migrations, key=lambda each: sum(change.after == _now(change, before, after) for change in each.changes)
+    )
+    changes = (replace(change, after=_now(change, before, after)) for change in found.changes)
+    return replace(found, changes=tuple(change for change in changes if change.after != change.before))
+
+
+def _now(change: Change, before: Path, after: Path) -> str:
+    path = after / change.path.relative_to(before)
+    return path.read_bytes().decode(change.encoding, "replace") if path.is_file() else change.before
