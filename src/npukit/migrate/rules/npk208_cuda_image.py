@@ -4,7 +4,7 @@ bad (Dockerfile):
     FROM nvidia/cuda:12.1.0-devel-ubuntu22.04
 
 good (Dockerfile):
-    FROM ascendai/cann:8.5.0-910b-ubuntu22.04-py3.11
+    FROM quay.io/ascend/cann:8.5.0-910b-ubuntu22.04-py3.11
 """
 
 from __future__ import annotations
@@ -32,6 +32,6 @@ def check(document: Document, target: Target) -> Iterator[Finding]:
                 place_in(document, match.start(1), match.end(1)),
                 f"the image {match[1]} is made for CUDA",
                 why="It has neither CANN nor torch_npu, and its torch is built for CUDA.",
-                remedy="Start from an image with CANN for your card (ascendai/cann) and install torch with torch_npu.",
+                remedy="Start from an image with CANN for your card (quay.io/ascend/cann) and install torch with torch_npu.",
                 evidence=match[0].strip(),
             )
