@@ -76,7 +76,10 @@ def main() -> None:
     nodes = config.max_nodes
     others = OtherNodes(config.rdzv_endpoint, arguments.node_rank, nodes) if nodes > 1 else None
     try:
-        elastic_launch(config, command)(*command_arguments)
+        try:
+            elastic_launch(config, command)(*command_arguments)
+        finally:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it ends by itself from here
         return
     except ChildFailedError as error:
         mine = [

@@ -17,6 +17,7 @@ from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 from npukit.launch.failure import Failure, first
 
 LOOK_EVERY = 0.5
+FAIL_BY_ITSELF = 3.0  # a rank that failed here as well, perhaps first, is to be found before all are ended
 WAIT_FOR_OTHERS = 3.0
 NODE_0_LINGERS = 10.0
 JOB_ENDS_EVERYWHERE = 5.0
@@ -48,6 +49,7 @@ class OtherNodes:
             others = [node for node in range(self._nodes) if node != self._node]
             while not any(self._store.check([f"failure/{node}"]) for node in others):
                 time.sleep(LOOK_EVERY)
+            time.sleep(FAIL_BY_ITSELF)
         except RuntimeError:
             # Node 0 ended. If its job ended well, so does ours at this moment.
             self._store = None
