@@ -76,6 +76,19 @@ def test_times_of_cann_torch_and_glog_compare() -> None:
     assert [each.code for each in explain_logs({"a": cann, "b": glog})] == ["507015", "out-of-memory"]
 
 
+def test_lines_of_one_log_keep_their_order_though_some_times_are_cut_to_seconds() -> None:
+    log = """[W1115 05:42:29.060688496 NPUStream.cpp:750] Warning: NPU warning, error code is 507015[Error]:
+[ERROR] 2026-11-15-05:42:29 (PID:1, Device:0, RankID:-1) ERR00100 PTA call acl api failed.
+[Error]: The aicore execution is abnormal.
+"""
+    assert [each.code for each in explain(log)] == ["507015", "aicore-fault", "ERR00100"]
+
+
+def test_what_torch_npu_writes_after_any_exception_explains_nothing() -> None:
+    after = "[ERROR] 2026-11-15-05:42:59 (PID:1, Device:0, RankID:-1) ERR99999 UNKNOWN applicaiton exception"
+    assert explain(f"ZeroDivisionError: division by zero\n{after}") == []
+
+
 def test_nothing_known_gives_nothing_but_the_line_can_be_found() -> None:
     log = "Traceback (most recent call last):\n  File 'x.py', line 1\nZeroDivisionError: division by zero\n"
     assert explain(log) == []

@@ -12,10 +12,9 @@ TORCH_NPU = re.compile(r"\b(ERR(\d{2})(\d{3}))\b")
 CANN = re.compile(r"\b([EW][A-Z1-9]\d{4})\b")
 # A bare number of six digits may be anything; behind one of these words, or alone on its line, it is a return code.
 RETURN_CODE = re.compile(
-    r"(?:\b(?:err\w*|code|ret\w*|result)[ :=\[\"'(]{1,4}(?:code[ :=\[]{1,3})?(?:is[ :\[]{1,2})?|^[ \t]*)"
-    r"(\d{6})(?:\b(?!.)|(?=[\s\])}.,;:\"']))",
-    re.IGNORECASE | re.MULTILINE,
+    r"\b(?:err\w*|code|ret\w*|result)[ :=\[\"'(]{1,4}(?:code[ :=\[]{1,3})?(?:is[ :\[]{1,2})?(\d{6})\b", re.IGNORECASE
 )
+ALONE = re.compile(r"^[ \t]*(\d{6})[ \t]*$", re.MULTILINE)
 HCCL_RESULT = re.compile(r"\bhccl\w*\b.{0,80}?\b(?:code|ret\w*|result)[ :=\[]{1,4}(?:is )?(\d{1,2})\b", re.IGNORECASE)
 NAME = re.compile(r"\b((?:ACL|ACLNN|HCCL)_E\w+)\b")
 
@@ -63,15 +62,15 @@ CANN_PARTS = {
 def codes_in(text: str) -> Iterator[tuple[str, int]]:
     """The codes that a text shows, each with the offset of its first place."""
     first: dict[str, int] = {}
-    for pattern in (TORCH_NPU, CANN, RETURN_CODE, HCCL_RESULT, NAME):
+    for pattern in (TORCH_NPU, CANN, RETURN_CODE, ALONE, HCCL_RESULT, NAME):
         for match in pattern.finditer(text):
             code = match[1]
             if pattern is HCCL_RESULT:
                 code = f"HCCL {code}"
             elif pattern is NAME:
                 code = _codes_by_name().get(code, "")
-            elif pattern is CANN and code not in known_errors() and not _begins_line(text, match.start()):
-                continue  # six characters that look like a code may be part of anything
+            elif _says_little(pattern, code) and not _begins_line(text, match.start()):
+                continue
             if code:
                 first.setdefault(code, match.start())
     yield from first.items()
@@ -94,9 +93,13 @@ def composed(code: str) -> KnownError | None:
 
 
 def _general(code: str, meaning: str, remedy: str) -> KnownError:
-    return KnownError(
-        code, meaning, ("npukit has no entry for this very code: only its parts are known.",), (remedy,), code
-    )
+    cause = "npukit has no entry for this very code: only its parts are known."
+    return KnownError(code, meaning, (cause,), (remedy,), example=code, kind="general")
+
+
+def _says_little(pattern: re.Pattern[str], code: str) -> bool:
+    """Six characters that look like a code may be anything; torch_npu writes ERR99999 after every exception."""
+    return code == "ERR99999" or (pattern is CANN and code not in known_errors())
 
 
 def _begins_line(text: str, offset: int) -> bool:

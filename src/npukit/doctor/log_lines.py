@@ -44,9 +44,10 @@ class Log:
         return LogLine(line.strip(), index + 1, self._time_near(index), number)
 
     def _time_near(self, index: int) -> str:
-        before = self._lines[max(0, index - LINES_NEAR) : index + 1]
+        # Some parts write whole seconds: the latest time so far keeps the lines of one log in their order.
+        before = max(map(_time, self._lines[max(0, index - LINES_NEAR) : index + 1]))
         after = self._lines[index + 1 : index + LINES_NEAR]
-        return next((time for line in [*reversed(before), *after] if (time := _time(line))), "")
+        return before or next((time for line in after if (time := _time(line))), "")
 
 
 def _time(line: str) -> str:
