@@ -107,12 +107,15 @@ def migrate_document(
     for _ in range(_ROUNDS):
         findings = check_file(now, rules, target)
         at_first = findings if at_first is None else at_first
-        after, done = _apply(now, [finding for finding in findings if finding.edits])
+        fixable = [finding for finding in findings if finding.edits]
+        after, done = _apply(now, fixable)
         left = tuple(finding for finding in findings if finding not in done)
         if after.text == now.text:
             break
         fixed += done
         now = after
+        if len(done) == len(fixable):
+            break
     if now is document:
         return None, left
     left = _as_first_found(left, at_first or ())

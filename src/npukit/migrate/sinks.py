@@ -38,6 +38,7 @@ DEVICE = Sink(
         "torch.distributed.device_mesh.init_device_mesh": 0,
         "torch.distributed.init_device_mesh": 0,
         ".to": 0,
+        ".cuda": 0,
         ".to_empty": 0,
     },
 )

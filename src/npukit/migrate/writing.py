@@ -38,10 +38,7 @@ def torch_name(file: PythonFile) -> Text:
 
 def import_torch_npu(file: PythonFile) -> tuple[Edit, ...]:
     """`import torch_npu` below `import torch`; nothing where it is imported, or where torch is not used."""
-    imported = {alias.name for node in file.nodes if isinstance(node, ast.Import) for alias in node.names} | {
-        node.module or "" for node in file.nodes if isinstance(node, ast.ImportFrom)
-    }
-    if "torch_npu" in imported or not any(name.split(".")[0] == "torch" for name in imported):
+    if file.imports("torch_npu") or not any(name.split(".")[0] == "torch" for name in file.imported):
         return ()
     return (file.insert_import("import torch_npu", after="torch"),)
 
@@ -105,6 +102,31 @@ def _after_torch(file: PythonFile) -> int:
             seen = True
         end = file.line_end(node)
     return end
+
+
+def cuda_name(node: ast.Attribute | ast.Name, file: PythonFile) -> str | None:
+    """The full name of a chain that is torch.cuda or below, where it is read from an import and not from an alias.
+
+    What an alias stands for (tc = torch.cuda) is rewritten where it is made. Only chains that have `cuda` in them, or
+    come from an import that has, are followed.
+    """
+    if isinstance(file.parent(node), ast.Attribute) or not isinstance(node.ctx, ast.Load):
+        return None
+    root: ast.AST = node
+    written = False
+    while isinstance(root, ast.Attribute):
+        written = written or root.attr == "cuda"
+        root = root.value
+    if not isinstance(root, ast.Name):
+        return None
+    imports = [binding.target for binding in file.bindings(root) if binding.kind == "import"]
+    if not written and not any(target.startswith("torch.cuda") for target in imports):
+        return None
+    name = file.resolve(node)
+    if name is None or not (name == "torch.cuda" or name.startswith("torch.cuda.")):
+        return None
+    is_alias = not imports and (file.resolve(root) or "").startswith("torch.cuda")
+    return None if is_alias else name
 
 
 def guarded(node: ast.AST, file: PythonFile) -> bool:

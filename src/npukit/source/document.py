@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import io
 import tokenize
+import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -39,16 +41,14 @@ class Document:
         """The parsed Python of this file (for notebooks: of all its cells together); None for other kinds."""
         if self.kind not in ("python", "notebook"):
             return None
-        try:
-            return PythonFile(self.path, self.code, self.root, self.book.cell_of if self.book else None)
-        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-            raise Unreadable(_reason(error)) from error
+        return PythonFile(self.path, self.code, _parsed(self.code), self.root, self.book.cell_of if self.book else None)
 
     def edited(self, edits: Iterable[Edit]) -> Document:
         """The same file with the edits done; raises Unreadable when it would no longer parse."""
         text = self.book.edited(edits) if self.book else apply_edits(self.text, edits)
         result = _document(self.path, self.kind, text, self.encoding, self.root)
-        _ = result.python
+        if self.kind in ("python", "notebook"):
+            _parsed(result.code)
         return result
 
     def encoded(self) -> bytes:
@@ -85,6 +85,15 @@ def apply_edits(text: str, edits: Iterable[Edit]) -> str:
         parts += [text[end : edit.start], edit.text]
         end = edit.end
     return "".join([*parts, text[end:]])
+
+
+def _parsed(code: str) -> ast.Module:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return ast.parse(code)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise Unreadable(_reason(error)) from error
 
 
 def _document(path: Path, kind: str, text: str, encoding: str, root: Path | None) -> Document:

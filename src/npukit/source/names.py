@@ -55,14 +55,13 @@ class Names:
                     self._bind_name(node, scope)  # type: ignore[arg-type]
             elif kind in _BINDERS:
                 inner = self._bind(node, scope)
-            children = []
-            for child in ast.iter_child_nodes(node):
-                if isinstance(child, _CONTEXTS):
-                    continue
+            children = _children(node)
+            for child in children:
                 parents[child] = node
-                outside = inner is not scope and not _is_body(node, child)
-                children.append((child, scope if outside else inner))
-            stack.extend(reversed(children))
+            if inner is scope:
+                stack += [(child, scope) for child in reversed(children)]
+            else:
+                stack += [(child, inner if _is_body(node, child) else scope) for child in reversed(children)]
         for scope, name in self._globals:
             for binding in self._bindings[scope].pop(name, []):
                 self._add(self.tree, name, binding)
@@ -233,6 +232,18 @@ def _names_of(file: Path, root: Path | None) -> Names | None:
         return Names(ast.parse(file.read_bytes()), file, root)
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return None
+
+
+def _children(node: ast.AST) -> list[ast.AST]:
+    """As ast.iter_child_nodes, but quicker, and without contexts and operators."""
+    children: list[ast.AST] = []
+    for name in node._fields:
+        value = getattr(node, name, None)
+        if isinstance(value, list):
+            children += [each for each in value if isinstance(each, ast.AST) and not isinstance(each, _CONTEXTS)]
+        elif isinstance(value, ast.AST) and not isinstance(value, _CONTEXTS):
+            children.append(value)
+    return children
 
 
 def _is_body(node: ast.AST, child: ast.AST) -> bool:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ast
 import re
-import warnings
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from pathlib import Path
 
 from npukit.report import Edit, Place
@@ -25,14 +25,17 @@ class PythonFile:
     """
 
     def __init__(
-        self, path: Path, text: str, root: Path | None = None, cell_of: Callable[[int], tuple[int, int]] | None = None
+        self,
+        path: Path,
+        text: str,
+        tree: ast.Module | None = None,
+        root: Path | None = None,
+        cell_of: Callable[[int], tuple[int, int]] | None = None,
     ) -> None:
         self.path = path
         self.text = text
         self._cell_of = cell_of
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            self.tree = ast.parse(text)
+        self.tree = tree or ast.parse(text)
         self._starts = [0, *(match.end() for match in _LINE_END.finditer(text))]
         self.names = Names(self.tree, path, root)
         self.nodes = self.names.nodes  # every node once, parents first
@@ -166,15 +169,19 @@ class PythonFile:
 
     def imports(self, module: str) -> bool:
         """Whether the file imports this module anywhere."""
-        parent, _, name = module.rpartition(".")
-        return any(
-            (isinstance(node, ast.Import) and any(alias.name == module for alias in node.names))
-            or (
-                isinstance(node, ast.ImportFrom)
-                and (node.module == module or (node.module == parent and any(a.name == name for a in node.names)))
-            )
-            for node in self.nodes
-        )
+        return module in self.imported
+
+    @cached_property
+    def imported(self) -> frozenset[str]:
+        """The full names of all modules, and names from modules, that the file imports."""
+        found: set[str] = set()
+        for node in self.nodes:
+            if isinstance(node, ast.Import):
+                found.update(alias.name for alias in node.names)
+            elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
+                found.add(node.module)
+                found.update(f"{node.module}.{alias.name}" for alias in node.names)
+        return frozenset(found)
 
     def _end_of_imports(self) -> int:
         """The offset below the docstring and imports with which the module starts, or its first comments."""

@@ -33,10 +33,7 @@ _SEEDS = ("manual_seed", "manual_seed_all")
 
 @rule.on(ast.Attribute, ast.Name)
 def check(node: ast.Attribute | ast.Name, file: PythonFile, target: Target) -> Iterator[Finding]:
-    if isinstance(file.parent(node), ast.Attribute) or not isinstance(node.ctx, ast.Load):
-        return
-    name = file.resolve(node)
-    if name is None or not (name == "torch.cuda" or name.startswith("torch.cuda.")) or not _is_direct(node, file):
+    if writing.cuda_name(node, file) is None:
         return
     part, function = _function(node, file)
     if function in _OTHER_RULES or writing.serves_npu_already(node, file):
@@ -54,18 +51,6 @@ def check(node: ast.Attribute | ast.Name, file: PythonFile, target: Target) -> I
             f"Use {new.text}." if new.text else "Seeding torch seeds every device.",
             new.edits,
         )
-
-
-def _is_direct(node: ast.Attribute | ast.Name, file: PythonFile) -> bool:
-    """Whether the name comes from an import here; what an alias (tc = torch.cuda) stands for is rewritten there."""
-    root: ast.AST = node
-    while isinstance(root, ast.Attribute):
-        root = root.value
-    if not isinstance(root, ast.Name):
-        return False
-    bindings = file.bindings(root)
-    imported = not bindings or any(binding.kind == "import" for binding in bindings)
-    return imported or not (file.resolve(root) or "").startswith("torch.cuda")
 
 
 def _function(node: ast.Attribute | ast.Name, file: PythonFile) -> tuple[ast.expr, str]:

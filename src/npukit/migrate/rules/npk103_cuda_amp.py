@@ -33,12 +33,8 @@ _WHY = "Its autocast and scaler act on CUDA devices only: on an NPU nothing is c
 
 @rule.on(ast.Attribute, ast.Name)
 def use(node: ast.Attribute | ast.Name, file: PythonFile, target: Target) -> Iterator[Finding]:
-    if isinstance(file.parent(node), ast.Attribute) or not isinstance(node.ctx, ast.Load):
-        return
-    resolved = file.resolve(node) or ""
+    resolved = writing.cuda_name(node, file) or ""
     if not resolved.startswith("torch.cuda.amp") or writing.serves_npu_already(node, file):
-        return
-    if isinstance(node, ast.Name) and not any(binding.kind == "import" for binding in file.bindings(node)):
         return
     name = _NAMES.get(resolved)
     edits = _edits(node, name, file, target) if name else None

@@ -76,7 +76,8 @@ def _portable(call: ast.Call, func: ast.Attribute, file: PythonFile, target: Tar
 def _is_device(given: ast.expr) -> bool:
     """Whether the argument is a device by its name, rather than a card's number."""
     name = given.id if isinstance(given, ast.Name) else given.attr if isinstance(given, ast.Attribute) else ""
-    return DEVICE.named(name) or (isinstance(given, ast.Constant) and isinstance(given.value, str))
+    is_string = any(isinstance(each, ast.Constant) and isinstance(each.value, str) for each in ast.walk(given))
+    return DEVICE.named(name) or is_string
 
 
 def _numbered(given: ast.expr, constant: str, torch: str, file: PythonFile) -> list[Edit]:

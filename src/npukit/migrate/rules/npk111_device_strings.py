@@ -18,19 +18,23 @@ from npukit.migrate import writing
 from npukit.migrate.rule import Rule
 from npukit.migrate.sinks import DEVICE, reaches
 from npukit.migrate.target import Target
-from npukit.report import Edit, Finding
+from npukit.report import Edit, Finding, Severity
 from npukit.source import PythonFile
 
 rule = Rule("NPK111", "device-strings", words=("cuda",), fixes=True)
 
 _LITERAL = re.compile(r"""([rRuUfF]*)("{3}|'{3}|"|')(cuda)((?::[^"'\\]*)?)\2""")
+_NUMBERED = re.compile(r"cuda:\d+")
+_UNCLEAR = "Where it goes is not visible in this file, so it was not rewritten."
 
 
 @rule.on(ast.Constant, ast.JoinedStr)
 def check(node: ast.Constant | ast.JoinedStr, file: PythonFile, target: Target) -> Iterator[Finding]:
-    if not _is_cuda(node) or isinstance(file.parent(node), ast.JoinedStr) or not reaches(node, DEVICE, file):
+    if not _is_cuda(node) or isinstance(file.parent(node), ast.JoinedStr) or writing.serves_npu_already(node, file):
         return
-    if writing.serves_npu_already(node, file):
+    if not reaches(node, DEVICE, file):
+        if isinstance(node, ast.Constant) and _NUMBERED.fullmatch(node.value) and not _is_key(node, file):
+            yield rule.finding((file, node), f"{node.value!r} looks like a device", _UNCLEAR, severity=Severity.warning)
         return
     match = _LITERAL.fullmatch(file.source(node))
     edits: tuple[Edit, ...] = ()
@@ -44,6 +48,11 @@ def check(node: ast.Constant | ast.JoinedStr, file: PythonFile, target: Target) 
         "Name the device that is there." if target.portable else 'Write "npu".',
         edits,
     )
+
+
+def _is_key(node: ast.Constant, file: PythonFile) -> bool:
+    parent = file.parent(node)
+    return isinstance(parent, (ast.Subscript, ast.Compare)) or (isinstance(parent, ast.Dict) and node in parent.keys)
 
 
 def _is_cuda(node: ast.Constant | ast.JoinedStr) -> bool:
@@ -60,15 +69,14 @@ def _npu(node: ast.AST, match: re.Match[str], file: PythonFile, target: Target) 
 
 def _portable(node: ast.AST, match: re.Match[str], file: PythonFile, target: Target) -> tuple[Edit, ...]:
     prefix, quote, _, rest = match.groups()
-    api = _idiom(node, file)
+    call = file.parent(node)
+    whole = call if not rest and _is_only_argument_of_device(call, file) else None
+    api = _idiom(whole or node, file)
+    kind = writing.device_type(file, target)
     if api is not None:
         kind = writing.Text(f"{api.text}.current_accelerator().type", api.edits)
-    else:
-        kind = writing.device_type(file, target)
-        call = file.parent(node)
-        whole = isinstance(call, ast.Call) and file.resolve(call.func) == "torch.device" and not rest
-        if whole and isinstance(call, ast.Call) and len(call.args) == 1 and not call.keywords:
-            return (*kind.edits, file.replace(call, kind.text.removesuffix(".type")))
+    if whole is not None:
+        return (*kind.edits, file.replace(whole, kind.text.removesuffix(".type")))
     if not rest:
         return (*kind.edits, file.replace(node, kind.text))
     if isinstance(file.parent(node), ast.Attribute):  # "cuda:{}".format(i)
@@ -76,6 +84,12 @@ def _portable(node: ast.AST, match: re.Match[str], file: PythonFile, target: Tar
     start, _ = file.span(node)
     marks = [] if "f" in prefix.lower() else [file.insert(start, "f")]
     return (*kind.edits, *marks, Edit(start + match.start(3), start + match.end(3), f"{{{kind.text}}}"))
+
+
+def _is_only_argument_of_device(call: ast.AST | None, file: PythonFile) -> bool:
+    if not isinstance(call, ast.Call) or file.resolve(call.func) != "torch.device":
+        return False
+    return len(call.args) == 1 and not call.keywords
 
 
 def _idiom(node: ast.AST, file: PythonFile) -> writing.Text | None:

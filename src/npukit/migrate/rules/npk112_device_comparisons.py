@@ -107,7 +107,9 @@ def _equality(
     between = file.text[start:end]
     sign = "!=" if negation else "=="
     at = start + between.index(sign)
-    return (Edit(at, at + 2, f"{negation}in"), file.replace(constant, both))
+    word_before = "" if file.text[at - 1].isspace() else " "
+    word_after = "" if file.text[at + 2].isspace() else " "
+    return (Edit(at, at + 2, f"{word_before}{negation}in{word_after}"), file.replace(constant, both))
 
 
 def _contained(node: ast.Compare, other: ast.AST, operator: ast.cmpop, word: str, file: PythonFile) -> tuple[Edit, ...]:

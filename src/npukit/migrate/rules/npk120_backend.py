@@ -55,7 +55,7 @@ def _npu(node: ast.AST, match: re.Match[str], file: PythonFile, target: Target) 
 
 def _portable(node: ast.AST, match: re.Match[str], file: PythonFile, target: Target) -> tuple[Edit, ...]:
     name = writing.device(file, target)
-    backend = f"{_distributed(file)}.get_default_backend_for_device({name.text})"
+    backend = f"{distributed_name(file)}.get_default_backend_for_device({name.text})"
     if match["before"] or match["after"] or match["pair"] != "nccl":
         quote = match[1]
         pair = f"{{{name.text}.type}}:{{{backend}}}"
@@ -64,7 +64,7 @@ def _portable(node: ast.AST, match: re.Match[str], file: PythonFile, target: Tar
     return (*name.edits, file.replace(node, backend))
 
 
-def _distributed(file: PythonFile) -> str:
+def distributed_name(file: PythonFile) -> str:
     """What torch.distributed is called at the top of this file."""
     for node in file.tree.body:
         if isinstance(node, ast.Import):

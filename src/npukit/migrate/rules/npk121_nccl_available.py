@@ -1,0 +1,40 @@
+"""Ask for the device's backend where the code asks for NCCL.
+
+before:           ok = dist.is_nccl_available()
+after (npu):      ok = dist.is_hccl_available()
+after (portable): ok = dist.is_backend_available(dist.get_default_backend_for_device(DEVICE))
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from npukit.migrate import writing
+from npukit.migrate.rule import Rule
+from npukit.migrate.rules.npk120_backend import distributed_name
+from npukit.migrate.target import Target
+from npukit.report import Finding
+from npukit.source import PythonFile
+
+rule = Rule("NPK121", "nccl-available", words=("is_nccl_available",), fixes=True)
+
+
+@rule.on(ast.Call)
+def check(call: ast.Call, file: PythonFile, target: Target) -> Iterator[Finding]:
+    if file.resolve(call.func) != "torch.distributed.is_nccl_available" or writing.serves_npu_already(call, file):
+        return
+    distributed = distributed_name(file)
+    if target.portable:
+        name = writing.device(file, target)
+        backend = f"{distributed}.get_default_backend_for_device({name.text})"
+        edits = (*name.edits, file.replace(call, f"{distributed}.is_backend_available({backend})"))
+    else:
+        edits = (*writing.import_torch_npu(file), file.replace(call, f"{distributed}.is_hccl_available()"))
+    yield rule.finding(
+        (file, call),
+        "is_nccl_available() is False on NPUs",
+        "They communicate through HCCL, and the code would fall back to a slower backend.",
+        "Ask for the backend of the device.",
+        edits,
+    )
