@@ -54,4 +54,8 @@ def test_board_list_mapping_and_version() -> None:
 
 
 def test_npu_list_names_the_device_files() -> None:
-    assert ask("npu-list", devices=2).split() == ["/dev/davinci0", "/dev/davinci1"]
+    rows = [line.split("|")[1:-1] for line in ask("npu-list", devices=2).splitlines() if line.startswith("|")]
+    assert [[cell.strip() for cell in row] for row in rows[1:]] == [
+        ["/dev/davinci0", "None", "None"],
+        ["/dev/davinci1", "None", "None"],
+    ]

@@ -97,7 +97,8 @@ def is_alive(pid: int) -> bool:
 def test_env_gives_any_command_of_a_shell_the_devices(script: Path) -> None:
     npukit = " ".join(NPUKIT)
     command = f'eval "$({npukit} sim env --devices 3)" && npu-list && {sys.executable} {script}'
-    assert succeed("bash", "-euc", command).splitlines()[2:] == ["/dev/davinci2", "3 Ascend910B3 3.0"]
+    said = succeed("bash", "-euc", command)
+    assert "/dev/davinci2 " in said and said.endswith("3 Ascend910B3 3.0")
 
 
 ACTIVATED = """

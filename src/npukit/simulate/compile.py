@@ -112,8 +112,10 @@ def cann_libraries(compilers: Compilers, torch_npu: Path, out: Path) -> None:
 
     build("ascendcl", [*CANN.glob("runtime/*.c")])
     build("hccl", [*CANN.glob("hccl/*.c")], "-lascendcl")
+    # torch_npu looks for the group calls here; a link, because a second copy would have a state of its own.
+    (out / "libhcomm.so").symlink_to("libhccl.so")
     for stub in CANN.glob("stubs/*.c"):
-        build(stub.stem, [stub])
+        build(stub.stem, [stub], "-lascendcl")
 
 
 def operators(compilers: Compilers, torch: Path, torch_npu: Path, cann: Path, objects: Path, out: Path) -> None:

@@ -49,6 +49,8 @@ def environment(
         "NPUKIT_SIM_TRACE": str(Path(trace).absolute()) if trace else "",
         "NPUKIT_SIM_OPERATORS": str(setup.operators_library or ""),
         "NPUKIT_SIM_PYTHON": sys.executable,
+        # Operators run on the calling thread; with nothing deferred an error is raised where it was made.
+        "TASK_QUEUE_ENABLE": base.get("TASK_QUEUE_ENABLE", "0"),
         "ASCEND_HOME_PATH": str(setup.home),
         "ASCEND_TOOLKIT_HOME": str(setup.home),
         "ASCEND_OPP_PATH": str(setup.home / "opp"),

@@ -21,7 +21,7 @@ def set_generator_source(draw: Callable[[], torch.Generator]) -> None:
 
 def run_compiled_graphs_eagerly() -> None:
     """Let torch.compile on an NPU model run the captured graph as it is: there is no compiler for a simulated NPU."""
-    wrapper: Any = torch._TorchCompileInductorWrapper  # type: ignore[attr-defined]
+    wrapper: Any = torch._TorchCompileInductorWrapper
     compile_graph = wrapper.__call__
 
     def call(self: Any, graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Any:

@@ -49,6 +49,13 @@ bool returns_argument(const c10::AliasInfo* returned, const c10::AliasInfo* argu
     return returned && argument && returned->beforeSets() == argument->beforeSets();
 }
 
+// A list of tensors and Nones; scripts (torch.jit) give it no more exact type than "list".
+bool holds_optional_tensors(const c10::IValue& value) {
+    const auto may = [](const c10::IValue& item) { return item.isNone() || item.isTensor(); };
+    return value.isList() && !value.toListRef().empty() &&
+        std::all_of(value.toListRef().begin(), value.toListRef().end(), may);
+}
+
 // Applies a function to every tensor of a value, keeping its structure.
 template <typename Change>
 void change_tensors(c10::IValue& value, const Change& change) {
@@ -63,10 +70,11 @@ void change_tensors(c10::IValue& value, const Change& change) {
             changed.push_back(tensor.defined() ? change(tensor) : tensor);
         }
         value = std::move(changed);
-    } else if (value.isOptionalTensorList()) {
+    } else if (holds_optional_tensors(value)) {
         c10::List<std::optional<at::Tensor>> changed;
-        for (const std::optional<at::Tensor>& tensor : value.toOptionalTensorList().vec()) {
-            changed.push_back(tensor.has_value() && tensor->defined() ? std::optional(change(*tensor)) : tensor);
+        for (const c10::IValue& item : value.toListRef()) {
+            const bool is_there = item.isTensor() && item.toTensor().defined();
+            changed.push_back(is_there ? std::optional(change(item.toTensor())) : std::nullopt);
         }
         value = std::move(changed);
     }
@@ -80,10 +88,10 @@ void visit_tensors(const c10::IValue& value, const Visit& visit) {
         for (const at::Tensor& tensor : value.toTensorVector()) {
             visit(tensor);
         }
-    } else if (value.isOptionalTensorList()) {
-        for (const std::optional<at::Tensor>& tensor : value.toOptionalTensorList().vec()) {
-            if (tensor.has_value()) {
-                visit(*tensor);
+    } else if (holds_optional_tensors(value)) {
+        for (const c10::IValue& item : value.toListRef()) {
+            if (item.isTensor()) {
+                visit(item.toTensor());
             }
         }
     }

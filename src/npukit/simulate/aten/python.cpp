@@ -32,6 +32,9 @@ void call(Function function, const c10::OperatorHandle& op, torch::jit::Stack* s
     try {
         const py::object result = function(*positional, **named);
         const auto& returns = schema.returns();
+        if (returns.empty()) {
+            return;
+        }
         if (returns.size() == 1) {
             stack->push_back(torch::jit::toIValue(result, returns[0].type()));
             return;
