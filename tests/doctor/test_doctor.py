@@ -203,6 +203,8 @@ def test_the_fix_script_is_shell_that_holds_the_commands(tmp_path: Path) -> None
     file = tmp_path / "fix.sh"
     file.write_text(script + 'echo "$HCCL_CONNECT_TIMEOUT"')
     assert subprocess.run(["sh", str(file)], capture_output=True, text=True).stdout == "120\n"
+    misspelt = fix_script(diagnosis_of(NAMES["healthy_a2"], tmp_path / "three", HCCL_BUFSIZE="1; touch x\ny"))
+    assert "unset HCCL_BUFSIZE\nexport HCCL_BUFFSIZE='1; touch x\ny'\n" in misspelt
     by_hand = fix_script(diagnosis_of(NAMES["no_driver"], tmp_path / "two"))
     assert "# By hand: Install the Ascend driver" in by_hand
 

@@ -27,9 +27,11 @@ def verdict(diagnosis: Diagnosis) -> str:
     first, count = diagnosis.first, sum(t.finding.severity is Severity.error for t in diagnosis.troubles)
     if not diagnosis.good and first:
         others = f" ({count - 1} more behind it)" if count > 1 else ""
-        return f"This machine cannot train on NPUs yet. Begin with {first.code}{others}: {first.what}."
+        return f"This machine cannot train on NPUs yet. Begin with {first.code}{others}: {_sentence(first.what)}"
     machine = "This simulated machine" if diagnosis.simulated else "This machine"
-    return f"{machine} can train on NPUs." + (f" Better mend {first.code} before: {first.what}." if first else "")
+    return f"{machine} can train on NPUs." + (
+        f" Better mend {first.code} before: {_sentence(first.what)}" if first else ""
+    )
 
 
 def _check(check: Check, color: bool, width: int) -> Iterator[str]:
@@ -44,9 +46,13 @@ def _check(check: Check, color: bool, width: int) -> Iterator[str]:
 
 def _finding(finding: Finding, width: int) -> Iterator[str]:
     evidence = f" [{finding.evidence}]" if finding.evidence else ""
-    yield from _wrapped(f"{finding.code} {finding.what}.{evidence}", width)
+    yield from _wrapped(f"{finding.code} {_sentence(finding.what)}{evidence}", width)
     if finding.severity is not Severity.note:
         yield from _wrapped(f"→ {finding.remedy}", width)
+
+
+def _sentence(what: str) -> str:
+    return what if what.endswith("?") else f"{what}."
 
 
 def _wrapped(text: str, width: int) -> list[str]:
@@ -69,9 +75,9 @@ def fix_script(diagnosis: Diagnosis) -> str:
         finding = trouble.finding
         if finding.severity is Severity.note:
             continue
-        lines += ["", f"# {finding.code}: {finding.what}"]
+        lines += ["", f"# {finding.code}: {' '.join(finding.what.split())}"]
         lines += [command for command in trouble.commands if command not in lines]
-        lines += [] if trouble.commands else [f"# By hand: {finding.remedy}"]
+        lines += [] if trouble.commands else [f"# By hand: {' '.join(finding.remedy.split())}"]
     if len(lines) == 1:
         lines.append("# There is nothing to mend.")
     return "\n".join(lines) + "\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator, Mapping
 
 from npukit.doctor.check import Check, skip
@@ -84,12 +85,15 @@ def _names(found: Found) -> Iterator[Trouble]:
         if variable is None:
             right = meant(name) if OURS.match(name) else None
             if right:
-                command = f"export {right}={value}"
+                command = f"export {right}={shlex.quote(value)}"
                 yield trouble(
-                    "NPK931", f"{name}: did you mean {right}?", f"Run `{command}` instead.", commands=(f"unset {name}",)
+                    "NPK931",
+                    f"{name}: did you mean {right}?",
+                    f"Run `{command}` instead.",
+                    commands=(f"unset {name}", command),
                 )
         elif variable.deprecated_for and (not variable.since_cann or (cann and key(cann) >= key(variable.since_cann))):
-            command = f"export {variable.deprecated_for}={value}"
+            command = f"export {variable.deprecated_for}={shlex.quote(value)}"
             remedy = f"Run `unset {name}` and `{command}`."
             yield trouble("NPK932", f"{name} is deprecated", remedy, commands=(f"unset {name}", command))
         elif variable.of_cuda and not found.gpus:
