@@ -118,6 +118,17 @@ def test_requirements_of_every_kind_of_file(name: str, text: str) -> None:
     assert any(each.severity.value == "error" for each in found(by_code("NPK403"), text, name))
 
 
+def test_a_setup_file_that_only_names_itself_requires_nothing() -> None:
+    text = 'from setuptools import setup\nsetup(name="xformers", packages=["xformers"], install_requires=["numpy"])\n'
+    assert found(by_code("NPK403"), text, "setup.py") == []
+    assert found(by_code("NPK403"), '[project]\nname = "xformers"\n', "pyproject.toml") == []
+
+
+def test_a_file_that_is_there_for_cuda_is_only_noted() -> None:
+    image = found(by_code("NPK208"), "FROM nvidia/cuda:12.1.0-devel\n", "docker-cuda/Dockerfile")
+    assert [each.severity.value for each in image] == ["note"]
+
+
 def test_a_comment_ignores_a_finding() -> None:
     text = "import torch\nx = torch.linalg.det(y)  # npukit: ignore[NPK302]\n"
     assert found(by_code("NPK302"), text) == []

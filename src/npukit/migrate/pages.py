@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
 
-from npukit.migrate.engine import UNREADABLE
+from npukit.migrate.engine import BROKEN_RULE, UNREADABLE
 from npukit.migrate.rule import Rule
 from npukit.migrate.rules import all_rules
 
@@ -27,10 +27,14 @@ Nothing in it was checked or changed. Mend it, or leave it out with `exclude` in
 """
 
 
+_BROKEN_PAGE = """A rule that failed on this file: a bug of npukit. All other rules were applied; please report it."""
+
+
 def pages() -> dict[str, str]:
     """Every page by its file name."""
     found = {f"{rule.code}.md": page(rule) for rule in all_rules()}
     found[f"{UNREADABLE}.md"] = f"# {UNREADABLE}: unreadable\n\nseverity: warning\n\n{_UNREADABLE_PAGE}"
+    found[f"{BROKEN_RULE}.md"] = f"# {BROKEN_RULE}: broken-rule\n\nseverity: warning\n\n{_BROKEN_PAGE}\n"
     found["README.md"] = "\n".join(_index()) + "\n"
     return found
 
@@ -72,6 +76,7 @@ def _index() -> Iterator[str]:
         yield f"\n## {_GROUPS[prefix]}\n"
         yield from (f"- [{rule.code}]({rule.code}.md) {rule.name}: {rule.doc.splitlines()[0]}" for rule in rules)
     yield f"\n[{UNREADABLE}]({UNREADABLE}.md): a file that could not be read."
+    yield f"\n[{BROKEN_RULE}]({BROKEN_RULE}.md): a rule that failed."
 
 
 def write_pages(folder: Path) -> None:

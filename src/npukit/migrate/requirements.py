@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from npukit.source import Document
 _NAME = r"([A-Za-z][A-Za-z0-9._-]*)(?:\[[^\]]*\])?"
 _VERSION = r"(\s*(?:[=<>!~]=?=?\s*[\w.*+!-]+\s*,?\s*)*)"
 _LINE = re.compile(rf"^[ \t]*{_NAME}{_VERSION}", re.MULTILINE)
+_LISTED = re.compile(rf"""(?:[\[,]|^)[ \t]*["']{_NAME}{_VERSION}(?:;[^"']*)?["']""", re.MULTILINE)
 _QUOTED = re.compile(rf"""["']{_NAME}{_VERSION}(?:;[^"']*)?["']""")
 _CONDA = re.compile(rf"^[ \t]*-[ \t]*(?:[\w-]+::)?{_NAME}{_VERSION}", re.MULTILINE)
 _INSTALL = re.compile(r"\b(?:pip3?|uv pip|conda|mamba)\s+install\b(.*?)(?=$|&&|;|\|)", re.MULTILINE)
@@ -31,8 +33,10 @@ def requirements(document: Document) -> Iterator[Requirement]:
     """Every dependency that the file names."""
     if document.kind == "requirements":
         yield from _found(_LINE, document.text)
-    elif document.path.name in ("pyproject.toml", "Pipfile", "setup.py"):
-        yield from _found(_QUOTED, document.text)
+    elif document.path.name in ("pyproject.toml", "Pipfile"):
+        yield from _found(_LISTED, document.text)
+    elif document.path.name == "setup.py":
+        yield from _in_setup(document)
     elif document.kind == "yaml" and "dependencies:" in document.text:
         start = document.text.index("dependencies:")
         yield from _found(_CONDA, document.text, start)
@@ -41,6 +45,26 @@ def requirements(document: Document) -> Iterator[Requirement]:
         for match in _INSTALL.finditer(joined):
             if not joined[joined.rfind("\n", 0, match.start()) + 1 :].lstrip().startswith("#"):
                 yield from _found(_WORD, joined, match.start(1), match.end(1))
+
+
+def _in_setup(document: Document) -> Iterator[Requirement]:
+    """The strings inside arguments and variables whose names speak of requirements."""
+    file = document.python
+    for node in file.nodes if file else ():
+        name = node.arg if isinstance(node, ast.keyword) else ""
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            name = node.targets[0].id
+        if (
+            file
+            and isinstance(node, (ast.keyword, ast.Assign))
+            and re.search("require|depend", name or "", re.IGNORECASE)
+        ):
+            yield from _found(_QUOTED, document.text, *file.span(node.value))
+
+
+def meant_for_cuda(document: Document) -> bool:
+    """Whether the file's name or folder says that it is one of several, and the one for CUDA: docker/docker-cuda/…"""
+    return any(re.search("cuda|rocm|gpu|nvidia", part.lower()) for part in document.path.parts[-3:])
 
 
 def _found(pattern: re.Pattern[str], text: str, start: int = 0, end: int | None = None) -> Iterator[Requirement]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from npukit.migrate.requirements import meant_for_cuda
 from npukit.migrate.rule import Rule, place_in
 from npukit.migrate.target import Target
 from npukit.report import Finding, Severity
@@ -33,5 +34,6 @@ def check(document: Document, target: Target) -> Iterator[Finding]:
                 f"the image {match[1]} is made for CUDA",
                 why="It has neither CANN nor torch_npu, and its torch is built for CUDA.",
                 remedy="Start from an image with CANN for your card (quay.io/ascend/cann) and install torch with torch_npu.",
+                severity=Severity.note if meant_for_cuda(document) else None,
                 evidence=match[0].strip(),
             )

@@ -43,6 +43,15 @@ def _is_own(module: str, file: PythonFile) -> bool:
     return any((folder / module).is_dir() or (folder / f"{module}.py").is_file() for folder in folders)
 
 
+def needed_when(node: ast.AST, file: PythonFile) -> tuple[str, Severity]:
+    """How much an import matters: always needed, only inside a function, or one that the code can do without."""
+    if guarded(node, file):
+        return " (optional here)", Severity.note
+    if not isinstance(file.function(node), ast.Module):
+        return " (imported where it is used)", Severity.warning
+    return "", Severity.error
+
+
 def advice(library: Library) -> str:
     """What to do about a library."""
     parts = [f"Install {library.needs}." if library.needs else "", f"Use {library.instead}." if library.instead else ""]
@@ -53,11 +62,11 @@ def advice(library: Library) -> str:
 def check(node: ast.Import | ast.ImportFrom, file: PythonFile, target: Target) -> Iterator[Finding]:
     for library in imported_libraries(node, file):
         if library.verdict == "replace":
-            optional = guarded(node, file)
+            when, severity = needed_when(node, file)
             yield rule.finding(
                 (file, node),
-                f"{library.name} does not run on NPUs" + (" (optional here)" if optional else ""),
+                f"{library.name} does not run on NPUs{when}",
                 why=f"{library.why}.",
                 remedy=advice(library),
-                severity=Severity.note if optional else None,
+                severity=severity,
             )

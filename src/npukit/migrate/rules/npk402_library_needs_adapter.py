@@ -13,9 +13,8 @@ import ast
 from collections.abc import Iterator
 
 from npukit.migrate.rule import Rule
-from npukit.migrate.rules.npk401_library_without_npu import advice, imported_libraries
+from npukit.migrate.rules.npk401_library_without_npu import advice, imported_libraries, needed_when
 from npukit.migrate.target import Target
-from npukit.migrate.training import guarded
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
 
@@ -27,7 +26,8 @@ def check(node: ast.Import | ast.ImportFrom, file: PythonFile, target: Target) -
     for library in imported_libraries(node, file):
         if library.verdict in ("adapter", "partial"):
             how = "on NPUs with something beside it" if library.verdict == "adapter" else "on NPUs in part"
-            note = library.verdict == "partial" or guarded(node, file)
+            _, severity = needed_when(node, file)
+            note = library.verdict == "partial" or severity is Severity.note
             yield rule.finding(
                 (file, node),
                 f"{library.name}: {how}",

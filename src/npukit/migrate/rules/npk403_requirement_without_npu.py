@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from npukit.facts.libraries import packaged
-from npukit.migrate.requirements import requirements
+from npukit.migrate.requirements import meant_for_cuda, requirements
 from npukit.migrate.rule import Rule, place_in
 from npukit.migrate.rules.npk401_library_without_npu import advice
 from npukit.migrate.target import Target
@@ -36,10 +36,9 @@ def check(document: Document, target: Target) -> Iterator[Finding]:
             continue
         yield rule.finding(
             place_in(document, needed.start, needed.end),
-            f"{library.name} is required"
-            + (", which does not run on NPUs" if library.verdict in ("replace", "blocks") else ""),
+            f"required: {library.name}{' (not for NPUs)' if library.verdict in ('replace', 'blocks') else ''}",
             why=f"{library.why}.",
             remedy=advice(library),
-            severity=_SEVERITY[library.verdict],
+            severity=Severity.note if meant_for_cuda(document) else _SEVERITY[library.verdict],
             evidence=document.text[needed.start : needed.end],
         )

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator
 
 from npukit.facts.compatibility import pythons_by_torch, releases
-from npukit.migrate.requirements import requirements
+from npukit.migrate.requirements import meant_for_cuda, requirements
 from npukit.migrate.rule import Rule, place_in
 from npukit.migrate.target import Target
 from npukit.report import Finding, Severity
@@ -27,9 +27,10 @@ _INDEX = re.compile(r"https?://download\.pytorch\.org/whl/(?:nightly/)?cu\d+\S*"
 @rule.on_text("requirements", "toml", "yaml", "shell", "docker", "python")
 def check(document: Document, target: Target) -> Iterator[Finding]:
     known = {release.torch.split("+")[0] for release in releases()} | set(pythons_by_torch())
+    severity = Severity.note if meant_for_cuda(document) else Severity.error
     for needed in requirements(document):
         pin = re.match(r"\s*={1,3}\s*v?(\d+\.\d+(?:\.\d+)?)(\+cu\d+)?", needed.version)
-        if needed.name != "torch" or not pin:
+        if needed.name not in ("torch", "pytorch") or not pin:
             continue
         place, evidence = place_in(document, needed.start, needed.end), document.text[needed.start : needed.end]
         if pin[2]:
@@ -38,6 +39,7 @@ def check(document: Document, target: Target) -> Iterator[Finding]:
                 f"torch{pin[2]} is a build for CUDA",
                 why="torch_npu goes with the CPU build of the same version.",
                 remedy=f"Require torch=={pin[1]} and torch_npu of the same version.",
+                severity=severity,
                 evidence=evidence,
             )
         elif not any(version.startswith(pin[1]) for version in known):
@@ -46,6 +48,7 @@ def check(document: Document, target: Target) -> Iterator[Finding]:
                 f"there is no torch_npu for torch {pin[1]}",
                 why="A torch_npu works with exactly one version of torch.",
                 remedy=f"Move to a torch that has one: {', '.join(list(pythons_by_torch())[:4])} …",
+                severity=severity,
                 evidence=evidence,
             )
     for match in () if document.kind == "python" else _INDEX.finditer(document.text):
@@ -54,5 +57,6 @@ def check(document: Document, target: Target) -> Iterator[Finding]:
             "this package index has builds for CUDA",
             why="torch_npu goes with the CPU build of torch.",
             remedy="Use https://download.pytorch.org/whl/cpu, or the plain index.",
+            severity=severity,
             evidence=match[0],
         )

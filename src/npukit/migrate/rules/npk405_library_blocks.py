@@ -13,9 +13,8 @@ import ast
 from collections.abc import Iterator
 
 from npukit.migrate.rule import Rule
-from npukit.migrate.rules.npk401_library_without_npu import advice, imported_libraries
+from npukit.migrate.rules.npk401_library_without_npu import advice, imported_libraries, needed_when
 from npukit.migrate.target import Target
-from npukit.migrate.training import guarded
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
 
@@ -26,11 +25,11 @@ rule = Rule("NPK405", "library-blocks", words=("import",), severity=Severity.err
 def check(node: ast.Import | ast.ImportFrom, file: PythonFile, target: Target) -> Iterator[Finding]:
     for library in imported_libraries(node, file):
         if library.verdict == "blocks":
-            optional = guarded(node, file)
+            when, severity = needed_when(node, file)
             yield rule.finding(
                 (file, node),
-                f"{library.name} does not run on NPUs" + (" (optional here)" if optional else ""),
+                f"{library.name} does not run on NPUs{when}",
                 why=f"{library.why}.",
                 remedy=advice(library),
-                severity=Severity.note if optional else None,
+                severity=severity,
             )
