@@ -127,6 +127,15 @@ class Lines:
                  for folder in self._folders]  # fmt: skip
         there: dict[int, int] = {}
         for tag, i, i_end, j, j_end in difflib.SequenceMatcher(None, texts[0], texts[1], autojunk=False).get_opcodes():
-            if tag in ("equal", "replace"):
-                there.update({i + n + 1: min(j + n, j_end - 1) + 1 for n in range(i_end - i)})
+            for line in range(i, i_end):
+                if tag == "equal" or (tag == "replace" and i_end - i == j_end - j):
+                    there[line + 1] = line - i + j + 1
+                elif tag == "replace":
+                    there[line + 1] = (
+                        max(range(j, j_end), key=lambda n, line=line: _alike(texts[0][line], texts[1][n])) + 1
+                    )
         return there, {right: left for left, right in there.items()}
+
+
+def _alike(one: str, other: str) -> float:
+    return difflib.SequenceMatcher(None, one, other, autojunk=False).quick_ratio()

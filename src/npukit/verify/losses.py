@@ -13,9 +13,9 @@ from typing import Any
 
 _NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?|[-+]?(?:nan|inf)\b"
 _LOSS = re.compile(
-    rf"(?:\b(?P<of>[a-z]+)[ _/])?(?P<name>\b[\w/]*loss)\b[\"']?\s*[:=(]?\s*(?P<value>{_NUMBER})", re.IGNORECASE
+    rf"(?:\b(?P<of>[a-z]+)[ _/])?(?P<name>\b[\w/]*loss(?:_\w+)?)\b[\"']?\s*[:=(]?\s*(?P<value>{_NUMBER})", re.IGNORECASE
 )
-_STEP = re.compile(r"\b(?:global_)?(?:step|iter|iteration|batch|epoch)\b[\"']?\W{0,4}(\d+)", re.IGNORECASE)
+_STEP = re.compile(r"\b(?:global_)?(?:step|iter|iteration|batch)\b[\"']?\W{0,4}(\d+)", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ def losses_in(lines: Iterable[str]) -> Iterator[Loss]:
     """
     for line in lines:
         text = line.strip()
-        if "\r" in text or "loss" not in text.lower():  # a progress bar's losses depend on the time
+        if "\r" in line.rstrip() or "loss" not in text.lower():  # a progress bar's losses depend on the time
             continue
         if text.startswith("{") and (record := _json(text)) is not None:
             yield from _losses_of(record, text)
@@ -55,7 +55,7 @@ def _json(text: str) -> dict[str, Any] | None:
 
 
 def _losses_of(record: Mapping[str, Any], text: str) -> Iterator[Loss]:
-    step = next((record[key] for key in ("step", "global_step", "iter", "iteration", "epoch") if key in record), None)
+    step = next((record[key] for key in ("step", "global_step", "iter", "iteration") if key in record), None)
     for name, value in record.items():
         if name.lower().endswith("loss") and isinstance(value, (int, float)):
             yield Loss(name.lower(), float(value), int(step) if isinstance(step, (int, float)) else None, text)

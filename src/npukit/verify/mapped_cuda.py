@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import re
+import sys
 from typing import Any
 
 import torch
@@ -106,7 +107,8 @@ def _map_arguments() -> None:
         setattr(owner, name, _mapped(getattr(owner, name)))
     torch.nn.Module.to = _module_to(torch.nn.Module.to)  # type: ignore[method-assign]
     # Where there is no device to spread over, DataParallel only wraps.
-    torch.nn.parallel.data_parallel._get_available_device_type = lambda: None  # type: ignore[attr-defined]
+    data_parallel: Any = sys.modules["torch.nn.parallel.data_parallel"]
+    data_parallel._get_available_device_type = lambda: None
     autocast: Any = torch.autocast
     begin = autocast.__init__
 

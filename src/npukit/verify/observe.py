@@ -48,7 +48,7 @@ def _run(arguments: list[str]) -> None:
     else:
         sys.argv = arguments
         sys.path[0] = str(Path(arguments[0]).resolve().parent)
-        runpy.run_path(arguments[0], run_name="__main__")
+        runpy.run_path(str(Path(arguments[0]).absolute()), run_name="__main__")
 
 
 def draw_on_cpu() -> None:

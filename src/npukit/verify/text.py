@@ -35,7 +35,7 @@ def _lines(result: Verification) -> Iterator[str]:
 
 
 def _divergence(divergence: Divergence, tolerance: float) -> Iterator[str]:
-    where = f"step {divergence.step}" if divergence.step is not None else f"number {divergence.number}"
+    where = f"step {divergence.step}" if divergence.step is not None else f"loss number {divergence.number}"
     yield f"\nDifferent from {where} on ({divergence.name}, tolerance {tolerance:g}):"
     yield f"  before  {divergence.before_text or 'nothing more'}"
     yield f"  after   {divergence.after_text or 'nothing more'}"

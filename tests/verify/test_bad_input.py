@@ -1,0 +1,49 @@
+"""What is said to a user whose command cannot be verified."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from npukit.errors import NpukitError
+from npukit.verify import verify
+
+
+@pytest.fixture
+def projects(tmp_path: Path) -> tuple[Path, Path]:
+    for name in ("before", "after"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "train.py").write_text("print('hello')\n")
+    (tmp_path / "after" / "train.py").unlink()
+    return tmp_path / "before", tmp_path / "after"
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ([], "after `--`"),
+        (["bash", "train.sh"], "after `--`"),
+        (["python"], "Name a script"),
+        (["python", "-O", "train.py"], "options of Python itself"),
+        (["python", "train.py"], "There is no train.py in .*after"),
+    ],
+)
+def test_one_sentence_that_says_what_to_do(projects: tuple[Path, Path], command: list[str], said: str) -> None:
+    with pytest.raises(NpukitError, match=said):
+        verify(*projects, command)
+
+
+def test_a_folder_that_is_not_there(projects: tuple[Path, Path]) -> None:
+    with pytest.raises(NpukitError, match="There is no folder"):
+        verify(projects[0], Path("nowhere"), ["python", "train.py"])
+
+
+def test_an_original_that_fails_or_prints_no_loss(projects: tuple[Path, Path]) -> None:
+    before, after = projects
+    (after / "train.py").touch()
+    with pytest.raises(NpukitError, match="printed no loss"):
+        verify(before, after, ["python", "train.py"])
+    (before / "train.py").write_text("raise ValueError('no data')\n")
+    with pytest.raises(NpukitError, match=r"(?s)does not run.*no data"):
+        verify(before, after, ["python", "train.py"])

@@ -1,0 +1,54 @@
+"""CUDA code on the CPU."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+CUDA_CODE = """
+import sys
+import torch, torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+assert torch.cuda.is_available() and torch.cuda.device_count() == 1
+torch.cuda.set_device(0)
+device = torch.device("cuda", 0)
+model = torch.nn.Linear(4, 4).cuda()
+model.to(0), model.to(device), model.to("cuda:0", torch.float32)
+x = torch.ones(2, 4, device="cuda").to(device, non_blocking=True).cuda(0)
+x = x + torch.zeros(4, device=0) + torch.tensor([1.0] * 4, device=device) + torch.cuda.FloatTensor([1] * 4)
+x.type("torch.cuda.FloatTensor"), x.pin_memory(), torch.randn(3, device="cuda")
+with torch.cuda.amp.autocast():
+    assert model(x).dtype == torch.float16
+with torch.autocast("cuda", dtype=torch.bfloat16):
+    assert model(x).dtype == torch.bfloat16
+scaler, optimizer = torch.cuda.amp.GradScaler(), torch.optim.SGD(model.parameters(), lr=0.1)
+scaler.scale(model(x).sum()).backward()
+scaler.step(optimizer), scaler.update()
+assert scaler.get_scale() > 1
+torch.save({"w": x}, sys.argv[1])
+torch.load(sys.argv[1], map_location="cuda:0"), torch.load(sys.argv[1], map_location={"cpu": "cuda:0"})
+with torch.cuda.stream(torch.cuda.Stream()):
+    start = torch.cuda.Event(enable_timing=True)
+    start.record(), torch.cuda.synchronize(), start.elapsed_time(start)
+torch.cuda.empty_cache(), torch.cuda.max_memory_allocated(), torch.cuda.manual_seed_all(3)
+torch.rand(2, generator=torch.Generator(device="cuda").manual_seed(1), device="cuda")
+dist.init_process_group("nccl", init_method="file://" + sys.argv[1] + ".store", rank=0, world_size=1)
+ddp = DDP(model, device_ids=[0], output_device=0)
+assert torch.nn.DataParallel(model).module(x).shape == ddp(x).shape
+dist.destroy_process_group()
+print("done")
+"""
+
+
+def test_what_training_scripts_ask_of_cuda(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(CUDA_CODE)
+    options = json.dumps({"cuda_is_cpu": True, "devices": 1, "record": str(tmp_path / "record")})
+    command = [sys.executable, "-m", "npukit.verify.observe", options, "script.py", str(tmp_path / "saved.pt")]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert result.stdout == "done\n", result.stderr
+    ops = [json.loads(line) for line in (tmp_path / "record").read_text().splitlines()]
+    assert ["ones", "script.py:10"] in [op[:2] for op in ops]
+    backward = next(op for op in ops if op[0] == "mm" and op[2])
+    assert backward[1].startswith("script.py:"), "a backward operator names the line of its forward"
