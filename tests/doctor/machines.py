@@ -43,9 +43,9 @@ class Tree:
 
     def says(self, program: str, arguments: str, output: str) -> None:
         """Let a program of the machine answer so when it is called with these arguments."""
-        script = self.write(f"/usr/local/bin/{program}", '#!/bin/sh\nexec /bin/cat "$0.answers/$*"\n')
+        script = self.write(f"/usr/local/bin/{program}", '#!/bin/sh\nexec /bin/cat "$0.answers/${*:-nothing}"\n')
         script.chmod(0o755)
-        self.write(f"/usr/local/bin/{program}.answers/{arguments}", output)
+        self.write(f"/usr/local/bin/{program}.answers/{arguments or 'nothing'}", output)
 
     def installs(self, package: str, version: str, metadata: str = "") -> None:
         for old in (self.root / "site-packages").glob(f"{package}-*.dist-info"):

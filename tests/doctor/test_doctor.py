@@ -156,6 +156,43 @@ def test_a_missing_device_file(tmp_path: Path) -> None:
     assert first is not None and (first.code, first.what) == ("NPK906", "/dev/hisi_hdc is missing")
 
 
+def test_a_card_that_npu_list_names_needs_its_file(tmp_path: Path) -> None:
+    def describe(tree: Any) -> None:
+        NAMES["container"](tree)
+        tree.remove("/dev/davinci1")
+
+    first = diagnosis_of(describe, tmp_path).first
+    assert first is not None and first.what == "/dev/davinci1 is missing"
+
+
+def test_a_name_is_deprecated_from_a_release_on(tmp_path: Path) -> None:
+    def with_cann_9_2(tree: Any) -> None:
+        NAMES["healthy_a2"](tree)
+        NAMES["with_cann"](tree, version="9.2.0")
+
+    old = {"ASCEND_SLOG_PRINT_TO_STDOUT": "1"}
+    assert codes(diagnosis_of(NAMES["healthy_a2"], tmp_path / "one", **old)) == []
+    assert codes(diagnosis_of(with_cann_9_2, tmp_path / "two", **old)) == ["NPK932", "NPK924"]
+
+
+def test_two_canns_at_once(tmp_path: Path) -> None:
+    def describe(tree: Any) -> None:
+        NAMES["healthy_a2"](tree)
+        NAMES["with_cann"](tree, "/usr/local/Ascend/cann-8.5.0")
+        tree.environ["ASCEND_TOOLKIT_HOME"] = NAMES["CANN"]
+
+    assert codes(diagnosis_of(describe, tmp_path)) == ["NPK915"]
+
+
+def test_libraries_that_load_slowly_are_not_judged(tmp_path: Path) -> None:
+    tree = Tree(tmp_path)
+    NAMES["healthy_a2"](tree)
+    answers = tree.run
+    tree.run = lambda command, *rest: Answer(late=True) if command[0] == sys.executable else answers(command, *rest)
+    diagnosis = examine(tree.machine())
+    assert diagnosis.good and "took too long to load" in as_text(diagnosis)
+
+
 def test_old_cards_lack_bf16_and_old_kernels_fit_them(tmp_path: Path) -> None:
     def describe(tree: Any) -> None:
         NAMES["with_cards"](tree, "910A")

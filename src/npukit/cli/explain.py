@@ -11,6 +11,8 @@ import typer
 
 from npukit.errors import NpukitError
 
+LOG_SUFFIXES = ("", ".log", ".txt", ".out", ".err")  # beside logs, a folder may hold checkpoints
+
 
 def explain(
     what: Annotated[
@@ -48,9 +50,13 @@ def _logs(what: list[str]) -> dict[str, str]:
         return {"": sys.stdin.read()}
     paths = [Path(each) for each in what if len(each) < 1000 and Path(each).exists()]
     if len(paths) == len(what):
-        files = [file for path in paths for file in (sorted(path.rglob("*")) if path.is_dir() else [path])]
-        return {str(file): file.read_text(errors="replace") for file in files if file.is_file()}
+        files = [file for path in paths for file in (_logs_in(path) if path.is_dir() else [path])]
+        return {str(file): file.read_text(errors="replace") for file in files}
     if len(what) == 1 and "/" in what[0] and " " not in what[0]:
         raise NpukitError(f"There is no file {what[0]}.")
     are_codes = all(" " not in each and any(character.isdigit() for character in each) for each in what)
     return {"": ("\n" if are_codes else " ").join(what)}
+
+
+def _logs_in(folder: Path) -> list[Path]:
+    return sorted(file for file in folder.rglob("*") if file.suffix in LOG_SUFFIXES and file.is_file())

@@ -77,7 +77,7 @@ def device_files(found: Found) -> Check:
         what = "No card has a device file" + (" in this container" if found.in_container else "")
         troubles.append(trouble("NPK906", what, evidence="there is no /dev/davinci0"))
     elif found.card_files:
-        missing = [name for name in SHARED_FILES if name not in names]
+        missing = [name for name in (*found.held_by_container, *SHARED_FILES) if name not in names]
         troubles += [trouble("NPK906", f"/dev/{name} is missing") for name in missing]
     if refused:
         command = "sudo usermod -a -G HwHiAiUser $USER"

@@ -175,9 +175,9 @@ def _load_libraries(machine: Machine) -> Answer:
     return machine.run([sys.executable, "-S", "-c", code], machine.environ, 1.0)
 
 
-def _missing_library(answer: Answer) -> str:
-    match = re.search(r"OSError: (.+)", answer.output) if answer.code else None
-    return match[1].strip() if match else ""
+def _missing_library(answer: Answer) -> str | None:
+    match = re.search(r"OSError: (.+)", answer.output)
+    return "" if answer.good else match[1].strip() if match else None
 
 
 def _shared_memory(machine: Machine) -> int | None:

@@ -138,6 +138,8 @@ def imports(found: Found) -> Check:
     """Will `import torch` work, where torch loads torch_npu by itself?"""
     if "torch_npu" not in found.packages:
         return skip("Import", "torch_npu is not installed")
+    if found.missing_library is None:
+        return skip("Import", "CANN's libraries took too long to load to say")
     if not found.missing_library:
         return Check("Import", "torch_npu finds CANN's libraries")
     if found.environ.get(AUTOLOAD) == "0":
