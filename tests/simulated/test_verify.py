@@ -1,0 +1,72 @@
+"""npukit verify: a project before and after its migration, the latter on the simulated NPU."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from npukit.report.migration_html import render
+from npukit.verify import verify
+from npukit.verify.migrated import migration_between
+
+BEFORE = """\
+import torch
+model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Dropout(0.5), torch.nn.Linear(8, 1)).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+log = open("log.jsonl", "w")
+for step in range(4):
+    x = torch.randn(16, 8, device="cuda")
+    size = torch.linalg.eigvalsh(x.T @ x).sum()
+    loss = (model(torch.tanh(x)) - size / 1000).square().mean().log()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    print(f"step {step} loss {loss.item():.6f}")
+    print('{"step": %d, "eval_loss": %f}' % (step, loss.item() / 2), file=log)
+"""
+AFTER = (
+    BEFORE.replace("import torch\n", "import torch\nimport torch_npu\n")
+    .replace(".cuda()", ".npu()")
+    .replace('"cuda"', '"npu"')
+)
+COMMAND = ["python", "train.py"]
+
+
+def project(folder: Path, text: str) -> Path:
+    folder.mkdir()
+    (folder / "train.py").write_text(text)
+    return folder
+
+
+def test_a_right_migration_has_the_same_losses_dropout_and_all(tmp_path: Path) -> None:
+    result = verify(project(tmp_path / "before", BEFORE), project(tmp_path / "after", AFTER), COMMAND)
+    assert result.same and result.divergence is None, result
+    assert result.compared == 8, "four that were printed, four that were logged"
+    fallback = next(use for use in result.cpu_fallbacks if "eigh" in use.op)
+    assert (fallback.line, fallback.count) == ("train.py:8", 4)
+    assert any("simulated" in note for note in result.notes)
+
+
+def test_a_wrong_migration_is_told_by_its_step_operator_and_line(tmp_path: Path) -> None:
+    wrong = AFTER.replace("torch.tanh(x)", "torch.tanh(x * (1 if step < 2 else 1.5))")
+    before, after = project(tmp_path / "before", BEFORE), project(tmp_path / "after", wrong)
+    result = verify(before, after, COMMAND)
+    assert not result.same
+    divergence = result.divergence
+    assert divergence and (divergence.name, divergence.step, divergence.number) == ("loss", 2, 3)
+    assert divergence.cause and divergence.cause.after_line == "train.py:9"
+    assert divergence.cause.op == "mul"
+    assert "model(torch.tanh(x * " in render(migration_between(before, after)), "the report shows what is really there"
+
+
+def test_a_migration_that_does_not_run(tmp_path: Path) -> None:
+    from typer.testing import CliRunner
+
+    from npukit.cli import app
+
+    before = project(tmp_path / "before", "print('loss 1.0')")
+    after = project(tmp_path / "after", "print('loss 1.0'); undefined()")
+    done = CliRunner().invoke(app, ["verify", str(before), str(after), "--json", "--", *COMMAND])
+    assert done.exit_code == 1
+    result = json.loads(done.stdout)
+    assert not result["same"] and "undefined" in result["after"]["output"]
