@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import runpy
 import subprocess
 import sys
@@ -287,6 +288,16 @@ def test_the_command_tells_json_and_imports_no_torch(tmp_path: Path) -> None:
     assert result.returncode == (0 if told["good"] else 1)
     assert result.stderr.strip() == "False"
     assert {check["state"] for check in told["checks"]} <= {"good", "warning", "error", "skipped"}
+
+
+def test_the_command_is_quick() -> None:
+    def processor_time() -> float:
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return used.ru_utime + used.ru_stime
+
+    before = processor_time()  # what it takes by the clock depends on who else is at work
+    npukit("doctor")
+    assert processor_time() - before < 1.5
 
 
 def test_the_command_writes_the_fix_script(tmp_path: Path) -> None:

@@ -15,9 +15,7 @@ LOG_SUFFIXES = ("", ".log", ".txt", ".out", ".err")  # beside logs, a folder may
 
 
 def explain(
-    what: Annotated[
-        list[str] | None, typer.Argument(metavar="[CODE|TEXT|LOGFILE|FOLDER|-]...", show_default=False)
-    ] = None,
+    what: Annotated[list[str] | None, typer.Argument(metavar="CODE|TEXT|LOGFILE|FOLDER|-", show_default=False)] = None,
     json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
 ) -> None:
     """Say what an error means, why it comes and what to do: codes, messages, logs, or what is piped in.
