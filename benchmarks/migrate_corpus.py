@@ -69,7 +69,7 @@ def main() -> None:
     parser.add_argument("--style", choices=[style.value for style in Style], default="portable")
     arguments = parser.parse_args()
     print(
-        "| project | lines | files | touched | places | left | broken | second run | needless | CPU s | lines/s | vendor |"
+        "| project | lines | files | touched | places | left | broken | again | needless | CPU s | lines/s | vendor |"
     )
     print("|---|" + "---:|" * 11)
     rows = []

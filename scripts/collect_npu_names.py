@@ -26,7 +26,7 @@ def _is_foreign_module(value: object) -> bool:
 def main(output: Path) -> None:
     names = {
         "torch_npu": torch_npu.__version__.split("+")[0],
-        "npu": public_names(torch.npu),
+        "npu": public_names(torch_npu.npu),
         "accelerator": public_names(torch.accelerator),
         "cpu": public_names(torch.cpu),
     }

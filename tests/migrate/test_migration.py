@@ -77,7 +77,8 @@ def test_a_copy_leaves_the_project_alone(tmp_path: Path) -> None:
 
 def test_ignore_comments_select_and_ignore(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text(
-        "import torch\nx.cuda()  # npukit: ignore[NPK110]\ny.cuda()  # npukit: ignore\nz.cuda()\ntorch.cuda.synchronize()\n"
+        "import torch\nx.cuda()  # npukit: ignore[NPK110]\ny.cuda()  # npukit: ignore\n"
+        "z.cuda()\ntorch.cuda.synchronize()\n"
     )
     after = migrate(tmp_path, Target(Style.npu)).changes[0].after
     assert "x.cuda()" in after and "y.cuda()" in after and "z.npu()" in after
@@ -246,3 +247,27 @@ def test_made_programs_parse_and_settle(program: str, style: Style) -> None:
 def test_programs_without_cuda_stay(program: str, style: Style) -> None:
     document = read(Path("a.py"), program.replace("cuda", "cda").replace("nccl", "ncl").encode())
     assert migrate_document(document, choose(among=MIGRATING), Target(style))[0] is None
+
+
+def test_projects_held_to_an_old_torch_get_a_module_in_its_place(tmp_path: Path) -> None:
+    (tmp_path / "requirements.txt").write_text("torch==1.13.1\n")
+    package = tmp_path / "package"
+    (package / "inner").mkdir(parents=True)
+    for folder in (package, package / "inner"):
+        (folder / "__init__.py").write_text("")
+    (package / "inner" / "a.py").write_text(CUDA + "s = torch.cuda.amp.GradScaler(enabled=True)\n")
+    (tmp_path / "main.py").write_text("import torch\ntorch.cuda.set_device(0)\n")
+    journal.write_in_place(migrate(tmp_path))
+    inner = (package / "inner" / "a.py").read_text()
+    assert (
+        "from .. import accelerator_compat\n" in inner and "accelerator_compat.GradScaler(DEVICE.type, enabled" in inner
+    )
+    assert "torch.accelerator" not in inner
+    main = (tmp_path / "main.py").read_text()
+    assert main.startswith(
+        "import torch\nimport accelerator_compat\n\nDEVICE = accelerator_compat.current_accelerator("
+    )
+    ast.parse((package / "accelerator_compat.py").read_text())
+    assert migrate(tmp_path).changes == ()
+    journal.undo(tmp_path)
+    assert not (tmp_path / "accelerator_compat.py").exists() and not (package / "accelerator_compat.py").exists()

@@ -78,7 +78,8 @@ def test_5_guards_of_cuda_extensions_stay_shut(tmp_path: Path, style: Style) -> 
 def test_6_edits_over_several_lines_and_inside_f_strings(tmp_path: Path, style: Style) -> None:
     text = (
         "import torch\n"
-        "x = torch.zeros(\n    2,\n    device=torch.device(\n        'cuda'  # here\n    ),\n).cuda(\n    non_blocking=True\n)\n"
+        "x = torch.zeros(\n    2,\n    device=torch.device(\n        'cuda'  # here\n    ),\n)"
+        ".cuda(\n    non_blocking=True\n)\n"
         "print(f\"{torch.zeros(1, device='cuda')} {torch.cuda.device_count()!r:>3}\")\n"
         "print(f'''{\n    torch.cuda.is_available()\n}''')\n"
     )
@@ -104,7 +105,8 @@ def test_8_no_import_is_removed(tmp_path: Path, style: Style) -> None:
 
 @BOTH
 def test_9_only_names_that_exist_are_written(tmp_path: Path, style: Style) -> None:
-    text = "import torch\ntorch.cuda.nvtx.range_push('a')\nt = torch.cuda.temperature()\nc = torch.cuda.get_device_capability()\n"
+    text = "import torch\ntorch.cuda.nvtx.range_push('a')\nt = torch.cuda.temperature()\n"
+    text += "c = torch.cuda.get_device_capability()\n"
     assert migrated(tmp_path, text, style) == text
     codes = {finding.code for finding in migrate(tmp_path, Target(style)).left}
     assert codes == {"NPK101"}

@@ -15,6 +15,7 @@ import tempfile
 from pathlib import Path
 
 from npukit.errors import NpukitError
+from npukit.migrate import compat
 from npukit.migrate.migration import Migration
 
 _FOLDER = Path(".npukit", "migrations")
@@ -30,7 +31,7 @@ def write_in_place(migration: Migration, allow_dirty: bool = False) -> None:
             "change of its own, or add --allow-dirty."
         )
     folder = _next_folder(migration.root)
-    entries = []
+    entries: list[dict[str, str | None]] = []
     for number, change in enumerate(migration.changes):
         original = change.path.read_bytes()
         if original != change.before.encode(change.encoding):
@@ -40,7 +41,12 @@ def write_in_place(migration: Migration, allow_dirty: bool = False) -> None:
         entries.append(
             {"file": str(_relative(change.path, migration.root)), "original": str(number), "new": _hash(new)}
         )
+    for file in migration.added:
+        added = {"file": str(_relative(file, migration.root)), "original": None, "new": _hash(compat.TEXT.encode())}
+        entries.append(added)
     (folder / "changes.json").write_text(json.dumps(entries, indent=1), encoding="utf-8")
+    for file in migration.added:
+        replace(file, compat.TEXT.encode())
     for change in migration.changes:
         replace(change.path, change.after.encode(change.encoding))
 
@@ -55,6 +61,8 @@ def write_copy(migration: Migration, source: Path, output: Path) -> None:
     else:
         output.mkdir(parents=True, exist_ok=True)
         shutil.copy2(source, output / source.name)
+    for file in migration.added:
+        replace(output / _relative(file, migration.root), compat.TEXT.encode())
     for change in migration.changes:
         replace(output / _relative(change.path, migration.root), change.after.encode(change.encoding))
 
@@ -66,22 +74,27 @@ def undo(root: Path) -> list[Path]:
         raise NpukitError(f"{root} has no migration to undo: there is none in {root / _FOLDER}.")
     folder = folders[-1]
     entries = json.loads((folder / "changes.json").read_text(encoding="utf-8"))
-    current = {entry["file"]: (root / entry["file"]) for entry in entries}
-    edited = [
-        entry["file"]
-        for entry in entries
-        if current[entry["file"]].is_file()
-        and _hash(current[entry["file"]].read_bytes()) != entry["new"]
-        and current[entry["file"]].read_bytes() != (folder / entry["original"]).read_bytes()
-    ]
+    edited = [entry["file"] for entry in entries if _is_edited(root / entry["file"], entry, folder)]
     if edited:
         raise NpukitError(
             f"These files were edited since the migration: {', '.join(edited)}. Their originals are in {folder}."
         )
     for entry in entries:
-        replace(root / entry["file"], (folder / entry["original"]).read_bytes())
+        if entry["original"] is None:
+            (root / entry["file"]).unlink(missing_ok=True)
+        else:
+            replace(root / entry["file"], (folder / entry["original"]).read_bytes())
     shutil.rmtree(folder)
-    return list(current.values())
+    return [root / entry["file"] for entry in entries]
+
+
+def _is_edited(file: Path, entry: dict[str, str | None], folder: Path) -> bool:
+    """Whether a file is neither what the migration wrote nor what it was."""
+    if not file.is_file():
+        return False
+    data = file.read_bytes()
+    original = entry["original"]
+    return _hash(data) != entry["new"] and (original is None or data != (folder / original).read_bytes())
 
 
 def replace(path: Path, data: bytes) -> None:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
 from npukit.errors import NpukitError
+from npukit.migrate import compat
 from npukit.migrate.engine import FileResult, check_file, on_all_cores, open_file, unreadable
 from npukit.migrate.rule import Rule
 from npukit.migrate.rules import choose
@@ -52,6 +53,7 @@ class Migration:
     left: tuple[Finding, ...]  # what could not be migrated, with places
     files: int
     lines: int
+    added: tuple[Path, ...] = ()  # where compat.TEXT is written
 
     @property
     def fixed(self) -> tuple[Finding, ...]:
@@ -74,15 +76,20 @@ def migrate(
     """
     if not path.exists():
         raise NpukitError(f"There is no {path}: name a project's folder or a file.")
-    target = target or Target()
     root = path if path.is_dir() else path.parent
+    target = target or Target()
+    pinned = compat.pinned_torch(root)
+    if pinned is not None and pinned < target.torch:
+        target = replace(target, torch=pinned)
     rules = choose(select, ignore, MIGRATING)
     codes = tuple(rule.code for rule in rules)
     files = list(find([path]))
     done = on_all_cores(partial(_migrate_path, codes=codes, target=target, root=root), files)
     changes = tuple(each.change for each in done if each.change)
     left = tuple(finding for each in done for finding in each.left)
-    return Migration(root, target, changes, left, len(files), sum(each.lines for each in done))
+    homes = {compat.home_of(change.path)[0] for change in changes if compat.NAME in change.after}
+    added = tuple(sorted(file for home in homes if not (file := home / f"{compat.NAME}.py").exists()))
+    return Migration(root, target, changes, left, len(files), sum(each.lines for each in done), added)
 
 
 def _migrate_path(path: Path, codes: tuple[str, ...], target: Target, root: Path) -> _Migrated:

@@ -20,9 +20,13 @@ class Target:
     """Versions, card and style that rules write for."""
 
     style: Style = Style.portable
-    torch: tuple[int, int] = (2, 13)  # the oldest torch that the project says it runs with
+    torch: tuple[int, int] = (2, 13)  # the torch that the project is held to
     torch_npu: str = "2.13"
     card: str = DEFAULT_CARD
+
+    @property
+    def has_accelerator(self) -> bool:
+        return self.torch >= (2, 6)
 
     @property
     def portable(self) -> bool:

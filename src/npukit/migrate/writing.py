@@ -10,12 +10,15 @@ import ast
 import re
 from dataclasses import dataclass
 
+from npukit.migrate import compat
 from npukit.migrate.target import Target
 from npukit.report import Edit
 from npukit.source import PythonFile
 
 _GUARD = re.compile(r"cuda|gpu|npu|accelerator", re.IGNORECASE)
 _NPU = re.compile(r"ASCEND_|(?<![A-Za-z])npu(?![a-z])|hccl|transfer_to_npu", re.IGNORECASE)
+# Code that asks whether there are NPUs chooses among devices itself; neither style writes these names.
+_CHOOSES_NPU = re.compile(r"\b(?:is_(?:torch_|ascend_)?npu_available|(?:has|is|use)_npu)\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -53,9 +56,10 @@ def device(file: PythonFile, target: Target) -> Text:
         return Text(own)
     taken = any(isinstance(node, ast.Name) and node.id == "DEVICE" for node in file.nodes)
     name = "ACCELERATOR" if taken else "DEVICE"
-    line = f'{name} = {torch.text}.accelerator.current_accelerator(check_available=True) or {torch.text}.device("cpu")'
+    api = accelerator(file, target)
+    line = f'{name} = {api.text}.current_accelerator(check_available=True) or {torch.text}.device("cpu")'
     below = torch.edits[0].start if torch.edits else _after_torch(file)
-    return Text(name, (*torch.edits, file.insert_line(below, file.newline + line)))
+    return Text(name, (*api.edits, file.insert_line(below, file.newline + line)))
 
 
 def device_type(file: PythonFile, target: Target, quote: str = '"') -> Text:
@@ -72,13 +76,39 @@ def device_module(file: PythonFile, target: Target) -> Text:
     if not target.portable:
         return Text(f"{torch.text}.npu", (*torch.edits, *import_torch_npu(file)))
     name = device(file, target)
-    return Text(f"{torch.text}.get_device_module({name.text})", name.edits)
+    owner = torch.text if target.has_accelerator else accelerator(file, target).text
+    return Text(f"{owner}.get_device_module({name.text})", name.edits)
 
 
-def accelerator(file: PythonFile) -> Text:
-    """torch.accelerator as this file writes it."""
+def accelerator(file: PythonFile, target: Target) -> Text:
+    """torch.accelerator as this file writes it; for a torch without it, the module that takes its place."""
     torch = torch_name(file)
-    return Text(f"{torch.text}.accelerator", torch.edits)
+    if target.has_accelerator:
+        return Text(f"{torch.text}.accelerator", torch.edits)
+    statement = compat.home_of(file.path)[1]
+    imported = any(isinstance(each, ast.alias) and each.name == compat.NAME for each in file.nodes)
+    return Text(compat.NAME, torch.edits if imported else (*torch.edits, file.insert_import(statement, after="torch")))
+
+
+def default_backend(file: PythonFile, target: Target) -> Text:
+    """The communication backend of the device."""
+    name = device(file, target)
+    module = distributed_name(file) if target.has_accelerator else accelerator(file, target).text
+    return Text(f"{module}.get_default_backend_for_device({name.text})", name.edits)
+
+
+def distributed_name(file: PythonFile) -> str:
+    """What torch.distributed is called at the top of this file."""
+    for node in file.tree.body:
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                if alias.name == "torch.distributed" and alias.asname:
+                    return alias.asname
+        elif isinstance(node, ast.ImportFrom) and node.module == "torch":
+            for alias in node.names:
+                if alias.name == "distributed":
+                    return alias.asname or alias.name
+    return f"{torch_name(file).text}.distributed"
 
 
 def _own_constant(file: PythonFile) -> str | None:
@@ -150,7 +180,8 @@ def _as_list(value: list[ast.stmt] | ast.expr | None) -> list[ast.AST]:
 
 
 def serves_npu_already(node: ast.AST, file: PythonFile) -> bool:
-    """Whether the code around the node (its function, else its statement or class) knows of NPUs already."""
+    """Whether the code around the node (its function, else its statement or class) knows of NPUs already, or its file
+    asks for them."""
     around: ast.AST = file.function(node)
     if around is file.tree:
         around = node
@@ -158,4 +189,6 @@ def serves_npu_already(node: ast.AST, file: PythonFile) -> bool:
             if parent is file.tree:
                 break
             around = parent
-    return bool(_NPU.search(file.source(around))) or file.imports("torch_npu.contrib.transfer_to_npu")
+    if file.imports("torch_npu.contrib.transfer_to_npu") or _CHOOSES_NPU.search(file.text):
+        return True
+    return bool(_NPU.search(file.source(around)))

@@ -12,6 +12,7 @@ have are asked only where there is an accelerator.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from npukit.facts.names import names_of
@@ -28,6 +29,7 @@ _OTHER_RULES = {"amp"}
 _DIFFERENT = {"get_device_capability": "it returns None on an NPU, so that every comparison with it fails"}
 _RENAMED = {"CUDAGraph": "NPUGraph", "CUDAPluggableAllocator": "NPUPluggableAllocator"}
 _MEMORY = {name for name in names_of("accelerator") if "memory" in name or name == "empty_cache"} - {"memory"}
+_ONLY_CUDA = re.compile(r"CUDA_HOME|CUDAExtension|\b(?:apex|triton|cupy|tensorrt|flash_attn)\b")  # stays false
 _SEEDS = ("manual_seed", "manual_seed_all")
 
 
@@ -37,6 +39,8 @@ def check(node: ast.Attribute | ast.Name, file: PythonFile, target: Target) -> I
         return
     part, function = _function(node, file)
     if function in _OTHER_RULES or writing.serves_npu_already(node, file):
+        return
+    if function == "is_available" and _ONLY_CUDA.search(file.source(_condition(node, file))):
         return
     why = _why_not(function)
     if why:
@@ -51,6 +55,16 @@ def check(node: ast.Attribute | ast.Name, file: PythonFile, target: Target) -> I
             f"Use {new.text}." if new.text else "Seeding torch seeds every device.",
             new.edits,
         )
+
+
+def _condition(node: ast.AST, file: PythonFile) -> ast.AST:
+    """The whole condition that a call is part of."""
+    call = file.parent(node) or node
+    for parent in file.ancestors(call):
+        if not isinstance(parent, (ast.BoolOp, ast.UnaryOp)):
+            break
+        call = parent
+    return call
 
 
 def _function(node: ast.Attribute | ast.Name, file: PythonFile) -> tuple[ast.expr, str]:
@@ -98,10 +112,10 @@ def _portable(part: ast.expr, function: str, file: PythonFile, target: Target) -
     if function in _SEEDS:
         return _seed(part, torch, file)
     if function in ("is_available", "device_count"):
-        api = writing.accelerator(file)
+        api = writing.accelerator(file, target)
         return _replaced(Text(f"{api.text}.{function}", api.edits), part, file)
     if function in _MEMORY and target.torch >= (2, 9):
-        api = writing.accelerator(file)
+        api = writing.accelerator(file, target)
         new = Text(f"{api.text}.{function}", api.edits)
     elif function in _RENAMED:
         return None
@@ -110,7 +124,7 @@ def _portable(part: ast.expr, function: str, file: PythonFile, target: Target) -
         new = Text(f"{module.text}.{function}" if function else module.text, module.edits)
     if not function or function in names_of("cpu") or writing.guarded(part, file):
         return _replaced(new, part, file)
-    return _only_with_accelerator(new, part, file)
+    return _only_with_accelerator(new, part, file, target)
 
 
 def _replaced(new: Text, part: ast.expr, file: PythonFile) -> Text:
@@ -139,10 +153,10 @@ def _blocks(parent: ast.AST | None) -> list[list[ast.stmt]]:
     return [block for name in ("body", "orelse", "finalbody") if isinstance(block := getattr(parent, name, None), list)]
 
 
-def _only_with_accelerator(new: Text, part: ast.expr, file: PythonFile) -> Text:
+def _only_with_accelerator(new: Text, part: ast.expr, file: PythonFile, target: Target) -> Text:
     """The CPU has no such function: guard a statement by an if, give a figure the value 0."""
     call = file.parent(part)
-    api = writing.accelerator(file)
+    api = writing.accelerator(file, target)
     edits = (*api.edits, *new.edits, file.replace(part, new.text))
     if not isinstance(call, ast.Call) or call.func is not part:
         return Text(new.text, edits)
@@ -154,5 +168,8 @@ def _only_with_accelerator(new: Text, part: ast.expr, file: PythonFile) -> Text:
         return Text(new.text, (*edits, file.insert(file.span(statement)[0], guard)))
     if "memory_" in new.text and "stats" not in new.text:
         start, end = file.span(call)
-        edits = (*edits, file.insert(start, "("), file.insert(end, f" if {api.text}.is_available() else 0)"))
+        alone = isinstance(statement, (ast.Call, ast.keyword, ast.Assign, ast.Return, ast.List, ast.Tuple, ast.Dict))
+        opening, closing = ("", "") if alone else ("(", ")")
+        choice = file.insert(end, f" if {api.text}.is_available() else 0{closing}")
+        edits = (*edits, file.insert(start, opening), choice) if opening else (*edits, choice)
     return Text(new.text, edits)

@@ -50,7 +50,7 @@ def use(node: ast.Attribute | ast.Name, file: PythonFile, target: Target) -> Ite
 def _edits(node: ast.Attribute | ast.Name, name: str, file: PythonFile, target: Target) -> tuple[Edit, ...] | None:
     """What makes one use right; None where the function is passed on rather than called."""
     kind = writing.device_type(file, target)
-    head = _head(node, name, file)
+    head = _head(node, name, file, target)
     if head is None:
         return None
     call = file.parent(node)
@@ -61,17 +61,34 @@ def _edits(node: ast.Attribute | ast.Name, name: str, file: PythonFile, target: 
         return (*kind.edits, *head, file.insert(end, f"(device_type={kind.text})"))
     if isinstance(call, ast.Call) and call.func is node:
         enabled = [Edit(p, p, "enabled=") for p in _positional(call, file)] if name == "autocast" else []
-        return (*kind.edits, *head, *_first_argument(call, kind.text, file), *enabled)
+        takes_type = target.has_accelerator or target.portable or name == "autocast"
+        first = _first_argument(call, kind.text, file) if takes_type else ()
+        return (*kind.edits, *head, *first, *enabled)
     return head if name == "GradScaler" else None  # isinstance and annotations
 
 
-def _head(node: ast.Attribute | ast.Name, name: str, file: PythonFile) -> tuple[Edit, ...] | None:
+def _head(node: ast.Attribute | ast.Name, name: str, file: PythonFile, target: Target) -> tuple[Edit, ...] | None:
     """torch.amp.NAME in the place of the dotted name; for a bare name its import is changed."""
+    if not target.has_accelerator:
+        return _old_head(node, name, file, target)
     if isinstance(node, ast.Attribute):
         torch = writing.torch_name(file)
         return (*torch.edits, file.replace(node, f"{torch.text}.amp.{name}"))
     statement = next(b.node for b in file.bindings(node) if b.kind == "import")
     return import_edits(statement, file) or None
+
+
+def _old_head(node: ast.Attribute | ast.Name, name: str, file: PythonFile, target: Target) -> tuple[Edit, ...] | None:
+    """Before torch 2.6 there is torch.autocast, and our own module has the scaler."""
+    torch = writing.torch_name(file)
+    if name == "autocast":
+        return (*torch.edits, file.replace(node, f"{torch.text}.autocast"))
+    if name != "GradScaler" or not isinstance(file.parent(node), ast.Call):
+        return None
+    if not target.portable:
+        return (*writing.import_torch_npu(file), file.replace(node, f"{torch.text}.npu.amp.GradScaler"))
+    api = writing.accelerator(file, target)
+    return (*api.edits, file.replace(node, f"{api.text}.GradScaler"))
 
 
 def import_edits(node: ast.AST, file: PythonFile) -> tuple[Edit, ...]:
@@ -94,7 +111,7 @@ def _passed_on(alias: ast.alias, file: PythonFile) -> bool:
 @rule.on(ast.ImportFrom)
 def unused_import(node: ast.ImportFrom, file: PythonFile, target: Target) -> Iterator[Finding]:
     """The import itself, also where what it imports is not used here."""
-    edits = import_edits(node, file)
+    edits = import_edits(node, file) if target.has_accelerator else ()
     if edits and not writing.serves_npu_already(node, file):
         yield rule.finding((file, node), "torch.cuda.amp is for CUDA devices", _WHY, "Import from torch.amp.", edits)
 

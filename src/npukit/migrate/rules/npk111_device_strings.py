@@ -24,6 +24,7 @@ from npukit.source import PythonFile
 rule = Rule("NPK111", "device-strings", words=("cuda",), fixes=True)
 
 _LITERAL = re.compile(r"""([rRuUfF]*)("{3}|'{3}|"|')(cuda)((?::[^"'\\]*)?)\2""")
+_OTHERS = re.compile(r"[\"'](?:xpu|hpu|mps|musa|mlu)[\"']")
 _NUMBERED = re.compile(r"cuda:\d+")
 _UNCLEAR = "Where it goes is not visible in this file, so it was not rewritten."
 
@@ -33,7 +34,7 @@ def check(node: ast.Constant | ast.JoinedStr, file: PythonFile, target: Target) 
     if not _is_cuda(node) or isinstance(file.parent(node), ast.JoinedStr) or writing.serves_npu_already(node, file):
         return
     if not reaches(node, DEVICE, file):
-        if isinstance(node, ast.Constant) and _NUMBERED.fullmatch(node.value) and not _is_key(node, file):
+        if isinstance(node, ast.Constant) and _NUMBERED.fullmatch(str(node.value)) and not _is_key(node, file):
             yield rule.finding((file, node), f"{node.value!r} looks like a device", _UNCLEAR, severity=Severity.warning)
         return
     match = _LITERAL.fullmatch(file.source(node))
@@ -71,7 +72,7 @@ def _portable(node: ast.AST, match: re.Match[str], file: PythonFile, target: Tar
     prefix, quote, _, rest = match.groups()
     call = file.parent(node)
     whole = call if not rest and _is_only_argument_of_device(call, file) else None
-    api = _idiom(whole or node, file)
+    api = _idiom(whole or node, file, target)
     kind = writing.device_type(file, target)
     if api is not None:
         kind = writing.Text(f"{api.text}.current_accelerator().type", api.edits)
@@ -92,18 +93,20 @@ def _is_only_argument_of_device(call: ast.AST | None, file: PythonFile) -> bool:
     return len(call.args) == 1 and not call.keywords
 
 
-def _idiom(node: ast.AST, file: PythonFile) -> writing.Text | None:
+def _idiom(node: ast.AST, file: PythonFile, target: Target) -> writing.Text | None:
     """`"cuda" if torch.cuda.is_available() else "cpu"`: ask torch.accelerator, as the condition will."""
     parent = file.parent(node)
     if not isinstance(parent, ast.IfExp) or parent.body is not node or not isinstance(parent.test, ast.Call):
         return None
-    return writing.accelerator(file) if file.resolve(parent.test.func) == "torch.cuda.is_available" else None
+    return writing.accelerator(file, target) if file.resolve(parent.test.func) == "torch.cuda.is_available" else None
 
 
 def _is_choice(node: ast.AST, file: PythonFile) -> bool:
-    """Whether the string is one of an option's choices."""
+    """Whether the string is one of an option's choices, or of several accelerators."""
     around = file.parent(node)
     keyword = file.parent(around) if isinstance(around, (ast.List, ast.Tuple, ast.Set)) else None
+    if isinstance(around, (ast.List, ast.Tuple, ast.Set)) and _OTHERS.search(file.source(around)):
+        return True
     return isinstance(keyword, ast.keyword) and keyword.arg == "choices"
 
 

@@ -168,7 +168,12 @@ def left_alone(node: ast.expr, file: PythonFile) -> str:
     if _OTHERS.search(chain):
         return "It chooses among several backends, and NPUs are not one of them."
     guarded = chain
-    if isinstance(around, ast.If):
+    negated = isinstance(file.parent(node), ast.UnaryOp) or (
+        isinstance(node, ast.Compare) and isinstance(node.ops[0], (ast.NotEq, ast.NotIn))
+    )
+    if negated and file.function(node) is not file.tree:  # it leaves early, and what follows is guarded
+        guarded = file.source(file.function(node))
+    elif isinstance(around, ast.If):
         guarded = file.source(around.test) + "\n".join(file.source(each) for each in around.body)
     if _CUDA_ONLY.search(guarded):
         return "It guards code that is for CUDA only."

@@ -55,27 +55,13 @@ def _npu(node: ast.AST, match: re.Match[str], file: PythonFile, target: Target) 
 
 def _portable(node: ast.AST, match: re.Match[str], file: PythonFile, target: Target) -> tuple[Edit, ...]:
     name = writing.device(file, target)
-    backend = f"{distributed_name(file)}.get_default_backend_for_device({name.text})"
+    backend = writing.default_backend(file, target).text
     if match["before"] or match["after"] or match["pair"] != "nccl":
         quote = match[1]
         pair = f"{{{name.text}.type}}:{{{backend}}}"
         text = f"f{quote}{match['before']}{pair}{match['after']}{quote}"
         return (*name.edits, file.replace(node, text))
     return (*name.edits, file.replace(node, backend))
-
-
-def distributed_name(file: PythonFile) -> str:
-    """What torch.distributed is called at the top of this file."""
-    for node in file.tree.body:
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                if alias.name == "torch.distributed" and alias.asname:
-                    return alias.asname
-        elif isinstance(node, ast.ImportFrom) and node.module == "torch":
-            for alias in node.names:
-                if alias.name == "distributed":
-                    return alias.asname or alias.name
-    return f"{writing.torch_name(file).text}.distributed"
 
 
 def _is_choice(node: ast.AST, file: PythonFile) -> bool:

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 
 from npukit.migrate import writing
 from npukit.migrate.rule import Rule
-from npukit.migrate.rules.npk120_backend import distributed_name
 from npukit.migrate.target import Target
 from npukit.report import Finding
 from npukit.source import PythonFile
@@ -24,11 +23,10 @@ rule = Rule("NPK121", "nccl-available", words=("is_nccl_available",), fixes=True
 def check(call: ast.Call, file: PythonFile, target: Target) -> Iterator[Finding]:
     if file.resolve(call.func) != "torch.distributed.is_nccl_available" or writing.serves_npu_already(call, file):
         return
-    distributed = distributed_name(file)
+    distributed = writing.distributed_name(file)
     if target.portable:
-        name = writing.device(file, target)
-        backend = f"{distributed}.get_default_backend_for_device({name.text})"
-        edits = (*name.edits, file.replace(call, f"{distributed}.is_backend_available({backend})"))
+        backend = writing.default_backend(file, target)
+        edits = (*backend.edits, file.replace(call, f"{distributed}.is_backend_available({backend.text})"))
     else:
         edits = (*writing.import_torch_npu(file), file.replace(call, f"{distributed}.is_hccl_available()"))
     yield rule.finding(
