@@ -88,6 +88,7 @@ def by_code(code: str) -> Rule:
         ("NPK705", "for e in range(3):\n    train(optimizer)\n    optimizer.step()\n    scheduler.step()\n"),
         ("NPK714", "import torch\ntorch.distributed.init_process_group('nccl', world_size=args.world_size)\n"),
         ("NPK207", "print('see nvidia-smi for the memory')\n"),
+        ("NPK406", "TrainingArguments(load_in_4bit=False, optim='adamw_torch', tf32=None)\n"),
         ("NPK304", "import torch\nx = y.to(torch.bfloat16)\n"),
     ],
 )
@@ -127,6 +128,11 @@ def test_a_setup_file_that_only_names_itself_requires_nothing() -> None:
 def test_a_file_that_is_there_for_cuda_is_only_noted() -> None:
     image = found(by_code("NPK208"), "FROM nvidia/cuda:12.1.0-devel\n", "docker-cuda/Dockerfile")
     assert [each.severity.value for each in image] == ["note"]
+
+
+def test_settings_of_cuda_in_code() -> None:
+    text = "args = TrainingArguments(optim='paged_adamw_32bit', tf32=True)\nconfig = Config(load_in_4bit=True)\n"
+    assert [each.place.line for each in found(by_code("NPK406"), text) if each.place] == [1, 1, 2]
 
 
 def test_a_comment_ignores_a_finding() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import importlib.util
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -36,6 +37,7 @@ _MINUTES = {
     "NPK403": (15, 5),
     "NPK404": (15, 5),
     "NPK405": (2400, 60),
+    "NPK406": (15, 2),
     "NPK5": (30, 5),
     "NPK7": (10, 3),
 }
@@ -113,8 +115,9 @@ class Analysis:
             return f" by {', '.join(sorted(names))}"
         if self.verdict is Verdict.needs_work:
             files = len({each.place.file for each in self.by_hand if each.place})
-            codes = ", ".join(sorted({each.code for each in self.by_hand}))
-            return f" in {counted(len(self.by_hand), 'place')} of {counted(files, 'file')} ({codes})"
+            codes = Counter(each.code for each in self.by_hand).most_common()
+            most = ", ".join(f"{code} x {number}" for code, number in codes[:4]) + (", …" if len(codes) > 4 else "")
+            return f" in {counted(len(self.by_hand), 'place')} of {counted(files, 'file')} ({most})"
         if self.verdict is Verdict.after_migrate:
             return f" ({counted(sum(each.fixable for each in self.findings), 'place')})"
         return ""

@@ -73,13 +73,13 @@ def _callers(functions: dict[str, Function], package: Path) -> dict[str, set[str
     for function in functions.values():
         module = module_of(function.file.path, package)
         for node in ast.walk(function.node):
-            called = _called(node, function, module) if isinstance(node, ast.Call) else None
-            if called is None:
+            target = _called(node, function, module) if isinstance(node, ast.Call) else None
+            if target is None:
                 continue
-            found = known.get(called, set())
-            if not found and called.startswith((f"{package.name}.", ".")):
+            found = known.get(target, set())
+            if not found and target.startswith((f"{package.name}.", ".")):
                 # Exported by another module than the one that defines it: sure only if the name is unique.
-                found = known.get("." + called.rpartition(".")[2], set())
+                found = known.get("." + target.rpartition(".")[2], set())
                 found = found if len(found) == 1 else set()
             for name in found:
                 callers[name].add(function.name)

@@ -33,7 +33,7 @@ def check(document: Document, target: Target) -> Iterator[Finding]:
                 place_in(document, match.start(1), match.end(1)),
                 f"the image {match[1]} is made for CUDA",
                 why="It has neither CANN nor torch_npu, and its torch is built for CUDA.",
-                remedy="Start from an image with CANN for your card (quay.io/ascend/cann) and install torch with torch_npu.",
+                remedy="Start from an image with CANN (quay.io/ascend/cann) and install torch and torch_npu.",
                 severity=Severity.note if meant_for_cuda(document) else None,
                 evidence=match[0].strip(),
             )

@@ -1,0 +1,80 @@
+"""A setting in code or configuration that asks for CUDA: 8-bit optimizers, bitsandbytes, TF32, devices.
+
+bad (config.json):
+    {"device": "cuda", "optim": "paged_adamw_8bit"}
+
+good (config.json):
+    {"device": "auto", "optim": "adamw_torch"}
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Mapping
+
+from npukit.migrate.rule import Rule, place_in
+from npukit.migrate.target import Target
+from npukit.report import Finding, Place, Severity
+from npukit.source import Document, PythonFile
+
+rule = Rule(
+    "NPK406",
+    "setting-for-cuda",
+    words=("load_in_4bit", "load_in_8bit", "tf32", "_8bit", "bnb", "device", "nccl", "cuda"),
+    severity=Severity.warning,
+)
+
+_QUANTIZED = ("bitsandbytes quantizes for CUDA", "Load in bf16, with LoRA if memory is short.")
+_OPTIMIZER = (
+    "this optimizer is one of bitsandbytes, for CUDA",
+    "Use adamw_torch, or adamw_torch_npu_fused in transformers.",
+)
+_SETTINGS = {
+    "load_in_4bit": ("true", *_QUANTIZED),
+    "load_in_8bit": ("true", *_QUANTIZED),
+    "optim": (r"\w*(?:8bit|bnb|paged)\w*", *_OPTIMIZER),
+    "tf32": ("true", "TF32 is asked for, which only CUDA has", "Leave it out; NPUs have torch.npu.matmul.allow_hf32."),
+}
+_IN_DATA = {
+    **_SETTINGS,
+    "device": (r"cuda(?::\d+)?", "a CUDA device is asked for by name", "Write npu, or let the code choose."),
+    "backend": ("nccl", "the backend of CUDA is asked for by name", "Write hccl, or let the code choose."),
+}
+_BITSANDBYTES = "Its kernels are CUDA code; newer versions have an experimental path for NPUs, for NF4 only."
+_WHY = {
+    "load_in_4bit": _BITSANDBYTES,
+    "load_in_8bit": _BITSANDBYTES,
+    "optim": _BITSANDBYTES,
+    "tf32": "TF32 is a number type of NVIDIA's tensor cores; transformers refuses it elsewhere.",
+    "device": "There is none on a machine with NPUs.",
+    "backend": "There is none on a machine with NPUs.",
+}
+_LINE = re.compile(rf"""["']?\b({"|".join(_IN_DATA)})["']?[ \t]*[:=][ \t]*["']?([\w:]+)""")
+
+
+@rule.on_text("json", "toml", "yaml")
+def check_data(document: Document, target: Target) -> Iterator[Finding]:
+    for match in _LINE.finditer(document.text):
+        name, value = match.groups()
+        if document.kind == "yaml" and name not in _SETTINGS:
+            continue  # NPK150 changes these
+        if finding := _finding(name, value, _IN_DATA, place_in(document, *match.span()), match[0]):
+            yield finding
+
+
+@rule.on(ast.keyword)
+def check_argument(keyword: ast.keyword, file: PythonFile, target: Target) -> Iterator[Finding]:
+    if keyword.arg in _SETTINGS and isinstance(keyword.value, ast.Constant):
+        value, place = str(keyword.value.value), file.place(keyword)
+        if finding := _finding(keyword.arg, value, _SETTINGS, place, file.source(keyword)):
+            yield finding
+
+
+def _finding(
+    name: str, value: str, settings: Mapping[str, tuple[str, str, str]], place: Place, text: str
+) -> Finding | None:
+    pattern, what, remedy = settings[name]
+    if not re.fullmatch(pattern, value, re.IGNORECASE):
+        return None
+    return rule.finding(place, what, _WHY[name], remedy, evidence=text)
