@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -39,7 +40,8 @@ def analyze(
         raise NpukitError(f"--target is {target!r}: write it as torch_npu=2.13.")
     if update_baseline and not baseline:
         raise NpukitError("--update-baseline needs --baseline FILE.")
-    result = analysis.analyze(paths, version, card, select or (), ignore or (), trace)
+    with _waiting():
+        result = analysis.analyze(paths, version, card, select or (), ignore or (), trace)
     if baseline and update_baseline:
         write_baseline(baseline, result.findings)
     if baseline:
@@ -52,6 +54,15 @@ def analyze(
         print(report, end="")
     if check and any(finding.severity is not Severity.note for finding in result.findings):
         raise typer.Exit(1)
+
+
+def _waiting() -> AbstractContextManager[object]:
+    """A spinner, where somebody looks at it."""
+    if not sys.stderr.isatty():
+        return nullcontext()
+    from rich.console import Console
+
+    return Console(stderr=True).status("reading …")
 
 
 def _write(path: Path, text: str) -> None:
