@@ -32,6 +32,7 @@ class RankLogs(LogsSpecs):
     def __init__(self, folder: str | None) -> None:
         super().__init__(folder)
         self.logs: dict[int, str] = {}  # by rank
+        self._restarts = 0
         self._errors = Path(folder or tempfile.mkdtemp(prefix="npukit_"))
 
     @property
@@ -39,8 +40,9 @@ class RankLogs(LogsSpecs):
         return str(self._root_log_dir)
 
     def reify(self, envs: dict[int, dict[str, str]]) -> LogsDest:
-        restarts = envs[0]["TORCHELASTIC_RESTART_COUNT"]
-        folder = self._errors if restarts == "0" else self._errors / f"restart{restarts}"
+        # torchrun does not count a restart that another node asked for: its log would overwrite the first.
+        folder = self._errors / f"restart{self._restarts}" if self._restarts else self._errors
+        self._restarts += 1
         folder.mkdir(parents=True, exist_ok=True)
         ranks = {local: int(env["RANK"]) for local, env in envs.items()}
         errors = {local: str(folder / f"rank{rank}.error") for local, rank in ranks.items()}

@@ -36,7 +36,7 @@ class Job:
 
     def __str__(self) -> str:
         where = "" if self.plan.nodes == 1 else f", node {self.plan.rank} of {self.plan.nodes} ({self.plan.source})"
-        lines = [f"# {self.ranks} ranks on {self.device.value}{where}"]
+        lines = [f"# {_ranks(self.ranks)} on {self.device.value}{where}"]
         if self.device is Device.sim:
             lines.append(f'eval "$(npukit sim env --devices {self.ranks})"')
         lines += [f"export {each.name}={shlex.quote(each.value)}  # {each.reason}" for each in self.variables]
@@ -76,10 +76,14 @@ def start(job: Job, environment: Mapping[str, str]) -> NoReturn:
     """Become the launcher of `job`."""
     if job.device is Device.npu and "HCCL_IF_BASE_PORT" not in environment and (used := network.used_hccl_ports()):
         print(f"npukit: HCCL uses ports 60000 to 60031; {used[0]} is taken: set HCCL_IF_BASE_PORT.", file=sys.stderr)
-    print(f"npukit: {job.ranks} ranks; each writes its log in {job.logs}", file=sys.stderr)
+    print(f"npukit: {_ranks(job.ranks)}; each writes its log in {job.logs}", file=sys.stderr)
     complete = {**environment, **{each.name: each.value for each in job.variables}}
     spare_launcher(complete, job.ranks)
     become(job.command, complete)
+
+
+def _ranks(count: int) -> str:
+    return f"{count} rank" + "s" * (count > 1)
 
 
 def count_devices(device: Device, environ: Mapping[str, str]) -> int:

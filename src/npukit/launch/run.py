@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import sys
 from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
+from npukit.errors import NpukitError
 from npukit.launch.script import AUTOLOAD, AUTOLOAD_LATER
 
 
@@ -25,7 +27,9 @@ def run(command: Sequence[str], environment: Mapping[str, str], ranks: int = 1, 
     become([*AGENT, "--standalone", "--nproc-per-node", str(ranks), *script], environment)
 
 
-AGENT = [sys.executable, "-m", "npukit.launch.agent"]
+# The launcher must not take the user's modules for Python's or torch's own.
+SAFE_PATH = ["-P"] if sys.version_info >= (3, 11) else []
+AGENT = [sys.executable, *SAFE_PATH, "-m", "npukit.launch.agent"]
 
 
 def script_arguments(command: Sequence[str], auto: bool) -> list[str]:
@@ -35,6 +39,8 @@ def script_arguments(command: Sequence[str], auto: bool) -> list[str]:
 
 def spare_launcher(environment: dict[str, str], ranks: int) -> None:
     """Share the CPUs out between ranks; and let the launcher, which needs no device, start seconds faster without."""
+    if importlib.util.find_spec("torch") is None:
+        raise NpukitError("Several ranks are started by torchrun, and torch is not installed here: install it first.")
     environment.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // ranks)))
     if AUTOLOAD not in environment:
         environment[AUTOLOAD] = "0"

@@ -33,10 +33,13 @@ def main() -> None:
         arguments = arguments[1:]
     if launcher := os.environ.pop(LAUNCHER, None):
         _become_rank(int(launcher))
+    folder = str(Path.cwd() if arguments[0] == "-m" else Path(arguments[0]).resolve().parent)
+    if not getattr(sys.flags, "safe_path", False):
+        sys.path[0] = folder
     if auto:
         from npukit.launch.auto import apply
 
-        apply(str(Path.cwd() if arguments[0] == "-m" else Path(arguments[0]).resolve().parent))
+        apply(folder)
     try:
         _run(arguments)
     except Exception as error:
@@ -61,8 +64,6 @@ def _run_file(path: str) -> None:
     if Path(path).is_dir() or path.endswith((".zip", ".pyz")):
         runpy.run_path(path, run_name="__main__")
         return
-    if not getattr(sys.flags, "safe_path", False):
-        sys.path[0] = str(Path(path).resolve().parent)
     module = types.ModuleType("__main__")
     module.__dict__.update(__file__=path, __builtins__=__builtins__, __cached__=None, __doc__=None)
     sys.modules["__main__"] = module
