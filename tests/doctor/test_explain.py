@@ -52,7 +52,16 @@ RuntimeError: operator():NPUStream.cpp:411 NPU function error: aclrtSynchronizeS
 EE9999: Inner Error!
 """
     codes = [each.code for each in explain(log)]
-    assert codes == ["507015", "ERR00100", "EE9999"]
+    assert codes == ["507015", "EE9999", "ERR00100"]
+
+
+def test_a_rank_that_waited_in_vain_is_a_consequence_whatever_wraps_it() -> None:
+    log = """RuntimeError: HCCL function error: HcclAllreduce, error code is 15
+[ERROR] 2026-11-15-05:49:33 (PID:1, Device:1, RankID:1) ERR02200 DIST call hccl api failed.
+EI0002: The wait for a notification timed out: rank [1] has not heard from remote rank [0].
+"""
+    assert [each.code for each in explain(log)] == ["EI0002", "HCCL 15", "ERR02200"]
+    assert explain(log)[0].kind == "consequence"
 
 
 def test_among_ranks_the_first_cause_comes_before_what_followed() -> None:

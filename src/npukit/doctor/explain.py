@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from npukit.doctor.error_codes import codes_in, composed
 from npukit.doctor.log_lines import Log
-from npukit.facts.errors import KnownError, known_errors
+from npukit.facts.errors import Kind, KnownError, known_errors
 
-ORDER = {"cause": 0, "general": 1, "consequence": 2}
+ORDER = {"cause": 0, "general": 1, "consequence": 2, "wrapper": 3}
 LAST_OF_TRACEBACK = re.compile(
     r"^(?:\[rank\d+\]:\s*)?(?:\w+\.)*\w*(?:Error|Exception|Interrupt)(?::.*)?$", re.MULTILINE
 )
@@ -27,7 +27,7 @@ class Explanation:
     meaning: str
     causes: tuple[str, ...]
     remedies: tuple[str, ...]
-    kind: str  # cause, general, or consequence: then something else, perhaps on another rank, came first
+    kind: Kind  # of a consequence: something else, perhaps on another rank, came first
     line: str  # the first line that shows it
     number: int  # of that line, from 1
     source: str = ""  # the log that it is in, where there are several

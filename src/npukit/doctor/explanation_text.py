@@ -16,7 +16,11 @@ def as_text(explanations: Sequence[Explanation], every: bool = False) -> str:
     parts = [_in_full(each) for each in in_full]
     others = explanations[len(in_full) :]
     if others:
-        heading = "Seen as well, mostly because of it:" if others[-1].kind == "consequence" else "Seen as well:"
+        heading = (
+            "Seen as well, mostly because of it:"
+            if any(each.kind == "consequence" for each in others)
+            else "Seen as well:"
+        )
         parts.append("\n".join([heading, *(f"  {_place(each)}{each.code}: {each.meaning}" for each in others)]))
     return "\n\n".join(parts)
 

@@ -13,7 +13,9 @@ from typing import Literal
 
 FAMILIES = ("python", "torch_npu", "acl", "aclnn", "hccl", "cann")
 
-Kind = Literal["cause", "general", "consequence"]
+# general: says less than what stands beside it; consequence: mostly follows from another rank's error;
+# wrapper: says only that something beneath failed.
+Kind = Literal["cause", "general", "consequence", "wrapper"]
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,7 @@ class KnownError:
     example: str  # a line in which it shows
     name: str = ""  # what CANN calls it
     pattern: str = ""  # how to recognise a message without a code
-    kind: Kind = "cause"  # general: says less than what stands beside it; consequence: follows another rank's error
+    kind: Kind = "cause"
 
 
 @functools.cache
