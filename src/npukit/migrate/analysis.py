@@ -6,7 +6,7 @@ import fnmatch
 import importlib.util
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from npukit.errors import NpukitError
 from npukit.facts.api_support import known_version
 from npukit.facts.cards import card as known_card
 from npukit.facts.libraries import imported
-from npukit.migrate.engine import FileResult, run
+from npukit.migrate.engine import UNREADABLE, FileResult, run
 from npukit.migrate.options import project_options
 from npukit.migrate.rules import all_rules, choose
 from npukit.migrate.target import Target
@@ -160,7 +160,7 @@ def analyze(
         root = path if path.is_dir() else path.parent
         files = [file for file in find([path]) if not _excluded(file, root, options.exclude)]
         done = run(files, rules, target, root)
-        found = _told_once([finding for result in done for finding in result.findings])
+        found = _told_once([_reason_aside(finding) for result in done for finding in result.findings])
         results += done
         findings += found
         if (path / "__init__.py").is_file() and any(rule.code == "NPK490" for rule in rules):
@@ -193,6 +193,14 @@ def _existing(path: Path) -> Path:
 def _excluded(file: Path, root: Path, patterns: Sequence[str]) -> bool:
     path = file.relative_to(root).as_posix()
     return any(fnmatch.fnmatch(path, each) or fnmatch.fnmatch(path, f"{each.rstrip('/')}/*") for each in patterns)
+
+
+def _reason_aside(finding: Finding) -> Finding:
+    """Files that cannot be read, each for a reason of its own, are told of together."""
+    if finding.code != UNREADABLE:
+        return finding
+    what, _, reason = finding.what.partition(": ")
+    return replace(finding, what=what, evidence=reason)
 
 
 def _told_once(findings: Sequence[Finding]) -> tuple[Finding, ...]:

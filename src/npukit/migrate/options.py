@@ -41,7 +41,7 @@ def _read(path: Path) -> Options:
     try:
         table: Any = tomllib.loads(path.read_text(encoding="utf-8")).get("tool", {}).get("npukit", {})
     except (OSError, ValueError):
-        return Options()  # somebody else's file to mend; as source it is a finding
+        return Options()  # a broken file of a project must not stop its analysis
     for key, value in table.items():
         if key not in ("select", "ignore", "exclude"):
             raise NpukitError(f"{path}: [tool.npukit] has no option {key!r}; there are select, ignore and exclude.")
