@@ -86,6 +86,12 @@ a = torch.randn(4, device="npu", generator=own)
 assert torch.equal(a, torch.randn(4, device="npu", generator=torch.Generator("npu").manual_seed(1)))
 torch.npu.set_rng_state(state)
 assert draw() == second, "a generator of one's own leaves the default one alone"
+try:
+    torch.randn(4, device="npu", generator=torch.Generator())
+except RuntimeError as error:
+    assert "generator" in str(error)
+else:
+    raise AssertionError("a CPU generator was taken for the NPU")
 
 host = torch.get_rng_state()
 x = torch.ones(1000, device="npu", requires_grad=True)

@@ -1,6 +1,7 @@
 #include "random.h"
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Utils.h>
 #include <torch_npu/csrc/aten/NPUGeneratorImpl.h>
 
 namespace npusim {
@@ -18,7 +19,7 @@ uint64_t mix(uint64_t seed, uint64_t offset) {
 
 at::Generator draw_generator(const std::optional<at::Generator>& npu, c10::DeviceIndex device) {
     const auto generator = npu.has_value() && npu->defined() ? *npu : at_npu::detail::getDefaultNPUGenerator(device);
-    auto* const impl = generator.get<at_npu::NPUGeneratorImpl>();
+    auto* const impl = at::check_generator<at_npu::NPUGeneratorImpl>(generator);
     constexpr uint64_t kSmallestStep = 4;
     std::pair<uint64_t, uint64_t> position;
     {
