@@ -41,6 +41,7 @@ def project(folder: Path, text: str) -> Path:
 def test_a_right_migration_has_the_same_losses_dropout_and_all(tmp_path: Path) -> None:
     result = verify(project(tmp_path / "before", BEFORE), project(tmp_path / "after", AFTER), COMMAND)
     assert result.same and result.divergence is None, result
+    assert result.npu_ops and result.npu_ops > 100
     assert result.compared == 8, "four that were printed, four that were logged"
     fallback = next(use for use in result.cpu_fallbacks if "eigh" in use.op)
     assert (fallback.line, fallback.count) == ("train.py:8", 4)
@@ -70,3 +71,9 @@ def test_a_migration_that_does_not_run(tmp_path: Path) -> None:
     assert done.exit_code == 1
     result = json.loads(done.stdout)
     assert not result["same"] and "undefined" in result["after"]["output"]
+
+
+def test_a_migration_that_never_reaches_the_npu_is_not_verified(tmp_path: Path) -> None:
+    on_cpu = "import torch\nprint('loss', torch.ones(3).sum().item())"
+    result = verify(project(tmp_path / "before", on_cpu), project(tmp_path / "after", on_cpu), COMMAND)
+    assert result.divergence is None and result.npu_ops == 0 and not result.same

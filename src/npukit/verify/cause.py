@@ -131,11 +131,10 @@ class Lines:
                 if tag == "equal" or (tag == "replace" and i_end - i == j_end - j):
                     there[line + 1] = line - i + j + 1
                 elif tag == "replace":
-                    there[line + 1] = (
-                        max(range(j, j_end), key=lambda n, line=line: _alike(texts[0][line], texts[1][n])) + 1
-                    )
+                    there[line + 1] = j + _most_alike(texts[0][line], texts[1][j:j_end]) + 1
         return there, {right: left for left, right in there.items()}
 
 
-def _alike(one: str, other: str) -> float:
-    return difflib.SequenceMatcher(None, one, other, autojunk=False).quick_ratio()
+def _most_alike(line: str, others: Sequence[str]) -> int:
+    ratios = [difflib.SequenceMatcher(None, line, other, autojunk=False).quick_ratio() for other in others]
+    return ratios.index(max(ratios))

@@ -61,6 +61,7 @@ class Verification:
     before: Run
     after: Run
     divergence: Divergence | None
+    npu_ops: int | None  # how many operators ran on the simulated NPU; None where nobody counted
     cpu_fallbacks: tuple[OpUse, ...]  # computed on the CPU by torch_npu
     not_simulated: tuple[OpUse, ...]
     notes: tuple[str, ...]

@@ -23,10 +23,13 @@ def _lines(result: Verification) -> Iterator[str]:
         yield from (f"  {line}" for line in after.output.split("\n"))
     elif result.divergence:
         yield from _divergence(result.divergence, result.tolerance)
+    elif not result.same:
+        yield "\nNot verified: the losses are the same, but the migrated project ran no operator on the NPU."
     else:
+        apart = f"at most {result.largest_difference:.1e} apart" if result.largest_difference else "equal as printed"
         yield (
             f"\nThe same: {result.compared} losses, from {before.losses[0]:g} to {before.losses[-1]:g}, "
-            f"at most {result.largest_difference:.1e} apart (tolerance {result.tolerance:g})."
+            f"{apart} (tolerance {result.tolerance:g})."
         )
     yield from _ops("Computed on the CPU by torch_npu, with copies there and back", result.cpu_fallbacks)
     yield from _ops("Not simulated", result.not_simulated)

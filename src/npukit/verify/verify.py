@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,17 +76,19 @@ def verify(
             tell("they differ: running both again to find where it begins")
             cause = _find_cause(original, migrated, arguments, devices, work, tolerance)
             divergence = Divergence(**{**divergence.__dict__, "cause": cause})
-        fallbacks, not_simulated = _uses(trace, after)
+        uses = _uses(trace, after)
+    npu_ops = sum(use.count for use in uses["npu"]) if choose(device) is Device.sim else None
     return Verification(
-        same=divergence is None and second.exit_code == 0,
+        same=divergence is None and second.exit_code == 0 and npu_ops != 0,
         tolerance=tolerance,
         compared=sum(len(series) for series in expected.values()),
         largest_difference=_largest(expected, got),
         before=first,
         after=second,
         divergence=divergence,
-        cpu_fallbacks=fallbacks,
-        not_simulated=not_simulated,
+        npu_ops=npu_ops,
+        cpu_fallbacks=uses["cpu_fallback"],
+        not_simulated=uses["not_simulated"],
         notes=_notes(original, migrated),
     )
 
@@ -186,20 +189,16 @@ def _largest(before: Mapping[str, list[Loss]], after: Mapping[str, list[Loss]]) 
     return max((difference(one.value, other.value) for one, other in pairs), default=0.0)
 
 
-def _uses(trace: Path, project: Path) -> tuple[tuple[OpUse, ...], tuple[OpUse, ...]]:
-    """The operators that torch_npu left to the CPU, and those that the simulated NPU does not have."""
-    if not trace.exists():
-        return (), ()
-    counts: dict[tuple[str, str, str], int] = {}
-    for op in json.loads(trace.read_text())["ops"]:
-        line = op["line"].removeprefix(f"{project.resolve()}/")
-        key = (op["support"], op["op"], line)
-        counts[key] = counts.get(key, 0) + op["count"]
-
-    def of(support: str) -> tuple[OpUse, ...]:
-        return tuple(OpUse(op, line, count) for (how, op, line), count in sorted(counts.items()) if how == support)
-
-    return of("cpu_fallback"), of("not_simulated")
+def _uses(trace: Path, project: Path) -> dict[str, tuple[OpUse, ...]]:
+    """The operators of a trace, by how torch_npu supports them."""
+    counts: Counter[tuple[str, str, str]] = Counter()
+    for op in json.loads(trace.read_text())["ops"] if trace.exists() else ():
+        counts[op["support"], op["op"], op["line"].removeprefix(f"{project.resolve()}/")] += op["count"]
+    supports = ("npu", "cpu_fallback", "not_simulated")
+    return {
+        support: tuple(OpUse(op, line, count) for (how, op, line), count in sorted(counts.items()) if how == support)
+        for support in supports
+    }
 
 
 def _notes(original: _Side, migrated: _Side) -> tuple[str, ...]:
