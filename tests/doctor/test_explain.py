@@ -108,6 +108,6 @@ def test_nothing_known_gives_nothing_but_the_line_can_be_found() -> None:
 
 def test_a_large_log_is_read_quickly() -> None:
     log = "\n".join(f"2026-11-14 10:11:12,345 step {step} loss 2.31 lr 0.001 tokens/s 123456" for step in range(50_000))
-    begin = time.perf_counter()
+    begin = time.process_time()
     assert explain(log + "\nNPU out of memory")[0].number == 50_001
-    assert time.perf_counter() - begin < 10
+    assert time.process_time() - begin < 10
