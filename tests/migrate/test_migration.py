@@ -17,7 +17,7 @@ from npukit.migrate import journal, show
 from npukit.migrate.migration import MIGRATING, migrate, migrate_document
 from npukit.migrate.rules import choose
 from npukit.migrate.target import Style, Target
-from npukit.source import read
+from npukit.source import Unreadable, read
 
 CUDA = "import torch\ntorch.zeros(1).cuda()\n"
 
@@ -126,8 +126,10 @@ def test_scripts_yaml_and_images(tmp_path: Path) -> None:
     )
     (tmp_path / "c.yaml").write_text("env:\n  NCCL_SOCKET_IFNAME: eth0\nname: cuda\n")
     (tmp_path / "Dockerfile").write_text("FROM nvidia/cuda:11.8\nENV CUDA_VISIBLE_DEVICES=0\n")
+    (tmp_path / "c.json").write_text('{"device": "cuda", "note": "device cuda", "dist_backend":"nccl"}')
     result = migrate(tmp_path, Target(Style.npu))
     after = {change.path.name: change.after for change in result.changes}
+    assert after["c.json"] == '{"device": "npu", "note": "device cuda", "dist_backend":"hccl"}'
     assert after["run.sh"].endswith("9\nexport ASCEND_RT_VISIBLE_DEVICES=0,1\n./t --device npu\n")
     assert after["c.yaml"] == "env:\n  HCCL_SOCKET_IFNAME: eth0\nname: cuda\n"
     assert after["Dockerfile"] == "FROM nvidia/cuda:11.8\nENV ASCEND_RT_VISIBLE_DEVICES=0\n"
@@ -149,6 +151,7 @@ def test_report_has_log_unsupported_list_and_change_record(tmp_path: Path) -> No
     assert "Left to do by hand (1):" in show.as_text(result)
 
 
+_BOOK = {"cells": [{"cell_type": "code", "source": ["import torch\\n", "x.cuda()"], "outputs": ["é"]}], "nbformat": 4}
 MALFORMED = {
     "bad_utf8.py": b"x.cuda()\n\xff\xfe\n",
     "bad_cookie.py": b"# coding: nonsense\nx.cuda()\n",
@@ -169,6 +172,23 @@ MALFORMED = {
     "deep.ipynb": b'{"cuda":' + b"[" * 100_000,
     "bad.sh": b"\xff CUDA_VISIBLE_DEVICES=0\n",
 }
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_damaged_files_never_crash_and_stay(data: st.DataObject) -> None:
+    """Whole files with bytes cut out, doubled or put in: either they still parse, or they stay."""
+    name = data.draw(st.sampled_from(["a.py", "n.ipynb"]))
+    whole = CUDA.encode() * 3 if name == "a.py" else json.dumps(_BOOK).encode()
+    start, end = sorted(data.draw(st.tuples(st.integers(0, len(whole)), st.integers(0, len(whole)))))
+    damaged = whole[:start] + data.draw(st.binary(max_size=4)) + whole[end:]
+    try:
+        document = read(Path(name), damaged)
+        change, _ = migrate_document(document, choose(among=MIGRATING), Target())
+    except Unreadable:
+        return
+    if change is not None:
+        assert read(Path(name), change.after.encode(change.encoding)).python is not None
 
 
 def test_malformed_files_are_findings_and_stay(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Set the environment variables of NPUs in shell scripts, YAML and Dockerfiles.
+"""Set the environment variables and devices of NPUs in shell scripts, configuration files and Dockerfiles.
 
 before:           CUDA_VISIBLE_DEVICES=0,1 torchrun train.py
 after (npu):      ASCEND_RT_VISIBLE_DEVICES=0,1 torchrun train.py
@@ -23,9 +23,10 @@ rule = Rule("NPK150", "scripts", words=("cuda", "nccl"), fixes=True)
 
 _SHELL = re.compile(rf"(?<![\w$])({'|'.join(VARIABLES)})=(\"[^\"\n]*\"|'[^'\n]*'|[^\s;&|#]*)")
 _YAML = re.compile(rf"^([ \t]*(?:-[ \t]+)?)({'|'.join(VARIABLES)})(\s*:\s*)(.*)$", re.MULTILINE)
+# device: cuda, "backend": "nccl", --device cuda, --device=cuda; never in prose such as "uses device cuda".
 _DEVICE = re.compile(
-    r"""(?:(?<=device:)|(?<=device=)|(?<=--device)|(?<=backend:)|(?<=backend=)|(?<=-backend))"""
-    r"""[ \t]*["']?(cuda|nccl)\b(?![\w./-])"""
+    r"""(?:--[\w-]*(?:device|backend)[ \t=]+|\b\w*(?:device|backend)["']?[ \t]*[:=][ \t]*)"""
+    r"""["']?(cuda|nccl)\b(?![\w./-])"""
 )
 _NEW = {"cuda": "npu", "nccl": "hccl"}
 
@@ -58,10 +59,12 @@ def settings(document: Document, target: Target) -> Iterator[Finding]:
         yield _found(document, match.start(2), end, old, new, edit)
 
 
-@rule.on_text("shell", "yaml", "docker")
+@rule.on_text("shell", "yaml", "docker", "json", "toml")
 def words(document: Document, target: Target) -> Iterator[Finding]:
     for match in _DEVICE.finditer(document.text):
         start, end = match.span(1)
+        if _line(document, start).startswith("#"):
+            continue
         edits = () if target.portable else (Edit(start, end, _NEW[match[1]]),)
         yield rule.finding(
             place_in(document, start, end),
