@@ -107,7 +107,7 @@ def test_nothing_known_gives_nothing_but_the_line_can_be_found() -> None:
 
 
 def test_a_large_log_is_read_quickly() -> None:
-    log = "\n".join(f"2026-11-14 10:11:12,345 step {step} loss 2.31 lr 0.001 tokens/s 123456" for step in range(50_000))
+    log = "\n".join(f"2026-11-14 10:11:12,345 step {step} loss 2.31 lr 0.001 tokens/s 123456" for step in range(10_000))
     begin = time.process_time()
-    assert explain(log + "\nNPU out of memory")[0].number == 50_001
-    assert time.process_time() - begin < 10
+    assert explain(log + "\nNPU out of memory")[0].number == 10_001
+    assert time.process_time() - begin < 3
