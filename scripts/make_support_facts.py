@@ -38,7 +38,7 @@ for name in sorted(torch._C._dispatch_get_all_op_names()):
 """
 
 
-def documented(folder: Path) -> Iterator[tuple[str, str, str, str, str]]:
+def documented(folder: Path) -> Iterator[list[str]]:
     """(api, A2, A3, 950, limits) of every API in the documentation's tables."""
     for page in sorted(folder.glob("*.md")):
         parts = re.split(r"\*\*原生文档\*\*[:：]\s*\[([^\]]+)\]", page.read_text(encoding="utf-8"))
@@ -51,7 +51,7 @@ def documented(folder: Path) -> Iterator[tuple[str, str, str, str, str]]:
             limits = list(dict.fromkeys(_limits(body)))
             yes = "cpu_fallback" if "cpu_fallback" in limits else "limited" if limits else "yes"
             status = [{"✔": yes, "✘": "no"}.get(table.get(series, ""), "unknown") for series in SERIES.values()]
-            yield name, *status, " ".join(each for each in limits if each != "cpu_fallback")  # type: ignore[misc]
+            yield [name, *status, " ".join(each for each in limits if each != "cpu_fallback")]
 
 
 def _limits(body: str) -> Iterator[str]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -83,17 +85,21 @@ def test_a_wrong_option_is_named(tmp_path: Path) -> None:
 
 
 def test_a_trace_shows_fallbacks_and_changing_shapes(tmp_path: Path) -> None:
-    def op(name: str, support: str, size: int) -> dict[str, object]:
+    def op(name: str, support: str, size: int, line: int = 7, count: int = 1) -> dict[str, object]:
         inputs = [{"shape": [size, 8], "dtype": "Float"}]
-        return {"op": name, "support": support, "line": "/p/a.py:7", "backward": False, "inputs": inputs, "count": 2}
+        where = {"line": f"/p/a.py:{line}", "backward": False, "inputs": inputs, "count": count}
+        return {"op": name, "support": support, **where}
 
-    ops = [op("aten::mm", "npu", size) for size in range(5)] + [op("aten::_linalg_det.result", "cpu_fallback", 3)]
+    ops = [op("aten::mm", "npu", size) for size in range(5)]
+    ops += [op("aten::mm", "npu", size, line=9, count=5) for size in range(5)]  # five layers on one line
+    ops += [op("aten::_linalg_det.result", "cpu_fallback", 3), op("aten::ones_like", "npu", 1, line=8, count=5)]
     trace = tmp_path / "ops.json"
     trace.write_text(json.dumps({"version": 1, "ops": ops}))
     project(tmp_path, a_py="x = 1\n")
     found = {each.code: each for each in analyze([tmp_path / "a.py"], trace=trace).findings}
     assert set(found) == {"NPK510", "NPK511"}
     assert "5 shapes" in found["NPK510"].evidence
+    assert str(found["NPK510"].place) == "/p/a.py:7:1"
     assert str(found["NPK511"].place) == "/p/a.py:7:1"
 
 
@@ -162,6 +168,17 @@ def test_what_is_refused_in_one_sentence(
     code, output = run(*arguments)
     assert code == 2
     assert sentence in output
+
+
+def test_torch_is_not_imported(tmp_path: Path) -> None:
+    project(tmp_path, a_py="import torch\nx = torch.linalg.det(y).cuda()\n")
+    program = (
+        "import sys; from pathlib import Path; from npukit.migrate.analysis import analyze;"
+        "from npukit.report.rendering import *;"
+        "result = analyze([Path('.')]); [render(result.report(), each) for each in Format];"
+        "assert result.findings and 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=True)
 
 
 def test_an_installed_package_can_be_named() -> None:

@@ -97,6 +97,11 @@ def test_says_nothing_about(code: str, text: str) -> None:
     assert serious == []
 
 
+def test_methods_of_tensors_are_known_by_name() -> None:
+    text = "import torch\ndef f(w):\n    return w.slogdet()[1] + w.matmul(w)\n"
+    assert len(found(by_code("NPK302"), text)) == 1
+
+
 def test_names_are_followed_through_aliases() -> None:
     text = "import torch as th\nfrom torch import linalg as la\nth.linalg.det(x)\nla.inv(x)\n"
     assert [each.place.line for each in found(by_code("NPK302"), text) if each.place] == [3, 4]

@@ -62,6 +62,13 @@ def test_sarif_fingerprints_survive_moved_lines() -> None:
     assert len(set(prints(3))) == 2
 
 
+def test_sarif_places_are_addresses() -> None:
+    odd = [Finding("NPK301", Severity.note, "w", place=Place(Path(name))) for name in ("a b.py", "/x/ü.py")]
+    results = json.loads(render(Report("p", "v", odd), Format.sarif))["runs"][0]["results"]
+    places = {each["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] for each in results}
+    assert places == {"a%20b.py", "file:///x/%C3%BC.py"}
+
+
 def test_github_annotations_escape_what_would_end_them() -> None:
     odd = Finding("NPK301", Severity.note, "50% of\nlines", place=Place(Path("a,b:c.py"), 2))
     line = render(Report("p", "v", [odd]), Format.github).splitlines()[0]

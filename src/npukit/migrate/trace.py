@@ -13,6 +13,7 @@ from npukit.migrate.rules import npk510_shapes_change, npk511_ran_on_the_cpu
 from npukit.report import Finding, Place
 
 _MANY = 4  # shapes of one operator on one line; an epoch's last batch and an evaluation make fewer
+_MANY_UNSEEN = 16  # where the trace does not show how many steps there were
 
 
 def traced(path: Path) -> list[Finding]:
@@ -54,14 +55,18 @@ def _fallbacks(operators: list[dict[str, Any]]) -> Iterator[Finding]:
 
 
 def _changing_shapes(operators: list[dict[str, Any]]) -> Iterator[Finding]:
+    """Lines with many shapes that did not come in every step: a line that serves several layers has them in each."""
+    steps = max((each["count"] for each in operators if each["op"] == "aten::ones_like"), default=0)  # backward() calls
+    enough = _MANY if steps >= _MANY else _MANY_UNSEEN
     shapes: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     for each in operators:
-        if not each.get("backward"):
+        copies = each["support"] != "npu" or "copy" in each["op"]
+        if not copies and not each.get("backward") and each["count"] < max(steps, 2):
             shapes[each["line"]][each["op"]].add(json.dumps([given.get("shape") for given in each["inputs"]]))
     for line, by_op in shapes.items():
         op, seen = max(by_op.items(), key=lambda item: len(item[1]))
         place = _place(line)
-        if len(seen) >= _MANY and place:
+        if len(seen) >= enough and place:
             yield npk510_shapes_change.rule.finding(
                 place,
                 "operators on this line ran with changing shapes",

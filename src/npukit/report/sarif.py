@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from npukit import __version__
 from npukit.report.finding import Finding
@@ -56,7 +58,7 @@ def _results(findings: Sequence[Finding], codes: list[str]) -> list[dict[str, An
             region = {"startLine": place.line, "startColumn": place.column}
             if place.end_line and place.end_column:
                 region |= {"endLine": place.end_line, "endColumn": place.end_column}
-            location = {"artifactLocation": {"uri": shown(place.file)}, "region": region}
+            location = {"artifactLocation": {"uri": _uri(shown(place.file))}, "region": region}
             result["locations"] = [{"physicalLocation": location}]
         # The same line keeps its identity when lines above it move.
         key = f"{finding.code}:{shown(finding.place.file) if finding.place else ''}:{finding.evidence or finding.what}"
@@ -64,3 +66,7 @@ def _results(findings: Sequence[Finding], codes: list[str]) -> list[dict[str, An
         result["partialFingerprints"] = {"npukit/v1": hashlib.sha256(f"{key}:{seen[key]}".encode()).hexdigest()[:20]}
         results.append(result)
     return results
+
+
+def _uri(path: str) -> str:
+    return Path(path).as_uri() if Path(path).is_absolute() else quote(path)

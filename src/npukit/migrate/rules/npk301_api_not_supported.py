@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from npukit.facts.api_support import Support, support
 from npukit.migrate.rule import Rule
 from npukit.migrate.target import Target
+from npukit.migrate.training import method
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
 
@@ -41,9 +42,30 @@ _ELSEWHERE = (
 )
 
 
+# Methods that hardly anything but a tensor has.
+_METHODS = {
+    "cholesky_inverse",
+    "digamma",
+    "geqrf",
+    "heaviside_",
+    "index_reduce_",
+    "lgamma",
+    "log_normal_",
+    "logdet",
+    "matrix_exp",
+    "nextafter",
+    "ormqr",
+    "slogdet",
+    "sparse_mask",
+    "to_mkldnn",
+}
+
+
 def called_api(call: ast.Call, file: PythonFile, target: Target) -> Support | None:
     """What is known about the function of torch that is called, through whatever name."""
     name = file.resolve(call.func)
+    if name is None and method(call) in _METHODS and "torch" in file.text:
+        name = f"torch.Tensor.{method(call)}"
     if not name or not name.startswith("torch.") or name.startswith(_ELSEWHERE):
         return None
     return support(name, target.torch_npu, target.card)
