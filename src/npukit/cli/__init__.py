@@ -19,7 +19,7 @@ SCRIPT_FOLLOWS = {"allow_interspersed_args": False, "ignore_unknown_options": Tr
 app.command(context_settings=SCRIPT_FOLLOWS)(run.run)
 app.command(context_settings=SCRIPT_FOLLOWS)(launch.launch)
 app.command()(analyze.analyze)
-app.command()(container.container)
+app.command(context_settings={"allow_interspersed_args": False})(container.container)
 app.command()(devices.devices)
 app.command()(doctor.doctor)
 app.command()(explain.explain)
