@@ -21,6 +21,7 @@ _GROUPS = {
     "NPK6": "Fused operators",
     "NPK7": "Traps of training code",
 }
+_AS_WRITTEN = "<!-- fmt: off -->"  # to formatters: examples of bad code stay as they are
 _UNREADABLE_PAGE = """A file that could not be read: not valid Python, cut off, of an unknown encoding, over 8 MiB.
 
 Nothing in it was checked or changed. Mend it, or leave it out with `exclude` in pyproject.toml.
@@ -42,9 +43,8 @@ def pages() -> dict[str, str]:
 def page(rule: Rule) -> str:
     """A rule's page."""
     how = "`npukit migrate` changes it" if rule.fixes else "found, changed by hand"
-    return (
-        f"# {rule.code}: {rule.name}\n\nseverity: {rule.severity.value} · {how}\n\n" + "\n".join(_body(rule.doc)) + "\n"
-    )
+    head = f"# {rule.code}: {rule.name}\n\n{_AS_WRITTEN}\n\nseverity: {rule.severity.value} · {how}\n\n"
+    return head + "\n".join(_body(rule.doc)) + "\n"
 
 
 def _body(doc: str) -> Iterator[str]:
