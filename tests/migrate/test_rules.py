@@ -13,7 +13,7 @@ from npukit.migrate.rules import all_rules
 from npukit.migrate.target import Style, Target
 from npukit.source import read
 
-_HEAD = "import os\nimport torch\nimport torch.distributed as dist\n"
+_HEAD = "import os\nimport torch\nfrom apex import amp\nimport torch.distributed as dist\n"
 _EXAMPLE = re.compile(r"^(before|after \(npu\)|after \(portable\)):\s+(.*)$", re.MULTILINE)
 
 _REWRITING = [rule for rule in all_rules() if rule.code.startswith("NPK1") and rule.fixes]

@@ -58,7 +58,7 @@ def device(file: PythonFile, target: Target) -> Text:
     name = "ACCELERATOR" if taken else "DEVICE"
     api = accelerator(file, target)
     line = f'{name} = {api.text}.current_accelerator(check_available=True) or {torch.text}.device("cpu")'
-    below = torch.edits[0].start if torch.edits else _after_torch(file)
+    below = torch.edits[0].start if torch.edits else below_torch(file)
     return Text(name, (*api.edits, file.insert_line(below, file.newline + line)))
 
 
@@ -120,7 +120,7 @@ def _own_constant(file: PythonFile) -> str | None:
     return None
 
 
-def _after_torch(file: PythonFile) -> int:
+def below_torch(file: PythonFile) -> int:
     """The offset below the run of imports that torch's import is in."""
     seen = False
     end = 0

@@ -1,0 +1,156 @@
+"""Replace apex.amp by torch.amp.
+
+before:           model, optimizer = amp.initialize(model, optimizer, opt_level="O1")
+after (npu):      model.forward = torch.amp.autocast("npu", dtype=torch.float16)(model.forward)
+after (portable): model.forward = torch.amp.autocast(DEVICE.type, dtype=torch.float16)(model.forward)
+
+O0 becomes nothing. `with amp.scale_loss(...)` becomes `SCALER.scale(loss).backward()`, `optimizer.step()` becomes
+`SCALER.step(optimizer)` and `SCALER.update()`, gradients are unscaled before they are clipped, and the scaler's state
+takes the place of amp's. A file is rewritten as a whole: where one use of amp is not one of these, all of them stay.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from npukit.migrate import writing
+from npukit.migrate.rule import Rule
+from npukit.migrate.target import Target
+from npukit.migrate.writing import Text
+from npukit.report import Edit, Finding
+from npukit.source import PythonFile
+
+rule = Rule("NPK104", "apex-amp", words=("apex",), fixes=True)
+
+_Edits = list[Edit]
+
+
+@rule.on(ast.ImportFrom)
+def check(node: ast.ImportFrom, file: PythonFile, target: Target) -> Iterator[Finding]:
+    if node.module != "apex" or not any(alias.name == "amp" for alias in node.names):
+        return
+    if writing.serves_npu_already(node, file):
+        return
+    yield rule.finding(
+        (file, node),
+        "apex.amp is for CUDA devices",
+        "apex needs CUDA to be built, and torch.amp does the same.",
+        "Use torch.amp.autocast and torch.amp.GradScaler.",
+        _edits(node, file, target) or (),
+    )
+
+
+def _edits(node: ast.ImportFrom, file: PythonFile, target: Target) -> _Edits | None:
+    """All edits of the file; None where some use of amp cannot be rewritten."""
+    if len(node.names) != 1 or not file.alone_on_lines(node) or not target.has_accelerator:
+        return None
+    edits: _Edits = [_removed(node, file)]
+    optimizers: list[str] = []
+    uses = _uses(node, file)
+    for use in uses:
+        attribute = file.parent(use)
+        call = file.parent(attribute) if isinstance(attribute, ast.Attribute) else None
+        if not isinstance(attribute, ast.Attribute) or not isinstance(call, ast.Call) or call.func is not attribute:
+            return None
+        new = _use(attribute.attr, call, file, target, optimizers)
+        if new is None:
+            return None
+        edits += new
+    if any("SCALER." in edit.text for edit in edits):
+        if not optimizers:  # the scaler's state is in another file
+            return None
+        edits = [*_scaler(file, target).edits, *edits]
+    steps = [step for name in optimizers for step in _steps(name, file)]
+    if len({file.source(step) for step in steps}) != len(set(optimizers)):
+        return None
+    for step in steps:
+        start = file.span(step)[0]
+        indent = file.text[file.line_start(step) : start]
+        optimizer = file.source(step).removesuffix(".step()")
+        edits.append(file.replace(step, f"SCALER.step({optimizer}){file.newline}{indent}SCALER.update()"))
+    return edits if uses else None
+
+
+def _uses(node: ast.ImportFrom, file: PythonFile) -> list[ast.Name]:
+    """Every read of the name that this import gives to amp."""
+    names = (each for each in file.nodes if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load))
+    return [name for name in names if any(binding.node is node for binding in file.bindings(name))]
+
+
+def _scaler(file: PythonFile, target: Target) -> Text:
+    """SCALER, made below the imports."""
+    kind = writing.device_type(file, target)
+    torch = writing.torch_name(file)
+    line = f"SCALER = {torch.text}.amp.GradScaler({kind.text})"
+    device = kind.edits[-1] if target.portable and kind.edits else None
+    below = device.start if device else writing.below_torch(file)
+    head = "" if target.portable else file.newline
+    return Text("SCALER", (*torch.edits, *kind.edits, file.insert_line(below, head + line)))
+
+
+def _removed(node: ast.ImportFrom, file: PythonFile) -> Edit:
+    parent = file.parent(node)
+    if isinstance(parent, ast.Module):
+        return Edit(file.line_start(node), file.line_end(node), "")
+    return file.replace(node, "pass")
+
+
+def _use(name: str, call: ast.Call, file: PythonFile, target: Target, optimizers: list[str]) -> _Edits | None:
+    if name == "initialize":
+        return _initialize(call, file, target)
+    if name == "scale_loss":
+        return _scale_loss(call, file, optimizers)
+    if name in ("state_dict", "load_state_dict"):
+        return [file.replace(call.func, f"SCALER.{name}")]
+    if name == "master_params" and len(call.args) == 1:
+        statement = file.statement(call)
+        if not file.alone_on_lines(statement):
+            return None
+        optimizer = file.source(call.args[0])
+        start = file.span(statement)[0]
+        indent = file.text[file.line_start(statement) : start]
+        return [
+            file.insert(start, f"SCALER.unscale_({optimizer}){file.newline}{indent}"),
+            file.replace(call, f'[p for group in {optimizer}.param_groups for p in group["params"]]'),
+        ]
+    return None
+
+
+def _initialize(call: ast.Call, file: PythonFile, target: Target) -> _Edits | None:
+    """model, optimizer = amp.initialize(model, optimizer, opt_level=...): cast in the model's forward."""
+    statement = file.parent(call)
+    level = file.argument(call, None, "opt_level")
+    model = call.args[0] if call.args else None
+    if not isinstance(statement, ast.Assign) or level is None or not isinstance(model, (ast.Name, ast.Attribute)):
+        return None
+    if ast.unparse(statement.targets[0]).strip("()") != ", ".join(ast.unparse(each) for each in call.args):
+        return None
+    if isinstance(level, ast.Constant) and level.value == "O0":
+        return [file.replace(statement, "pass")]
+    enabled = "" if isinstance(level, ast.Constant) else f', enabled={file.source(level)} != "O0"'
+    kind = writing.device_type(file, target)
+    torch = writing.torch_name(file).text
+    forward = f"{file.source(model)}.forward"
+    text = f"{forward} = {torch}.amp.autocast({kind.text}, dtype={torch}.float16{enabled})({forward})"
+    return [*kind.edits, file.replace(statement, text)]
+
+
+def _scale_loss(call: ast.Call, file: PythonFile, optimizers: list[str]) -> _Edits | None:
+    """with amp.scale_loss(loss, optimizer) as scaled: scaled.backward()"""
+    block = next((each for each in file.ancestors(call) if isinstance(each, ast.With)), None)
+    if block is None or len(block.items) != 1 or len(block.body) != 1 or len(call.args) != 2 or call.keywords:
+        return None
+    name = block.items[0].optional_vars
+    if not isinstance(name, ast.Name) or file.source(block.body[0]) != f"{name.id}.backward()":
+        return None
+    optimizers.append(file.source(call.args[1]))
+    return [file.replace(block, f"SCALER.scale({file.source(call.args[0])}).backward()")]
+
+
+def _steps(optimizer: str, file: PythonFile) -> list[ast.Expr]:
+    return [
+        node
+        for node in file.nodes
+        if isinstance(node, ast.Expr) and file.source(node) == f"{optimizer}.step()" and file.alone_on_lines(node)
+    ]
