@@ -80,7 +80,12 @@ def test_run_ends_in_one_traceback_and_its_explanation(failing: Path, devices: i
 
 def test_restarts_pass_through(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
-    script.write_text("import os, sys\nprint('try', n := os.environ['TORCHELASTIC_RESTART_COUNT'])\nsys.exit(n == '0')")
+    script.write_text(
+        "import os, sys, time\n"
+        "print('try', count := os.environ['TORCHELASTIC_RESTART_COUNT'], flush=True)\n"
+        "if count == '0':\n"
+        "    sys.exit(1) if os.environ['RANK'] == '1' else time.sleep(60)\n"
+    )
     options = ["--device", "cpu", "--nproc", "2", "--max-restarts", "1", "--log-dir", str(tmp_path / "logs")]
     result = subprocess.run([*NPUKIT, "launch", *options, str(script)], capture_output=True, text=True, timeout=90)
     assert result.returncode == 0, result.stderr
