@@ -124,6 +124,14 @@ def test_requirements_of_every_kind_of_file(name: str, text: str) -> None:
     assert any(each.severity.value == "error" for each in found(by_code("NPK403"), text, name))
 
 
+def test_an_evaluation_that_leaves_the_model_in_eval() -> None:
+    helper = "def evaluate(net):\n    net.eval()\n    return net(x)\n"
+    loop = "for epoch in range(3):\n    for x in data:\n        loss(net(x)).backward()\n    evaluate(net)\n"
+    again = loop.replace("    for x", "    net.train()\n    for x")
+    assert [each.place.line for each in found(by_code("NPK703"), helper + loop) if each.place] == [2]
+    assert found(by_code("NPK703"), helper + again) == []
+
+
 def test_a_setup_file_that_only_names_itself_requires_nothing() -> None:
     text = 'from setuptools import setup\nsetup(name="xformers", packages=["xformers"], install_requires=["numpy"])\n'
     assert found(by_code("NPK403"), text, "setup.py") == []

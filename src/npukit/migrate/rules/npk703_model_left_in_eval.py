@@ -54,6 +54,29 @@ def check(call: ast.Call, file: PythonFile, target: Target) -> Iterator[Finding]
             return
 
 
+@rule.on(ast.Call)
+def check_helper(call: ast.Call, file: PythonFile, target: Target) -> Iterator[Finding]:
+    """An evaluating function that is called between training steps, in a file that never calls train()."""
+    function = file.function(call)
+    if method(call) != "eval" or call.args or not isinstance(function, ast.FunctionDef):
+        return
+    if receiver(call, file) not in {argument.arg for argument in function.args.args}:
+        return
+    if any(method(each) == "train" for each in calls(file)):
+        return
+    loops = {loop for step in step_loops(file) for loop in [step, *enclosing_loops(step, file)]}
+    for each in calls(file):
+        called = isinstance(each.func, ast.Name) and each.func.id == function.name
+        if called and any(loop in loops for loop in enclosing_loops(each, file)):
+            yield rule.finding(
+                (file, call),
+                f"after {function.name}() the model trains on in evaluation mode",
+                why="Dropout is off and batch norm learns nothing until train() is called, which this file never does.",
+                remedy="Call model.train() at the start of every training epoch.",
+            )
+            return
+
+
 def _is_trained(model: str, file: PythonFile) -> bool:
     """Whether an optimizer of this file gets the model's parameters: teachers and encoders that are frozen do not."""
     if not model.replace(".", "").isidentifier():
