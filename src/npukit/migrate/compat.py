@@ -9,7 +9,7 @@ NAME = "accelerator_compat"
 
 TEXT = '''"""The accelerator of this machine, whichever it is: an NPU, a CUDA device or none.
 
-What torch.accelerator is in torch 2.6 and later, for older ones.
+What torch.accelerator is in torch 2.7 and later, for older ones.
 """
 
 import torch

@@ -26,7 +26,7 @@ class Target:
 
     @property
     def has_accelerator(self) -> bool:
-        return self.torch >= (2, 6)
+        return self.torch >= (2, 7)  # before, current_accelerator() cannot check
 
     @property
     def portable(self) -> bool:

@@ -79,7 +79,7 @@ def _head(node: ast.Attribute | ast.Name, name: str, file: PythonFile, target: T
 
 
 def _old_head(node: ast.Attribute | ast.Name, name: str, file: PythonFile, target: Target) -> tuple[Edit, ...] | None:
-    """Before torch 2.6 there is torch.autocast, and our own module has the scaler."""
+    """In older torch there is torch.autocast, and our own module has the scaler."""
     torch = writing.torch_name(file)
     if name == "autocast":
         return (*torch.edits, file.replace(node, f"{torch.text}.autocast"))
