@@ -16,7 +16,9 @@ from npukit.report.rendering import Format
 
 
 def analyze(
-    paths: Annotated[list[Path], typer.Argument(metavar="PATH…", help="Files, folders or installed packages.")],
+    paths: Annotated[
+        list[Path], typer.Argument(metavar="PATH", show_default=False, help="Files, folders or installed packages.")
+    ],
     target: Annotated[str, typer.Option(help="The version to run with, as torch_npu=VERSION.")] = "torch_npu=2.13",
     card: Annotated[str, typer.Option(help="The card to run on; `npukit sim info` lists them.")] = DEFAULT_CARD,
     format: Annotated[Format, typer.Option(help="The form of the report.")] = Format.text,
