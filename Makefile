@@ -9,12 +9,21 @@ PIP := PIP_CONSTRAINT=$(CURDIR)/$(VENV)/constraints.txt $(BIN)/python -m pip ins
 .PHONY: demo test check setup clean
 
 demo: setup
-	@echo "==> 1/3 the machine that programs will see: npu-smi info"
+	@rm -rf demo-output && mkdir demo-output
+	@echo "==> 1/6 what in this CUDA project will not run on an NPU? npukit analyze examples/cuda_project"
+	@$(BIN)/npukit analyze examples/cuda_project
+	@echo "==> 2/6 rewrite it: npukit migrate examples/cuda_project --output demo-output/migrated"
+	@$(BIN)/npukit migrate examples/cuda_project --output demo-output/migrated
+	@echo "==> 3/6 does it compute the same on two simulated NPUs? npukit verify examples/cuda_project demo-output/migrated"
+	@$(BIN)/npukit verify examples/cuda_project demo-output/migrated --devices 2 --report demo-output/report.html \
+	  -- python train.py --steps 20
+	@echo "==> 4/6 the machine that programs see: npu-smi info"
 	@eval "$$($(BIN)/npukit sim env --devices 2)" && npu-smi info
-	@echo "==> 2/3 train: npukit run --device sim --devices 2 examples/gpt2/train.py"
+	@echo "==> 5/6 train a tiny GPT-2: npukit run --device sim --devices 2 examples/gpt2/train.py"
 	@$(BIN)/npukit run --device sim --devices 2 examples/gpt2/train.py --out demo-output
-	@echo "==> 3/3 draw the loss and sum up: examples/gpt2/show.py"
+	@echo "==> 6/6 draw the loss and sum up: examples/gpt2/show.py"
 	@$(BIN)/python examples/gpt2/show.py demo-output
+	@echo "The migration's report: demo-output/report.html"
 
 test: setup check
 	@echo "==> pytest"
