@@ -64,8 +64,8 @@ def _pairs(
     before: Sequence[Called], after: Sequence[Called], lines: Lines
 ) -> Iterator[tuple[Called | None, Called | None]]:
     """Walk both runs side by side; where they part, go on where they next meet."""
-    ours = [(each.op, lines.after(each.line), each.backward) for each in before]
-    theirs = [(each.op, each.line, each.backward) for each in after]
+    ours = [(_kind(each.op), lines.after(each.line), each.backward) for each in before]
+    theirs = [(_kind(each.op), each.line, each.backward) for each in after]
     i = j = 0
     while i < len(ours) and j < len(theirs):
         skip_i, skip_j = _meet(ours[i : i + _WINDOW], theirs[j : j + _WINDOW])
@@ -75,6 +75,11 @@ def _pairs(
         if i < len(ours) and j < len(theirs) and ours[i] == theirs[j]:
             yield before[i], after[j]
             i, j = i + 1, j + 1
+
+
+def _kind(op: str) -> str:
+    """One device's matmul is another's linear."""
+    return "mm" if op in ("addmm", "linear", "matmul", "bmm", "baddbmm") else op
 
 
 def _meet(ours: Sequence[object], theirs: Sequence[object]) -> tuple[int, int]:

@@ -18,6 +18,15 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.overrides import TorchFunctionMode
 
 _CUDA = re.compile(r"cuda(:\d+)?")
+# What autocast on CUDA and NPUs computes in float32, and on the CPU does not.
+# fmt: off
+_IN_FLOAT32 = (
+    "binary_cross_entropy_with_logits", "cosine_embedding_loss", "cosine_similarity", "cross_entropy",
+    "cumprod", "cumsum", "exp", "expm1", "group_norm", "kl_div", "l1_loss", "layer_norm", "log", "log10",
+    "log1p", "log2", "log_softmax", "margin_ranking_loss", "mse_loss", "nll_loss", "norm", "normalize", "pow",
+    "prod", "reciprocal", "rsqrt", "smooth_l1_loss", "softmax", "softplus", "sum", "triplet_margin_loss",
+)
+# fmt: on
 _OTHER_NAMES = {"nccl": "gloo", "cpu:gloo,cuda:nccl": "gloo", "cuda:nccl,cpu:gloo": "gloo"}
 
 
@@ -43,15 +52,29 @@ def on_cpu(value: Any) -> Any:
 
 
 class _OnCpu(TorchFunctionMode):
+    in_float32 = frozenset(
+        getattr(owner, name)
+        for owner in (torch, torch.Tensor, torch.nn.functional)
+        for name in _IN_FLOAT32
+        if hasattr(owner, name)
+    )
+
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = {name: on_cpu(value) for name, value in (kwargs or {}).items() if name != "pin_memory"}
         if func in (torch.Tensor.cuda, torch.Tensor.pin_memory):
             return args[0]
+        if torch.is_autocast_enabled("cpu") and func in self.in_float32:
+            args = tuple(map(_float32, args))
         if type(kwargs.get("device")) is int:
             kwargs["device"] = "cpu"
         if func is torch.Tensor.to and len(args) > 1 and type(args[1]) is int:
             args = (args[0], "cpu", *args[2:])
         return func(*(on_cpu(value) if isinstance(value, (str, torch.device)) else value for value in args), **kwargs)
+
+
+def _float32(value: Any) -> Any:
+    halves = (torch.float16, torch.bfloat16)
+    return value.float() if isinstance(value, torch.Tensor) and value.dtype in halves else value
 
 
 class _Nothing(contextlib.nullcontext):  # type: ignore[type-arg]
