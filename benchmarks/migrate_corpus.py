@@ -22,7 +22,7 @@ from npukit.migrate.migration import Migration, migrate
 from npukit.migrate.target import Style, Target
 
 VENDOR_LINES_PER_SECOND = 80
-_REFERENCE = re.compile(r"cuda|nccl|is_cuda|CUDA", re.IGNORECASE)
+_REFERENCE = re.compile(r"cuda|nccl|apex", re.IGNORECASE)
 
 
 def parses(text: str) -> bool:

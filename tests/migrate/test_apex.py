@@ -67,5 +67,14 @@ def test_what_cannot_follow_stays_whole() -> None:
         text = TRAIN + line + "\n"
         after = migrated(text, Style.portable)
         assert after == text, line
+    optional = TRAIN.replace("        with amp", "        if args.fp16:\n          with amp").replace(
+        "            scaled_loss.backward()",
+        "            scaled_loss.backward()\n        else:\n            loss.backward()",
+    )
+    assert migrated(optional, Style.portable) == optional
+    other_clip = TRAIN.replace("amp.master_params(optimizer)", "model.parameters()")
+    assert migrated(other_clip, Style.portable) == other_clip
+    elsewhere = TRAIN + "def other(optimizer):\n    optimizer.step()\n"
+    assert migrated(elsewhere, Style.portable) == elsewhere
     no_step = TRAIN.replace("optimizer.step()", "step(optimizer)")
     assert migrated(no_step, Style.portable) == no_step

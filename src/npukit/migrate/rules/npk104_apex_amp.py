@@ -1,12 +1,13 @@
 """Replace apex.amp by torch.amp.
 
-before:           model, optimizer = amp.initialize(model, optimizer, opt_level="O1")
+before:           model = amp.initialize(model, opt_level="O1")
 after (npu):      model.forward = torch.amp.autocast("npu", dtype=torch.float16)(model.forward)
 after (portable): model.forward = torch.amp.autocast(DEVICE.type, dtype=torch.float16)(model.forward)
 
 O0 becomes nothing. `with amp.scale_loss(...)` becomes `SCALER.scale(loss).backward()`, `optimizer.step()` becomes
 `SCALER.step(optimizer)` and `SCALER.update()`, gradients are unscaled before they are clipped, and the scaler's state
-takes the place of amp's. A file is rewritten as a whole: where one use of amp is not one of these, all of them stay.
+takes the place of amp's. A file is rewritten as a whole: where one use of amp is not one of these, all of them stay. So
+they do where amp is optional (a backward without it), or where the loss, the step or the clipping are elsewhere.
 """
 
 from __future__ import annotations
@@ -46,30 +47,29 @@ def _edits(node: ast.ImportFrom, file: PythonFile, target: Target) -> _Edits | N
     if len(node.names) != 1 or not file.alone_on_lines(node) or not target.has_accelerator:
         return None
     edits: _Edits = [_removed(node, file)]
-    optimizers: list[str] = []
+    losses: list[ast.Call] = []
     uses = _uses(node, file)
+    trains = False
     for use in uses:
         attribute = file.parent(use)
         call = file.parent(attribute) if isinstance(attribute, ast.Attribute) else None
         if not isinstance(attribute, ast.Attribute) or not isinstance(call, ast.Call) or call.func is not attribute:
             return None
-        new = _use(attribute.attr, call, file, target, optimizers)
+        new = _use(attribute.attr, call, file, target)
         if new is None:
             return None
         edits += new
-    if any("SCALER." in edit.text for edit in edits):
-        if not optimizers:  # the scaler's state is in another file
-            return None
-        edits = [*_scaler(file, target).edits, *edits]
-    steps = [step for name in optimizers for step in _steps(name, file)]
-    if len({file.source(step) for step in steps}) != len(set(optimizers)):
+        losses += [call] if attribute.attr == "scale_loss" else []
+        trains = trains or attribute.attr != "initialize" or len(call.args) > 1
+    steps = _steps(losses, file)
+    if not uses or (trains and not steps):
         return None
     for step in steps:
         start = file.span(step)[0]
         indent = file.text[file.line_start(step) : start]
         optimizer = file.source(step).removesuffix(".step()")
         edits.append(file.replace(step, f"SCALER.step({optimizer}){file.newline}{indent}SCALER.update()"))
-    return edits if uses else None
+    return [*_scaler(file, target).edits, *edits] if trains else edits
 
 
 def _uses(node: ast.ImportFrom, file: PythonFile) -> list[ast.Name]:
@@ -96,11 +96,11 @@ def _removed(node: ast.ImportFrom, file: PythonFile) -> Edit:
     return file.replace(node, "pass")
 
 
-def _use(name: str, call: ast.Call, file: PythonFile, target: Target, optimizers: list[str]) -> _Edits | None:
+def _use(name: str, call: ast.Call, file: PythonFile, target: Target) -> _Edits | None:
     if name == "initialize":
         return _initialize(call, file, target)
     if name == "scale_loss":
-        return _scale_loss(call, file, optimizers)
+        return _scale_loss(call, file)
     if name in ("state_dict", "load_state_dict"):
         return [file.replace(call.func, f"SCALER.{name}")]
     if name == "master_params" and len(call.args) == 1:
@@ -136,7 +136,7 @@ def _initialize(call: ast.Call, file: PythonFile, target: Target) -> _Edits | No
     return [*kind.edits, file.replace(statement, text)]
 
 
-def _scale_loss(call: ast.Call, file: PythonFile, optimizers: list[str]) -> _Edits | None:
+def _scale_loss(call: ast.Call, file: PythonFile) -> _Edits | None:
     """with amp.scale_loss(loss, optimizer) as scaled: scaled.backward()"""
     block = next((each for each in file.ancestors(call) if isinstance(each, ast.With)), None)
     if block is None or len(block.items) != 1 or len(block.body) != 1 or len(call.args) != 2 or call.keywords:
@@ -144,13 +144,33 @@ def _scale_loss(call: ast.Call, file: PythonFile, optimizers: list[str]) -> _Edi
     name = block.items[0].optional_vars
     if not isinstance(name, ast.Name) or file.source(block.body[0]) != f"{name.id}.backward()":
         return None
-    optimizers.append(file.source(call.args[1]))
+    if not _always_scaled(block, file):
+        return None
     return [file.replace(block, f"SCALER.scale({file.source(call.args[0])}).backward()")]
 
 
-def _steps(optimizer: str, file: PythonFile) -> list[ast.Expr]:
-    return [
-        node
-        for node in file.nodes
-        if isinstance(node, ast.Expr) and file.source(node) == f"{optimizer}.step()" and file.alone_on_lines(node)
-    ]
+def _always_scaled(block: ast.With, file: PythonFile) -> bool:
+    """Whether every gradient of the function comes from a scaled loss, and is clipped only through amp."""
+    function = file.function(block)
+    for parent in file.ancestors(block):
+        if parent is function:
+            break
+        if isinstance(parent, ast.If):
+            return False
+    source = file.source(function) if function is not file.tree else file.text
+    if source.count(".backward(") != source.count("scale_loss("):
+        return False
+    return source.count("clip_grad") == source.count("master_params(")
+
+
+def _steps(losses: list[ast.Call], file: PythonFile) -> list[ast.Expr]:
+    """The steps of the optimizers whose losses are scaled; none where some step is in another function."""
+    found: list[ast.Expr] = []
+    for loss in losses:
+        text = f"{file.source(loss.args[1])}.step()"
+        steps = [node for node in file.nodes if isinstance(node, ast.Expr) and file.source(node) == text]
+        here = [step for step in steps if file.function(step) is file.function(loss) and file.alone_on_lines(step)]
+        if not here or len(here) != len(steps):
+            return []
+        found += [step for step in here if step not in found]
+    return found
