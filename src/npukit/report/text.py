@@ -12,6 +12,7 @@ from npukit.report.finding import Finding, Severity
 from npukit.report.rendering import Group, Report, counted, groups, shown
 
 _MOST_PLACES = 6
+_LEAST_EVIDENCE = 60  # columns of the line itself, however long its place is
 _COLORS = {Severity.error: "31;1", Severity.warning: "33;1", Severity.note: "36"}
 
 
@@ -48,7 +49,8 @@ def _group(group: Group, columns: int, color: bool, base: Path | None) -> Iterat
     places = [_where(finding, base) for finding in placed[:_MOST_PLACES]]
     widest = max((len(place) for place in places), default=0)
     for place, finding in zip(places, placed, strict=False):
-        yield f"{indent}{place:<{widest}}  {_paint(finding.evidence.strip(), '2', color)}"[: columns + 16].rstrip()
+        evidence = finding.evidence.strip()[: max(columns - len(indent) - widest - 2, _LEAST_EVIDENCE)]
+        yield f"{indent}{place:<{widest}}  {_paint(evidence, '2', color)}".rstrip()
     if len(placed) > _MOST_PLACES:
         rest = placed[_MOST_PLACES:]
         files = len({finding.place.file for finding in rest if finding.place})

@@ -48,7 +48,8 @@ def plan() -> Setup:
     torch_version, torch = _installed_torch()
     cache = cache_folder()
     key = f"{torch_version}-{sysconfig.get_config_var('SOABI')}"
-    cann_key = compiling.fingerprint([*compiling.cann_sources(), Path(compiling.__file__), Path(machine_home.__file__)])
+    how = [Path(compiling.__file__), Path(machine_home.__file__)]
+    cann_key = compiling.fingerprint([*compiling.cann_sources(), *how], compiling.C_FLAGS, compiling.SHARED)
     operator_sources = compiling.operator_sources()
     operators_key = compiling.fingerprint(operator_sources, compiling.CXX_FLAGS, compiling.SHARED)
     return Setup(
