@@ -47,18 +47,23 @@ def step() -> None:
             fully_shard(layer)
         fully_shard(model)
     model.to_empty(device="npu")
-    optimizer = torch.optim.AdamW([weight for weight in model.parameters() if weight.requires_grad], lr=1e-4)
+    trained = [weight for weight in model.parameters() if weight.requires_grad]
+    optimizer = torch.optim.AdamW(trained, lr=1e-4, fused=True)
     tokens = torch.randint(config.vocab_size, (1, TOKENS), device="npu")
 
+    start = time.perf_counter()
     model(input_ids=tokens, labels=tokens).loss.backward()
     optimizer.step()
     torch.npu.synchronize()
+    seconds = time.perf_counter() - start
 
     if int(os.environ.get("RANK", 0)) == 0:
         peak, reserved = torch.npu.max_memory_allocated(), torch.npu.max_memory_reserved()
         host = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         print(f"  peak of one card {peak / 2**30:.1f} GiB ({reserved / 2**30:.1f} reserved), ", end="")
-        print(f"host memory of one rank {host / 2**20:.2f} GiB (aim: under 2)")
+        print(
+            f"host memory of one rank {host / 2**20:.2f} GiB (aim: under 2), the step {seconds:.0f} s (aim: under 60)"
+        )
     if world > 1:
         dist.destroy_process_group()
 
@@ -70,7 +75,9 @@ def main() -> None:
         command += ["--devices", str(devices), "--compute", "shapes", __file__, "step"]
         start = time.perf_counter()
         subprocess.run(command, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
-        print(f"  {time.perf_counter() - start:.0f} s, with the start of Python (aim: under 60)")
+        print(
+            f"  {time.perf_counter() - start:.0f} s for all of it, with the start of Python and the making of the model"
+        )
 
 
 if __name__ == "__main__":
