@@ -217,6 +217,7 @@ CASES: list[tuple[str, str | None, str | None]] = [
     ('url = "https://download.pytorch.org/whl/cuda"', SAME, SAME),
     ('path = "cuda/kernels.py"', SAME, SAME),
     # comparisons
+    ("f = device.type=='cuda'", "f = device.type=='npu'", "f = device.type in ('cuda', 'npu')"),
     ('f = device.type == "cuda"', 'f = device.type == "npu"', 'f = device.type in ("cuda", "npu")'),
     ('f = device.type != "cuda"', 'f = device.type != "npu"', 'f = device.type not in ("cuda", "npu")'),
     ("f = 'cuda' in device", "f = 'npu' in device", "f = ('cuda' in device or 'npu' in device)"),

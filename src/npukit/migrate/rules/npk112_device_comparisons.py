@@ -139,7 +139,7 @@ def _report(
         edits = portable if target.portable else _npu(node, word, file)
     yield rule.finding(
         (file, node),
-        f"{file.source(node)[:60]} is false on an NPU",
+        f"{file.source(node)[:60]} asks for CUDA alone",
         reason or f"The device is called {new!r} there, and the other branch would be taken.",
         "Look whether the other branch is right on an NPU." if reason else f"Compare with {new!r} too.",
         edits,
