@@ -149,7 +149,7 @@ def test_memory_is_limited_by_the_card_and_not_by_the_host(acl: RunAcl) -> None:
     assert read(big + (39 << 30), 4) == b"far\\0"
     call("aclrtFree", big)
     assert memory_info()[0] == free and error_of("aclrtFree", big) == 107000
-    assert resident_mib() < 200, resident_mib()
+    assert resident_mib() < 1000, resident_mib()  # torch is among it, loaded with the operators
     call("aclrtSetDevice", 1)
     assert memory_info() == (free, total)
     """
