@@ -1,0 +1,1 @@
+"""Language models: configuration, data, models, training."""

@@ -1,0 +1,88 @@
+"""One configuration for training language models: model, tuning, data, training.
+
+Every option has a type, a default and a meaning; `npukit train --explain` prints this file as a table.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
+
+from npukit.train.options import Fraction, Options, TrainOptions
+
+Format = Literal["auto", "alpaca", "sharegpt", "messages", "prompt", "text"]
+
+
+class ModelOptions(Options):
+    """Which model."""
+
+    path: str = Field(description="a folder, or a name on the Hugging Face hub, or on ModelScope with hub: modelscope")
+    revision: str | None = Field(None, description="branch, tag or commit of a hub's model")
+    hub: Literal["huggingface", "modelscope"] = Field(
+        "huggingface", description="where names are looked up; USE_MODELSCOPE_HUB=1 makes it modelscope"
+    )
+    adapter: Path | None = Field(None, description="a LoRA adapter to go on with")
+    from_config: bool = Field(False, description="take only the shape, with new weights: to pre-train")
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field("auto", description="of the loaded weights")
+    trust_remote_code: bool = Field(False, description="run Python code that comes with the model")
+
+
+class TuningOptions(Options):
+    """What of the model is trained."""
+
+    method: Literal["lora", "full", "freeze"] = Field("lora", description="an adapter, everything, or the last layers")
+    rank: PositiveInt = Field(8, description="lora: of the two small matrices")
+    alpha: PositiveFloat | None = Field(None, description="lora: scale; twice the rank where not given")
+    dropout: Fraction = Field(0.0, description="lora: of the adapter's input")
+    targets: str | tuple[str, ...] = Field("all-linear", description="lora: names of modules")
+    rslora: bool = Field(False, description="lora: scale by the root of the rank")
+    dora: bool = Field(False, description="lora: train magnitude and direction apart")
+    bias: Literal["none", "all", "lora_only"] = Field("none", description="lora: which biases are trained")
+    init: str | bool = Field(True, description="lora: PEFT's init_lora_weights")
+    modules_to_save: tuple[str, ...] = Field((), description="lora: modules that are trained whole")
+    layers: PositiveInt = Field(2, description="freeze: how many of the last layers are trained")
+
+
+class Source(Options):
+    """One data set."""
+
+    path: str = Field(description="a file, a folder, a hub's name, or a name in dataset_info.json; path#N takes N rows")
+    format: Format = Field("auto", description="how rows are laid out; auto looks at the first ones")
+    weight: PositiveFloat | None = Field(None, description="its share when several are mixed; by size if empty")
+    split: str = Field("train", description="of a hub's data set")
+    subset: str | None = Field(None, description="of a hub's data set")
+    columns: dict[str, str] = Field({}, description="other names of the columns, as {instruction: question}")
+
+
+class DataOptions(Options):
+    """What it is trained on."""
+
+    train: tuple[Source, ...] = Field(description="data sets to train on; a path alone is enough", min_length=1)
+    validation: tuple[Source, ...] | Annotated[float, Field(ge=0)] = Field(
+        0.0, description="data sets to evaluate on, or a share of the training rows, or from 1 a number of rows"
+    )
+    folder: Path = Field(Path("data"), description="where dataset_info.json and files named without a path are")
+    template: str | None = Field(None, description="chat template: a name, or a Jinja file; the tokenizer's if empty")
+    system: str | None = Field(None, description="system message for rows without one")
+    cutoff: PositiveInt = Field(2048, description="rows are cut after this many tokens")
+    max_rows: PositiveInt | None = Field(None, description="of each data set")
+    train_on_prompt: bool = Field(False, description="loss on the question too; otherwise on answers alone")
+    last_answer_only: bool = Field(False, description="loss on the last answer of a conversation alone")
+    packing: bool = Field(True, description="fill each batch row with several data rows that do not see each other")
+    pack_length: PositiveInt | None = Field(None, description="tokens of a packed row; cutoff where not given")
+    streaming: bool = Field(False, description="read rows as they are needed; training.max_steps must be set")
+    bad_rows: Literal["skip", "stop"] = Field("skip", description="what to do about rows that cannot be used")
+    preprocessing_workers: NonNegativeInt | None = Field(None, description="processes that tokenise; cores if empty")
+    cache: bool = Field(True, description="keep tokenised rows for the next run")
+
+
+class Config(Options):
+    """A whole run."""
+
+    task: Literal["sft", "pt"] = Field("sft", description="supervised fine-tuning, or pre-training on text")
+    model: ModelOptions
+    tuning: TuningOptions = TuningOptions()
+    data: DataOptions
+    training: TrainOptions = TrainOptions()

@@ -1,0 +1,1 @@
+"""The training engine: any model, any data, on NPU, GPU or CPU, one device or many."""
