@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from npukit.report.migration_html import render
-from npukit.verify import verify
+from npukit.verify import Verification, verify
 from npukit.verify.migrated import migration_between
 
 BEFORE = """\
@@ -38,11 +38,17 @@ def project(folder: Path, text: str) -> Path:
     return folder
 
 
+def told(result: Verification) -> str:
+    """What is needed to understand a failure: how both runs ended, and all they said."""
+    runs = (f"{run.device}: exit code {run.exit_code}\n{run.output}" for run in (result.before, result.after))
+    return "\n".join([str(result.divergence), *runs])
+
+
 def test_a_right_migration_has_the_same_losses_dropout_and_all(tmp_path: Path) -> None:
     result = verify(project(tmp_path / "before", BEFORE), project(tmp_path / "after", AFTER), COMMAND)
-    assert result.same and result.divergence is None, result
-    assert result.npu_ops and result.npu_ops > 100
-    assert result.compared == 8, "four that were printed, four that were logged"
+    assert result.same and result.divergence is None, told(result)
+    assert result.npu_ops and result.npu_ops > 100, told(result)
+    assert result.compared == 8, f"four that were printed, four that were logged: {told(result)}"
     fallback = next(use for use in result.cpu_fallbacks if "eigh" in use.op)
     assert (fallback.line, fallback.count) == ("train.py:8", 4)
     assert any("simulated" in note for note in result.notes)
@@ -51,11 +57,14 @@ def test_a_right_migration_has_the_same_losses_dropout_and_all(tmp_path: Path) -
 def test_a_wrong_migration_is_told_by_its_step_operator_and_line(tmp_path: Path) -> None:
     wrong = AFTER.replace("torch.tanh(x)", "torch.tanh(x * (1 if step < 2 else 1.5))")
     before, after = project(tmp_path / "before", BEFORE), project(tmp_path / "after", wrong)
+    for folder in (before, after):
+        (folder / "old.jsonl").write_text('{"step": 0, "loss": 9.0}\n')
     result = verify(before, after, COMMAND)
     assert not result.same
+    assert 9.0 not in result.before.losses, "what an earlier run logged is not this run's"
     divergence = result.divergence
-    assert divergence and (divergence.name, divergence.step, divergence.number) == ("loss", 2, 3)
-    assert divergence.cause and divergence.cause.after_line == "train.py:9"
+    assert divergence and (divergence.name, divergence.step, divergence.number) == ("loss", 2, 3), told(result)
+    assert divergence.cause and divergence.cause.after_line == "train.py:9", told(result)
     assert divergence.cause.op == "mul"
     assert "model(torch.tanh(x * " in render(migration_between(before, after)), "the report shows what is really there"
 

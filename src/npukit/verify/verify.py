@@ -146,20 +146,27 @@ def _run(
         spare_launcher(environment, devices)
         ranks = ["--standalone", "--nproc-per-node", str(devices), "--log-dir", str(work)]
         argv = [*AGENT, *ranks, *script]
-    began = time.time()
+    there_before = _logs(side.folder)
+    began = time.monotonic()
     done = subprocess.run(argv, cwd=side.folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    seconds = time.time() - began
+    seconds = time.monotonic() - began
     log = work / "rank0.log"
     lines = (log.read_bytes() if log.exists() else done.stdout).decode(errors="replace").split("\n")
     found = by_name(losses_in(lines))
-    for path in sorted(side.folder.rglob("*.jsonl")):
-        if path.stat().st_mtime >= began:
+    for path, state in _logs(side.folder).items():
+        if there_before.get(path) != state:
             name = path.relative_to(side.folder).as_posix()
             logged = by_name(losses_in(path.read_text(errors="replace").splitlines()))
             found |= {f"{name}: {each}": losses for each, losses in logged.items()}
     tail = done.stdout.decode(errors="replace").rstrip().split("\n")[-_TAIL:]
     values = tuple(loss.value for series in found.values() for loss in series)
     return Run(side.device, done.returncode, round(seconds, 1), values, "\n".join(tail)), found
+
+
+def _logs(folder: Path) -> dict[Path, tuple[int, int]]:
+    """The logs in a folder, with what changes when they are written; clocks are not compared, they can step back."""
+    states = {path: path.stat() for path in sorted(folder.rglob("*.jsonl")) if path.is_file()}
+    return {path: (state.st_size, state.st_mtime_ns) for path, state in states.items()}
 
 
 def _diverges(before: Mapping[str, list[Loss]], after: Mapping[str, list[Loss]], tolerance: float) -> Divergence | None:
