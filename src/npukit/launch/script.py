@@ -41,33 +41,29 @@ def main() -> None:
 
         apply(folder)
     try:
-        _run(arguments)
+        run_command(arguments)
     except Exception as error:
         _tell_failure(error)
         sys.exit(1)
 
 
-def _run(arguments: list[str]) -> None:
-    if arguments[0] == "-m":
-        import runpy
+def run_command(arguments: list[str]) -> None:
+    """Run `SCRIPT [ARGS]` or `-m MODULE [ARGS]` as the main module of this process.
 
-        sys.argv = arguments[1:]
-        runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
-    else:
-        sys.argv = arguments
-        _run_file(arguments[0])
-
-
-def _run_file(path: str) -> None:
+    It stays that until Python ends and takes it apart: what a script left open is written then, as under `python`.
+    """
     import runpy
 
-    if Path(path).is_dir() or path.endswith((".zip", ".pyz")):
-        runpy.run_path(path, run_name="__main__")
-        return
-    module = types.ModuleType("__main__")
-    module.__dict__.update(__file__=path, __builtins__=__builtins__, __cached__=None, __doc__=None)
-    sys.modules["__main__"] = module
-    exec(compile_script(path), module.__dict__)
+    is_module = arguments[0] == "-m"
+    sys.argv = arguments[1:] if is_module else arguments
+    main = sys.modules["__main__"] = types.ModuleType("__main__")
+    if is_module:
+        runpy._run_module_as_main(arguments[1])  # type: ignore[attr-defined]
+    elif Path(arguments[0]).is_dir() or arguments[0].endswith((".zip", ".pyz")):
+        runpy.run_path(arguments[0], run_name="__main__")
+    else:
+        main.__dict__.update(__file__=arguments[0], __builtins__=__builtins__, __cached__=None, __doc__=None)
+        exec(compile_script(arguments[0]), main.__dict__)
 
 
 def compile_script(path: str) -> types.CodeType:

@@ -9,10 +9,11 @@ import functools
 import json
 import os
 import random
-import runpy
 import sys
 from pathlib import Path
 from typing import Any
+
+from npukit.launch.script import run_command
 
 SEED = 1234
 
@@ -41,14 +42,9 @@ def main() -> None:
 
 
 def _run(arguments: list[str]) -> None:
-    if arguments[0] == "-m":
-        sys.path[0] = str(Path.cwd())
-        sys.argv = arguments[1:]
-        runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
-    else:
-        sys.argv = arguments
-        sys.path[0] = str(Path(arguments[0]).resolve().parent)
-        runpy.run_path(str(Path(arguments[0]).absolute()), run_name="__main__")
+    is_module = arguments[0] == "-m"
+    sys.path[0] = str(Path.cwd() if is_module else Path(arguments[0]).resolve().parent)
+    run_command(arguments)
 
 
 def draw_on_cpu() -> None:
