@@ -1,0 +1,48 @@
+"""The files of a run: its log, and others that are there whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+
+def write_beside(path: Path, text: str) -> None:
+    """Write a file under another name and rename it, so that nobody ever reads half of it."""
+    beside = path.with_name(f".{path.name}.writing")
+    beside.write_text(text, encoding="utf-8")
+    beside.replace(path)
+
+
+def as_line(record: Mapping[str, Any]) -> str:
+    """One line of JSON. JSON knows no NaN or Inf: they become text."""
+    plain = {
+        name: str(value) if isinstance(value, float) and not math.isfinite(value) else value
+        for name, value in record.items()
+    }
+    return json.dumps(plain) + "\n"
+
+
+class Log:
+    """log.jsonl: a line for every logging step, evaluation, checkpoint and note.
+
+    A run that begins anew keeps the log of the one before as log.before.jsonl;
+    a resumed one writes its history again, without the steps that the killed run did after its last checkpoint.
+    """
+
+    def __init__(self, folder: Path, history: Iterable[Mapping[str, Any]]) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / "log.jsonl"
+        lines = [as_line(record) for record in history]
+        if not lines and path.exists():
+            path.replace(folder / "log.before.jsonl")
+        write_beside(path, "".join(lines))
+        self._file = path.open("a", encoding="utf-8", buffering=1)
+
+    def add(self, record: Mapping[str, Any]) -> None:
+        self._file.write(as_line(record))
+
+    def close(self) -> None:
+        self._file.close()

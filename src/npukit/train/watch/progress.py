@@ -1,0 +1,104 @@
+"""The run on the terminal: a bar with its figures, or plain lines where nobody sees a bar move."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from npukit.train.watch.summary import Summary, duration
+
+
+def as_text(record: Mapping[str, Any], item: str) -> str:
+    """The figures of a logging step in one short line."""
+    parts = [f"loss {record['loss']:.4f}", f"grad {record['grad_norm']:.3g}", f"lr {record['learning_rate']:.2e}"]
+    parts.append(f"{record['items_per_second']:,.0f} {item}/s")
+    if record.get("utilisation") is not None:
+        parts.append(f"mfu {record['utilisation']:.1%}")
+    parts.append(f"{record['memory_gib']:.1f} GiB")
+    if record["data_wait"] >= 0.01:
+        parts.append(f"data wait {record['data_wait']:.0%}")
+    return "  ".join(parts)
+
+
+class Lines:
+    """Plain lines: for a file, a pipe, a job's log."""
+
+    def __init__(self, total_steps: int, item: str) -> None:
+        self._total = total_steps
+        self._item = item
+
+    def begin(self, start_step: int) -> None:
+        if start_step:
+            self.say(f"going on after step {start_step} of {self._total}")
+
+    def step(self, step: int) -> None:
+        pass
+
+    def figures(self, record: Mapping[str, Any]) -> None:
+        left = f"  {duration(record['seconds_left'])} left"
+        self.say(f"step {record['step']}/{self._total}  {as_text(record, self._item)}{left}")
+
+    def say(self, line: str) -> None:
+        print(line, flush=True)
+
+    def end(self, summary: Summary) -> None:
+        rows = list(summary.rows())
+        width = max(len(name) for name, _ in rows)
+        self.say("")
+        for name, value in rows:
+            self.say(f"{name:<{width}}  {value}")
+
+
+class Bar(Lines):
+    """A bar that moves with every step, the newest figures below it."""
+
+    def __init__(self, total_steps: int, item: str) -> None:
+        from rich.console import Console, Group
+        from rich.live import Live
+        from rich.progress import Progress
+        from rich.text import Text
+
+        super().__init__(total_steps, item)
+        self._console = Console(highlight=False)
+        self._progress = Progress(*Progress.get_default_columns())
+        self._task = self._progress.add_task("training", total=total_steps)
+        self._figures = Text(no_wrap=True)
+        self._live = Live(Group(self._progress, self._figures), console=self._console, refresh_per_second=4)
+
+    def begin(self, start_step: int) -> None:
+        self._progress.update(self._task, completed=start_step)
+        self._live.start()
+        super().begin(start_step)
+
+    def step(self, step: int) -> None:
+        self._progress.update(self._task, completed=step, description=f"step {step}/{self._total}")
+
+    def figures(self, record: Mapping[str, Any]) -> None:
+        self._figures.plain = as_text(record, self._item)
+
+    def say(self, line: str) -> None:
+        self._console.print(line, markup=False)
+
+    def end(self, summary: Summary) -> None:
+        from rich.table import Table
+
+        self._live.stop()
+        table = Table(show_header=False, title="Training run", title_justify="left")
+        for row in summary.rows():
+            table.add_row(*row)
+        self._console.print(table)
+
+
+class Silence(Lines):
+    """Every rank but the first."""
+
+    def say(self, line: str) -> None:
+        pass
+
+
+def open_progress(is_main: bool, total_steps: int, item: str) -> Lines:
+    """What fits this rank and this terminal."""
+    if not is_main:
+        return Silence(total_steps, item)
+    return (Bar if sys.stdout.isatty() else Lines)(total_steps, item)

@@ -1,0 +1,78 @@
+"""How a run went, for people and for programs."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from npukit.train.watch.files import write_beside
+
+
+@dataclasses.dataclass(frozen=True)
+class Summary:
+    """A finished run. Times and items are those of all its parts where it was resumed.
+
+    `seconds` is the whole time, `pauses` what evaluations and checkpoints took of it; speeds leave the pauses out.
+    """
+
+    reason: str
+    steps: int
+    total_steps: int
+    epochs: float
+    seconds: float
+    pauses: float
+    item: str
+    items: int
+    items_per_second: float
+    utilisation: float | None
+    data_wait: float
+    device: str
+    world_size: int
+    memory_gib: float
+    first_loss: float | None
+    last_loss: float | None
+    evaluation: dict[str, float]
+    checkpoint: str | None
+    output: str
+    notes: tuple[str, ...]
+
+    def rows(self) -> Iterator[tuple[str, str]]:
+        """Its lines as a person reads them: what, and how much."""
+        yield "ended", self.reason
+        yield "steps", f"{self.steps:,} of {self.total_steps:,} ({self.epochs:.2f} epochs)"
+        paused = f", of these {duration(self.pauses)} for evaluations and checkpoints" if self.pauses >= 0.1 else ""
+        yield "time", duration(self.seconds) + paused
+        if self.first_loss is not None:
+            yield "loss", f"{self.first_loss:.4f} → {self.last_loss:.4f}"
+        if self.evaluation:
+            yield "evaluation", ", ".join(f"{name} {value:.4f}" for name, value in self.evaluation.items())
+        yield "speed", f"{self.items_per_second:,.0f} {self.item}/s ({self.items:,} {self.item})"
+        if self.utilisation is not None:
+            yield "utilisation", f"{self.utilisation:.1%} of the device's peak"
+        yield "data wait", f"{self.data_wait:.1%} of the time"
+        yield "device", f"{self.world_size} x {self.device}"
+        yield "memory", f"{self.memory_gib:.2f} GiB at most on the first"
+        if self.checkpoint:
+            yield "checkpoint", self.checkpoint
+        yield "output", self.output
+        yield from (("note", note) for note in self.notes)
+
+    def write(self, folder: Path) -> None:
+        """summary.json for programs, summary.md for people."""
+        write_beside(folder / "summary.json", json.dumps(dataclasses.asdict(self), indent=2) + "\n")
+        lines = ["# Training run", "", "| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in self.rows())]
+        write_beside(folder / "summary.md", "\n".join(lines) + "\n")
+
+
+def duration(seconds: float) -> str:
+    """A time as people say it.
+
+    >>> duration(3725)
+    '1 h 2 min'
+    """
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"

@@ -1,0 +1,217 @@
+"""Watch a run: collect its figures on the device, and tell them every few steps."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from npukit.train.options import TrainOptions
+from npukit.train.watch.device import device_name, known_peak, peak_memory_gib
+from npukit.train.watch.files import Log
+from npukit.train.watch.loggers import Logger, open_loggers
+from npukit.train.watch.plot import plot_loss
+from npukit.train.watch.progress import open_progress
+from npukit.train.watch.summary import Summary
+
+
+class Watch:
+    """The figures of a run: on the terminal, in log.jsonl and in the loggers asked for.
+
+    `flops_per_item` is what one item costs forward and backward on the device that computes it;
+    with it, and a device whose peak is known, model FLOPs utilisation is told. Only the main rank tells anything.
+    """
+
+    def __init__(
+        self,
+        options: TrainOptions,
+        is_main: bool,
+        world_size: int,
+        total_steps: int,
+        flops_per_item: float | None = None,
+        item: str = "tokens",
+    ) -> None:
+        self._options = options
+        self._is_main = is_main
+        self._world_size = world_size
+        self._total_steps = total_steps
+        self._flops_per_item = flops_per_item
+        self._item = item
+        self._progress = open_progress(is_main, total_steps, item)
+        self._log: Log | None = None
+        self._loggers: list[Logger] = []
+        self._device: torch.device | None = None
+        self._peak: float | None = None
+        self._history: list[dict[str, Any]] = []
+        self._step = 0
+        self._epoch = 0.0
+        # All parts of a resumed run together: seconds of steps, of those the wait for data, seconds of all else.
+        self._seconds = self._data_wait = self._pauses = 0.0
+        self._items = 0
+        self._loss: Tensor | float = 0.0  # sum since the last line
+        self._since = {"steps": 0, "items": 0, "seconds": 0.0, "data_wait": 0.0}
+        self._mark = 0.0
+
+    def began(self, start_step: int) -> None:
+        """The run begins, or goes on after `start_step` (then load_state_dict came before)."""
+        self._step = start_step
+        if self._is_main:
+            self._log = Log(self._options.output, self._history)
+            self._loggers = open_loggers(self._options, start_step)
+        self._progress.begin(start_step)
+        self._mark = time.perf_counter()
+
+    def step(
+        self,
+        step: int,
+        epoch: float,
+        loss: Tensor,
+        grad_norm: Tensor | float,
+        learning_rate: float,
+        items: int,
+        data_wait: float,
+    ) -> dict[str, Any] | None:
+        """An optimizer step was done: `items` on all ranks together, `data_wait` seconds until its batches were there.
+
+        The tensors are read every log_every steps and after the last one; then what was logged is returned.
+        """
+        if self._device is None:
+            self._device, self._peak = loss.device, known_peak(loss.device)
+        self._step, self._epoch = step, epoch
+        self._loss = self._loss + loss.detach().float()
+        self._since["steps"] += 1
+        self._since["items"] += items
+        self._since["data_wait"] += data_wait
+        self._progress.step(step)
+        if step % self._options.log_every and step != self._total_steps:
+            self._since["seconds"] += self._lap()
+            return None
+        mean_loss = float(self._loss) / self._since["steps"]  # waits for the device
+        self._since["seconds"] += self._lap()
+        record = self._record(mean_loss, float(grad_norm), learning_rate)
+        self._tell(record)
+        self._progress.figures(record)
+        return record
+
+    def evaluated(self, step: int, metrics: dict[str, float]) -> None:
+        """An evaluation has ended; the time since the last step was its."""
+        self._pauses += self._lap()
+        self._tell({"step": step, **metrics})
+        self._progress.say(f"step {step}  " + "  ".join(f"{name} {value:.4f}" for name, value in metrics.items()))
+
+    def saved(self, step: int, folder: Path) -> None:
+        """A checkpoint was written; the time since the last step or evaluation was its."""
+        self._pauses += self._lap()
+        self._tell({"step": step, "checkpoint": str(folder)})
+        self._progress.say(f"step {step}  saved {folder}")
+
+    def note(self, step: int, sentence: str) -> None:
+        """Something a person should know: it is told now, logged, and told again in the summary."""
+        self._tell({"step": step, "note": sentence})
+        self._progress.say(f"step {step}  {sentence}")
+
+    def finish(self, reason: str) -> Summary:
+        """The run has ended; write its summary and its loss curve."""
+        summary = self._summary(reason)
+        if self._is_main:
+            summary.write(self._options.output)
+            if self._options.plot and not plot_loss(self._history, self._options.output / "loss.png"):
+                self._progress.say("No loss curve was drawn: matplotlib is missing (`pip install matplotlib`).")
+        self._progress.end(summary)
+        for logger in self._loggers:
+            logger.close()
+        if self._log:
+            self._log.close()
+        return summary
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a resumed run needs to tell the same story: plain numbers, text and lists."""
+        return {
+            "history": list(self._history),
+            "step": self._step,
+            "epoch": self._epoch,
+            "seconds": self._seconds,
+            "data_wait": self._data_wait,
+            "pauses": self._pauses,
+            "items": self._items,
+            "loss": float(self._loss),
+            "since": dict(self._since),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._history = list(state["history"])
+        self._step, self._epoch = state["step"], state["epoch"]
+        self._seconds, self._data_wait, self._pauses = state["seconds"], state["data_wait"], state["pauses"]
+        self._items, self._loss, self._since = state["items"], state["loss"], dict(state["since"])
+
+    def _lap(self) -> float:
+        now = time.perf_counter()
+        seconds, self._mark = now - self._mark, now
+        return seconds
+
+    def _record(self, loss: float, grad_norm: float, learning_rate: float) -> dict[str, Any]:
+        since = self._since
+        seconds = max(since["seconds"], 1e-9)
+        self._seconds += since["seconds"]
+        self._data_wait += since["data_wait"]
+        self._items += int(since["items"])
+        self._loss, self._since = 0.0, dict.fromkeys(since, 0)
+        return {
+            "step": self._step,
+            "epoch": round(self._epoch, 4),
+            "loss": loss,
+            "grad_norm": grad_norm,
+            "learning_rate": learning_rate,
+            "items_per_second": since["items"] / seconds,
+            "utilisation": self._utilisation(since["items"] / seconds),
+            "memory_gib": peak_memory_gib(self._device or torch.device("cpu")),
+            "data_wait": since["data_wait"] / seconds,
+            "seconds": self._seconds,
+            "seconds_left": (self._total_steps - self._step) * seconds / since["steps"],
+        }
+
+    def _utilisation(self, items_per_second: float) -> float | None:
+        if self._flops_per_item is None or self._peak is None:
+            return None
+        return self._flops_per_item * items_per_second / (self._peak * self._world_size)
+
+    def _tell(self, record: dict[str, Any]) -> None:
+        self._history.append(record)
+        if self._log:
+            self._log.add(record)
+        figures = {name: value for name, value in record.items() if isinstance(value, int | float) and name != "step"}
+        for logger in self._loggers:
+            if figures:
+                logger.log(record["step"], figures)
+
+    def _summary(self, reason: str) -> Summary:
+        losses = [row["loss"] for row in self._history if "loss" in row]
+        evaluations = [row for row in self._history if any(name.startswith("eval") for name in row)]
+        device = self._device or torch.device("cpu")
+        seconds, items = self._seconds + self._since["seconds"], self._items + int(self._since["items"])
+        speed = items / seconds if seconds else 0.0
+        return Summary(
+            reason=reason,
+            steps=self._step,
+            total_steps=self._total_steps,
+            epochs=self._epoch,
+            seconds=seconds + self._pauses,
+            pauses=self._pauses,
+            item=self._item,
+            items=items,
+            items_per_second=speed,
+            utilisation=self._utilisation(speed),
+            data_wait=(self._data_wait + self._since["data_wait"]) / seconds if seconds else 0.0,
+            device=device_name(device),
+            world_size=self._world_size,
+            memory_gib=peak_memory_gib(device),
+            first_loss=losses[0] if losses else None,
+            last_loss=losses[-1] if losses else None,
+            evaluation={n: v for n, v in evaluations[-1].items() if n != "step"} if evaluations else {},
+            checkpoint=next((row["checkpoint"] for row in reversed(self._history) if "checkpoint" in row), None),
+            output=str(self._options.output),
+            notes=tuple(f"step {row['step']}: {row['note']}" for row in self._history if "note" in row),
+        )
