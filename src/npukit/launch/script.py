@@ -62,8 +62,9 @@ def run_command(arguments: list[str]) -> None:
     elif Path(arguments[0]).is_dir() or arguments[0].endswith((".zip", ".pyz")):
         runpy.run_path(arguments[0], run_name="__main__")
     else:
-        main.__dict__.update(__file__=arguments[0], __builtins__=__builtins__, __cached__=None, __doc__=None)
-        exec(compile_script(arguments[0]), main.__dict__)
+        path = os.path.abspath(arguments[0])  # as `python` has it
+        main.__dict__.update(__file__=path, __builtins__=__builtins__, __cached__=None, __doc__=None)
+        exec(compile_script(path), main.__dict__)
 
 
 def compile_script(path: str) -> types.CodeType:
