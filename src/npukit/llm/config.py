@@ -6,9 +6,9 @@ Every option has a type, a default and a meaning; `npukit train --explain` print
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveFloat, PositiveInt
 
 from npukit.train.options import Fraction, Options, TrainOptions
 
@@ -56,11 +56,22 @@ class Source(Options):
     columns: dict[str, str] = Field({}, description="other names of the columns, as {instruction: question}")
 
 
+def _as_sources(value: Any) -> Any:
+    """A path alone is a data set, and a data set alone is a list of one."""
+    several = [value] if isinstance(value, str | dict | Source) else value
+    if not isinstance(several, list | tuple):
+        return value
+    return tuple({"path": each} if isinstance(each, str) else each for each in several)
+
+
+Sources = Annotated[tuple[Source, ...], BeforeValidator(_as_sources)]
+
+
 class DataOptions(Options):
     """What it is trained on."""
 
-    train: tuple[Source, ...] = Field(description="data sets to train on; a path alone is enough", min_length=1)
-    validation: tuple[Source, ...] | Annotated[float, Field(ge=0)] = Field(
+    train: Sources = Field(description="data sets to train on; a path alone is enough", min_length=1)
+    validation: Sources | Annotated[float, Field(ge=0)] = Field(
         0.0, description="data sets to evaluate on, or a share of the training rows, or from 1 a number of rows"
     )
     folder: Path = Field(Path("data"), description="where dataset_info.json and files named without a path are")

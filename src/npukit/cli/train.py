@@ -1,0 +1,104 @@
+"""npukit train, sft, pt"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from npukit.facts.cards import DEFAULT_CARD
+from npukit.launch.device import Device
+
+Words = Annotated[
+    list[str] | None, typer.Argument(metavar="[CONFIG.yaml] [KEY=VALUE|--KEY VALUE]…", show_default=False)
+]
+OnDevice = Annotated[Device, typer.Option(help="What to train on; auto is a real NPU, else CUDA, else the CPU.")]
+Devices = Annotated[int | None, typer.Option(min=1, help="How many of this machine.", show_default=False)]
+CardName = Annotated[str, typer.Option(help="sim: the kind of card.")]
+Explain = Annotated[bool, typer.Option("--explain", help="Print every option, or those with the word that follows.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be done, the memory and the steps.")]
+Json = Annotated[bool, typer.Option("--json", help="With --dry-run or --explain: print it as JSON.")]
+
+
+def train(
+    words: Words = None,
+    device: OnDevice = Device.auto,
+    devices: Devices = None,
+    card: CardName = DEFAULT_CARD,
+    explain: Explain = False,
+    dry_run: DryRun = False,
+    json: Json = False,
+) -> None:
+    """Train a language model as a YAML file says: npukit's own, LLaMA-Factory's or ms-swift's.
+
+    Words after the file replace what it says: training.learning_rate=1e-5. Without --devices every visible card is
+    used. `npukit train --explain` prints every option.
+    """
+    _train("train", words, device, devices, card, explain, dry_run, json)
+
+
+def sft(
+    words: Words = None,
+    device: OnDevice = Device.auto,
+    devices: Devices = None,
+    card: CardName = DEFAULT_CARD,
+    explain: Explain = False,
+    dry_run: DryRun = False,
+    json: Json = False,
+) -> None:
+    """Fine-tune a language model, with ms-swift's flags: --model FOLDER --dataset FILE --lora_rank 8.
+
+    npukit's own options are flags as well: --training.learning_rate 1e-4. As in ms-swift one device is used, or as
+    many as --devices or NPROC_PER_NODE says.
+    """
+    _train("sft", words, device, devices, card, explain, dry_run, json)
+
+
+def pt(
+    words: Words = None,
+    device: OnDevice = Device.auto,
+    devices: Devices = None,
+    card: CardName = DEFAULT_CARD,
+    explain: Explain = False,
+    dry_run: DryRun = False,
+    json: Json = False,
+) -> None:
+    """Pre-train a language model on text, with the flags of `npukit sft`."""
+    _train("pt", words, device, devices, card, explain, dry_run, json)
+
+
+def _train(
+    verb: str,
+    words: list[str] | None,
+    device: Device,
+    devices: int | None,
+    card: str,
+    explain: bool,
+    dry_run: bool,
+    json: bool,
+) -> None:
+    from npukit.errors import NpukitError
+
+    words = list(words or [])
+    if explain:
+        _explain(words, json)
+        return
+    has_file = bool(words) and not words[0].startswith("--") and "=" not in words[0]
+    file = Path(words.pop(0)) if has_file else None
+    if file is None and not words:
+        raise NpukitError(f"Train what? Name a YAML file, or see `npukit {verb} --help`.")
+    from npukit.launch.device import choose
+    from npukit.llm.read import read
+    from npukit.llm.start import count_ranks, start
+
+    reading = read(file, words, os.environ)
+    chosen = choose(device)
+    start(reading.config, chosen, count_ranks(devices, chosen, os.environ, every_card=verb == "train"), card)
+
+
+def _explain(words: list[str], json: bool) -> None:
+    from npukit.llm.explain import as_text
+
+    print(as_text(*words[:1]))
