@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -69,6 +70,7 @@ class Bar(Lines):
     def begin(self, start_step: int) -> None:
         self._progress.update(self._task, completed=start_step)
         self._live.start()
+        atexit.register(self._live.stop)  # an error must not leave the terminal without a cursor
         super().begin(start_step)
 
     def step(self, step: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -109,9 +110,12 @@ class Watch:
         self._progress.say(f"step {step}  saved {folder}")
 
     def note(self, step: int, sentence: str) -> None:
-        """Something a person should know: it is told now, logged, and told again in the summary."""
+        """Something a person should know: told now, by every rank that has it; logged, and told again at the end."""
         self._tell({"step": step, "note": sentence})
-        self._progress.say(f"step {step}  {sentence}")
+        if self._is_main:
+            self._progress.say(f"step {step}  {sentence}")
+        else:
+            print(f"step {step}  {sentence}", file=sys.stderr, flush=True)
 
     def finish(self, reason: str) -> Summary:
         """The run has ended; write its summary and its loss curve."""

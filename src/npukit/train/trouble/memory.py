@@ -1,0 +1,153 @@
+"""Out of memory: say what to change, and by how much."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from npukit.errors import NpukitError
+from npukit.train.options import TrainOptions
+
+GIB = 2**30
+_UNITS = {"B": 1, "bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+# torch's and torch_npu's allocators, CUDA's and Ascend's drivers, the CPU's allocator.
+_TEXTS = re.compile(
+    r"out of memory|\bOOM\b|CUBLAS_STATUS_ALLOC_FAILED|error code is 207001|can't allocate memory|not enough memory",
+    re.IGNORECASE,
+)
+_FILL = 0.9  # of the memory; the rest is for fragments and what libraries take
+_CHECKPOINTED = 0.3  # of the activations that stay with activation checkpointing, roughly
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that a device (or the host) has no memory left, whoever said it."""
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or (
+        isinstance(error, RuntimeError) and bool(_TEXTS.search(str(error)))
+    )
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes on one device when there was no more."""
+
+    total: int
+    peak: int
+    asked: int
+    fixed: int  # weights, gradients, optimizer states
+
+    @property
+    def activations(self) -> int:
+        """At least so much a batch needs: the failing step was not at its end."""
+        return max(self.peak + self.asked - self.fixed, 0)
+
+
+def explain_out_of_memory(
+    error: BaseException,
+    options: TrainOptions,
+    model: nn.Module | None = None,
+    device: torch.device | None = None,
+    world_size: int = 1,
+    batch: Any = None,
+    step: int | None = None,
+) -> NpukitError:
+    """The error as one sentence and a list of changes, the gentlest first, in the names of the options.
+
+    >>> except RuntimeError as error:
+    ...     if is_out_of_memory(error):
+    ...         raise explain_out_of_memory(error, options, model, device, world_size, batch, step) from error
+    """
+    memory = _measure(error, options, model, device)
+    at = f" at step {step}" if step is not None else ""
+    figures = ""
+    if memory.total:
+        figures = f" ({_gib(memory.peak)} of {_gib(memory.total)} GiB used"
+        figures += f", {_gib(memory.asked)} more asked for)" if memory.asked else ")"
+    where = "The host" if device is None or device.type == "cpu" else f"{device.type.upper()} {device.index or 0}"
+    changes = list(_changes(options, memory, world_size, _row_length(batch)))
+    return NpukitError(
+        "\n  - ".join([f"{where} is out of memory{at}{figures}. Change one of these, in this order:", *changes])
+    )
+
+
+def _changes(options: TrainOptions, memory: Memory, world_size: int, length: int | None) -> Iterator[str]:
+    room = memory.total * _FILL - memory.fixed
+    known = memory.total > 0 and memory.activations > 0
+    fits = not known or room > 0  # whether anything about activations can help
+    if fits and options.batch_size > 1:
+        size = _batch_size(options.batch_size, room / memory.activations if known else 0.5)
+        factor = options.batch_size // size
+        saved = f", about {_gib(memory.activations * (1 - 1 / factor))} GiB less" if known else ""
+        yield (
+            f"batch_size: {size} and accumulation: {options.accumulation * factor} (now {options.batch_size} and "
+            f"{options.accumulation}: the same {options.batch_size * options.accumulation} rows a step{saved})"
+        )
+    if fits and not options.activation_checkpointing:
+        saved = f": about {_gib(memory.activations * (1 - _CHECKPOINTED))} GiB less" if known else ""
+        yield f"activation_checkpointing: true{saved}, for about a third more time"
+    if fits and length:
+        yield f"shorter rows: they are {length} long now (language models: data.cutoff, data.pack_length)"
+    if options.precision == "fp32":
+        yield "precision: auto, which halves activations where the device knows bf16 or fp16"
+    yield from _sharding(options, memory, world_size)
+
+
+def _sharding(options: TrainOptions, memory: Memory, world_size: int) -> Iterator[str]:
+    fixed = f"{_gib(memory.fixed)} GiB of weights, gradients and optimizer states" if memory.fixed else "the states"
+    sharded = options.parallel not in ("ddp", "zero1", "zero2")
+    if world_size > 1 and not sharded:
+        each = f", {_gib(memory.fixed / world_size)} GiB on each" if memory.fixed else ""
+        yield f"parallel: fsdp2 (or zero3): shares {fixed} among {world_size} devices{each}"
+    if world_size == 1:
+        yield f"more devices with parallel: fsdp2 (or zero3), which share {fixed}"
+    elif not options.offload:
+        yield "offload: true with fsdp2 or zero: keeps optimizer states in host memory, slower"
+    yield "train less of the model (language models: tuning.method: lora), which needs no states for the rest"
+
+
+def _batch_size(now: int, share: float) -> int:
+    """The largest divisor that fits into this share of the memory, at most half: the step's rows stay the same."""
+    smaller = [size for size in range(1, now) if now % size == 0]
+    return max((size for size in smaller if size <= now * min(share, 0.5)), default=1)
+
+
+def _measure(
+    error: BaseException, options: TrainOptions, model: nn.Module | None, device: torch.device | None
+) -> Memory:
+    text = str(error)
+    total, peak = _size_after(text, r"total capacity(?: of)?"), 0
+    if device is not None and device.type != "cpu":
+        module = torch.get_device_module(device)
+        total = int(module.get_device_properties(device).total_memory)
+        peak = int(module.max_memory_allocated(device))
+    return Memory(total, peak, _size_after(text, r"[Tt]ried to allocate"), _fixed_bytes(options, model) if model else 0)
+
+
+def _fixed_bytes(options: TrainOptions, model: nn.Module) -> int:
+    """What stays from step to step, as it lies on this device: weights, gradients, moments of the optimizer."""
+    moments = {"adamw": 2, "adam": 2, "sgd": 1 if options.momentum else 0}[options.optimizer]
+    total = 0
+    for weight in model.parameters():
+        local = weight.to_local() if hasattr(weight, "to_local") else weight
+        copies = 2 + (0 if options.offload else moments) if weight.requires_grad else 1
+        total += local.numel() * local.element_size() * copies
+    return total
+
+
+def _size_after(text: str, words: str) -> int:
+    found = re.search(rf"{words}\s*:?\s*([\d.]+)\s*(TiB|GiB|MiB|KiB|bytes|B)\b", text)
+    return int(float(found[1]) * _UNITS[found[2]]) if found else 0
+
+
+def _row_length(batch: Any) -> int | None:
+    """How long rows of tokens are; None where a batch is not of that kind."""
+    ids = batch.get("input_ids") if isinstance(batch, Mapping) else None
+    return int(ids.shape[-1]) if isinstance(ids, torch.Tensor) and ids.dim() > 1 else None
+
+
+def _gib(size: float) -> str:
+    return f"{size / GIB:.2f}" if size < 10 * GIB else f"{size / GIB:.1f}"

@@ -1,0 +1,157 @@
+"""Where NaN or Inf began: the batch is computed once more, with an eye on every module."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+_MOST_NAMES = 3
+_MOST_ROWS = 8
+
+
+def first_nonfinite(model: nn.Module, loss: Callable[[nn.Module, Any], Tensor], batch: Any) -> str:
+    """What first gave NaN or Inf, as a sentence: the batch, the weights, a module's forward, the loss, or the backward.
+
+    `loss` is computed as in training, so it is given with autocast around it. Gradients are gone afterwards.
+
+    >>> first_nonfinite(model, loss, batch)
+    "layers.1.act (Square) gave 4 Inf for row 3 of the batch; its input was finite, at most 3.2e+20."
+    """
+    bad_inputs = [(name, value) for name, value in _named_tensors(batch) if _is_bad(value)]
+    if bad_inputs:
+        name, value = bad_inputs[0]
+        return f"The batch itself holds {_count(value)} in {name or 'its tensor'}{_rows(value, _row_count(batch))}."
+    bad_weights = [name for name, weight in model.named_parameters() if _is_bad(weight)]
+    if bad_weights:
+        return f"The weights hold NaN or Inf already, from an earlier step: {_names(bad_weights)}."
+    model.zero_grad(set_to_none=True)
+    watcher = _Watcher(model, _row_count(batch))
+    with watcher:
+        value = loss(model, batch)
+        if not watcher.forward and not _is_bad(value):
+            value.backward()  # type: ignore[no-untyped-call]
+    if watcher.forward:
+        return watcher.forward
+    if _is_bad(value):
+        return (
+            f"The loss itself is {float(value.detach())}: every module gave finite values, the loss function did not."
+        )
+    bad_gradients = [
+        name for name, weight in model.named_parameters() if weight.grad is not None and _is_bad(weight.grad)
+    ]
+    model.zero_grad(set_to_none=True)
+    if watcher.backward:
+        return watcher.backward + (f" So are the gradients of {_names(bad_gradients)}." if bad_gradients else "")
+    if bad_gradients:
+        return f"The forward is finite; the backward gives NaN or Inf in the gradient of {_names(bad_gradients)}."
+    return (
+        "Computed once more, the batch gives finite values: what happened is random (dropout) or a fault of the "
+        "hardware; feature_detection watches for the latter."
+    )
+
+
+class _Watcher:
+    """Hooks on every module; keeps the first sentence of the forward and the first of the backward."""
+
+    def __init__(self, model: nn.Module, rows: int | None) -> None:
+        self.forward = self.backward = ""
+        self._rows = rows
+        self._handles: list[Any] = []
+        self._modules = {name or "the model": module for name, module in model.named_modules()}
+
+    def __enter__(self) -> _Watcher:
+        for name, module in self._modules.items():
+            self._handles.append(module.register_forward_hook(self._forward_hook(name)))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for handle in self._handles:
+            handle.remove()
+
+    def _forward_hook(self, name: str) -> Callable[[nn.Module, Any, Any], None]:
+        def hook(module: nn.Module, inputs: Any, output: Any) -> None:
+            for _, value in _named_tensors(output):
+                if not self.forward and _is_bad(value):
+                    self.forward = self._forward_sentence(name, module, inputs, value)
+                elif value.requires_grad:
+                    self._handles.append(value.register_hook(self._gradient_hook(name, module)))  # type: ignore[no-untyped-call]
+
+        return hook
+
+    def _forward_sentence(self, name: str, module: nn.Module, inputs: Any, output: Tensor) -> str:
+        given = [value for _, value in _named_tensors(inputs) if value.is_floating_point() and value.numel()]
+        gave = f"{name} ({type(module).__name__}) gave {_count(output)}{_rows(output, self._rows)}"
+        if not given:
+            return f"{gave}."
+        if any(_is_bad(value) for value in given):
+            return f"What is computed between modules, right before {name} ({type(module).__name__}), gave NaN or Inf."
+        largest = max(float(value.detach().abs().max()) for value in given)
+        return f"{gave}; its input was finite, at most {largest:.2g} in {_dtype(given[0])}."
+
+    def _gradient_hook(self, name: str, module: nn.Module) -> Callable[[Tensor], None]:
+        def hook(gradient: Tensor) -> None:
+            if not self.backward and _is_bad(gradient):
+                self.backward = (
+                    f"The forward is finite; in the backward the gradient of the output of {name} "
+                    f"({type(module).__name__}) is the first with {_count(gradient)}{_rows(gradient, self._rows)}: "
+                    "look at what is computed from that output."
+                )
+
+        return hook
+
+
+def _named_tensors(value: Any, name: str = "") -> Iterator[tuple[str, Tensor]]:
+    if isinstance(value, Tensor):
+        yield name, value
+    elif isinstance(value, Mapping):
+        for key, each in value.items():
+            yield from _named_tensors(each, f"{name}.{key}" if name else str(key))
+    elif isinstance(value, list | tuple):
+        for number, each in enumerate(value):
+            yield from _named_tensors(each, f"{name}[{number}]")
+
+
+def _is_bad(value: Tensor) -> bool:
+    return value.is_floating_point() and not bool(torch.isfinite(_local(value)).all())
+
+
+def _local(value: Tensor) -> Tensor:
+    value = value.detach()
+    return value.to_local() if hasattr(value, "to_local") else value
+
+
+def _count(value: Tensor) -> str:
+    value = _local(value)
+    counts = {"NaN": int(value.isnan().sum()), "Inf": int(value.isinf().sum())}
+    return (
+        " and ".join(f"{count:,} {kind}" for kind, count in counts.items() if count) + f" of {value.numel():,} values"
+    )
+
+
+def _row_count(batch: Any) -> int | None:
+    return next((len(value) for _, value in _named_tensors(batch) if value.dim()), None)
+
+
+def _rows(value: Tensor, rows: int | None) -> str:
+    """Which rows of the batch, where the first dimension is theirs."""
+    value = _local(value)
+    if rows is None or rows == 1 or not value.dim() or len(value) != rows:
+        return ""
+    bad = (~torch.isfinite(value)).flatten(1).any(1).nonzero().flatten().tolist()
+    if len(bad) == rows:
+        return " for every row of the batch"
+    shown = ", ".join(map(str, bad[:_MOST_ROWS])) + (" …" if len(bad) > _MOST_ROWS else "")
+    return f" for row{'s' if len(bad) > 1 else ''} {shown} of the batch (counted from 0)"
+
+
+def _dtype(value: Tensor) -> str:
+    return str(value.dtype).removeprefix("torch.")
+
+
+def _names(names: Iterable[str]) -> str:
+    names = list(names)
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    return ", ".join(names[:_MOST_NAMES]) + more

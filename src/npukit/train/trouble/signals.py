@@ -1,0 +1,55 @@
+"""SIGTERM and SIGINT end a run after the step, with a checkpoint; a second one ends it at once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from types import FrameType, TracebackType
+from typing import Any
+
+# Ctrl-C reaches a rank twice: from the terminal, and from torchrun, which hands it on.
+_SAME_SIGNAL_SECONDS = 1.0
+
+
+class StopSignals:
+    """While entered, the first signal only sets `requested`; the loop looks at it after every step.
+
+    >>> with StopSignals() as stop:
+    ...     for batch in batches:
+    ...         train(batch)
+    ...         if stop.requested:
+    ...             break
+    """
+
+    def __init__(self, tell: bool = True) -> None:
+        self.requested = False
+        self.name = ""
+        self._tell = tell
+        self._at = 0.0
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> StopSignals:
+        if threading.current_thread() is threading.main_thread():  # elsewhere Python lets nobody listen
+            for number in (signal.SIGTERM, signal.SIGINT):
+                self._before[number] = signal.signal(number, self._received)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _received(self, number: int, frame: FrameType | None) -> None:
+        now = time.monotonic()
+        if not self.requested:
+            self.requested, self.name, self._at = True, signal.Signals(number).name, now
+            if self._tell:
+                text = f"\n{self.name}: stopping after this step, with a checkpoint; once more ends at once.\n"
+                os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, text.encode())  # print may be busy
+        elif now - self._at > _SAME_SIGNAL_SECONDS:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
