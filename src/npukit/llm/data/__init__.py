@@ -1,0 +1,1 @@
+"""From files and hubs to token batches: read, lay out, render, tokenise, mix, pack, collate."""

@@ -1,0 +1,101 @@
+"""A cheap look at the data before anything heavy is loaded: only files, nothing from a hub."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from dataclasses import replace
+
+from npukit.errors import NpukitError
+from npukit.llm.config import DataOptions
+from npukit.llm.data.files import Record, read_file
+from npukit.llm.data.layout import BadRow, Conversation, Layout, Text, lay_out, recognise, renamed
+from npukit.llm.data.sources import Table, find_table
+
+LOOK_AT = 2000  # rows of a data set
+FILES = 100
+
+
+def check_files(data: DataOptions, task: str | None = None) -> list[str]:
+    """Sentences about local data that cannot be used, none if all is well: what needs to be mended before training.
+
+    Only the first rows are read, so a later bad row is still possible; it is met when the data is prepared.
+    """
+    sentences = []
+    validation = data.validation if isinstance(data.validation, tuple) else ()
+    for source in (*data.train, *validation):
+        try:
+            table = find_table(source, data)
+            if not table.hub:
+                _check_table(table, data, task)
+        except NpukitError as error:
+            sentences.append(str(error))
+    return sentences
+
+
+def _check_table(table: Table, data: DataOptions, task: str | None) -> None:
+    usable = 0
+    bad: list[str] = []
+    each = min(table.limit or LOOK_AT, max(LOOK_AT // len(table.files), 20))
+    records = [record for file in table.files[:FILES] for record in itertools.islice(read_file(file), each)]
+    layout = find_layout(records, table, task)
+    for record in records:
+        try:
+            row_of(record, layout, task or "sft")
+            usable += 1
+        except BadRow as error:
+            bad.append(f"{record.place} {error}")
+    if bad and (data.bad_rows == "stop" or not usable):
+        raise NpukitError(nothing_usable(table, bad) if not usable else stopped(bad[0]))
+
+
+def find_layout(records: Iterable[Record], table: Table, task: str | None) -> Layout:
+    """The table's layout, recognised by the first row that has the columns of one."""
+    layout = table.layout
+    first: list[str] | None = None
+    unreadable: list[str] = []
+    for record in records if layout.format == "auto" else ():
+        try:
+            row = renamed(_readable(record), layout)
+        except BadRow as error:
+            unreadable.append(f"{record.place} {error}")
+            continue
+        first = first if first is not None else [str(name) for name in row]
+        if found := recognise(row):
+            layout = replace(layout, format=found)
+            break
+    if layout.format == "auto":
+        if unreadable and not first:
+            raise NpukitError(nothing_usable(table, unreadable))
+        raise NpukitError(f"{table.name} has no rows." if first is None else _unknown_columns(table, first))
+    if layout.format == "text" and task == "sft":
+        raise NpukitError(f"{table.name} is plain text, without questions and answers: that is for task: pt.")
+    return layout
+
+
+def _unknown_columns(table: Table, names: list[str]) -> str:
+    return (
+        f"{table.name}: no known layout has the columns {', '.join(names) or 'of these rows: they have none'}; "
+        "say what they mean, as columns: {instruction: ..., output: ...}, {messages: ...} or {text: ...}."
+    )
+
+
+def _readable(record: Record) -> object:
+    if record.problem:
+        raise BadRow(record.problem)
+    return record.value
+
+
+def row_of(record: Record, layout: Layout, task: str) -> Conversation | Text:
+    """What the record means; raises BadRow."""
+    return lay_out(renamed(_readable(record), layout), layout, task)
+
+
+def nothing_usable(table: Table, bad: list[str]) -> str:
+    """The sentence for a table of which no row can be used; `bad` are the first places and reasons."""
+    return f"No row of {table.name} can be used: {bad[0]}."
+
+
+def stopped(bad: str) -> str:
+    """The sentence for the first bad row where bad rows are not skipped."""
+    return f"{bad}. Mend or remove this row, or skip such rows with data.bad_rows: skip."

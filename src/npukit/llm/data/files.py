@@ -1,0 +1,167 @@
+"""Rows of JSON, JSON Lines, CSV, Parquet and text files, each with the line it stands on.
+
+A file that cannot be read at all is an error; a row that cannot be read is a `Record` that says why.
+"""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from npukit.errors import NpukitError
+from npukit.llm.data.json_array import read_json_values
+
+TEXT_PIECE = 1 << 16  # characters of a .txt file that are one row; tokenising gigabytes at once would not do
+
+
+class Record(NamedTuple):
+    """One row as it was read; `problem` says why `value` is not there."""
+
+    file: str
+    number: int
+    value: Any = None
+    problem: str | None = None
+    unit: str = "line"
+
+    @property
+    def place(self) -> str:
+        return f"{self.file}, {self.unit} {self.number}"
+
+
+def read_file(path: Path) -> Iterator[Record]:
+    """The rows of one file, in order: `next(read_file(Path("train.jsonl"))).value`."""
+    suffix = path.suffix.lower()
+    if suffix not in READERS:
+        raise NpukitError(f"{path}: rows are read from {', '.join(READERS)} files; rename or convert it.")
+    try:
+        with path.open("rb") as file:
+            head = file.read(4096)
+        if wrong := _wrong_content(head, suffix):
+            raise NpukitError(f"{path} {wrong}")
+        yield from READERS[suffix](path)
+    except UnicodeDecodeError as error:
+        raise NpukitError(f"{path} is not UTF-8 ({error.reason} {error.object[error.start]:#x}): {CONVERT}") from error
+    except OSError as error:
+        raise NpukitError(f"{path} cannot be read: {error.strerror or error}.") from error
+
+
+CONVERT = "convert it, for example with iconv -f GB18030 -t UTF-8."
+
+
+def _wrong_content(head: bytes, suffix: str) -> str | None:
+    if not head.strip():
+        return "is empty."
+    if head.startswith(b"version https://git-lfs"):
+        return "is only a Git LFS pointer: fetch the data itself with git lfs pull."
+    if head.startswith(b"PAR1") != (suffix == ".parquet"):
+        return f"is {'a' if suffix != '.parquet' else 'not a'} Parquet file, whatever its name says."
+    if suffix == ".parquet":
+        return None
+    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return "is UTF-16, not UTF-8: convert it with iconv -f UTF-16 -t UTF-8."
+    if head.startswith(b"\x1f\x8b"):
+        return "is compressed: unpack it with gunzip."
+    if b"\0" in head:
+        return "is binary, not text."
+    if head.lstrip()[:14].lower().startswith((b"<!doctype html", b"<html")):
+        return "is a web page, not data: download the file itself."
+    return None
+
+
+def _json(path: Path) -> Iterator[Record]:
+    """An array, one value a line, or values one after another: what is inside counts, not the suffix."""
+    with path.open("rb") as file:
+        first = next(line for line in file if line.removeprefix(b"\xef\xbb\xbf").strip())
+    if first.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"["):
+        pass
+    elif path.suffix.lower() == ".jsonl" or _loads(first)[1] is None:
+        yield from _json_lines(path)
+        return
+    for line, value in read_json_values(path):
+        yield Record(str(path), line, value)
+
+
+def _json_lines(path: Path) -> Iterator[Record]:
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if line.strip():
+                value, problem = _loads(line)
+                if problem and "JSON" in problem and not line.endswith(b"\n"):
+                    problem += "; the file seems to be cut here"
+                yield Record(str(path), number, value, problem)
+
+
+def _loads(line: bytes) -> tuple[Any, str | None]:
+    try:
+        return json.loads(line.decode("utf-8-sig")), None
+    except UnicodeDecodeError:
+        return None, "is not UTF-8"
+    except json.JSONDecodeError as error:
+        return None, f"is not JSON ({error.msg}, column {error.colno})"
+    except RecursionError:
+        return None, "is nested too deeply"
+
+
+def _csv(path: Path) -> Iterator[Record]:
+    csv.field_size_limit(1 << 30)
+    with path.open(encoding="utf-8-sig", newline="", errors="surrogateescape") as file:
+        rows = csv.reader(file, strict=True)
+        try:
+            header = next(rows)
+        except csv.Error as error:
+            raise NpukitError(f"{path}, line 1: the header is not CSV ({error}).") from error
+        if len(set(header)) != len(header):
+            raise NpukitError(f"{path}, line 1: two columns have the same name; every column needs its own.")
+        while True:
+            begin = rows.line_num + 1
+            try:
+                row = next(rows)
+            except StopIteration:
+                return
+            except csv.Error as error:
+                yield Record(str(path), begin, problem=f"is not CSV ({error})")
+                continue
+            if row:
+                yield Record(str(path), begin, dict(zip(header, row, strict=False)), _wrong_fields(row, len(header)))
+
+
+def _wrong_fields(row: list[str], columns: int) -> str | None:
+    if len(row) != columns:
+        return f"has {len(row)} fields, but the header has {columns}"
+    try:
+        "".join(row).encode()
+    except UnicodeEncodeError:
+        return "is not UTF-8"
+    return None
+
+
+def _parquet(path: Path) -> Iterator[Record]:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise NpukitError("Parquet files need pyarrow: pip install pyarrow.") from error
+    numbers = itertools.count(1)
+    try:
+        for batch in pyarrow.parquet.ParquetFile(path).iter_batches(1024):
+            for value in batch.to_pylist():
+                yield Record(str(path), next(numbers), value, unit="row")
+    except pyarrow.ArrowException as error:
+        raise NpukitError(f"{path} is a broken Parquet file: copy or download it again.") from error
+
+
+def _text(path: Path) -> Iterator[Record]:
+    """A document, in pieces that end where lines do; `ends` marks the last one."""
+    with path.open(encoding="utf-8-sig") as file:
+        line, piece = 1, file.readlines(TEXT_PIECE)
+        while piece:
+            following = file.readlines(TEXT_PIECE)
+            yield Record(str(path), line, {"text": "".join(piece), "ends": not following})
+            line, piece = line + len(piece), following
+
+
+READERS = {".json": _json, ".jsonl": _json, ".csv": _csv, ".parquet": _parquet, ".txt": _text}

@@ -1,0 +1,222 @@
+"""What a row means: each known layout becomes a conversation (turns of system, user, assistant) or plain text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from npukit.llm.config import Format
+
+Turn = dict[str, str]
+Conversation = list[Turn]
+
+ROLES = {
+    "system": "system",
+    "user": "user",
+    "human": "user",
+    "assistant": "assistant",
+    "gpt": "assistant",
+    "chatgpt": "assistant",
+    "bot": "assistant",
+}
+FUNCTION_ROLES = {"function_call", "observation", "function", "tool", "tool_call", "tool_response"}
+# Of these columns each layout needs all of one group.
+NEEDED: dict[str, tuple[tuple[str, ...], ...]] = {
+    "messages": (("messages",), ("conversations",), ("query", "response")),
+    "sharegpt": (("conversations",), ("conversation",), ("messages",)),
+    "alpaca": (("instruction", "output"), ("instruction",)),
+    "prompt": (("prompt", "completion"),),
+    "text": (("text",),),
+}
+QUESTION_AND_ANSWER = {
+    "alpaca": ("instruction", "output"),
+    "prompt": ("prompt", "completion"),
+    "messages": ("query", "response"),
+}
+COLUMNS = frozenset(
+    {"system", "input", "history"} | {name for groups in NEEDED.values() for group in groups for name in group}
+)
+
+
+class BadRow(Exception):
+    """Why a row cannot be used, in words that follow the row's place."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How the rows of a data set are laid out; `columns` and `roles` give its own names for ours."""
+
+    format: Format = "auto"
+    columns: dict[str, str] = field(default_factory=dict)
+    roles: dict[str, str] = field(default_factory=dict)
+    role_key: str | None = None
+    content_key: str | None = None
+
+
+@dataclass(frozen=True)
+class Text:
+    """Plain text; a piece of a longer document that goes on does not end."""
+
+    text: str
+    ends: bool = True
+
+
+def renamed(row: Any, layout: Layout) -> dict[str, Any]:
+    """The row with our names of the columns."""
+    if isinstance(row, str):
+        return {"text": row}
+    if not isinstance(row, dict):
+        raise BadRow(f"is {_kind(row)}, not an object with columns")
+    return row | {ours: row[theirs] for ours, theirs in layout.columns.items() if theirs in row}
+
+
+def recognise(row: dict[str, Any]) -> Format | None:
+    """The layout that a row with these columns has."""
+    if "messages" in row:
+        return "messages"
+    turns = row.get("conversations", row.get("conversation"))
+    if isinstance(turns, list) and turns and isinstance(turns[0], dict):
+        return "messages" if "role" in turns[0] else "sharegpt"
+    if "instruction" in row:
+        return "alpaca"
+    if "query" in row and "response" in row:
+        return "messages"
+    if "prompt" in row and "completion" in row:
+        return "prompt"
+    return "text" if "text" in row else None
+
+
+def lay_out(row: dict[str, Any], layout: Layout, task: str) -> Conversation | Text:
+    """The conversation or text of a row (with our names of the columns); raises BadRow.
+
+    >>> lay_out({"instruction": "Hi", "output": "Hello"}, Layout("alpaca"), "sft")
+    [{'role': 'user', 'content': 'Hi'}, {'role': 'assistant', 'content': 'Hello'}]
+    """
+    if not any(row.keys() >= set(group) for group in NEEDED[layout.format]):
+        wanted = " and ".join(NEEDED[layout.format][0])
+        raise BadRow(f"has no {wanted} ({layout.format} format); its columns are {', '.join(map(str, row)) or 'none'}")
+    if layout.format == "text":
+        return Text(_string(row, "text"), row.get("ends") is not False)
+    if task == "pt" and layout.format == "alpaca" and not row.get("output"):
+        return Text(_string(row, "instruction"))
+    turns = _conversation(row, layout)
+    _check_order(turns)
+    return turns
+
+
+def _conversation(row: dict[str, Any], layout: Layout) -> Conversation:
+    turns: Conversation = []
+    listed = next((row[name] for name in ("messages", "conversations", "conversation") if name in row), None)
+    if layout.format in ("messages", "sharegpt") and listed is not None:
+        turns = _turns(listed, layout)
+    elif layout.format == "prompt" and isinstance(row["prompt"], list):
+        answer = row["completion"]
+        answers = answer if isinstance(answer, list) else [{"role": "assistant", "content": answer}]
+        turns = _turns([*row["prompt"], *answers], layout)
+    else:
+        turns = _history(row.get("history"))
+        asked, answered = QUESTION_AND_ANSWER[layout.format]
+        question = "\n".join(part for part in (_optional(row, asked), _optional(row, "input")) if part)
+        if not question:
+            raise BadRow(f"has an empty {asked}")
+        turns += [_turn("user", question), _turn("assistant", _string(row, answered))]
+    system = _optional(row, "system")
+    if system and (not turns or turns[0]["role"] != "system"):
+        turns.insert(0, _turn("system", system))
+    return turns
+
+
+def _turns(listed: Any, layout: Layout) -> Conversation:
+    if not isinstance(listed, list):
+        raise BadRow(f"has {_kind(listed)} where the list of turns should be")
+    if not listed:
+        raise BadRow("has an empty conversation")
+    turns = []
+    for number, message in enumerate(listed, 1):
+        if not isinstance(message, dict):
+            raise BadRow(f"has {_kind(message)} as turn {number}, not an object with role and content")
+        role_key = layout.role_key or ("role" if "role" in message else "from")
+        content_key = layout.content_key or ("content" if "content" in message else "value")
+        role = message.get(role_key)
+        if message.get("tool_calls") or role in FUNCTION_ROLES - layout.roles.keys():
+            raise BadRow(f"uses function calls (turn {number}), which are not supported")
+        known = ROLES | layout.roles
+        if not isinstance(role, str) or role not in known:
+            raise BadRow(f"has the role {role!r} in turn {number}; roles are {', '.join(sorted(known))}")
+        turns.append(_turn(known[role], _content(message, content_key, number)))
+    return turns
+
+
+def _content(message: dict[str, Any], key: str, number: int) -> str:
+    parts = message.get(key)
+    if isinstance(parts, list):
+        if other := next((part for part in parts if not (isinstance(part, dict) and "text" in part)), None):
+            kind = other.get("type", "something else") if isinstance(other, dict) else _kind(other)
+            raise BadRow(f"has {kind} in turn {number}; only text is supported")
+        return "".join(part["text"] for part in parts)
+    try:
+        return _string(message, key)
+    except BadRow as error:
+        raise BadRow(f"{error} in turn {number}") from None
+
+
+def _history(history: Any) -> Conversation:
+    if history is None or history == "":
+        return []
+    if not isinstance(history, list) or not all(isinstance(pair, list) and len(pair) == 2 for pair in history):
+        raise BadRow("has a history that is not a list of [question, answer]")
+    turns = []
+    for question, answer in history:
+        turns.append(_turn("user", _string({"question of the history": question}, "question of the history")))
+        turns.append(_turn("assistant", _string({"answer of the history": answer}, "answer of the history")))
+    return turns
+
+
+def _check_order(turns: Iterable[Turn]) -> None:
+    """An optional system message, then questions and answers in turn, the last an answer."""
+    roles = [turn["role"] for turn in turns]
+    start = 1 if roles[:1] == ["system"] else 0
+    if "assistant" not in roles:
+        raise BadRow("has no answer (no assistant turn)")
+    for number, role in enumerate(roles[start:]):
+        expected = ("user", "assistant")[number % 2]
+        if role != expected:
+            raise BadRow(f"has roles in the wrong order: turn {number + start + 1} is {role}, not {expected}")
+    if roles[-1] != "assistant":
+        raise BadRow("ends with a question that has no answer")
+
+
+def _turn(role: str, content: str) -> Turn:
+    return {"role": role, "content": content}
+
+
+def _string(row: dict[str, Any], name: str) -> str:
+    """The text of a column that must have one; numbers count as text."""
+    value = row.get(name)
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        raise BadRow(f"has no {name}" if name not in row else f"has an empty {name} ({_kind(value)})")
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        value = str(value)
+    if not isinstance(value, str):
+        raise BadRow(f"has {_kind(value)} as {name}, not text")
+    if not value.strip():
+        raise BadRow(f"has an empty {name}")
+    return value
+
+
+def _optional(row: dict[str, Any], name: str) -> str:
+    value = row.get(name)
+    if value is None or value == "" or (isinstance(value, float) and math.isnan(value)):
+        return ""
+    return _string(row, name) if not isinstance(value, str) or value.strip() else ""
+
+
+def _kind(value: Any) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, float) and math.isnan(value):
+        return "NaN"
+    names = {bool: "a boolean", int: "a number", float: "a number", str: "text", list: "a list", dict: "an object"}
+    return names.get(type(value), type(value).__name__)

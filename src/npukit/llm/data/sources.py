@@ -1,0 +1,180 @@
+"""What a data set's name stands for: files, a folder, an entry of dataset_info.json, or a name on a hub."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from npukit.errors import NpukitError
+from npukit.llm.config import DataOptions, Source
+from npukit.llm.data.files import READERS, Record, read_file
+from npukit.llm.data.layout import COLUMNS, Layout
+
+Hub = Literal["huggingface", "modelscope"]
+INFO = "dataset_info.json"
+
+
+@dataclass(frozen=True)
+class Table:
+    """One data set, found: local files, or a name on a hub."""
+
+    name: str
+    layout: Layout
+    files: tuple[Path, ...] = ()
+    hub: Hub | None = None
+    hub_name: str = ""
+    subset: str | None = None
+    split: str = "train"
+    limit: int | None = None
+    weight: float | None = None
+
+    def records(self) -> Iterator[Record]:
+        """Its rows, in order; a hub's data set is downloaded first."""
+        if self.hub:
+            from npukit.llm.data.hub import hub_rows
+
+            for number, row in enumerate(hub_rows(self), 1):
+                yield Record(self.name, number, row, unit="row")
+        for file in self.files:
+            yield from read_file(file)
+
+
+def find_table(source: Source, data: DataOptions, hub: Hub | None = None) -> Table:
+    """Find what `source` names; `hub` is where names that are not local are looked up."""
+    path, _, rows = source.path.rpartition("#")
+    if path and rows.isdigit():
+        limit = int(rows)
+        if not limit:
+            raise NpukitError(f"{source.path}: #{rows} takes no rows; take at least 1.")
+    else:
+        path, limit = source.path, None
+    if unknown := next((name for name in source.columns if name not in COLUMNS), None):
+        raise NpukitError(f"{source.path}: columns cannot name {unknown!r}; {_nearest(unknown, COLUMNS)}")
+    hub = hub or ("modelscope" if os.environ.get("USE_MODELSCOPE_HUB", "").lower() in ("1", "true") else "huggingface")
+    layout = Layout(source.format, source.columns)
+    table = Table(source.path, layout, split=source.split, subset=source.subset, weight=source.weight)
+    entries = _info_entries(data.folder)
+    if path in entries:
+        table = _from_info(table, path, entries[path], data.folder, hub)
+    elif local := _local(path, data.folder):
+        table = replace(table, files=_files(local, source.split))
+    elif _is_hub_name(path, entries):
+        table = replace(table, hub=hub, hub_name=path)
+    else:
+        raise NpukitError(f"{path}: there is no such file, folder or data set{_where(path, data.folder, entries)}")
+    limits = [number for number in (limit, data.max_rows, table.limit) if number]
+    return replace(table, limit=min(limits, default=None))
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(name, sorted(known), n=1)
+    return f"did you mean {close[0]}?" if close else f"known are {', '.join(sorted(known))}."
+
+
+def _local(path: str, folder: Path) -> Path | None:
+    direct = Path(path).expanduser()
+    return next((place for place in (direct, folder / path) if place.exists()), None)
+
+
+def _is_hub_name(path: str, entries: dict[str, Any]) -> bool:
+    """Whether it may be a name on a hub: owner/name, or a bare name where no dataset_info.json lists the bare names."""
+    if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", path) or Path(path).suffix.lower() in READERS or path.startswith("."):
+        return False
+    owner = path.split("/")[0]
+    return not entries if owner == path else not Path(owner).is_dir()
+
+
+def _where(path: str, folder: Path, entries: dict[str, Any]) -> str:
+    parent = Path(path).expanduser().parent
+    nearby = {str(Path(path).parent / file.name): None for file in parent.iterdir()} if parent.is_dir() else {}
+    inside = {file.name: None for file in folder.iterdir() if file.name != INFO} if folder.is_dir() else {}
+    close = difflib.get_close_matches(path, [*entries, *inside, *nearby], n=1)
+    return f"; did you mean {close[0]}?" if close else f" (looked in {Path.cwd()} and {folder})."
+
+
+def _files(place: Path, split: str) -> tuple[Path, ...]:
+    if place.is_file():
+        return (place,)
+    if (place / "state.json").exists() and (place / INFO).exists():
+        raise NpukitError(
+            f"{place} was written by datasets' save_to_disk: write it with to_parquet or to_json instead."
+        )
+    found = sorted(
+        file for file in place.rglob("*") if file.suffix.lower() in READERS and file.is_file() and file.name != INFO
+    )
+    found = [file for file in found if not any(part.startswith(".") for part in file.relative_to(place).parts)]
+    if not found:
+        raise NpukitError(f"{place} is a folder without any {', '.join(READERS)} file.")
+    of_split = re.compile(rf"(^|[-_./]){re.escape(split)}([-_./]|$)")
+    return tuple([file for file in found if of_split.search(str(file.relative_to(place)))] or found)
+
+
+def _info_entries(folder: Path) -> dict[str, Any]:
+    info = folder / INFO
+    if not info.is_file():
+        return {}
+    try:
+        entries = json.loads(info.read_text("utf-8-sig"))
+    except (ValueError, OSError) as error:
+        raise NpukitError(f"{info} cannot be read: {error}.") from error
+    if not isinstance(entries, dict):
+        raise NpukitError(f"{info} should be an object of data sets, each with its file_name.")
+    return entries
+
+
+COLUMN_NAMES = {  # dataset_info.json's names of the columns, and ours
+    "alpaca": {
+        "prompt": "instruction",
+        "query": "input",
+        "response": "output",
+        "system": "system",
+        "history": "history",
+    },
+    "sharegpt": {"messages": "conversations", "system": "system"},
+}
+ROLE_TAGS = {"user_tag": "user", "assistant_tag": "assistant", "system_tag": "system"}
+
+
+def _from_info(table: Table, name: str, entry: Any, folder: Path, hub: Hub) -> Table:
+    """The table that an entry of LLaMA-Factory's dataset_info.json describes."""
+    where = f"{folder / INFO}, {name}"
+    if not isinstance(entry, dict):
+        raise NpukitError(f"{where}: it should be an object with file_name, hf_hub_url or ms_hub_url.")
+    if entry.get("ranking"):
+        raise NpukitError(f"{where}: preference pairs (ranking) are not supported.")
+    formatting = entry.get("formatting", "alpaca")
+    family = "sharegpt" if formatting == "openai" else formatting
+    if family not in COLUMN_NAMES:
+        raise NpukitError(f"{where}: formatting {formatting!r} is not supported; alpaca, sharegpt and openai are.")
+    columns = {}
+    for theirs, column in (entry.get("columns") or {}).items():
+        if theirs not in COLUMN_NAMES[family]:
+            raise NpukitError(f"{where}: the column {theirs!r} is not supported for {formatting}.")
+        columns[COLUMN_NAMES[family][theirs]] = column
+    tags = entry.get("tags") or {}
+    layout = Layout(
+        "alpaca" if family == "alpaca" else "sharegpt",
+        columns | table.layout.columns,
+        {tags[tag]: role for tag, role in ROLE_TAGS.items() if tag in tags},
+        tags.get("role_tag"),
+        tags.get("content_tag"),
+    )
+    split = entry.get("split", table.split)
+    table = replace(table, layout=layout, limit=entry.get("num_samples"), split=split)
+    preferred: tuple[tuple[str, Hub], ...] = (("hf_hub_url", "huggingface"), ("ms_hub_url", "modelscope"))
+    on_hub = [(entry[key], place) for key, place in preferred if entry.get(key)]
+    if on_hub:
+        hub_name, place = next((found for found in on_hub if found[1] == hub), on_hub[0])
+        return replace(table, hub=place, hub_name=hub_name, subset=entry.get("subset", table.subset))
+    if not entry.get("file_name"):
+        raise NpukitError(f"{where}: it names no file_name, hf_hub_url or ms_hub_url; nothing else is supported.")
+    place_on_disk = _local(entry["file_name"], folder)
+    if place_on_disk is None:
+        raise NpukitError(f"{where}: its file {folder / entry['file_name']} does not exist.")
+    return replace(table, files=_files(place_on_disk, split))
