@@ -1,0 +1,274 @@
+"""Batches in an order that is known from the seed alone, so that a run can go on from any step.
+
+A step takes `world_size * accumulation` batches. They are dealt to the ranks in turn, which sees to it that the same
+rows make a step however many ranks share them. At the end of an epoch the rest makes a smaller step; a rank that
+gets none of it computes a batch that counts nothing, so that all ranks keep pace.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import math
+import os
+import random
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler, get_worker_info
+
+from npukit.errors import NpukitError
+
+MOST_WORKERS = 4
+
+Collate = Callable[[list[Any]], Any]
+Weight = Callable[[Any], int]
+
+
+@dataclass(frozen=True)
+class Position:
+    """How far the data has been gone through: whole epochs, and steps of the present one."""
+
+    epoch: int = 0
+    step: int = 0
+
+    def after(self, ends_epoch: bool) -> Position:
+        return Position(self.epoch + 1) if ends_epoch else replace(self, step=self.step + 1)
+
+    def state_dict(self) -> dict[str, int]:
+        return asdict(self)
+
+
+BEGINNING = Position()
+
+
+@dataclass(frozen=True)
+class Split:
+    """How the rows of a step are shared."""
+
+    batch_size: int
+    accumulation: int
+    rank: int
+    world_size: int
+
+    @property
+    def rows_per_step(self) -> int:
+        return self.batch_size * self.accumulation * self.world_size
+
+    def deal(self, rows: Sequence[Any]) -> Iterator[tuple[int, Sequence[Any], bool]]:
+        """This rank's batches of a step: number within the step, rows, whether they count."""
+        batches = [rows[start : start + self.batch_size] for start in range(0, len(rows), self.batch_size)]
+        for number in range(self.rank, math.ceil(len(batches) / self.world_size) * self.world_size, self.world_size):
+            counts = number < len(batches)
+            yield number, batches[number if counts else 0], counts
+
+
+class Batch(NamedTuple):
+    """What a rank computes at once, and its place in the order of things."""
+
+    content: Any
+    weight: int
+    ends_step: bool
+    ends_epoch: bool
+
+
+class _Wanted(NamedTuple):
+    """A batch yet to be made."""
+
+    rows: Sequence[Any]
+    seed: int
+    counts: bool
+    ends_step: bool
+    ends_epoch: bool
+
+
+class _Maker:
+    """Makes batches of rows. Its random numbers depend on the place in the order, not on which process makes it."""
+
+    def __init__(self, collate: Collate, weight: Weight) -> None:
+        self._collate = collate
+        self._weight = weight
+
+    def make(self, wanted: _Wanted, get_rows: Callable[[Sequence[Any]], list[Any]]) -> Batch:
+        with own_randomness(wanted.seed):
+            content = self._collate(get_rows(wanted.rows))
+        weight = int(self._weight(content)) if wanted.counts else 0
+        return Batch(content, weight, wanted.ends_step, wanted.ends_epoch)
+
+
+@contextmanager
+def own_randomness(seed: int) -> Iterator[None]:
+    """Random numbers from `seed` inside, as if nothing had been drawn outside."""
+    generator = torch.default_generator  # torch.manual_seed would touch the devices' too
+    before = random.getstate(), np.random.get_state(), generator.get_state()
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    generator.manual_seed(seed)
+    try:
+        yield
+    finally:
+        random.setstate(before[0])
+        np.random.set_state(before[1])
+        generator.set_state(before[2])
+
+
+def seed_of(*place: int) -> int:
+    """A seed for a place, unlike that of any other place."""
+    return int.from_bytes(hashlib.blake2b(repr(place).encode(), digest_size=7).digest(), "big")
+
+
+def _wanted(rows: Sequence[Any], split: Split, seed: int, position: Position, ends_epoch: bool) -> Iterator[_Wanted]:
+    shares = list(split.deal(rows))
+    for number, share, counts in shares:
+        ends_step = number == shares[-1][0]
+        yield _Wanted(share, seed_of(seed, position.epoch, position.step, number), counts, ends_step, ends_epoch)
+
+
+class _Order(Sampler[_Wanted]):
+    """The batches of a data set with a length, from `start` on, epoch after epoch."""
+
+    def __init__(self, rows: int, split: Split, seed: int, shuffle: bool, epochs: int | None) -> None:
+        self.start = BEGINNING
+        self._rows = rows
+        self._split = split
+        self._seed = seed
+        self._shuffle = shuffle
+        self._epochs = epochs
+
+    def __iter__(self) -> Iterator[_Wanted]:
+        size = self._split.rows_per_step
+        for epoch in itertools.count(self.start.epoch):
+            if epoch == self._epochs:
+                return
+            order = self._order(epoch)
+            first = self.start.step if epoch == self.start.epoch else 0
+            for step, at in enumerate(range(first * size, self._rows, size), start=first):
+                rows = order[at : at + size].tolist()
+                yield from _wanted(rows, self._split, self._seed, Position(epoch, step), at + size >= self._rows)
+
+    def _order(self, epoch: int) -> torch.Tensor:
+        if not self._shuffle:
+            return torch.arange(self._rows)
+        return torch.randperm(self._rows, generator=torch.Generator().manual_seed(seed_of(self._seed, epoch)))
+
+
+class _Rows(Dataset[Batch]):
+    def __init__(self, rows: Any, maker: _Maker) -> None:
+        self._rows = rows
+        self._maker = maker
+
+    def __getitem__(self, wanted: _Wanted) -> Batch:
+        return self._maker.make(wanted, self._get)
+
+    def _get(self, numbers: Sequence[int]) -> list[Any]:
+        if hasattr(self._rows, "__getitems__"):
+            return list(self._rows.__getitems__(list(numbers)))
+        return [self._rows[number] for number in numbers]
+
+
+class _Stream(IterableDataset[Batch]):
+    """The batches of a data set that can only be read from its beginning. Every rank reads it and keeps its share."""
+
+    def __init__(self, rows: Iterable[Any], split: Split, maker: _Maker, seed: int, epochs: int | None) -> None:
+        self.start = BEGINNING
+        self._rows = rows
+        self._split = split
+        self._maker = maker
+        self._seed = seed
+        self._epochs = epochs
+
+    def __iter__(self) -> Iterator[Batch]:
+        for epoch in itertools.count(self.start.epoch):
+            if epoch == self._epochs:
+                return
+            if get_worker_info() is not None:
+                torch.manual_seed(seed_of(self._seed, epoch))
+            if hasattr(self._rows, "set_epoch"):
+                self._rows.set_epoch(epoch)
+            yield from self._one_epoch(epoch)
+
+    def _one_epoch(self, epoch: int) -> Iterator[Batch]:
+        rows = iter(self._rows)
+        size = self._split.rows_per_step
+        first = self.start.step if epoch == self.start.epoch else 0
+        next(itertools.islice(rows, first * size, first * size), None)
+        chunk = list(itertools.islice(rows, size))
+        if not chunk and first == 0:
+            raise NpukitError("The data set has no rows: look at what it reads.")
+        for step in itertools.count(first):
+            following = list(itertools.islice(rows, size))
+            for wanted in _wanted(chunk, self._split, self._seed, Position(epoch, step), not following):
+                yield self._maker.make(wanted, list)
+            if not following:
+                return
+            chunk = following
+
+
+class Data:
+    """A data set as batches on the way to a device.
+
+    `steps_per_epoch` is None for a data set that does not know its length. `epochs` None goes on for ever.
+    """
+
+    def __init__(
+        self,
+        rows: Any,
+        split: Split,
+        device: torch.device,
+        *,
+        collate: Collate,
+        weight: Weight,
+        seed: int,
+        shuffle: bool = False,
+        workers: int | None = None,
+        epochs: int | None = None,
+    ) -> None:
+        maker = _Maker(collate, weight)
+        streaming = isinstance(rows, IterableDataset) or not hasattr(rows, "__getitem__")
+        if not streaming and len(rows) == 0:
+            raise NpukitError("The data set has no rows: look at what it reads.")
+        self.steps_per_epoch = None if streaming else math.ceil(len(rows) / split.rows_per_step)
+        self._source: _Stream | _Order
+        if streaming:
+            self._source = _Stream(rows, split, maker, seed, epochs)
+            data: dict[str, Any] = {"dataset": self._source}
+        else:
+            self._source = _Order(len(rows), split, seed, shuffle, epochs)
+            data = {"dataset": _Rows(rows, maker), "sampler": self._source}
+        workers = _workers(device, streaming) if workers is None else min(workers, 1) if streaming else workers
+        self._loader: DataLoader[Any] = DataLoader(
+            **data,
+            batch_size=None,
+            collate_fn=_as_it_is,
+            num_workers=workers,
+            pin_memory=device.type != "cpu",
+            persistent_workers=workers > 0,
+            prefetch_factor=split.accumulation + 1 if workers else None,
+            generator=torch.Generator(),  # the loader would draw from the one that dropout uses
+        )
+
+    def steps(self, start: Position = BEGINNING) -> Iterator[list[Batch]]:
+        """The batches of one step after another, from `start` on."""
+        self._source.start = start
+        gathered: list[Batch] = []
+        for batch in self._loader:
+            gathered.append(batch)
+            if batch.ends_step:
+                yield gathered
+                gathered = []
+
+
+def _workers(device: torch.device, streaming: bool) -> int:
+    """A CPU computes itself; one process reads a stream, or its rows would come twice."""
+    if device.type == "cpu":
+        return 0
+    ranks_here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    return 1 if streaming else min(MOST_WORKERS, max(1, (os.cpu_count() or 1) // ranks_here))
+
+
+def _as_it_is(batch: Any) -> Any:
+    return batch

@@ -1,0 +1,48 @@
+"""The optimizer: what decays, and the fastest implementation that the device has."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from npukit.errors import NpukitError
+from npukit.train.options import TrainOptions
+
+Groups = list[dict[str, Any]]
+
+
+def parameter_groups(model: nn.Module, weight_decay: float) -> Groups:
+    """The trained parameters, those without weight decay apart: biases and norms, which have one dimension at most."""
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    if not trained:
+        raise NpukitError("No parameter of the model is to be trained: set requires_grad on some.")
+    decayed = [parameter for parameter in trained if parameter.dim() >= 2]
+    others = [parameter for parameter in trained if parameter.dim() < 2]
+    groups: Groups = [
+        {"params": decayed, "weight_decay": weight_decay},
+        {"params": others, "weight_decay": 0.0},
+    ]
+    return [group for group in groups if group["params"]]
+
+
+def make_optimizer(groups: Groups, options: TrainOptions, device: torch.device, sharded: bool) -> torch.optim.Optimizer:
+    """Fused on a GPU; on an NPU torch_npu's own, which needs whole parameters, so not where they are sharded."""
+    adam: dict[str, Any] = {"lr": options.learning_rate, "betas": options.betas, "eps": options.epsilon}
+    sgd: dict[str, Any] = {"lr": options.learning_rate, "momentum": options.momentum}
+    known = sgd if options.optimizer == "sgd" else adam
+    made: torch.optim.Optimizer
+    if device.type == "npu" and not sharded:
+        import torch_npu
+
+        on_npu = {
+            "adamw": torch_npu.optim.NpuFusedAdamW,
+            "adam": torch_npu.optim.NpuFusedAdam,
+            "sgd": torch_npu.optim.NpuFusedSGD,
+        }
+        made = on_npu[options.optimizer](groups, **known)
+        return made
+    kinds: dict[str, Any] = {"adamw": torch.optim.AdamW, "adam": torch.optim.Adam, "sgd": torch.optim.SGD}
+    made = kinds[options.optimizer](groups, fused=device.type == "cuda" or None, **known)
+    return made

@@ -1,0 +1,148 @@
+"""The model on its devices: one, several with copies of it (DDP), or several that share it (FSDP2)."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import socket
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from accelerate import Accelerator
+from accelerate.state import AcceleratorState
+from accelerate.utils import DistributedDataParallelKwargs, FullyShardedDataParallelPlugin
+from torch import Tensor, nn
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+from torch.distributed.fsdp import MixedPrecisionPolicy
+from torch.distributed.tensor import DTensor
+
+from npukit.train.blocks import blocks
+from npukit.train.optimizer import Groups, make_optimizer, parameter_groups
+from npukit.train.options import TrainOptions
+from npukit.train.precision import autocast, compute_dtype, make_scaler
+
+
+class Parallel:
+    """The model, its optimizer, and what ranks do together. `prepare` comes first."""
+
+    module: nn.Module  # the model as it was given
+    model: nn.Module  # what is called to compute it
+    optimizer: torch.optim.Optimizer
+
+    def __init__(self, options: TrainOptions) -> None:
+        self.options = options
+        self.accelerator = self._accelerate()
+        self.device: torch.device = self.accelerator.device
+        self.rank: int = self.accelerator.process_index
+        self.world_size: int = self.accelerator.num_processes
+        self.is_main = self.rank == 0
+        self.dtype = compute_dtype(options, self.device)
+        self.scaler = make_scaler(options, self.device, self.dtype)
+
+    @property
+    def sharded(self) -> bool:
+        """Whether each rank has a part of its own of the state."""
+        return self.options.parallel != "ddp"
+
+    def _accelerate(self) -> Accelerator:
+        forget_earlier_set_up()
+        if self.options.parallel == "ddp":
+            # torch_npu's fused optimizers lay the gradients out anew, which views into DDP's buckets do not bear.
+            views = not hasattr(torch, "npu")
+            handlers = [DistributedDataParallelKwargs(gradient_as_bucket_view=views)]
+            return Accelerator(cpu=not torch.accelerator.is_available(), kwargs_handlers=handlers)
+        pretend_to_be_launched()
+        self._plugin = FullyShardedDataParallelPlugin(
+            fsdp_version=2,
+            auto_wrap_policy="transformer_based_wrap",
+            cpu_offload=self.options.offload,
+            cpu_ram_efficient_loading=False,
+        )
+        return Accelerator(cpu=not torch.accelerator.is_available(), fsdp_plugin=self._plugin)
+
+    def prepare(self, model: nn.Module, groups: Groups | None) -> None:
+        """Put the model on its devices and make its optimizer."""
+        if self.sharded:
+            kinds = {type(block).__name__ for block in blocks(model)}
+            self._plugin.transformer_cls_names_to_wrap = sorted(kinds)
+            if self.dtype != torch.float32:
+                self._plugin.mixed_precision_policy = MixedPrecisionPolicy(self.dtype, torch.float32)
+        else:
+            model.to(self.device)
+        groups = groups or parameter_groups(model, self.options.weight_decay)
+        optimizer = make_optimizer(groups, self.options, self.device, self.sharded)
+        self.module = model
+        self.model, prepared = self.accelerator.prepare(model, optimizer)
+        self.optimizer = prepared.optimizer
+
+    def autocast(self) -> torch.autocast:
+        return autocast(self.device, self.dtype)
+
+    def exchanging(self, gradients: bool) -> AbstractContextManager[Any]:
+        """Forward and backward inside; gradients of all but the last batch of a step stay where they are."""
+        return nullcontext() if gradients else self.accelerator.no_sync(self.model)
+
+    def backward(self, loss: Tensor, ends_step: bool) -> None:
+        scaled: Any = self.scaler.scale(loss) if self.scaler else loss
+        scaled.backward()
+
+    def update(self) -> Tensor:
+        """Clip, let the optimizer step and forget the gradients; returns their norm before clipping."""
+        if self.scaler:
+            self.scaler.unscale_(self.optimizer)
+        parameters = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
+        if self.options.max_grad_norm:
+            norm = nn.utils.clip_grad_norm_(parameters, self.options.max_grad_norm)
+        else:
+            norm = nn.utils.get_total_norm([each.grad for each in parameters if each.grad is not None])
+        if self.scaler:
+            self.scaler.step(self.optimizer)
+            self.scaler.update()
+        else:
+            self.optimizer.step()
+        self.optimizer.zero_grad()
+        return norm.full_tensor() if isinstance(norm, DTensor) else norm
+
+    def sum(self, tensor: Tensor) -> Tensor:
+        """The sum over all ranks; the host does not wait for it."""
+        if self.world_size > 1:
+            dist.all_reduce(tensor)
+        return tensor
+
+    def wait(self) -> None:
+        self.accelerator.wait_for_everyone()
+
+    def leave(self) -> None:
+        """All went well: let go of the other ranks when the process ends, or one may abort while another is busy."""
+        if dist.is_initialized():
+            atexit.register(_destroy_process_group)
+
+    def full_state_dict(self) -> dict[str, Tensor]:
+        """The whole model in host memory; complete on the main rank."""
+        options = StateDictOptions(full_state_dict=True, cpu_offload=True)
+        state: dict[str, Any] = get_model_state_dict(self.module, options=options)
+        return state
+
+
+def _destroy_process_group() -> None:
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def forget_earlier_set_up() -> None:
+    """accelerate keeps one set-up per process; a second Trainer may want another."""
+    AcceleratorState._reset_state()
+    for name in ("ACCELERATE_USE_FSDP", "ACCELERATE_USE_DEEPSPEED"):
+        os.environ.pop(name, None)
+
+
+def pretend_to_be_launched() -> None:
+    """What shards needs a process group, if only of one."""
+    if "RANK" not in os.environ:
+        with socket.socket() as free:
+            free.bind(("localhost", 0))
+            port = str(free.getsockname()[1])
+        one = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1"}
+        os.environ.update(one, MASTER_ADDR="localhost", MASTER_PORT=port)
