@@ -1,0 +1,1 @@
+"""Models: loading, tuning, and the parts of them that are made faster."""

@@ -1,0 +1,123 @@
+"""Attention over packed rows: several rows of data lie in one, and each sees only itself.
+
+It is given to transformers under a name of its own, so that every model that asks for its attention by name has it.
+The rows' borders come with each batch: `cu_seqlens` as a tensor for CUDA, `row_ends` as numbers of the host for NPUs,
+whose kernel wants them there (reading them back from the card would make it wait once a layer).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+NAME = "npukit_packed"
+# Above this size the NPU's kernel takes one small mask for all lengths (sparse mode 3: causal, aligned to the end).
+_NPU_MASK, _NPU_CAUSAL = 2048, 3
+
+
+def register() -> None:
+    """Make the attention known to transformers as `npukit_packed`. It needs no mask: the borders are enough."""
+    from transformers import AttentionInterface, AttentionMaskInterface
+
+    AttentionInterface.register(NAME, packed_attention)
+    AttentionMaskInterface.register(NAME, lambda *_args, **_kwargs: None)
+
+
+def packed_attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    sliding_window: int | None = None,
+    cu_seqlens: Tensor | None = None,
+    max_length: int = 0,
+    row_ends: tuple[int, ...] | None = None,
+    **_: Any,
+) -> tuple[Tensor, None]:
+    """Attend inside of each row, causally. Query is [1, heads, tokens, size]; the result [1, tokens, heads, size]."""
+    rows = [part.squeeze(0).transpose(0, 1) for part in (query, key, value)]
+    scale = scaling if scaling is not None else query.shape[-1] ** -0.5
+    kind = query.device.type
+    if kind == "cuda" and cu_seqlens is not None:
+        result = _on_cuda(*rows, cu_seqlens, max_length, scale, sliding_window)
+    elif row_ends is None:
+        raise ValueError("packed attention needs the rows' borders: row_ends, or cu_seqlens on CUDA")
+    elif kind == "npu" and query.dtype != torch.float32 and sliding_window is None:
+        result = _on_npu(*rows, row_ends, scale, dropout)
+    else:
+        result = _row_by_row(*rows, row_ends, scale, dropout, sliding_window)
+    return result.unsqueeze(0), None
+
+
+def _on_cuda(
+    query: Tensor, key: Tensor, value: Tensor, cu_seqlens: Tensor, longest: int, scale: float, window: int | None
+) -> Tensor:
+    from torch.nn.attention.varlen import varlen_attn
+
+    groups = query.shape[1] // key.shape[1]
+    if groups > 1:
+        key, value = (part.repeat_interleave(groups, dim=1) for part in (key, value))
+    borders = (cu_seqlens, cu_seqlens, longest, longest)
+    left = -1 if window is None else window - 1
+    return varlen_attn(query, key, value, *borders, scale=scale, window_size=(left, 0))  # type: ignore[return-value]
+
+
+def _on_npu(
+    query: Tensor, key: Tensor, value: Tensor, row_ends: tuple[int, ...], scale: float, dropout: float
+) -> Tensor:
+    import torch_npu
+
+    mask = _causal_mask(query.device)
+    return torch_npu.npu_fusion_attention(  # type: ignore[no-any-return]
+        query,
+        key,
+        value,
+        query.shape[1],
+        "TND",
+        atten_mask=mask,
+        scale=scale,
+        keep_prob=1 - dropout,
+        sparse_mode=_NPU_CAUSAL,
+        actual_seq_qlen=row_ends,
+        actual_seq_kvlen=row_ends,
+    )[0]
+
+
+_masks: dict[torch.device, Tensor] = {}
+
+
+def _causal_mask(device: torch.device) -> Tensor:
+    """True where nothing may be seen: the opposite of torch's masks."""
+    if device not in _masks:
+        _masks[device] = torch.ones(_NPU_MASK, _NPU_MASK, dtype=torch.bool, device=device).triu_(1)
+    return _masks[device]
+
+
+def _row_by_row(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    row_ends: tuple[int, ...],
+    scale: float,
+    dropout: float,
+    window: int | None,
+) -> Tensor:
+    results, start = [], 0
+    for end in row_ends:
+        parts = [part[start:end].transpose(0, 1).unsqueeze(0) for part in (query, key, value)]
+        options = {"scale": scale, "dropout_p": dropout, "enable_gqa": parts[0].shape[1] != parts[1].shape[1]}
+        if window is not None and end - start > window:
+            place = torch.arange(end - start, device=query.device)
+            ahead = place[:, None] - place[None, :]
+            result = F.scaled_dot_product_attention(*parts, attn_mask=(ahead >= 0) & (ahead < window), **options)
+        else:
+            result = F.scaled_dot_product_attention(*parts, is_causal=True, **options)
+        results.append(result.squeeze(0).transpose(0, 1))
+        start = end
+    return torch.cat(results)

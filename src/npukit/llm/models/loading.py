@@ -1,0 +1,66 @@
+"""Load a causal language model and its tokenizer: from a folder, from a hub, or new from a configuration."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from npukit.errors import NpukitError
+from npukit.llm.config import ModelOptions
+
+
+def locate(options: ModelOptions) -> str:
+    """The folder or the name on Hugging Face's hub to load from; a model of ModelScope is fetched first."""
+    if options.hub == "huggingface" or Path(options.path).exists():
+        return options.path
+    try:
+        from modelscope import snapshot_download  # type: ignore[import-not-found, import-untyped, unused-ignore]
+    except ImportError as error:
+        raise NpukitError("ModelScope's library is not installed: `pip install modelscope`.") from error
+    return str(snapshot_download(options.path, revision=options.revision))
+
+
+def load_tokenizer(options: ModelOptions, place: str) -> Any:
+    """The model's tokenizer; without a token for padding the end of the text pads."""
+    from transformers import AutoTokenizer
+
+    with _told(options):
+        tokenizer = AutoTokenizer.from_pretrained(
+            place, revision=options.revision, trust_remote_code=options.trust_remote_code
+        )
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    return tokenizer
+
+
+def load_model(options: ModelOptions, place: str, dtype: torch.dtype, attention: str) -> Any:
+    """The model with its weights in `dtype`, on the CPU.
+
+    >>> load_model(ModelOptions(path="Qwen/Qwen2-7B"), "Qwen/Qwen2-7B", torch.bfloat16, "sdpa")
+    """
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    common = {"trust_remote_code": options.trust_remote_code, "attn_implementation": attention}
+    with _told(options):
+        if options.from_config:
+            config = AutoConfig.from_pretrained(
+                place, revision=options.revision, trust_remote_code=options.trust_remote_code
+            )
+            return AutoModelForCausalLM.from_config(config, dtype=dtype, **common)
+        return AutoModelForCausalLM.from_pretrained(place, revision=options.revision, dtype=dtype, **common)
+
+
+class _told:
+    """Turn what loading raises about a missing or broken model into one sentence."""
+
+    def __init__(self, options: ModelOptions) -> None:
+        self._options = options
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if isinstance(error, (OSError, ValueError, KeyError)):
+            first = str(error).strip().split("\n")[0]
+            raise NpukitError(f"The model {self._options.path} cannot be loaded (model.path): {first}") from error

@@ -1,0 +1,59 @@
+"""Choose what of a model is trained: an adapter, everything, or its last layers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from npukit.errors import NpukitError
+from npukit.llm.config import ModelOptions, TuningOptions
+from npukit.llm.models.shape import decoder_layers
+
+
+def tune(model: Any, options: TuningOptions, loaded: ModelOptions) -> Any:
+    """The model, ready to be trained as the options say.
+
+    >>> tune(model, TuningOptions(method="lora", rank=16), ModelOptions(path="…")).print_trainable_parameters()
+    """
+    if options.method == "lora":
+        return _with_adapter(model, options, loaded)
+    if options.method == "freeze":
+        layers = decoder_layers(model)
+        if options.layers > len(layers):
+            raise NpukitError(f"tuning.layers is {options.layers}, but this model has {len(layers)} layers: lower it.")
+        model.requires_grad_(False)
+        for layer in list(layers)[-options.layers :]:
+            layer.requires_grad_(True)
+    return model
+
+
+def _with_adapter(model: Any, options: TuningOptions, loaded: ModelOptions) -> Any:
+    from peft import LoraConfig, PeftModel, get_peft_model
+
+    if loaded.adapter:
+        return PeftModel.from_pretrained(model, str(loaded.adapter), is_trainable=True)
+    targets = options.targets if isinstance(options.targets, str) else list(options.targets)
+    config = LoraConfig(
+        task_type="CAUSAL_LM",
+        r=options.rank,
+        lora_alpha=options.alpha or 2 * options.rank,
+        lora_dropout=options.dropout,
+        target_modules=targets,
+        use_rslora=options.rslora,
+        use_dora=options.dora,
+        bias=options.bias,
+        init_lora_weights=options.init,
+        modules_to_save=list(options.modules_to_save) or None,
+    )
+    try:
+        return get_peft_model(model, config)
+    except ValueError as error:
+        if "arget modules" not in str(error):
+            raise
+        names = sorted({name.rpartition(".")[2] for name, part in model.named_modules() if _is_linear(part)})
+        raise NpukitError(
+            f"tuning.targets names no module of this model: take all-linear, or some of {', '.join(names)}."
+        ) from error
+
+
+def _is_linear(module: Any) -> bool:
+    return type(module).__name__ in ("Linear", "Conv1D")
