@@ -16,10 +16,10 @@ from pathlib import Path
 
 import pytest
 
+from npukit.cache import UNFINISHED
 from npukit.errors import NpukitError
 from npukit.simulate import build
 from npukit.simulate import compile as compiling
-from npukit.simulate.cache import UNFINISHED
 
 TORCH = importlib.metadata.version("torch").split("+")[0]
 COMPILER = """#!/bin/sh

@@ -13,10 +13,10 @@ import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
 
+from npukit.cache import cache_folder, complete_or_absent, only_builder
 from npukit.errors import NpukitError
 from npukit.simulate import compile as compiling
 from npukit.simulate import torch_npu as wheel
-from npukit.simulate.cache import cache_folder, complete_or_absent, only_builder
 from npukit.simulate.machine import home as machine_home
 from npukit.simulate.progress import say, step
 
