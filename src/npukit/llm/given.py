@@ -25,14 +25,24 @@ class Mistake:
     def __str__(self) -> str:
         return f"{self.place}: {self.text}"
 
+    @property
+    def line(self) -> int:
+        """Its line; what is not in a file comes first."""
+        number = self.place.rpartition(":")[2]
+        return int(number) if number.isdigit() else 0
+
 
 class Mistakes(NpukitError):
     """All that is wrong with a configuration, at once."""
 
     def __init__(self, mistakes: Sequence[Mistake]) -> None:
-        self.mistakes = list(dict.fromkeys(mistakes))
+        self.mistakes = sorted(dict.fromkeys(mistakes), key=lambda each: each.line)
         lines = [str(each) for each in self.mistakes]
         super().__init__(lines[0] if len(lines) == 1 else "\n  ".join([f"{len(lines)} mistakes:", *lines]))
+
+
+OPTION = re.compile(r"\b(?:model|tuning|data|training)\.\w+")
+DEFAULT = "'s default"  # how the place of another tool's default ends
 
 
 @dataclass
@@ -43,6 +53,11 @@ class Given:
     places: dict[Keys, str] = field(default_factory=dict)
     names: dict[Keys, str] = field(default_factory=dict)
     source: str = "command line"
+    theirs: dict[str, str] = field(default_factory=dict)  # another tool's name of an option, where it was used
+
+    def has(self, keys: Keys) -> bool:
+        """Whether somebody wrote it."""
+        return keys in self.places and not self.places[keys].endswith(DEFAULT)
 
     def set(self, keys: Keys, value: Any, place: str, name: str = "") -> None:
         """Write `value` at `keys`, whatever was there or above it."""
@@ -74,8 +89,8 @@ class Given:
         return next((self.names[each] for each in _outwards(keys) if each in self.names), _dotted(keys))
 
     def mistake(self, keys: Keys, text: str) -> Mistake:
-        """`text` is about `keys`."""
-        return Mistake(self.place(keys), text)
+        """`text` is about `keys`; it names options as the user does."""
+        return Mistake(self.place(keys), OPTION.sub(lambda name: self.theirs.get(name[0], name[0]), text))
 
 
 def _outwards(keys: Keys) -> list[Keys]:

@@ -6,8 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from npukit.llm.check import check
 from npukit.llm.config import Config
-from npukit.llm.given import Given, Mistakes, parse_words, read_yaml
+from npukit.llm.dialects import Translator, recognise
+from npukit.llm.dialects.table import Dialect
+from npukit.llm.dialects.values import Values
+from npukit.llm.given import Given, Mistake, Mistakes, parse_words, read_yaml
 from npukit.llm.validation import validate
 
 
@@ -18,20 +22,61 @@ class Reading:
     config: Config
     notes: list[str]
     given: Given
+    dialect: str = "npukit"
 
 
-def read(file: Path | None, words: Sequence[str], environ: Mapping[str, str]) -> Reading:
-    """The configuration that a file and the words of a command line make.
+def read(
+    file: Path | None, words: Sequence[str], environ: Mapping[str, str], verb: str = "train", ranks: int = 1
+) -> Reading:
+    """The configuration that a file and the words of a command line make; `ranks` are those of the whole job.
 
     >>> read(Path("sft.yaml"), ["training.epochs=2"], os.environ).config.training.epochs
     2.0
     """
     given = read_yaml(file) if file else Given()
-    for key, (value, place) in parse_words(words).items():
-        given.set(tuple(key.split(".")), value, "command line", place)
+    options = parse_words(words)
+    flat = {key: option for key, option in options.items() if "." not in key}
+    for key, (value, name) in flat.items():
+        given.set((key,), value, "command line", name)
+    dialect = recognise(given.values, flags=bool(flat) and verb != "train")
+    mistakes: list[Mistake] = []
+    notes: list[str] = []
+    if dialect:
+        given, mistakes, notes = _translate(dialect, given, environ, verb, ranks)
+    for key, (value, name) in options.items():
+        if "." in key:
+            given.set(tuple(key.split(".")), value, "command line", name)
+    mistakes += _same_task(given, verb)
     if environ.get("USE_MODELSCOPE_HUB", "").lower() in ("1", "true"):
         given.set_default(("model", "hub"), "modelscope", "USE_MODELSCOPE_HUB")
-    config, mistakes = validate(given)
+    config, wrong = validate(given)
+    mistakes += wrong
+    if config:
+        wrong, more = check(config, given)
+        mistakes += wrong
+        notes += more
     if mistakes or config is None:
         raise Mistakes(mistakes)
-    return Reading(config, [], given)
+    return Reading(config, notes, given, dialect.name if dialect else "npukit")
+
+
+def _translate(
+    dialect: Dialect, given: Given, environ: Mapping[str, str], verb: str, ranks: int
+) -> tuple[Given, list[Mistake], list[str]]:
+    task = "pt" if verb == "pt" else "sft"
+    values = Values(given.values, dialect.defaults(), environ, task, ranks)
+    translator = Translator(dialect, given, values)
+    translator.translate()
+    return translator.ours, translator.mistakes, values.notes
+
+
+def _same_task(given: Given, verb: str) -> list[Mistake]:
+    """`npukit sft` and `npukit pt` say what the task is, and the file may not say otherwise."""
+    if verb == "train":
+        return []
+    written = given.values.get("task")
+    if ("task",) in given.places and written != verb and written in ("sft", "pt"):
+        name = given.name(("task",))
+        return [given.mistake(("task",), f"{name} is {written}, but the command is npukit {verb}.")]
+    given.set(("task",), verb, "command line")
+    return []

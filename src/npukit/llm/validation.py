@@ -13,19 +13,36 @@ from npukit.llm.config import Config, Source
 from npukit.llm.explain import Option, choices, describe, options, parts, plain, section
 from npukit.llm.given import Given, Keys, Mistake, nearest
 
+MISSING = "(missing)"
+
 
 def validate(given: Given) -> tuple[Config | None, list[Mistake]]:
     """The configuration as far as it can be understood, without what is wrong, and the mistakes."""
-    mistakes = list(_misplaced_booleans(given))
+    mistakes = [*_take_for_what_was_meant(given), *_misplaced_booleans(given)]
     try:
         return Config.model_validate(given.values), mistakes
     except ValidationError as failure:
         errors = _innermost([(_keys(error, given.values), error) for error in failure.errors()])
     mistakes += [given.mistake(keys, _sentence(keys, error, given)) for keys, error in errors.items()]
     try:
-        return Config.model_validate(_without(given.values, list(errors))), mistakes
+        return Config.model_validate(_completed(_without(given.values, list(errors)))), mistakes
     except ValidationError:
         return None, mistakes
+
+
+def _take_for_what_was_meant(given: Given) -> list[Mistake]:
+    """Misspelt keys are mistakes; from there on they count as what was meant, so that it is not missing besides."""
+    mistakes = []
+    for section_name, values in list(given.values.items()):
+        for key in list(values) if isinstance(values, dict) and section_name in Config.model_fields else []:
+            siblings = _inside((section_name,))
+            meant = nearest(key, siblings, cutoff=0.75)
+            if key in siblings or not meant or meant in values:
+                continue
+            keys = (section_name, key)
+            mistakes.append(given.mistake(keys, unknown(keys, given)))
+            given.set((section_name, meant), values.pop(key), given.place(keys), given.name(keys))
+    return mistakes
 
 
 def _keys(error: ErrorDetails, values: Any) -> Keys:
@@ -147,6 +164,13 @@ def _without(values: dict[str, Any], wrong: list[Keys]) -> dict[str, Any]:
 
 def _holds(node: Any, key: str | int) -> bool:
     return isinstance(node, dict) and key in node
+
+
+def _completed(values: dict[str, Any]) -> dict[str, Any]:
+    """With something in the place of what is missing, so that the rest can be looked at."""
+    for section_name, key in (("model", "path"), ("data", "train")):
+        values.setdefault(section_name, {}).setdefault(key, MISSING)
+    return values
 
 
 def _at(node: Any, keys: Keys) -> Any:

@@ -1,7 +1,114 @@
-"""Configurations as other tools' users write them, translated."""
+"""Configurations as other tools' users write them: recognised, and translated into ours."""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from npukit.llm.config import Config
+from npukit.llm.dialects.llama_factory import LLAMA_FACTORY
+from npukit.llm.dialects.swift import SWIFT
+from npukit.llm.dialects.table import Dialect
+from npukit.llm.dialects.values import Refused, Values
+from npukit.llm.given import DEFAULT, Given, Mistake, nearest
+
+DIALECTS = (LLAMA_FACTORY, SWIFT)
+
+
+def recognise(values: Mapping[str, Any], flags: bool) -> Dialect | None:
+    """Whose keys these are; None is our own. Flags without a dot can only be another tool's.
+
+    >>> recognise({"model_name_or_path": "Qwen/Qwen2-7B", "stage": "sft"}, flags=False).name
+    'LLaMA-Factory'
+    """
+    if any(isinstance(value, dict) and key in Config.model_fields for key, value in values.items()):
+        return None
+    score = {dialect.name: sum(dialect.row(key) is not None for key in values) for dialect in DIALECTS}
+    if not flags and not any(score.values()):
+        return None
+    # Between equals flags are ms-swift's, a file LLaMA-Factory's.
+    order = reversed(DIALECTS) if flags else DIALECTS
+    return max(order, key=lambda dialect: score[dialect.name]) if values else None
+
+
+class Translator:
+    """Turns what is given in a dialect into our own configuration, with notes and mistakes."""
+
+    def __init__(self, dialect: Dialect, given: Given, values: Values) -> None:
+        self.dialect, self.given, self.values = dialect, given, values
+        self.ours = Given(source=given.source, theirs=_names(dialect))
+        self.mistakes: list[Mistake] = []
+
+    def translate(self) -> None:
+        """Every key is translated, named as changing nothing, or refused; none is dropped silently."""
+        for key, value in list(self.given.values.items()):
+            self._look_at(key, value)
+        for key, row in self.dialect.rows.items():
+            if row.to and not row.by and (key in self.given.values or "default" in row.model_fields_set):
+                value = self.values.get(key)
+                if key in self.given.values or not self._is_given(row.to[0]):
+                    self._set(row.to[0], value, [key])
+        for name, function in self.dialect.functions.items():
+            keys = [key for key, row in self.dialect.rows.items() if row.by == name]
+            try:
+                for ours, value in function(self.values).items():
+                    self._set(ours, value, keys)
+            except Refused as refused:
+                self._mistake(refused.key, refused.text)
+
+    def _look_at(self, key: str, value: Any) -> None:
+        row = self.dialect.row(key)
+        if row is None:
+            self._mistake(key, _unknown(self._written(key), key, self.dialect))
+            self._take_for(nearest(key, self.dialect.keys, cutoff=0.75), key)
+        elif row.unsupported and not row.asks_nothing(value):
+            self._mistake(key, f"{self._written(key)} is not supported: {row.unsupported}.")
+        elif row.ignored:
+            self.values.notes.append(f"{key}: {row.ignored}")
+
+    def _take_for(self, meant: str | None, key: str) -> None:
+        """Go on as if the key had been written right, so that its absence is no mistake besides."""
+        if meant and meant not in self.given.values:
+            self.given.set((meant,), self.given.values[key], self.given.place((key,)), self._written(key))
+
+    def _is_given(self, ours: str) -> bool:
+        return any(ours in row.to and key in self.given.values for key, row in self.dialect.rows.items())
+
+    def _set(self, ours: str, value: Any, keys: Collection[str]) -> None:
+        written = [key for key in keys if key in self.given.values]
+        if written:
+            place, name = self.given.place((written[0],)), self._written(written[0])
+        else:
+            place, name = f"{self.dialect.name}{DEFAULT}", ours
+        self.ours.set(tuple(ours.split(".")), value, place, name)
+
+    def _written(self, key: str) -> str:
+        return self.given.names.get((key,), key)
+
+    def _mistake(self, key: str, text: str) -> None:
+        self.mistakes.append(self.given.mistake((key,), text))
+
+
+def _names(dialect: Dialect) -> dict[str, str]:
+    """What they call our options."""
+    return {ours: key for key, row in reversed(list(dialect.rows.items())) for ours in row.to[:1]}
+
+
+def _unknown(written: str, key: str, dialect: Dialect) -> str:
+    if near := nearest(key, dialect.keys, cutoff=0.75):
+        return f"{dialect.name} has no {written}: did you mean {near}?"
+    if name := translated_name(key):
+        return f"{dialect.name} has no {written}: {name}."
+    near = nearest(key, dialect.keys)
+    return f"{dialect.name} has no {written}" + (f": did you mean {near}?" if near else ".")
+
 
 def translated_name(key: str) -> str | None:
+    """Whose key it is, and what it is called here."""
+    for dialect in DIALECTS:
+        row = dialect.row(key)
+        if row and row.to:
+            return f"it is {dialect.name}'s name of {row.to[0]}"
+        if row:
+            return f"it is {dialect.name}'s, and {row.ignored or row.unsupported}"
     return None

@@ -1,0 +1,194 @@
+"""What is wrong with a valid configuration: options that do not go together, files that are not there."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from npukit.errors import NpukitError
+from npukit.llm.config import Config
+from npukit.llm.explain import options
+from npukit.llm.given import Given, Keys, Mistake, nearest, nearest_file
+from npukit.llm.validation import MISSING
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A sentence about an option."""
+
+    key: str
+    text: str
+
+
+def check(config: Config, given: Given) -> tuple[list[Mistake], list[str]]:
+    """The mistakes in `config`, each where `given` has its option; and notes about options without effect."""
+    mistakes = [
+        given.mistake(keys, problem.text)
+        for look in CHECKS
+        for problem in look(config, given)
+        for keys in [_keys(problem.key)]
+    ]
+    without_effect = list(_without_effect(config, given))
+    if given.theirs:  # other tools' files carry such options along, and those tools do not mind
+        return mistakes, [problem.text for problem in without_effect]
+    return mistakes + [given.mistake(_keys(each.key), f"{each.text}.") for each in without_effect], []
+
+
+def _keys(key: str) -> Keys:
+    return tuple(int(part) if part.isdigit() else part for part in key.split("."))
+
+
+def _without_effect(config: Config, given: Given) -> Iterator[Problem]:
+    """Options that were written although what was chosen makes no use of them."""
+    unused = {
+        "lora": config.tuning.method != "lora" and f"tuning.method is {config.tuning.method}",
+        "freeze": config.tuning.method != "freeze" and f"tuning.method is {config.tuning.method}",
+        "wsd": config.training.schedule != "wsd" and f"training.schedule is {config.training.schedule}",
+    }
+    for key, option in options().items():
+        reason = unused.get(option.meaning.partition(":")[0])
+        if reason and given.has(_keys(key)):
+            yield Problem(key, f"{given.name(_keys(key))} has no effect, because {reason}")
+    if given.has(("data", "pack_length")) and not config.data.packing:
+        yield Problem("data.pack_length", "data.pack_length has no effect, because data.packing is false")
+    if config.task == "pt":
+        for name in ("template", "system", "train_on_prompt", "last_answer_only"):
+            if given.has(("data", name)):
+                yield Problem(f"data.{name}", f"{given.name(('data', name))} has no effect, because task is pt")
+
+
+def _options_together(config: Config, given: Given) -> Iterator[Problem]:
+    data, training, tuning, model = config.data, config.training, config.tuning, config.model
+    if data.streaming and training.max_steps is None:
+        yield Problem("data.streaming", "streamed data has no known end: give training.max_steps.")
+    if data.streaming and isinstance(data.validation, float) and 0 < data.validation < 1:
+        yield Problem("data.validation", "a stream has no share: give a number of rows, or files.")
+    if data.pack_length and data.packing and data.pack_length < data.cutoff:
+        text = f"rows of up to {data.cutoff} tokens (data.cutoff) do not fit into {data.pack_length}: make it longer."
+        yield Problem("data.pack_length", text)
+    if data.train_on_prompt and data.last_answer_only:
+        yield Problem(
+            "data.last_answer_only", "loss on everything (data.train_on_prompt) and on the last answer alone?"
+        )
+    if training.eval_every and not data.validation:
+        yield Problem("training.eval_every", "there is nothing to evaluate on: give data.validation.")
+    if training.early_stopping and not training.eval_every:
+        yield Problem("training.early_stopping", "it needs evaluations: give training.eval_every.")
+    if training.min_learning_rate > training.learning_rate:
+        text = f"it is above training.learning_rate, which is {training.learning_rate:g}."
+        yield Problem("training.min_learning_rate", text)
+    if training.warmup > 1 and training.warmup % 1:
+        yield Problem(
+            "training.warmup", f"{training.warmup:g} steps of warm-up: give a whole number, or a share below 1."
+        )
+    if training.offload and training.parallel == "ddp":
+        yield Problem("training.offload", "ddp keeps nothing in host memory: use zero2, zero3 or fsdp2.")
+    if model.from_config and tuning.method == "lora":
+        yield Problem("model.from_config", "new weights are trained whole: set tuning.method to full.")
+    if model.adapter and tuning.method != "lora":
+        yield Problem("model.adapter", f"an adapter goes on with lora; tuning.method is {tuning.method}.")
+
+
+HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
+
+
+def _model_files(config: Config, given: Given) -> Iterator[Problem]:
+    path = Path(config.model.path).expanduser()
+    if config.model.path == MISSING:
+        return
+    if path.is_file():
+        yield Problem("model.path", f"{path} is a file: name the folder that it is in.")
+    elif path.is_dir() and not (path / "config.json").is_file():
+        inside = [each.parent for each in path.glob("*/config.json")] + [
+            each.parent for each in path.glob("*/*/config.json")
+        ]
+        hint = f": did you mean {inside[0]}?" if inside else ": it is no model."
+        yield Problem("model.path", f"{path} has no config.json{hint}")
+    elif path.is_dir():
+        yield from _config_json(path / "config.json")
+    elif not HUB_NAME.fullmatch(config.model.path) or config.model.path.startswith("."):
+        yield Problem("model.path", f"there is no folder {path}{nearest_file(path) or '.'}")
+    elif "/" in config.model.path and (near := nearest_file(path)):
+        yield Problem("model.path", f"there is no folder {path}{near}")
+    adapter = config.model.adapter
+    if adapter and not (adapter.expanduser() / "adapter_config.json").is_file():
+        yield Problem("model.adapter", f"{adapter} has no adapter_config.json: it is no adapter.")
+
+
+def _config_json(file: Path) -> Iterator[Problem]:
+    try:
+        if not isinstance(json.loads(file.read_text(encoding="utf-8")), dict):
+            yield Problem("model.path", f"{file} holds no object: it is no model's.")
+    except (ValueError, OSError) as error:
+        yield Problem("model.path", f"{file} cannot be read: {error}.")
+
+
+def _data_files(config: Config, given: Given) -> Iterator[Problem]:
+    from npukit.llm.data.check import check_files
+
+    sources = {f"data.train.{index}": source for index, source in enumerate(config.data.train)}
+    if isinstance(config.data.validation, tuple):
+        sources |= {f"data.validation.{index}": source for index, source in enumerate(config.data.validation)}
+    for key, source in sources.items():
+        if source.path == MISSING:
+            continue
+        alone = config.data.model_copy(update={"train": (source,), "validation": 0.0})
+        for sentence in check_files(alone, config.task):
+            yield Problem(key, sentence)
+
+
+def _template(config: Config, given: Given) -> Iterator[Problem]:
+    from npukit.llm.data.templates import find_template
+
+    try:
+        if config.data.template is not None:
+            find_template(config.data.template)
+    except NpukitError as error:
+        yield Problem("data.template", str(error))
+
+
+def _words_or_files(config: Config, given: Given) -> Iterator[Problem]:
+    """Where a word or a path may be written, a word that is not known looks like a path."""
+    training = config.training
+    if isinstance(training.parallel, Path):
+        yield from _deepspeed_file(training.parallel, given)
+    if isinstance(training.resume, Path) and not training.resume.is_dir():
+        near = nearest(str(training.resume), ["auto", "never"])
+        hint = f": did you mean {near}?" if near else nearest_file(training.resume) or "."
+        yield Problem("training.resume", f"there is no checkpoint {training.resume}{hint}")
+    if training.output.is_file():
+        yield Problem("training.output", f"{training.output} is a file: name a folder.")
+
+
+def _deepspeed_file(path: Path, given: Given) -> Iterator[Problem]:
+    if not path.is_file():
+        words = ["ddp", "fsdp2", "zero1", "zero2", "zero3"]
+        near = nearest(str(path), words)
+        hint = f": did you mean {near}?" if near else f", and it is none of {', '.join(words)}."
+        yield Problem("training.parallel", f"there is no DeepSpeed file {path}{hint}")
+        return
+    try:
+        if not isinstance(json.loads(path.read_text(encoding="utf-8")), dict):
+            yield Problem("training.parallel", f"{path} holds no object: it is no DeepSpeed file.")
+    except (ValueError, OSError) as error:
+        yield Problem("training.parallel", f"{path} is no DeepSpeed file: {error}.")
+
+
+CHECKS: tuple[Callable[[Config, Given], Iterator[Problem]], ...] = (
+    _options_together,
+    _model_files,
+    _data_files,
+    _template,
+    _words_or_files,
+)
+
+
+def check_card(config: Config, given: Given, card: str, has_bf16: bool) -> list[Mistake]:
+    """bf16 on a card that has none."""
+    if config.training.precision != "bf16" or has_bf16:
+        return []
+    keys = ("training", "precision")
+    return [given.mistake(keys, f"{given.name(keys)}: a {card} cannot compute in bf16: use fp16, or auto.")]

@@ -1,0 +1,118 @@
+"""LLaMA-Factory's keys that cannot be taken word for word."""
+
+from __future__ import annotations
+
+from npukit.llm.dialects import transformers
+from npukit.llm.dialects.table import Dialect, load
+from npukit.llm.dialects.transformers import Translated
+from npukit.llm.dialects.values import Refused, Values
+
+LATER = ("rm", "ppo", "dpo", "kto")
+
+
+def task(values: Values) -> Translated:
+    if "do_train" in values.given and not values.flag("do_train"):
+        raise Refused("do_train", "do_train must be true: this command trains.")
+    stage = values.get("stage")
+    if stage in LATER:
+        raise Refused("stage", f"stage {stage} is not supported yet: sft and pt are.")
+    return {"task": values.choice("stage", {"sft": "sft", "pt": "pt"}, otherwise="sft")}
+
+
+def resume(values: Values) -> Translated:
+    wanted = values.get("resume_from_checkpoint")
+    if isinstance(wanted, str):
+        return {"training.resume": wanted}
+    return {"training.resume": "never" if values.flag("overwrite_output_dir") else "auto"}
+
+
+def precision(values: Values) -> Translated:
+    if values.flag("pure_bf16"):
+        return {"training.precision": "bf16", "model.dtype": "bfloat16"}
+    bf16, fp16 = values.flag("bf16"), values.flag("fp16")
+    if bf16 and fp16:
+        raise Refused("fp16", "bf16 and fp16 are both true: remove one of them.")
+    if not bf16 and not fp16:
+        values.notes.append(
+            "bf16, fp16: neither is given, so that training is in fp32; bf16: true is several times faster"
+        )
+    return {"training.precision": "bf16" if bf16 else "fp16" if fp16 else "fp32"}
+
+
+def checkpointing(values: Values) -> Translated:
+    on = values.flag("gradient_checkpointing", not values.flag("disable_gradient_checkpointing"))
+    return {"training.activation_checkpointing": on}
+
+
+def shuffle(values: Values) -> Translated:
+    sampling = values.choice("train_sampling_strategy", {"random": True, "sequential": False}, otherwise="random")
+    return {"training.shuffle": sampling and not values.flag("disable_shuffling")}
+
+
+def revision(values: Values) -> Translated:
+    name = values.get("model_revision", "main")
+    return {"model.revision": None if name == "main" else name}
+
+
+def adapter(values: Values) -> Translated:
+    paths = values.words("adapter_name_or_path")
+    if len(paths) > 1:
+        raise Refused("adapter_name_or_path", "several adapters are not supported: merge them into the model first.")
+    return {"model.adapter": paths[0]} if paths else {}
+
+
+def datasets(values: Values) -> Translated:
+    names, shares = values.words("dataset"), values.words("interleave_probs")
+    strategies = ("concat", "interleave_under", "interleave_over", "interleave_once")
+    mixed = values.choice("mix_strategy", {each: each != "concat" for each in strategies}, otherwise="concat")
+    if shares and len(shares) != len(names):
+        text = f"interleave_probs has {len(shares)} numbers for {len(names)} data sets: give one for each."
+        raise Refused("interleave_probs", text)
+    if not mixed:
+        return {"data.train": [{"path": name} for name in names]} if names else {}
+    weights = shares or ["1"] * len(names)
+    return {"data.train": [{"path": name, "weight": weight} for name, weight in zip(names, weights, strict=True)]}
+
+
+def validation(values: Values) -> Translated:
+    names, size = values.words("eval_dataset"), values.number("val_size", 0)
+    if names and size:
+        raise Refused("val_size", "val_size and eval_dataset are both given: remove one of them.")
+    return {"data.validation": [{"path": name} for name in names] if names else size}
+
+
+def folder(values: Values) -> Translated:
+    path = values.get("dataset_dir", "data")
+    if not isinstance(path, str) or path == "ONLINE" or path.startswith("REMOTE:"):
+        raise Refused("dataset_dir", "dataset_dir must be a folder here: download it first.")
+    return {"data.folder": path}
+
+
+def packing(values: Values) -> Translated:
+    wanted = values.flag("packing", values.get("stage") == "pt") or values.flag("neat_packing")
+    if wanted and not values.flag("neat_packing"):
+        values.notes.append("packing: packed rows do not see each other, as with neat_packing")
+    if not wanted:
+        values.notes.append("packing: off, as in LLaMA-Factory; packing: true is several times faster on short rows")
+    return {"data.packing": wanted}
+
+
+def targets(values: Values) -> Translated:
+    names = values.words("lora_target") or ["all"]
+    return {"tuning.targets": "all-linear" if "all" in names else names}
+
+
+def modules_to_save(values: Values) -> Translated:
+    return {"tuning.modules_to_save": values.words("additional_target")}
+
+
+def lora_init(values: Values) -> Translated:
+    if not values.flag("pissa_init"):
+        return {}
+    rounds = int(values.number("pissa_iter", 16))
+    return {"tuning.init": "pissa" if rounds == -1 else f"pissa_niter_{rounds}"}
+
+
+OWN = (task, resume, precision, checkpointing, shuffle, revision, adapter, datasets, validation, folder, packing)
+FUNCTIONS = {each.__name__: each for each in (*OWN, targets, modules_to_save, lora_init)}
+LLAMA_FACTORY = Dialect("LLaMA-Factory", load("llama_factory"), {**transformers.FUNCTIONS, **FUNCTIONS})

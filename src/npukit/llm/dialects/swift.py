@@ -1,0 +1,212 @@
+"""ms-swift's flags that cannot be taken word for word."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+from npukit.llm.dialects import transformers
+from npukit.llm.dialects.table import Dialect, load
+from npukit.llm.dialects.transformers import Translated
+from npukit.llm.dialects.values import Refused, Values
+
+# HF::owner/name:subset#500; a Windows drive or a URL is none of these.
+DATASET = re.compile(r"(?:(?P<hub>HF|MS)::)?(?P<path>[^:#]+)(?::(?P<subset>[^#/]+))?(?P<rows>#\d+)?")
+
+
+def task(values: Values) -> Translated:
+    chat = values.flag("use_chat_template", values.task != "pt")
+    if chat != (values.task != "pt"):
+        text = "use_chat_template is what tells sft from pt: use npukit pt for text, npukit sft for conversations."
+        raise Refused("use_chat_template", text)
+    return {"task": values.task}
+
+
+def hub(values: Values) -> Translated:
+    hugging_face = values.flag("use_hf", values.environ.get("USE_HF", "").lower() in ("1", "true"))
+    return {"model.hub": "huggingface" if hugging_face else "modelscope"}
+
+
+def dtype(values: Values) -> Translated:
+    name = values.choice("torch_dtype", {each: each for each in ("auto", "bfloat16", "float16", "float32")}, "auto")
+    precision = {"auto": "auto", "bfloat16": "bf16"}.get(name, "fp16")
+    if name == "float32" and not {"fp16", "bf16"} & set(values.given):
+        values.notes.append("torch_dtype: weights in float32 are trained with fp16 products, as in ms-swift")
+    for key in ("bf16", "fp16"):
+        if values.flag(key):
+            precision = key
+    if not values.flag("fp16", True) and not values.flag("bf16", name == "bfloat16"):
+        precision = "fp32"
+    return {"model.dtype": name, "training.precision": precision}
+
+
+def adapter(values: Values) -> Translated:
+    paths = values.words("adapters")
+    if len(paths) > 1:
+        raise Refused("adapters", "several adapters are not supported: merge them into the model first.")
+    return {"model.adapter": paths[0]} if paths else {}
+
+
+def system(values: Values) -> Translated:
+    text = values.get("system")
+    if not isinstance(text, str):
+        return {"data.system": text}
+    if not text.endswith(".txt"):
+        return {"data.system": text.replace("\\n", "\n")}
+    try:
+        return {"data.system": Path(text).read_text(encoding="utf-8")}
+    except OSError:
+        raise Refused("system", f"there is no file {text} with a system message.") from None
+
+
+def cutoff(values: Values) -> Translated:
+    strategy = values.choice("truncation_strategy", {"delete": "delete", "right": "right"}, otherwise="delete")
+    if strategy == "delete":
+        values.notes.append("truncation_strategy: rows longer than max_length are cut, where ms-swift leaves them out")
+    length = values.get("max_length") or _length_of(values.get("model"))
+    if length is None:
+        values.notes.append("max_length: not given, and the model's own is not known yet: 2048")
+    return {"data.cutoff": 2048 if length is None else length}
+
+
+def _length_of(model: Any) -> int | None:
+    """How long rows may be, as a model's folder says."""
+    try:
+        length = json.loads((Path(str(model)) / "config.json").read_text())["max_position_embeddings"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return length if isinstance(length, int) else None
+
+
+def datasets(values: Values) -> Translated:
+    sources, shares = _sources("dataset", values), values.words("interleave_prob")
+    if shares and len(shares) != len(sources):
+        text = f"interleave_prob has {len(shares)} numbers for {len(sources)} data sets: give one for each."
+        raise Refused("interleave_prob", text)
+    if shares:
+        sources = [{**source, "weight": share} for source, share in zip(sources, shares, strict=True)]
+    return {"data.train": sources} if sources else {}
+
+
+def _sources(key: str, values: Values) -> list[Translated]:
+    value = values.get(key, [])
+    result = []
+    for name in [value] if isinstance(value, str) else values.words(key):
+        match = DATASET.fullmatch(name)
+        if match is None or Path(name.split("#")[0]).exists():
+            result.append({"path": name})
+            continue
+        named = {"HF": "huggingface", "MS": "modelscope"}.get(match["hub"] or "")
+        if named and named != hub(values)["model.hub"]:
+            raise Refused(key, f"{name}: data and model must come from one hub here: set use_hf.")
+        subset = {"subset": match["subset"]} if match["subset"] else {}
+        result.append({"path": match["path"] + (match["rows"] or ""), **subset})
+    return result
+
+
+def validation(values: Values) -> Translated:
+    sources = _sources("val_dataset", values)
+    return {"data.validation": sources or values.get("split_dataset_ratio", 0.0)}
+
+
+def evaluation(values: Values) -> Translated:
+    """As often as checkpoints are saved, and never without data for it."""
+    steps = {"no": None, "steps": values.get("eval_steps") or values.get("save_steps"), "epoch": "epoch"}
+    every = values.choice("eval_strategy", steps, otherwise=str(values.get("save_strategy")))
+    if every is not None and not validation(values)["data.validation"]:
+        if {"eval_steps", "eval_strategy"} & set(values.given):
+            values.notes.append("eval_steps: not used, because there is neither val_dataset nor split_dataset_ratio")
+        return {"training.eval_every": None}
+    return {"training.eval_every": every}
+
+
+def shuffle(values: Values) -> Translated:
+    sampling = values.choice("train_sampling_strategy", {"random": True, "sequential": False}, otherwise="random")
+    return {
+        "training.shuffle": sampling
+        and values.flag("dataset_shuffle", True)
+        and values.flag("train_dataloader_shuffle", True)
+    }
+
+
+def bad_rows(values: Values) -> Translated:
+    return {"data.bad_rows": "stop" if values.flag("strict") else "skip"}
+
+
+def folder(values: Values) -> Translated:
+    files = [Path(each) for each in values.words("custom_dataset_info")]
+    if not files:
+        return {}
+    if len(files) > 1 or files[0].name != "dataset_info.json":
+        raise Refused("custom_dataset_info", "custom_dataset_info must be one file named dataset_info.json.")
+    return {"data.folder": str(files[0].parent)}
+
+
+def packing(values: Values) -> Translated:
+    if not values.flag("packing"):
+        values.notes.append("packing: off, as in ms-swift; --packing true is several times faster on short rows")
+    return {"data.packing": values.flag("packing")}
+
+
+def loss_on(values: Values) -> Translated:
+    kinds = {"default": "answers", "all": "all", "last_round": "last"}
+    kind = values.choice("loss_scale", kinds, otherwise="default")
+    return {"data.train_on_prompt": kind == "all" and values.task != "pt", "data.last_answer_only": kind == "last"}
+
+
+def targets(values: Values) -> Translated:
+    if regex := values.get("target_regex"):
+        return {"tuning.targets": regex}
+    names = values.words("target_modules") or ["all-linear"]
+    for name in names:
+        if name.startswith("all-") and (name != "all-linear" or len(names) > 1):
+            raise Refused("target_modules", f"{name} is not supported: use all-linear alone, or names of modules.")
+    return {"tuning.targets": "all-linear" if names == ["all-linear"] else names}
+
+
+def modules_to_save(values: Values) -> Translated:
+    return {"tuning.modules_to_save": values.words("modules_to_save")}
+
+
+def lora_init(values: Values) -> Translated:
+    value = values.get("init_weights", True)
+    if value == "lora-ga":
+        raise Refused("init_weights", "init_weights lora-ga is not supported: use true, gaussian, pissa or olora.")
+    return {"tuning.init": {"true": True, "false": False}.get(str(value).lower(), value)}
+
+
+def output(values: Values) -> Translated:
+    """A folder of its own for each run, v0, v1 and so on, unless add_version is false."""
+    name = Path(str(values.get("model", "model"))).name
+    folder = Path(str(values.get("output_dir", f"output/{name}")))
+    if not values.flag("add_version", True):
+        return {"training.output": str(folder)}
+    used = [int(each.name[1:].split("-")[0]) for each in folder.glob("v[0-9]*") if re.match(r"v\d+(-|$)", each.name)]
+    return {"training.output": str(folder / f"v{max(used, default=-1) + 1}")}
+
+
+def resume(values: Values) -> Translated:
+    wanted = values.get("resume_from_checkpoint")
+    return {"training.resume": wanted if isinstance(wanted, str) else "never"}
+
+
+def accumulation(values: Values) -> Translated:
+    """Where it is not given, a step has 16 rows or a few more."""
+    if (given := values.get("gradient_accumulation_steps")) is not None:
+        return {"training.accumulation": given}
+    rows = values.number("per_device_train_batch_size", 1) * values.ranks
+    return {"training.accumulation": max(1, math.ceil(16 / max(1, rows)))}
+
+
+def learning_rate(values: Values) -> Translated:
+    tuner = values.get("tuner_type") or values.get("train_type")
+    return {"training.learning_rate": values.get("learning_rate", 1e-5 if tuner == "full" else 1e-4)}
+
+
+OWN = (task, hub, dtype, adapter, system, cutoff, datasets, validation, evaluation, shuffle, bad_rows, folder)
+ALSO = (packing, loss_on, targets, modules_to_save, lora_init, output, resume, accumulation, learning_rate)
+FUNCTIONS = {each.__name__: each for each in (*OWN, *ALSO)}
+SWIFT = Dialect("ms-swift", load("swift"), {**transformers.FUNCTIONS, **FUNCTIONS})

@@ -1,0 +1,78 @@
+"""The tables of other tools' keys: what each is here."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ConfigDict, field_validator
+
+from npukit.llm.dialects.values import Values
+
+Function = Callable[[Values], Mapping[str, Any]]
+
+
+class Row(BaseModel):
+    """One key; the head of transformers.yaml says what the fields mean."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    to: tuple[str, ...] = ()
+    by: str = ""
+    default: Any = None
+    ignored: str = ""
+    unsupported: str = ""
+    harmless: tuple[Any, ...] = ()
+
+    @field_validator("to", mode="before")
+    @classmethod
+    def _as_tuple(cls, value: Any) -> Any:
+        return (value,) if isinstance(value, str) else value
+
+    def asks_nothing(self, value: Any) -> bool:
+        """Whether the value asks for nothing."""
+        return value in (None, False, "") or value in self.harmless
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """Another tool's way to write a configuration."""
+
+    name: str
+    rows: Mapping[str, Row]
+    functions: Mapping[str, Function]
+
+    def row(self, key: str) -> Row | None:
+        """The row of a key, which may be one that ends in *."""
+        if key in self.rows:
+            return self.rows[key]
+        stems = [each for each in self.rows if each.endswith("*") and key.startswith(each[:-1])]
+        return self.rows[max(stems, key=len)] if stems else None
+
+    def defaults(self) -> dict[str, Any]:
+        """Their values where they are not ours."""
+        return {key: row.default for key, row in self.rows.items() if "default" in row.model_fields_set}
+
+    @property
+    def keys(self) -> list[str]:
+        """Every key that is written out."""
+        return [key for key in self.rows if not key.endswith("*")]
+
+
+@functools.cache
+def load(name: str) -> dict[str, Row]:
+    """The rows of transformers.yaml with those of the named table over them."""
+    rows: dict[str, Row] = {}
+    for file in ("transformers", name):
+        text = Path(__file__).with_name(f"{file}.yaml").read_text(encoding="utf-8")
+        rows |= {key: Row(**row) for key, row in yaml.load(text, _loader()).items()}
+    return rows
+
+
+def _loader() -> Any:
+    """The tables are ours: the C parser may read them, and is ten times as fast."""
+    return getattr(yaml, "CSafeLoader", yaml.SafeLoader)

@@ -1,0 +1,160 @@
+"""What LLaMA-Factory and ms-swift have from transformers' TrainingArguments and cannot be taken word for word."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from npukit.llm.dialects.values import Refused, Values
+from npukit.llm.given import nearest
+
+Translated = dict[str, Any]
+
+SCHEDULES = {
+    "cosine": "cosine",
+    "linear": "linear",
+    "constant": "constant",
+    "constant_with_warmup": "constant",
+    "inverse_sqrt": "inverse_sqrt",
+    "cosine_with_min_lr": "cosine",
+    "warmup_stable_decay": "wsd",
+}
+OPTIMIZERS = {
+    **dict.fromkeys(("adamw_torch", "adamw_torch_fused", "adamw_torch_npu_fused", "adamw_hf", "adamw"), "adamw"),
+    "sgd": "sgd",
+}
+PRESETS = ("zero0", "zero1", "zero2", "zero3", "zero2_offload", "zero3_offload")
+
+
+def max_steps(values: Values) -> Translated:
+    steps = values.number("max_steps", -1)
+    return {"training.max_steps": steps if steps > 0 else None}
+
+
+def schedule(values: Values) -> Translated:
+    name = values.choice("lr_scheduler_type", SCHEDULES, otherwise="linear")
+    options = values.get("lr_scheduler_kwargs", {})
+    if not isinstance(options, dict):
+        raise Refused("lr_scheduler_kwargs", "lr_scheduler_kwargs must be a mapping, as {min_lr: 1e-6}.")
+    result: Translated = {"training.schedule": name}
+    for option, value in options.items():
+        if option == "min_lr":
+            result["training.min_learning_rate"] = value
+        elif option == "min_lr_rate":
+            if values.get("learning_rate") is None:
+                raise Refused("lr_scheduler_kwargs", "min_lr_rate is a share of learning_rate: give that too.")
+            result["training.min_learning_rate"] = value * values.number("learning_rate", 0)
+        elif option not in ("num_stable_steps", "num_warmup_steps"):
+            raise Refused("lr_scheduler_kwargs", f"{option} in lr_scheduler_kwargs is not supported; min_lr is.")
+    return result
+
+
+def warmup(values: Values) -> Translated:
+    ratio, steps = values.number("warmup_ratio", 0), values.number("warmup_steps", 0)
+    if ratio and steps:
+        raise Refused("warmup_ratio", "warmup_ratio and warmup_steps are both given: remove one of them.")
+    if ratio >= 1:
+        raise Refused("warmup_ratio", f"warmup_ratio must be below 1, not {ratio}: warmup_steps counts steps.")
+    return {"training.warmup": ratio or steps}
+
+
+def betas(values: Values) -> Translated:
+    return {"training.betas": [values.get("adam_beta1", 0.9), values.get("adam_beta2", 0.999)]}
+
+
+def optimizer(values: Values) -> Translated:
+    return {"training.optimizer": values.choice("optim", OPTIMIZERS, otherwise="adamw_torch")}
+
+
+def evaluation(values: Values) -> Translated:
+    key = "evaluation_strategy" if "evaluation_strategy" in values.given else "eval_strategy"
+    strategy = values.choice(key, {each: each for each in ("no", "steps", "epoch")}, otherwise="no")
+    if strategy == "steps":
+        return {"training.eval_every": values.get("eval_steps") or values.get("logging_steps")}
+    if "eval_steps" in values.given:
+        values.notes.append(f"eval_steps: not used, because eval_strategy is {strategy}")
+    return {"training.eval_every": "epoch" if strategy == "epoch" else None}
+
+
+def saving(values: Values) -> Translated:
+    strategies = {"no": None, "steps": values.get("save_steps"), "epoch": "epoch"}
+    if values.get("save_strategy") == "best":
+        raise Refused("save_strategy", "save_strategy best is not supported: use steps; the best checkpoint is kept.")
+    return {"training.save_every": values.choice("save_strategy", strategies, otherwise="steps")}
+
+
+def logging(values: Values) -> Translated:
+    values.choice("logging_strategy", {"steps": "steps"}, otherwise="steps")
+    return {}
+
+
+def loggers(values: Values) -> Translated:
+    known = ("tensorboard", "wandb", "swanlab")
+    wanted = [each for each in values.words("report_to") if each != "none"]
+    for each in wanted:
+        if each not in known:
+            near = nearest(each, known)
+            hint = f": did you mean {near}?" if near else f": there are {', '.join(known)}."
+            raise Refused("report_to", f"report_to {each} is not supported{hint}")
+    if values.flag("use_swanlab"):
+        wanted.append("swanlab")
+    return {"training.loggers": list(dict.fromkeys(wanted))}
+
+
+def best_metric(values: Values) -> Translated:
+    name = values.get("metric_for_best_model")
+    return {"training.best_metric": f"eval_{name.removeprefix('eval_')}"} if isinstance(name, str) else {}
+
+
+def parallel(values: Values) -> Translated:
+    wanted, sharded = values.get("deepspeed"), values.get("fsdp")
+    if wanted and sharded:
+        raise Refused("fsdp", "deepspeed and fsdp are both given: remove one of them.")
+    if sharded:
+        return _fsdp(sharded, values)
+    return _deepspeed(wanted, values) if wanted else {"training.parallel": "ddp"}
+
+
+def _fsdp(wanted: Any, values: Values) -> Translated:
+    words = " ".join(map(str, wanted)) if isinstance(wanted, list) else str(wanted)
+    if "fsdp_config" in values.given:
+        values.notes.append("fsdp_config: the engine wraps each layer of the model by itself")
+    if not re.search(r"full_shard|fsdp2|True", words):
+        raise Refused("fsdp", f"fsdp {words} is not supported: use full_shard, or deepspeed zero2.")
+    return {"training.parallel": "fsdp2", "training.offload": "offload" in words}
+
+
+def _deepspeed(wanted: Any, values: Values) -> Translated:
+    if not isinstance(wanted, str):
+        raise Refused("deepspeed", f"deepspeed must be one of {', '.join(PRESETS)}, or a JSON file.")
+    if Path(wanted).is_file():
+        return {"training.parallel": wanted}
+    # The files that come with LLaMA-Factory and ms-swift are named after what is in them.
+    match = re.fullmatch(r"(?:ds_z|zero|ds_zero_?|stage_?)([0-3])(_offload)?(?:_config)?(?:\.json)?", Path(wanted).name)
+    if not match:
+        near = nearest(Path(wanted).name, PRESETS)
+        hint = f": did you mean {near}?" if near else f", and it is none of {', '.join(PRESETS)}."
+        raise Refused("deepspeed", f"there is no DeepSpeed file {wanted}{hint}")
+    stage, offload = match.groups()
+    if stage == "0":
+        values.notes.append("deepspeed: ZeRO-0 shares nothing out: plain data parallelism")
+    return {"training.parallel": "ddp" if stage == "0" else f"zero{stage}", "training.offload": bool(offload)}
+
+
+FUNCTIONS = {
+    each.__name__: each
+    for each in (
+        max_steps,
+        schedule,
+        warmup,
+        betas,
+        optimizer,
+        evaluation,
+        saving,
+        logging,
+        loggers,
+        best_metric,
+        parallel,
+    )
+}

@@ -1,0 +1,69 @@
+"""The values that another tool's keys have, as the functions that translate them see them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from npukit.llm.given import nearest
+from npukit.llm.validation import shown
+
+
+class Refused(Exception):
+    """A value that cannot be taken: whose, and why."""
+
+    def __init__(self, key: str, text: str) -> None:
+        self.key, self.text = key, text
+
+
+@dataclass
+class Values:
+    """What was given, else the tool's default, else None; and notes for the user."""
+
+    given: Mapping[str, Any]
+    defaults: Mapping[str, Any]
+    environ: Mapping[str, str]
+    task: str  # what the command says
+    ranks: int  # of the whole job
+    notes: list[str] = field(default_factory=list)
+
+    def get(self, key: str, otherwise: Any = None) -> Any:
+        """Its value, from wherever it comes."""
+        value = self.given.get(key)
+        value = self.defaults.get(key) if value is None else value
+        return otherwise if value is None else value
+
+    def flag(self, key: str, otherwise: bool = False) -> bool:
+        """Its value as true or false."""
+        value = self.get(key, otherwise)
+        if isinstance(value, str) and value.lower() in ("true", "false"):
+            return value.lower() == "true"
+        if not isinstance(value, bool):
+            raise Refused(key, f"{key} must be true or false, not {shown(value)}.")
+        return value
+
+    def number(self, key: str, otherwise: float) -> float:
+        """Its value as a number."""
+        value = self.get(key, otherwise)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise Refused(key, f"{key} must be a number, not {shown(value)}.")
+        return value
+
+    def words(self, key: str) -> list[str]:
+        """Its value as names: a list, or text with commas."""
+        value = self.get(key, [])
+        several = value.split(",") if isinstance(value, str) else value
+        if not isinstance(several, list) or not all(isinstance(each, str | int | float) for each in several):
+            raise Refused(key, f"{key} must be names, as `a,b` or a list, not {shown(value)}.")
+        return [str(each).strip() for each in several if str(each).strip()]
+
+    def choice(self, key: str, choices: Mapping[str, Any], otherwise: str) -> Any:
+        """What one of a few words stands for."""
+        value = self.get(key, otherwise)
+        word = "no" if value is False else str(value)  # YAML takes no for false
+        if word in choices:
+            return choices[word]
+        near = nearest(word, choices)
+        hint = f": did you mean {near}?" if near else "."
+        raise Refused(key, f"{key} must be one of {', '.join(choices)}, not {shown(value)}{hint}")
