@@ -1,0 +1,138 @@
+"""What the model sees and what counts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from npukit.llm.config import DataOptions, Source
+from npukit.llm.data.encode import Encoded, Encoder
+from npukit.llm.data.layout import BadRow, Conversation, Text
+from npukit.llm.data.templates import find_template
+
+
+def talk(*contents: str, system: str | None = None) -> Conversation:
+    roles = ("user", "assistant")
+    turns = [{"role": roles[number % 2], "content": content} for number, content in enumerate(contents)]
+    return [*([{"role": "system", "content": system}] if system else []), *turns]
+
+
+def encoder(tokenizer: Any, task: str = "sft", template: str | None = None, **options: Any) -> Encoder:
+    data = DataOptions(train=(Source(path="unused"),), **options)
+    return Encoder(data, task, tokenizer, find_template(template, tokenizer))
+
+
+def one(encoder: Encoder, row: Conversation | Text) -> Encoded:
+    (result,) = encoder.encode([row])
+    assert not isinstance(result, BadRow)
+    (encoded,) = result
+    return encoded
+
+
+def words(tokenizer: Any, encoded: Encoded) -> tuple[str, str]:
+    """All of a row as text, and what counts of it."""
+    ids = [token if token >= 0 else ~token for token in encoded.tokens]
+    return tokenizer.decode(ids), tokenizer.decode([token for token in encoded.tokens if token >= 0])
+
+
+TURNS = talk("What is 1 + 1?", "Two.", "And 2 + 2?", "Four.")
+WHOLE = (
+    "<|im_start|>user\nWhat is 1 + 1?<|im_end|>\n<|im_start|>assistant\nTwo.<|im_end|>\n"
+    "<|im_start|>user\nAnd 2 + 2?<|im_end|>\n<|im_start|>assistant\nFour.<|im_end|>\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("options", "counted"),
+    [
+        ({}, "Two.<|im_end|>Four.<|im_end|>"),
+        ({"last_answer_only": True}, "Four.<|im_end|>"),
+        ({"train_on_prompt": True}, WHOLE),
+    ],
+)
+def test_what_counts(tiny_tokenizer: Any, options: dict[str, Any], counted: str) -> None:
+    assert words(tiny_tokenizer, one(encoder(tiny_tokenizer, **options), TURNS)) == (WHOLE, counted)
+
+
+def test_tokens_are_those_of_the_tokenizer(tiny_tokenizer: Any) -> None:
+    ids = tiny_tokenizer.apply_chat_template(TURNS)["input_ids"]
+    tokens = one(encoder(tiny_tokenizer, train_on_prompt=True), TURNS).tokens
+    assert tokens.tolist() == ids
+
+
+def test_the_system_message_is_for_rows_without_one(tiny_tokenizer: Any) -> None:
+    wise = encoder(tiny_tokenizer, system="Be wise.")
+    assert words(tiny_tokenizer, one(wise, talk("Hi", "Yo")))[0].startswith("<|im_start|>system\nBe wise.<|im_end|>")
+    assert "Be wise" not in words(tiny_tokenizer, one(wise, talk("Hi", "Yo", system="Be short.")))[0]
+
+
+text = st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=40).filter(
+    lambda words: words.strip() and "<|" not in words
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(text, min_size=2, max_size=6).filter(lambda contents: len(contents) % 2 == 0))
+@pytest.mark.parametrize("template", [None, "chatml", "llama3", "vicuna", "alpaca"])
+def test_any_words_survive_and_answers_alone_count(tiny_tokenizer: Any, template: str, contents: list[str]) -> None:
+    """The concatenation is the rendering; what counts is the answers, whatever is said in them."""
+    encode = encoder(tiny_tokenizer, template=template)
+    whole, counted = words(tiny_tokenizer, one(encode, talk(*contents)))
+    assert all(content.strip() in whole for content in contents)
+    counted = counted.replace("<|im_end|>", "").replace("<|eot_id|>", "")
+    assert "".join(counted.split()) == "".join("".join(contents[1::2]).split())
+
+
+def test_a_tokenizer_without_offsets_gives_the_same(tiny_tokenizer: Any) -> None:
+    class Slow:
+        is_fast = False
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(tiny_tokenizer, name)
+
+    slow, fast = (one(encoder(tokenizer), TURNS) for tokenizer in (Slow(), tiny_tokenizer))
+    assert slow.tokens.tolist() == fast.tokens.tolist()
+
+
+def test_a_long_answer_loses_its_end(tiny_tokenizer: Any) -> None:
+    row = one(encoder(tiny_tokenizer, cutoff=40), talk("Hi", "blue sky " * 50))
+    whole, counted = words(tiny_tokenizer, row)
+    assert row.was_cut and len(row.tokens) == 40
+    assert whole.startswith("<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\nblue sky")
+    assert "<|im_end|>" not in counted, "a cut answer has no end to learn"
+
+
+def test_a_long_question_keeps_its_head_and_its_answer(tiny_tokenizer: Any) -> None:
+    row = one(encoder(tiny_tokenizer, cutoff=60), talk("Begin " + "and so on " * 100 + "end", "Paris"))
+    whole, counted = words(tiny_tokenizer, row)
+    assert row.was_cut and len(row.tokens) == 60
+    assert whole.startswith("<|im_start|>user\nBegin and so on") and counted == "Paris<|im_end|>"
+    assert whole.endswith("end<|im_end|>\n<|im_start|>assistant\nParis<|im_end|>\n"[:-1])
+
+
+def test_texts_end_and_long_ones_are_pieces(tiny_tokenizer: Any) -> None:
+    pre = encoder(tiny_tokenizer, task="pt", cutoff=16)
+    sentence = "The quick brown fox jumps over the lazy dog. " * 5
+    (result,) = pre.encode([Text(sentence)])
+    assert not isinstance(result, BadRow)
+    assert [len(piece.tokens) for piece in result[:-1]] == [16] * (len(result) - 1)
+    tokens = [token for piece in result for token in piece.tokens]
+    assert tiny_tokenizer.decode(tokens) == sentence + "<|im_end|>" and min(tokens) >= 0
+    (goes_on,) = pre.encode([Text("One plus one", ends=False)])
+    assert not isinstance(goes_on, BadRow)
+    assert goes_on[0].tokens[-1] != tiny_tokenizer.eos_token_id
+
+
+def test_one_bad_row_leaves_the_others(tiny_tokenizer: Any) -> None:
+    import copy
+
+    picky = copy.deepcopy(tiny_tokenizer)
+    picky.chat_template = "{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% endif %}" + (
+        tiny_tokenizer.chat_template
+    )
+    bad, good = encoder(picky).encode([talk("Hi", "Yo", system="no"), talk("Hi", "Yo")])
+    assert isinstance(bad, BadRow) and "no system" in str(bad)
+    assert not isinstance(good, BadRow)
