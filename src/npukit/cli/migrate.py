@@ -27,6 +27,9 @@ def migrate(
     style: Annotated[
         Style, typer.Option(help="portable: runs on CUDA, NPU and CPU; npu: torch_npu, .npu(), hccl.")
     ] = Style.portable,
+    distributed: Annotated[
+        bool, typer.Option("--distributed", help="Also make training scripts for one card run on several.")
+    ] = False,
     select: Annotated[list[str] | None, typer.Option(help="Only rules whose code starts so, e.g. NPK11.")] = None,
     ignore: Annotated[list[str] | None, typer.Option(help="Not the rules whose code starts so.")] = None,
     report: Annotated[Path | None, typer.Option(help="Write the report to this .html, .md or .json file.")] = None,
@@ -46,7 +49,7 @@ def migrate(
         restored = journal.undo(path)
         print(f"{len(restored)} files are as they were before the migration.")
         return
-    result = work_out(path, Target(style), select or (), ignore or ())
+    result = work_out(path, Target(style, distributed=distributed), select or (), ignore or ())
     if in_place:
         journal.write_in_place(result, allow_dirty)
     elif output is not None:

@@ -22,6 +22,7 @@ from npukit.source import Document, Unreadable, find
 
 _ROUNDS = 4
 MIGRATING = ("NPK1", "NPK712")
+DISTRIBUTING = "NPK170"
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ def migrate(
     if pinned is not None and pinned < target.torch:
         target = replace(target, torch=pinned)
     rules = choose(select, ignore, MIGRATING)
-    codes = tuple(rule.code for rule in rules)
+    codes = tuple(rule.code for rule in rules if target.distributed or rule.code != DISTRIBUTING)
     files = list(find([path]))
     done = on_all_cores(partial(_migrate_path, codes=codes, target=target, root=root), files)
     changes = tuple(each.change for each in done if each.change)
@@ -98,10 +99,24 @@ def _migrate_path(path: Path, codes: tuple[str, ...], target: Target, root: Path
         return _Migrated(None, opened.findings, opened.lines)
     document, rules, lines = opened
     try:
-        change, left = migrate_document(document, rules, target)
+        change, left = migrate_document(document, [rule for rule in rules if rule.code != DISTRIBUTING], target)
+        last = [rule for rule in rules if rule.code == DISTRIBUTING]
+        if last and document.kind == "python":
+            change, left = _then(change, left, document, last, target)
     except Unreadable as error:
         return _Migrated(None, (unreadable(path, str(error)),), lines)
     return _Migrated(change, left, lines)
+
+
+def _then(
+    change: Change | None, left: tuple[Finding, ...], document: Document, rules: Sequence[Rule], target: Target
+) -> tuple[Change | None, tuple[Finding, ...]]:
+    """A second migration upon the first: its rules see what the others wrote."""
+    now = replace(document, text=change.after) if change else document
+    again, more = migrate_document(now, rules, target)
+    if again and change:
+        again = replace(again, before=change.before, fixed=(*change.fixed, *again.fixed))
+    return again or change, (*left, *more)
 
 
 def migrate_document(

@@ -23,6 +23,7 @@ class Target:
     torch: tuple[int, int] = (2, 13)  # the torch that the project is held to
     torch_npu: str = "2.13"
     card: str = DEFAULT_CARD
+    distributed: bool = False  # whether scripts for one card become scripts for several
 
     @property
     def has_accelerator(self) -> bool:

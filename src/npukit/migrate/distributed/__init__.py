@@ -1,0 +1,32 @@
+"""Make a training script for one card distributed: what each part of it becomes, or what of it is not in sight."""
+
+from __future__ import annotations
+
+from npukit.migrate.distributed.data import loader_of, sampled
+from npukit.migrate.distributed.model import trained_model, wrapped
+from npukit.migrate.distributed.parts import Unseen
+from npukit.migrate.distributed.processes import process_group, saved_once, without_index
+from npukit.migrate.target import Target
+from npukit.migrate.training import calls, step_loops
+from npukit.report import Edit
+from npukit.source import PythonFile
+
+__all__ = ["Unseen", "distributed"]
+_LIBRARIES = ("torch.distributed", "accelerate", "deepspeed", "horovod", "lightning", "pytorch_lightning", "ignite")
+
+
+def distributed(file: PythonFile, target: Target) -> list[Edit]:
+    """The edits that make the file's training distributed; none where it does not train, or is distributed already."""
+    loops = step_loops(file)
+    in_use = any(name.startswith(_LIBRARIES) for name in file.imported) or "DistributedDataParallel" in file.text
+    if not loops or in_use:
+        return []
+    model = trained_model(file)
+    edits = [*wrapped(model, file), *process_group(file, target)]
+    for loop in loops:
+        loader, epochs = loader_of(loop, file)
+        edits += [*sampled(loader, file), *epochs]
+    for call in calls(file):
+        if file.resolve(call.func) == "torch.save":
+            edits += saved_once(call, file)
+    return [*dict.fromkeys([*edits, *without_index(file)])]

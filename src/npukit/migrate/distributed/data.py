@@ -1,0 +1,109 @@
+"""The data of a training loop: each process gets its part of it, in another order each epoch."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from npukit.migrate import writing
+from npukit.migrate.distributed.parts import Unseen, last_name, line_before, parameter_for
+from npukit.migrate.training import LOOPS, Loop, calls, enclosing_loops, has_double_star, is_true
+from npukit.report import Edit
+from npukit.source import PythonFile
+
+_WRAPPERS = ("enumerate", "tqdm", "iter", "track", "trange")
+
+
+def loader_of(loop: Loop, file: PythonFile) -> tuple[ast.Call, list[Edit]]:
+    """The DataLoader that a training loop goes over, and the edits by which each epoch gets an order of its own."""
+    name = loop.iter if isinstance(loop, ast.For) else None
+    while isinstance(name, ast.Call) and name.args and last_name(name.func) in _WRAPPERS:
+        name = name.args[0]
+    if not isinstance(name, ast.Name):
+        raise Unseen(loop, "the data of this training loop is not in sight", "Give its loader a DistributedSampler.")
+    edits = _set_epoch(loop, name, file)
+    found = list(_values_of(name, file))
+    loaders = [value for value, _ in found if isinstance(value, ast.Call) and _is_loader(value, file)]
+    if len(loaders) != 1 or len(found) != 1:
+        raise Unseen(loop, f"what {name.id} is cannot be made out", "Give its loader a DistributedSampler.")
+    for _, at in found:
+        edits += _set_epoch_at_call(at, name, file) if not edits else []
+    return loaders[0], edits
+
+
+def _is_loader(call: ast.Call, file: PythonFile) -> bool:
+    return (file.resolve(call.func) or "").startswith("torch.utils.data.") and last_name(call.func) == "DataLoader"
+
+
+def _values_of(name: ast.Name, file: PythonFile, depth: int = 4) -> Iterator[tuple[ast.expr, ast.Call | None]]:
+    """What a variable may hold, and the call that gave it where it is a parameter."""
+    for binding in file.bindings(name):
+        if binding.kind == "assign" and binding.value is not None:
+            yield binding.value, None
+        elif binding.kind == "parameter" and isinstance(binding.node, ast.arg) and depth:
+            for argument in _arguments_for(binding.node, file):
+                call = next(each for each in file.ancestors(argument) if isinstance(each, ast.Call))
+                if isinstance(argument, ast.Name):
+                    yield from ((value, call) for value, _ in _values_of(argument, file, depth - 1))
+
+
+def _arguments_for(parameter: ast.arg, file: PythonFile) -> Iterator[ast.expr]:
+    for call in calls(file):
+        for argument in [*call.args, *(keyword.value for keyword in call.keywords)]:
+            if parameter_for(argument, file) is parameter:
+                yield argument
+
+
+def _set_epoch(loop: Loop, loader: ast.Name, file: PythonFile) -> list[Edit]:
+    """set_epoch in the loop around a loop."""
+    around = [each for each in enclosing_loops(loop, file) if each is not loop]
+    return [_epoch_line(around[0], loader.id, file)] if around else []
+
+
+def _set_epoch_at_call(call: ast.Call | None, loader: ast.Name, file: PythonFile) -> list[Edit]:
+    """set_epoch in the loop around the call of the function that trains an epoch."""
+    if call is None:  # a variable of the module: the function that reads it may be called in a loop
+        function = file.function(loader)
+        users = (each for each in calls(file) if isinstance(each.func, ast.Name))
+        within = [each for each in users if any(b.node is function for b in file.bindings(each.func))]  # type: ignore[arg-type]
+        name = loader.id
+    else:
+        within = [call]
+        name = next(
+            (each.id for each in [*call.args, *(k.value for k in call.keywords)]
+             if isinstance(each, ast.Name) and getattr(parameter_for(each, file), "arg", "") == loader.id),
+            loader.id,
+        )  # fmt: skip
+    loops = [next(enclosing_loops(each, file), None) for each in within]
+    return [_epoch_line(each, name, file) for each in loops if each is not None]
+
+
+def _epoch_line(loop: Loop, loader: str, file: PythonFile) -> Edit:
+    if not isinstance(loop, ast.For) or not isinstance(loop.target, ast.Name):
+        raise Unseen(loop, "this loop counts no epochs", "Call set_epoch of the loader's sampler in each turn.")
+    if not file.alone_on_lines(loop.body[0]) and not isinstance(loop.body[0], LOOPS):
+        raise Unseen(loop, "several statements share a line", "Put each on a line of its own.")
+    return line_before(loop.body[0], f"{loader}.sampler.set_epoch({loop.target.id})", file)
+
+
+def sampled(loader: ast.Call, file: PythonFile) -> Iterator[Edit]:
+    """The loader with a DistributedSampler in the place of `shuffle`."""
+    data = file.argument(loader, 0, "dataset")
+    given = {keyword.arg for keyword in loader.keywords}
+    if has_double_star(loader) or data is None or given & {"sampler", "batch_sampler"} or len(loader.args) > 3:
+        raise Unseen(loader, "how this loader orders its data is not in sight", "Give it a DistributedSampler by hand.")
+    statement = file.statement(loader)
+    name = file.source(data)
+    if not isinstance(data, (ast.Name, ast.Attribute)):  # made once, not twice
+        name = f"{last_name(getattr(statement, 'targets', [loader.func])[0]) or 'train'}_data"
+        yield line_before(statement, f"{name} = {file.source(data)}", file)
+        yield file.replace(data, name)
+    shuffle = file.argument(loader, 2, "shuffle")
+    order = "" if is_true(shuffle) else f", shuffle={file.source(shuffle) if shuffle else False}"
+    sampler = f"sampler={writing.torch_name(file).text}.utils.data.DistributedSampler({name}{order})"
+    keyword = next((each for each in loader.keywords if each.arg == "shuffle"), None)
+    if keyword or shuffle:
+        yield file.replace(keyword or shuffle, sampler)  # type: ignore[arg-type]
+    else:
+        last = [*loader.args, *loader.keywords][-1]
+        yield file.insert(file.span(last)[1], f", {sampler}")

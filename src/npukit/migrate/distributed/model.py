@@ -1,0 +1,106 @@
+"""The model of a script: wrapped once it is on its device, and reached through `.module` for what is its own."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from npukit.migrate import writing
+from npukit.migrate.distributed.parts import Unseen, line_after, parameter_for
+from npukit.migrate.training import calls, method, step_loops
+from npukit.report import Edit
+from npukit.source import PythonFile
+
+_MOVES = ("to", "cuda", "npu", "to_empty")
+# fmt: off
+_OWN = frozenset((  # what a wrapped model still answers to, with the same result
+    "train", "eval", "training", "parameters", "named_parameters", "buffers", "named_buffers", "modules",
+    "named_modules", "children", "named_children", "zero_grad", "requires_grad_", "forward", "to", "cuda", "npu",
+    "cpu", "half", "float", "double", "bfloat16", "apply", "module", "register_forward_hook", "no_sync",
+))
+# fmt: on
+
+
+def trained_model(file: PythonFile) -> ast.Name:
+    """The one variable whose parameters are trained."""
+    found: dict[str, ast.Name] = {}
+    optimizers = [call for call in calls(file) if (file.resolve(call.func) or "").startswith("torch.optim.")]
+    optimizers = [call for call in optimizers if ".lr_scheduler" not in (file.resolve(call.func) or "")]
+    for call in optimizers:
+        argument = file.argument(call, 0, "params")
+        is_plain = method(argument) == "parameters" if argument else False
+        owner = argument.func.value if is_plain else None  # type: ignore[union-attr]
+        if not isinstance(owner, ast.Name):
+            raise Unseen(call, "whose parameters are trained is not in sight", "Wrap that model by hand.")
+        found[owner.id] = owner
+    loop = next(iter(step_loops(file)))
+    if not found:
+        raise Unseen(loop, "the optimizer is made in another file, or by a function", "Wrap the model by hand.")
+    if len(found) > 1:
+        raise Unseen(optimizers[1], "more than one model is trained", "Wrap each model by hand.")
+    return next(iter(found.values()))
+
+
+def wrapped(model: ast.Name, file: PythonFile) -> Iterator[Edit]:
+    """The wrap below the last statement that makes or moves the model, and `.module` where its own names are used."""
+    bindings = [each.node for each in file.bindings(model) if each.kind == "assign"]
+    moved = [call for call in calls(file) if _is_move(call, model, file)]
+    if not bindings or not moved:
+        raise Unseen(
+            model, f"where {model.id} is moved to the device is not in sight", "Wrap it after it was moved, by hand."
+        )
+    block = _block_of(file.statement(bindings[0]), file)
+    last: ast.stmt | None = None
+    for node in (*bindings, *moved):
+        around = [each for each in (node, *file.ancestors(node)) if each in block]
+        if not around:
+            raise Unseen(node, f"{model.id} is made in one place and moved in another", "Wrap it by hand.")
+        statement = around[0]
+        assert isinstance(statement, ast.stmt)
+        last = statement if last is None or statement.lineno > last.lineno else last
+    assert last is not None
+    if not file.alone_on_lines(last) and not hasattr(last, "body"):
+        raise Unseen(last, "several statements share a line", "Put each on a line of its own.")
+    wrap = f"{model.id} = {writing.torch_name(file).text}.nn.parallel.DistributedDataParallel({model.id})"
+    yield line_after(last, wrap, file)
+    yield from _through_module(model, file.line_end(last), file)
+
+
+def _is_move(call: ast.Call, model: ast.Name, file: PythonFile) -> bool:
+    """Whether the call moves the model: `model.to(device)`, or what is assigned to it ends so."""
+    if method(call) not in _MOVES or not isinstance(call.func, ast.Attribute):
+        return False
+    owner = call.func.value
+    if isinstance(owner, ast.Name) and file.names.lookup(owner) == file.names.lookup(model):
+        return True
+    statement = file.statement(call)
+    targets = statement.targets if isinstance(statement, ast.Assign) else []
+    same = (t for t in targets if isinstance(t, ast.Name) and file.names.lookup(t) == file.names.lookup(model))
+    return any(same) and isinstance(statement, ast.Assign) and statement.value is call
+
+
+def _block_of(statement: ast.stmt, file: PythonFile) -> list[ast.stmt]:
+    parent = file.parent(statement)
+    for name in ("body", "orelse", "finalbody"):
+        block = getattr(parent, name, [])
+        if isinstance(block, list) and statement in block:
+            return block
+    return [statement]
+
+
+def _through_module(
+    model: ast.Name | ast.arg, below: int, file: PythonFile, seen: frozenset[ast.AST] = frozenset()
+) -> Iterator[Edit]:
+    """`.module` where a name of the model itself is used, here and in functions of this file that it is given to."""
+    own_scope = file.names.lookup(model)[0]
+    for use in file.uses(model):
+        start, end = file.span(use)
+        if start < below and file.names.scope_of(use) is own_scope and isinstance(model, ast.Name):
+            continue
+        parent = file.parent(use)
+        is_own = isinstance(parent, ast.Attribute) and parent.attr not in _OWN
+        is_saved = isinstance(parent, ast.Call) and use in parent.args and file.resolve(parent.func) == "torch.save"
+        if is_own or is_saved:
+            yield file.insert(end, ".module")
+        elif (parameter := parameter_for(use, file)) is not None and parameter not in seen:
+            yield from _through_module(parameter, 0, file, seen | {parameter})

@@ -1,0 +1,48 @@
+"""What the parts of a distributed script share: lines beside statements, and where arguments go."""
+
+from __future__ import annotations
+
+import ast
+
+from npukit.report import Edit
+from npukit.source import PythonFile
+
+
+class Unseen(Exception):
+    """A part of the script that is needed and cannot be made out."""
+
+    def __init__(self, node: ast.AST, what: str, remedy: str) -> None:
+        super().__init__(what)
+        self.node, self.what, self.remedy = node, what, remedy
+
+
+def indent_of(statement: ast.stmt, file: PythonFile) -> str:
+    return file.text[file.line_start(statement) : file.span(statement)[0]]
+
+
+def line_before(statement: ast.stmt, text: str, file: PythonFile) -> Edit:
+    return file.insert_line(file.line_start(statement), indent_of(statement, file) + text)
+
+
+def line_after(statement: ast.stmt, text: str, file: PythonFile) -> Edit:
+    return file.insert_line(file.line_end(statement), indent_of(statement, file) + text)
+
+
+def last_name(node: ast.AST) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
+def parameter_for(argument: ast.AST, file: PythonFile) -> ast.arg | None:
+    """The parameter of a function of this file that an argument is given to."""
+    parent = file.parent(argument)
+    name = parent.arg if isinstance(parent, ast.keyword) else None
+    call = file.parent(parent) if isinstance(parent, ast.keyword) else parent
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
+        return None
+    for binding in file.bindings(call.func):
+        if isinstance(binding.node, ast.FunctionDef):
+            parameters = [*binding.node.args.posonlyargs, *binding.node.args.args]
+            if name is None and argument in call.args and call.args.index(argument) < len(parameters):
+                return parameters[call.args.index(argument)]
+            return next((each for each in parameters if each.arg == name), None)
+    return None

@@ -1,0 +1,96 @@
+"""What all processes do, and what one of them does: join the others, name the card, save."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from npukit.migrate import writing
+from npukit.migrate.distributed.parts import Unseen, indent_of, line_after, line_before
+from npukit.migrate.target import Target
+from npukit.migrate.training import LOOPS, method
+from npukit.report import Edit
+from npukit.source import PythonFile
+
+_IMPORTS = (ast.Import, ast.ImportFrom)
+
+
+def saved_once(call: ast.Call, file: PythonFile) -> Iterator[Edit]:
+    """The statement, or the `with open(...)` around it, under a condition that one process meets."""
+    statement = file.statement(call)
+    for each in file.ancestors(call):
+        if isinstance(each, ast.With):
+            statement = each
+        elif isinstance(each, (ast.FunctionDef, *LOOPS, ast.If)):
+            break
+    start, end = file.span(statement)
+    inner = [each for each in ast.walk(statement) if isinstance(each, ast.Constant) and isinstance(each.value, str)]
+    if not file.alone_on_lines(statement) or any(each.lineno != each.end_lineno for each in inner):
+        raise Unseen(statement, "this statement cannot be indented", "Let it run where get_rank() is 0, by hand.")
+    indent = indent_of(statement, file)
+    yield line_before(statement, f"if {writing.torch_name(file).text}.distributed.get_rank() == 0:", file)
+    line = file.line_start(statement)
+    while line < end:
+        yield file.insert(line if line > start else start, "\t" if "\t" in indent else "    ")
+        line = file.text.find("\n", line) + 1 or end
+
+
+def process_group(file: PythonFile, target: Target) -> Iterator[Edit]:
+    """Join the other processes before anything is done, and part from them at the end."""
+    module = writing.device_module(file, target)
+    torch = writing.torch_name(file).text
+    backend = writing.default_backend(file, target) if target.portable else writing.Text('"hccl"')
+    yield from dict.fromkeys([*module.edits, *backend.edits])
+    lines = (
+        f'{module.text}.set_device(int(os.environ["LOCAL_RANK"]))',
+        f"{torch}.distributed.init_process_group({backend.text})",
+    )
+    leave = f"{torch}.distributed.destroy_process_group()"
+    if not any(isinstance(each, ast.Import) and any(a.name == "os" and not a.asname for a in each.names)
+               for each in file.tree.body):  # fmt: skip
+        first = next(each for each in file.tree.body if isinstance(each, _IMPORTS) and not _is_future(each))
+        yield line_before(first, "import os", file)
+    guard = _main_guard(file)
+    if guard is not None:
+        yield from (line_before(guard.body[0], line, file) for line in lines)
+        yield line_after(guard.body[-1], leave, file)
+    else:
+        yield file.insert_line(_head_end(file), file.newline + file.newline.join(lines))
+        yield file.insert_line(len(file.text), leave)
+
+
+def _is_future(node: ast.stmt) -> bool:
+    return isinstance(node, ast.ImportFrom) and node.module == "__future__"
+
+
+def _main_guard(file: PythonFile) -> ast.If | None:
+    guards = (each for each in file.tree.body if isinstance(each, ast.If) and "__name__" in file.source(each.test))
+    return next(guards, None)
+
+
+def _head_end(file: PythonFile) -> int:
+    """Below the imports, and below the constant that names the device."""
+    end = writing.below_torch(file)
+    for node in file.tree.body:
+        if isinstance(node, ast.Assign) and "current_accelerator(check_available=True) or" in file.source(node):
+            end = max(end, file.line_end(node))
+    return end
+
+
+def without_index(file: PythonFile) -> Iterator[Edit]:
+    """Card 0 by name becomes the card of the process: it is the current one."""
+    for node in file.nodes:
+        if isinstance(node, ast.Constant) and node.value in ("npu:0", "cuda:0") and not _in_string(node, file):
+            yield file.replace(node, repr(str(node.value)[:-2]).replace("'", file.source(node)[0]))
+        elif isinstance(node, ast.JoinedStr) and file.source(node).endswith(('.type}:0"', ".type}:0'")):
+            value = node.values[0]
+            if len(node.values) == 2 and isinstance(value, ast.FormattedValue):
+                yield file.replace(node, file.source(node)[3:-4])
+        elif isinstance(node, ast.Call) and method(node) in ("cuda", "npu", "set_device", "to") and node.args:
+            first = node.args[0]
+            if isinstance(first, ast.Constant) and type(first.value) is int:
+                raise Unseen(node, f"card {first.value} is named here", "Name the card by LOCAL_RANK.")
+
+
+def _in_string(node: ast.AST, file: PythonFile) -> bool:
+    return isinstance(file.parent(node), (ast.JoinedStr, ast.FormattedValue))

@@ -1,0 +1,68 @@
+"""Turn a script for one card into one with a process a card; only with `npukit migrate --distributed`.
+
+before:
+    loader = DataLoader(data, batch_size=32, shuffle=True)
+    model = Net().to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for epoch in range(10):
+        for x, y in loader:
+            ...
+    torch.save(model.state_dict(), "model.pt")
+
+after (npu):
+    torch.npu.set_device(int(os.environ["LOCAL_RANK"]))
+    torch.distributed.init_process_group("hccl")
+    loader = DataLoader(data, batch_size=32, sampler=torch.utils.data.DistributedSampler(data))
+    model = Net().to(device)
+    model = torch.nn.parallel.DistributedDataParallel(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for epoch in range(10):
+        loader.sampler.set_epoch(epoch)
+        for x, y in loader:
+            ...
+    if torch.distributed.get_rank() == 0:
+        torch.save(model.module.state_dict(), "model.pt")
+    torch.distributed.destroy_process_group()
+
+Start it with `npukit launch --nproc N train.py` or torchrun. The batch size is that of a card. Loaders that the model
+is not trained with stay whole: every process evaluates on all of it. A script is rewritten as a whole or not at all:
+where its model, its optimizer or the loader of its training loop is not in sight, that is a finding.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from npukit.migrate.distributed import Unseen, distributed
+from npukit.migrate.rule import Rule
+from npukit.migrate.target import Target
+from npukit.report import Finding
+from npukit.source import PythonFile
+
+rule = Rule("NPK170", "one-card-script", words=("backward",), fixes=True)
+
+
+@rule.on(ast.Module)
+def check(module: ast.Module, file: PythonFile, target: Target) -> Iterator[Finding]:
+    if not target.distributed:
+        return
+    try:
+        edits = distributed(file, target)
+    except Unseen as unseen:
+        yield rule.finding(
+            (file, unseen.node),
+            f"not made distributed: {unseen.what}",
+            "A script that is distributed in part trains wrongly without a word.",
+            unseen.remedy,
+        )
+        return
+    if edits:
+        yield rule.finding(
+            (file, module.body[0]),
+            "this script trains on one card",
+            "Several cards need a process each, which share the data and average their gradients.",
+            "Start it with one process a card, and wrap the model in DistributedDataParallel.",
+            edits,
+            evidence="the whole file",
+        )
