@@ -20,6 +20,7 @@ from npukit.verify.losses import Loss, difference, first_difference, losses_in
         ('{"step": 7, "train/loss": 0.25, "lr": 0.1}', [("train/loss", 0.25, 7)]),
         ("Epoch: [0][ 1/20]  Loss 6.9e+00 (6.8e+00)", [("loss", 6.9, None)]),
         ("[3/5] Loss_D: 1.5 Loss_G: 2.5", [("loss_d", 1.5, None), ("loss_g", 2.5, None)]),
+        ("| loss     | 0.995    |", [("loss", 0.995, None)]),
         ("loss=nan", [("loss", math.nan, None)]),
         ("the loss of data", []),
         ("weightless 5", []),

@@ -13,7 +13,8 @@ from typing import Any
 
 _NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?|[-+]?(?:nan|inf)\b"
 _LOSS = re.compile(
-    rf"(?:\b(?P<of>[a-z]+)[ _/])?(?P<name>\b[\w/]*loss(?:_\w+)?)\b[\"']?\s*[:=(]?\s*(?P<value>{_NUMBER})", re.IGNORECASE
+    rf"(?:\b(?P<of>[a-z]+)[ _/])?(?P<name>\b[\w/]*loss(?:_\w+)?)\b[\"']?\s*[:=(|]?\s*(?P<value>{_NUMBER})",
+    re.IGNORECASE,
 )
 _STEP = re.compile(r"\b(?:global_)?(?:step|iter|iteration|batch)\b[\"']?\W{0,4}(\d+)", re.IGNORECASE)
 

@@ -32,7 +32,10 @@ def main() -> None:
         sys.modules["numpy"].random.seed(SEED)
     torch.manual_seed(SEED)
     draw_on_cpu()
-    if options["record"] and os.environ.get("RANK", "0") == "0":
+    is_first = os.environ.get("RANK", "0") == "0"
+    if is_first and options.get("losses"):
+        note_losses(Path(options["losses"]))
+    if options["record"] and is_first:
         from npukit.verify.record import Recorder
 
         with Recorder(Path.cwd(), Path(options["record"])):
@@ -45,6 +48,31 @@ def _run(arguments: list[str]) -> None:
     is_module = arguments[0] == "-m"
     sys.path[0] = str(Path.cwd() if is_module else Path(arguments[0]).resolve().parent)
     run_command(arguments)
+
+
+def note_losses(path: Path) -> None:
+    """Write down every single value whose gradients are asked for: the losses of a script that prints none."""
+    import torch
+
+    file = path.open("w", buffering=1)
+    backward = torch.Tensor.backward
+    scale = torch.amp.GradScaler.scale
+
+    @functools.wraps(backward)
+    def noted(self: Any, *args: Any, **kwargs: Any) -> None:
+        if self.numel() == 1:
+            print(f"backward loss {getattr(self, '_npukit_unscaled', self).item():.9g}", file=file)
+        backward(self, *args, **kwargs)  # type: ignore[no-untyped-call]
+
+    @functools.wraps(scale)
+    def scaled(self: Any, outputs: Any) -> Any:
+        result: Any = scale(self, outputs)
+        if isinstance(result, torch.Tensor):
+            result._npukit_unscaled = outputs.detach()  # type: ignore[attr-defined]
+        return result
+
+    torch.Tensor.backward = noted  # type: ignore[method-assign]
+    torch.amp.GradScaler.scale = scaled  # type: ignore[method-assign]
 
 
 def draw_on_cpu() -> None:
@@ -63,6 +91,8 @@ def draw_on_cpu() -> None:
         setattr(tensor, name, _filled_on_cpu(getattr(tensor, name)))
     functional: Any = F
     functional.dropout = _dropout
+    for name, dimensions in (("dropout1d", 1), ("dropout2d", 2), ("dropout3d", 3)):
+        setattr(functional, name, functools.partial(_channel_dropout, dimensions))
 
 
 def _made_on_cpu(function: Any) -> Any:
@@ -109,7 +139,16 @@ def _filled_on_cpu(function: Any) -> Any:
     return filled
 
 
-def _dropout(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
+def _channel_dropout(dimensions: int, input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
+    """What dropout1d, dropout2d and dropout3d compute: whole channels are kept or not.
+
+    Only the first and the last know of inputs without a batch; dropout2d takes the first dimension for one.
+    """
+    one_each = 1 if dimensions != 2 and input.dim() == dimensions + 1 else 2
+    return _dropout(input, p, training, inplace, (*input.shape[:one_each], *(1 for _ in input.shape[one_each:])))
+
+
+def _dropout(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False, shape: Any = None) -> Any:
     """What torch.nn.functional.dropout computes, with the mask drawn on the CPU."""
     import torch
     from torch.utils._python_dispatch import _disable_current_modes
@@ -117,7 +156,7 @@ def _dropout(input: Any, p: float = 0.5, training: bool = True, inplace: bool = 
     if not training or p == 0:
         return input
     with _disable_current_modes():  # the mask is ours, and no part of the record
-        keep = torch.empty(input.shape).bernoulli_(1 - p).to(input.device, input.dtype)
+        keep = torch.empty(shape or input.shape).bernoulli_(1 - p).to(input.device, input.dtype)
         scaled = keep if p == 1 else keep / (1 - p)
     return input.mul_(scaled) if inplace else input * scaled
 

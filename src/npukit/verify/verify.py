@@ -67,7 +67,8 @@ def verify(
             raise NpukitError(f"The original project does not run: mend it first. It ended with:\n{first.output}")
         if not expected:
             raise NpukitError(
-                "The original project printed no loss: let it print or log one each step, as `loss 2.31` or as JSON."
+                "The original project printed no loss and called no backward(): name a command that trains, and let it "
+                "print or log its loss, as `loss 2.31` or as JSON."
             )
         tell(f"running the migrated project on {migrated.device}")
         second, got = _run(migrated, arguments, devices, work / "after")
@@ -136,8 +137,11 @@ def _migrated(folder: Path, device: Device, devices: int, trace: Path) -> _Side:
 def _run(
     side: _Side, arguments: Sequence[str], devices: int, work: Path, record: Path | None = None
 ) -> tuple[Run, dict[str, list[Loss]]]:
-    """Run the command, and find its losses: in the first rank's output, and in the .jsonl files that it wrote."""
-    options = {"cuda_is_cpu": side.cuda_is_cpu, "devices": devices, "record": str(record or "")}
+    """Run the command, and find its losses: in the first rank's output, and in the .jsonl files that it wrote; where
+    it tells none, those it called backward() on."""
+    work.mkdir(exist_ok=True)
+    losses = work / "backward.txt"
+    options = {"cuda_is_cpu": side.cuda_is_cpu, "devices": devices, "record": str(record or ""), "losses": str(losses)}
     script = ["-m", "npukit.launch.script", "-m", "npukit.verify.observe", json.dumps(options), *arguments]
     environment = {**side.environment, "PYTHONHASHSEED": "0"}
     if devices == 1:
@@ -158,6 +162,8 @@ def _run(
             name = path.relative_to(side.folder).as_posix()
             logged = by_name(losses_in(path.read_text(errors="replace").splitlines()))
             found |= {f"{name}: {each}": losses for each, losses in logged.items()}
+    if not found and losses.exists():
+        found = by_name(losses_in(losses.read_text().splitlines()))
     tail = done.stdout.decode(errors="replace").rstrip().split("\n")[-_TAIL:]
     values = tuple(loss.value for series in found.values() for loss in series)
     return Run(side.device, done.returncode, round(seconds, 1), values, "\n".join(tail)), found
