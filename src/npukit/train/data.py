@@ -7,6 +7,7 @@ gets none of it computes a batch that counts nothing, so that all ranks keep pac
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import itertools
 import math
@@ -59,9 +60,9 @@ class Split:
     def rows_per_step(self) -> int:
         return self.batch_size * self.accumulation * self.world_size
 
-    def deal(self, rows: Sequence[Any]) -> Iterator[tuple[int, Sequence[Any], bool]]:
-        """This rank's batches of a step: number within the step, rows, whether they count."""
-        batches = [rows[start : start + self.batch_size] for start in range(0, len(rows), self.batch_size)]
+    def deal(self, numbers: Sequence[int]) -> Iterator[tuple[int, Sequence[int], bool]]:
+        """This rank's batches of a step: number within the step, numbers of their rows, whether they count."""
+        batches = [numbers[start : start + self.batch_size] for start in range(0, len(numbers), self.batch_size)]
         for number in range(self.rank, math.ceil(len(batches) / self.world_size) * self.world_size, self.world_size):
             counts = number < len(batches)
             yield number, batches[number if counts else 0], counts
@@ -74,12 +75,13 @@ class Batch(NamedTuple):
     weight: int
     ends_step: bool
     ends_epoch: bool
+    numbers: Sequence[int]  # of its rows in the data set
 
 
 class _Wanted(NamedTuple):
     """A batch yet to be made."""
 
-    rows: Sequence[Any]
+    numbers: Sequence[int]
     seed: int
     counts: bool
     ends_step: bool
@@ -93,11 +95,11 @@ class _Maker:
         self._collate = collate
         self._weight = weight
 
-    def make(self, wanted: _Wanted, get_rows: Callable[[Sequence[Any]], list[Any]]) -> Batch:
+    def make(self, wanted: _Wanted, get_rows: Callable[[Sequence[int]], list[Any]]) -> Batch:
         with own_randomness(wanted.seed):
-            content = self._collate(get_rows(wanted.rows))
+            content = self._collate(get_rows(wanted.numbers))
         weight = int(self._weight(content)) if wanted.counts else 0
-        return Batch(content, weight, wanted.ends_step, wanted.ends_epoch)
+        return Batch(content, weight, wanted.ends_step, wanted.ends_epoch, wanted.numbers)
 
 
 @contextmanager
@@ -121,8 +123,8 @@ def seed_of(*place: int) -> int:
     return int.from_bytes(hashlib.blake2b(repr(place).encode(), digest_size=7).digest(), "big")
 
 
-def _wanted(rows: Sequence[Any], split: Split, seed: int, position: Position, ends_epoch: bool) -> Iterator[_Wanted]:
-    shares = list(split.deal(rows))
+def _wanted(numbers: Sequence[int], split: Split, seed: int, position: Position, ends_epoch: bool) -> Iterator[_Wanted]:
+    shares = list(split.deal(numbers))
     for number, share, counts in shares:
         ends_step = number == shares[-1][0]
         yield _Wanted(share, seed_of(seed, position.epoch, position.step, number), counts, ends_step, ends_epoch)
@@ -201,8 +203,9 @@ class _Stream(IterableDataset[Batch]):
             raise NpukitError("The data set has no rows: look at what it reads.")
         for step in itertools.count(first):
             following = list(itertools.islice(rows, size))
-            for wanted in _wanted(chunk, self._split, self._seed, Position(epoch, step), not following):
-                yield self._maker.make(wanted, list)
+            numbers = range(step * size, step * size + len(chunk))
+            for wanted in _wanted(numbers, self._split, self._seed, Position(epoch, step), not following):
+                yield self._maker.make(wanted, functools.partial(_pick, chunk, step * size))
             if not following:
                 return
             chunk = following
@@ -268,6 +271,10 @@ def _workers(device: torch.device, streaming: bool) -> int:
         return 0
     ranks_here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     return 1 if streaming else min(MOST_WORKERS, max(1, (os.cpu_count() or 1) // ranks_here))
+
+
+def _pick(rows: Sequence[Any], first: int, numbers: Sequence[int]) -> list[Any]:
+    return [rows[number - first] for number in numbers]
 
 
 def _as_it_is(batch: Any) -> Any:

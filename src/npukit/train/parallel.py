@@ -6,13 +6,14 @@ import atexit
 import os
 import socket
 from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
-from accelerate.utils import DistributedDataParallelKwargs, FullyShardedDataParallelPlugin
+from accelerate.utils import DistributedDataParallelKwargs, FullyShardedDataParallelPlugin, send_to_device
 from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 from torch.distributed.fsdp import MixedPrecisionPolicy
@@ -22,6 +23,7 @@ from npukit.train.blocks import blocks
 from npukit.train.optimizer import Groups, make_optimizer, parameter_groups
 from npukit.train.options import TrainOptions
 from npukit.train.precision import autocast, compute_dtype, make_scaler
+from npukit.train.state import load_model_state, load_optimizer_state, model_state, optimizer_state
 
 
 class Parallel:
@@ -77,6 +79,10 @@ class Parallel:
         self.model, prepared = self.accelerator.prepare(model, optimizer)
         self.optimizer = prepared.optimizer
 
+    def move(self, batch: Any) -> Any:
+        """The batch on the device; the host does not wait for it."""
+        return send_to_device(batch, self.device, non_blocking=True)
+
     def autocast(self) -> torch.autocast:
         return autocast(self.device, self.dtype)
 
@@ -88,7 +94,7 @@ class Parallel:
         scaled: Any = self.scaler.scale(loss) if self.scaler else loss
         scaled.backward()
 
-    def update(self) -> Tensor:
+    def update(self) -> Tensor | float:
         """Clip, let the optimizer step and forget the gradients; returns their norm before clipping."""
         if self.scaler:
             self.scaler.unscale_(self.optimizer)
@@ -124,6 +130,20 @@ class Parallel:
         options = StateDictOptions(full_state_dict=True, cpu_offload=True)
         state: dict[str, Any] = get_model_state_dict(self.module, options=options)
         return state
+
+    def save(self, folder: Path) -> dict[str, Any]:
+        """What this rank must remember; what cannot be returned is written into `folder`."""
+        if self.rank > 0 and not self.sharded:
+            return {}
+        scaler = self.scaler.state_dict() if self.scaler else {}
+        return {"model": model_state(self.module), "optimizer": optimizer_state(self.optimizer), "scaler": scaler}
+
+    def load(self, folder: Path, state: dict[str, Any]) -> None:
+        """Put back what `save` returned: this rank's where the state is sharded, else the main rank's."""
+        load_model_state(self.module, state["model"])
+        load_optimizer_state(self.optimizer, state["optimizer"])
+        if self.scaler and state["scaler"]:
+            self.scaler.load_state_dict(state["scaler"])
 
 
 def _destroy_process_group() -> None:

@@ -1,0 +1,222 @@
+"""Checkpoints: whole or not there at all.
+
+All ranks write into checkpoint-N.part, in the end each a mark with the sizes of its files; when all marks are there,
+the main rank lists them in checkpoint.json and renames the folder. A kill at any moment leaves the last good one.
+With several nodes the output folder must be on a disk that all of them share.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import re
+import shutil
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from npukit.errors import NpukitError
+from npukit.train.options import TrainOptions
+
+CONTENTS = "checkpoint.json"
+WAIT_FOR_RANKS = 1800.0
+LOOK_EVERY = 0.01
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A complete checkpoint on disk."""
+
+    folder: Path
+    step: int
+    run: Mapping[str, Any]  # what must be the same for a run to go on from it
+
+    def load(self, rank: int) -> dict[str, Any]:
+        """What a rank remembered."""
+        path = self.folder / f"rank-{rank}.pt"
+        try:
+            state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+        except Exception as error:
+            raise NpukitError(f"{path} cannot be read ({error}): delete {self.folder} to go on without it.") from None
+        return state
+
+
+class Checkpoints:
+    """The checkpoints of one run in its output folder."""
+
+    def __init__(self, options: TrainOptions, rank: int, run: Mapping[str, Any]) -> None:
+        self._options = options
+        self._rank = rank
+        self._run = dict(run)
+        self._writing: threading.Thread | None = None
+        self._error: BaseException | None = None
+        self.best_step: int | None = None  # never deleted
+
+    def tidy(self, step: int) -> None:
+        """Remove what a killed run left half written, and put aside what does not belong to a run that is at `step`."""
+        for part in self._options.output.glob("checkpoint-*.part"):
+            shutil.rmtree(part)
+        before = self._options.output / "checkpoints.before"
+        for folder in _folders(self._options.output):
+            if _step(folder) > step:
+                before.mkdir(exist_ok=True)
+                shutil.rmtree(before / folder.name, ignore_errors=True)
+                folder.rename(before / folder.name)
+
+    def newest(self) -> Checkpoint | None:
+        """The checkpoint to go on from, as `resume` says. A broken one is left out, one that does not fit refused."""
+        resume = self._options.resume
+        if resume == "never":
+            return None
+        if isinstance(resume, Path):
+            return self._check(read(resume))
+        for folder in reversed(_folders(self._options.output)):
+            try:
+                found = read(folder)
+            except NpukitError as error:
+                warnings.warn(f"{error} An older one is looked for.", stacklevel=2)
+            else:
+                return self._check(found)
+        return None
+
+    def _check(self, found: Checkpoint) -> Checkpoint:
+        for name, now in self._run.items():
+            then = found.run.get(name)
+            if then != now:
+                raise NpukitError(
+                    f"{found.folder} was written with {name} {then}, and this run has {now}: go on with the same, "
+                    "or start anew with resume: never, or in another output folder."
+                )
+        return found
+
+    def save(self, step: int, fill: Callable[[Path], Callable[[], None]], done: Callable[[Path], None]) -> None:
+        """Write a checkpoint. `fill(folder)` takes what belongs to it now and returns what writes it, perhaps later."""
+        self.finish()
+        part = self._options.output / f"checkpoint-{step}.part"
+        part.mkdir(parents=True, exist_ok=True)
+        write = fill(part)
+        self._done = functools.partial(done, part.with_suffix(""))
+        self._writing = threading.Thread(target=self._write_apart, args=(step, part, write), name="npukit-save")
+        self._writing.start()
+        if not self._options.async_save:
+            self.finish()
+
+    def finish(self) -> None:
+        """Wait until what is being written is there."""
+        if self._writing:
+            self._writing.join()
+            self._writing = None
+            if self._error:
+                raise self._error
+            self._done()
+
+    def _write_apart(self, step: int, part: Path, write: Callable[[], None]) -> None:
+        try:
+            self._write(step, part, write)
+        except BaseException as error:
+            self._error = error
+
+    def _write(self, step: int, part: Path, write: Callable[[], None]) -> None:
+        write()
+        _write_text(part / f"rank-{self._rank}.done", "")
+        if self._rank == 0:
+            _wait_for([part / f"rank-{rank}.done" for rank in range(self._run["world_size"])])
+            for mark in part.glob("*.done"):
+                mark.unlink()
+            sizes = {str(path.relative_to(part)): path.stat().st_size for path in _files(part)}
+            _write_text(part / CONTENTS, json.dumps({"step": step, "run": self._run, "files": sizes}, indent=2))
+            _sync(part)
+            final = part.with_suffix("")
+            if final.exists():
+                shutil.rmtree(final)
+            part.rename(final)
+            _sync_folder(final.parent)
+            self._prune()
+
+    def _prune(self) -> None:
+        limit = self._options.save_total_limit
+        for folder in _folders(self._options.output)[: -limit or None] if limit else []:
+            if _step(folder) != self.best_step:
+                # Its name says "unfinished" first: a kill while it is deleted leaves nothing that looks whole.
+                shutil.rmtree(folder.rename(folder.with_suffix(".part")))
+
+
+@contextlib.contextmanager
+def written_into(folder: Path) -> Iterator[Path]:
+    """A folder to write to; its files are moved into `folder` when all are there."""
+    beside = folder / ".writing"
+    shutil.rmtree(beside, ignore_errors=True)
+    beside.mkdir(parents=True)
+    yield beside
+    _sync(beside)
+    for path in _files(beside):
+        final = folder / path.relative_to(beside)
+        final.parent.mkdir(parents=True, exist_ok=True)
+        path.replace(final)
+    shutil.rmtree(beside)
+
+
+def read(folder: Path) -> Checkpoint:
+    """A checkpoint that is complete, or an error that says what is missing."""
+    try:
+        contents = json.loads((folder / CONTENTS).read_text(encoding="utf-8"))
+        sizes, step, run = contents["files"], contents["step"], contents["run"]
+    except (OSError, ValueError, KeyError, TypeError):
+        raise NpukitError(f"{folder} is no complete checkpoint: it has no readable {CONTENTS}.") from None
+    for name, size in sizes.items():
+        path = folder / name
+        if not path.is_file() or path.stat().st_size != size:
+            raise NpukitError(f"{folder} is broken: {name} is missing or not as long as it was written.")
+    return Checkpoint(folder, step, run)
+
+
+def _folders(output: Path) -> list[Path]:
+    found = [path for path in output.glob("checkpoint-*") if re.fullmatch(r"checkpoint-\d+", path.name)]
+    return sorted(found, key=_step)
+
+
+def _step(folder: Path) -> int:
+    return int(folder.name.rpartition("-")[2])
+
+
+def _wait_for(marks: list[Path]) -> None:
+    deadline = time.monotonic() + WAIT_FOR_RANKS
+    while missing := [mark.stem for mark in marks if not mark.exists()]:
+        if time.monotonic() > deadline:
+            raise NpukitError(
+                f"The checkpoint's part of {', '.join(missing)} did not appear in {marks[0].parent}: "
+                "with several nodes, output must be on a disk that all of them share."
+            )
+        time.sleep(LOOK_EVERY)
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+def _write_text(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")
+
+
+def _sync(folder: Path) -> None:
+    """Have everything below on the disk, so that even a power cut after the rename loses nothing."""
+    for path in _files(folder):
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+    for path in [folder, *(path for path in folder.rglob("*") if path.is_dir())]:
+        _sync_folder(path)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    with contextlib.suppress(OSError):  # some network disks cannot
+        os.fsync(descriptor)
+    os.close(descriptor)

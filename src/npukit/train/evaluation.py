@@ -1,0 +1,63 @@
+"""How good the model is, and whether it still gets better."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from npukit.errors import NpukitError
+from npukit.train.data import Data
+from npukit.train.options import TrainOptions
+from npukit.train.parallel import Parallel
+
+Metrics = Callable[[nn.Module, Any], Mapping[str, Tensor]]
+
+
+def evaluate(parallel: Parallel, data: Data, metrics: Metrics, beat: Callable[[], None]) -> dict[str, float]:
+    """The mean of each metric over all items of `data`, on all ranks together, as eval_NAME."""
+    sums: dict[str, Tensor] = defaultdict(lambda: torch.zeros((), device=parallel.device))
+    parallel.model.eval()
+    with torch.no_grad():
+        for batches in data.steps():
+            for batch in batches:
+                with parallel.autocast():
+                    found = metrics(parallel.model, parallel.move(batch.content))
+                for name, value in found.items():
+                    if batch.weight:
+                        sums[name] += value.float() * batch.weight
+                    else:
+                        sums[name] += 0
+                sums[""] += batch.weight
+            beat()
+    parallel.model.train()
+    totals = parallel.sum(torch.stack(list(sums.values()))).tolist()
+    found_on_all = dict(zip(sums, totals, strict=True))
+    items = found_on_all.pop("") or math.nan
+    return {f"eval_{name}": total / items for name, total in found_on_all.items()}
+
+
+@dataclass
+class Best:
+    """The best evaluation so far, and how many came after it."""
+
+    step: int | None = None
+    value: float | None = None
+    worse_since: int = 0
+
+    def is_better(self, options: TrainOptions, step: int, metrics: Mapping[str, float]) -> bool:
+        """Take note of an evaluation; whether it is the best one."""
+        if options.best_metric not in metrics:
+            known = ", ".join(metrics)
+            raise NpukitError(f"best_metric: {options.best_metric} is not evaluated here; there is {known}.")
+        value = metrics[options.best_metric]
+        if self.value is None or (value > self.value if options.best_is_highest else value < self.value):
+            self.step, self.value, self.worse_since = step, value, 0
+            return True
+        self.worse_since += 1
+        return False

@@ -1,0 +1,88 @@
+"""What a rank must remember to go on exactly where it was: trained weights, optimizer, random numbers.
+
+Everything is made of plain containers, numbers and tensors in host memory, so that reading it runs no code. A rank
+that holds a shard remembers its own shard.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+
+
+def model_state(model: nn.Module) -> dict[str, Tensor]:
+    """Copies of the trained parameters and of all buffers; frozen parameters are as the model was made."""
+    frozen = {name for name, parameter in model.named_parameters() if not parameter.requires_grad}
+    return {name: _host_copy(value) for name, value in model.state_dict().items() if name not in frozen}
+
+
+def load_model_state(model: nn.Module, state: dict[str, Tensor]) -> None:
+    """Put back what model_state took; a KeyError or RuntimeError says that it was another model's."""
+    places = model.state_dict()
+    with torch.no_grad():
+        for name, value in state.items():
+            _local(places[name]).copy_(value)
+
+
+def optimizer_state(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    state = optimizer.state_dict()
+    own = {number: {name: _host_copy(value) for name, value in of.items()} for number, of in state["state"].items()}
+    return {"state": own, "param_groups": state["param_groups"]}
+
+
+def load_optimizer_state(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    own = {
+        number: {name: _like(value, parameters[number]) for name, value in of.items()}
+        for number, of in state["state"].items()
+    }
+    optimizer.load_state_dict({"state": own, "param_groups": state["param_groups"]})
+
+
+def random_state(device: torch.device) -> dict[str, Any]:
+    """Where all generators of random numbers stand."""
+    kind, keys, *rest = np.random.get_state(legacy=True)
+    state: dict[str, Any] = {
+        "python": random.getstate(),
+        "numpy": [kind, torch.from_numpy(np.asarray(keys)), *rest],
+        "torch": torch.get_rng_state(),
+    }
+    if device.type != "cpu":
+        state["device"] = torch.get_device_module(device).get_rng_state(device)
+    return state
+
+
+def load_random_state(state: dict[str, Any], device: torch.device) -> None:
+    random.setstate(state["python"])
+    kind, keys, *rest = state["numpy"]
+    np.random.set_state((kind, keys.numpy(), *rest))
+    torch.set_rng_state(state["torch"])
+    if "device" in state:
+        torch.get_device_module(device).set_rng_state(state["device"], device)
+
+
+def _local(value: Tensor) -> Tensor:
+    return value.to_local() if isinstance(value, DTensor) else value
+
+
+def _host_copy(value: Any) -> Any:
+    return _local(value.detach()).to("cpu", copy=True) if isinstance(value, Tensor) else value
+
+
+def _like(value: Any, parameter: Tensor) -> Any:
+    """A shard of the optimizer's becomes one of a sharded tensor again."""
+    if not isinstance(parameter, DTensor) or not isinstance(value, Tensor) or value.dim() == 0:
+        return value
+    return DTensor.from_local(
+        value.to(parameter.to_local().device),
+        parameter.device_mesh,
+        parameter.placements,
+        run_check=False,
+        shape=parameter.shape,
+        stride=parameter.stride(),
+    )

@@ -1,0 +1,97 @@
+"""ZeRO: DeepSpeed holds the model and the optimizer, on GPUs and on NPUs."""
+
+from __future__ import annotations
+
+import os
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from accelerate.utils import recursively_apply
+from torch import Tensor, nn
+
+from npukit.errors import NpukitError
+from npukit.train.deepspeed_config import deepspeed_config
+from npukit.train.optimizer import Groups, make_optimizer, parameter_groups
+from npukit.train.parallel import Parallel, forget_earlier_set_up, pretend_to_be_launched
+
+STATES = "zero"  # the folder in a checkpoint that DeepSpeed writes
+NAMES = {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32"}
+
+
+class Zero(Parallel):
+    """DeepSpeed's engine: it clips, scales and steps by itself, and writes its own part of a checkpoint."""
+
+    def _accelerate(self) -> Accelerator:
+        forget_earlier_set_up()
+        pretend_to_be_launched()
+        return Accelerator(cpu=not torch.accelerator.is_available())
+
+    def prepare(self, model: nn.Module, groups: Groups | None) -> None:
+        deepspeed = _import_deepspeed(self.device)
+        hidden_size = getattr(getattr(model, "config", None), "hidden_size", None)
+        config = deepspeed_config(self.options, self.world_size, NAMES[self.dtype], hidden_size)
+        zero = config.get("zero_optimization", {})
+        self._shares_weights = zero.get("stage") == 3
+        offloaded = zero.get("offload_optimizer", {}).get("device", "none") != "none"
+        groups = groups or parameter_groups(model, self.options.weight_decay)
+        # The optimizer updates DeepSpeed's flat shards, which are in host memory when offloaded.
+        place = torch.device("cpu") if offloaded else self.device
+        optimizer = make_optimizer(groups, self.options, place, sharded=True)
+        self.scaler = None  # DeepSpeed has its own
+        self.module = model
+        self._engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=config)
+        self.model = self._engine
+        self.optimizer = self._engine.optimizer
+
+    def move(self, batch: Any) -> Any:
+        """DeepSpeed turned the weights into bf16 or fp16; what is fed to them follows."""
+        moved = super().move(batch)
+        return recursively_apply(lambda tensor: tensor.to(self.dtype), moved, test_type=_is_float)
+
+    def exchanging(self, gradients: bool) -> AbstractContextManager[Any]:
+        self._engine.set_gradient_accumulation_boundary(gradients)
+        return nullcontext()
+
+    def backward(self, loss: Tensor, ends_step: bool) -> None:
+        self._engine.backward(loss, scale_wrt_gas=False)
+
+    def update(self) -> Tensor | float:
+        self._engine.step()
+        norm = self._engine.get_global_grad_norm()
+        return 0.0 if norm is None else norm
+
+    def full_state_dict(self) -> dict[str, Tensor]:
+        if not self._shares_weights:
+            return {name: value.cpu() for name, value in self.module.state_dict().items()}
+        import deepspeed
+
+        state = {}
+        for name, value in self.module.state_dict(keep_vars=True).items():
+            with deepspeed.zero.GatheredParameters([value] if isinstance(value, nn.Parameter) else []):
+                if self.is_main:
+                    state[name] = value.detach().cpu().clone()
+        return state
+
+    def save(self, folder: Path) -> dict[str, Any]:
+        self._engine.save_checkpoint(str(folder), tag=STATES, save_latest=False, exclude_frozen_parameters=True)
+        return {}
+
+    def load(self, folder: Path, state: dict[str, Any]) -> None:
+        self._engine.load_checkpoint(str(folder), tag=STATES, load_module_strict=False)
+
+
+def _is_float(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.is_floating_point()
+
+
+def _import_deepspeed(device: torch.device) -> Any:
+    os.environ.setdefault("DS_ACCELERATOR", device.type)
+    try:
+        import deepspeed
+    except ImportError:
+        raise NpukitError("parallel: zero needs DeepSpeed: `pip install deepspeed`, or use parallel: fsdp2.") from None
+    deepspeed.utils.logger.setLevel("ERROR")
+    return deepspeed
