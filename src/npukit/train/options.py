@@ -32,7 +32,9 @@ class FeatureDetection(Options):
     """Feature-value detection: watch gradients for the jumps that faulty hardware makes."""
 
     enable: bool = Field(False, description="watch the gradients; NPU_ASD_ENABLE or NPU_ASD_CONFIG turn it on too")
-    jump: PositiveFloat = Field(1000.0, description="how many times its running mean a gradient's maximum may reach")
+    jump: Annotated[float, Field(gt=1)] = Field(
+        30.0, description="how many times the largest of its last steps a gradient's maximum may reach"
+    )
     action: Literal["warn", "stop"] = Field("warn", description="what to do about an anomaly")
 
 
