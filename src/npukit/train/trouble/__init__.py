@@ -1,8 +1,16 @@
 """What goes wrong in a training run, found early and said plainly."""
 
+from npukit.train.trouble.features import FeatureDetector
 from npukit.train.trouble.hang import HangWatch
 from npukit.train.trouble.memory import explain_out_of_memory, is_out_of_memory
 from npukit.train.trouble.nonfinite import first_nonfinite
 from npukit.train.trouble.signals import StopSignals
 
-__all__ = ["HangWatch", "StopSignals", "explain_out_of_memory", "first_nonfinite", "is_out_of_memory"]
+__all__ = [
+    "FeatureDetector",
+    "HangWatch",
+    "StopSignals",
+    "explain_out_of_memory",
+    "first_nonfinite",
+    "is_out_of_memory",
+]

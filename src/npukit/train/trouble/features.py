@@ -1,0 +1,201 @@
+"""Feature-value detection: find the jumps in gradients that faulty hardware makes.
+
+Two figures of every gradient of two or more dimensions are followed, from the first step, on one card or many:
+- its largest magnitude, against the largest of its last steps; what all gradients do together (an odd batch) is
+  taken out, and has to be a jump by itself to count;
+- how far its largest row and its largest column stand out from the next ones: an element that a flipped bit made
+  large stands alone in both, in any step, while real gradients have neighbours of their size.
+Figures stay on the device; `read` fetches them, on logging steps.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from npukit.errors import NpukitError
+from npukit.train.options import FeatureDetection, TrainOptions
+
+_STEPS = 16  # how far back "usual" reaches
+_ALONE = 4.0  # how many times as far as usual an element may stand out from the next; real gradients reach 2
+_LEARNED = 0.5  # of a jump, as a logarithm: the next one is still found, and what stays is usual after some steps
+_NEVER = -math.inf
+
+
+def detection_settings(options: TrainOptions, environ: Mapping[str, str] = os.environ) -> FeatureDetection:
+    """The options, or what torch_npu's variables say: NPU_ASD_CONFIG=enable:true,… before NPU_ASD_ENABLE=1|2|3.
+
+    upper_thresh1 is a bound of squares; levels 2 and 3 stop the run, as they do there.
+    """
+    asked = options.feature_detection
+    config = dict(item.split(":", 1) for item in environ.get("NPU_ASD_CONFIG", "").split(",") if ":" in item)
+    level = environ.get("NPU_ASD_ENABLE", "0") if "NPU_ASD_CONFIG" not in environ else "0"
+    if asked.enable or (config.get("enable") != "true" and level not in ("1", "2", "3")):
+        return asked
+    bound = config.get("upper_thresh1", "")
+    return FeatureDetection(
+        enable=True,
+        jump=math.sqrt(int(bound)) if bound.isdigit() and int(bound) else asked.jump,
+        action="stop" if level in ("2", "3") else asked.action,
+    )
+
+
+class FeatureDetector:
+    """Watches the gradients of a model as each rank computes them, before they are summed over ranks.
+
+    `dtype` is what the forward is computed in: with float16, Inf is what the gradient scaler is for, and no anomaly.
+
+    >>> detector = FeatureDetector(model, options, torch.bfloat16)
+    >>> loss.backward()
+    >>> detector.check(step, scale=1.0)  # before gradients are clipped
+    >>> if step % options.log_every == 0:
+    ...     for sentence in detector.read():
+    ...         print(sentence)
+    """
+
+    def __init__(self, model: nn.Module, options: TrainOptions, dtype: torch.dtype, rank: int = 0) -> None:
+        self.settings = detection_settings(options)
+        self._rank = rank
+        self._inf_is_usual = dtype == torch.float16
+        self._names: list[str] = []
+        self._weights: list[nn.Parameter] = []
+        for name, weight in model.named_parameters():
+            if self.settings.enable and weight.requires_grad and weight.dim() >= 2:
+                weight.register_hook(partial(self._saw, len(self._names)))  # type: ignore[no-untyped-call]
+                self._names.append(name)
+                self._weights.append(weight)
+        self._seen: list[tuple[int, Tensor, Tensor]] = []  # weight, largest of each row, of each column
+        self._order: tuple[tuple[tuple[int, int, int], ...], Tensor] | None = None
+        self._past = torch.empty(0)  # _STEPS x 2 x weights, logarithms
+        self._count = 0
+        self._found: list[tuple[int, Tensor]] = []
+
+    def _saw(self, number: int, gradient: Tensor) -> None:
+        if gradient.is_sparse or not gradient.numel():
+            return
+        matrix = gradient.detach().flatten(1)
+        rows, columns = (torch.linalg.vector_norm(matrix, math.inf, dim=dim) for dim in (1, 0))
+        self._seen.append((number, rows, columns))
+
+    @torch.no_grad()
+    def check(self, step: int, scale: Tensor | float = 1.0) -> None:
+        """Judge the gradients of a step; `scale` is what the gradient scaler multiplied them with."""
+        if not self._names:
+            return
+        self._take_sharded()
+        if not self._seen:
+            return
+        now = self._figures(scale)
+        self._seen.clear()
+        if not self._count:
+            self._past = torch.full((_STEPS, *now.shape), _NEVER, device=now.device)
+        elif self._count == 1:  # the first step has no past: it is judged by the second
+            before = self._past[0].clone()
+            self._past[0] = self._judge(step - 1, before, now)
+        usual = self._past.amax(0)
+        self._past[self._count % _STEPS] = self._judge(step, now, usual)
+        self._count += 1
+
+    def read(self) -> list[str]:
+        """What was found since the last read, one sentence for each step; the only wait for the device.
+
+        Where the action is "stop", what was found is raised instead.
+        """
+        if not self._found:
+            return []
+        table = torch.stack([found for _, found in self._found]).tolist()
+        sentences = [
+            self._sentence(step, *found) for (step, _), found in zip(self._found, table, strict=True) if found[0] > 0
+        ]
+        self._found.clear()
+        if sentences and self.settings.action == "stop":
+            raise NpukitError("\n".join(sentences))
+        return sentences
+
+    def _take_sharded(self) -> None:
+        """Gradients that no hook sees, because what is computed with is a gathered copy: their own shard."""
+        seen = {number for number, _, _ in self._seen}
+        for number, weight in enumerate(self._weights):
+            if number not in seen and weight.grad is not None:
+                gradient = weight.grad
+                self._saw(number, gradient.to_local() if hasattr(gradient, "to_local") else gradient)
+
+    def _figures(self, scale: Tensor | float) -> Tensor:
+        """Logarithms of the largest magnitude and of how far it stands alone, 2 x weights; never where none came."""
+        groups: dict[int, list[tuple[int, Tensor]]] = {}
+        for position, (_, rows, columns) in enumerate(self._seen):
+            for side, vector in enumerate((rows, columns)):
+                vector = vector.expand(2) if len(vector) == 1 else vector
+                groups.setdefault(len(vector), []).append((2 * position + side, vector))
+        largest_two = [torch.stack([vector for _, vector in group]).float().topk(2).values for group in groups.values()]
+        nothing = torch.zeros(1, 2, device=largest_two[0].device)
+        places = [place for group in groups.values() for place, _ in group]
+        table = torch.cat([*largest_two, nothing])[self._positions(places, table_end=len(places), like=nothing)]
+        largest, next_largest = table.unbind(-1)  # each: backward passes x weights x (rows, columns)
+        alone = torch.where(next_largest > 0, largest / next_largest, 1.0).amin(-1)
+        magnitude = largest.amax(-1) / scale
+        return torch.stack([magnitude.amax(0), alone.amax(0)]).log2()
+
+    def _positions(self, places: list[int], table_end: int, like: Tensor) -> Tensor:
+        """Where in the table the rows and columns of each backward pass and weight are; the end where there is none."""
+        key = tuple((number, len(rows), len(columns)) for number, rows, columns in self._seen)
+        if self._order and self._order[0] == key:
+            return self._order[1]
+        where = {place: position for position, place in enumerate(places)}
+        passes: dict[int, list[tuple[int, int]]] = {}
+        for position, (number, _, _) in enumerate(self._seen):
+            passes.setdefault(number, []).append((where[2 * position], where[2 * position + 1]))
+        most = max(map(len, passes.values()))
+        ends = (table_end, table_end)
+        order = [
+            [(passes.get(number, []) + [ends] * most)[each] for number in range(len(self._names))]
+            for each in range(most)
+        ]
+        self._order = key, torch.tensor(order, device=like.device)
+        return self._order[1]
+
+    def _judge(self, step: int, now: Tensor, usual: Tensor) -> Tensor:
+        """Note what is worst in a step; returns what is to be remembered of it, jumps cut down."""
+        jump, alone = math.log2(self.settings.jump), math.log2(_ALONE)
+        known = torch.isfinite(now) & torch.isfinite(usual)
+        rise = torch.where(known, now - usual, _NEVER)
+        together = _middle(rise[0], known[0]).clamp(min=0)
+        excess = torch.stack([rise[0] - together - jump, rise[1] - alone, rise[0].minimum(together) - jump])
+        if not self._inf_is_usual:
+            broken = torch.isnan(now[0]) | torch.isposinf(now[0])
+            excess = torch.cat([excess, torch.where(broken, 1e9, _NEVER)[None]])
+        worst, kind = excess.max(0)
+        score, number = worst.max(0)
+        told = [score, kind[number], number, now[0, number], usual[0, number], now[1, number], usual[1, number]]
+        self._found.append((step, torch.stack([each.float() for each in told])))
+        remembered = torch.where(worst > 0, now.minimum(usual + _LEARNED), now)
+        return torch.where(torch.isfinite(now), remembered, _NEVER)
+
+    def _sentence(self, step: int, score: float, kind: float, number: float, *figures: float) -> str:
+        value, usual, alone, usually_alone = (2**figure if math.isfinite(figure) else figure for figure in figures)
+        whose = f"the gradient of {self._names[int(number)]}"
+        usually = f"usually at most {usual:.2g}" if math.isfinite(usual) else "with nothing to compare"
+        what = (
+            f"{whose} reached {value:.2g}, {usually}, while the others did not rise alike",
+            f"one element of {whose} is {value:.2g} ({usually}), {alone:.0f} times the next largest "
+            f"(usually {usually_alone:.1f})",
+            f"all gradients rose together; {whose} reached {value:.2g}, {usually}",
+            f"{whose} holds NaN or Inf, {usually}",
+        )[int(kind)]
+        return (
+            f"Feature detection, step {step}, rank {self._rank}: {what}. A fault of the hardware does this; "
+            "odd data seldom does."
+        )
+
+
+def _middle(values: Tensor, known: Tensor) -> Tensor:
+    """The median of the known values, without waiting for the device; 0 where there are none."""
+    count = known.sum()
+    ordered = torch.where(known, values, _NEVER).sort().values
+    middle = ordered.gather(0, (len(values) - 1 - count // 2).clamp(max=len(values) - 1)[None])[0]
+    return torch.where(count > 0, middle, 0.0)
