@@ -58,11 +58,18 @@ def note_losses(path: Path) -> None:
     backward = torch.Tensor.backward
     scale = torch.amp.GradScaler.scale
 
+    within = False
+
     @functools.wraps(backward)
     def noted(self: Any, *args: Any, **kwargs: Any) -> None:
-        if self.numel() == 1:
+        nonlocal within  # where CUDA is mapped to the CPU, backward calls itself
+        if self.numel() == 1 and not within:
             print(f"backward loss {getattr(self, '_npukit_unscaled', self).item():.9g}", file=file)
-        backward(self, *args, **kwargs)  # type: ignore[no-untyped-call]
+        within = True
+        try:
+            backward(self, *args, **kwargs)  # type: ignore[no-untyped-call]
+        finally:
+            within = False
 
     @functools.wraps(scale)
     def scaled(self: Any, outputs: Any) -> Any:
