@@ -33,13 +33,14 @@ class Table:
     split: str = "train"
     limit: int | None = None
     weight: float | None = None
+    streaming: bool = False
 
     def records(self) -> Iterator[Record]:
         """Its rows, in order; a hub's data set is downloaded first."""
         if self.hub:
             from npukit.llm.data.hub import hub_rows
 
-            for number, row in enumerate(hub_rows(self), 1):
+            for number, row in enumerate(hub_rows(self, self.streaming), 1):
                 yield Record(self.name, number, row, unit="row")
         for file in self.files:
             yield from read_file(file)

@@ -1,0 +1,68 @@
+"""Rows to a batch of tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from npukit.llm.data.rows import IGNORED
+
+
+@dataclass(frozen=True)
+class Collator:
+    """Packed rows become one long row with their borders; others are padded to the longest.
+
+    Packed: input_ids, labels and position_ids [1, n * pack_length], cu_seqlens (int32), the same ends as
+    numbers of the host (row_ends), max_length (int).
+    Otherwise: input_ids, labels and attention_mask [n, the longest, rounded up to a multiple of `multiple`].
+    Labels are not shifted; the first of every row is ignored.
+    """
+
+    packed: bool
+    pad_id: int
+    pack_length: int | None = None
+    multiple: int = 8
+
+    def __call__(self, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        return self._pack(rows) if self.packed else self._pad(rows)
+
+    def _pack(self, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        lengths = np.concatenate([row["lengths"] for row in rows])
+        ends = np.cumsum(lengths)
+        if self.pack_length is not None and ends[-1] != len(rows) * self.pack_length:
+            raise ValueError(f"{len(rows)} packs hold {ends[-1]} tokens, not {self.pack_length} each")
+        positions = np.arange(ends[-1]) - np.repeat(ends - lengths, lengths)
+        return {
+            "input_ids": _one_row([row["input_ids"] for row in rows]),
+            "labels": _one_row([row["labels"] for row in rows]),
+            "position_ids": _one_row([positions]),
+            "cu_seqlens": torch.from_numpy(np.concatenate([[0], ends]).astype(np.int32)),
+            "row_ends": tuple(ends.tolist()),
+            "max_length": int(lengths.max()),
+        }
+
+    def _pad(self, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        longest = max(len(row["input_ids"]) for row in rows)
+        width = -(-longest // self.multiple) * self.multiple
+        ids = torch.full((len(rows), width), self.pad_id)
+        labels = torch.full((len(rows), width), IGNORED)
+        mask = torch.zeros((len(rows), width), dtype=torch.long)
+        for number, row in enumerate(rows):
+            length = len(row["input_ids"])
+            ids[number, :length] = torch.as_tensor(row["input_ids"])
+            labels[number, :length] = torch.as_tensor(row["labels"])
+            mask[number, :length] = 1
+        return {"input_ids": ids, "labels": labels, "attention_mask": mask}
+
+
+def _one_row(parts: Sequence[Any]) -> torch.Tensor:
+    return torch.from_numpy(np.concatenate(parts).astype(np.int64))[None]
+
+
+def weight(batch: dict[str, Any]) -> int:
+    """How many labels count once they are shifted: none is a row's first, which nothing predicts."""
+    return int((batch["labels"] != IGNORED).sum())

@@ -1,0 +1,50 @@
+"""Which rows of which table: validation taken apart, then tables mixed by weight."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from npukit.errors import NpukitError
+from npukit.llm.data.pack import Numbers
+
+
+def split(sizes: Sequence[int], validation: float, seed: int) -> tuple[list[Numbers], list[Numbers]]:
+    """Rows to train on and rows to evaluate on, of each table; `validation` is a share below 1, or a number of rows.
+
+    Each table gives its part, chosen at random by the seed; what remains keeps its order.
+    """
+    total = sum(sizes)
+    wanted = round(total * validation) if validation < 1 else int(validation)
+    if 0 < validation < 1:
+        wanted = max(wanted, 1)
+    if wanted >= total:
+        raise NpukitError(f"data.validation takes {wanted:,} rows, but there are only {total:,}: none would be left.")
+    ends = np.round(np.cumsum([0, *sizes]) * (wanted / total)).astype(np.int64)
+    random = np.random.default_rng([seed, 1])
+    train, held_out = [], []
+    for size, count in zip(sizes, np.diff(ends), strict=True):
+        order = random.permutation(size)
+        held_out.append(np.sort(order[:count]))
+        train.append(np.sort(order[count:]))
+    return train, held_out
+
+
+def mix(rows: Sequence[Numbers], weights: Sequence[float | None], seed: int) -> list[Numbers]:
+    """The rows that each table gives to an epoch, which stays as long as all tables together.
+
+    Without weights each table gives all it has. With weights (1 where one has none) each gives its share: of a table
+    that is too large some rows, chosen by the seed; of one that is too small some rows more often than others.
+    """
+    if not any(weights):
+        return list(rows)
+    total = sum(map(len, rows))
+    shares = np.array([weight or 1.0 for weight in weights])
+    ends = np.round(np.cumsum([0.0, *shares]) / shares.sum() * total).astype(np.int64)
+    random = np.random.default_rng([seed, 2])
+    mixed = []
+    for numbers, count in zip(rows, np.diff(ends), strict=True):
+        whole, rest = divmod(int(count), len(numbers)) if len(numbers) else (0, 0)
+        mixed.append(np.sort(np.concatenate([*[numbers] * whole, random.permutation(numbers)[:rest]])))
+    return mixed

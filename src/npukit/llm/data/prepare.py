@@ -1,0 +1,138 @@
+"""From data options to the rows that a model is trained on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from npukit.errors import NpukitError
+from npukit.llm.config import DataOptions, Source
+from npukit.llm.data.mix import mix, split
+from npukit.llm.data.pack import Numbers, pack
+from npukit.llm.data.problems import Problems
+from npukit.llm.data.rows import Chosen, Packed
+from npukit.llm.data.sources import Hub, Table, find_table
+from npukit.llm.data.stream import Stream
+from npukit.llm.data.templates import Template, find_template, missing_tokens
+from npukit.llm.data.tokenised import Rows, Tell, tokenised, use_cores
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Rows to train and to evaluate on, as dicts of input_ids and labels, and lengths where they are packed."""
+
+    train: Chosen | Packed | Stream
+    validation: Chosen | Packed | None
+    template_used: Template
+    problems: Problems
+
+
+def prepare(
+    data: DataOptions,
+    task: str,
+    tokenizer: Any,
+    seed: int,
+    tell: Tell = lambda sentence: None,
+    hub: Hub | None = None,
+) -> Prepared:
+    """Read, render, tokenise, mix and pack what `data` names; the same for the same seed, in every process.
+
+    >>> prepared = prepare(DataOptions(train=[{"path": "alpaca.jsonl"}]), "sft", tokenizer, seed=42, tell=print)
+    >>> prepared.train[0]["input_ids"]
+    """
+    return _Preparation(data, task, tokenizer, seed, tell, hub).run()
+
+
+class _Preparation:
+    def __init__(self, data: DataOptions, task: str, tokenizer: Any, seed: int, tell: Tell, hub: Hub | None) -> None:
+        self._pack_length = data.pack_length or data.cutoff
+        # A row must fit into a pack, so the cutoff is never longer than one.
+        self._data = data.model_copy(update={"cutoff": min(data.cutoff, self._pack_length)}) if data.packing else data
+        self._task = task
+        self._tokenizer = tokenizer
+        self._pad_id = pad_id(tokenizer)
+        self._seed = seed
+        self._tell = tell
+        self._hub = hub
+        self._template = find_template(data.template, tokenizer)
+        self._problems = Problems()
+
+    def run(self) -> Prepared:
+        use_cores(self._data.preprocessing_workers)
+        self._tell_about_template()
+        train_tables = [find_table(source, self._data, self._hub) for source in self._data.train]
+        wanted = self._data.validation
+        validation = self._from_sources(wanted) if isinstance(wanted, tuple) else None
+        train: Chosen | Packed | Stream
+        if self._data.streaming:
+            stream = Stream(
+                train_tables,
+                self._data,
+                self._task,
+                self._tokenizer,
+                self._template,
+                self._seed,
+                self._pad_id,
+                self._tell,
+            )
+            if not isinstance(wanted, tuple) and wanted:
+                validation = self._finished("validation", *self._all_of(stream.hold_out(wanted)))
+            train = stream
+        else:
+            tables = [self._rows(table) for table in train_tables]
+            chosen, held_out = split(list(map(len, tables)), 0.0 if isinstance(wanted, tuple) else wanted, self._seed)
+            if not isinstance(wanted, tuple) and wanted:
+                validation = self._finished("validation", tables, held_out)
+            chosen = mix(chosen, [table.weight for table in train_tables], self._seed)
+            train = self._finished("training", tables, chosen)
+        return Prepared(train, validation, self._template, self._problems)
+
+    def _from_sources(self, sources: tuple[Source, ...]) -> Chosen | Packed:
+        return self._finished("validation", *self._all_of([self._table_rows(source) for source in sources]))
+
+    def _table_rows(self, source: Source) -> Rows:
+        return self._rows(find_table(source, self._data, self._hub))
+
+    @staticmethod
+    def _all_of(tables: Sequence[Rows]) -> tuple[Sequence[Rows], list[Numbers]]:
+        return tables, [np.arange(len(rows)) for rows in tables]
+
+    def _rows(self, table: Table) -> Rows:
+        rows = tokenised(table, self._data, self._task, self._tokenizer, self._template, self._tell)
+        self._problems.add(rows.problems)
+        return rows
+
+    def _finished(self, purpose: str, tables: Sequence[Rows], chosen: Sequence[Numbers]) -> Chosen | Packed:
+        numbers = np.repeat(np.arange(len(tables), dtype=np.int32), [len(rows) for rows in chosen])
+        rows = Chosen(tables, numbers, np.concatenate(list(chosen)))
+        lengths = rows.lengths()
+        counted = f"{len(rows):,} rows, {lengths.sum():,} tokens for {purpose}"
+        if not self._data.packing:
+            self._tell(f"{counted}.")
+            return rows
+        packs = pack(lengths, self._pack_length, self._seed)
+        filled = lengths.sum() / (len(packs) * self._pack_length)
+        self._tell(f"{counted}, in {len(packs):,} packs of {self._pack_length:,} ({filled:.1%} filled).")
+        return Packed(rows, packs, self._pack_length, self._pad_id)
+
+    def _tell_about_template(self) -> None:
+        if self._task == "pt":
+            return
+        if self._data.template is None and self._template.name == "default":
+            self._tell("The tokenizer has no chat template: the template named default is used.")
+        if missing := missing_tokens(self._template, self._tokenizer):
+            self._tell(
+                f"The tokenizer does not have {', '.join(missing)}, which the chat template {self._template.name} "
+                "writes: they are spelled out, and this model was hardly trained with that template."
+            )
+
+
+def pad_id(tokenizer: Any) -> int:
+    """The token that fills rows up; it never counts."""
+    for token in (tokenizer.pad_token_id, tokenizer.eos_token_id):
+        if token is not None:
+            return int(token)
+    raise NpukitError("The tokenizer has neither a padding nor an end token: set one in its tokenizer_config.json.")

@@ -1,0 +1,112 @@
+"""Rows that are read, tokenised and packed while the model trains: for data too large to be prepared first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from npukit.errors import NpukitError
+from npukit.llm.config import DataOptions
+from npukit.llm.data.encode import Encoded, Encoder, Tokens
+from npukit.llm.data.pack import pack
+from npukit.llm.data.problems import Problems
+from npukit.llm.data.rows import inputs_and_labels, packed_row
+from npukit.llm.data.sources import Table
+from npukit.llm.data.templates import Template
+from npukit.llm.data.tokenised import Rows, Tell, encoded_rows
+
+WINDOW = 4096  # rows that are shuffled and packed together
+
+
+class Stream:
+    """An epoch of it gives every row once, tables mixed by weight while they last, shuffled inside windows.
+
+    The order is known from the seed and the epoch alone, so whoever skips the rows that were used goes on exactly
+    where a run stopped.
+    """
+
+    def __init__(
+        self,
+        tables: Sequence[Table],
+        data: DataOptions,
+        task: str,
+        tokenizer: Any,
+        template: Template,
+        seed: int,
+        pad_id: int,
+        tell: Tell,
+    ) -> None:
+        self.problems = Problems()
+        self._tables = [replace(table, streaming=True) for table in tables]
+        self._held_out = [0] * len(tables)
+        self._data = data
+        self._task = task
+        self._encoder = Encoder(data, task, tokenizer, template)
+        self._seed = seed
+        self._epoch = 0
+        self._pad_id = pad_id
+        self._tell = tell
+
+    def set_epoch(self, epoch: int) -> None:
+        """Which epoch the next iteration is: each has an order of its own."""
+        self._epoch = epoch
+
+    def hold_out(self, wanted: float) -> list[Rows]:
+        """Take this many rows from the beginning of the tables, for validation; training goes on after them."""
+        if wanted < 1:
+            raise NpukitError(
+                "A stream does not know how many rows it has: give data.validation as a number of rows, or as files."
+            )
+        count, more = divmod(int(wanted), len(self._tables))
+        self._held_out = [count + (number < more) for number in range(len(self._tables))]
+        taken = []
+        for table, held_out in zip(self._tables, self._held_out, strict=True):
+            tokens = [encoded.tokens for encoded in islice(self._rows(table), held_out)]
+            if len(tokens) < held_out:
+                raise NpukitError(f"data.validation takes {held_out} rows of {table.name}, which has {len(tokens)}.")
+            taken.append(Rows.of(tokens))
+        return taken
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        random = np.random.default_rng([self._seed, 3, self._epoch])
+        rows = self._mixed(random)
+        while window := list(islice(rows, WINDOW)):
+            if self._data.packing:
+                yield from self._packs(window, int(random.integers(2**31)))
+            else:
+                for number in random.permutation(len(window)):
+                    ids, labels = inputs_and_labels(window[number])
+                    yield {"input_ids": ids, "labels": labels}
+
+    def _packs(self, window: list[Tokens], seed: int) -> Iterator[dict[str, Any]]:
+        pack_length = self._data.pack_length or self._data.cutoff
+        packs = pack(np.array([len(row) for row in window]), pack_length, seed)
+        for number in range(len(packs)):
+            yield packed_row([window[row] for row in packs[number]], pack_length, self._pad_id)
+
+    def _mixed(self, random: np.random.Generator) -> Iterator[Tokens]:
+        left = [
+            (table.weight or 1.0, islice(self._rows(table), held_out, None))
+            for table, held_out in zip(self._tables, self._held_out, strict=True)
+        ]
+        while left:
+            weights = np.array([weight for weight, _ in left])
+            number = int(random.choice(len(left), p=weights / weights.sum())) if len(left) > 1 else 0
+            encoded = next(left[number][1], None)
+            if encoded is None:
+                del left[number]
+            else:
+                yield encoded.tokens
+
+    def _rows(self, table: Table) -> Iterator[Encoded]:
+        told = self.problems.bad
+        for encoded in encoded_rows(table, self._data, self._task, self._encoder, self.problems):
+            if self.problems.bad > told:
+                for place in self.problems.first[told:]:
+                    self._tell(f"A row is left out: {place}.")
+                told = self.problems.bad
+            yield encoded

@@ -1,0 +1,254 @@
+"""From files to rows: mixing, validation, packing, the cache, problems."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import json
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from npukit.errors import NpukitError
+from npukit.llm.config import DataOptions
+from npukit.llm.data import tokenised
+from npukit.llm.data.prepare import Prepared, prepare
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("NPUKIT_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def write(file: Path, rows: Iterable[Any]) -> str:
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(file)
+
+
+def numbered(name: str, count: int) -> list[dict[str, str]]:
+    return [{"instruction": f"{name} {number}?", "output": f"{name}{number}"} for number in range(count)]
+
+
+def prepared(tokenizer: Any, *train: str | dict[str, Any], tell: Any = lambda _: None, **options: Any) -> Prepared:
+    sources = [source if isinstance(source, dict) else {"path": source} for source in train]
+    data = DataOptions.model_validate({"train": sources, "packing": False, **options})
+    return prepare(data, options.pop("task", "sft"), tokenizer, seed=7, tell=tell)
+
+
+def answers(tokenizer: Any, rows: Any) -> list[str]:
+    """What counts of each row."""
+    return [tokenizer.decode([token for token in rows[n]["labels"] if token >= 0]) for n in range(len(rows))]
+
+
+def plain(answers: list[str]) -> list[str]:
+    return [answer.removesuffix("<|im_end|>") for answer in answers]
+
+
+@pytest.fixture
+def train_file(tmp_path: Path) -> str:
+    return write(tmp_path / "train.jsonl", numbered("a", 20))
+
+
+def test_rows_are_those_of_the_file(tiny_tokenizer: Any, train_file: str) -> None:
+    result = prepared(tiny_tokenizer, train_file)
+    assert plain(answers(tiny_tokenizer, result.train)) == [f"a{number}" for number in range(20)]
+    assert result.validation is None and result.problems.sentences() == []
+    row = result.train[0]
+    assert tiny_tokenizer.decode(row["input_ids"]) == (
+        "<|im_start|>user\na 0?<|im_end|>\n<|im_start|>assistant\na0<|im_end|>\n"
+    )
+
+
+def test_first_rows_alone(tiny_tokenizer: Any, train_file: str) -> None:
+    assert len(prepared(tiny_tokenizer, f"{train_file}#3").train) == 3
+    assert len(prepared(tiny_tokenizer, f"{train_file}#9", max_rows=5).train) == 5
+    assert len(prepared(tiny_tokenizer, f"{train_file}#900").train) == 20
+
+
+@pytest.mark.parametrize(("share", "count"), [(0.25, 5), (3, 3), (0.001, 1)])
+def test_validation_is_apart_and_the_same_again(tiny_tokenizer: Any, train_file: str, share: float, count: int) -> None:
+    first, second = (prepared(tiny_tokenizer, train_file, validation=share) for _ in range(2))
+    held_out = answers(tiny_tokenizer, first.validation)
+    assert len(held_out) == count and held_out == answers(tiny_tokenizer, second.validation)
+    assert sorted(held_out + answers(tiny_tokenizer, first.train)) == sorted(
+        answers(tiny_tokenizer, prepared(tiny_tokenizer, train_file).train)
+    )
+
+
+def test_validation_from_a_file_of_its_own(tiny_tokenizer: Any, train_file: str, tmp_path: Path) -> None:
+    other = write(tmp_path / "val.jsonl", numbered("v", 2))
+    result = prepared(tiny_tokenizer, train_file, validation=[{"path": other}])
+    assert plain(answers(tiny_tokenizer, result.validation)) == ["v0", "v1"] and len(result.train) == 20
+
+
+def test_validation_leaves_something_to_train_on(tiny_tokenizer: Any, train_file: str) -> None:
+    with pytest.raises(NpukitError, match="takes 20 rows, but there are only 20"):
+        prepared(tiny_tokenizer, train_file, validation=20)
+
+
+def test_tables_are_mixed_by_weight(tiny_tokenizer: Any, train_file: str, tmp_path: Path) -> None:
+    """The epoch is as long as both together; the small one is gone through several times, none much more often."""
+    small = write(tmp_path / "small.jsonl", numbered("b", 4))
+    assert len(prepared(tiny_tokenizer, train_file, small).train) == 24
+    sources = [{"path": train_file, "weight": 1}, {"path": small, "weight": 3}]
+    mixed = plain(answers(tiny_tokenizer, prepared(tiny_tokenizer, *sources).train))
+    assert mixed == plain(answers(tiny_tokenizer, prepared(tiny_tokenizer, *sources).train))
+    of_small = [answer for answer in mixed if answer.startswith("b")]
+    assert (len(mixed), len(of_small), len(set(mixed) - set(of_small))) == (24, 18, 6)
+    assert {of_small.count(f"b{number}") for number in range(4)} == {4, 5}
+
+
+def test_packed_rows_hold_the_same_labels(tiny_tokenizer: Any, train_file: str) -> None:
+    loose = prepared(tiny_tokenizer, train_file).train
+    packed = prepared(tiny_tokenizer, train_file, packing=True, cutoff=64, pack_length=128).train
+    assert len(packed) < len(loose)
+    found = []
+    for number in range(len(packed)):
+        row = packed[number]
+        assert len(row["input_ids"]) == len(row["labels"]) == sum(row["lengths"]) == 128
+        borders = np.cumsum([0, *row["lengths"]])
+        for start, end in itertools.pairwise(borders):
+            assert row["labels"][start] == -100
+            found.append((row["input_ids"][start:end].tolist(), row["labels"][start:end].tolist()))
+    counted = [pair for pair in found if any(label != -100 for label in pair[1])]
+    expected = [(loose[n]["input_ids"].tolist(), loose[n]["labels"].tolist()) for n in range(len(loose))]
+    assert sorted(counted) == sorted(expected)
+
+
+def test_a_pack_shorter_than_the_cutoff_cuts_rows(tiny_tokenizer: Any, tmp_path: Path) -> None:
+    file = write(tmp_path / "long.jsonl", [{"instruction": "Hi", "output": "word " * 300}])
+    result = prepared(tiny_tokenizer, file, packing=True, pack_length=64)
+    assert len(result.train) == 1 and result.problems.cut == 1
+    assert "longer than data.cutoff" in result.problems.sentences()[0]
+
+
+def test_bad_rows_are_counted_and_named(tiny_tokenizer: Any, tmp_path: Path) -> None:
+    rows = [*numbered("a", 3), {"instruction": "x"}, *numbered("b", 2), *[{"instruction": "y", "output": ""}] * 7]
+    file = write(tmp_path / "train.jsonl", rows)
+    for _ in range(2):  # the second time from the cache
+        result = prepared(tiny_tokenizer, file)
+        sentences = result.problems.sentences()
+        assert len(result.train) == 5 and result.problems.bad == 8
+        assert sentences[0] == "8 of 13 rows cannot be used and are left out:"
+        assert f"{file}, line 4 has no output" in sentences[1] and sentences[-1].strip() == "and 3 more"
+        with pytest.raises(NpukitError, match="line 4 has no output"):
+            prepared(tiny_tokenizer, file, bad_rows="stop")
+
+
+def test_nothing_usable_is_an_error(tiny_tokenizer: Any, tmp_path: Path, own_cache: Path) -> None:
+    file = write(tmp_path / "train.jsonl", [{"instruction": "x", "output": None}])
+    for cache in (True, False):
+        with pytest.raises(NpukitError, match=r"No row of .* can be used: .*line 1 has an empty output"):
+            prepared(tiny_tokenizer, file, cache=cache)
+    assert not list(own_cache.glob("data/*/rows/*")), "what failed is not kept"
+
+
+def count_tokenising(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    made: list[str] = []
+    original = tokenised._make
+    monkeypatch.setattr(
+        tokenised, "_make", lambda folder, table, *rest: (made.append(table.name), original(folder, table, *rest))
+    )
+    return made
+
+
+def test_the_cache_knows_everything_that_matters(
+    tiny_tokenizer: Any, train_file: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = count_tokenising(monkeypatch)
+    other = copy.deepcopy(tiny_tokenizer)
+    other.add_tokens(["capital"])
+    prepared(tiny_tokenizer, train_file)
+    same: list[dict[str, Any]] = [{}, {"validation": 2}, {"packing": True}, {"preprocessing_workers": 1}]
+    for options in same:
+        tiny_tokenizer(["a", "b c d"], padding=True, truncation=True, max_length=2)  # leaves traces in the tokenizer
+        prepared(tiny_tokenizer, train_file, **options)
+    assert len(made) == 1
+    differing: list[dict[str, Any]] = [
+        {"cutoff": 10},
+        {"system": "Be brief."},
+        {"train_on_prompt": True},
+        {"last_answer_only": True},
+        {"template": "vicuna"},
+        {"max_rows": 5},
+        {"task": "pt"},
+    ]
+    for number, options in enumerate(differing, 2):
+        task = options.pop("task", "sft")
+        data = DataOptions.model_validate({"train": [{"path": train_file}], "packing": False, **options})
+        prepare(data, task, tiny_tokenizer, seed=7)
+        assert len(made) == number, options
+    prepared(other, train_file)
+    assert len(made) == len(differing) + 2
+    path = Path(train_file)
+    before = path.stat()
+    path.write_text(path.read_text().replace("a 0?", "b 0?"))
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert "b 0?" in tiny_tokenizer.decode(prepared(tiny_tokenizer, train_file).train[0]["input_ids"])
+
+
+def test_without_the_cache_nothing_is_written(tiny_tokenizer: Any, train_file: str, own_cache: Path) -> None:
+    assert len(prepared(tiny_tokenizer, train_file, cache=False).train) == 20
+    assert not own_cache.exists()
+
+
+@pytest.mark.parametrize("options", [{}, {"packing": True, "pack_length": 256}, {"cache": False}])
+def test_rows_travel_to_other_processes(tiny_tokenizer: Any, train_file: str, options: dict[str, Any]) -> None:
+    """As a DataLoader's workers get them: by reference to the cache, not as a copy of the tokens."""
+    train = prepared(tiny_tokenizer, train_file, **options).train
+    sent = pickle.dumps(train)
+    arrived = pickle.loads(sent)
+    for number in range(len(train)):
+        assert arrived[number]["input_ids"].tolist() == train[number]["input_ids"].tolist()
+
+
+def test_processes_that_come_at_once_tokenise_once(tiny_qwen2: Path, tmp_path: Path) -> None:
+    file = write(tmp_path / "train.jsonl", numbered("a", 3000))
+    code = f"""
+from transformers import AutoTokenizer
+from npukit.llm.config import DataOptions
+from npukit.llm.data import tokenised
+from npukit.llm.data.prepare import prepare
+original = tokenised._make
+tokenised._make = lambda *arguments: (print("made"), original(*arguments))
+data = DataOptions.model_validate({{"train": [{{"path": {file!r}}}]}})
+result = prepare(data, "sft", AutoTokenizer.from_pretrained({str(tiny_qwen2)!r}), seed=1)
+print(int(sum(row["input_ids"].sum() for row in map(result.train.__getitem__, range(len(result.train))))))
+"""
+    ranks = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    said = [rank.communicate(timeout=120)[0].split() for rank in ranks]
+    assert all(rank.returncode == 0 for rank in ranks)
+    assert sorted(map(len, said)) == [1, 2], "one of them made it, the other waited"
+    assert said[0][-1] == said[1][-1]
+
+
+def test_text_for_pre_training(tiny_tokenizer: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "books"
+    folder.mkdir()
+    story = "The quick brown fox jumps over the lazy dog.\n" * 40
+    (folder / "one.txt").write_text(story)
+    (folder / "two.txt").write_text("One plus one is two.")
+    data = DataOptions.model_validate({"train": [{"path": str(folder)}], "cutoff": 64, "packing": False})
+    rows = prepare(data, "pt", tiny_tokenizer, seed=0).train
+    whole = tiny_tokenizer.decode(np.concatenate([rows[n]["input_ids"] for n in range(len(rows))]))
+    assert whole == f"{story}<|im_end|>One plus one is two.<|im_end|>"
+    assert (rows[0]["labels"][1:] == rows[0]["input_ids"][1:]).all()
+
+
+def test_what_is_told(tiny_tokenizer: Any, train_file: str) -> None:
+    told: list[str] = []
+    bare = copy.deepcopy(tiny_tokenizer)
+    bare.chat_template = None
+    prepared(bare, train_file, tell=told.append, packing=True, pack_length=512)
+    assert "no chat template" in told[0] and "packs of 512" in told[1]
+    told.clear()
+    prepared(tiny_tokenizer, train_file, tell=told.append, template="llama3")
+    assert "<|eot_id|>" in told[0] and "spelled out" in told[0]
