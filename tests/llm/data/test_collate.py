@@ -31,6 +31,7 @@ def test_a_packed_batch_is_one_row_with_borders() -> None:
     assert batch["labels"].tolist() == [[-100, 6, 7, -100, 9, -100, -100, -100, 3, 4, -100, -100]]
     assert batch["position_ids"].tolist() == [[0, 1, 2, 0, 1, 0, 0, 1, 2, 3, 0, 1]]
     assert batch["cu_seqlens"].tolist() == [0, 3, 5, 6, 10, 12] and batch["cu_seqlens"].dtype == torch.int32
+    assert batch["row_ends"] == (3, 5, 6, 10, 12)
     assert batch["max_length"] == 4 and weight(batch) == 5
 
 
