@@ -85,7 +85,7 @@ class DataOptions(Options):
     pack_length: PositiveInt | None = Field(None, description="tokens of a packed row; cutoff where not given")
     streaming: bool = Field(False, description="read rows as they are needed; training.max_steps must be set")
     bad_rows: Literal["skip", "stop"] = Field("skip", description="what to do about rows that cannot be used")
-    preprocessing_workers: NonNegativeInt | None = Field(None, description="processes that tokenise; cores if empty")
+    preprocessing_workers: NonNegativeInt | None = Field(None, description="cores that tokenise; all if empty")
     cache: bool = Field(True, description="keep tokenised rows for the next run")
 
 
