@@ -96,16 +96,20 @@ def main() -> None:
             if others:
                 others.exchange([Failure(-1, arguments.node_rank, time.time(), -stopped.sigval, "")])
             sys.exit(128 + stopped.sigval)
-    _tell(mine, others, nodes)
-    sys.exit(1)
+    sys.exit(_tell(mine, others, nodes))
 
 
-def _tell(mine: list[Failure], others: OtherNodes | None, nodes: int) -> None:
+def _tell(mine: list[Failure], others: OtherNodes | None, nodes: int) -> int:
     failures = others.exchange(mine) if others else mine
-    if failures:
-        print(report(first(failures), nodes), end="", file=sys.stderr)
-    else:
+    if not failures:
         print("\nnpukit: node 0 is gone, and the job with it: its own output says why.", file=sys.stderr)
+        return 1
+    failure = first(failures)
+    if failure.is_users:
+        print(failure.text, file=sys.stderr)
+        return 2
+    print(report(failure, nodes), end="", file=sys.stderr)
+    return 1
 
 
 if __name__ == "__main__":

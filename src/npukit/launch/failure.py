@@ -10,6 +10,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from npukit.errors import NpukitError
+
 SIGNALS = {
     "SIGKILL": "Something outside the job killed it: most often the kernel because the machine ran out of memory "
     "(`dmesg | tail` tells), else a person or the scheduler.",
@@ -18,6 +20,14 @@ SIGNALS = {
     "SIGBUS": "Shared memory ran out: give the container more (docker --shm-size), or use fewer data loader workers.",
     "SIGTERM": "Something outside the job told it to end: a person or the scheduler.",
 }
+
+
+OURS = "npukit: "
+
+
+def sentence(error: NpukitError) -> str:
+    """How an error that the user can mend is said."""
+    return f"{OURS}{error}"
 
 
 @dataclass(frozen=True)
@@ -38,6 +48,11 @@ class Failure:
 
         kinds = {error.kind for error in explain(self.text)}
         return self.exit_code == -signal.SIGTERM or ("consequence" in kinds and "cause" not in kinds)
+
+    @property
+    def is_users(self) -> bool:
+        """Whether it is a sentence about something that the user can mend."""
+        return self.exit_code == 2 and self.text.startswith(OURS)
 
     def to_json(self) -> str:
         return json.dumps(dataclasses.asdict(self))

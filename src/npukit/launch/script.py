@@ -43,8 +43,7 @@ def main() -> None:
     try:
         run_command(arguments)
     except Exception as error:
-        _tell_failure(error)
-        sys.exit(1)
+        sys.exit(_tell_failure(error))
 
 
 def run_command(arguments: list[str]) -> None:
@@ -92,22 +91,31 @@ def _become_rank(launcher: int) -> None:
         os.sched_setaffinity(0, parse(cpus.split(";")[int(os.environ["LOCAL_RANK"])]))
 
 
-def _tell_failure(error: Exception) -> None:
+def _tell_failure(error: Exception) -> int:
+    """Say what went wrong, or hand it to the launcher; returns the exit code."""
     import traceback
 
-    from npukit.launch.failure import explained, write_error_file
+    from npukit.errors import NpukitError
+    from npukit.launch.failure import explained, sentence, write_error_file
 
+    error_file = os.environ.get(ERROR_FILE)
+    if isinstance(error, NpukitError):
+        if error_file:
+            write_error_file(error_file, str(error), sentence(error))
+        else:
+            print(sentence(error), file=sys.stderr)
+        return 2
     ours = (__file__, "<frozen runpy>", "runpy.py")
     while (trace := error.__traceback__) and trace.tb_next and trace.tb_frame.f_code.co_filename.endswith(ours):
         error.__traceback__ = trace.tb_next
     text = "".join(traceback.format_exception(error))
-    error_file = os.environ.get(ERROR_FILE)
     if error_file:
         # Who watches all ranks at once sees the one traceback that matters, from the launcher.
         write_error_file(error_file, f"{type(error).__name__}: {error}", text)
     else:
         sys.excepthook(type(error), error, error.__traceback__)
         print(explained(text), end="", file=sys.stderr)
+    return 1
 
 
 if __name__ == "__main__":
