@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from npukit.facts.cards import DEFAULT_CARD
 from npukit.launch.device import Device
+
+if TYPE_CHECKING:
+    from npukit.llm.config import Config
 
 Words = Annotated[
     list[str] | None, typer.Argument(metavar="[CONFIG.yaml] [KEY=VALUE|--KEY VALUE]…", show_default=False)
@@ -91,14 +95,45 @@ def _train(
         raise NpukitError(f"Train what? Name a YAML file, or see `npukit {verb} --help`.")
     from npukit.launch.device import choose
     from npukit.llm.read import read
-    from npukit.llm.start import count_ranks, start
+    from npukit.llm.start import asked_ranks, card_of, count_ranks, nodes_of, start
 
-    reading = read(file, words, os.environ)
+    nodes = nodes_of(os.environ).nodes
+    reading = read(file, words, os.environ, verb, asked_ranks(devices, os.environ) * nodes)
+    reading.check_card(*card_of(device, card, os.environ))
+    every_card = verb == "train" and reading.dialect != "ms-swift"
+    _tell(reading.dialect, reading.notes)
     chosen = choose(device)
-    start(reading.config, chosen, count_ranks(devices, chosen, os.environ, every_card=verb == "train"), card)
+    ranks = count_ranks(devices, chosen, os.environ, every_card)
+    if dry_run:
+        _show_plan(reading.config, ranks * nodes, json)
+    else:
+        start(reading.config, chosen, ranks, card)
+
+
+def _tell(dialect: str, notes: list[str]) -> None:
+    if notes and os.environ.get("LOCAL_RANK", "0") == "0":
+        print(f"npukit: read as {dialect}'s; to know:", *(f"  {note}" for note in notes), sep="\n", file=sys.stderr)
+
+
+def _show_plan(config: Config, devices: int, json: bool) -> None:
+    from npukit.llm.plan import as_text, plan
+
+    found = plan(config, devices)
+    if json:
+        from json import dumps
+
+        print(dumps(found.as_json(), indent=2, ensure_ascii=False))
+    else:
+        print(as_text(found))
 
 
 def _explain(words: list[str], json: bool) -> None:
-    from npukit.llm.explain import as_text
+    from npukit.llm.explain import as_json, as_text
 
-    print(as_text(*words[:1]))
+    word = words[0] if words else ""
+    if json:
+        from json import dumps
+
+        print(dumps(as_json(word), indent=2))
+    else:
+        print(as_text(word))

@@ -50,14 +50,21 @@ def _without_effect(config: Config, given: Given) -> Iterator[Problem]:
     }
     for key, option in options().items():
         reason = unused.get(option.meaning.partition(":")[0])
-        if reason and given.has(_keys(key)):
+        if reason and _chosen(key, config, given):
             yield Problem(key, f"{given.name(_keys(key))} has no effect, because {reason}")
-    if given.has(("data", "pack_length")) and not config.data.packing:
+    if _chosen("data.pack_length", config, given) and not config.data.packing:
         yield Problem("data.pack_length", "data.pack_length has no effect, because data.packing is false")
     if config.task == "pt":
         for name in ("template", "system", "train_on_prompt", "last_answer_only"):
-            if given.has(("data", name)):
+            if _chosen(f"data.{name}", config, given):
                 yield Problem(f"data.{name}", f"{given.name(('data', name))} has no effect, because task is pt")
+
+
+def _chosen(key: str, config: Config, given: Given) -> bool:
+    """Whether somebody wrote it, and something else than its default."""
+    section, name = key.split(".")
+    options = getattr(config, section)
+    return given.has(_keys(key)) and getattr(options, name) != type(options).model_fields[name].default
 
 
 def _options_together(config: Config, given: Given) -> Iterator[Problem]:
@@ -113,9 +120,27 @@ def _model_files(config: Config, given: Given) -> Iterator[Problem]:
         yield Problem("model.path", f"there is no folder {path}{nearest_file(path) or '.'}")
     elif "/" in config.model.path and (near := nearest_file(path)):
         yield Problem("model.path", f"there is no folder {path}{near}")
+    yield from _targets(config)
     adapter = config.model.adapter
     if adapter and not (adapter.expanduser() / "adapter_config.json").is_file():
         yield Problem("model.adapter", f"{adapter} has no adapter_config.json: it is no adapter.")
+
+
+def _targets(config: Config) -> Iterator[Problem]:
+    """Whether an adapter finds its modules, where the model is at hand."""
+    from npukit.llm.plan import is_target
+    from npukit.llm.shapes import look_at
+
+    targets = config.tuning.targets
+    model = look_at(config.model) if config.tuning.method == "lora" and targets != "all-linear" else None
+    modules = list(model.linear()) if model else []
+    for target in (targets,) if isinstance(targets, str) else targets:
+        wanted = target if isinstance(targets, str) else (target,)
+        if modules and not any(is_target(module, wanted) for module in modules):
+            names = sorted({module.rpartition(".")[2] for module in modules})
+            near = nearest(target, names)
+            hint = f"did you mean {near}?" if near else f"there are {', '.join(names)}, or all-linear."
+            yield Problem("tuning.targets", f"the model has no linear module {target}: {hint}")
 
 
 def _config_json(file: Path) -> Iterator[Problem]:
@@ -184,11 +209,3 @@ CHECKS: tuple[Callable[[Config, Given], Iterator[Problem]], ...] = (
     _template,
     _words_or_files,
 )
-
-
-def check_card(config: Config, given: Given, card: str, has_bf16: bool) -> list[Mistake]:
-    """bf16 on a card that has none."""
-    if config.training.precision != "bf16" or has_bf16:
-        return []
-    keys = ("training", "precision")
-    return [given.mistake(keys, f"{given.name(keys)}: a {card} cannot compute in bf16: use fp16, or auto.")]

@@ -5,6 +5,7 @@ Every option has a type, a default and a meaning; `npukit train --explain` print
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -29,6 +30,12 @@ class ModelOptions(Options):
     trust_remote_code: bool = Field(False, description="run Python code that comes with the model")
 
 
+def _as_names(value: Any) -> Any:
+    """`q_proj` and `q_proj,v_proj` are names; other text is a regular expression, or all-linear."""
+    is_names = isinstance(value, str) and value != "all-linear" and re.fullmatch(r"\w[\w.]*(\s*,\s*\w[\w.]*)*", value)
+    return tuple(name.strip() for name in value.split(",")) if is_names else value
+
+
 class TuningOptions(Options):
     """What of the model is trained."""
 
@@ -36,7 +43,9 @@ class TuningOptions(Options):
     rank: PositiveInt = Field(8, description="lora: of the two small matrices")
     alpha: PositiveFloat | None = Field(None, description="lora: scale; twice the rank where not given")
     dropout: Fraction = Field(0.0, description="lora: of the adapter's input")
-    targets: str | tuple[str, ...] = Field("all-linear", description="lora: names of modules")
+    targets: Annotated[str | tuple[str, ...], BeforeValidator(_as_names)] = Field(
+        "all-linear", description="lora: names of modules, or a regular expression for their whole names"
+    )
     rslora: bool = Field(False, description="lora: scale by the root of the rank")
     dora: bool = Field(False, description="lora: train magnitude and direction apart")
     bias: Literal["none", "all", "lora_only"] = Field("none", description="lora: which biases are trained")

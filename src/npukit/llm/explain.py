@@ -14,7 +14,9 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
+from npukit.errors import NpukitError
 from npukit.llm.config import Config
+from npukit.llm.given import nearest
 
 WORDS: dict[Any, str] = {
     bool: "true or false",
@@ -129,19 +131,27 @@ def plain(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def as_text(word: str = "") -> str:
-    """The table for people: all of it, or what has `word` in its key."""
-    from npukit.errors import NpukitError
-    from npukit.llm.given import nearest
-
+def matching(word: str) -> list[Option]:
+    """All options, or those with `word` in their key."""
     known = options()
     wanted = [option for option in known.values() if word.lower() in option.key.lower()]
     if not wanted:
         ends = {key.rsplit(".", 1)[-1]: key for key in known}
         near = nearest(word, known) or ends.get(nearest(word, ends) or "")
         raise NpukitError(f"There is no option {word}" + (f": did you mean {near}?" if near else "."))
+    return wanted
+
+
+def as_text(word: str = "") -> str:
+    """The table for people."""
     lines = []
-    for option in wanted:
+    for option in matching(word):
         default = "required" if option.default == "required" else f"default {option.default}"
         lines.append(f"{option.key}\n    {option.meaning}\n    {option.type} ({default})")
     return "\n".join(lines)
+
+
+def as_json(word: str = "") -> list[dict[str, str]]:
+    """The table for programs."""
+    names = ("key", "type", "default", "meaning")
+    return [{name: getattr(option, name) for name in names} for option in matching(word)]

@@ -119,7 +119,7 @@ def read_yaml(path: Path) -> Given:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
-        raise NpukitError(f"There is no file {path}{nearest_file(path)}.") from None
+        raise NpukitError(f"There is no file {path}{nearest_file(path) or '.'}") from None
     except IsADirectoryError:
         raise NpukitError(f"{path} is a folder: name the YAML file with the configuration.") from None
     except UnicodeDecodeError as error:

@@ -24,6 +24,13 @@ class Reading:
     given: Given
     dialect: str = "npukit"
 
+    def check_card(self, card: str, has_bf16: bool) -> None:
+        """bf16 on a card that has none is a mistake."""
+        if self.config.training.precision == "bf16" and not has_bf16:
+            keys = ("training", "precision")
+            text = f"{self.given.name(keys)}: a {card} cannot compute in bf16: use fp16, or leave it to npukit."
+            raise Mistakes([self.given.mistake(keys, text)])
+
 
 def read(
     file: Path | None, words: Sequence[str], environ: Mapping[str, str], verb: str = "train", ranks: int = 1

@@ -11,6 +11,7 @@ from typing import NoReturn
 
 from npukit.errors import NpukitError
 from npukit.facts.cards import DEFAULT_CARD
+from npukit.facts.cards import card as find_card
 from npukit.launch.device import Device, choose
 from npukit.launch.launch import count_devices, plan_job
 from npukit.launch.launch import start as start_job
@@ -35,15 +36,30 @@ def start(config: Config, device: Device, ranks: int, card: str = DEFAULT_CARD) 
     run(command, {**environment, **{each.name: each.value for each in settings}})
 
 
+def asked_ranks(wanted: int | None, environ: Mapping[str, str]) -> int:
+    """How many processes on this machine were asked for: by an option, torchrun or NPROC_PER_NODE; else one."""
+    text = environ.get("LOCAL_WORLD_SIZE") or environ.get("NPROC_PER_NODE") or "1"
+    if not text.isdigit() or int(text) < 1:
+        raise NpukitError(f"NPROC_PER_NODE is {text!r}: it must be a number of processes.")
+    return wanted or int(text)
+
+
 def count_ranks(wanted: int | None, device: Device, environ: Mapping[str, str], every_card: bool) -> int:
-    """How many processes on this machine: as asked, else as NPROC_PER_NODE says, else one for every visible card."""
-    if wanted:
-        return wanted
-    if text := environ.get("NPROC_PER_NODE"):
-        if not text.isdigit() or int(text) < 1:
-            raise NpukitError(f"NPROC_PER_NODE is {text!r}: it must be a number of processes.")
-        return int(text)
-    return count_devices(device, environ) if every_card and device in (Device.npu, Device.cuda) else 1
+    """How many processes this machine gets: as asked, else one for every visible card."""
+    asked = wanted or {"LOCAL_WORLD_SIZE", "NPROC_PER_NODE"} & environ.keys()
+    if asked or not every_card or device not in (Device.npu, Device.cuda):
+        return asked_ranks(wanted, environ)
+    return count_devices(device, environ)
+
+
+def card_of(device: Device, card: str, environ: Mapping[str, str]) -> tuple[str, bool]:
+    """The card to train on and whether it has bf16, as far as that is known without asking the device."""
+    if device is Device.sim:
+        found = find_card(card)
+        return found.name, found.bf16
+    if "NPUKIT_SIM_CARD" in environ:
+        return environ["NPUKIT_SIM_CARD"], environ.get("NPUKIT_SIM_BF16") != "0"
+    return "", True
 
 
 def nodes_of(environ: Mapping[str, str]) -> NodePlan:
