@@ -1,0 +1,86 @@
+"""Rows of every known layout mean the same conversation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from npukit.llm.data.layout import BadRow, Layout, Text, lay_out, recognise, renamed
+
+QUESTION, ANSWER = {"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}
+SYSTEM = {"role": "system", "content": "Be brief."}
+EARLIER = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]
+SHAREGPT = [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Hello"}]
+
+ROWS: dict[str, tuple[dict[str, Any], list[dict[str, str]]]] = {
+    "alpaca": ({"instruction": "Hi", "input": "", "output": "Hello"}, [QUESTION, ANSWER]),
+    "alpaca with an input": (
+        {"instruction": "Add", "input": "1, 2", "output": 3},
+        [{"role": "user", "content": "Add\n1, 2"}, {"role": "assistant", "content": "3"}],
+    ),
+    "alpaca with everything": (
+        {"instruction": "Hi", "output": "Hello", "system": "Be brief.", "history": [["q", "a"]]},
+        [SYSTEM, *EARLIER, QUESTION, ANSWER],
+    ),
+    "alpaca with empty columns": (
+        {"instruction": "Hi", "input": None, "output": "Hello", "system": float("nan"), "history": None},
+        [QUESTION, ANSWER],
+    ),
+    "sharegpt": ({"conversations": SHAREGPT}, [QUESTION, ANSWER]),
+    "sharegpt, system inside": (
+        {"conversations": [{"from": "system", "value": "Be brief."}, *SHAREGPT]},
+        [SYSTEM, QUESTION, ANSWER],
+    ),
+    "sharegpt, system beside": ({"conversations": SHAREGPT, "system": "Be brief."}, [SYSTEM, QUESTION, ANSWER]),
+    "sharegpt, singular": ({"conversation": SHAREGPT}, [QUESTION, ANSWER]),
+    "messages": ({"messages": [SYSTEM, QUESTION, ANSWER]}, [SYSTEM, QUESTION, ANSWER]),
+    "messages in parts": (
+        {"messages": [{"role": "user", "content": [{"type": "text", "text": "Hi"}]}, ANSWER]},
+        [QUESTION, ANSWER],
+    ),
+    "messages called conversations": ({"conversations": [QUESTION, ANSWER]}, [QUESTION, ANSWER]),
+    "query and response": (
+        {"system": "Be brief.", "query": "Hi", "response": "Hello", "history": [["q", "a"]]},
+        [SYSTEM, *EARLIER, QUESTION, ANSWER],
+    ),
+    "prompt": ({"prompt": "Hi", "completion": "Hello"}, [QUESTION, ANSWER]),
+    "prompt of turns": ({"prompt": [SYSTEM, QUESTION], "completion": [ANSWER]}, [SYSTEM, QUESTION, ANSWER]),
+}
+
+
+@pytest.mark.parametrize("case", ROWS)
+def test_a_row_is_recognised_and_understood(case: str) -> None:
+    row, expected = ROWS[case]
+    found = recognise(row)
+    assert found
+    assert lay_out(row, Layout(found), "sft") == expected
+
+
+def test_other_names_of_columns_and_roles() -> None:
+    layout = Layout("alpaca", {"instruction": "frage", "output": "antwort"})
+    assert lay_out(renamed({"frage": "Hi", "antwort": "Hello"}, layout), layout, "sft") == [QUESTION, ANSWER]
+    layout = Layout("sharegpt", {"conversations": "talk"}, {"Q": "user", "A": "assistant"}, "who", "what")
+    row = {"talk": [{"who": "Q", "what": "Hi"}, {"who": "A", "what": "Hello"}]}
+    assert lay_out(renamed(row, layout), layout, "sft") == [QUESTION, ANSWER]
+
+
+def test_text() -> None:
+    assert lay_out(renamed("Once", Layout("text")), Layout("text"), "pt") == Text("Once")
+    assert lay_out({"instruction": "Once"}, Layout("alpaca"), "pt") == Text("Once"), "as c4 in dataset_info.json"
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        ({"instruction": "Hi", "output": True}, "a boolean as output"),
+        ({"instruction": " ", "output": "x"}, "empty instruction"),
+        ({"instruction": "Hi", "output": "x", "history": "no"}, "not a list of"),
+        ({"instruction": "Hi", "output": "x", "history": [["q", None]]}, "empty answer of the history"),
+        ({"prompt": "Hi", "completion": "x"}, "has no instruction and output (alpaca format); its columns are prompt"),
+    ],
+)
+def test_why_a_row_is_bad(row: dict[str, Any], reason: str) -> None:
+    with pytest.raises(BadRow) as error:
+        lay_out(row, Layout("alpaca"), "sft")
+    assert reason in str(error.value)

@@ -1,0 +1,155 @@
+"""Names of data sets: files, folders, dataset_info.json, hubs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from npukit.errors import NpukitError
+from npukit.llm.config import DataOptions, Source
+from npukit.llm.data.check import find_layout, row_of
+from npukit.llm.data.sources import Table, find_table
+
+QUESTION, ANSWER = {"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("USE_MODELSCOPE_HUB", raising=False)
+    (tmp_path / "data").mkdir()
+    return tmp_path
+
+
+def find(path: str, hub: Any = None, **source: Any) -> Table:
+    options = Source(path=path, **source)
+    return find_table(options, DataOptions(train=(options,)), hub)
+
+
+def first_row(table: Table) -> Any:
+    layout = find_layout(table.records(), table, "sft")
+    return row_of(next(table.records()), layout, "sft")
+
+
+INFO: dict[str, Any] = {
+    "renamed": {"file_name": "a.json", "columns": {"prompt": "q", "query": "", "response": "r", "history": "h"}},
+    "tagged": {
+        "file_name": "b.jsonl",
+        "formatting": "sharegpt",
+        "columns": {"messages": "talk"},
+        "tags": {"role_tag": "who", "content_tag": "what", "user_tag": "U", "assistant_tag": "A"},
+    },
+    "openai": {"file_name": "c.json", "formatting": "openai", "columns": {"messages": "messages"}},
+    "hub": {"hf_hub_url": "owner/name", "ms_hub_url": "Owner/Name", "subset": "en", "split": "test", "num_samples": 7},
+    "images": {"file_name": "a.json", "columns": {"images": "pictures"}},
+    "kto": {"file_name": "a.json", "formatting": "kto"},
+    "script": {"script_url": "x.py"},
+}
+
+
+@pytest.fixture
+def info(here: Path) -> None:
+    data = here / "data"
+    (data / "dataset_info.json").write_text(json.dumps(INFO))
+    (data / "a.json").write_text(json.dumps([{"q": "Hi", "r": "Hello", "h": []}]))
+    (data / "b.jsonl").write_text(json.dumps({"talk": [{"who": "U", "what": "Hi"}, {"who": "A", "what": "Hello"}]}))
+    (data / "c.json").write_text(json.dumps([{"messages": [QUESTION, ANSWER]}]))
+
+
+@pytest.mark.usefixtures("info")
+@pytest.mark.parametrize("name", ["renamed", "tagged", "openai"])
+def test_entries_of_dataset_info(name: str) -> None:
+    assert first_row(find(name)) == [QUESTION, ANSWER]
+
+
+@pytest.mark.usefixtures("info")
+def test_an_entry_may_be_on_either_hub() -> None:
+    table = find("hub#5")
+    assert (table.hub, table.hub_name, table.subset, table.split) == ("huggingface", "owner/name", "en", "test")
+    assert table.limit == 5 and find("hub").limit == 7
+    assert find("hub", "modelscope").hub_name == "Owner/Name"
+
+
+@pytest.mark.usefixtures("info")
+@pytest.mark.parametrize(
+    ("name", "expected"), [("images", "'images' is not supported"), ("kto", "'kto'"), ("script", "names no file_name")]
+)
+def test_what_an_entry_wants_in_vain_is_named(name: str, expected: str) -> None:
+    with pytest.raises(NpukitError, match=expected):
+        find(name)
+
+
+def test_files_are_found_here_and_in_the_folder(here: Path) -> None:
+    (here / "data/a.json").write_text("[1]")
+    (here / "b.json").write_text("[1]")
+    assert find("a.json").files == (Path("data/a.json"),)
+    assert find("b.json").files == (Path("b.json"),)
+
+
+def test_a_folder_is_its_files(here: Path) -> None:
+    folder = here / "set"
+    for name in ("README.md", "b.json", "a.jsonl", ".git/x.json", "deep/c.csv"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("x")
+    names = [str(file.relative_to(folder)) for file in find(str(folder)).files]
+    assert names == ["a.jsonl", "b.json", "deep/c.csv"]
+    for name in ("train-00000.parquet", "test-00000.parquet"):
+        (folder / name).write_text("x")
+    assert [file.name for file in find(str(folder), split="test").files] == ["test-00000.parquet"]
+
+
+def test_names_of_hubs(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert find("tatsu-lab/alpaca").hub == "huggingface" and find("imdb").hub == "huggingface"
+    monkeypatch.setenv("USE_MODELSCOPE_HUB", "1")
+    assert find("AI-ModelScope/alpaca-gpt4-data-zh#500").hub == "modelscope"
+    assert find("AI-ModelScope/alpaca-gpt4-data-zh#500").limit == 500
+    with pytest.raises(NpukitError, match="no such file"):
+        find("data/missing")
+    with pytest.raises(NpukitError, match=r"columns cannot name 'instructon'; did you mean instruction\?"):
+        find("imdb", columns={"instructon": "x"})
+
+
+def test_rows_of_the_hugging_face_hub(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+
+    def load_dataset(*names: Any, **options: Any) -> list[dict[str, str]]:
+        asked.append((names, options))
+        return [{"instruction": "Hi", "output": "Hello"}]
+
+    monkeypatch.setattr("datasets.load_dataset", load_dataset)
+    table = find("owner/name", subset="en", split="test")
+    assert first_row(table) == [QUESTION, ANSWER]
+    assert asked[0] == (("owner/name", "en"), {"split": "test", "streaming": False})
+    assert next(table.records()).place == "owner/name, row 1"
+
+
+def test_rows_of_modelscope(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+
+    class MsDataset:
+        @staticmethod
+        def load(name: str, **options: Any) -> list[dict[str, str]]:
+            asked.append((name, options))
+            return [{"instruction": "Hi", "output": "Hello"}]
+
+    table = find("owner/name", "modelscope")
+    monkeypatch.setitem(sys.modules, "modelscope", None)
+    with pytest.raises(NpukitError, match="pip install modelscope"):
+        next(table.records())
+    monkeypatch.setitem(sys.modules, "modelscope", SimpleNamespace(MsDataset=MsDataset))
+    assert first_row(table) == [QUESTION, ANSWER]
+    assert asked[0] == ("owner/name", {"subset_name": "default", "split": "train", "use_streaming": False})
+
+
+def test_a_hub_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    def load_dataset(*_: Any, **__: Any) -> Any:
+        raise ConnectionError("Couldn't reach the hub\nwith many more lines")
+
+    monkeypatch.setattr("datasets.load_dataset", load_dataset)
+    with pytest.raises(NpukitError, match=r"owner/name cannot be had from huggingface \(Couldn't reach the hub\)"):
+        next(find("owner/name").records())
