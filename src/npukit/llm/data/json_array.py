@@ -91,7 +91,8 @@ class _Text:
                 if len(self._text) - self._at < LARGEST and self._more():
                     continue
                 raise
-            if end < len(self._text) or not self._more():
+            whole = end < len(self._text) and self._text[end] not in ".eE"  # a number may go on
+            if whole or not self._more():
                 self.advance(end - self._at)
                 return value
 
