@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -86,6 +87,17 @@ def test_any_words_survive_and_answers_alone_count(tiny_tokenizer: Any, template
     assert "".join(counted.split()) == "".join("".join(contents[1::2]).split())
 
 
+def test_special_tokens_that_swallow_white_space(tiny_tokenizer: Any) -> None:
+    """As Phi-3's do: the line break after <|end|> belongs to its token, which counts, and that before an answer not."""
+    from tokenizers import AddedToken
+
+    phi = copy.deepcopy(tiny_tokenizer)
+    special = [AddedToken(f"<|{name}|>", rstrip=True, special=True) for name in ("user", "assistant", "end")]
+    phi.add_special_tokens({"additional_special_tokens": special})
+    assert words(phi, one(encoder(phi, template="phi"), TURNS))[1] == "Two.<|end|>Four.<|end|>"
+    assert words(phi, one(encoder(phi, template="glm4"), TURNS[:2]))[1] == "Two.<|im_end|>"
+
+
 def test_a_tokenizer_without_offsets_gives_the_same(tiny_tokenizer: Any) -> None:
     class Slow:
         is_fast = False
@@ -127,8 +139,6 @@ def test_texts_end_and_long_ones_are_pieces(tiny_tokenizer: Any) -> None:
 
 
 def test_one_bad_row_leaves_the_others(tiny_tokenizer: Any) -> None:
-    import copy
-
     picky = copy.deepcopy(tiny_tokenizer)
     picky.chat_template = "{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% endif %}" + (
         tiny_tokenizer.chat_template

@@ -124,7 +124,7 @@ def test_rows_of_the_hugging_face_hub(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("datasets.load_dataset", load_dataset)
     table = find("owner/name", subset="en", split="test")
     assert first_row(table) == [QUESTION, ANSWER]
-    assert asked[0] == (("owner/name", "en"), {"split": "test", "streaming": False})
+    assert asked == [(("owner/name", "en"), {"split": "test", "streaming": False})], "it is loaded once"
     assert next(table.records()).place == "owner/name, row 1"
 
 
@@ -143,7 +143,7 @@ def test_rows_of_modelscope(monkeypatch: pytest.MonkeyPatch) -> None:
         next(table.records())
     monkeypatch.setitem(sys.modules, "modelscope", SimpleNamespace(MsDataset=MsDataset))
     assert first_row(table) == [QUESTION, ANSWER]
-    assert asked[0] == ("owner/name", {"subset_name": "default", "split": "train", "use_streaming": False})
+    assert asked[0] == ("owner/name", {"subset_name": None, "split": "train", "use_streaming": False})
 
 
 def test_a_hub_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,5 +151,5 @@ def test_a_hub_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
         raise ConnectionError("Couldn't reach the hub\nwith many more lines")
 
     monkeypatch.setattr("datasets.load_dataset", load_dataset)
-    with pytest.raises(NpukitError, match=r"owner/name cannot be had from huggingface \(Couldn't reach the hub\)"):
-        next(find("owner/name").records())
+    with pytest.raises(NpukitError, match=r"owner/far cannot be had from huggingface \(Couldn't reach the hub\)"):
+        next(find("owner/far").records())

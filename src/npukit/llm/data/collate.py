@@ -42,7 +42,6 @@ class Collator:
             "position_ids": _one_row([positions]),
             "cu_seqlens": torch.from_numpy(np.concatenate([[0], ends]).astype(np.int32)),
             "row_ends": tuple(ends.tolist()),
-            "row_ends": tuple(ends.tolist()),
             "max_length": int(lengths.max()),
         }
 

@@ -82,11 +82,7 @@ class Encoder:
         backend.no_truncation()
         encodings = backend.encode_batch([row.text for row in rendered], add_special_tokens=False)
         for row, encoding in zip(rendered, encodings, strict=True):
-            length = len(encoding.ids)
-            spans = [
-                (_token_at(encoding, start, len(row.text), length), _token_at(encoding, end, len(row.text), length))
-                for start, end in row.answers
-            ]
+            spans = [_tokens_of(encoding, row.text, start, end) for start, end in row.answers]
             yield encoding.ids, spans
 
     def _by_parts(self, row: Rendered) -> tuple[list[int], list[Span]]:
@@ -117,13 +113,23 @@ class Encoder:
         return [Encoded(kept, len(kept) < len(tokens), unmatched)]
 
 
-def _token_at(encoding: Any, character: int, characters: int, tokens: int) -> int:
+def _tokens_of(encoding: Any, text: str, start: int, end: int) -> Span:
+    """The tokens of these characters. A special token may have swallowed white space on its other side."""
+    first = _token_at(encoding, start, len(text))
+    if first < len(encoding):
+        begins = encoding.token_to_chars(first)[0]
+        first += begins < start and not text[begins:start].isspace()
+    last = _token_at(encoding, end - 1, len(text))
+    return first, max(last + 1, _token_at(encoding, end, len(text)))
+
+
+def _token_at(encoding: Any, character: int, characters: int) -> int:
     """The first token of the text from this character on; white space may belong to none."""
     for at in range(character, min(character + 64, characters)):
         token = encoding.char_to_token(at)
         if token is not None:
             return int(token)
-    return tokens
+    return len(encoding)
 
 
 def _cut(tokens: Tokens, answers: list[Span], cutoff: int) -> Tokens:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from npukit.errors import NpukitError
@@ -11,11 +12,11 @@ if TYPE_CHECKING:
     from npukit.llm.data.sources import Table
 
 
-def hub_rows(table: Table, streaming: bool = False) -> Iterable[dict[str, Any]]:
-    """The rows of a hub's data set, downloaded at first use; streaming fetches them as they are needed."""
+def hub_rows(table: Table) -> Iterable[dict[str, Any]]:
+    """The rows of a hub's data set, downloaded at first use, or fetched as they are needed where it is streamed."""
+    load = _from_modelscope if table.hub == "modelscope" else _from_huggingface
     try:
-        rows: Iterable[dict[str, Any]]
-        rows = _modelscope(table, streaming) if table.hub == "modelscope" else _huggingface(table, streaming)
+        rows: Iterable[dict[str, Any]] = load(table.hub_name, table.subset, table.split, table.streaming)
         return rows
     except NpukitError:
         raise
@@ -27,26 +28,25 @@ def hub_rows(table: Table, streaming: bool = False) -> Iterable[dict[str, Any]]:
         ) from error
 
 
-def _huggingface(table: Table, streaming: bool) -> Any:
+def fingerprint(table: Table) -> str:
+    """What changes when the data set does."""
+    return str(getattr(hub_rows(table), "_fingerprint", ""))
+
+
+@cache
+def _from_huggingface(name: str, subset: str | None, split: str, streaming: bool) -> Any:
     try:
         from datasets import load_dataset
     except ImportError as error:
         raise NpukitError("Data sets of the Hugging Face hub need a package: pip install datasets.") from error
-    return load_dataset(table.hub_name, table.subset, split=table.split, streaming=streaming)
+    return load_dataset(name, subset, split=split, streaming=streaming)
 
 
-def _modelscope(table: Table, streaming: bool) -> Any:
+@cache
+def _from_modelscope(name: str, subset: str | None, split: str, streaming: bool) -> Any:
     try:
         from modelscope import MsDataset
     except ImportError as error:
         raise NpukitError("Data sets of ModelScope need a package: pip install modelscope.") from error
-    found = MsDataset.load(
-        table.hub_name, subset_name=table.subset or "default", split=table.split, use_streaming=streaming
-    )
+    found = MsDataset.load(name, subset_name=subset, split=split, use_streaming=streaming)
     return found.to_hf_dataset() if hasattr(found, "to_hf_dataset") else found
-
-
-def fingerprint(table: Table) -> str:
-    """What changes when the data set does."""
-    rows = hub_rows(table)
-    return str(getattr(rows, "_fingerprint", ""))

@@ -40,7 +40,7 @@ class Table:
         if self.hub:
             from npukit.llm.data.hub import hub_rows
 
-            for number, row in enumerate(hub_rows(self, self.streaming), 1):
+            for number, row in enumerate(hub_rows(self), 1):
                 yield Record(self.name, number, row, unit="row")
         for file in self.files:
             yield from read_file(file)
