@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+
+import torch
 
 from npukit.train.options import TrainOptions
 
@@ -71,15 +72,15 @@ def _onecycle(warmup: int, total_steps: int) -> Shape:
 class Schedule:
     """Sets the rate of every parameter group; a group's own `initial_lr` is its highest."""
 
-    def __init__(self, groups: list[dict[str, Any]], options: TrainOptions, total_steps: int) -> None:
-        self._groups = groups
+    def __init__(self, optimizer: torch.optim.Optimizer, options: TrainOptions, total_steps: int) -> None:
+        self._optimizer = optimizer
         self._shape = shape(options, total_steps)
-        for group in groups:
+        for group in optimizer.param_groups:
             group.setdefault("initial_lr", group["lr"])
 
     def set(self, step: int) -> float:
         """Set the rate for the step that comes after `step` finished ones; returns that of the first group."""
         factor = self._shape(step)
-        for group in self._groups:
+        for group in self._optimizer.param_groups:  # loading a state makes new groups
             group["lr"] = group["initial_lr"] * factor
-        return float(self._groups[0]["lr"])
+        return float(self._optimizer.param_groups[0]["lr"])

@@ -99,7 +99,7 @@ class Trainer:
         if options.compile:
             model.compile()
         parallel.prepare(model, parameter_groups)
-        self._schedule = Schedule(parallel.optimizer.param_groups, options, self.total_steps)
+        self._schedule = Schedule(parallel.optimizer, options, self.total_steps)
         self._checkpoints = Checkpoints(options, parallel.rank, self._must_stay())
         self._watch = Watch(options, parallel.is_main, parallel.world_size, self.total_steps, flops_per_item, item)
         self._best = Best()
