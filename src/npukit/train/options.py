@@ -33,7 +33,7 @@ class FeatureDetection(Options):
 
     enable: bool = Field(False, description="watch the gradients; NPU_ASD_ENABLE or NPU_ASD_CONFIG turn it on too")
     jump: Annotated[float, Field(gt=1)] = Field(
-        30.0, description="how many times the largest of its last steps a gradient's maximum may reach"
+        40.0, description="how many times the mean of its last steps a gradient's maximum may reach"
     )
     action: Literal["warn", "stop"] = Field("warn", description="what to do about an anomaly")
 
@@ -75,7 +75,7 @@ class TrainOptions(Options):
     )
     offload: bool = Field(False, description="fsdp2 and zero: keep optimizer states in host memory")
     activation_checkpointing: bool = Field(False, description="compute activations twice instead of keeping them")
-    compile: bool = Field(False, description="torch.compile")
+    compile: bool | None = Field(None, description="torch.compile; if empty, language models on CUDA are compiled")
 
     log_every: PositiveInt = Field(10, description="steps between two lines of the log")
     eval_every: PositiveInt | Literal["epoch"] | None = Field(None, description="steps between two evaluations")

@@ -41,17 +41,17 @@ def packed_attention(
     **_: Any,
 ) -> tuple[Tensor, None]:
     """Attend inside of each row, causally. Query is [1, heads, tokens, size]; the result [1, tokens, heads, size]."""
-    rows = [part.squeeze(0).transpose(0, 1) for part in (query, key, value)]
+    query, key, value = (part.squeeze(0).transpose(0, 1) for part in (query, key, value))
     scale = scaling if scaling is not None else query.shape[-1] ** -0.5
     kind = query.device.type
     if kind == "cuda" and cu_seqlens is not None:
-        result = _on_cuda(*rows, cu_seqlens, max_length, scale, sliding_window)
+        result = _on_cuda(query, key, value, cu_seqlens, max_length, scale, sliding_window)
     elif row_ends is None:
         raise ValueError("packed attention needs the rows' borders: row_ends, or cu_seqlens on CUDA")
     elif kind == "npu" and query.dtype != torch.float32 and sliding_window is None:
-        result = _on_npu(*rows, row_ends, scale, dropout)
+        result = _on_npu(query, key, value, row_ends, scale, dropout)
     else:
-        result = _row_by_row(*rows, row_ends, scale, dropout, sliding_window)
+        result = _row_by_row(query, key, value, row_ends, scale, dropout, sliding_window)
     return result.unsqueeze(0), None
 
 
@@ -110,14 +110,15 @@ def _row_by_row(
 ) -> Tensor:
     results, start = [], 0
     for end in row_ends:
-        parts = [part[start:end].transpose(0, 1).unsqueeze(0) for part in (query, key, value)]
-        options = {"scale": scale, "dropout_p": dropout, "enable_gqa": parts[0].shape[1] != parts[1].shape[1]}
+        q, k, v = (part[start:end].transpose(0, 1).unsqueeze(0) for part in (query, key, value))
+        grouped = q.shape[1] != k.shape[1]
+        options: dict[str, Any] = {"scale": scale, "dropout_p": dropout, "enable_gqa": grouped}
         if window is not None and end - start > window:
             place = torch.arange(end - start, device=query.device)
             ahead = place[:, None] - place[None, :]
-            result = F.scaled_dot_product_attention(*parts, attn_mask=(ahead >= 0) & (ahead < window), **options)
+            result = F.scaled_dot_product_attention(q, k, v, attn_mask=(ahead >= 0) & (ahead < window), **options)
         else:
-            result = F.scaled_dot_product_attention(*parts, is_causal=True, **options)
+            result = F.scaled_dot_product_attention(q, k, v, is_causal=True, **options)
         results.append(result.squeeze(0).transpose(0, 1))
         start = end
     return torch.cat(results)

@@ -22,6 +22,14 @@ def locate(options: ModelOptions) -> str:
     return str(snapshot_download(options.path, revision=options.revision))
 
 
+def load_config(options: ModelOptions, place: str) -> Any:
+    """What transformers knows of the model's shape."""
+    from transformers import AutoConfig
+
+    with _told(options):
+        return AutoConfig.from_pretrained(place, revision=options.revision, trust_remote_code=options.trust_remote_code)
+
+
 def load_tokenizer(options: ModelOptions, place: str) -> Any:
     """The model's tokenizer; without a token for padding the end of the text pads."""
     from transformers import AutoTokenizer
@@ -40,16 +48,13 @@ def load_model(options: ModelOptions, place: str, dtype: torch.dtype, attention:
 
     >>> load_model(ModelOptions(path="Qwen/Qwen2-7B"), "Qwen/Qwen2-7B", torch.bfloat16, "sdpa")
     """
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers import AutoModelForCausalLM
 
-    common = {"trust_remote_code": options.trust_remote_code, "attn_implementation": attention}
+    common = {"dtype": dtype, "trust_remote_code": options.trust_remote_code, "attn_implementation": attention}
+    if options.from_config:
+        return AutoModelForCausalLM.from_config(load_config(options, place), **common)
     with _told(options):
-        if options.from_config:
-            config = AutoConfig.from_pretrained(
-                place, revision=options.revision, trust_remote_code=options.trust_remote_code
-            )
-            return AutoModelForCausalLM.from_config(config, dtype=dtype, **common)
-        return AutoModelForCausalLM.from_pretrained(place, revision=options.revision, dtype=dtype, **common)
+        return AutoModelForCausalLM.from_pretrained(place, revision=options.revision, **common)
 
 
 class _told:

@@ -6,40 +6,43 @@ and the gradient of a chunk are computed while its logits are there, in the forw
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
+from types import MethodType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 IGNORED = -100
-CHUNK = 1024
+# Elements of the logits that are there at once: 1 GiB in bf16, or without a compiler, which makes fp32 copies, less.
+COMPILED_CHUNK, EAGER_CHUNK = 2**29, 2**27
 
 
-def shifted(labels: Tensor, cu_seqlens: Tensor | None = None) -> Tensor:
-    """Labels moved so that each token is to foretell the next one; the last of a row foretells nothing.
+def shifted(labels: Tensor) -> Tensor:
+    """Labels moved so that each token is to foretell the next one. In packed rows the first label is -100 already,
+    so that no row's last token has anything to foretell.
 
     >>> shifted(torch.tensor([[5, 6, 7]]))
     tensor([[   6,    7, -100]])
     """
-    following = torch.full_like(labels, IGNORED)
-    following[:, :-1] = labels[:, 1:]
-    if cu_seqlens is not None:
-        following[:, cu_seqlens[1:].long() - 1] = IGNORED
-    return following
+    return torch.cat([labels[:, 1:], torch.full_like(labels[:, :1], IGNORED)], dim=1)
 
 
-def cross_entropy_of(hidden: Tensor, weight: Tensor, labels: Tensor, chunk: int | None = None) -> Tensor:
+def cross_entropy_of(hidden: Tensor, weight: Tensor, labels: Tensor, compiled: bool = False) -> Tensor:
     """The mean cross-entropy of `hidden @ weight.T` against labels; -100 does not count.
 
     >>> cross_entropy_of(torch.zeros(2, 4), torch.randn(10, 4), torch.tensor([3, -100]))
     tensor(2.3026)
     """
-    return _ChunkedCrossEntropy.apply(hidden, weight, labels, chunk or CHUNK)  # type: ignore[no-any-return, no-untyped-call]
+    return _ChunkedCrossEntropy.apply(hidden, weight, labels, compiled)  # type: ignore[no-any-return, no-untyped-call]
 
 
 class _ChunkedCrossEntropy(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, hidden: Tensor, weight: Tensor, labels: Tensor, chunk: int) -> Tensor:
+    def forward(ctx: Any, hidden: Tensor, weight: Tensor, labels: Tensor, compiled: bool) -> Tensor:
+        compute = _compiled_loss_and_gradient() if compiled else loss_and_gradient
+        chunk = _chunk(hidden.shape[0], weight.shape[0], COMPILED_CHUNK if compiled else EAGER_CHUNK)
         dtype = _compute_type(hidden)
         weights = weight.detach().to(dtype)
         total = torch.zeros((), dtype=torch.float32, device=hidden.device)
@@ -49,7 +52,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         for start in range(0, hidden.shape[0], chunk):
             rows = slice(start, start + chunk)
             some = hidden[rows].detach().to(dtype)
-            loss, gradient = _loss_and_gradient(some @ weights.T, labels[rows])
+            loss, gradient = compute(some @ weights.T, labels[rows])
             total += loss
             if hidden_gradient is not None:
                 hidden_gradient[rows] = gradient @ weights
@@ -58,16 +61,28 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         ctx.count = (labels != IGNORED).sum().clamp(min=1)
         ctx.gradients = hidden_gradient, weight_gradient
         ctx.weight_dtype = weight.dtype
-        return total / ctx.count
+        mean: Tensor = total / ctx.count
+        return mean
 
     @staticmethod
-    def backward(ctx: Any, factor: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, factor: Tensor) -> tuple[Tensor | None, ...]:
         # Only here, with the loss scale in the factor, is it divided: in fp16 the quotients alone would be lost.
         hidden, weight = (None if part is None else part.mul_(factor / ctx.count) for part in ctx.gradients)
         return hidden, None if weight is None else weight.to(ctx.weight_dtype), None, None
 
 
-def _loss_and_gradient(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+def _chunk(rows: int, words: int, elements: int) -> int:
+    """How many rows at a time: all chunks alike, so that they are compiled once."""
+    chunks = -(-rows * words // elements)
+    return max(-(-rows // chunks), 1)
+
+
+@functools.cache
+def _compiled_loss_and_gradient() -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
+    return torch.compile(loss_and_gradient)
+
+
+def loss_and_gradient(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """The sum of the losses, and its gradient with respect to the logits."""
     counts = labels != IGNORED
     targets = labels.where(counts, 0).unsqueeze(1)
@@ -84,16 +99,17 @@ def _compute_type(hidden: Tensor) -> torch.dtype:
     return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else hidden.dtype
 
 
-def give_loss(head: nn.Module) -> None:
+def give_loss(head: nn.Module, compiled: bool) -> None:
     """Let the output layer take labels, too: `head(hidden, labels)` is then the loss.
 
-    It stays a call of that module, so that whatever gathers its weight for a call (FSDP, ZeRO-3) still does.
+    It stays a call of that module, so that whatever gathers its weight for a call (FSDP, ZeRO-3) still does, and a
+    copy of it that is trained instead computes with its own weight.
     """
-    logits = head.forward
 
-    def forward(hidden: Tensor, labels: Tensor | None = None) -> Tensor:
+    def forward(self: Any, hidden: Tensor, labels: Tensor | None = None) -> Tensor:
         if labels is None:
-            return logits(hidden)  # type: ignore[no-any-return]
-        return cross_entropy_of(hidden.flatten(0, -2), head.weight, labels.flatten())  # type: ignore[arg-type]
+            return type(self).forward(self, hidden)  # type: ignore[no-any-return]
+        return cross_entropy_of(hidden.flatten(0, -2), self.weight, labels.flatten(), compiled)
 
-    head.forward = forward
+    head.forward = MethodType(forward, head)
+    head.takes_labels = True  # type: ignore[assignment]

@@ -6,24 +6,14 @@ from typing import Any
 
 from torch import nn
 
-# Whose logits are the output layer's product and nothing else: no scaling, no soft cap.
-PLAIN_HEADS = frozenset(
-    [
-        "gemma",
-        "glm",
-        "glm4",
-        "gpt2",
-        "gpt_neox",
-        "llama",
-        "mistral",
-        "olmo2",
-        "phi",
-        "phi3",
-        "qwen2",
-        "qwen3",
-        "stablelm",
-    ]
-)
+# Whose logits are the product with the output layer and nothing else (no scale, no soft cap), and whose attention is
+# the plain one: these are packed and never make all logits.
+PLAIN = frozenset(["gemma", "glm", "glm4", "gpt2", "llama", "mistral", "olmo2", "phi3", "qwen2", "qwen3"])
+
+
+def is_plain(config: Any) -> bool:
+    """Whether rows of this model can be packed."""
+    return config.model_type in PLAIN
 
 
 def body_of(model: Any) -> nn.Module:
@@ -35,3 +25,15 @@ def decoder_layers(model: Any) -> nn.ModuleList:
     """The layers that make most of a model: its longest list of modules."""
     lists = [module for module in body_of(model).modules() if isinstance(module, nn.ModuleList)]
     return max(lists, key=len)
+
+
+def flops_per_token(model: nn.Module) -> float:
+    """What a step computes for one token, attention left out: 2 for each weight forward, 2 backward through it, and 2
+    for the gradient of each trained one. A table of embeddings is only looked up.
+    """
+    looked_up = {id(part.weight) for part in model.modules() if isinstance(part, nn.Embedding)}
+    multiplied = {
+        id(part.weight) for part in model.modules() if hasattr(part, "weight") and not isinstance(part, nn.Embedding)
+    }
+    used = [p for p in model.parameters() if p.dim() > 1 and (id(p) not in looked_up or id(p) in multiplied)]
+    return float(sum(p.numel() * (6 if p.requires_grad else 4) for p in used))

@@ -1,0 +1,47 @@
+"""Write what was trained in the formats that others read, and what is needed to train it again."""
+
+from __future__ import annotations
+
+import json
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from npukit.llm.config import Config
+
+_LIBRARIES = ("npukit", "torch", "torch_npu", "transformers", "peft", "accelerate", "deepspeed")
+
+
+def save_model(model: nn.Module, state: dict[str, Tensor], folder: Path, tokenizer: Any) -> None:
+    """A PEFT adapter, or the whole model as transformers writes it, with its tokenizer."""
+    saved: Any = model
+    saved.save_pretrained(folder, state_dict=state)
+    tokenizer.save_pretrained(folder)
+
+
+def save_run(config: Config, folder: Path) -> None:
+    """The resolved configuration, which `npukit train` takes as it is, and the versions that it was made with."""
+    import yaml
+
+    folder.mkdir(parents=True, exist_ok=True)
+    plain = json.loads(config.model_dump_json())
+    _write(folder / "npukit.yaml", yaml.safe_dump(plain, sort_keys=False, allow_unicode=True))
+    _write(folder / "versions.json", json.dumps(_versions(), indent=1))
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for library in _LIBRARIES:
+        try:
+            found[library] = version(library)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def _write(file: Path, text: str) -> None:
+    beside = file.with_suffix(".new")
+    beside.write_text(text)
+    beside.rename(file)

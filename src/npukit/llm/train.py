@@ -1,0 +1,118 @@
+"""Train a language model as a configuration says. Run as `python -m npukit.llm.train CONFIG.json`, once a rank."""
+
+from __future__ import annotations
+
+import os
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from npukit.errors import NpukitError
+from npukit.llm.config import Config
+from npukit.llm.data.collate import Collator, weight
+from npukit.llm.data.prepare import pad_id, prepare
+from npukit.llm.models.attention import NAME as PACKED_ATTENTION
+from npukit.llm.models.attention import register
+from npukit.llm.models.forward import return_loss
+from npukit.llm.models.fused import use_fused_operators
+from npukit.llm.models.loading import load_config, load_model, load_tokenizer, locate
+from npukit.llm.models.shape import decoder_layers, flops_per_token, is_plain
+from npukit.llm.models.tuning import tune
+from npukit.llm.saving import save_model, save_run
+from npukit.train import Trainer
+from npukit.train.precision import compute_dtype
+from npukit.train.watch import Summary
+
+
+def train(config: Config) -> Summary:
+    """Train to the end; what came of it is in training.output.
+
+    >>> train(Config(model={"path": "Qwen/Qwen2-0.5B"}, data={"train": ["alpaca.jsonl"]}))
+    """
+    is_main = os.environ.get("RANK", "0") == "0"
+    tell = partial(print, flush=True) if is_main else lambda *_: None
+    device = torch.accelerator.current_accelerator() or torch.device("cpu")
+    place = locate(config.model)
+    config = _settle(config, load_config(config.model, place), device, tell)
+    tokenizer = load_tokenizer(config.model, place)
+    prepared = prepare(config.data, config.task, tokenizer, config.training.seed, tell, config.model.hub)
+    if is_main:
+        for sentence in prepared.problems.sentences():
+            tell(sentence)
+        save_run(config, config.training.output)
+    model = make_model(config, place, device)
+    trainer = Trainer(
+        model,
+        config.training.model_copy(update={"compile": False}),
+        prepared.train,
+        prepared.validation,
+        loss=partial(loss_of, longest=config.data.pack_length or config.data.cutoff),
+        weight=weight,
+        collate=Collator(config.data.packing, pad_id(tokenizer), config.data.pack_length or config.data.cutoff),
+        save_model=partial(save_model, tokenizer=tokenizer),
+        flops_per_item=flops_per_token(model),
+        item="tokens",
+    )
+    return trainer.train()
+
+
+def make_model(config: Config, place: str, device: torch.device) -> Any:
+    """The model as it is trained: loaded, its loss and attention replaced by faster ones, tuned, compiled by layers."""
+    register()
+    torch.manual_seed(config.training.seed)  # the same new weights on every rank
+    compiles = config.training.compile if config.training.compile is not None else device.type == "cuda"
+    attention = PACKED_ATTENTION if config.data.packing else "sdpa"
+    model = load_model(config.model, place, _weights_dtype(config, device), attention)
+    if device.type == "npu":
+        use_fused_operators(model)
+    return_loss(model, compiles)
+    tuned = tune(model, config.tuning, config.model)
+    if compiles:
+        for layer in decoder_layers(model):
+            layer.compile()
+    return tuned
+
+
+def loss_of(model: nn.Module, batch: dict[str, Any], longest: int) -> Tensor:
+    """The mean loss of a batch. The borders of packed rows go where the device's attention wants them."""
+    if "cu_seqlens" in batch:
+        on_cuda = batch["input_ids"].is_cuda
+        unwanted = ("row_ends",) if on_cuda else ("cu_seqlens",)
+        batch = {name: value for name, value in batch.items() if name not in unwanted} | {"max_length": longest}
+        if on_cuda:
+            torch._dynamo.mark_dynamic(batch["cu_seqlens"], 0)  # their number changes, and no layer is compiled anew
+    loss: Tensor = model(**batch)
+    return loss
+
+
+def _settle(config: Config, shape: Any, device: torch.device, tell: Any) -> Config:
+    """What could only be known once the model's kind and the device are."""
+    if config.data.packing and not is_plain(shape):
+        tell(f"Rows of a {shape.model_type} model are not packed: its attention is not the plain one.")
+        data = config.data.model_copy(update={"packing": False})
+        return config.model_copy(update={"data": data})
+    return config
+
+
+def _weights_dtype(config: Config, device: torch.device) -> torch.dtype:
+    """Frozen weights are kept in the format they are computed in; trained ones in fp32, or small steps are lost."""
+    if config.model.dtype != "auto":
+        return getattr(torch, config.model.dtype)  # type: ignore[no-any-return]
+    return compute_dtype(config.training, device) if config.tuning.method == "lora" else torch.float32
+
+
+def main() -> None:
+    config = Config.model_validate_json(Path(sys.argv[1]).read_text())
+    try:
+        train(config)
+    except NpukitError as error:
+        print(f"npukit: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()
