@@ -1,7 +1,7 @@
 """Feature-value detection: find the jumps in gradients that faulty hardware makes.
 
 Two figures of every gradient of two or more dimensions are followed, from the first step, on one card or many:
-- its largest magnitude, against the largest of its last steps; what all gradients do together (an odd batch) is
+- its largest magnitude, against the mean of its last steps; what all gradients do together (an odd batch) is
   taken out, and has to be a jump by itself to count;
 - how far its largest row and its largest column stand out from the next ones: an element that a flipped bit made
   large stands alone in both, in any step, while real gradients have neighbours of their size.
@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from npukit.errors import NpukitError
 from npukit.train.options import FeatureDetection, TrainOptions
 
-_STEPS = 16  # how far back "usual" reaches
+_STEPS = 8  # how far back "usual" reaches
 _ALONE = 4.0  # how many times as far as usual an element may stand out from the next; real gradients reach 2
 _LEARNED = 0.5  # of a jump, as a logarithm: the next one is still found, and what stays is usual after some steps
 _NEVER = -math.inf
@@ -97,7 +97,7 @@ class FeatureDetector:
         elif self._count == 1:  # the first step has no past: it is judged by the second
             before = self._past[0].clone()
             self._past[0] = self._judge(step - 1, before, now)
-        usual = self._past.amax(0)
+        usual = torch.stack([_mean(self._past[:, 0]), self._past[:, 1].amax(0)])
         self._past[self._count % _STEPS] = self._judge(step, now, usual)
         self._count += 1
 
@@ -179,7 +179,7 @@ class FeatureDetector:
     def _sentence(self, step: int, score: float, kind: float, number: float, *figures: float) -> str:
         value, usual, alone, usually_alone = (2**figure if math.isfinite(figure) else figure for figure in figures)
         whose = f"the gradient of {self._names[int(number)]}"
-        usually = f"usually at most {usual:.2g}" if math.isfinite(usual) else "with nothing to compare"
+        usually = f"usually {usual:.2g}" if math.isfinite(usual) else "with nothing to compare"
         what = (
             f"{whose} reached {value:.2g}, {usually}, while the others did not rise alike",
             f"one element of {whose} is {value:.2g} ({usually}), {alone:.0f} times the next largest "
@@ -191,6 +191,13 @@ class FeatureDetector:
             f"Feature detection, step {step}, rank {self._rank}: {what}. A fault of the hardware does this; "
             "odd data seldom does."
         )
+
+
+def _mean(past: Tensor) -> Tensor:
+    """The mean of what there is of each column; never where there is nothing."""
+    there = torch.isfinite(past)
+    count = there.sum(0)
+    return torch.where(count > 0, torch.where(there, past, 0.0).sum(0) / count, _NEVER)
 
 
 def _middle(values: Tensor, known: Tensor) -> Tensor:
