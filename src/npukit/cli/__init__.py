@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from npukit import __version__
-from npukit.cli import analyze, container, devices, doctor, explain, launch, migrate, run, sim, train, verify
+from npukit.cli import analyze, container, devices, doctor, explain, launch, migrate, new, run, sim, train, verify
 from npukit.errors import NpukitError
 
 # Plain help starts twice as fast as help in boxes.
@@ -24,6 +24,7 @@ app.command()(devices.devices)
 app.command()(doctor.doctor)
 app.command()(explain.explain)
 app.command()(migrate.migrate)
+app.command()(new.new)
 for verb in (train.train, train.sft, train.pt):
     app.command(context_settings={"ignore_unknown_options": True})(verb)
 app.command()(verify.verify)
