@@ -7,6 +7,7 @@ import itertools
 import json
 import os
 import pickle
+import signal
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -19,6 +20,7 @@ import pytest
 from npukit.errors import NpukitError
 from npukit.llm.config import DataOptions
 from npukit.llm.data import tokenised
+from npukit.llm.data.encode import Encoder
 from npukit.llm.data.prepare import Prepared, prepare
 
 
@@ -216,6 +218,7 @@ def test_processes_that_come_at_once_tokenise_once(tiny_qwen2: Path, tmp_path: P
 from transformers import AutoTokenizer
 from npukit.llm.config import DataOptions
 from npukit.llm.data import tokenised
+from npukit.llm.data.encode import Encoder
 from npukit.llm.data.prepare import prepare
 original = tokenised._make
 tokenised._make = lambda *arguments: (print("made"), original(*arguments))
@@ -252,3 +255,30 @@ def test_what_is_told(tiny_tokenizer: Any, train_file: str) -> None:
     told.clear()
     prepared(tiny_tokenizer, train_file, tell=told.append, template="llama3")
     assert "<|eot_id|>" in told[0] and "spelled out" in told[0]
+
+
+def test_several_processes_tokenise_the_same(
+    tiny_tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tokenised, "BATCH", 16)
+    rows = [*numbered("a", 200), {"instruction": "no answer"}, *numbered("b", 50)]
+    file = write(tmp_path / "train.jsonl", rows)
+    alone, together = (prepared(tiny_tokenizer, file, cache=False, preprocessing_workers=n) for n in (1, 2))
+    assert together.problems == alone.problems and len(together.train) == len(alone.train) == 250
+    assert answers(tiny_tokenizer, together.train) == answers(tiny_tokenizer, alone.train)
+
+
+def test_a_process_that_is_killed_is_noticed(
+    tiny_tokenizer: Any, train_file: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, original = os.getpid(), Encoder.encode
+
+    def die(encoder: Encoder, rows: Any) -> Any:
+        if os.getpid() != here:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return original(encoder, rows)
+
+    monkeypatch.setattr(tokenised, "BATCH", 2)
+    monkeypatch.setattr(Encoder, "encode", die)
+    with pytest.raises(NpukitError, match="was killed"):
+        prepared(tiny_tokenizer, train_file, preprocessing_workers=2)

@@ -28,7 +28,7 @@ class Encoded:
 
 
 class Encoder:
-    """Tokenises rows by the options; the tokenizer's own threads share the work of a batch."""
+    """Tokenises rows by the options."""
 
     def __init__(self, data: DataOptions, task: str, tokenizer: Any, template: Template) -> None:
         self._data = data

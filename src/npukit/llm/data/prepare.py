@@ -17,7 +17,7 @@ from npukit.llm.data.rows import Chosen, Packed
 from npukit.llm.data.sources import Hub, Table, find_table
 from npukit.llm.data.stream import Stream
 from npukit.llm.data.templates import Template, find_template, missing_tokens
-from npukit.llm.data.tokenised import Rows, Tell, tokenised, use_cores
+from npukit.llm.data.tokenised import Rows, Tell, tokenised
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,6 @@ class _Preparation:
         self._problems = Problems()
 
     def run(self) -> Prepared:
-        use_cores(self._data.preprocessing_workers)
         self._tell_about_template()
         train_tables = [find_table(source, self._data, self._hub) for source in self._data.train]
         wanted = self._data.validation

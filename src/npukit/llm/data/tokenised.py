@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import json
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
@@ -25,6 +24,7 @@ from npukit.llm.data.encode import Encoded, Encoder, Tokens
 from npukit.llm.data.files import Record
 from npukit.llm.data.hub import fingerprint
 from npukit.llm.data.layout import BadRow, Conversation, Text
+from npukit.llm.data.parallel import encode_all
 from npukit.llm.data.problems import Problems
 from npukit.llm.data.sources import Table
 from npukit.llm.data.templates import Template
@@ -127,8 +127,9 @@ def _make(
 
 def encoded_rows(table: Table, data: DataOptions, task: str, encoder: Encoder, problems: Problems) -> Iterator[Encoded]:
     """The table's usable rows, tokenised a batch at a time; `problems` grows as they are read."""
-    for batch in _batches(_usable(table, data, task, problems)):
-        for (record, _), result in zip(batch, encoder.encode([row for _, row in batch]), strict=True):
+    usable = _batches(_usable(table, data, task, problems))
+    for batch, results in encode_all(encoder, usable, 1 if table.streaming else data.preprocessing_workers):
+        for (record, _), result in zip(batch, results, strict=True):
             if isinstance(result, BadRow):
                 _bad(record, result, data, problems)
                 continue
@@ -200,10 +201,3 @@ def _tokenizer_content(tokenizer: Any) -> list[str]:
     else:
         content = json.dumps([type(tokenizer).__name__, tokenizer.get_vocab()], sort_keys=True)
     return [hashlib.sha256(content.encode()).hexdigest(), json.dumps(tokenizer.special_tokens_map, sort_keys=True)]
-
-
-def use_cores(cores: int | None) -> None:
-    """Let the tokenizer use this many cores, all where none is given: its library reads it at its first use."""
-    if cores is not None:
-        os.environ["RAYON_NUM_THREADS"] = str(max(cores, 1))
-        os.environ["TOKENIZERS_PARALLELISM"] = "true" if cores > 1 else "false"

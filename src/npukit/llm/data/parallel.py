@@ -1,0 +1,76 @@
+"""Tokenise on several cores, where there is enough to tokenise: in processes that are forked from this one.
+
+So nothing has to be loaded again. They touch neither torch nor a device, which would not survive the fork.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from itertools import islice
+from typing import Any
+
+from npukit.errors import NpukitError
+from npukit.llm.data.encode import Encoded, Encoder
+from npukit.llm.data.files import Record
+from npukit.llm.data.layout import BadRow, Conversation, Text
+
+Batch = list[tuple[Record, Conversation | Text]]
+Results = list[list[Encoded] | BadRow]
+ALONE = 4  # batches; what is done after them is not worth a process
+MOST = 16  # one process reads and writes what they tokenise, and could not feed more
+
+
+def encode_all(encoder: Encoder, batches: Iterator[Batch], workers: int | None) -> Iterator[tuple[Batch, Results]]:
+    """Each batch with its tokens, in order, on so many cores, all where none are given."""
+    # The library's threads and a fork do not go together.
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    processes = min(len(os.sched_getaffinity(0)), MOST) if workers is None else workers
+    for batch in islice(batches, ALONE) if processes > 1 else batches:
+        yield batch, encoder.encode([row for _, row in batch])
+    first = next(batches, None)
+    if first is not None:
+        yield from _in_processes(encoder, first, batches, processes)
+
+
+def _in_processes(
+    encoder: Encoder, first: Batch, batches: Iterator[Batch], processes: int
+) -> Iterator[tuple[Batch, Results]]:
+    pool = ProcessPoolExecutor(processes, multiprocessing.get_context("fork"), _begin, (encoder,))
+    waiting: deque[tuple[Batch, Future[Results]]] = deque()
+    try:
+        waiting.append((first, pool.submit(_encode, [row for _, row in first])))
+        for batch in batches:
+            waiting.append((batch, pool.submit(_encode, [row for _, row in batch])))
+            if len(waiting) > 2 * processes:
+                done, result = waiting.popleft()
+                yield done, result.result()
+        while waiting:
+            done, result = waiting.popleft()
+            yield done, result.result()
+    except BrokenProcessPool as error:
+        raise NpukitError(
+            "A process that tokenises was killed, probably because memory ran out: "
+            "use fewer of them, as with data.preprocessing_workers: 1."
+        ) from error
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+_encoder: Any = None
+
+
+def _begin(encoder: Encoder) -> None:
+    global _encoder
+    _encoder = encoder
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process hears it too, and ends these
+
+
+def _encode(rows: list[Conversation | Text]) -> Results:
+    results: Results = _encoder.encode(rows)
+    return results
