@@ -7,10 +7,11 @@ the others.
 from __future__ import annotations
 
 import ast
+import gc
 import os
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -53,9 +54,20 @@ def on_all_cores(work: Callable[[Path], _T], paths: Sequence[Path]) -> list[_T]:
     """work(path) of each path, in order."""
     workers = min(len(os.sched_getaffinity(0)), len(paths) // _MANY + 1)
     if workers == 1:
-        return [work(path) for path in paths]
-    with ProcessPoolExecutor(workers) as pool:
+        return _one_by_one(work, paths)
+    with ProcessPoolExecutor(workers, initializer=gc.disable) as pool:
         return list(pool.map(work, paths, chunksize=16))
+
+
+def _one_by_one(work: Callable[[Path], _T], paths: Sequence[Path]) -> list[_T]:
+    """Without looking for cycles meanwhile: syntax trees have none, and are many objects to look at."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        return [work(path) for path in paths]
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _check_path(path: Path, codes: tuple[str, ...], target: Target, root: Path | None) -> FileResult:
@@ -105,13 +117,12 @@ def _prepared(codes: tuple[str, ...]) -> tuple[frozenset[bytes], tuple[Rule, ...
 
 def check_file(document: Document, rules: Sequence[Rule], target: Target) -> tuple[Finding, ...]:
     """All findings of the rules in one file, in its order, without those that a comment in the file ignores."""
-    findings = [
-        finding
-        for rule in rules
-        for kind, check in rule.text_checks
-        if kind == document.kind
-        for finding in _guarded(check, document.path, document, target)
-    ]
+    findings: list[Finding] = []
+    for check in (check for rule in rules for kind, check in rule.text_checks if kind == document.kind):
+        try:
+            findings.extend(check(document, target))
+        except Exception as error:
+            findings.append(_broken(check, error, document.path, document))
     file = document.python
     if file is not None:
         checks: dict[type[ast.AST], list[Check]] = defaultdict(list)
@@ -120,21 +131,19 @@ def check_file(document: Document, rules: Sequence[Rule], target: Target) -> tup
                 checks[node_type].append(check)
         for node in file.nodes:
             for check in checks.get(type(node), ()):
-                findings += _guarded(check, document.path, node, file, target)
+                try:
+                    findings.extend(check(node, file, target))
+                except Exception as error:
+                    findings.append(_broken(check, error, document.path, node))
     kept = [finding for finding in findings if not _ignored(finding, document)]
     return tuple(sorted(kept, key=lambda finding: (_line(finding), finding.code)))
 
 
-def _guarded(check: Check, path: Path, *arguments: object) -> Iterator[Finding]:
-    """What a check finds; a check that fails is a finding too, so that the other files are still done."""
-    try:
-        yield from check(*arguments)
-    except Exception as error:
-        what = f"{check.__module__.rsplit('.', 1)[-1]} failed here: {type(error).__name__}: {error}"
-        line = getattr(arguments[0], "lineno", 1)
-        yield Finding(
-            BROKEN_RULE, Severity.warning, what, "This is a bug of npukit.", "Please report it.", Place(path, line)
-        )
+def _broken(check: Check, error: Exception, path: Path, node: object) -> Finding:
+    """A check that fails is a finding, so that the others and the other files are still done."""
+    what = f"{check.__module__.rsplit('.', 1)[-1]} failed here: {type(error).__name__}: {error}"
+    place = Place(path, getattr(node, "lineno", 1))
+    return Finding(BROKEN_RULE, Severity.warning, what, "This is a bug of npukit.", "Please report it.", place)
 
 
 def _ignored(finding: Finding, document: Document) -> bool:

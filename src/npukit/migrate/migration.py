@@ -130,7 +130,7 @@ def migrate_document(
         findings = check_file(now, rules, target)
         at_first = findings if at_first is None else at_first
         fixable = [finding for finding in findings if finding.edits]
-        after, done = _apply(now, fixable)
+        after, done = _apply(now, fixable) if fixable else (now, [])
         left = tuple(finding for finding in findings if finding not in done)
         if after.text == now.text:
             break

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 from npukit.migrate import compat
 from npukit.migrate.target import Target
@@ -54,7 +55,7 @@ def device(file: PythonFile, target: Target) -> Text:
     own = _own_constant(file)
     if own:
         return Text(own)
-    taken = any(isinstance(node, ast.Name) and node.id == "DEVICE" for node in file.nodes)
+    taken = "DEVICE" in file.text and any(isinstance(node, ast.Name) and node.id == "DEVICE" for node in file.nodes)
     name = "ACCELERATOR" if taken else "DEVICE"
     api = accelerator(file, target)
     line = f'{name} = {api.text}.current_accelerator(check_available=True) or {torch.text}.device("cpu")'
@@ -140,14 +141,14 @@ def cuda_name(node: ast.Attribute | ast.Name, file: PythonFile) -> str | None:
     What an alias stands for (tc = torch.cuda) is rewritten where it is made. Only chains that have `cuda` in them, or
     come from an import that has, are followed.
     """
-    if isinstance(file.parent(node), ast.Attribute) or not isinstance(node.ctx, ast.Load):
-        return None
     root: ast.AST = node
     written = False
-    while isinstance(root, ast.Attribute):
+    while type(root) is ast.Attribute:
         written = written or root.attr == "cuda"
         root = root.value
-    if not isinstance(root, ast.Name):
+    if type(root) is not ast.Name or not (written or root.id in _names_from_cuda(file)):
+        return None
+    if isinstance(file.parent(node), ast.Attribute) or not isinstance(node.ctx, ast.Load):
         return None
     imports = [binding.target for binding in file.bindings(root) if binding.kind == "import"]
     if not written and not any(target.startswith("torch.cuda") for target in imports):
@@ -157,6 +158,22 @@ def cuda_name(node: ast.Attribute | ast.Name, file: PythonFile) -> str | None:
         return None
     is_alias = not imports and (file.resolve(root) or "").startswith("torch.cuda")
     return None if is_alias else name
+
+
+@lru_cache(maxsize=4)
+def _names_from_cuda(file: PythonFile) -> frozenset[str]:
+    """The names that imports from torch.cuda give to what they import."""
+    return frozenset(
+        alias.asname or alias.name
+        for node in file.names.imports
+        for alias in node.names
+        if f"{getattr(node, 'module', '')}.{alias.name}".lstrip(".").startswith("torch.cuda")
+    )
+
+
+@lru_cache(maxsize=4)
+def _speaks_of_npus(file: PythonFile) -> bool:
+    return bool(_NPU.search(file.text) or _CHOOSES_NPU.search(file.text))
 
 
 def guarded(node: ast.AST, file: PythonFile) -> bool:
@@ -182,6 +199,8 @@ def _as_list(value: list[ast.stmt] | ast.expr | None) -> list[ast.AST]:
 def serves_npu_already(node: ast.AST, file: PythonFile) -> bool:
     """Whether the code around the node (its function, else its statement or class) knows of NPUs already, or its file
     asks for them."""
+    if not _speaks_of_npus(file):
+        return False
     around: ast.AST = file.function(node)
     if around is file.tree:
         around = node

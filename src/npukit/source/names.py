@@ -39,6 +39,7 @@ class Names:
         self._resolved: dict[ast.AST, str | None] = {}
         self._loads: dict[tuple[ast.AST | None, str], list[ast.Name]] | None = None
         self._globals: list[tuple[ast.AST, str]] = []
+        self.imports: list[ast.Import | ast.ImportFrom] = []
         self._walk()
 
     def _walk(self) -> None:
@@ -55,11 +56,14 @@ class Names:
                     self._bind_name(node, scope)  # type: ignore[arg-type]
             elif kind in _BINDERS:
                 inner = self._bind(node, scope)
+            if kind in _LEAVES:
+                continue
             children = _children(node)
             for child in children:
                 parents[child] = node
             if inner is scope:
-                stack += [(child, scope) for child in reversed(children)]
+                children.reverse()
+                stack += [(child, scope) for child in children]
             else:
                 stack += [(child, inner if _is_body(node, child) else scope) for child in reversed(children)]
         for scope, name in self._globals:
@@ -72,10 +76,12 @@ class Names:
     def _bind(self, node: ast.AST, scope: ast.AST) -> ast.AST:
         """Note what a statement binds; the scope of what is inside it."""
         if isinstance(node, ast.Import):
+            self.imports.append(node)
             for alias in node.names:
                 target = alias.name if alias.asname else alias.name.split(".")[0]
                 self._add(scope, alias.asname or target, Binding("import", node, target=target))
         elif isinstance(node, ast.ImportFrom):
+            self.imports.append(node)
             module = "." * node.level + (node.module or "")
             for alias in node.names:
                 if alias.name == "*":
@@ -237,13 +243,21 @@ def _names_of(file: Path, root: Path | None) -> Names | None:
 def _children(node: ast.AST) -> list[ast.AST]:
     """As ast.iter_child_nodes, but quicker, and without contexts and operators."""
     children: list[ast.AST] = []
-    for name in node._fields:
+    for name in _fields(type(node)):
         value = getattr(node, name, None)
-        if isinstance(value, list):
-            children += [each for each in value if isinstance(each, ast.AST) and not isinstance(each, _CONTEXTS)]
-        elif isinstance(value, ast.AST) and not isinstance(value, _CONTEXTS):
+        if type(value) is list:
+            children += [each for each in value if isinstance(each, ast.AST)]
+        elif isinstance(value, ast.AST):
             children.append(value)
     return children
+
+
+@lru_cache(maxsize=None)
+def _fields(kind: type[ast.AST]) -> tuple[str, ...]:
+    """The fields of a kind of node that can hold other nodes; those of names, numbers and operators are left out."""
+    described = (kind.__doc__ or "").partition("(")[2].rstrip(")")  # "expr value, identifier attr, expr_context ctx"
+    kinds = dict(field.split()[::-1] for field in described.split(", ") if field)
+    return tuple(name for name in kind._fields if kinds.get(name, "").rstrip("?*") not in _PLAIN)
 
 
 def _is_body(node: ast.AST, child: ast.AST) -> bool:
@@ -253,7 +267,8 @@ def _is_body(node: ast.AST, child: ast.AST) -> bool:
     return isinstance(child, ast.stmt) and child not in getattr(node, "decorator_list", ())
 
 
-_CONTEXTS = (ast.expr_context, ast.operator, ast.cmpop, ast.boolop, ast.unaryop)
+_PLAIN = {"identifier", "int", "string", "constant", "expr_context", "operator", "unaryop", "boolop", "cmpop"}
+_LEAVES = {ast.Name, ast.Constant, ast.Pass, ast.Break, ast.Continue}
 _BINDERS = {
     ast.Import,
     ast.ImportFrom,

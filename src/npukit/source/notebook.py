@@ -59,7 +59,7 @@ class Notebook:
             self._cells.append((line_number, index))
             at = offset
             for i, (start, end, text) in enumerate(strings):
-                listed = self.text[:start].rstrip()[-1] in "[,"
+                listed = self.text[_before_space(self.text, start) - 1] in "[,"
                 self._lines.append(_Line(start, end, text, at, listed, first=i == 0))
                 at += len(text)
             offset += len(shown)
@@ -97,8 +97,15 @@ class Notebook:
         """The JSON of what a line became: where lines are strings of a list, one string a line."""
         ascii_only = self.text[line.start : line.end].isascii()
         strings = new.splitlines(keepends=True) if line.listed and new else [new]
-        space = self.text[len(self.text[: line.start].rstrip()) : line.start]
+        space = self.text[_before_space(self.text, line.start) : line.start]
         return f",{space}".join(json.dumps(each, ensure_ascii=ascii_only) for each in strings)
+
+
+def _before_space(text: str, i: int) -> int:
+    """Where the white space begins that ends at i."""
+    while i and text[i - 1].isspace():
+        i -= 1
+    return i
 
 
 def _ends_line(source: str) -> bool:

@@ -175,10 +175,10 @@ class PythonFile:
     def imported(self) -> frozenset[str]:
         """The full names of all modules, and names from modules, that the file imports."""
         found: set[str] = set()
-        for node in self.nodes:
+        for node in self.names.imports:
             if isinstance(node, ast.Import):
                 found.update(alias.name for alias in node.names)
-            elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
+            elif not node.level and node.module:
                 found.add(node.module)
                 found.update(f"{node.module}.{alias.name}" for alias in node.names)
         return frozenset(found)
