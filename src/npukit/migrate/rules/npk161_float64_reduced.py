@@ -1,0 +1,42 @@
+"""Reduce over processes in float32: HCCL sums no float64.
+
+before:           total = torch.tensor([3.0], dtype=torch.float64); dist.all_reduce(total)
+after (npu):      total = torch.tensor([3.0], dtype=torch.float32); dist.all_reduce(total)
+after (portable): total = torch.tensor([3.0], dtype=torch.float32); dist.all_reduce(total)
+
+Only where the tensor is made with its type in the same function. Counts stay exact up to 16 million.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from npukit.migrate import writing
+from npukit.migrate.rule import Rule
+from npukit.migrate.target import Target
+from npukit.report import Finding
+from npukit.source import PythonFile
+
+rule = Rule("NPK161", "float64-reduced", words=("all_reduce", "reduce_scatter", ".reduce("), fixes=True)
+
+_REDUCE = tuple(f"torch.distributed.{name}" for name in ("all_reduce", "reduce", "reduce_scatter_tensor"))
+_FLOAT64 = ("torch.float64", "torch.double")
+
+
+@rule.on(ast.Call)
+def check(call: ast.Call, file: PythonFile, target: Target) -> Iterator[Finding]:
+    if file.resolve(call.func) not in _REDUCE or not call.args or not isinstance(call.args[0], ast.Name):
+        return
+    for binding in file.bindings(call.args[0]):
+        made = binding.value
+        dtype = file.argument(made, None, "dtype") if isinstance(made, ast.Call) else None
+        if file.resolve(dtype) in _FLOAT64 and not writing.serves_npu_already(call, file):
+            assert dtype is not None
+            yield rule.finding(
+                (file, dtype),
+                "HCCL reduces no float64",
+                "torch_npu refuses it: HCCL allreduce: Unsupported data type at::kDouble.",
+                "Reduce in float32.",
+                [file.replace(dtype, file.source(dtype).replace("float64", "float32").replace("double", "float32"))],
+            )
