@@ -16,7 +16,7 @@ _LOSS = re.compile(
     rf"(?:\b(?P<of>[a-z]+)[ _/])?(?P<name>\b[\w/]*loss(?:_\w+)?)\b[\"']?\s*[:=(|]?\s*(?P<value>{_NUMBER})",
     re.IGNORECASE,
 )
-_STEP = re.compile(r"\b(?:global_)?(?:step|iter|iteration|batch)\b[\"']?\W{0,4}(\d+)", re.IGNORECASE)
+_STEP = re.compile(r"(?<![\w/])(?:global_)?(?:step|iter|iteration|batch)\b[\"']?\W{0,4}(\d+)", re.IGNORECASE)
 
 
 @dataclass(frozen=True)

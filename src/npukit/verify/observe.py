@@ -100,6 +100,7 @@ def draw_on_cpu() -> None:
     functional.dropout = _dropout
     for name, dimensions in (("dropout1d", 1), ("dropout2d", 2), ("dropout3d", 3)):
         setattr(functional, name, functools.partial(_channel_dropout, dimensions))
+    functional.scaled_dot_product_attention = _attention_with_dropout(F.scaled_dot_product_attention)
 
 
 def _made_on_cpu(function: Any) -> Any:
@@ -111,7 +112,7 @@ def _made_on_cpu(function: Any) -> Any:
             return _taken_to_cpu(function)(*args, **kwargs)
         if generator is not None and generator.device.type == "cpu":
             kwargs["generator"] = generator
-        return function(*args, device="cpu", **kwargs).to(device or torch.get_default_device())
+        return function(*args, device="cpu", **kwargs).to(torch.get_default_device() if device is None else device)
 
     return made
 
@@ -121,7 +122,9 @@ def _taken_to_cpu(function: Any) -> Any:
 
     @functools.wraps(function)
     def drawn(*args: Any, device: Any = None, generator: Any = None, **kwargs: Any) -> Any:
-        place = device or next(value.device for value in args if isinstance(value, torch.Tensor))
+        place = device  # 0 is one
+        if device is None:
+            place = next(value.device for value in args if isinstance(value, torch.Tensor))
         if generator is not None and generator.device.type == "cpu":
             kwargs["generator"] = generator
         args = tuple(value.cpu() if isinstance(value, torch.Tensor) else value for value in args)
@@ -144,6 +147,35 @@ def _filled_on_cpu(function: Any) -> Any:
             return self.copy_(values)
 
     return filled
+
+
+def _attention_with_dropout(attention: Any) -> Any:
+    """Attention as torch defines it where it drops weights, so that they are dropped by the CPU's numbers."""
+    import torch
+
+    @functools.wraps(attention)
+    def attend(
+        query: Any,
+        key: Any,
+        value: Any,
+        attn_mask: Any = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        **kw: Any,
+    ) -> Any:
+        if not dropout_p:
+            return attention(query, key, value, attn_mask, dropout_p, is_causal, **kw)
+        if kw.get("enable_gqa"):
+            key, value = (each.repeat_interleave(query.size(-3) // each.size(-3), -3) for each in (key, value))
+        scores = query @ key.mT * (kw.get("scale") or query.size(-1) ** -0.5)
+        if is_causal:
+            attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
+        if attn_mask is not None:
+            is_bool = attn_mask.dtype is torch.bool
+            scores = scores.masked_fill(~attn_mask, -torch.inf) if is_bool else scores + attn_mask
+        return _dropout(scores.softmax(-1), dropout_p) @ value
+
+    return attend
 
 
 def _channel_dropout(dimensions: int, input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:

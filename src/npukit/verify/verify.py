@@ -27,7 +27,7 @@ from npukit.verify.result import Divergence, OpDifference, OpUse, Run, Verificat
 _TAIL = 30
 SAME_NUMBERS = (
     "Both runs drew their random numbers on the CPU, dropout's too, so that these agree; "
-    "dropout inside of fused attention or an RNN does not."
+    "dropout inside of an RNN does not."
 )
 
 
