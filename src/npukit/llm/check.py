@@ -118,8 +118,8 @@ def _model_files(config: Config, given: Given) -> Iterator[Problem]:
         yield from _config_json(path / "config.json")
     elif not HUB_NAME.fullmatch(config.model.path) or config.model.path.startswith("."):
         yield Problem("model.path", f"there is no folder {path}{nearest_file(path) or '.'}")
-    elif "/" in config.model.path and (near := nearest_file(path)):
-        yield Problem("model.path", f"there is no folder {path}{near}")
+    elif path.parent != Path() and path.parent.is_dir():
+        yield Problem("model.path", f"there is no folder {path}{nearest_file(path) or f', only {path.parent}.'}")
     yield from _targets(config)
     adapter = config.model.adapter
     if adapter and not (adapter.expanduser() / "adapter_config.json").is_file():

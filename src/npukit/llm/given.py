@@ -70,6 +70,17 @@ class Given:
         self.places[keys] = place
         self.names[keys] = name or ".".join(map(str, keys))
 
+    def rename(self, old: Keys, new: Keys) -> None:
+        """Move a value, with its place and the name that the user gave it."""
+        node: Any = self.values
+        for key in old[:-1]:
+            node = node[key]
+        names = {keys: self.name(keys) for keys in [*self.places, old] if keys[: len(old)] == old}
+        node[str(new[-1])] = node.pop(old[-1])
+        for keys, name in names.items():
+            moved = (*new, *keys[len(old) :])
+            self.places[moved], self.names[moved] = self.place(keys), name
+
     def set_default(self, keys: Keys, value: Any, place: str) -> None:
         """The same, unless something is there already."""
         node: Any = self.values
@@ -189,14 +200,14 @@ def _syntax(path: Path, text: str, error: yaml.MarkedYAMLError) -> Mistake:
     line = lines[number - 1] if number <= len(lines) else ""
     if "\t" in line[: len(line) - len(line.lstrip())] or "\\t" in str(error.problem):
         return Mistake(f"{path}:{number}", "a tab stands at the start of the line: YAML wants spaces there.")
-    before = next((each for each in reversed(lines[: number - 1]) if each.strip()), "")
-    if "could not find expected ':'" in str(error.problem) or re.fullmatch(r"\s*[\w.]+", line):
-        return Mistake(
-            f"{path}:{number}", f"there is no colon in {_short((line or before).strip())}: write key: value."
-        )
-    return Mistake(
-        f"{path}:{number}", f"this is not YAML: {error.problem} in {_short(line.strip() or before.strip())}."
-    )
+    # The parser stumbles over the line after the one without a colon.
+    for at in (number, *range(number - 1, 0, -1)):
+        words = lines[at - 1].strip() if at <= len(lines) else ""
+        if words and not words.startswith(("#", "-")) and ":" not in words and not re.search(r"[\[\]{}]", words):
+            return Mistake(f"{path}:{at}", f"there is no colon in {_short(words)}: write key: value.")
+        if words and at < number:
+            break
+    return Mistake(f"{path}:{number}", f"this is not YAML: {error.problem} in {_short(line.strip())}.")
 
 
 def _short(text: object) -> str:

@@ -14,6 +14,7 @@ from npukit.llm.explain import Option, choices, describe, options, parts, plain,
 from npukit.llm.given import Given, Keys, Mistake, nearest
 
 MISSING = "(missing)"
+REQUIRED = {"model": "path", "data": "train"}
 
 
 def validate(given: Given) -> tuple[Config | None, list[Mistake]]:
@@ -32,16 +33,21 @@ def validate(given: Given) -> tuple[Config | None, list[Mistake]]:
 
 def _take_for_what_was_meant(given: Given) -> list[Mistake]:
     """Misspelt keys are mistakes; from there on they count as what was meant, so that it is not missing besides."""
+    mistakes = _misspelt(given, (), given.values)
+    for name, values in list(given.values.items()):
+        if isinstance(values, dict) and name in Config.model_fields:
+            mistakes += _misspelt(given, (name,), values)
+    return mistakes
+
+
+def _misspelt(given: Given, level: Keys, values: dict[str, Any]) -> list[Mistake]:
     mistakes = []
-    for section_name, values in list(given.values.items()):
-        for key in list(values) if isinstance(values, dict) and section_name in Config.model_fields else []:
-            siblings = _inside((section_name,))
-            meant = nearest(key, siblings, cutoff=0.75)
-            if key in siblings or not meant or meant in values:
-                continue
-            keys = (section_name, key)
-            mistakes.append(given.mistake(keys, unknown(keys, given)))
-            given.set((section_name, meant), values.pop(key), given.place(keys), given.name(keys))
+    known = _inside(level)
+    for key in [key for key in values if key not in known]:
+        meant = nearest(key, known, cutoff=0.75)
+        if meant and meant not in values:
+            mistakes.append(given.mistake((*level, key), unknown((*level, key), given)))
+            given.rename((*level, key), (*level, meant))
     return mistakes
 
 
@@ -50,7 +56,8 @@ def _keys(error: ErrorDetails, values: Any) -> Keys:
     keys: list[str | int] = []
     for item in error["loc"]:
         below = _at(values, (item,))
-        if below is None and (error["type"] != "missing" or item != error["loc"][-1]) and not _holds(values, item):
+        is_missing = error["type"] == "missing" and item == error["loc"][-1] and isinstance(item, str)
+        if below is None and not is_missing and not _holds(values, item):
             continue
         values = below
         keys.append(item)
@@ -71,9 +78,9 @@ def _sentence(keys: Keys, error: ErrorDetails, given: Given) -> str:
     if error["type"] == "extra_forbidden":
         return unknown(keys, given)
     option = option_of(keys)
-    if error["type"] == "missing":
+    if error["type"] == "missing" and isinstance(error["loc"][-1], str):
         missing = option_of((*keys,))
-        what = f": {missing.meaning}" if missing else f": write {', '.join(_inside(keys))} below it"
+        what = f": {missing.meaning}" if missing else f": write {REQUIRED[str(keys[-1])]} below it"
         return f"{name} is missing{what}."
     if error["type"] == "value_error":
         return f"{name}: {error['msg'].removeprefix('Value error, ')}."
@@ -168,7 +175,7 @@ def _holds(node: Any, key: str | int) -> bool:
 
 def _completed(values: dict[str, Any]) -> dict[str, Any]:
     """With something in the place of what is missing, so that the rest can be looked at."""
-    for section_name, key in (("model", "path"), ("data", "train")):
+    for section_name, key in REQUIRED.items():
         values.setdefault(section_name, {}).setdefault(key, MISSING)
     return values
 

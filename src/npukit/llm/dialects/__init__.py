@@ -43,11 +43,7 @@ class Translator:
         """Every key is translated, named as changing nothing, or refused; none is dropped silently."""
         for key, value in list(self.given.values.items()):
             self._look_at(key, value)
-        for key, row in self.dialect.rows.items():
-            if row.to and not row.by and (key in self.given.values or "default" in row.model_fields_set):
-                value = self.values.get(key)
-                if key in self.given.values or not self._is_given(row.to[0]):
-                    self._set(row.to[0], value, [key])
+        self._copy()
         for name, function in self.dialect.functions.items():
             keys = [key for key, row in self.dialect.rows.items() if row.by == name]
             try:
@@ -55,6 +51,23 @@ class Translator:
                     self._set(ours, value, keys)
             except Refused as refused:
                 self._mistake(refused.key, refused.text)
+
+    def _copy(self) -> None:
+        """The keys whose values can be taken as they are; a default gives way to what is written."""
+        copied: dict[str, str] = {}
+        for key, row in self.dialect.rows.items():
+            is_given = key in self.given.values
+            if not row.to or row.by or not (is_given or "default" in row.model_fields_set):
+                continue
+            before = copied.get(row.to[0])
+            if is_given and before and self.given.values[before] != self.given.values[key]:
+                self._mistake(
+                    key, f"{self._written(before)} and {self._written(key)} say different things: remove one."
+                )
+            if is_given or not before:
+                self._set(row.to[0], self.values.get(key), [key])
+            if is_given:
+                copied[row.to[0]] = key
 
     def _look_at(self, key: str, value: Any) -> None:
         row = self.dialect.row(key)
@@ -70,9 +83,6 @@ class Translator:
         """Go on as if the key had been written right, so that its absence is no mistake besides."""
         if meant and meant not in self.given.values:
             self.given.set((meant,), self.given.values[key], self.given.place((key,)), self._written(key))
-
-    def _is_given(self, ours: str) -> bool:
-        return any(ours in row.to and key in self.given.values for key, row in self.dialect.rows.items())
 
     def _set(self, ours: str, value: Any, keys: Collection[str]) -> None:
         written = [key for key in keys if key in self.given.values]

@@ -115,7 +115,7 @@ def validation(values: Values) -> Translated:
 def evaluation(values: Values) -> Translated:
     """As often as checkpoints are saved, and never without data for it."""
     steps = {"no": None, "steps": values.get("eval_steps") or values.get("save_steps"), "epoch": "epoch"}
-    every = values.choice("eval_strategy", steps, otherwise=str(values.get("save_strategy")))
+    every = values.choice("eval_strategy", steps, otherwise=values.get("save_strategy"))
     if every is not None and not validation(values)["data.validation"]:
         if {"eval_steps", "eval_strategy"} & set(values.given):
             values.notes.append("eval_steps: not used, because there is neither val_dataset nor split_dataset_ratio")

@@ -58,7 +58,7 @@ class Values:
             raise Refused(key, f"{key} must be names, as `a,b` or a list, not {shown(value)}.")
         return [str(each).strip() for each in several if str(each).strip()]
 
-    def choice(self, key: str, choices: Mapping[str, Any], otherwise: str) -> Any:
+    def choice(self, key: str, choices: Mapping[str, Any], otherwise: str | bool) -> Any:
         """What one of a few words stands for."""
         value = self.get(key, otherwise)
         word = "no" if value is False else str(value)  # YAML takes no for false

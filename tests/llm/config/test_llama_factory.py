@@ -1,0 +1,195 @@
+"""LLaMA-Factory's YAML, as its users write it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from npukit.errors import NpukitError
+from npukit.llm.config import Config
+from npukit.llm.read import Reading, read
+
+Check = Callable[[Config, dict[str, object]], None]
+
+
+# As it stands in an Ascend guide to LLaMA-Factory, but for the model and the data.
+LORA_SFT_DS = """\
+### model
+model_name_or_path: models/tiny
+
+### method
+stage: sft
+do_train: true
+finetuning_type: lora
+lora_target: q_proj,v_proj
+
+### ddp
+ddp_timeout: 180000000
+deepspeed: examples/deepspeed/ds_z0_config.json
+
+### dataset
+dataset: identity,alpaca_en_demo
+template: qwen
+cutoff_len: 1024
+max_samples: 1000
+overwrite_cache: true
+preprocessing_num_workers: 16
+
+### output
+output_dir: saves/Qwen1.5-7B/lora/sft
+logging_steps: 10
+save_steps: 500
+plot_loss: true
+overwrite_output_dir: true
+
+### train
+per_device_train_batch_size: 1
+gradient_accumulation_steps: 2
+learning_rate: 0.0001
+num_train_epochs: 3.0
+lr_scheduler_type: cosine
+warmup_ratio: 0.1
+fp16: true
+
+### eval
+val_size: 0.1
+per_device_eval_batch_size: 1
+eval_strategy: steps
+eval_steps: 500
+"""
+
+
+def llama_factory(text: str = LORA_SFT_DS, *words: str) -> Reading:
+    Path("x.yaml").write_text(text)
+    return read(Path("x.yaml"), words, {})
+
+
+def test_a_whole_yaml_of_llama_factory() -> None:
+    reading = llama_factory()
+    assert reading.config.model_dump(mode="json", exclude_defaults=True) == {
+        "model": {"path": "models/tiny"},
+        "tuning": {"targets": ["q_proj", "v_proj"]},
+        "data": {
+            "train": [{"path": "identity"}, {"path": "alpaca_en_demo"}],
+            "validation": 0.1,
+            "template": "qwen",
+            "cutoff": 1024,
+            "max_rows": 1000,
+            "packing": False,
+            "preprocessing_workers": 16,
+        },
+        "training": {
+            "output": "saves/Qwen1.5-7B/lora/sft",
+            "epochs": 3.0,
+            "eval_batch_size": 1,
+            "accumulation": 2,
+            "warmup": 0.1,
+            "precision": "fp16",
+            "activation_checkpointing": True,
+            "eval_every": 500,
+            "save_every": 500,
+            "save_total_limit": None,
+            "resume": "never",
+        },
+    }
+    assert (reading.dialect, reading.config.training.learning_rate, reading.config.training.parallel) == (
+        "LLaMA-Factory",
+        1e-4,
+        "ddp",
+    )
+    told = [note.split(":")[0] for note in reading.notes]
+    assert told == ["ddp_timeout", "overwrite_cache", "deepspeed", "packing"]
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        ("bf16: true\nfp16: false\n", {"training.precision": "bf16"}),
+        ("pure_bf16: true\n", {"training.precision": "bf16", "model.dtype": "bfloat16"}),
+        ("fp16: false\n", {"training.precision": "fp32"}),
+        (
+            "deepspeed: examples/deepspeed/ds_z3_offload_config.json\n",
+            {"training.parallel": "zero3", "training.offload": True},
+        ),
+        ("deepspeed: mine.json\n", {"training.parallel": "mine.json"}),
+        ("deepspeed: null\nfsdp: full_shard auto_wrap\n", {"training.parallel": "fsdp2"}),
+        ("lora_target: all\n", {"tuning.targets": "all-linear"}),
+        ("finetuning_type: freeze\nfreeze_trainable_layers: 1\n", {"tuning.method": "freeze", "tuning.layers": 1}),
+        ("stage: pt\n", {"task": "pt", "data.packing": True}),
+        ("neat_packing: true\n", {"data.packing": True}),
+        ("overwrite_output_dir: false\n", {"training.resume": "auto"}),
+        ("resume_from_checkpoint: models\n", {"training.resume": "models"}),
+        ("val_size: 0\neval_dataset: identity\n", {"data.validation.0.path": "identity"}),
+        ("eval_strategy: no\n", {"training.eval_every": None}),
+        ("mix_strategy: interleave_under\ninterleave_probs: 0.7,0.3\n", {"data.train.0.weight": 0.7}),
+        ("disable_gradient_checkpointing: true\n", {"training.activation_checkpointing": False}),
+        (
+            "report_to: [wandb, tensorboard]\nuse_swanlab: true\n",
+            {"training.loggers": ("wandb", "tensorboard", "swanlab")},
+        ),
+        ("lr_scheduler_type: constant_with_warmup\n", {"training.schedule": "constant"}),
+        ("optim: sgd\nadam_beta2: 0.95\n", {"training.optimizer": "sgd", "training.betas": (0.9, 0.95)}),
+        (
+            "pissa_init: true\nadditional_target: embed_tokens,lm_head\n",
+            {"tuning.init": "pissa_niter_16", "tuning.modules_to_save": ("embed_tokens", "lm_head")},
+        ),
+        ("use_galore: false\nquantization_bit: null\nflash_attn: fa2\n", {}),
+    ],
+)
+def test_keys_of_llama_factory(more: str, expected: dict[str, object], folder: Path, assert_has: Check) -> None:
+    (folder / "mine.json").write_text('{"zero_optimization": {"stage": 2}}')
+    keys = {line.split(":")[0] for line in more.splitlines()}
+    kept = [line for line in LORA_SFT_DS.splitlines() if line.split(":")[0] not in keys]
+    assert_has(llama_factory("\n".join([*kept, more])).config, expected)
+
+
+def test_its_defaults_where_nothing_is_said(assert_has: Check) -> None:
+    config = llama_factory("model_name_or_path: models/tiny\ndataset: identity\nfp16: true\n").config
+    assert_has(
+        config, {"training.learning_rate": 5e-5, "training.epochs": 3, "training.batch_size": 8, "data.cutoff": 2048}
+    )
+    assert_has(config, {"training.schedule": "linear", "training.log_every": 500, "training.plot": False})
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("learning_rte: 1\n", "x.yaml:43: LLaMA-Factory has no learning_rte: did you mean learning_rate?"),
+        (
+            "quantization_bit: 4\n",
+            "x.yaml:43: quantization_bit is not supported: weights are trained in 16 or 32",
+        ),
+        ("lora_rank: many\n", "x.yaml:43: lora_rank must be a whole number, above 0, not 'many'."),
+        ("bf16: true\n", "x.yaml:36: bf16 and fp16 are both true: remove one of them."),
+        ("streaming: true\n", "x.yaml:43: streamed data has no known end: give max_steps."),
+        (
+            "torch_dtype: bfloat16\n",
+            "x.yaml:43: LLaMA-Factory has no torch_dtype: it is ms-swift's name of model.dtype.",
+        ),
+        ("optim: adamw_trch\n", "x.yaml:43: optim must be one of adamw_torch, "),
+        ("report_to: wanbd\n", "x.yaml:43: report_to wanbd is not supported: did you mean wandb?"),
+        ("fsdp: full_shard\n", "x.yaml:43: deepspeed and fsdp are both given"),
+    ],
+)
+def test_a_mistake_is_named_in_its_words(text: str, said: str) -> None:
+    with pytest.raises(NpukitError) as raised:
+        llama_factory(LORA_SFT_DS + text)
+    assert said in str(raised.value)
+
+
+def test_stages_that_come_later_are_refused() -> None:
+    with pytest.raises(NpukitError, match=r"x.yaml:5: stage dpo is not supported yet: sft and pt are"):
+        llama_factory(LORA_SFT_DS.replace("stage: sft", "stage: dpo"))
+
+
+def test_options_of_lora_are_no_mistake_in_a_file_of_theirs_that_trains_all() -> None:
+    reading = llama_factory(LORA_SFT_DS.replace("finetuning_type: lora", "finetuning_type: full"))
+    assert "lora_target has no effect, because tuning.method is full" in reading.notes
+
+
+def test_words_may_be_theirs_or_ours(assert_has: Check) -> None:
+    assert_has(
+        llama_factory(LORA_SFT_DS, "lora_rank=4", "training.epochs=1").config, {"tuning.rank": 4, "training.epochs": 1}
+    )

@@ -1,0 +1,123 @@
+"""--dry-run: what a run needs, known before anything is loaded."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from npukit.llm.config import Config, ModelOptions
+from npukit.llm.plan import GIB, as_text, plan
+from npukit.llm.read import read
+from npukit.llm.shapes import look_at
+
+QWEN2_7B = {
+    "model_type": "qwen2",
+    "hidden_size": 3584,
+    "intermediate_size": 18944,
+    "num_hidden_layers": 28,
+    "num_attention_heads": 28,
+    "num_key_value_heads": 4,
+    "vocab_size": 152064,
+}
+
+
+def config(model: str = "models/tiny", **training: Any) -> Config:
+    data = training.pop("data", {})
+    tuning = training.pop("tuning", {})
+    return Config(model={"path": model}, data={"train": "rows.jsonl", **data}, tuning=tuning, training=training)
+
+
+@pytest.fixture
+def qwen2_7b(folder: Path) -> str:
+    (folder / "models" / "7b").mkdir()
+    (folder / "models" / "7b" / "config.json").write_text(json.dumps(QWEN2_7B))
+    return "models/7b"
+
+
+def test_parameters_are_counted_as_transformers_makes_them(folder: Path) -> None:
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    small = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "vocab_size": 300}
+    small |= {"num_attention_heads": 4, "num_key_value_heads": 2}
+    glm = small | {"head_dim": 16, "attention_bias": True, "pad_token_id": 0, "eos_token_id": 0}
+    kinds = {"qwen2": small, "qwen3": small | {"head_dim": 32}, "llama": small | {"tie_word_embeddings": True}}
+    kinds |= {"mistral": small, "glm": glm, "glm4": glm}
+    kinds |= {
+        "gpt2": {"n_embd": 64, "n_layer": 2, "n_head": 4, "vocab_size": 300, "bos_token_id": 0, "eos_token_id": 0}
+    }
+    for kind, shape in (kinds | {"gpt2": gpt2}).items():
+        made = AutoConfig.for_model(kind, **shape)
+        with torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(made)
+        made.to_json_file(folder / "models" / "tiny" / "config.json", use_diff=False)
+        found = look_at(ModelOptions(path="models/tiny"))
+        assert found and found.shapes == {name: tuple(each.shape) for name, each in model.named_parameters()}, kind
+
+
+def test_weights_that_are_there_tell_more_than_the_kind(folder: Path) -> None:
+    import torch
+    from safetensors.torch import save_file
+
+    shape = json.loads((folder / "models" / "tiny" / "config.json").read_text()) | {"model_type": "unheard_of"}
+    (folder / "models" / "tiny" / "config.json").write_text(json.dumps(shape))
+    assert look_at(ModelOptions(path="models/tiny")) is None
+    save_file({"layers.0.up.weight": torch.zeros(8, 4)}, folder / "models" / "tiny" / "model.safetensors")
+    found = look_at(ModelOptions(path="models/tiny"))
+    assert found and found.parameters == 32
+
+
+@pytest.mark.parametrize(
+    ("pack", "checkpointing", "measured"),
+    # Peaks of a Qwen2-7B with LoRA of rank 8 on all its matrices, in GiB on an H200.
+    [(4096, False, 42.9), (8192, True, 20.1)],
+)
+def test_memory_is_near_what_was_measured(pack: int, checkpointing: bool, measured: float, qwen2_7b: str) -> None:
+    found = plan(config(qwen2_7b, data={"cutoff": pack}, activation_checkpointing=checkpointing), devices=1)
+    assert (found.parameters, found.trained) == (7_615_616_512, 20_185_088)
+    assert found.memory and found.memory.total / GIB == pytest.approx(measured, rel=0.1)
+
+
+def test_devices_share_what_the_way_of_sharing_says(qwen2_7b: str) -> None:
+    def memory(**training: Any) -> Any:
+        return plan(config(qwen2_7b, tuning={"method": "full"}, **training), devices=8).memory
+
+    ddp, zero1, zero2, zero3 = (memory(parallel=each) for each in ("ddp", "zero1", "zero2", "zero3"))
+    assert zero1.optimizer < ddp.optimizer and zero1.gradients > zero2.gradients > 0
+    assert zero3.weights < zero2.weights / 4 and zero3.optimizer == zero2.optimizer
+    assert memory(parallel="fsdp2").weights < ddp.weights / 4
+    assert memory(parallel="zero2", offload=True).optimizer == 0
+
+
+def test_steps(folder: Path) -> None:
+    row = (folder / "rows.jsonl").read_text()
+    (folder / "rows.jsonl").write_text(row * 100)
+    unpacked = {"packing": False, "validation": 0.1}
+    assert plan(config(data=unpacked, batch_size=2, accumulation=4, epochs=2), devices=2).steps == 2 * 6
+    assert plan(config(data={"packing": False, "train": "rows.jsonl#7"}), devices=1).steps == 7
+    assert plan(config(data=unpacked, max_steps=3), devices=1).steps == 3
+    packed = plan(config(data={"cutoff": 512}), devices=1)
+    assert packed.steps and packed.steps < 20 and "packed into about" in as_text(packed)
+    assert plan(config(data={"train": "owner/on-a-hub"}), devices=1).steps is None
+
+
+def test_what_it_prints_can_be_run_again(folder: Path) -> None:
+    text = as_text(plan(config(tuning={"method": "full"}, precision="bf16"), devices=4))
+    (folder / "again.yaml").write_text(text)
+    again = read(Path("again.yaml"), [], {}).config
+    assert again == config(tuning={"method": "full"}, precision="bf16")
+
+
+def test_the_command_starts_nothing(folder: Path) -> None:
+    command = [sys.executable, "-m", "npukit", "sft", "--model", "models/tiny", "--dataset", "rows.jsonl"]
+    command += ["--device", "cpu", "--devices", "4", "--dry-run", "--json"]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    told = json.loads(ended.stdout)
+    assert (told["devices"], told["steps"], told["config"]["training"]["accumulation"]) == (4, 3, 4)
+    assert told["memory"]["total"] > told["memory"]["weights"] > 0
+    assert not Path("output").exists()

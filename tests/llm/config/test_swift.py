@@ -1,0 +1,157 @@
+"""ms-swift's flags, as its users write them."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from npukit.errors import NpukitError
+from npukit.llm.config import Config
+from npukit.llm.read import Reading, read
+
+Check = Callable[[Config, dict[str, object]], None]
+
+
+# As in ms-swift's page about NPUs, but for the model and the data.
+SFT = (
+    "--model models/tiny --dataset rows.jsonl --num_train_epochs 5 --train_type lora --output_dir output "
+    "--learning_rate 1e-4 --gradient_accumulation_steps 16 --save_steps 100 --eval_steps 100"
+)
+
+
+def swift(line: str = SFT, verb: str = "sft", ranks: int = 1, **environ: str) -> Reading:
+    return read(None, shlex.split(line), environ, verb, ranks)
+
+
+def test_a_whole_command_of_swift() -> None:
+    reading = swift()
+    assert reading.config.model_dump(mode="json", exclude_defaults=True) == {
+        "model": {"path": "models/tiny", "hub": "modelscope"},
+        "tuning": {"alpha": 32.0, "dropout": 0.05},
+        "data": {"train": [{"path": "rows.jsonl"}], "cutoff": 4096, "packing": False},
+        "training": {
+            "output": "output/v0",
+            "epochs": 5.0,
+            "eval_batch_size": 1,
+            "accumulation": 16,
+            "weight_decay": 0.1,
+            "betas": [0.9, 0.95],
+            "activation_checkpointing": True,
+            "log_every": 5,
+            "save_every": 100,
+            "save_total_limit": None,
+            "resume": "never",
+            "loggers": ["tensorboard"],
+        },
+    }
+    assert any(note.startswith("eval_steps: not used") for note in reading.notes)
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        ("--train_type full", {"tuning.method": "full", "training.learning_rate": 1e-5}),
+        ("--tuner_type full --learning_rate 2e-5", {"tuning.method": "full", "training.learning_rate": 2e-5}),
+        ("--deepspeed zero2", {"training.parallel": "zero2", "training.offload": False}),
+        ("--deepspeed zero3_offload", {"training.parallel": "zero3", "training.offload": True}),
+        ("--deepspeed zero0", {"training.parallel": "ddp"}),
+        ("--fsdp fsdp2", {"training.parallel": "fsdp2"}),
+        ("--torch_dtype float32", {"model.dtype": "float32", "training.precision": "fp16"}),
+        ("--torch_dtype bfloat16", {"model.dtype": "bfloat16", "training.precision": "bf16"}),
+        ("--torch_dtype float32 --fp16 false", {"training.precision": "fp32"}),
+        (
+            "--dataset rows.jsonl#500 rows.jsonl",
+            {"data.train.0.path": "rows.jsonl#500", "data.train.1.path": "rows.jsonl"},
+        ),
+        (
+            "--dataset AI-ModelScope/alpaca:zh#9",
+            {"data.train.0.path": "AI-ModelScope/alpaca#9", "data.train.0.subset": "zh"},
+        ),
+        ("--use_hf true", {"model.hub": "huggingface"}),
+        ("--target_modules q_proj v_proj", {"tuning.targets": ("q_proj", "v_proj")}),
+        ("--target_modules all-linear", {"tuning.targets": "all-linear"}),
+        ("--split_dataset_ratio 0.5", {"data.validation": 0.5, "training.eval_every": 100}),
+        (
+            "--val_dataset rows.jsonl --eval_strategy epoch",
+            {"data.validation.0.path": "rows.jsonl", "training.eval_every": "epoch"},
+        ),
+        ("--system 'Be brief.\\nBe kind.'", {"data.system": "Be brief.\nBe kind."}),
+        (
+            "--packing true --max_length 512 --packing_length 1024",
+            {"data.packing": True, "data.cutoff": 512, "data.pack_length": 1024},
+        ),
+        ("--loss_scale last_round", {"data.last_answer_only": True}),
+        ("--max_steps -1 --warmup_ratio 0.05", {"training.max_steps": None, "training.warmup": 0.05}),
+        ("--max_steps 30 --warmup_steps 4", {"training.max_steps": 30, "training.warmup": 4}),
+        ("--save_strategy epoch", {"training.save_every": "epoch"}),
+        ("--save_strategy no", {"training.save_every": None}),
+        (
+            "--lr_scheduler_type cosine_with_min_lr --lr_scheduler_kwargs '{\"min_lr\": 1e-6}'",
+            {"training.min_learning_rate": 1e-6},
+        ),
+        ("--add_version false", {"training.output": "output", "training.resume": "never"}),
+        ("--report_to none", {"training.loggers": ()}),
+        (
+            "--use_dora true --lora_rank 16 --init_weights pissa",
+            {"tuning.dora": True, "tuning.rank": 16, "tuning.init": "pissa"},
+        ),
+        ("--training.learning_rate 3e-4 --data.packing true", {"training.learning_rate": 3e-4, "data.packing": True}),
+    ],
+)
+def test_flags_of_swift(more: str, expected: dict[str, object], assert_has: Check) -> None:
+    line = SFT.replace("--learning_rate 1e-4 ", "").replace("--train_type lora ", "") if "full" in more else SFT
+    assert_has(swift(f"{line} {more}").config, expected)
+
+
+def test_its_defaults_where_nothing_is_said(assert_has: Check) -> None:
+    config = swift("--model models/tiny --dataset rows.jsonl").config
+    assert_has(config, {"training.learning_rate": 1e-4, "training.epochs": 3, "training.batch_size": 1})
+    assert_has(config, {"training.schedule": "cosine", "training.output": "output/tiny/v0", "training.save_every": 500})
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("--lora_rnk 8", "command line: ms-swift has no --lora_rnk: did you mean lora_rank?"),
+        ("--use_galore true", "command line: --use_galore is not supported: use lora or zero3"),
+        ("--deepspeed zero7", "command line: there is no DeepSpeed file zero7: did you mean zero"),
+        (
+            "--torch_dtype bf16",
+            "torch_dtype must be one of auto, bfloat16, float16, float32, not 'bf16': did you mean bfloat16?",
+        ),
+        (
+            "--train_type lroa",
+            "command line: --train_type must be one of lora, full, freeze, not 'lroa': did you mean lora?",
+        ),
+        ("--tuner_type full", "command line: --tuner_type and --train_type say different things: remove one."),
+        ("--dataset row.jsonl", "command line: row.jsonl"),
+        ("--packing maybe", "command line: packing must be true or false, not 'maybe'."),
+    ],
+)
+def test_a_mistake_is_named_in_its_words(text: str, said: str) -> None:
+    with pytest.raises(NpukitError) as raised:
+        swift(f"{SFT} {text}")
+    assert said in str(raised.value)
+
+
+def test_a_word_that_belongs_to_nothing() -> None:
+    with pytest.raises(NpukitError, match="'extra' is neither --key value nor key=value"):
+        swift(f"extra {SFT}")
+
+
+def test_a_step_of_swift_has_16_rows_however_many_ranks() -> None:
+    line = SFT.replace("--gradient_accumulation_steps 16", "--per_device_train_batch_size 2")
+    assert [swift(line, ranks=ranks).config.training.accumulation for ranks in (1, 4, 16)] == [8, 2, 1]
+
+
+def test_each_run_of_swift_has_a_folder(folder: Path) -> None:
+    for taken in ("v0-20240101-000000", "v7", "version"):
+        (folder / "output" / taken).mkdir(parents=True)
+    assert swift().config.training.output == Path("output/v8")
+
+
+def test_pretraining_with_flags(assert_has: Check) -> None:
+    assert_has(swift(SFT, "pt").config, {"task": "pt", "data.train_on_prompt": False})

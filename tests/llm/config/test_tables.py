@@ -1,0 +1,48 @@
+"""The tables of other tools' keys."""
+
+from __future__ import annotations
+
+import pytest
+
+from npukit.llm.dialects import DIALECTS, LLAMA_FACTORY, SWIFT
+from npukit.llm.dialects.table import Dialect
+from npukit.llm.explain import options
+
+
+@pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.name)
+def test_every_row_leads_somewhere(dialect: Dialect) -> None:
+    known = {*options(), "task"}
+    for key, row in dialect.rows.items():
+        kinds = [bool(row.to), bool(row.ignored), bool(row.unsupported)]
+        assert sum(kinds) == 1, f"{key} must be translated, ignored or unsupported"
+        assert set(row.to) <= known, key
+        assert not row.by or row.by in dialect.functions, key
+        assert row.by or len(row.to) <= 1, key
+
+
+def test_keys_that_a_user_of_theirs_writes_are_all_in_the_tables() -> None:
+    lora = ["lora_rank", "lora_alpha", "lora_dropout", "lora_target", "use_rslora", "use_dora", "additional_target"]
+    data = [
+        "dataset_dir",
+        "cutoff_len",
+        "max_samples",
+        "val_size",
+        "packing",
+        "neat_packing",
+        "streaming",
+        "mask_history",
+    ]
+    assert all(LLAMA_FACTORY.row(key) for key in [*lora, *data, "vllm_maxlen", "galore_rank", "save_total_limit"])
+    flags = [
+        "model",
+        "dataset",
+        "train_type",
+        "tuner_type",
+        "torch_dtype",
+        "target_modules",
+        "attn_impl",
+        "model_type",
+        "use_hf",
+        "max_length",
+    ]
+    assert all(SWIFT.row(key) for key in [*flags, "dataloader_num_workers", "swanlab_project", "dataset_num_proc"])
