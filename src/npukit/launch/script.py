@@ -61,7 +61,7 @@ def run_command(arguments: list[str]) -> None:
     elif Path(arguments[0]).is_dir() or arguments[0].endswith((".zip", ".pyz")):
         runpy.run_path(arguments[0], run_name="__main__")
     else:
-        path = os.path.abspath(arguments[0])  # as `python` has it
+        path = str(Path(arguments[0]).absolute())  # as `python` has it
         main.__dict__.update(__file__=path, __builtins__=__builtins__, __cached__=None, __doc__=None)
         exec(compile_script(path), main.__dict__)
 

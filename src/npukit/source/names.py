@@ -243,7 +243,8 @@ def _names_of(file: Path, root: Path | None) -> Names | None:
 def _children(node: ast.AST) -> list[ast.AST]:
     """As ast.iter_child_nodes, but quicker, and without contexts and operators."""
     children: list[ast.AST] = []
-    for name in _fields(type(node)):
+    kind = type(node)
+    for name in _FIELDS.get(kind) or _fields(kind):
         value = getattr(node, name, None)
         if type(value) is list:
             children += [each for each in value if isinstance(each, ast.AST)]
@@ -252,12 +253,12 @@ def _children(node: ast.AST) -> list[ast.AST]:
     return children
 
 
-@lru_cache(maxsize=None)
 def _fields(kind: type[ast.AST]) -> tuple[str, ...]:
     """The fields of a kind of node that can hold other nodes; those of names, numbers and operators are left out."""
     described = (kind.__doc__ or "").partition("(")[2].rstrip(")")  # "expr value, identifier attr, expr_context ctx"
     kinds = dict(field.split()[::-1] for field in described.split(", ") if field)
-    return tuple(name for name in kind._fields if kinds.get(name, "").rstrip("?*") not in _PLAIN)
+    _FIELDS[kind] = tuple(name for name in kind._fields if kinds.get(name, "").rstrip("?*") not in _PLAIN)
+    return _FIELDS[kind]
 
 
 def _is_body(node: ast.AST, child: ast.AST) -> bool:
@@ -267,6 +268,7 @@ def _is_body(node: ast.AST, child: ast.AST) -> bool:
     return isinstance(child, ast.stmt) and child not in getattr(node, "decorator_list", ())
 
 
+_FIELDS: dict[type[ast.AST], tuple[str, ...]] = {}
 _PLAIN = {"identifier", "int", "string", "constant", "expr_context", "operator", "unaryop", "boolop", "cmpop"}
 _LEAVES = {ast.Name, ast.Constant, ast.Pass, ast.Break, ast.Continue}
 _BINDERS = {
