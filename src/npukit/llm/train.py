@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from npukit.errors import NpukitError
 from npukit.llm.config import Config
 from npukit.llm.data.collate import Collator, weight
 from npukit.llm.data.prepare import pad_id, prepare
@@ -34,7 +34,7 @@ def train(config: Config) -> Summary:
     >>> train(Config(model={"path": "Qwen/Qwen2-0.5B"}, data={"train": ["alpaca.jsonl"]}))
     """
     is_main = os.environ.get("RANK", "0") == "0"
-    tell = partial(print, flush=True) if is_main else lambda *_: None
+    tell: Callable[[str], None] = partial(print, flush=True) if is_main else lambda _: None
     device = torch.accelerator.current_accelerator() or torch.device("cpu")
     place = locate(config.model)
     config = _settle(config, load_config(config.model, place), device, tell)
@@ -80,13 +80,19 @@ def make_model(config: Config, place: str, device: torch.device) -> Any:
 def loss_of(model: nn.Module, batch: dict[str, Any], longest: int) -> Tensor:
     """The mean loss of a batch. The borders of packed rows go where the device's attention wants them."""
     if "cu_seqlens" in batch:
-        on_cuda = batch["input_ids"].is_cuda
-        unwanted = ("row_ends",) if on_cuda else ("cu_seqlens",)
-        batch = {name: value for name, value in batch.items() if name not in unwanted} | {"max_length": longest}
-        if on_cuda:
+        batch = {**batch, "max_length": longest, "row_length": _row_length(batch["row_ends"])}
+        unwanted = "row_ends" if batch["input_ids"].is_cuda else "cu_seqlens"
+        for name in ("cu_seqlens", "row_ends") if batch["row_length"] else (unwanted,):
+            del batch[name]
+        if "cu_seqlens" in batch:
             torch._dynamo.mark_dynamic(batch["cu_seqlens"], 0)  # their number changes, and no layer is compiled anew
     loss: Tensor = model(**batch)
     return loss
+
+
+def _row_length(ends: Sequence[int]) -> int | None:
+    alike = all(end == number * ends[0] for number, end in enumerate(ends, 1))
+    return ends[0] if alike else None
 
 
 def _settle(config: Config, shape: Any, device: torch.device, tell: Any) -> Config:
@@ -106,12 +112,8 @@ def _weights_dtype(config: Config, device: torch.device) -> torch.dtype:
 
 
 def main() -> None:
-    config = Config.model_validate_json(Path(sys.argv[1]).read_text())
-    try:
-        train(config)
-    except NpukitError as error:
-        print(f"npukit: {error}", file=sys.stderr)
-        sys.exit(2)
+    # What the user can mend is said by npukit.launch.script, once for all ranks.
+    train(Config.model_validate_json(Path(sys.argv[1]).read_text()))
 
 
 if __name__ == "__main__":

@@ -2,7 +2,8 @@
 
 It is given to transformers under a name of its own, so that every model that asks for its attention by name has it.
 The rows' borders come with each batch: `cu_seqlens` as a tensor for CUDA, `row_ends` as numbers of the host for NPUs,
-whose kernel wants them there (reading them back from the card would make it wait once a layer).
+whose kernel wants them there (reading them back from the card would make it wait once a layer). Rows that are all of
+one `row_length` are a batch like any other, for which there are faster kernels.
 """
 
 from __future__ import annotations
@@ -38,13 +39,16 @@ def packed_attention(
     cu_seqlens: Tensor | None = None,
     max_length: int = 0,
     row_ends: tuple[int, ...] | None = None,
+    row_length: int | None = None,
     **_: Any,
 ) -> tuple[Tensor, None]:
     """Attend inside of each row, causally. Query is [1, heads, tokens, size]; the result [1, tokens, heads, size]."""
     query, key, value = (part.squeeze(0).transpose(0, 1) for part in (query, key, value))
     scale = scaling if scaling is not None else query.shape[-1] ** -0.5
     kind = query.device.type
-    if kind == "cuda" and cu_seqlens is not None:
+    if row_length is not None and (sliding_window is None or sliding_window >= row_length):
+        result = _rows_alike(query, key, value, row_length, scale, dropout)
+    elif kind == "cuda" and cu_seqlens is not None:
         result = _on_cuda(query, key, value, cu_seqlens, max_length, scale, sliding_window)
     elif row_ends is None:
         raise ValueError("packed attention needs the rows' borders: row_ends, or cu_seqlens on CUDA")
@@ -53,6 +57,14 @@ def packed_attention(
     else:
         result = _row_by_row(query, key, value, row_ends, scale, dropout, sliding_window)
     return result.unsqueeze(0), None
+
+
+def _rows_alike(query: Tensor, key: Tensor, value: Tensor, length: int, scale: float, dropout: float) -> Tensor:
+    """Rows of one length need no borders: they are a batch."""
+    q, k, v = (part.view(-1, length, *part.shape[1:]).transpose(1, 2) for part in (query, key, value))
+    grouped = q.shape[1] != k.shape[1]
+    result = F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale, dropout_p=dropout, enable_gqa=grouped)
+    return result.transpose(1, 2).flatten(0, 1)
 
 
 def _on_cuda(

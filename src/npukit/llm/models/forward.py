@@ -5,8 +5,9 @@ from __future__ import annotations
 from types import MethodType
 from typing import Any
 
+import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from npukit.llm.models.loss import IGNORED, give_loss, shifted
 from npukit.llm.models.shape import body_of, is_plain
@@ -20,7 +21,16 @@ def return_loss(model: Any, compiled: bool = False) -> None:
     head = model.get_output_embeddings()
     if is_plain(model.config) and getattr(head, "bias", None) is None:
         give_loss(head, compiled)
+    for table in body_of(model).modules():
+        if isinstance(table, nn.Embedding):
+            table.register_forward_hook(_in_compute_type)
     model.forward = MethodType(_forward, model)
+
+
+def _in_compute_type(_table: nn.Module, _args: Any, embedded: Tensor) -> Tensor:
+    """What layers hand on is in the type that they compute in, not in that of the trained weights: half the traffic."""
+    kind = embedded.device.type
+    return embedded.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else embedded
 
 
 def _forward(self: Any, *args: Any, labels: Tensor | None = None, **batch: Any) -> Any:

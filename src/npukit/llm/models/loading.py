@@ -44,7 +44,7 @@ def load_tokenizer(options: ModelOptions, place: str) -> Any:
 
 
 def load_model(options: ModelOptions, place: str, dtype: torch.dtype, attention: str) -> Any:
-    """The model with its weights in `dtype`, on the CPU.
+    """The model with its weights in `dtype`.
 
     >>> load_model(ModelOptions(path="Qwen/Qwen2-7B"), "Qwen/Qwen2-7B", torch.bfloat16, "sdpa")
     """
@@ -52,7 +52,8 @@ def load_model(options: ModelOptions, place: str, dtype: torch.dtype, attention:
 
     common = {"dtype": dtype, "trust_remote_code": options.trust_remote_code, "attn_implementation": attention}
     if options.from_config:
-        return AutoModelForCausalLM.from_config(load_config(options, place), **common)
+        with torch.accelerator.current_accelerator() or torch.device("cpu"):  # where weights are drawn fastest
+            return AutoModelForCausalLM.from_config(load_config(options, place), **common)
     with _told(options):
         return AutoModelForCausalLM.from_pretrained(place, revision=options.revision, **common)
 
