@@ -133,10 +133,12 @@ def test_out_of_memory_keeps_the_rows_of_a_step(npu: torch.device) -> None:
     model = nn.Linear(2**13, 2**13, bias=False, device="meta")  # 0.25 GiB of weights, four times that with Adam
     options = TrainOptions(batch_size=12, accumulation=3)
     said = str(explain_out_of_memory(RuntimeError(NPU_TEXT), options, model, npu, 1, None, step=4))
-    assert "CUDA 1 is out of memory at step 4 (7.00 of 8.00 GiB used, 2.00 more asked for)" in said
+    assert "CUDA 1 is out of memory at step 4 (7.0 GiB of 8.0 GiB used, 2.0 GiB more asked for)" in said
     changes = said.split("\n  - ")[1:]
-    assert changes[0].startswith("batch_size: 6 and accumulation: 6 (now 12 and 3: the same 36 rows a step, about 4.00")
-    assert changes[1].startswith("activation_checkpointing: true: about 5.60 GiB less")
+    assert changes[0].startswith(
+        "batch_size: 6 and accumulation: 6 (now 12 and 3: the same 36 rows a step, about 4.0 GiB"
+    )
+    assert changes[1].startswith("activation_checkpointing: true: about 5.6 GiB less")
 
 
 def test_out_of_memory_with_less_room_takes_a_smaller_batch(npu: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,9 +157,15 @@ def test_states_that_do_not_fit_are_not_mended_by_smaller_batches(
     said = str(explain_out_of_memory(RuntimeError(NPU_TEXT), options, nn.Linear(1, 1), npu, 4))
     assert "batch_size" not in said and "activation_checkpointing" not in said
     assert (
-        "parallel: fsdp2 (or zero3): shares 8.00 GiB of weights, gradients and optimizer states among 4 devices, 2.00"
+        "parallel: fsdp2 (or zero3): shares 8.0 GiB of weights, gradients and optimizer states among 4 devices, 2.0 GiB"
         in said
     )
+
+
+def test_a_device_that_others_use(npu: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "get_device_module", lambda device: FakeNpu(peak=1.5))
+    said = str(explain_out_of_memory(RuntimeError(NPU_TEXT), TrainOptions(), nn.Linear(1, 1), npu))
+    assert "\n  - end what else uses this device" in said and "1.5 GiB only" in said
 
 
 def test_long_rows_are_named() -> None:

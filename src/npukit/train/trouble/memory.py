@@ -12,6 +12,7 @@ from torch import nn
 
 from npukit.errors import NpukitError
 from npukit.train.options import TrainOptions
+from npukit.train.watch.summary import size
 
 GIB = 2**30
 _UNITS = {"B": 1, "bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
@@ -21,6 +22,7 @@ _TEXTS = re.compile(
     re.IGNORECASE,
 )
 _FILL = 0.9  # of the memory; the rest is for fragments and what libraries take
+_ALMOST_ALL = 0.8  # an allocation that fails below this was not ours to make
 _CHECKPOINTED = 0.3  # of the activations that stay with activation checkpointing, roughly
 
 
@@ -65,8 +67,8 @@ def explain_out_of_memory(
     at = f" at step {step}" if step is not None else ""
     figures = ""
     if memory.total:
-        figures = f" ({_gib(memory.peak)} of {_gib(memory.total)} GiB used"
-        figures += f", {_gib(memory.asked)} more asked for)" if memory.asked else ")"
+        figures = f" ({size(memory.peak / GIB)} of {size(memory.total / GIB)} used"
+        figures += f", {size(memory.asked / GIB)} more asked for)" if memory.asked else ")"
     where = "The host" if device is None or device.type == "cpu" else f"{device.type.upper()} {device.index or 0}"
     changes = list(_changes(options, memory, world_size, _row_length(batch)))
     return NpukitError(
@@ -77,17 +79,20 @@ def explain_out_of_memory(
 def _changes(options: TrainOptions, memory: Memory, world_size: int, length: int | None) -> Iterator[str]:
     room = memory.total * _FILL - memory.fixed
     known = memory.total > 0 and memory.activations > 0
+    if known and memory.peak + memory.asked < memory.total * _ALMOST_ALL:
+        used = size(memory.peak / GIB)
+        yield f"end what else uses this device (npu-smi or nvidia-smi shows it): this run took {used} only"
     fits = not known or room > 0  # whether anything about activations can help
     if fits and options.batch_size > 1:
-        size = _batch_size(options.batch_size, room / memory.activations if known else 0.5)
-        factor = options.batch_size // size
-        saved = f", about {_gib(memory.activations * (1 - 1 / factor))} GiB less" if known else ""
+        smaller = _batch_size(options.batch_size, room / memory.activations if known else 0.5)
+        factor = options.batch_size // smaller
+        saved = f", about {size((memory.activations * (1 - 1 / factor)) / GIB)} less" if known else ""
         yield (
-            f"batch_size: {size} and accumulation: {options.accumulation * factor} (now {options.batch_size} and "
+            f"batch_size: {smaller} and accumulation: {options.accumulation * factor} (now {options.batch_size} and "
             f"{options.accumulation}: the same {options.batch_size * options.accumulation} rows a step{saved})"
         )
     if fits and not options.activation_checkpointing:
-        saved = f": about {_gib(memory.activations * (1 - _CHECKPOINTED))} GiB less" if known else ""
+        saved = f": about {size((memory.activations * (1 - _CHECKPOINTED)) / GIB)} less" if known else ""
         yield f"activation_checkpointing: true{saved}, for about a third more time"
     if fits and length:
         yield f"shorter rows: they are {length} long now (language models: data.cutoff, data.pack_length)"
@@ -97,10 +102,10 @@ def _changes(options: TrainOptions, memory: Memory, world_size: int, length: int
 
 
 def _sharding(options: TrainOptions, memory: Memory, world_size: int) -> Iterator[str]:
-    fixed = f"{_gib(memory.fixed)} GiB of weights, gradients and optimizer states" if memory.fixed else "the states"
+    fixed = f"{size(memory.fixed / GIB)} of weights, gradients and optimizer states" if memory.fixed else "the states"
     sharded = options.parallel not in ("ddp", "zero1", "zero2")
     if world_size > 1 and not sharded:
-        each = f", {_gib(memory.fixed / world_size)} GiB on each" if memory.fixed else ""
+        each = f", {size((memory.fixed / world_size) / GIB)} on each" if memory.fixed else ""
         yield f"parallel: fsdp2 (or zero3): shares {fixed} among {world_size} devices{each}"
     if world_size == 1:
         yield f"more devices with parallel: fsdp2 (or zero3), which share {fixed}"
@@ -111,8 +116,8 @@ def _sharding(options: TrainOptions, memory: Memory, world_size: int) -> Iterato
 
 def _batch_size(now: int, share: float) -> int:
     """The largest divisor that fits into this share of the memory, at most half: the step's rows stay the same."""
-    smaller = [size for size in range(1, now) if now % size == 0]
-    return max((size for size in smaller if size <= now * min(share, 0.5)), default=1)
+    divisors = [rows for rows in range(1, now) if now % rows == 0]
+    return max((rows for rows in divisors if rows <= now * min(share, 0.5)), default=1)
 
 
 def _measure(
@@ -147,7 +152,3 @@ def _row_length(batch: Any) -> int | None:
     """How long rows of tokens are; None where a batch is not of that kind."""
     ids = batch.get("input_ids") if isinstance(batch, Mapping) else None
     return int(ids.shape[-1]) if isinstance(ids, torch.Tensor) and ids.dim() > 1 else None
-
-
-def _gib(size: float) -> str:
-    return f"{size / GIB:.2f}" if size < 10 * GIB else f"{size / GIB:.1f}"

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from npukit.train.watch.summary import Summary, duration
+from npukit.train.watch.summary import Summary, duration, size
 
 
 def as_text(record: Mapping[str, Any], item: str) -> str:
@@ -16,7 +16,7 @@ def as_text(record: Mapping[str, Any], item: str) -> str:
     parts.append(f"{record['items_per_second']:,.0f} {item}/s")
     if record.get("utilisation") is not None:
         parts.append(f"mfu {record['utilisation']:.1%}")
-    parts.append(f"{record['memory_gib']:.1f} GiB")
+    parts.append(size(record["memory_gib"]))
     if record["data_wait"] >= 0.01:
         parts.append(f"data wait {record['data_wait']:.0%}")
     return "  ".join(parts)

@@ -53,7 +53,7 @@ class Summary:
             yield "utilisation", f"{self.utilisation:.1%} of the device's peak"
         yield "data wait", f"{self.data_wait:.1%} of the time"
         yield "device", f"{self.world_size} x {self.device}"
-        yield "memory", f"{self.memory_gib:.2f} GiB at most on the first"
+        yield "memory", f"{size(self.memory_gib)} at most" + (" on the first" if self.world_size > 1 else "")
         if self.checkpoint:
             yield "checkpoint", self.checkpoint
         yield "output", self.output
@@ -64,6 +64,15 @@ class Summary:
         write_beside(folder / "summary.json", json.dumps(dataclasses.asdict(self), indent=2) + "\n")
         lines = ["# Training run", "", "| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in self.rows())]
         write_beside(folder / "summary.md", "\n".join(lines) + "\n")
+
+
+def size(gib: float) -> str:
+    """Memory as people say it.
+
+    >>> size(0.25)
+    '256 MiB'
+    """
+    return f"{gib:.1f} GiB" if gib >= 1 else f"{gib * 1024:.0f} MiB"
 
 
 def duration(seconds: float) -> str:
