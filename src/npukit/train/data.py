@@ -78,6 +78,17 @@ class Batch(NamedTuple):
     numbers: Sequence[int]  # of its rows in the data set
 
 
+def counting(batches: Sequence[Batch]) -> Iterator[Batch]:
+    """The batches of a step. A mean over nothing would be NaN: where nothing counts, another batch stands in."""
+    stand_in = next((batch for batch in batches if batch.weight), batches[0])
+    return (batch if batch.weight else batch._replace(content=stand_in.content) for batch in batches)
+
+
+def numbers(batches: Sequence[Batch]) -> list[int]:
+    """The numbers of all rows of some batches."""
+    return [number for batch in batches for number in batch.numbers]
+
+
 class _Wanted(NamedTuple):
     """A batch yet to be made."""
 

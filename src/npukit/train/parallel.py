@@ -15,7 +15,6 @@ from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 from accelerate.utils import DistributedDataParallelKwargs, FullyShardedDataParallelPlugin, send_to_device
 from torch import Tensor, nn
-from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 from torch.distributed.fsdp import MixedPrecisionPolicy
 from torch.distributed.tensor import DTensor
 
@@ -56,6 +55,11 @@ class Parallel:
             handlers = [DistributedDataParallelKwargs(gradient_as_bucket_view=views)]
             return Accelerator(cpu=not torch.accelerator.is_available(), kwargs_handlers=handlers)
         pretend_to_be_launched()
+        device = torch.accelerator.current_accelerator()
+        if self.options.offload and device and not dist.is_initialized():
+            # Shards in host memory need collectives of their own.
+            torch.accelerator.set_device_index(int(os.environ["LOCAL_RANK"]))
+            dist.init_process_group(f"cpu:gloo,{device.type}:{dist.get_default_backend_for_device(device)}")
         self._plugin = FullyShardedDataParallelPlugin(
             fsdp_version=2,
             auto_wrap_policy="transformer_based_wrap",
@@ -90,9 +94,15 @@ class Parallel:
         """Forward and backward inside; gradients of all but the last batch of a step stay where they are."""
         return nullcontext() if gradients else self.accelerator.no_sync(self.model)
 
-    def backward(self, loss: Tensor, ends_step: bool) -> None:
+    def backward(self, loss: Tensor) -> None:
         scaled: Any = self.scaler.scale(loss) if self.scaler else loss
         scaled.backward()
+
+    @property
+    def loss_scale(self) -> Tensor | float:
+        """What the gradients of this step are multiplied with; the host does not wait for it."""
+        scale = self.scaler._get_scale_async() if self.scaler else None
+        return 1.0 if scale is None else scale
 
     def update(self) -> Tensor | float:
         """Clip, let the optimizer step and forget the gradients; returns their norm before clipping."""
@@ -125,11 +135,21 @@ class Parallel:
         if dist.is_initialized():
             atexit.register(_destroy_process_group)
 
-    def full_state_dict(self) -> dict[str, Tensor]:
-        """The whole model in host memory; complete on the main rank."""
-        options = StateDictOptions(full_state_dict=True, cpu_offload=True)
-        state: dict[str, Any] = get_model_state_dict(self.module, options=options)
+    def full_state_dict(self, frozen: bool) -> dict[str, Tensor]:
+        """Copies of all weights in host memory, or of all but frozen ones; on the main rank. What is tied stays so."""
+        copies: dict[int, Tensor] = {}
+        state = {}
+        for name, value in self.module.state_dict(keep_vars=True).items():
+            if frozen or value.requires_grad or not isinstance(value, nn.Parameter):
+                if id(value) not in copies:
+                    copies[id(value)] = self._gather(value)
+                state[name] = copies[id(value)]
         return state
+
+    def _gather(self, value: Tensor) -> Tensor:
+        whole = value.detach()
+        whole = whole.full_tensor() if isinstance(whole, DTensor) else whole
+        return whole.to("cpu", copy=True) if self.is_main else torch.empty(0)
 
     def save(self, folder: Path) -> dict[str, Any]:
         """What this rank must remember; what cannot be returned is written into `folder`."""

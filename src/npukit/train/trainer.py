@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
@@ -13,40 +13,28 @@ from typing import Any
 
 import numpy as np
 import torch
-from accelerate.utils import find_batch_size
 from torch import Tensor, nn
 from torch.utils.data import default_collate
 
 from npukit.errors import NpukitError
 from npukit.train.blocks import checkpoint_activations
 from npukit.train.checkpoint import Checkpoints, written_into
-from npukit.train.data import Batch, Collate, Data, Position, Split, Weight
+from npukit.train.data import Batch, Collate, Data, Position, Split, Weight, counting, numbers
+from npukit.train.defaults import rows, save_weights
 from npukit.train.evaluation import Best, Metrics, evaluate
 from npukit.train.fetch import fetch
+from npukit.train.nonfinite import refuse_nonfinite_gradient, refuse_nonfinite_loss
 from npukit.train.optimizer import Groups
 from npukit.train.options import TrainOptions
 from npukit.train.parallel import Parallel
 from npukit.train.profile import StepProfiler
 from npukit.train.schedule import Schedule
 from npukit.train.state import load_random_state, random_state
-from npukit.train.trouble import HangWatch, StopSignals, explain_out_of_memory, first_nonfinite, is_out_of_memory
+from npukit.train.trouble import FeatureDetector, HangWatch, StopSignals, explain_out_of_memory, is_out_of_memory
 from npukit.train.watch import Summary, Watch
 
 Loss = Callable[[nn.Module, Any], Tensor]
 SaveModel = Callable[[nn.Module, dict[str, Tensor], Path], None]
-
-
-def rows(batch: Any) -> int:
-    """How many rows a batch has: the default weight of its loss."""
-    return int(find_batch_size(batch))
-
-
-def save_weights(model: nn.Module, state: dict[str, Tensor], folder: Path) -> None:
-    """The default way to write a model: its weights as safetensors, names that share one tensor as one."""
-    from safetensors.torch import save_file
-
-    own = {value.data_ptr(): name for name, value in reversed(state.items())}
-    save_file({name: state[name].contiguous() for name in sorted(own.values())}, folder / "model.safetensors")
 
 
 class Trainer:
@@ -54,6 +42,8 @@ class Trainer:
 
     `loss(model, batch)` is the mean loss of a batch, `weight(batch)` the number of items that mean is over: however
     the items of a step are split into batches and ranks, the step follows the gradient of the mean over all of them.
+    `metrics(model, batch)` is what evaluation reports, means of a batch too; the loss alone if not given.
+    `save_model(model, weights, folder)` writes the model; with save_frozen off, weights are the trained ones alone.
 
     >>> trainer = Trainer(model, TrainOptions(epochs=3), data, loss=lambda model, batch: model(**batch).loss)
     >>> summary = trainer.train()
@@ -71,6 +61,7 @@ class Trainer:
         collate: Collate = default_collate,
         metrics: Metrics | None = None,
         save_model: SaveModel = save_weights,
+        save_frozen: bool = True,
         parameter_groups: Groups | None = None,
         flops_per_item: float | None = None,
         item: str = "rows",
@@ -80,6 +71,7 @@ class Trainer:
         self._loss = loss
         self._metrics = metrics or (lambda model, batch: {"loss": loss(model, batch)})
         self._save_model = save_model
+        self._save_frozen = save_frozen
         making: dict[str, Any] = {
             "device": parallel.device,
             "collate": collate,
@@ -99,6 +91,7 @@ class Trainer:
         if options.compile:
             model.compile()
         parallel.prepare(model, parameter_groups)
+        self._features = FeatureDetector(parallel.module, options, parallel.dtype, parallel.rank)
         self._schedule = Schedule(parallel.optimizer, options, self.total_steps)
         self._checkpoints = Checkpoints(options, parallel.rank, self._must_stay())
         self._watch = Watch(options, parallel.is_main, parallel.world_size, self.total_steps, flops_per_item, item)
@@ -106,8 +99,8 @@ class Trainer:
         self.step = 0
         self._position = Position()
         self._steps: Iterator[list[Batch]] = iter(())
-        self._grad_norm = torch.zeros((), device=parallel.device)  # of the last step
-        self._numbers: list[int] = []  # of its rows
+        self._batches: list[Batch] = []  # of the last step
+        self._grad_norm = torch.zeros((), device=parallel.device)
 
     def train(self) -> Summary:
         """Train to the end, from the newest checkpoint if there is one; returns what a person wants to know of it."""
@@ -141,18 +134,18 @@ class Trainer:
         """One step of the optimizer. Returns whether any rank was told to stop."""
         parallel = self.parallel
         asked = time.perf_counter()
-        batches = next(self._steps)
+        rows_before, self._batches = numbers(self._batches), next(self._steps)
         data_wait = time.perf_counter() - asked
         learning_rate = self._schedule.set(self.step)
 
-        # What all ranks must know of each other: how many items the step has, and whether somebody should stop.
+        # What ranks must know of each other: how many items the step has, and whether somebody was told to stop.
         shared = torch.zeros(2, device=parallel.device)
-        shared[0] += sum(batch.weight for batch in batches)
+        shared[0] += sum(batch.weight for batch in self._batches)
         shared[1] += self._signals.requested
         parallel.sum(shared)
         per_item = parallel.world_size / shared[0].clamp(min=1)
         loss = torch.zeros((), device=parallel.device)
-        for batch in batches:
+        for batch in counting(self._batches):
             content = parallel.move(batch.content)
             with parallel.exchanging(gradients=batch.ends_step):
                 with parallel.autocast():
@@ -162,16 +155,19 @@ class Trainer:
                     # On its way to the host while the device computes the backward pass.
                     loss = parallel.sum(loss) / parallel.world_size
                     figures = fetch(torch.stack([loss, *shared, self._grad_norm]))
-                parallel.backward(share, batch.ends_step)
+                parallel.backward(share)
         value, items, stop, norm_before = figures()
-        self._refuse_nonfinite(value, norm_before, batches)
+        refuse_nonfinite_gradient(parallel, self.step, norm_before, rows_before)
+        refuse_nonfinite_loss(parallel, self.step + 1, value, self._loss, self._batches)
+        self._features.check(self.step + 1, parallel.loss_scale)
         norm = parallel.update()
-        self._grad_norm = torch.as_tensor(norm, device=parallel.device, dtype=torch.float32)
 
         self.step += 1
-        self._numbers = [number for batch in batches for number in batch.numbers]
-        self._position = self._position.after(batches[-1].ends_epoch)
-        self._watch.step(self.step, self._epoch(), loss, norm, learning_rate, int(items), data_wait)
+        self._grad_norm = torch.as_tensor(norm, device=parallel.device, dtype=torch.float32)
+        self._position = self._position.after(self._batches[-1].ends_epoch)
+        if self._watch.step(self.step, self._epoch(), loss, norm, learning_rate, int(items), data_wait):
+            for found in self._features.read():
+                self._watch.note(self.step, found)
         return stop > 0
 
     def _guarded_step(self) -> bool:
@@ -180,35 +176,10 @@ class Trainer:
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
-            parallel = self.parallel
-            about = (self.options, parallel.module, parallel.device, parallel.world_size, None, self.step + 1)
-            raise explain_out_of_memory(error, *about) from error
-
-    def _refuse_nonfinite(self, loss: float, norm_before: float, batches: list[Batch]) -> None:
-        """Stop before the optimizer spoils the weights. A gradient that did is found out one step later."""
-        if not math.isfinite(norm_before) and self.parallel.scaler is None:
-            raise NpukitError(
-                f"The gradient of step {self.step} is {norm_before}, though its loss was finite (rows "
-                f"{_list(self._numbers)} of the data on rank {self.parallel.rank}); the weights are spoilt. Go on from "
-                "the last checkpoint with a lower learning_rate, or with precision: fp32."
-            )
-        if math.isfinite(loss):
-            return
-        for batch in batches:
-            content = self.parallel.move(batch.content)
-            found = first_nonfinite(self.parallel.module, self._loss_again, content)
-            if not found.startswith("Computed once more") or batch.ends_step:
-                break
-        raise NpukitError(
-            f"The loss is {loss} at step {self.step + 1}. Rank {self.parallel.rank}, rows {_list(batch.numbers)} "
-            f"of the data: {found}"
-        )
-
-    def _loss_again(self, model: nn.Module, content: Any) -> Tensor:
-        with self.parallel.autocast():
-            loss = self._loss(model, content)
-        # Ranks that share weights must not go backward alone.
-        return loss.detach().requires_grad_() if self.parallel.sharded else loss
+            parallel, batch = self.parallel, self._batches[0].content if self._batches else None
+            raise explain_out_of_memory(
+                error, self.options, parallel.module, parallel.device, parallel.world_size, batch, self.step + 1
+            ) from error
 
     def _total_steps(self) -> int:
         options = self.options
@@ -258,7 +229,7 @@ class Trainer:
         self._watch.began(self.step)
 
     def _save(self) -> None:
-        self._refuse_nonfinite(0.0, float(self._grad_norm), [])
+        refuse_nonfinite_gradient(self.parallel, self.step, float(self._grad_norm), numbers(self._batches))
         self._checkpoints.save(self.step, self._fill, lambda folder: self._watch.saved(self.step, folder))
 
     def _fill(self, folder: Path) -> Callable[[], None]:
@@ -270,7 +241,7 @@ class Trainer:
             "watch": self._watch.state_dict(),
             "random": random_state(parallel.device),
         }
-        weights = parallel.full_state_dict()
+        weights = parallel.full_state_dict(self._save_frozen)
 
         def write() -> None:
             torch.save(state, folder / f"rank-{parallel.rank}.pt")
@@ -297,7 +268,7 @@ class Trainer:
         return self._position.epoch + self._position.step / (self._data.steps_per_epoch or math.inf)
 
     def _write_model(self) -> None:
-        weights = self.parallel.full_state_dict()
+        weights = self.parallel.full_state_dict(self._save_frozen)
         if self.parallel.is_main:
             with written_into(self.options.output) as folder:
                 self._save_model(self.parallel.module, weights, folder)
@@ -310,7 +281,3 @@ def make_parallel(options: TrainOptions) -> Parallel:
     from npukit.train.zero import Zero
 
     return Zero(options)
-
-
-def _list(numbers: Sequence[int]) -> str:
-    return ", ".join(map(str, numbers[:8])) + (", …" if len(numbers) > 8 else "")

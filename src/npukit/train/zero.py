@@ -55,7 +55,7 @@ class Zero(Parallel):
         self._engine.set_gradient_accumulation_boundary(gradients)
         return nullcontext()
 
-    def backward(self, loss: Tensor, ends_step: bool) -> None:
+    def backward(self, loss: Tensor) -> None:
         self._engine.backward(loss, scale_wrt_gas=False)
 
     def update(self) -> Tensor | float:
@@ -63,17 +63,17 @@ class Zero(Parallel):
         norm = self._engine.get_global_grad_norm()
         return 0.0 if norm is None else norm
 
-    def full_state_dict(self) -> dict[str, Tensor]:
-        if not self._shares_weights:
-            return {name: value.cpu() for name, value in self.module.state_dict().items()}
+    @property
+    def loss_scale(self) -> Tensor | float:
+        return float(getattr(self.optimizer, "loss_scale", 1.0))
+
+    def _gather(self, value: Tensor) -> Tensor:
+        if not self._shares_weights or not isinstance(value, nn.Parameter):
+            return super()._gather(value)
         import deepspeed
 
-        state = {}
-        for name, value in self.module.state_dict(keep_vars=True).items():
-            with deepspeed.zero.GatheredParameters([value] if isinstance(value, nn.Parameter) else []):
-                if self.is_main:
-                    state[name] = value.detach().cpu().clone()
-        return state
+        with deepspeed.zero.GatheredParameters([value]):
+            return super()._gather(value)
 
     def save(self, folder: Path) -> dict[str, Any]:
         self._engine.save_checkpoint(str(folder), tag=STATES, save_latest=False, exclude_frozen_parameters=True)
