@@ -23,7 +23,8 @@ from npukit.train.options import FeatureDetection, TrainOptions
 
 _STEPS = 8  # how far back "usual" reaches
 _ALONE = 4.0  # how many times as far as usual an element may stand out from the next; real gradients reach 2
-_LEARNED = 0.5  # of a jump, as a logarithm: the next one is still found, and what stays is usual after some steps
+# What is remembered of a jump, as a logarithm: the next one is still found, and what stays is usual after some steps.
+_LEARNED_MAGNITUDE, _LEARNED_ALONE = 4.0, 0.5
 _NEVER = -math.inf
 
 
@@ -173,7 +174,8 @@ class FeatureDetector:
         score, number = worst.max(0)
         told = [score, kind[number], number, now[0, number], usual[0, number], now[1, number], usual[1, number]]
         self._found.append((step, torch.stack([each.float() for each in told])))
-        remembered = torch.where(worst > 0, now.minimum(usual + _LEARNED), now)
+        learned = torch.stack([usual[0] + _LEARNED_MAGNITUDE, usual[1] + _LEARNED_ALONE])
+        remembered = torch.where(worst > 0, now.minimum(learned), now)
         return torch.where(torch.isfinite(now), remembered, _NEVER)
 
     def _sentence(self, step: int, score: float, kind: float, number: float, *figures: float) -> str:
