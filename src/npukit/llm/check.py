@@ -12,6 +12,7 @@ from npukit.errors import NpukitError
 from npukit.llm.config import Config
 from npukit.llm.explain import options
 from npukit.llm.given import Given, Keys, Mistake, nearest, nearest_file
+from npukit.llm.shapes import broken_weights, look_at
 from npukit.llm.validation import MISSING
 
 
@@ -116,6 +117,8 @@ def _model_files(config: Config, given: Given) -> Iterator[Problem]:
         yield Problem("model.path", f"{path} has no config.json{hint}")
     elif path.is_dir():
         yield from _config_json(path / "config.json")
+        if not config.model.from_config:
+            yield from (Problem("model.path", sentence) for sentence in broken_weights(path))
     elif not HUB_NAME.fullmatch(config.model.path) or config.model.path.startswith("."):
         yield Problem("model.path", f"there is no folder {path}{nearest_file(path) or '.'}")
     elif path.parent != Path() and path.parent.is_dir():
@@ -129,7 +132,6 @@ def _model_files(config: Config, given: Given) -> Iterator[Problem]:
 def _targets(config: Config) -> Iterator[Problem]:
     """Whether an adapter finds its modules, where the model is at hand."""
     from npukit.llm.plan import is_target
-    from npukit.llm.shapes import look_at
 
     targets = config.tuning.targets
     model = look_at(config.model) if config.tuning.method == "lora" and targets != "all-linear" else None

@@ -217,7 +217,8 @@ def _short(text: object) -> str:
 
 def nearest_file(path: Path) -> str:
     """ ", did you mean X?" where a file with nearly that name lies beside it; else nothing."""
-    near = nearest(path.name, [each.name for each in path.parent.iterdir()]) if path.parent.is_dir() else None
+    beside = [each.name for each in path.parent.iterdir()] if path.parent.is_dir() else []
+    near = nearest(path.name, beside, cutoff=0.7)
     return f": did you mean {path.parent / near}?" if near else ""
 
 

@@ -12,7 +12,7 @@ from typing import NoReturn
 from npukit.errors import NpukitError
 from npukit.facts.cards import DEFAULT_CARD
 from npukit.facts.cards import card as find_card
-from npukit.launch.device import Device, choose
+from npukit.launch.device import Device
 from npukit.launch.launch import count_devices, plan_job
 from npukit.launch.launch import start as start_job
 from npukit.launch.nodes import DEFAULT_PORT, NodePlan, from_environment
@@ -26,9 +26,9 @@ MODULE = "npukit.llm.train"
 def start(config: Config, device: Device, ranks: int, card: str = DEFAULT_CARD) -> NoReturn:
     """Become the training; where torchrun has started this process already, become the rank that it is."""
     command = ["-m", MODULE, str(_write(config))]
-    if "LOCAL_RANK" in os.environ:
-        run(command, os.environ)
     environment = _environment(device, ranks, card)
+    if "LOCAL_RANK" in environment:
+        run(command, environment)
     nodes = nodes_of(os.environ)
     if ranks > 1 or nodes.nodes > 1:
         start_job(plan_job(command, nodes, device, environment, ranks), environment)
@@ -74,7 +74,7 @@ def nodes_of(environ: Mapping[str, str]) -> NodePlan:
 
 
 def _environment(device: Device, ranks: int, card: str) -> dict[str, str]:
-    if choose(device) is Device.sim:
+    if device is Device.sim:
         from npukit.simulate import environment
 
         return environment(ranks, card)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -160,3 +161,19 @@ def test_all_mistakes_are_told_at_once_in_their_order(folder: Path) -> None:
     assert lines[0] == "8 mistakes:"
     places = [line.strip().split(": ")[0] for line in lines[1:]]
     assert places == ["command line", *(f"x.yaml:{line}" for line in (1, 1, 2, 2, 4, 5, 6))]
+
+
+def test_weights_that_were_not_downloaded_to_their_end(folder: Path) -> None:
+    tiny = folder / "models" / "tiny"
+    header = b'{"layers.0.up.weight": {"dtype": "F32", "shape": [2, 2], "data_offsets": [0, 16]}}'
+    (tiny / "model-1.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(12))
+    (tiny / "model-2.safetensors").write_text("version https://git-lfs.github.com/spec/v1")
+    index = {"weight_map": {"a": "model-1.safetensors", "b": "model-3.safetensors"}}
+    (tiny / "model.safetensors.index.json").write_text(json.dumps(index))
+    (folder / "x.yaml").write_text(GOOD)
+    with pytest.raises(Mistakes) as raised:
+        read(Path("x.yaml"), [], {})
+    cut, pointer, missing = (str(each) for each in raised.value.mistakes)
+    assert "x.yaml:2: models/tiny/model-1.safetensors has 102 of 106 bytes" in cut
+    assert "model-2.safetensors is no safetensors file" in pointer
+    assert "models/tiny lacks model-3.safetensors: download it." in missing
