@@ -129,6 +129,11 @@ def test_the_end_is_learnt_where_the_template_writes_none() -> None:
     assert rendered.text[start:end] == "Hi there\n</s>"
 
 
+def test_the_end_counts_where_it_stands_outside_of_the_mark() -> None:
+    text = "{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}{{ eos_token }}\n{% endfor %}"
+    assert shown(Renderer(Template("outside", text), SPECIAL), TURNS[2:3]) == "{Hi there</s>}\n"
+
+
 def test_a_refused_conversation_is_a_bad_row() -> None:
     text = "{% if messages[0].role == 'system' %}{{ raise_exception('no system here') }}{% endif %}x"
     with pytest.raises(BadRow, match="no system here"):
