@@ -10,6 +10,7 @@ import ast
 import gc
 import os
 import re
+import stat
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -87,12 +88,14 @@ def open_file(
     """The file, the rules that have something to look for in it, its lines; a result where there is nothing to do."""
     prefilter, rules = _prepared(codes)
     try:
+        if not stat.S_ISREG(path.stat().st_mode):  # to read a pipe would wait for ever
+            return FileResult(path, (unreadable(path, "it is not a regular file"),))
         data = path.read_bytes()
     except OSError as error:
         return FileResult(path, (unreadable(path, str(error.strerror)),))
     lines = data.count(b"\n") + 1
-    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
-        return FileResult(path, (unreadable(path, "it is UTF-16"),), lines)
+    if b"\0" in data:
+        return FileResult(path, (unreadable(path, "it is binary, or UTF-16"),), lines)
     lowered = data.lower()
     words = {word for word in prefilter if word in lowered}
     if not words:

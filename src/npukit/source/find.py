@@ -43,14 +43,15 @@ def kind_of(path: Path) -> str | None:
 
 
 def find(paths: Iterable[Path]) -> Iterator[Path]:
-    """Every readable source file under the paths, in a fixed order, each once; hidden and installed folders not.
+    """Every source file under the paths, in a fixed order, each once; hidden and installed folders not.
 
-    A path that is itself a file is taken whatever its folder is.
+    A path that is itself a file is taken whatever its folder is. Links are taken only where they lead nowhere, so that
+    this can be told.
     """
     seen: set[Path] = set()
     for path in paths:
         for file in [path] if path.is_file() else _walk(path):
-            if kind_of(file) and not file.is_symlink() and file not in seen:
+            if kind_of(file) and not (file.is_symlink() and file.exists()) and file not in seen:
                 seen.add(file)
                 yield file
 

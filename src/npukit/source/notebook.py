@@ -40,7 +40,7 @@ class Notebook:
     def __init__(self, text: str) -> None:
         self.text = text
         parsed = json.loads(text)
-        if not isinstance(parsed, dict) or not isinstance(parsed.get("cells", []), list):
+        if not isinstance(parsed, dict) or not _has_sources(parsed.get("cells", [])):
             raise ValueError("it is not a notebook of format 4")
         self._lines: list[_Line] = []
         self._cells: list[tuple[int, int]] = []  # first line of the code, index of the cell
@@ -99,6 +99,17 @@ class Notebook:
         strings = new.splitlines(keepends=True) if line.listed and new else [new]
         space = self.text[_before_space(self.text, line.start) : line.start]
         return f",{space}".join(json.dumps(each, ensure_ascii=ascii_only) for each in strings)
+
+
+def _has_sources(cells: Any) -> bool:
+    """Whether these are cells whose sources are strings or lists of strings."""
+    if not isinstance(cells, list) or not all(isinstance(cell, dict) for cell in cells):
+        return False
+    sources = [cell.get("source", "") for cell in cells]
+    return all(
+        isinstance(each, str) or (isinstance(each, list) and all(isinstance(line, str) for line in each))
+        for each in sources
+    )
 
 
 def _before_space(text: str, i: int) -> int:
