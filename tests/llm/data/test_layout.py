@@ -45,6 +45,9 @@ ROWS: dict[str, tuple[dict[str, Any], list[dict[str, str]]]] = {
         [SYSTEM, *EARLIER, QUESTION, ANSWER],
     ),
     "prompt": ({"prompt": "Hi", "completion": "Hello"}, [QUESTION, ANSWER]),
+    "question and answer": ({"question": "Hi", "answer": "Hello"}, [QUESTION, ANSWER]),
+    "input and output": ({"id": 1, "input": "Hi", "output": "Hello", "answer": "x"}, [QUESTION, ANSWER]),
+    "instruction and response": ({"instruction": "Hi", "response": "Hello"}, [QUESTION, ANSWER]),
     "prompt of turns": ({"prompt": [SYSTEM, QUESTION], "completion": [ANSWER]}, [SYSTEM, QUESTION, ANSWER]),
 }
 
@@ -54,7 +57,8 @@ def test_a_row_is_recognised_and_understood(case: str) -> None:
     row, expected = ROWS[case]
     found = recognise(row)
     assert found
-    assert lay_out(row, Layout(found), "sft") == expected
+    layout = Layout(*found)
+    assert lay_out(renamed(row, layout), layout, "sft") == expected
 
 
 def test_other_names_of_columns_and_roles() -> None:

@@ -62,7 +62,7 @@ def find_layout(records: Iterable[Record], table: Table, task: str | None) -> La
             continue
         first = first if first is not None else [str(name) for name in row]
         if found := recognise(row):
-            layout = replace(layout, format=found)
+            layout = replace(layout, format=found[0], columns=found[1] | layout.columns)
             break
     if layout.format == "auto":
         if unreadable and not first:

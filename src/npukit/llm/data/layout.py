@@ -30,6 +30,9 @@ NEEDED: dict[str, tuple[tuple[str, ...], ...]] = {
     "prompt": (("prompt", "completion"),),
     "text": (("text",),),
 }
+# What people call a question and its answer, the likeliest first.
+QUESTIONS = ("query", "prompt", "question", "input", "problem")
+ANSWERS = ("response", "completion", "output", "answer", "solution")
 QUESTION_AND_ANSWER = {
     "alpaca": ("instruction", "output"),
     "prompt": ("prompt", "completion"),
@@ -72,20 +75,22 @@ def renamed(row: Any, layout: Layout) -> dict[str, Any]:
     return row | {ours: row[theirs] for ours, theirs in layout.columns.items() if theirs in row}
 
 
-def recognise(row: dict[str, Any]) -> Format | None:
-    """The layout that a row with these columns has."""
+def recognise(row: dict[str, Any]) -> tuple[Format, dict[str, str]] | None:
+    """The layout that a row with these columns has, and the columns that it calls by other names."""
     if "messages" in row:
-        return "messages"
+        return "messages", {}
     turns = row.get("conversations", row.get("conversation"))
     if isinstance(turns, list) and turns and isinstance(turns[0], dict):
-        return "messages" if "role" in turns[0] else "sharegpt"
+        return ("messages" if "role" in turns[0] else "sharegpt"), {}
+    question = next((name for name in QUESTIONS if name in row), None)
+    answer = next((name for name in ANSWERS if name in row), None)
     if "instruction" in row:
-        return "alpaca"
-    if "query" in row and "response" in row:
-        return "messages"
-    if "prompt" in row and "completion" in row:
-        return "prompt"
-    return "text" if "text" in row else None
+        return "alpaca", {} if "output" in row or answer is None else {"output": answer}
+    if question and answer:
+        if (question, answer) == ("query", "response"):
+            return "messages", {}
+        return "prompt", {"prompt": question, "completion": answer}
+    return ("text", {}) if "text" in row else None
 
 
 def lay_out(row: dict[str, Any], layout: Layout, task: str) -> Conversation | Text:
@@ -118,7 +123,8 @@ def _conversation(row: dict[str, Any], layout: Layout) -> Conversation:
     else:
         turns = _history(row.get("history"))
         asked, answered = QUESTION_AND_ANSWER[layout.format]
-        question = "\n".join(part for part in (_optional(row, asked), _optional(row, "input")) if part)
+        parts = (_optional(row, asked), _optional(row, "input") if layout.format == "alpaca" else "")
+        question = "\n".join(part for part in parts if part)
         if not question:
             raise BadRow(f"has an empty {asked}")
         turns += [_turn("user", question), _turn("assistant", _string(row, answered))]
