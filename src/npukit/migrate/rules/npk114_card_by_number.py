@@ -1,0 +1,72 @@
+"""Name the device beside the number of a card.
+
+before:           model.to(int(os.environ["LOCAL_RANK"]))  # on cuda
+after (portable): model.to(torch.device(DEVICE.type, int(os.environ["LOCAL_RANK"])))  # on cuda
+
+A number alone is a card of the accelerator, and an error where there is none. Only where it is seen to be a number: a
+call of int(), the rank, a parameter that is annotated so, or an attribute that got nothing else.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from npukit.migrate import writing
+from npukit.migrate.rule import Rule
+from npukit.migrate.target import Target
+from npukit.report import Finding, Severity
+from npukit.source import PythonFile
+
+rule = Rule("NPK114", "card-by-number", words=("cuda",), severity=Severity.warning, fixes=True)
+
+_RANKS = ("int", "torch.distributed.get_rank", "torch.distributed.get_node_local_rank")
+_DEPTH = 4
+
+
+@rule.on(ast.Call)
+def check(call: ast.Call, file: PythonFile, target: Target) -> Iterator[Finding]:
+    if not target.portable or not isinstance(call.func, ast.Attribute) or call.func.attr != "to" or len(call.args) != 1:
+        return
+    number = call.args[0]
+    if not _is_number(number, file) or writing.guarded(call, file) or writing.serves_npu_already(call, file):
+        return
+    kind = writing.device_type(file, target)
+    torch = writing.torch_name(file)
+    yield rule.finding(
+        (file, call),
+        "a card is named by its number alone",
+        "Without an accelerator, torch refuses it.",
+        "Name the kind of device too.",
+        [*kind.edits, *torch.edits, file.replace(number, f"{torch.text}.device({kind.text}, {file.source(number)})")],
+    )
+
+
+def _is_number(node: ast.expr | None, file: PythonFile, depth: int = _DEPTH) -> bool:
+    if isinstance(node, ast.Call):
+        return file.resolve(node.func) in _RANKS
+    if isinstance(node, ast.Name) and depth:
+        found = file.bindings(node)
+        return bool(found) and all(
+            _is_number(each.value, file, depth - 1)
+            if each.kind == "assign"
+            else isinstance(each.node, ast.arg) and _is_int(each.node.annotation)
+            for each in found
+        )
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self" and depth:
+        given = list(_given_to(node.attr, file))
+        return bool(given) and all(_is_number(value, file, depth - 1) for value in given)
+    return False
+
+
+def _is_int(annotation: ast.expr | None) -> bool:
+    return isinstance(annotation, ast.Name) and annotation.id == "int"
+
+
+def _given_to(attribute: str, file: PythonFile) -> Iterator[ast.expr]:
+    """Everything that is assigned to self.ATTRIBUTE in this file."""
+    for node in file.nodes:
+        if isinstance(node, ast.Assign) and any(
+            isinstance(each, ast.Attribute) and each.attr == attribute for each in node.targets
+        ):
+            yield node.value
