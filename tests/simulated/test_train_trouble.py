@@ -1,0 +1,99 @@
+"""Trouble of a training run on simulated NPUs: no memory, faulty gradients; and a new project that trains."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+NPUKIT = [sys.executable, "-m", "npukit"]
+
+WIDE = """
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+from npukit.train import Trainer, TrainOptions
+
+options = TrainOptions(batch_size=1024, accumulation=2, max_steps=3, precision="fp32", plot=False, workers=0)
+model = nn.Sequential(nn.Linear(8, 4096), nn.ReLU(), nn.Linear(4096, 1))
+data = TensorDataset(torch.randn(8192, 8))
+Trainer(model, options, data, loss=lambda model, batch: model(batch[0]).square().mean()).train()
+"""
+
+# In steps 3 and 30 of one rank one bit of the largest element of a gradient is flipped: its exponent grows.
+FLIPPED = """
+import os
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+from npukit.train import Trainer, TrainOptions
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 4))
+steps = 0
+
+def flip(gradient):
+    global steps
+    steps += 1
+    if steps not in (3, 30) or os.environ.get("RANK", "0") != os.environ["FAULTY"]:
+        return gradient
+    flipped = gradient.float().cpu()
+    bits = flipped.view(torch.int32).flatten()
+    place = flipped.abs().argmax()
+    bits[place] |= 1 << next(bit for bit in range(25, 31) if not int(bits[place]) >> bit & 1)
+    return flipped.to(gradient.device, gradient.dtype)
+
+model[2].weight.register_hook(flip)
+options = TrainOptions(batch_size=16, max_steps=40, log_every=10, save_every=None, plot=False, workers=0)
+data = TensorDataset(torch.randn(1280, 16), torch.randint(4, (1280,)))
+loss = lambda model, batch: nn.functional.cross_entropy(model(batch[0]), batch[1])
+Trainer(model, options, data, loss=loss).train()
+"""
+
+
+def run(folder: Path, *command: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, **variables}
+    return subprocess.run([*NPUKIT, *command], cwd=folder, env=env, capture_output=True, text=True, timeout=240)
+
+
+def test_out_of_memory_says_what_to_change(tmp_path: Path) -> None:
+    (tmp_path / "wide.py").write_text(WIDE)
+    done = run(tmp_path, "run", "--device", "sim", "--fault", "oom@4", "wide.py")
+    assert done.returncode == 2, done.stderr
+    assert "npukit: NPU 0 is out of memory at step 1" in done.stderr
+    assert "batch_size: 512 and accumulation: 4 (now 1024 and 2: the same 2048 rows a step" in done.stderr
+    assert "activation_checkpointing: true" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+# One card without bf16, where torch_npu's own detection does nothing; and the second of two.
+@pytest.mark.parametrize(("card", "ranks", "faulty"), [("910A", 1, 0), ("910B3", 2, 1)])
+def test_a_flipped_bit_is_found(tmp_path: Path, card: str, ranks: int, faulty: int) -> None:
+    (tmp_path / "flipped.py").write_text(FLIPPED)
+    command = ["run", "--device", "sim", "--card", card, "--devices", str(ranks), "flipped.py"]
+    done = run(tmp_path, *command, FAULTY=str(faulty), NPU_ASD_CONFIG="enable:true")
+    said = [
+        line for line in (done.stdout + done.stderr).splitlines() if "Feature detection" in line and "NPU_" not in line
+    ]
+    assert done.returncode == 0, done.stderr
+    found = {line.split("Feature detection, ")[1].split(" of ", 1)[0] for line in said}
+    assert found == {f"step {step}, rank {faulty}: one element" for step in (3, 30)}, said
+    assert all("of the gradient of 2.weight is" in line for line in said)
+
+
+def test_a_new_project_trains(tmp_path: Path) -> None:
+    made = run(tmp_path, "new", "demo")
+    assert made.returncode == 0, made.stderr
+    done = run(tmp_path / "demo", "run", "--device", "sim", "train.py")
+    assert done.returncode == 0, done.stderr
+    summary = json.loads((tmp_path / "demo" / "output" / "summary.json").read_text())
+    assert summary["device"] == "simulated Ascend910B3"
+    assert summary["last_loss"] < 0.3 < 1 < summary["first_loss"]
+    before = sorted((tmp_path / "demo").iterdir())
+    again = run(tmp_path, "new", "demo")
+    assert again.returncode == 2 and "demo is there already" in again.stderr
+    assert sorted((tmp_path / "demo").iterdir()) == before
