@@ -101,7 +101,7 @@ def _loads(line: bytes) -> tuple[Any, str | None]:
     except UnicodeDecodeError:
         return None, "is not UTF-8"
     except json.JSONDecodeError as error:
-        return None, f"is not JSON ({error.msg}, column {error.colno})"
+        return None, f"is not JSON ({error.msg.removesuffix(' at')}, column {error.colno})"
     except RecursionError:
         return None, "is nested too deeply"
 

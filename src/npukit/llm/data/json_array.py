@@ -53,7 +53,8 @@ def _reason(error: json.JSONDecodeError | RecursionError, count: int) -> str:
         return "it is nested too deeply."
     if error.msg.startswith("Unterminated string") or error.pos >= len(error.doc.rstrip()):
         return f"{_cut(count)}."
-    return f"this is not JSON ({error.msg}): mend it, or write one row a line (.jsonl), where a bad row can be skipped."
+    message = error.msg.removesuffix(" at")
+    return f"this is not JSON ({message}): mend it, or write one row a line (.jsonl), where a bad row can be skipped."
 
 
 class _Text:

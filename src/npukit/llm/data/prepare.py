@@ -114,7 +114,8 @@ class _Preparation:
             return rows
         packs = pack(lengths, self._pack_length, self._seed)
         filled = lengths.sum() / (len(packs) * self._pack_length)
-        self._tell(f"{counted}, in {len(packs):,} packs of {self._pack_length:,} ({filled:.1%} filled).")
+        packed = f"{len(packs):,} pack{'s' if len(packs) != 1 else ''} of {self._pack_length:,}"
+        self._tell(f"{counted}, in {packed} ({filled:.1%} filled).")
         return Packed(rows, packs, self._pack_length, self._pad_id)
 
     def _tell_about_template(self) -> None:
