@@ -27,6 +27,9 @@ CHATML = (
 PUBLISHED = {
     "chatml": CHATML,
     "qwen": CHATML,
+    "qwen2_5": CHATML,
+    "llama2": "<s>[INST] <<SYS>>\nBe brief.\n<</SYS>>\n\nHello [/INST]{ Hi there </s>}"
+    "<s>[INST] Who are you? [/INST]{ An assistant </s>}",
     "llama3": "<s><|start_header_id|>system<|end_header_id|>\n\nBe brief.<|eot_id|>"
     "<|start_header_id|>user<|end_header_id|>\n\nHello<|eot_id|>"
     "<|start_header_id|>assistant<|end_header_id|>\n\n{Hi there<|eot_id|>}"
@@ -52,7 +55,10 @@ PUBLISHED = {
 }
 WITHOUT_SYSTEM = {
     "qwen": "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n<|im_start|>user\nHello<|im_end|>\n",
+    "qwen2_5": "<|im_start|>system\nYou are Qwen, created by Alibaba Cloud. You are a helpful assistant.<|im_end|>\n"
+    "<|im_start|>user\nHello<|im_end|>\n",
     "chatml": "<|im_start|>user\nHello<|im_end|>\n",
+    "llama2": "<s>[INST] Hello [/INST]",
     "gemma": "<s><start_of_turn>user\nHello<end_of_turn>\n",
     "mistral": "<s>[INST] Hello[/INST]",
     "alpaca": "<s>Below is an instruction that describes a task. Write a response that appropriately completes the "
@@ -141,7 +147,8 @@ def test_a_refused_conversation_is_a_bad_row() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "meant"), [("lama3", "did you mean llama3?"), ("qwen25", "did you mean qwen"), ("xyz", "there are alpaca")]
+    ("name", "meant"),
+    [("lama3", "did you mean llama3?"), ("qwen25", "did you mean qwen2"), ("xyz", "there are alpaca")],
 )
 def test_a_wrong_name_suggests_the_nearest(name: str, meant: str) -> None:
     with pytest.raises(NpukitError) as error:

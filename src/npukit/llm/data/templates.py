@@ -17,7 +17,15 @@ from npukit.errors import NpukitError
 from npukit.llm.data.layout import BadRow, Turn
 
 FOLDER = Path(__file__).parent / "templates"
-OTHER_NAMES = {"glm": "glm4", "qwen2": "qwen", "phi3": "phi", "deepseek2": "deepseek"}
+OTHER_NAMES = {
+    "deepseek2": "deepseek",
+    "glm": "glm4",
+    "phi3": "phi",
+    "qwen2": "qwen",
+    "qwen2.5": "qwen2_5",
+    "qwen3_nothink": "chatml",
+    "yi": "chatml",
+}
 MARK = re.compile(r"\{%-?\s*generation\s*-?%\}")
 CONTROL = re.compile(r"<[|｜][^<>\s]+[|｜]>|<(?:start|end)_of_turn>")
 
@@ -51,8 +59,11 @@ def find_template(name: str | None, tokenizer: Any = None) -> Template:
         except (OSError, UnicodeDecodeError) as error:
             raise NpukitError(f"The chat template {name} cannot be read: {error}.") from error
     close = difflib.get_close_matches(name, [*names(), *OTHER_NAMES], n=1)
-    meant = f"did you mean {close[0]}?" if close else f"there are {', '.join(names())}, or a .jinja file."
-    raise NpukitError(f"There is no chat template {name!r}; {meant} Without one the tokenizer's own is used.")
+    meant = f"did you mean {close[0]}?" if close else f"there are {', '.join(names())}."
+    raise NpukitError(
+        f"There is no chat template {name!r}; {meant} Without data.template the tokenizer's own is used; "
+        "a .jinja file will do too."
+    )
 
 
 @dataclass(frozen=True)
