@@ -158,14 +158,18 @@ def as_text(found: Plan) -> str:
         lines.append(f"# {found.parameters:,} parameters, {found.trained:,} of them trained ({share:.2f}%)")
         parts = asdict(found.memory)
         where = "the device" if found.devices == 1 else f"each of {found.devices} devices"
-        lines.append(f"# about {found.memory.total / GIB:.1f} GiB on {where}:")
-        lines += [f"#   {size / GIB:8.2f} GiB  {PARTS[name]}" for name, size in parts.items()]
+        lines.append(f"# about {_size(found.memory.total).strip()} on {where}:")
+        lines += [f"#   {_size(size)}  {PARTS[name]}" for name, size in parts.items()]
     else:
         lines.append(
             "# the memory is not known: the model is not in a local folder, or of a kind that npukit cannot tell"
         )
     lines.append("# " + _steps_in_words(found))
     return "\n".join(lines)
+
+
+def _size(count: float) -> str:
+    return f"{count / GIB:6.1f} GiB" if count >= GIB else f"{count / 2**20:6.1f} MiB"
 
 
 PARTS = {

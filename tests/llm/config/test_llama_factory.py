@@ -100,7 +100,7 @@ def test_a_whole_yaml_of_llama_factory() -> None:
         "ddp",
     )
     told = [note.split(":")[0] for note in reading.notes]
-    assert told == ["ddp_timeout", "overwrite_cache", "deepspeed", "packing"]
+    assert told == ["ddp_timeout", "overwrite_cache", "gradient_checkpointing", "deepspeed", "packing"]
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from npukit.llm.dialects import DIALECTS, LLAMA_FACTORY, SWIFT
+from npukit.llm.dialects.page import written_anew
 from npukit.llm.dialects.table import Dialect
 from npukit.llm.explain import options
 
@@ -46,3 +49,9 @@ def test_keys_that_a_user_of_theirs_writes_are_all_in_the_tables() -> None:
         "max_length",
     ]
     assert all(SWIFT.row(key) for key in [*flags, "dataloader_num_workers", "swanlab_project", "dataset_num_proc"])
+
+
+def test_the_page_has_the_tables_as_they_are() -> None:
+    # `python -m npukit.llm.dialects.page docs/switching.md` writes them anew.
+    page = Path(__file__).parents[3] / "docs" / "switching.md"
+    assert page.read_text(encoding="utf-8") == written_anew(page.read_text(encoding="utf-8"))

@@ -39,11 +39,6 @@ def precision(values: Values) -> Translated:
     return {"training.precision": "bf16" if bf16 else "fp16" if fp16 else "fp32"}
 
 
-def checkpointing(values: Values) -> Translated:
-    on = values.flag("gradient_checkpointing", not values.flag("disable_gradient_checkpointing"))
-    return {"training.activation_checkpointing": on}
-
-
 def shuffle(values: Values) -> Translated:
     sampling = values.choice("train_sampling_strategy", {"random": True, "sequential": False}, otherwise="random")
     return {"training.shuffle": sampling and not values.flag("disable_shuffling")}
@@ -113,6 +108,6 @@ def lora_init(values: Values) -> Translated:
     return {"tuning.init": "pissa" if rounds == -1 else f"pissa_niter_{rounds}"}
 
 
-OWN = (task, resume, precision, checkpointing, shuffle, revision, adapter, datasets, validation, folder, packing)
+OWN = (task, resume, precision, shuffle, revision, adapter, datasets, validation, folder, packing)
 FUNCTIONS = {each.__name__: each for each in (*OWN, targets, modules_to_save, lora_init)}
 LLAMA_FACTORY = Dialect("LLaMA-Factory", load("llama_factory"), {**transformers.FUNCTIONS, **FUNCTIONS})
