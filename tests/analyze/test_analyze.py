@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,9 @@ from typer.testing import CliRunner
 
 from npukit.cli import app
 from npukit.errors import NpukitError
+from npukit.facts.libraries import Library
 from npukit.migrate.analysis import Verdict, analyze
+from npukit.migrate.installed import installed_version
 from npukit.report import Finding
 
 
@@ -194,3 +197,35 @@ def test_files_that_cannot_be_read_are_findings(tmp_path: Path) -> None:
     found = analyze([tmp_path]).findings
     assert codes(found) == {"NPK001"}
     assert len(found) == 3
+
+
+def test_a_place_has_one_finding(tmp_path: Path) -> None:
+    (tmp_path / "Dockerfile").write_text("FROM nvidia/cuda:12.1.0-devel\nFROM me/mycuda:1\n")
+    (tmp_path / "requirements.txt").write_text(
+        "nvidia-cublas-cu12\ncupy-cuda12x\ntorch==2.1.0+cu121\n--index-url https://download.pytorch.org/whl/cu121\n"
+    )
+    places = [(each.place.file.name, each.place.line) for each in analyze([tmp_path]).findings if each.place]
+    assert sorted(places) == [
+        ("Dockerfile", 1),
+        ("Dockerfile", 2),
+        *(("requirements.txt", line) for line in (1, 2, 3, 4)),
+    ]
+
+
+def test_libraries_are_told_with_their_installed_version(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("import yaml\nimport triton\n\nx = triton.jit\n")
+    (tmp_path / "b.py").write_text("import flash_attn\n")
+    whys = {each.place.file.name: each.why for each in analyze([tmp_path]).findings if each.place}
+    assert whys["b.py"].endswith("It is not installed here. This file imports it only.")
+    assert "imports it only" not in whys["a.py"]
+    assert installed_version(Library("PyYAML", ("yaml",), "works", "", packages=("PyYAML",))) == version("PyYAML")
+
+
+def test_an_installed_library_from_before_it_knew_npus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.py").write_text("import accelerate\naccelerate.Accelerator()\n")
+    rule = "npukit.migrate.rules.npk407_requirement_too_old.installed_version"
+    monkeypatch.setattr(rule, lambda _: "0.12.0.dev1")
+    found = [each.what for each in analyze([tmp_path], select=["NPK407"]).findings]
+    assert found and "0.12.0.dev1 is installed here and does not know NPUs yet" in found[0]
+    monkeypatch.setattr(rule, lambda _: "99.1")
+    assert not analyze([tmp_path], select=["NPK407"]).findings

@@ -11,7 +11,7 @@ from npukit.migrate.engine import check_file
 from npukit.migrate.rule import Rule
 from npukit.migrate.rules import all_rules
 from npukit.migrate.target import Target
-from npukit.report import Finding
+from npukit.report import Finding, Severity
 from npukit.source import read
 
 FINDING_RULES = [rule for rule in all_rules() if rule.code >= "NPK200" and (rule.checks or rule.text_checks)]
@@ -146,6 +146,13 @@ def test_a_file_that_is_there_for_cuda_is_only_noted() -> None:
 def test_settings_of_cuda_in_code() -> None:
     text = "args = TrainingArguments(optim='paged_adamw_32bit', tf32=True)\nconfig = Config(load_in_4bit=True)\n"
     assert [each.place.line for each in found(by_code("NPK406"), text) if each.place] == [1, 1, 2]
+
+
+def test_a_checkpoint_without_random_states_is_a_note() -> None:
+    text = 'import torch\ntorch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, path)\n'
+    finding = found(by_code("NPK704"), text)[0]
+    assert (finding.severity, finding.what) == (Severity.note, "this checkpoint does not hold the random states")
+    assert found(by_code("NPK704"), text + "state = torch.get_rng_state()\n") == []
 
 
 def test_a_comment_ignores_a_finding() -> None:

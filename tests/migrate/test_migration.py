@@ -89,6 +89,14 @@ def test_ignore_comments_select_and_ignore(tmp_path: Path) -> None:
         migrate(tmp_path, select=["NPK9"])
 
 
+def test_ignore_comments_in_cells(tmp_path: Path) -> None:
+    sources = (["import torch\n", "import os\n"], ["x.cuda()  # npukit: ignore\n", "y.cuda()"], ["z.cuda()"])
+    cells = [{"cell_type": "code", "metadata": {}, "outputs": [], "source": source} for source in sources]
+    (tmp_path / "n.ipynb").write_text(json.dumps({"cells": cells, "nbformat": 4, "nbformat_minor": 5}))
+    after = migrate(tmp_path, Target(Style.npu)).changes[0].after
+    assert "x.cuda()" in after and "y.npu()" in after and "z.npu()" in after
+
+
 def test_names_that_another_file_reexports(tmp_path: Path) -> None:
     (tmp_path / "compat.py").write_text("import torch as tch\nfrom other import *\n")
     (tmp_path / "other.py").write_text("from compat import tch\n")

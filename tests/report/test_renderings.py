@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -48,6 +49,50 @@ def test_sarif_results_point_at_rules_and_places() -> None:
         assert rules[result["ruleIndex"]]["id"] == result["ruleId"]
         assert result["level"] in ("error", "warning", "note")
         assert result["locations"][0]["physicalLocation"]["region"]["startLine"] >= 1
+
+
+# The objects of SARIF 2.1.0 that we write: the properties they must have, and those they may have.
+_SARIF: dict[str, tuple[set[str], set[str]]] = {
+    "log": ({"version", "runs"}, {"$schema"}),
+    "run": ({"tool"}, {"columnKind", "results", "properties"}),
+    "tool": ({"driver"}, set()),
+    "driver": ({"name"}, {"version", "rules", "informationUri"}),
+    "rule": ({"id"}, {"name", "shortDescription", "help", "helpUri", "defaultConfiguration"}),
+    "result": ({"message"}, {"ruleId", "ruleIndex", "level", "locations", "partialFingerprints", "properties"}),
+    "location": (set(), {"physicalLocation"}),
+    "physicalLocation": ({"artifactLocation"}, {"region"}),
+    "artifactLocation": (set(), {"uri"}),
+    "region": (set(), {"startLine", "startColumn", "endLine", "endColumn"}),
+}
+
+
+def test_sarif_has_the_structure_of_its_schema() -> None:
+    def check(kind: str, value: dict[str, Any]) -> dict[str, Any]:
+        must, may = _SARIF[kind]
+        assert must <= value.keys() <= must | may, (kind, value)
+        return value
+
+    log = check("log", json.loads(render(REPORT, Format.sarif)))
+    assert log["version"] == "2.1.0"
+    run = check("run", log["runs"][0])
+    assert run["columnKind"] in ("utf16CodeUnits", "unicodeCodePoints")
+    driver = check("driver", check("tool", run["tool"])["driver"])
+    ids = [check("rule", rule)["id"] for rule in driver["rules"]]
+    assert len(set(ids)) == len(ids)
+    for rule in driver["rules"]:
+        assert all(isinstance(rule[each]["text"], str) for each in ("shortDescription", "help"))
+        assert rule["defaultConfiguration"]["level"] in ("none", "note", "warning", "error")
+    assert run["results"]
+    for result in (check("result", each) for each in run["results"]):
+        assert result["message"]["text"] and result["level"] in ("none", "note", "warning", "error")
+        assert ids[result["ruleIndex"]] == result["ruleId"]
+        assert all(isinstance(each, str) for each in result["partialFingerprints"].values())
+        for location in result["locations"]:
+            place = check("physicalLocation", check("location", location)["physicalLocation"])
+            assert re.fullmatch(r"[\w:/.%~-]+", check("artifactLocation", place["artifactLocation"])["uri"])
+            region = check("region", place["region"])
+            assert all(isinstance(each, int) and each >= 1 for each in region.values())
+            assert region.get("endLine", region["startLine"]) >= region["startLine"]
 
 
 def test_sarif_fingerprints_survive_moved_lines() -> None:

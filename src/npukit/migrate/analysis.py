@@ -43,6 +43,7 @@ _MINUTES = {
     "NPK7": (10, 3),
 }
 
+_LESS_EXACT = ("NPK151",)  # what migrate says of images and requirements; NPK208, NPK403 and NPK404 say more
 _KNOWN = {
     "works": "runs on NPUs",
     "adapter": "runs on NPUs with something beside it",
@@ -156,7 +157,7 @@ def analyze(
     folders = [_existing(each) for each in paths]
     for path in folders:
         options = project_options(path)
-        rules = choose(select or options.select, [*ignore, *options.ignore])
+        rules = choose(select or options.select, [*ignore, *options.ignore, *_LESS_EXACT])
         root = path if path.is_dir() else path.parent
         files = [file for file in find([path]) if not _excluded(file, root, options.exclude)]
         done = run(files, rules, target, root)

@@ -151,9 +151,13 @@ def _broken(check: Check, error: Exception, path: Path, node: object) -> Finding
 
 def _ignored(finding: Finding, document: Document) -> bool:
     """Whether the finding's line ends with `# npukit: ignore` or `# npukit: ignore[CODE, ...]`."""
-    if finding.place is None or "npukit:" not in document.text:
+    place = finding.place
+    if place is None or "npukit:" not in document.text:
         return False
-    match = _IGNORE.search(next(islice(document.code.split("\n"), _line(finding) - 1, None), ""))
+    line = place.line
+    if document.book and place.cell is not None:
+        line += document.book.first_line(place.cell) - 1
+    match = _IGNORE.search(next(islice(document.code.split("\n"), line - 1, None), ""))
     return bool(match) and (match[1] is None or finding.code in re.split(r"[\s,]+", match[1]))  # type: ignore[index]
 
 

@@ -71,6 +71,10 @@ class Notebook:
         first, index = self._cells[bisect_right(self._cells, (line, len(self.text))) - 1]
         return index, first
 
+    def first_line(self, cell: int) -> int:
+        """The line of the code at which a cell begins."""
+        return next(line for line, index in self._cells if index == cell)
+
     def edited(self, edits: Iterable[Edit]) -> str:
         """The notebook's text with edits of its code."""
         changed: dict[int, str] = {}

@@ -3,7 +3,8 @@
 before:  FROM nvidia/cuda:11.8.0-devel-ubuntu22.04
 finds:   start from an image with CANN
 
-Requirements that exist for CUDA only (nvidia-*, cupy, torch with a +cu version) are named likewise.
+Requirements that exist for CUDA only (nvidia-*, cupy, torch with a +cu version) are named likewise. What `npukit
+analyze` says of the same places is more exact: NPK208, NPK403 and NPK404; it leaves this rule out.
 """
 
 from __future__ import annotations

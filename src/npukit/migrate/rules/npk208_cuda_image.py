@@ -22,7 +22,7 @@ rule = Rule("NPK208", "cuda-image", words=("nvidia", "cuda", "nvcr.io"), severit
 
 _DOCKER = re.compile(r"^\s*FROM\s+(?:--platform=\S+\s+)?(\S+)", re.MULTILINE | re.IGNORECASE)
 _IMAGE = re.compile(r"""^\s*-?\s*(?:image|base_image)\s*:\s*["']?([^\s"']+)""", re.MULTILINE)
-_CUDA = re.compile(r"nvidia/|nvcr\.io/|-cuda\d|[:-]cu1[0-9]{2}|-gpu\b", re.IGNORECASE)
+_CUDA = re.compile(r"nvidia|nvcr\.io/|cuda|[:-]cu1[0-9]{2}|-gpu\b", re.IGNORECASE)
 
 
 @rule.on_text("docker", "yaml")

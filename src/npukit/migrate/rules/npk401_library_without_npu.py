@@ -15,6 +15,7 @@ import ast
 from collections.abc import Iterator
 
 from npukit.facts.libraries import Library, imported
+from npukit.migrate.installed import installed_version
 from npukit.migrate.rule import Rule
 from npukit.migrate.target import Target
 from npukit.migrate.training import guarded
@@ -52,6 +53,15 @@ def needed_when(node: ast.AST, file: PythonFile) -> tuple[str, Severity]:
     return "", Severity.error
 
 
+def state_here(node: ast.Import | ast.ImportFrom, library: Library, file: PythonFile) -> str:
+    """Which version of the library is installed here, and whether the file uses what it imports of it."""
+    version = installed_version(library)
+    installed = f"Version {version} is installed here." if version else "It is not installed here."
+    names = {alias.asname or alias.name.split(".")[0] for alias in node.names}
+    used = any(isinstance(each, ast.Name) and each.id in names for each in file.nodes)
+    return installed if used or file.path.name == "__init__.py" else f"{installed} This file imports it only."
+
+
 def advice(library: Library) -> str:
     """What to do about a library."""
     parts = [f"Install {library.needs}." if library.needs else "", f"Use {library.instead}." if library.instead else ""]
@@ -66,7 +76,7 @@ def check(node: ast.Import | ast.ImportFrom, file: PythonFile, target: Target) -
             yield rule.finding(
                 (file, node),
                 f"{library.name} does not run on NPUs{when}",
-                why=f"{library.why}.",
+                why=f"{library.why}. {state_here(node, library, file)}",
                 remedy=advice(library),
                 severity=severity,
             )

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from npukit.facts.libraries import packaged
+from npukit.facts.libraries import Library, packaged
 from npukit.migrate.requirements import meant_for_cuda, requirements
 from npukit.migrate.rule import Rule, place_in
 from npukit.migrate.rules.npk401_library_without_npu import advice
@@ -31,7 +31,7 @@ _SEVERITY = {"replace": Severity.error, "blocks": Severity.error, "adapter": Sev
 @rule.on_text("requirements", "toml", "yaml", "shell", "docker", "python")
 def check(document: Document, target: Target) -> Iterator[Finding]:
     for needed in requirements(document):
-        library = packaged(needed.name)
+        library = packaged(needed.name) or _of_cuda(needed.name)
         if library is None or library.verdict not in _SEVERITY:
             continue
         yield rule.finding(
@@ -42,3 +42,10 @@ def check(document: Document, target: Target) -> Iterator[Finding]:
             severity=Severity.note if meant_for_cuda(document) else _SEVERITY[library.verdict],
             evidence=document.text[needed.start : needed.end],
         )
+
+
+def _of_cuda(package: str) -> Library | None:
+    """The packages in which NVIDIA ships parts of CUDA."""
+    if not package.lower().startswith(("nvidia-", "nvidia_", "cuda-", "cuda_", "cupy-", "cudatoolkit", "pytorch-cuda")):
+        return None
+    return Library(package, (), "replace", "It is a part of CUDA", instead="CANN, which is installed beside Python")

@@ -13,7 +13,7 @@ import ast
 from collections.abc import Iterator
 
 from npukit.migrate.rule import Rule
-from npukit.migrate.rules.npk401_library_without_npu import advice, imported_libraries, needed_when
+from npukit.migrate.rules.npk401_library_without_npu import advice, imported_libraries, needed_when, state_here
 from npukit.migrate.target import Target
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
@@ -29,7 +29,7 @@ def check(node: ast.Import | ast.ImportFrom, file: PythonFile, target: Target) -
             yield rule.finding(
                 (file, node),
                 f"{library.name} does not run on NPUs{when}",
-                why=f"{library.why}.",
+                why=f"{library.why}. {state_here(node, library, file)}",
                 remedy=advice(library),
                 severity=severity,
             )

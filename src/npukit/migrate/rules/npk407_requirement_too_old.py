@@ -1,4 +1,4 @@
-"""A library that runs on NPUs, pinned to a version from before it did.
+"""A library that runs on NPUs, pinned to a version from before it did, or imported and installed in such a version.
 
 bad (requirements.txt):
     accelerate==0.12.0
@@ -9,17 +9,20 @@ good (requirements.txt):
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 
 from npukit.facts.libraries import packaged
+from npukit.migrate.installed import installed_version
 from npukit.migrate.requirements import meant_for_cuda, requirements
 from npukit.migrate.rule import Rule, place_in
+from npukit.migrate.rules.npk401_library_without_npu import imported_libraries, needed_when
 from npukit.migrate.target import Target
 from npukit.report import Finding, Severity
-from npukit.source import Document
+from npukit.source import Document, PythonFile
 
-rule = Rule("NPK407", "requirement-too-old", words=("==", "<"), severity=Severity.error)
+rule = Rule("NPK407", "requirement-too-old", words=("==", "<", "import"), severity=Severity.error)
 
 _UPPER = re.compile(r"(?:==|~=|<=|<)\s*(\d+(?:\.\d+)*)")
 
@@ -41,5 +44,20 @@ def check(document: Document, target: Target) -> Iterator[Finding]:
         )
 
 
+@rule.on(ast.Import, ast.ImportFrom)
+def check_import(node: ast.Import | ast.ImportFrom, file: PythonFile, target: Target) -> Iterator[Finding]:
+    for library in imported_libraries(node, file):
+        version = installed_version(library) if library.since else None
+        if version and _number(version) < _number(library.since):
+            yield rule.finding(
+                (file, node),
+                f"{library.name} {version} is installed here and does not know NPUs yet",
+                why=f"It runs on NPUs since {library.since}.",
+                remedy=f"Install {library.packages[0]}>={library.since}.",
+                severity=needed_when(node, file)[1],
+            )
+
+
 def _number(version: str) -> list[int]:
-    return [int(part) for part in version.split(".")]
+    """The numbers of a version, up to the first part that is none."""
+    return [int(part) for part in re.match(r"\d*(?:\.\d+)*", version)[0].split(".") if part]  # type: ignore[index]

@@ -1,7 +1,8 @@
-"""A checkpoint to resume from that forgets the scaler or the scheduler.
+"""A checkpoint to resume from that forgets the scaler, the scheduler or the random states.
 
-A resumed run then starts with a fresh loss scale and a fresh learning rate, and its losses leave those of the run that
-was never stopped.
+A resumed run then starts with a fresh loss scale, a fresh learning rate or other random numbers, and its losses leave
+those of the run that was never stopped. Where only the random states are missing it is a note: few runs must match that
+closely.
 
 bad:
     import torch
@@ -13,6 +14,7 @@ good:
     scaler = torch.amp.GradScaler()
     state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": epoch}
     state["scaler"] = scaler.state_dict()
+    state["rng"] = torch.get_rng_state()
     torch.save(state, path)
 """
 
@@ -29,6 +31,7 @@ from npukit.source import PythonFile
 
 rule = Rule("NPK704", "checkpoint-without-state", words=("torch.save", "save("), severity=Severity.warning)
 
+_RANDOM = ("get_rng_state", "get_rng_state_all", "getstate", "get_state")
 _STATELESS = {"torch.optim.lr_scheduler.LambdaLR"}
 
 
@@ -47,13 +50,17 @@ def check(call: ast.Call, file: PythonFile, target: Target) -> Iterator[Finding]
     stateful = {"scaler": assigned_from(file, GRAD_SCALERS), "scheduler": assigned_from(file, schedulers - _STATELESS)}
     kept = {receiver(each, file) for each in calls(file) if method(each) == "state_dict"}
     missing = [kind for kind, names in stateful.items() if names and not kept & set(names)]
-    if missing:
+    keeps_random = any(method(each) in _RANDOM for each in calls(file))
+    if missing or not keeps_random:
+        parts = [f"the state of the {' and the '.join(missing)}"] if missing else []
+        parts += [] if keeps_random else ["the random states"]
+        states = [f"{kind}.state_dict()" for kind in missing] + ([] if keeps_random else ["torch.get_rng_state()"])
         yield rule.finding(
             (file, call),
-            f"this checkpoint does not hold the state of the {' and the '.join(missing)}",
+            f"this checkpoint does not hold {' nor '.join(parts)}",
             why="A run resumed from it starts them afresh, and its losses leave those of an unbroken run.",
-            remedy=f"Save and load {' and '.join(f'{kind}.state_dict()' for kind in missing)} too"
-            " (and the random states, where runs must match).",
+            remedy=f"Save and load {' and '.join(states)} too.",
+            severity=None if missing else Severity.note,
         )
 
 
