@@ -1,0 +1,66 @@
+"""npukit new, and the configuration of the project that it makes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from npukit.errors import NpukitError
+from npukit.train.new import make_project
+from npukit.train.read import read_options
+
+
+def test_a_new_project_is_whole(tmp_path: Path) -> None:
+    make_project(tmp_path / "demo")
+    assert {path.name for path in (tmp_path / "demo").iterdir()} == {"README.md", "config.yaml", "train.py"}
+    assert (tmp_path / "demo" / "README.md").read_text().startswith("# demo\n")
+    assert read_options(tmp_path / "demo" / "config.yaml").epochs == 10
+    assert [path.name for path in tmp_path.iterdir()] == ["demo"]
+
+
+def test_nothing_is_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "demo").mkdir()
+    (tmp_path / "demo" / "train.py").write_text("mine")
+    (tmp_path / "file").write_text("mine")
+    for name in ("demo", "file", "nowhere/demo"):
+        with pytest.raises(NpukitError, match=r"is there already|There is no folder"):
+            make_project(tmp_path / name)
+    assert (tmp_path / "demo" / "train.py").read_text() == "mine"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["demo", "file"]
+
+
+def test_the_command_is_quick_and_needs_no_torch(tmp_path: Path) -> None:
+    code = """if True:
+        import sys
+        sys.modules["torch"] = None
+        sys.argv = ["npukit", "new", "demo"]
+        from npukit.cli import main
+        main()
+    """
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and "npukit run train.py" in done.stdout, done.stderr
+    assert (tmp_path / "demo" / "train.py").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("learning_rte: 0.1", "config.yaml: there is no option learning_rte: did you mean learning_rate?"),
+        ("batch_size: 0", "batch_size is 0: input should be greater than 0."),
+        ("epochs: [", "is not YAML"),
+        ("- epochs", "must hold options"),
+    ],
+)
+def test_mistakes_in_a_configuration(tmp_path: Path, text: str, sentence: str) -> None:
+    (tmp_path / "config.yaml").write_text(text)
+    with pytest.raises(NpukitError) as error:
+        read_options(tmp_path / "config.yaml")
+    assert sentence in str(error.value)
+
+
+def test_an_empty_configuration_is_all_defaults(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("# nothing\n")
+    assert read_options(tmp_path / "config.yaml").batch_size == 1
