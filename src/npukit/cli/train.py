@@ -95,17 +95,16 @@ def _train(
         raise NpukitError(f"Train what? Name a YAML file, or see `npukit {verb} --help`.")
     from npukit.launch.device import choose
     from npukit.llm.read import read
-    from npukit.llm.start import asked_ranks, card_of, count_ranks, nodes_of, start
+    from npukit.llm.start import asked_world_size, card_of, count_ranks, nodes_of, start
 
-    nodes = nodes_of(os.environ).nodes
-    reading = read(file, words, os.environ, verb, asked_ranks(devices, os.environ) * nodes)
+    reading = read(file, words, os.environ, verb, asked_world_size(devices, os.environ))
     reading.check_card(*card_of(device, card, os.environ))
     every_card = verb == "train" and reading.dialect != "ms-swift"
     _tell(reading.dialect, reading.notes)
     chosen = choose(device)
     ranks = count_ranks(devices, chosen, os.environ, every_card)
     if dry_run:
-        _show_plan(reading.config, ranks * nodes, json)
+        _show_plan(reading.config, ranks * nodes_of(os.environ).nodes, json)
     else:
         start(reading.config, chosen, ranks, card)
 

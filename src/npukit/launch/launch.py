@@ -88,19 +88,24 @@ def _ranks(count: int) -> str:
 
 def count_devices(device: Device, environ: Mapping[str, str]) -> int:
     """How many ranks there are when nobody says: as many as there are cards."""
-    if device is Device.npu:
-        return len(_visible(environ)) or len(list(DEVICE_FILES.glob("davinci[0-9]*")))
-    if device is Device.cuda:
-        return len(list(DEVICE_FILES.glob("nvidia[0-9]*")))
-    raise NpukitError("How many ranks? Say it with --nproc.")
+    if device not in FILES:
+        raise NpukitError("How many ranks? Say it with --nproc.")
+    return len(visible_cards(device, environ)) or len(list(DEVICE_FILES.glob(FILES[device])))
 
 
-def _visible(environ: Mapping[str, str]) -> list[int]:
-    return [int(each) for each in environ.get("ASCEND_RT_VISIBLE_DEVICES", "").split(",") if each.strip().isdigit()]
+FILES = {Device.npu: "davinci[0-9]*", Device.cuda: "nvidia[0-9]*"}
+NPU_CARDS = "ASCEND_RT_VISIBLE_DEVICES"
+VISIBLE = {Device.npu: NPU_CARDS, Device.sim: NPU_CARDS, Device.cuda: "CUDA_VISIBLE_DEVICES"}
+
+
+def visible_cards(device: Device, environ: Mapping[str, str]) -> list[int]:
+    """The cards that the user chose by a variable; none where it is not set, or not by number."""
+    numbers = environ.get(VISIBLE.get(device, ""), "").split(",")
+    return [int(each) for each in numbers if each.strip().isdigit()]
 
 
 def _cards(environ: Mapping[str, str], count: int) -> list[int]:
-    return (_visible(environ) or list(range(count)))[:count]
+    return (visible_cards(Device.npu, environ) or list(range(count)))[:count]
 
 
 def _meeting_place(plan: NodePlan, max_restarts: int) -> list[str]:

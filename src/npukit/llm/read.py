@@ -82,7 +82,7 @@ def _same_task(given: Given, verb: str) -> list[Mistake]:
     if verb == "train":
         return []
     written = given.values.get("task")
-    if ("task",) in given.places and written != verb and written in ("sft", "pt"):
+    if given.has(("task",)) and written != verb and written in ("sft", "pt"):
         name = given.name(("task",))
         return [given.mistake(("task",), f"{name} is {written}, but the command is npukit {verb}.")]
     given.set(("task",), verb, "command line")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import os
 import tempfile
 from collections.abc import Mapping
@@ -13,7 +14,7 @@ from npukit.errors import NpukitError
 from npukit.facts.cards import DEFAULT_CARD
 from npukit.facts.cards import card as find_card
 from npukit.launch.device import Device
-from npukit.launch.launch import count_devices, plan_job
+from npukit.launch.launch import VISIBLE, count_devices, plan_job, visible_cards
 from npukit.launch.launch import start as start_job
 from npukit.launch.nodes import DEFAULT_PORT, NodePlan, from_environment
 from npukit.launch.run import run
@@ -25,6 +26,7 @@ MODULE = "npukit.llm.train"
 
 def start(config: Config, device: Device, ranks: int, card: str = DEFAULT_CARD) -> NoReturn:
     """Become the training; where torchrun has started this process already, become the rank that it is."""
+    check_packages(config)
     command = ["-m", MODULE, str(_write(config))]
     environment = _environment(device, ranks, card)
     if "LOCAL_RANK" in environment:
@@ -36,20 +38,32 @@ def start(config: Config, device: Device, ranks: int, card: str = DEFAULT_CARD) 
     run(command, {**environment, **{each.name: each.value for each in settings}})
 
 
-def asked_ranks(wanted: int | None, environ: Mapping[str, str]) -> int:
-    """How many processes on this machine were asked for: by an option, torchrun or NPROC_PER_NODE; else one."""
-    text = environ.get("LOCAL_WORLD_SIZE") or environ.get("NPROC_PER_NODE") or "1"
-    if not text.isdigit() or int(text) < 1:
-        raise NpukitError(f"NPROC_PER_NODE is {text!r}: it must be a number of processes.")
-    return wanted or int(text)
-
-
 def count_ranks(wanted: int | None, device: Device, environ: Mapping[str, str], every_card: bool) -> int:
     """How many processes this machine gets: as asked, else one for every visible card."""
-    asked = wanted or {"LOCAL_WORLD_SIZE", "NPROC_PER_NODE"} & environ.keys()
-    if asked or not every_card or device not in (Device.npu, Device.cuda):
-        return asked_ranks(wanted, environ)
-    return count_devices(device, environ)
+    asked = _asked(wanted, environ)
+    if asked is None:
+        return count_devices(device, environ) if every_card and device in (Device.npu, Device.cuda) else 1
+    visible = visible_cards(device, environ)
+    if visible and asked > len(visible):
+        raise NpukitError(
+            f"{asked} processes for {len(visible)} visible cards: ask for fewer, or change {VISIBLE[device]}."
+        )
+    return asked
+
+
+def _asked(wanted: int | None, environ: Mapping[str, str]) -> int | None:
+    """By an option, by torchrun, by ms-swift's variable."""
+    text = environ.get("LOCAL_WORLD_SIZE") or environ.get("NPROC_PER_NODE")
+    if text and (not text.isdigit() or int(text) < 1):
+        raise NpukitError(f"NPROC_PER_NODE is {text!r}: it must be a number of processes.")
+    return wanted or (int(text) if text else None)
+
+
+def asked_world_size(wanted: int | None, environ: Mapping[str, str]) -> int:
+    """How many processes the whole job has, where every card of a machine is not used just because it is there."""
+    if "LOCAL_RANK" in environ and environ.get("WORLD_SIZE", "").isdigit():
+        return int(environ["WORLD_SIZE"])
+    return (_asked(wanted, environ) or 1) * nodes_of(environ).nodes
 
 
 def card_of(device: Device, card: str, environ: Mapping[str, str]) -> tuple[str, bool]:
@@ -64,13 +78,26 @@ def card_of(device: Device, card: str, environ: Mapping[str, str]) -> tuple[str,
 
 def nodes_of(environ: Mapping[str, str]) -> NodePlan:
     """ms-swift's NNODES, NODE_RANK and MASTER_ADDR, else what a scheduler says, else this machine alone."""
-    if not (nodes := environ.get("NNODES")):
-        return from_environment(environ)
+    nodes = environ.get("NNODES", "1")
+    if nodes == "1" or "LOCAL_RANK" in environ:
+        return NodePlan() if "LOCAL_RANK" in environ or "NNODES" in environ else from_environment(environ)
+    if missing := [name for name in ("NODE_RANK", "MASTER_ADDR") if name not in environ]:
+        raise NpukitError(f"NNODES is {nodes}: each machine needs {' and '.join(missing)} too.")
     try:
-        rank, port = int(environ.get("NODE_RANK", 0)), int(environ.get("MASTER_PORT", DEFAULT_PORT))
-        return NodePlan(int(nodes), rank, environ.get("MASTER_ADDR", "127.0.0.1"), port, None, "NNODES")
+        rank, port = int(environ["NODE_RANK"]), int(environ.get("MASTER_PORT", DEFAULT_PORT))
+        return NodePlan(int(nodes), rank, environ["MASTER_ADDR"], port, None, "NNODES")
     except ValueError:
         raise NpukitError("NNODES, NODE_RANK and MASTER_PORT must be numbers.") from None
+
+
+def check_packages(config: Config) -> None:
+    """What training needs beside npukit itself."""
+    needed = ["torch", "transformers", "accelerate"]
+    needed += ["peft"] if config.tuning.method == "lora" else []
+    needed += ["deepspeed"] if isinstance(config.training.parallel, Path) or "zero" in config.training.parallel else []
+    missing = [name for name in needed if importlib.util.find_spec(name) is None]
+    if missing:
+        raise NpukitError(f"Training needs {' and '.join(missing)}: pip install {' '.join(missing)}.")
 
 
 def _environment(device: Device, ranks: int, card: str) -> dict[str, str]:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
+from npukit.errors import NpukitError
+from npukit.llm.config import Config
 from npukit.llm.dialects import DIALECTS, LLAMA_FACTORY, SWIFT
 from npukit.llm.dialects.page import written_anew
 from npukit.llm.dialects.table import Dialect
 from npukit.llm.explain import options
+from npukit.llm.read import read
 
 
 @pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.name)
@@ -55,3 +61,28 @@ def test_the_page_has_the_tables_as_they_are() -> None:
     # `python -m npukit.llm.dialects.page docs/switching.md` writes them anew.
     page = Path(__file__).parents[3] / "docs" / "switching.md"
     assert page.read_text(encoding="utf-8") == written_anew(page.read_text(encoding="utf-8"))
+
+
+VALUES = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-3, 3),
+    st.floats(-2, 2),
+    st.text(max_size=4),
+    st.just(["a", 1]),
+    st.just({"min_lr": "a"}),
+)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_whatever_is_written_is_understood_or_refused(folder: Path, data: st.DataObject) -> None:
+    dialect = data.draw(st.sampled_from(DIALECTS))
+    keys = st.sampled_from([key for key, row in dialect.rows.items() if row.to])
+    written = data.draw(st.dictionaries(keys, VALUES, max_size=4))
+    model, rows = ("model_name_or_path", "identity") if dialect is LLAMA_FACTORY else ("model", "rows.jsonl")
+    (folder / "x.yaml").write_text(json.dumps({model: "models/tiny", "dataset": rows, **written}))
+    try:
+        assert isinstance(read(Path("x.yaml"), [], {}).config, Config)
+    except NpukitError as error:
+        assert "x.yaml" in str(error)
