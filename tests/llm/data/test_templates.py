@@ -9,7 +9,8 @@ import pytest
 
 from npukit.errors import NpukitError
 from npukit.llm.data.layout import BadRow
-from npukit.llm.data.templates import Renderer, Template, find_template, missing_tokens, names
+from npukit.llm.data.render import Renderer
+from npukit.llm.data.templates import Template, find_template, missing_tokens, names
 
 TURNS = [
     {"role": "system", "content": "Be brief."},
@@ -43,7 +44,7 @@ PUBLISHED = {
     "Assistant:{ An assistant</s>}",
     "deepseek3": "<s>Be brief.<｜User｜>Hello<｜Assistant｜>{Hi there<｜end▁of▁sentence｜>}<｜User｜>Who are you?"
     "<｜Assistant｜>{An assistant<｜end▁of▁sentence｜>}",
-    "glm4": "[gMASK]<sop><|system|>\nBe brief.<|user|>\nHello<|assistant|>{\nHi there}{<|user|>}\nWho are you?"
+    "glm4": "[gMASK]<sop><|system|>\nBe brief.<|user|>\nHello<|assistant|>{\nHi there<|user|>}\nWho are you?"
     "<|assistant|>{\nAn assistant</s>}",
     "phi": "<|system|>\nBe brief.<|end|>\n<|user|>\nHello<|end|>\n<|assistant|>\n{Hi there<|end|>}\n"
     "<|user|>\nWho are you?<|end|>\n<|assistant|>\n{An assistant<|end|>}\n",
@@ -66,7 +67,7 @@ WITHOUT_SYSTEM = {
     "vicuna": "<s>A chat between a curious user and an artificial intelligence assistant. The assistant gives helpful, "
     "detailed, and polite answers to the user's questions. USER: Hello ",
 }
-STOPS = ("<|im_end|>", "<|eot_id|>", "<end_of_turn>", "<|end|>", "<｜end▁of▁sentence｜>")
+STOPS = ("<|user|>", "<|im_end|>", "<|eot_id|>", "<end_of_turn>", "<|end|>", "<｜end▁of▁sentence｜>")
 SPECIAL = {"bos_token": "<s>", "eos_token": "</s>"}
 
 
@@ -99,8 +100,7 @@ def test_the_prompt_of_inference_is_what_comes_before_each_answer(name: str) -> 
     from transformers.utils.chat_template_utils import render_jinja_template
 
     rendered = Renderer(find_template(name), SPECIAL, STOPS).render(TURNS)
-    starts = [start for start, end in rendered.answers if rendered.text[start:end] != "<|user|>"]
-    for turns, start in zip((TURNS[:2], TURNS[:4]), starts, strict=True):
+    for turns, (start, _) in zip((TURNS[:2], TURNS[:4]), rendered.answers, strict=True):
         prompt = render_jinja_template(
             [turns], chat_template=find_template(name).text, add_generation_prompt=True, **SPECIAL
         )[0][0]
@@ -126,6 +126,39 @@ def test_an_answer_that_is_rewritten_later_does_not_count() -> None:
     rendered = renderer.render(TURNS[1:])
     assert [rendered.text[start:end] for start, end in rendered.answers] == ["<think>none</think>An assistant</s>"]
     assert rendered.unmatched == 1
+
+
+def test_a_header_that_nobody_asked_for_is_taken_away() -> None:
+    """As the first template of Llama 3 writes it after the last answer too."""
+    text = (
+        "{% for m in messages %}<|start_header_id|>{{ m.role }}<|end_header_id|>\n\n{{ m.content }}<|eot_id|>"
+        "{% endfor %}{{ '<|start_header_id|>assistant<|end_header_id|>\n\n' }}"
+    )
+    assert "<s>" + shown(Renderer(Template("old", text), SPECIAL, STOPS), TURNS) == PUBLISHED["llama3"]
+
+
+def test_control_tokens_differ_as_a_whole() -> None:
+    """As those of Phi-3.5, whose end of everything and header of a question begin alike."""
+    text = (
+        "{% for m in messages %}<|{{ m.role }}|>\n{{ m.content }}<|end|>\n{% endfor %}"
+        "{% if add_generation_prompt %}<|assistant|>\n{% else %}{{ eos_token }}{% endif %}"
+    )
+    rendered = Renderer(Template("phi3.5", text), {"eos_token": "<|endoftext|>"}, STOPS).render(TURNS)
+    answers = [rendered.text[start:end] for start, end in rendered.answers]
+    assert answers == ["Hi there<|end|>", "An assistant<|end|>\n<|endoftext|>"]
+
+
+def test_a_template_that_moves_messages_about_is_found_out() -> None:
+    """As that of Mistral Nemo, which writes the system message before the last question, if nothing follows that."""
+    text = (
+        "{% for m in messages %}{% if m.role == 'user' %}[INST]{% if loop.last and messages[0].role == 'system' %}"
+        "{{ messages[0].content }} {% endif %}{{ m.content }}[/INST]{% elif m.role == 'assistant' %}"
+        "{{ m.content }}</s>{% endif %}{% endfor %}"
+    )
+    renderer = Renderer(Template("mover", text), SPECIAL)
+    assert shown(renderer, TURNS[1:]) == "[INST]Hello[/INST]{Hi there</s>}[INST]Who are you?[/INST]{An assistant</s>}"
+    with pytest.raises(BadRow, match="changed by the chat template"):
+        renderer.render(TURNS)
 
 
 def test_the_end_is_learnt_where_the_template_writes_none() -> None:

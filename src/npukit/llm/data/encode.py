@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from npukit.llm.config import DataOptions
 from npukit.llm.data.layout import BadRow, Conversation, Text
-from npukit.llm.data.templates import Rendered, Renderer, Template
+from npukit.llm.data.render import Rendered, Renderer, Span
+from npukit.llm.data.templates import Template
 
 Tokens = NDArray[np.int32]
-Span = tuple[int, int]
 TAIL = 32  # tokens at a long question's end that stay: how it ends, and the header of the answer
 
 

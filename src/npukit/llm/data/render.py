@@ -1,0 +1,135 @@
+"""Conversations as text, and where in it the answers are.
+
+A template may mark what the model says with {% generation %}, as ours do. For one without that mark the answers are
+found by rendering the conversation up to each of them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from npukit.errors import NpukitError
+from npukit.llm.data.layout import BadRow, Turn
+from npukit.llm.data.templates import Template
+
+Span = tuple[int, int]
+MARK = re.compile(r"\{%-?\s*generation\s*-?%\}")
+OPEN_TOKEN = re.compile(r"<[^\s<>]{0,40}$")
+PROBE = [{"role": "user", "content": "Who?"}, {"role": "assistant", "content": "Me!"}]
+
+
+@dataclass(frozen=True)
+class Rendered:
+    """A conversation as text; `answers` are the spans of what the model says, the end of each answer included."""
+
+    text: str
+    answers: tuple[Span, ...]
+    unmatched: int = 0
+
+
+class Renderer:
+    """Renders conversations with a template and a tokenizer's special tokens; `stops` are those that may end an answer.
+
+    >>> Renderer(find_template("chatml"), {}).render([{"role": "user", "content": "Hi"}]).text
+    '<|im_start|>user\\nHi<|im_end|>\\n'
+    """
+
+    def __init__(self, template: Template, special_tokens: dict[str, Any], stops: Sequence[str] = ()) -> None:
+        import jinja2
+        from transformers.utils.chat_template_utils import render_jinja_template
+
+        self._render_jinja = render_jinja_template
+        self._template = template
+        self._variables = {"bos_token": "", "eos_token": "", **special_tokens}
+        self._eos = self._variables["eos_token"] or ""
+        self._stops = tuple(stop for stop in (self._eos, *stops) if stop)
+        self._marked = MARK.search(template.text) is not None
+        self._error = jinja2.exceptions.TemplateError
+        self._unasked_prompt = ""
+        try:
+            self._unasked_prompt = self._find_unasked_prompt()
+        except jinja2.exceptions.TemplateSyntaxError as error:
+            raise NpukitError(f"The chat template {template.name}, line {error.lineno}: {error.message}.") from error
+        except Exception:  # it may refuse this conversation and take the others
+            pass
+
+    def render(self, turns: list[Turn]) -> Rendered:
+        """The text of the conversation and where its answers are; raises BadRow where the template refuses it."""
+        try:
+            text, spans = self._jinja(turns, prompt=False)
+            unmatched = 0
+            if not self._marked:
+                spans, unmatched = self._spans_by_prefixes(turns, text)
+        except (self._error, TypeError, KeyError, AttributeError) as error:
+            raise BadRow(f"is refused by the chat template ({error})") from error
+        return self._ended(text, spans, unmatched)
+
+    def _jinja(self, turns: list[Turn], prompt: bool) -> tuple[str, list[Span]]:
+        texts, spans = self._render_jinja(
+            [turns],
+            chat_template=self._template.text,
+            return_assistant_tokens_mask=self._marked,
+            add_generation_prompt=prompt,
+            **self._variables,
+        )
+        text = texts[0] if prompt else texts[0].removesuffix(self._unasked_prompt)
+        return text, spans[0] if spans else []
+
+    def _find_unasked_prompt(self) -> str:
+        """The header of a next answer, where the template writes it after the last one whether asked to or not."""
+        text, prompted = (self._jinja(PROBE, prompt)[0] for prompt in (False, True))
+        before = self._jinja(PROBE[:1], prompt=True)[0].rpartition("Who?")[2]
+        after = text.rpartition("Me!")[2]
+        if text != prompted or not before.endswith(after):
+            return ""
+        stop = next((stop for stop in self._stops if after.startswith(stop)), "")
+        header = after.removeprefix(stop)
+        return header if header.strip() else ""
+
+    def _spans_by_prefixes(self, turns: list[Turn], text: str) -> tuple[list[Span], int]:
+        """Each answer lies between the prompt before it and the conversation up to it, as far as the text agrees.
+
+        A template may write an answer in another way once others follow (without its reasoning, say): such an answer
+        is not what the model would have said then, so it does not count.
+        """
+        spans, unmatched, done = [], 0, 0
+        for number, turn in enumerate(turns):
+            if turn["role"] != "assistant":
+                continue
+            last = number == len(turns) - 1
+            start = _agreement(self._jinja(turns[:number], prompt=True)[0], text)
+            end = len(text) if last else _agreement(self._jinja(turns[: number + 1], prompt=False)[0], text)
+            asked = number == 0 or turns[number - 1]["content"].strip() in text[done:start]
+            if asked and turn["content"].strip() in text[start:end]:
+                spans.append((start, end))
+                done = end
+            elif last:
+                raise BadRow("is changed by the chat template when its last answer is added; choose one by name")
+            else:
+                unmatched += 1
+        return spans, unmatched
+
+    def _ended(self, text: str, spans: list[Span], unmatched: int) -> Rendered:
+        """Every answer ends with a token that means the end: without one the model would not learn to stop."""
+        ended = []
+        for start, end in spans:
+            end = start + len(text[start:end].rstrip())
+            if not text.endswith(self._stops, start, end):
+                end += len(next((stop for stop in self._stops if text.startswith(stop, end)), ""))
+            ended.append((start, end))
+        if ended and self._eos and not text.rstrip().endswith(self._stops):
+            text += self._eos
+            ended[-1] = (ended[-1][0], len(text))
+        return Rendered(text, tuple(ended), unmatched)
+
+
+def _agreement(prefix: str, text: str) -> int:
+    """How far the text is as the prefix says; a control token that differs in part differs as a whole."""
+    if text.startswith(prefix):
+        return len(prefix)
+    at = next((at for at, (a, b) in enumerate(zip(prefix, text, strict=False)) if a != b), len(text))
+    opened = OPEN_TOKEN.search(text, max(0, at - 41), at)
+    return opened.start() if opened else at
