@@ -1,10 +1,13 @@
 """Migrate checkouts of other people's projects and count what must not happen.
 
-python benchmarks/migrate_corpus.py DIR... [--style npu]
+python benchmarks/migrate_corpus.py DIR... [--style npu] [--vendor PATH]
 
-One row a project: lines, files, files touched, places rewritten and left, files that parsed before and do not after,
-files that a second run changes, files touched without a CUDA reference, CPU seconds, lines per CPU-second, and that
-against the vendor's converter, which was measured at 80 lines per CPU-second.
+A row a project and tool: lines, files, files touched, places rewritten and left, files that parsed before and do not
+after, files that a second run changes, files touched without a CUDA reference, uses of torch.cuda and .cuda() in code
+before and after, CPU seconds, lines per CPU-second. The last column is that against the vendor's converter: as measured
+beside with --vendor, else against the 80 lines per CPU-second that it was measured at.
+
+--vendor: pytorch_gpu2npu.sh of msTransplant, Ascend's converter; `python3` must find pandas, libcst, prettytable, jedi.
 """
 
 from __future__ import annotations
@@ -14,23 +17,73 @@ import ast
 import re
 import resource
 import shutil
+import subprocess
 import tempfile
+from collections.abc import Callable
+from dataclasses import astuple, dataclass
 from pathlib import Path
 
 from npukit.migrate import journal
-from npukit.migrate.migration import Migration, migrate
+from npukit.migrate.migration import migrate
 from npukit.migrate.target import Style, Target
+from npukit.source import find
 
 VENDOR_LINES_PER_SECOND = 80
 _REFERENCE = re.compile(r"cuda|nccl|apex", re.IGNORECASE)
+Tool = Callable[[Path, Path], tuple[int, int]]  # source, output -> places rewritten and left
 
 
-def parses(text: str) -> bool:
+@dataclass(frozen=True)
+class Counts:
+    lines: int
+    files: int
+    touched: int
+    places: int
+    left: int
+    broken: int
+    again: int
+    needless: int
+    before: int
+    after: int
+
+
+def npukit(style: Style) -> Tool:
+    def run(source: Path, output: Path) -> tuple[int, int]:
+        result = migrate(source, Target(style))
+        journal.write_copy(result, source, output)
+        return len(result.fixed), len(result.left)
+
+    return run
+
+
+def vendor(script: Path) -> Tool:
+    def run(source: Path, output: Path) -> tuple[int, int]:
+        with tempfile.TemporaryDirectory() as folder:
+            command = ["bash", str(script), "-i", str(source), "-o", folder, "-v", "2.8.0"]
+            done = subprocess.run(command, capture_output=True, text=True)
+            made = list(Path(folder).glob("*_msft*"))
+            if not made:
+                raise RuntimeError((done.stdout + done.stderr).strip().splitlines()[-1])
+            shutil.move(made[0], output)
+        tables = {path.stem: len(path.read_text().splitlines()) - 1 for path in output.rglob("*.csv")}
+        return tables.get("change_list", 0), tables.get("unsupported_api", 0)
+
+    return run
+
+
+def parsed(text: str) -> ast.Module | None:
     try:
-        ast.parse(text)
+        return ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return False
-    return True
+        return None
+
+
+def uses_of_cuda(text: str) -> int:
+    """How often code says torch.cuda or calls .cuda()."""
+    nodes = list(ast.walk(tree)) if "cuda" in text and (tree := parsed(text)) else ()
+    called = sum(isinstance(each, ast.Call) and getattr(each.func, "attr", "") == "cuda" for each in nodes)
+    named = (each for each in nodes if isinstance(each, ast.Attribute) and each.attr == "cuda")
+    return called + sum(isinstance(each.value, ast.Name) and each.value.id in ("torch", "th") for each in named)
 
 
 def cpu_seconds() -> float:
@@ -38,47 +91,79 @@ def cpu_seconds() -> float:
     return own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
 
 
-def timed(folder: Path, target: Target) -> tuple[Migration, float]:
-    start = cpu_seconds()
-    return migrate(folder, target), cpu_seconds() - start
+def changed(before: Path, after: Path) -> list[tuple[Path, str, str]]:
+    """The files that differ, with their texts."""
+    found = []
+    for path in find([before]):
+        other = after / path.relative_to(before)
+        if other.is_file() and path.read_bytes() != other.read_bytes():
+            found.append((path, path.read_text(errors="replace"), other.read_text(errors="replace")))
+    return found
 
 
-def row(folder: Path, target: Target) -> tuple[str, list[int], float]:
-    first, seconds = timed(folder, target)
-    python = [change for change in first.changes if change.path.suffix == ".py"]
-    broken = sum(not parses(change.after) for change in python)
-    needless = sum(not _REFERENCE.search(change.before) for change in first.changes)
+def measured(folder: Path, tool: Tool) -> tuple[Counts, float]:
     with tempfile.TemporaryDirectory() as temporary:
-        copy = Path(temporary, "copy")
-        journal.write_copy(first, folder, copy)
-        again = len(migrate(copy, target).changes)
-        shutil.rmtree(copy)
-    counts = [first.lines, first.files, len(first.changes), len(first.fixed), len(first.left), broken, again, needless]
-    return folder.name, counts, seconds
+        once, twice = Path(temporary, folder.name), Path(temporary, "again", folder.name)
+        twice.parent.mkdir()
+        start = cpu_seconds()
+        places, left = tool(folder, once)
+        seconds = cpu_seconds() - start
+        shutil.rmtree(once / "transplant_result_file", ignore_errors=True)
+        tool(once, twice)
+        files = list(find([folder]))
+        differing = changed(folder, once)
+        python = [path for path in files if path.suffix == ".py"]
+        counts = Counts(
+            lines=sum(path.read_bytes().count(b"\n") + 1 for path in files if path.is_file()),
+            files=len(files),
+            touched=len(differing),
+            places=places,
+            left=left,
+            broken=sum(path.suffix == ".py" and bool(parsed(a)) and not parsed(b) for path, a, b in differing),
+            again=len(changed(once, twice)),
+            needless=sum(not _REFERENCE.search(text) for _, text, _ in differing),
+            before=sum(uses_of_cuda(path.read_text(errors="replace")) for path in python),
+            after=sum(uses_of_cuda((once / path.relative_to(folder)).read_text(errors="replace")) for path in python),
+        )
+        return counts, seconds
 
 
-def show(name: str, counts: list[int], seconds: float) -> None:
-    speed = counts[0] / seconds
-    figures = [*(f"{count:,}" for count in counts), f"{seconds:.2f}", f"{speed:,.0f}"]
-    print(f"| {name} | {' | '.join(figures)} | {speed / VENDOR_LINES_PER_SECOND:,.0f}x |", flush=True)
+def show(name: str, counts: Counts, seconds: float, speed_of_vendor: float | None) -> None:
+    speed = counts.lines / seconds
+    figures = [*(f"{count:,}" for count in astuple(counts)), f"{seconds:.2f}", f"{speed:,.0f}"]
+    factor = f"{speed / speed_of_vendor:,.0f}x" if speed_of_vendor else ""
+    print(f"| {name} | {' | '.join(figures)} | {factor} |", flush=True)
+
+
+def total(rows: list[tuple[Counts, float]]) -> tuple[Counts, float]:
+    columns = zip(*(astuple(counts) for counts, _ in rows), strict=True)
+    return Counts(*(sum(column) for column in columns)), sum(seconds for _, seconds in rows)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", nargs="+", type=Path)
     parser.add_argument("--style", choices=[style.value for style in Style], default="portable")
+    parser.add_argument("--vendor", type=Path)
     arguments = parser.parse_args()
-    print(
-        "| project | lines | files | touched | places | left | broken | again | needless | CPU s | lines/s | vendor |"
-    )
-    print("|---|" + "---:|" * 11)
-    rows = []
+    names = ["project", *Counts.__dataclass_fields__, "CPU s", "lines/s", "vendor"]
+    print(f"| {' | '.join(names)} |\n|---|{'---:|' * (len(names) - 1)}")
+    ours: list[tuple[Counts, float]] = []
+    theirs: list[tuple[Counts, float]] = []
     for folder in arguments.folders:
-        rows.append(row(folder, Target(Style(arguments.style))))
-        show(*rows[-1])
-    show(
-        "all", [sum(column) for column in zip(*(counts for _, counts, _ in rows), strict=True)], sum(r[2] for r in rows)
-    )
+        ours.append(measured(folder.resolve(), npukit(Style(arguments.style))))
+        speed: float = VENDOR_LINES_PER_SECOND
+        if arguments.vendor:
+            try:
+                theirs.append(measured(folder.resolve(), vendor(arguments.vendor.resolve())))
+                speed = theirs[-1][0].lines / theirs[-1][1]
+                show(f"{folder.name}, vendor", *theirs[-1], None)
+            except RuntimeError as error:
+                print(f"| {folder.name}, vendor | {error} |")
+        show(folder.name, *ours[-1], speed)
+    if theirs:
+        show("all, vendor", *total(theirs), None)
+    show("all", *total(ours), total(theirs)[0].lines / total(theirs)[1] if theirs else VENDOR_LINES_PER_SECOND)
 
 
 if __name__ == "__main__":

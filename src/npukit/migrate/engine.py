@@ -13,7 +13,6 @@ import re
 import stat
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import islice
@@ -56,6 +55,8 @@ def on_all_cores(work: Callable[[Path], _T], paths: Sequence[Path]) -> list[_T]:
     workers = min(len(os.sched_getaffinity(0)), len(paths) // _MANY + 1)
     if workers == 1:
         return _one_by_one(work, paths)
+    from concurrent.futures import ProcessPoolExecutor
+
     with ProcessPoolExecutor(workers, initializer=gc.disable) as pool:
         return list(pool.map(work, paths, chunksize=16))
 
@@ -112,9 +113,9 @@ def open_file(
 @lru_cache(maxsize=8)
 def _prepared(codes: tuple[str, ...]) -> tuple[frozenset[bytes], tuple[Rule, ...]]:
     """The words that any of the rules looks for, and the rules."""
-    from npukit.migrate.rules import all_rules
+    from npukit.migrate.rules import rules_of
 
-    rules = tuple(rule for rule in all_rules() if rule.code in codes)
+    rules = rules_of(codes)
     return frozenset(word.lower().encode() for rule in rules for word in rule.words), rules
 
 

@@ -12,14 +12,19 @@ from npukit.errors import NpukitError
 from npukit.migrate.rule import Rule
 
 
-@functools.cache
 def all_rules() -> tuple[Rule, ...]:
-    """Every rule, by code. A module in this folder is a rule when it has a `rule`."""
-    modules = [importlib.import_module(f"{__name__}.{info.name}") for info in pkgutil.iter_modules(__path__)]
-    found = [module.rule for module in modules if hasattr(module, "rule")]
-    for rule, module in zip(found, (module for module in modules if hasattr(module, "rule")), strict=True):
-        rule.doc = inspect.cleandoc(module.__doc__ or "")
-    return tuple(sorted(found, key=lambda rule: rule.code))
+    """Every rule, by code."""
+    return rules_of(("NPK",))
+
+
+@functools.cache
+def rules_of(prefixes: tuple[str, ...]) -> tuple[Rule, ...]:
+    """The rules whose codes start so, by code. Only their modules are imported: npk101_cuda_functions has NPK101."""
+    names = (info.name for info in pkgutil.iter_modules(__path__))
+    modules = [importlib.import_module(f"{__name__}.{name}") for name in names if name.upper().startswith(prefixes)]
+    for module in modules:
+        module.rule.doc = inspect.cleandoc(module.__doc__ or "")
+    return tuple(sorted((module.rule for module in modules), key=lambda rule: rule.code))
 
 
 def choose(
@@ -30,7 +35,7 @@ def choose(
     >>> [rule.code for rule in choose(select=["NPK11"])]
     ['NPK110', 'NPK111']
     """
-    rules = [rule for rule in all_rules() if rule.code.startswith(among)]
+    rules = rules_of(among)
     for prefix in [*select, *ignore]:
         if not any(rule.code.startswith(prefix) for rule in rules):
             raise NpukitError(f"No rule's code starts with {prefix}: known are {', '.join(r.code for r in rules)}.")
