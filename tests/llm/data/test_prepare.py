@@ -212,10 +212,11 @@ def test_rows_travel_to_other_processes(tiny_tokenizer: Any, train_file: str, op
         assert arrived[number]["input_ids"].tolist() == train[number]["input_ids"].tolist()
 
 
-def test_processes_that_come_at_once_tokenise_once(tiny_qwen2: Path, tmp_path: Path) -> None:
+def test_processes_that_come_at_once_tokenise_once(tiny_tokenizer: Any, tmp_path: Path) -> None:
+    tiny_tokenizer.save_pretrained(tmp_path / "tokenizer")
     file = write(tmp_path / "train.jsonl", numbered("a", 3000))
     code = f"""
-from transformers import AutoTokenizer
+from transformers import PreTrainedTokenizerFast
 from npukit.llm.config import DataOptions
 from npukit.llm.data import tokenised
 from npukit.llm.data.encode import Encoder
@@ -223,7 +224,8 @@ from npukit.llm.data.prepare import prepare
 original = tokenised._make
 tokenised._make = lambda *arguments: (print("made"), original(*arguments))
 data = DataOptions.model_validate({{"train": [{{"path": {file!r}}}]}})
-result = prepare(data, "sft", AutoTokenizer.from_pretrained({str(tiny_qwen2)!r}), seed=1)
+tokenizer = PreTrainedTokenizerFast.from_pretrained({str(tmp_path / "tokenizer")!r})
+result = prepare(data, "sft", tokenizer, seed=1)
 print(int(sum(row["input_ids"].sum() for row in map(result.train.__getitem__, range(len(result.train))))))
 """
     ranks = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) for _ in range(2)]
@@ -251,7 +253,7 @@ def test_what_is_told(tiny_tokenizer: Any, train_file: str) -> None:
     bare = copy.deepcopy(tiny_tokenizer)
     bare.chat_template = None
     prepared(bare, train_file, tell=told.append, packing=True, pack_length=512)
-    assert "no chat template" in told[0] and "packs of 512" in told[1]
+    assert "no chat template" in told[0] and "in 1 pack of 512" in told[1]
     told.clear()
     prepared(tiny_tokenizer, train_file, tell=told.append, template="llama3")
     assert "<|eot_id|>" in told[0] and "spelled out" in told[0]
