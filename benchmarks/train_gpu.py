@@ -166,13 +166,13 @@ def nanogpt(checkout: Path, bias: bool) -> None:
     torch.backends.cudnn.allow_tf32 = True
     model: Any = code.GPT(code.GPTConfig(vocab_size=50304, dropout=0.0, bias=bias)).cuda()
     optimizer = model.configure_optimizers(0.1, 6e-4, (0.9, 0.95), "cuda")
-    compiled = torch.compile(model)
-    batches = iter(lambda: torch.randint(50000, (33, 1024), pin_memory=True), None)
+    compiled: Any = torch.compile(model)
+    batches: Any = iter(lambda: torch.randint(50000, (33, 1024), pin_memory=True), None)
 
     def step() -> None:
         tokens = next(batches).cuda(non_blocking=True)
         with torch.autocast("cuda", torch.bfloat16):
-            loss: torch.Tensor = compiled(tokens[:32], tokens[1:])[1]
+            loss: Any = compiled(tokens[:32], tokens[1:])[1]
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()

@@ -65,7 +65,7 @@ def make_model(config: Config, place: str, device: torch.device) -> Any:
     register()
     torch.manual_seed(config.training.seed)  # the same new weights on every rank
     compiles = config.training.compile if config.training.compile is not None else device.type == "cuda"
-    attention = PACKED_ATTENTION if config.data.packing else "sdpa"
+    attention = PACKED_ATTENTION if config.data.packing else None
     model = load_model(config.model, place, _weights_dtype(config, device), attention)
     if device.type == "npu":
         use_fused_operators(model)
@@ -81,11 +81,11 @@ def loss_of(model: nn.Module, batch: dict[str, Any], longest: int) -> Tensor:
     """The mean loss of a batch. The borders of packed rows go where the device's attention wants them."""
     if "cu_seqlens" in batch:
         batch = {**batch, "max_length": longest, "row_length": _row_length(batch["row_ends"])}
-        unwanted = "row_ends" if batch["input_ids"].is_cuda else "cu_seqlens"
-        for name in ("cu_seqlens", "row_ends") if batch["row_length"] else (unwanted,):
-            del batch[name]
-        if "cu_seqlens" in batch:
+        if batch["input_ids"].is_cuda:
+            del batch["row_ends"]
             torch._dynamo.mark_dynamic(batch["cu_seqlens"], 0)  # their number changes, and no layer is compiled anew
+        else:
+            del batch["cu_seqlens"]
     loss: Tensor = model(**batch)
     return loss
 

@@ -43,10 +43,10 @@ def load_tokenizer(options: ModelOptions, place: str) -> Any:
     return tokenizer
 
 
-def load_model(options: ModelOptions, place: str, dtype: torch.dtype, attention: str) -> Any:
-    """The model with its weights in `dtype`.
+def load_model(options: ModelOptions, place: str, dtype: torch.dtype, attention: str | None) -> Any:
+    """The model with its weights in `dtype`, and an attention of that name or the one that transformers prefers.
 
-    >>> load_model(ModelOptions(path="Qwen/Qwen2-7B"), "Qwen/Qwen2-7B", torch.bfloat16, "sdpa")
+    >>> load_model(ModelOptions(path="Qwen/Qwen2-7B"), "Qwen/Qwen2-7B", torch.bfloat16, attention=None)
     """
     from transformers import AutoModelForCausalLM
 

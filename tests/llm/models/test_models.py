@@ -1,0 +1,194 @@
+"""Packed rows and the chunked loss compute what transformers computes row by row."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from transformers import (
+    AutoModelForCausalLM,
+    Gemma2Config,
+    GlmConfig,
+    GPT2Config,
+    LlamaConfig,
+    MistralConfig,
+    Qwen2Config,
+    Qwen3Config,
+)
+
+from npukit.errors import NpukitError
+from npukit.llm.config import ModelOptions, TuningOptions
+from npukit.llm.data.collate import Collator
+from npukit.llm.data.rows import packed_row
+from npukit.llm.models import attention
+from npukit.llm.models.forward import return_loss
+from npukit.llm.models.loss import cross_entropy_of
+from npukit.llm.models.shape import decoder_layers, flops_per_token
+from npukit.llm.models.tuning import tune
+from npukit.llm.train import loss_of
+
+LLAMA_LIKE = {
+    "vocab_size": 101,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 64,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+GPT2 = GPT2Config(vocab_size=101, n_embd=32, n_layer=2, n_head=4, n_positions=64, bos_token_id=1, eos_token_id=2)
+SHAPES = {
+    "qwen2": Qwen2Config(**LLAMA_LIKE),
+    "qwen3": Qwen3Config(**LLAMA_LIKE, head_dim=8),
+    "llama": LlamaConfig(**LLAMA_LIKE),
+    "mistral": MistralConfig(**LLAMA_LIKE, sliding_window=3),
+    "glm": GlmConfig(**LLAMA_LIKE, head_dim=8),
+    "gpt2": GPT2,
+}
+
+
+def make(config: Any) -> Any:
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(copy.deepcopy(config))
+    return model.eval()  # no dropout, of which GPT-2 has some
+
+
+def packed(rows: list[torch.Tensor], length: int) -> dict[str, Any]:
+    row = packed_row([each.numpy() for each in rows], length, pad_id=0)
+    batch: dict[str, Any] = Collator(True, 0, length)([row])
+    return batch
+
+
+def teach(model: Any) -> Any:
+    attention.register()
+    model.set_attn_implementation(attention.NAME)
+    return_loss(model)
+    return model
+
+
+@pytest.mark.parametrize("lengths", [(5, 9, 3), (8, 8)], ids=["rows of three lengths", "rows alike"])
+@pytest.mark.parametrize("config", SHAPES.values(), ids=SHAPES)
+def test_packed_rows_have_the_loss_and_gradients_of_rows_alone(config: Any, lengths: tuple[int, ...]) -> None:
+    expected_model = make(config)
+    model = teach(copy.deepcopy(expected_model))
+    rows = [torch.randint(1, 101, (length,)) for length in lengths]
+    losses = [expected_model(input_ids=row[None], labels=row[None]).loss * (len(row) - 1) for row in rows]
+    expected = sum(losses) / (sum(lengths) - len(rows))
+    expected.backward()
+    full = sum(lengths) + (0 if len(set(lengths)) == 1 else 4)  # with padding, and without
+    loss = loss_of(model, packed(rows, full), longest=full)
+    loss.backward()
+    assert abs(loss.item() - expected.item()) < 1e-5
+    for (name, ours), theirs in zip(model.named_parameters(), expected_model.parameters(), strict=True):
+        torch.testing.assert_close(
+            ours.grad, theirs.grad, atol=1e-5, rtol=1e-4, msg=lambda text, name=name: f"{name}: {text}"
+        )
+
+
+def test_no_row_sees_another() -> None:
+    model = teach(make(SHAPES["qwen2"]))
+    first, second = torch.randint(1, 101, (6,)), torch.randint(1, 101, (7,))
+    other = first.clone()
+    other[2] = (other[2] + 1) % 100 + 1
+    batches = [packed([row, second], 13) for row in (first, other)]
+    for batch in batches:
+        batch["labels"][:, :6] = -100  # the second row's loss alone
+    same = [loss_of(model, batch, longest=13).item() for batch in batches]
+    assert same[0] == same[1]
+    batch = packed([torch.cat([other, second])], 13)
+    batch["labels"][:, :7] = -100
+    assert abs(loss_of(model, batch, longest=13).item() - same[0]) > 1e-4, "as one row, the second would see the first"
+
+
+def test_a_model_with_a_scaled_head_keeps_it() -> None:
+    config = Gemma2Config(**LLAMA_LIKE, head_dim=8, final_logit_softcapping=0.1)
+    expected, model = make(config), make(config)
+    return_loss(model)
+    row = torch.randint(1, 101, (1, 9))
+    torch.testing.assert_close(model(input_ids=row, labels=row), expected(input_ids=row, labels=row).loss)
+
+
+def test_without_labels_a_taught_model_still_answers() -> None:
+    expected, model = make(SHAPES["llama"]), make(SHAPES["llama"])
+    return_loss(model)
+    row = torch.randint(1, 101, (1, 9))
+    torch.testing.assert_close(model(input_ids=row).logits, expected(input_ids=row).logits)
+
+
+@pytest.mark.parametrize("words", [64, 101])
+def test_the_chunked_loss_is_the_loss(words: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("npukit.llm.models.loss.EAGER_CHUNK", 7 * words)
+    hidden = torch.randn(30, 16, requires_grad=True)
+    weight = torch.randn(words, 16, requires_grad=True)
+    labels = torch.randint(0, words, (30,))
+    labels[::3] = -100
+    ours = torch.autograd.grad(cross_entropy_of(hidden, weight, labels) * 3, (hidden, weight))
+    expected = torch.autograd.grad(F.cross_entropy(hidden @ weight.T, labels) * 3, (hidden, weight))
+    torch.testing.assert_close(ours, expected)
+    nothing = cross_entropy_of(hidden, weight, torch.full_like(labels, -100))
+    assert nothing.item() == 0 and not torch.autograd.grad(nothing, hidden)[0].any()
+
+
+def test_small_gradients_survive_fp16() -> None:
+    """Each of 60,000 tokens has a share of the mean that fp16 does not have, unless the loss is scaled first."""
+    hidden = torch.randn(60000, 4).half().requires_grad_()
+    weight = torch.randn(64, 4).half() * 1e-2
+    labels = torch.randint(0, 64, (60000,))
+    (cross_entropy_of(hidden, weight, labels) * 65536).backward()
+    precise = hidden.detach().float().requires_grad_()
+    (F.cross_entropy(precise @ weight.float().T, labels) * 65536).backward()
+    assert hidden.grad is not None and precise.grad is not None
+    torch.testing.assert_close(hidden.grad.float(), precise.grad, atol=1e-4, rtol=2e-2)
+
+
+def options(**tuning: Any) -> tuple[TuningOptions, ModelOptions]:
+    return TuningOptions(**tuning), ModelOptions(path="made here")
+
+
+def test_an_adapter_is_trained_alone_and_the_head_may_be_trained_whole() -> None:
+    model = make(SHAPES["qwen2"])
+    return_loss(model)
+    tuned = tune(model, *options(rank=4, modules_to_save=["lm_head"]))
+    row = torch.randint(1, 101, (1, 9))
+    tuned(input_ids=row, labels=row).backward()
+    trained = {name for name, parameter in tuned.named_parameters() if parameter.grad is not None}
+    assert any("lm_head" in name for name in trained), "the copy of the head that is trained must be the one in use"
+    assert all("lora_" in name or "lm_head" in name for name in trained)
+    assert sum("lora_A" in name for name in trained) == 14, "seven linear layers in each of two layers"
+
+
+def test_an_adapter_on_the_head_counts_too() -> None:
+    model = make(SHAPES["qwen2"])
+    return_loss(model)
+    tuned = tune(model, *options(targets=["lm_head"]))
+    row = torch.randint(1, 101, (1, 9))
+    tuned(input_ids=row, labels=row).backward()
+    assert any("lm_head" in name for name, each in tuned.named_parameters() if each.grad is not None)
+
+
+def test_freezing_trains_the_last_layers() -> None:
+    model = tune(make(SHAPES["qwen2"]), *options(method="freeze", layers=1))
+    trained = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
+    assert trained == {name for name, _ in model.named_parameters() if name.startswith("model.layers.1.")}
+    with pytest.raises(NpukitError, match="has 2 layers"):
+        tune(model, *options(method="freeze", layers=3))
+
+
+def test_targets_that_are_not_there_are_named_with_those_that_are() -> None:
+    with pytest.raises(NpukitError, match=r"down_proj, gate_proj, .*q_proj"):
+        tune(make(SHAPES["qwen2"]), *options(targets=["query_key_value"]))
+
+
+def test_layers_and_work_are_counted() -> None:
+    model = make(SHAPES["qwen2"])
+    assert len(decoder_layers(model)) == 2
+    body = sum(p.numel() for name, p in model.named_parameters() if p.dim() > 1 and "embed" not in name)
+    assert flops_per_token(model) == 6 * body
+    model.requires_grad_(False)
+    assert flops_per_token(model) == 4 * body
