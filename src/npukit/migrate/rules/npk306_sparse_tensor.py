@@ -1,6 +1,6 @@
-"""Sparse tensors: torch_npu has hardly an operator for them.
+"""Sparse tensors: torch_npu has no products for them.
 
-Making one and moving it to an NPU works; a product with it fails. Sparse tensors that stay on the CPU are not concerned.
+Moving one to an NPU works, adding two of them too; a product with one fails. Those that stay on the CPU are fine.
 
 bad:
     import torch
@@ -34,7 +34,7 @@ def check(call: ast.Call, file: PythonFile, target: Target) -> Iterator[Finding]
     if method in _METHODS or name in _FUNCTIONS or name.startswith("torch.sparse."):
         yield rule.finding(
             (file, call),
-            "sparse tensors do not compute on NPUs",
-            why="torch_npu 2.13 refuses the products of sparse tensors (aten::addmm, mm), and most of their operators.",
-            remedy="Keep it dense, or gather and add by index (index_add, scatter_reduce); or leave that part on the CPU.",
+            "sparse tensors cannot be multiplied on NPUs",
+            why="torch_npu 2.13 refuses their products and their softmax (aten::addmm, aten::_sparse_softmax).",
+            remedy="Keep it dense, gather and add by index (index_add, scatter_reduce), or leave that part on the CPU.",
         )
