@@ -10,6 +10,7 @@ steps of several batches, epochs that do not divide evenly, evaluation, Adam. We
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import random
 import signal
@@ -175,7 +176,9 @@ def main() -> None:
         from npukit.simulate import activate
 
         activate(devices=max(arguments.ranks))
-    import npukit.train.trainer  # noqa: F401  (every attempt is a fork that has it)
+    # Every attempt is a fork that has these already; its optimizer would import dynamo.
+    for module in ("torch._dynamo", "npukit.train.trainer"):
+        importlib.import_module(module)
 
     with tempfile.TemporaryDirectory() as folder:
         results = [compare(Path(folder), ranks, arguments.kills, arguments.seed) for ranks in arguments.ranks]

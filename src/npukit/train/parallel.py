@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import MixedPrecisionPolicy
 from torch.distributed.tensor import DTensor
 
+from npukit.errors import NpukitError
 from npukit.train.blocks import blocks
 from npukit.train.optimizer import Groups, make_optimizer, parameter_groups
 from npukit.train.options import TrainOptions
@@ -66,7 +67,10 @@ class Parallel:
             cpu_offload=self.options.offload,
             cpu_ram_efficient_loading=False,
         )
-        return Accelerator(cpu=not torch.accelerator.is_available(), fsdp_plugin=self._plugin)
+        accelerator = Accelerator(fsdp_plugin=self._plugin)
+        if not accelerator.is_fsdp2:
+            raise NpukitError("parallel: fsdp2 needs an NPU or a GPU: use ddp on a CPU.")
+        return accelerator
 
     def prepare(self, model: nn.Module, groups: Groups | None) -> None:
         """Put the model on its devices and make its optimizer."""
@@ -173,7 +177,7 @@ def _destroy_process_group() -> None:
 
 def forget_earlier_set_up() -> None:
     """accelerate keeps one set-up per process; a second Trainer may want another."""
-    AcceleratorState._reset_state()
+    AcceleratorState._reset_state(reset_partial_state=True)
     for name in ("ACCELERATE_USE_FSDP", "ACCELERATE_USE_DEEPSPEED"):
         os.environ.pop(name, None)
 

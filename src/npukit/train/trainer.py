@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +110,7 @@ class Trainer:
         self._begin()
         reason, stop = "", False
         with ExitStack() as around:
+            around.callback(self._checkpoints.finish)
             self._signals = around.enter_context(StopSignals(tell=parallel.is_main))
             self._hang = around.enter_context(HangWatch(options, parallel.rank, parallel.world_size))
             profiler = around.enter_context(StepProfiler(options, parallel.device, parallel.rank, self.step))
@@ -124,7 +126,6 @@ class Trainer:
                     reason = f"stopped early: {options.best_metric} was best at step {self._best.step}"
                 if stop or (options.save_every and (better or last or reason or self._due(options.save_every))):
                     self._save()
-            self._checkpoints.finish()
         if not stop:
             self._write_model()
         parallel.leave()
@@ -201,8 +202,8 @@ class Trainer:
         return {
             "world_size": self.parallel.world_size,
             "parallel": str(self.options.parallel),
-            "steps_per_epoch": self._data.steps_per_epoch,
             **chosen,
+            "steps_per_epoch": self._data.steps_per_epoch,
         }
 
     def _begin(self) -> None:
@@ -230,7 +231,7 @@ class Trainer:
 
     def _save(self) -> None:
         refuse_nonfinite_gradient(self.parallel, self.step, float(self._grad_norm), numbers(self._batches))
-        self._checkpoints.save(self.step, self._fill, lambda folder: self._watch.saved(self.step, folder))
+        self._checkpoints.save(self.step, self._fill, partial(self._watch.saved, self.step))
 
     def _fill(self, folder: Path) -> Callable[[], None]:
         parallel = self.parallel

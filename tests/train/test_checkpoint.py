@@ -1,0 +1,137 @@
+"""A run that was stopped goes on as if it had not been; what is broken or does not fit is said."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import torch
+
+from npukit.errors import NpukitError
+from npukit.train.checkpoint import read
+
+STEPS = 30
+
+
+class Stopped(Exception):
+    pass
+
+
+def stopping_at(step: int, loss: Any) -> Any:
+    """A loss that raises in its last batch of a step; two batches make one."""
+    calls = 0
+
+    def stop(model: Any, batch: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == 2 * step:
+            raise Stopped
+        return loss(model, batch)
+
+    return stop
+
+
+@pytest.fixture
+def undisturbed(other_job: Any) -> Any:
+    other_job(epochs=9, max_steps=STEPS, save_every=4).train()
+    return other_job.weights()
+
+
+def interrupt(job: Any, step: int, **options: Any) -> None:
+    trainer = job(loss=stopping_at(step, job.loss), epochs=9, max_steps=STEPS, save_every=4, **options)
+    with pytest.raises(Stopped):
+        trainer.train()
+
+
+@pytest.mark.parametrize("async_save", [False, True])
+def test_a_resumed_run_ends_bit_identical(job: Any, undisturbed: Any, are_same: Any, async_save: bool) -> None:
+    interrupt(job, 11, async_save=async_save)  # in the middle of the first epoch, after checkpoint 8
+    interrupt(job, 8, async_save=async_save)  # counted from there, in the second epoch
+    trainer = job(epochs=9, max_steps=STEPS, save_every=4, async_save=async_save)
+    summary = trainer.train()
+    assert are_same(job.weights(), undisturbed)
+    assert summary.steps == STEPS
+    logged = [json.loads(line) for line in (job.output / "log.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in logged if "loss" in row] == [10, 20, 30]
+
+
+def test_a_broken_checkpoint_is_left_out_and_a_half_written_one_removed(
+    job: Any, undisturbed: Any, are_same: Any
+) -> None:
+    interrupt(job, 18)
+    half = job.output / "checkpoint-20.part"
+    half.mkdir()
+    (half / "rank-0.pt").write_bytes(b"half")
+    whole = (job.output / "checkpoint-16" / "rank-0.pt").read_bytes()
+    (job.output / "checkpoint-16" / "rank-0.pt").write_bytes(whole[:-1])
+    with pytest.raises(NpukitError, match=r"checkpoint-16 is broken: rank-0.pt"):
+        job(resume=job.output / "checkpoint-16", epochs=9, max_steps=STEPS).train()
+    with pytest.warns(UserWarning, match="checkpoint-16 is broken"):
+        job(epochs=9, max_steps=STEPS, save_every=4).train()
+    assert are_same(job.weights(), undisturbed)
+    assert not half.exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"batch_size": 4}, "with batch_size 2, and this run has 4"),
+        ({"seed": 1}, "with seed 42, and this run has 1"),
+        ({"rows": [(torch.zeros(6), torch.zeros(()))] * 5}, "with steps_per_epoch 12, and this run has 2"),
+    ],
+)
+def test_what_does_not_fit_is_refused(job: Any, change: dict[str, Any], sentence: str) -> None:
+    job(max_steps=4).train()
+    with pytest.raises(NpukitError, match=sentence):
+        job(max_steps=8, **change).train()
+
+
+def test_another_number_of_ranks_is_refused(job: Any) -> None:
+    job(max_steps=4).train()
+    contents = job.output / "checkpoint-4" / "checkpoint.json"
+    contents.write_text(contents.read_text().replace('"world_size": 1', '"world_size": 2'))
+    with pytest.raises(NpukitError, match="with world_size 2, and this run has 1"):
+        job(max_steps=8).train()
+
+
+def test_the_newest_and_the_best_are_kept(job: Any) -> None:
+    figures = iter([5.0, 1.0, 3.0, 2.0, 4.0])
+    metrics = {"loss": torch.zeros(())}
+
+    def measured(model: Any, batch: Any) -> Any:
+        return {"loss": metrics["loss"] + next(figures)}
+
+    options = {"epochs": 9, "max_steps": 10, "eval_every": 2, "save_every": 2, "save_total_limit": 2}
+    job(eval_rows=[(torch.zeros(6), torch.zeros(()))], arguments={"metrics": measured}, **options).train()
+    assert job.checkpoints() == [4, 8, 10]
+
+
+def test_never_begins_anew_and_keeps_what_was_there(job: Any, are_same: Any) -> None:
+    job(max_steps=8, save_every=4).train()
+    first = job.weights()
+    assert job(max_steps=8, save_every=4, resume="never").train().steps == 8
+    assert are_same(job.weights(), first)
+    assert (job.output / "checkpoints.before" / "checkpoint-8").is_dir()
+
+
+def test_a_checkpoint_holds_the_model_and_can_be_named(job: Any, other_job: Any, are_same: Any) -> None:
+    job(max_steps=8, save_every=4).train()
+    checkpoint = read(job.output / "checkpoint-4")
+    assert checkpoint.step == 4 and (checkpoint.folder / "model.safetensors").exists()
+    other_job(max_steps=8, resume=checkpoint.folder).train()
+    assert are_same(job.weights(), other_job.weights())
+
+
+def test_a_folder_that_is_no_checkpoint_is_said(job: Any) -> None:
+    with pytest.raises(NpukitError, match="no complete checkpoint"):
+        job(resume=job.output / "checkpoint-9").train()
+
+
+def test_frozen_weights_are_not_in_the_state(job: Any) -> None:
+    trainer = job(max_steps=2)
+    trainer.parallel.module[0].requires_grad_(False)
+    trainer.train()
+    state = read(job.output / "checkpoint-2").load(0)["parallel"]["model"]
+    assert "0.weight" not in state and "4.weight" in state
+    assert "0.weight" in job.weights()
