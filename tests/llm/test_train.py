@@ -1,0 +1,167 @@
+"""Fine-tuning from a configuration, beside transformers' Trainer on the same rows in the same order."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+
+from npukit.llm.config import Config
+from npukit.llm.data.collate import Collator, weight
+from npukit.llm.data.prepare import pad_id, prepare
+from npukit.llm.models.loading import load_tokenizer
+from npukit.llm.train import train
+
+WORDS = [
+    "the",
+    "sky",
+    "is",
+    "blue",
+    "because",
+    "light",
+    "of",
+    "the",
+    "sun",
+    "comes",
+    "through",
+    "air",
+    "and",
+    "a",
+    "small",
+    "robot",
+    "paints",
+    "two",
+    "quiet",
+    "birds",
+]
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Questions and answers of very different length."""
+    pick = random.Random(0)
+    file = tmp_path_factory.mktemp("data") / "rows.jsonl"
+    with file.open("w") as lines:
+        for _ in range(100):
+            question, answer = (" ".join(pick.choices(WORDS, k=pick.randint(1, 30))) for _ in range(2))
+            lines.write(json.dumps({"instruction": question, "output": answer}) + "\n")
+    return file
+
+
+def config(model: Path, data: Path, output: Path, method: str, **training: Any) -> Config:
+    packing = training.pop("packing", False)
+    plain = {
+        "log_every": 1,
+        "precision": "fp32",
+        "shuffle": False,
+        "save_every": None,
+        "learning_rate": 1e-3,
+        "workers": 0,
+    }
+    return Config.model_validate(
+        {
+            "model": {"path": str(model)},
+            "tuning": {"method": method},
+            "data": {"train": [str(data)], "cutoff": 256, "packing": packing},
+            "training": {"output": output, **plain, **training},
+        }
+    )
+
+
+def logged(output: Path, what: str) -> list[float]:
+    lines = [json.loads(line) for line in (output / "log.jsonl").read_text().splitlines()]
+    return [line[what] for line in lines if what in line]
+
+
+def transformers_losses(config: Config, folder: Path) -> list[float]:
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
+
+    training = config.training
+    tokenizer = load_tokenizer(config.model, config.model.path)
+    data = prepare(config.data, config.task, tokenizer, training.seed).train
+    torch.manual_seed(training.seed)
+    model = AutoModelForCausalLM.from_pretrained(config.model.path, dtype=torch.float32)
+    if config.tuning.method == "lora":
+        options = LoraConfig(task_type="CAUSAL_LM", r=8, lora_alpha=16, target_modules="all-linear")
+        model = get_peft_model(model, options)
+    arguments = TrainingArguments(
+        output_dir=str(folder),
+        max_steps=training.max_steps or -1,
+        per_device_train_batch_size=training.batch_size,
+        gradient_accumulation_steps=training.accumulation,
+        learning_rate=training.learning_rate,
+        lr_scheduler_type="cosine",
+        warmup_steps=int(training.warmup),
+        logging_steps=1,
+        save_strategy="no",
+        report_to=[],
+        train_sampling_strategy="sequential",
+        use_cpu=True,
+        disable_tqdm=True,
+    )
+    collate = Collator(False, pad_id(tokenizer))
+    trainer = Trainer(model=model, args=arguments, train_dataset=data, data_collator=collate)
+    trainer.train()
+    return [line["loss"] for line in trainer.state.log_history if "loss" in line]
+
+
+@pytest.mark.parametrize("method", ["lora", "full"])
+def test_losses_are_those_of_transformers_trainer(method: str, tiny_qwen2: Path, rows: Path, tmp_path: Path) -> None:
+    ours = config(
+        tiny_qwen2, rows, tmp_path / "ours", method, max_steps=50, epochs=4, batch_size=2, accumulation=2, warmup=5
+    )
+    train(ours)
+    expected = transformers_losses(ours, tmp_path / "theirs")
+    got = logged(tmp_path / "ours", "loss")
+    assert len(got) == len(expected) == 50
+    assert max(abs(one - other) for one, other in zip(got, expected, strict=True)) < 1e-4
+    assert got[-1] < got[0] - 0.1, "and something was learnt"
+
+
+def test_packed_rows_have_the_loss_of_unpacked_ones(tiny_qwen2: Path, rows: Path, tmp_path: Path) -> None:
+    """All rows in one step, packed and not: the same mean over the same labels, and the same step from there."""
+    losses = {}
+    for packing in (True, False):
+        output = tmp_path / str(packing)
+        made = config(
+            tiny_qwen2, rows, output, "full", packing=packing, max_steps=3, epochs=9, accumulation=200, batch_size=1
+        )
+        train(made)
+        losses[packing] = logged(output, "loss")
+    assert len(losses[True]) == 3
+    assert losses[True] == pytest.approx(losses[False], abs=1e-4)
+
+
+def test_an_adapter_is_what_peft_reads(tiny_qwen2: Path, rows: Path, tmp_path: Path) -> None:
+    from peft import AutoPeftModelForCausalLM
+    from safetensors.torch import load_file
+    from transformers import AutoTokenizer
+
+    train(config(tiny_qwen2, rows, tmp_path, "lora", max_steps=2, packing=True))
+    model = AutoPeftModelForCausalLM.from_pretrained(str(tmp_path))
+    assert all("lora_" in name for name in load_file(tmp_path / "adapter_model.safetensors"))
+    tokenizer = AutoTokenizer.from_pretrained(str(tmp_path))
+    model(**tokenizer("the sky is", return_tensors="pt"))
+    again = Config.model_validate_json(json.dumps(yaml.safe_load((tmp_path / "npukit.yaml").read_text())))
+    assert again.model.path == str(tiny_qwen2), "the run can be repeated from its own folder"
+
+
+def test_the_whole_model_is_what_transformers_reads(tiny_qwen2: Path, rows: Path, tmp_path: Path) -> None:
+    from transformers import AutoModelForCausalLM
+
+    made = config(tiny_qwen2, rows, tmp_path, "full", max_steps=2, save_every=1)
+    train(made)
+    model = AutoModelForCausalLM.from_pretrained(str(tmp_path))
+    tokenizer = load_tokenizer(made.model, str(tiny_qwen2))
+    data = prepare(made.data, "sft", tokenizer, 0).train
+    batch = Collator(False, pad_id(tokenizer))([data[0], data[1]])
+    assert weight(batch) > 0
+    before = AutoModelForCausalLM.from_pretrained(str(tiny_qwen2))
+    assert model(**batch).loss < before(**batch).loss
+    assert AutoModelForCausalLM.from_pretrained(str(tmp_path / "checkpoint-2")) is not None
