@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,6 +23,7 @@ QUESTION, ANSWER = {"role": "user", "content": "Hi"}, {"role": "assistant", "con
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("USE_MODELSCOPE_HUB", raising=False)
+    monkeypatch.setenv("HF_DATASETS_OFFLINE", "1")
     (tmp_path / "data").mkdir()
     return tmp_path
 
@@ -153,3 +155,14 @@ def test_a_hub_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("datasets.load_dataset", load_dataset)
     with pytest.raises(NpukitError, match=r"owner/far cannot be had from huggingface \(Couldn't reach the hub\)"):
         next(find("owner/far").records())
+
+
+def test_without_a_network_the_hubs_cache_is_asked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_address(*_: Any) -> Any:
+        raise OSError("Name or service not known")
+
+    monkeypatch.delenv("HF_DATASETS_OFFLINE")
+    monkeypatch.setattr("urllib.request.getproxies", dict)
+    monkeypatch.setattr("socket.getaddrinfo", no_address)
+    monkeypatch.setattr("datasets.load_dataset", lambda *_, **__: [{"offline": os.environ["HF_DATASETS_OFFLINE"]}])
+    assert next(find("owner/kept").records()).value == {"offline": "1"}

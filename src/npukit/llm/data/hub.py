@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import socket
+import urllib.parse
+import urllib.request
 from collections.abc import Iterable
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -35,11 +39,23 @@ def fingerprint(table: Table) -> str:
 
 @cache
 def _from_huggingface(name: str, subset: str | None, split: str, streaming: bool) -> Any:
+    _notice_that_there_is_no_network()
     try:
         from datasets import load_dataset
     except ImportError as error:
         raise NpukitError("Data sets of the Hugging Face hub need a package: pip install datasets.") from error
     return load_dataset(name, subset, split=split, streaming=streaming)
+
+
+def _notice_that_there_is_no_network() -> None:
+    """Where the hub has no address here: the library would try for most of a minute before it asks its own cache."""
+    if "HF_DATASETS_OFFLINE" in os.environ or urllib.request.getproxies():
+        return
+    hub = urllib.parse.urlsplit(os.environ.get("HF_ENDPOINT") or "https://huggingface.co")
+    try:
+        socket.getaddrinfo(hub.hostname, 443)
+    except OSError:
+        os.environ["HF_DATASETS_OFFLINE"] = "1"
 
 
 @cache

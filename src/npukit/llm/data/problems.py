@@ -38,7 +38,7 @@ class Problems:
             if self.bad > len(self.first):
                 said.append(f"  and {self.bad - len(self.first):,} more")
         if self.cut:
-            said.append(f"{self.cut:,} of {self.rows:,} rows are longer than data.cutoff and were cut.")
+            said.append(f"{self.cut:,} of {self.rows:,} rows are longer than data.cutoff or pack_length and were cut.")
         if self.unmatched:
             said.append(
                 f"{self.unmatched:,} answers do not count: the chat template writes them in another way once others "
