@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import types
 import typing
 from collections.abc import Iterator
@@ -39,6 +40,7 @@ class Option:
     field: FieldInfo
 
 
+@functools.cache
 def options(model: type[BaseModel] = Config, above: str = "") -> dict[str, Option]:
     """Every option by its dotted key; those of one data set are under `data.train`."""
     return {option.key: option for option in _options(model, above)}
