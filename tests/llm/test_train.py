@@ -17,28 +17,7 @@ from npukit.llm.data.prepare import pad_id, prepare
 from npukit.llm.models.loading import load_tokenizer
 from npukit.llm.train import train
 
-WORDS = [
-    "the",
-    "sky",
-    "is",
-    "blue",
-    "because",
-    "light",
-    "of",
-    "the",
-    "sun",
-    "comes",
-    "through",
-    "air",
-    "and",
-    "a",
-    "small",
-    "robot",
-    "paints",
-    "two",
-    "quiet",
-    "birds",
-]
+WORDS = ["the", "sky", "is", "blue", "because", "light", "comes", "through", "air", "and", "two", "quiet", "birds"]
 
 
 @pytest.fixture(scope="module")

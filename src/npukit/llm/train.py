@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from transformers.utils.logging import disable_progress_bar
 
 from npukit.llm.config import Config
 from npukit.llm.data.collate import Collator, weight
@@ -35,6 +36,8 @@ def train(config: Config) -> Summary:
     """
     is_main = os.environ.get("RANK", "0") == "0"
     tell: Callable[[str], None] = partial(print, flush=True) if is_main else lambda _: None
+    if not (is_main and sys.stderr.isatty()):
+        disable_progress_bar()
     device = torch.accelerator.current_accelerator() or torch.device("cpu")
     place = locate(config.model)
     config = _settle(config, load_config(config.model, place), device, tell)
