@@ -65,7 +65,7 @@ class Split:
         batches = [numbers[start : start + self.batch_size] for start in range(0, len(numbers), self.batch_size)]
         for number in range(self.rank, math.ceil(len(batches) / self.world_size) * self.world_size, self.world_size):
             counts = number < len(batches)
-            yield number, batches[number if counts else 0], counts
+            yield number, list(batches[number if counts else 0]), counts
 
 
 class Batch(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -28,12 +29,13 @@ def parameter_groups(model: nn.Module, weight_decay: float) -> Groups:
 
 
 def make_optimizer(groups: Groups, options: TrainOptions, device: torch.device, sharded: bool) -> torch.optim.Optimizer:
-    """Fused on a GPU; on an NPU torch_npu's own, which needs whole parameters, so not where they are sharded."""
+    """Fused on a GPU; on an NPU torch_npu's own, which needs whole parameters in fp32 or fp16."""
     adam: dict[str, Any] = {"lr": options.learning_rate, "betas": options.betas, "eps": options.epsilon}
     sgd: dict[str, Any] = {"lr": options.learning_rate, "momentum": options.momentum}
     known = sgd if options.optimizer == "sgd" else adam
     made: torch.optim.Optimizer
-    if device.type == "npu" and not sharded:
+    formats = {parameter.dtype for group in groups for parameter in group["params"]}
+    if device.type == "npu" and not sharded and formats <= {torch.float32, torch.float16}:
         import torch_npu
 
         on_npu = {
@@ -42,7 +44,24 @@ def make_optimizer(groups: Groups, options: TrainOptions, device: torch.device, 
             "sgd": torch_npu.optim.NpuFusedSGD,
         }
         made = on_npu[options.optimizer](groups, **known)
+        made.register_step_pre_hook(_all_have_gradients())
         return made
     kinds: dict[str, Any] = {"adamw": torch.optim.AdamW, "adam": torch.optim.Adam, "sgd": torch.optim.SGD}
     made = kinds[options.optimizer](groups, fused=device.type == "cuda" or None, **known)
     return made
+
+
+def _all_have_gradients() -> Callable[..., None]:
+    """torch_npu's optimizers would never update a parameter that has no gradient yet in the first step."""
+    is_first = True
+
+    def fill(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        nonlocal is_first
+        if is_first:
+            is_first = False
+            for group in optimizer.param_groups:
+                for parameter in group["params"]:
+                    if parameter.grad is None:
+                        parameter.grad = torch.zeros_like(parameter)
+
+    return fill
