@@ -75,6 +75,21 @@ def test_nan_in_the_batch_the_weights_and_the_loss() -> None:
     assert said.startswith("The loss itself is")
 
 
+class DividesBetween(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.second(self.first(x) / 0)
+        return y
+
+
+def test_nan_between_modules() -> None:
+    said = first_nonfinite(DividesBetween(), mean, batch())
+    assert said == "What is computed between modules, right before second (Linear), gave NaN or Inf."
+
+
 def test_nan_in_the_backward() -> None:
     model = model_with(RootOfSquare())
     said = first_nonfinite(model, mean, batch())

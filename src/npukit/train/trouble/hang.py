@@ -17,7 +17,8 @@ from types import FrameType, TracebackType
 from npukit.train.options import TrainOptions
 
 _WAIT_FOR_OTHERS = 5.0
-_WAITING = ("/torch/distributed/", "/torch/autograd/", "/torch/nn/parallel/", "/npukit/train/watch/")
+_ENGINE = Path(__file__).parents[1]
+_WAITING = ("/torch/distributed/", "/torch/autograd/", "/torch/nn/parallel/")
 
 
 class HangWatch:
@@ -150,7 +151,10 @@ def _lagging(heads: Mapping[int, Mapping[str, object]], world_size: int) -> list
 
 
 def _waits(frame: FrameType | None) -> bool:
-    """Whether a stack is in what waits for other ranks: a collective, a backward, or the read of a result."""
+    """Whether a stack is in what waits for other ranks: a collective, a backward, or the engine with the device."""
+    innermost = Path(frame.f_code.co_filename) if frame else Path()
+    if _ENGINE in innermost.parents and innermost.name != "data.py":
+        return True
     while frame is not None:
         if any(part in frame.f_code.co_filename for part in _WAITING):
             return True
