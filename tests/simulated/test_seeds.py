@@ -1,0 +1,118 @@
+"""The commands and files of other tools' guides for NPUs, as they stand there but for the model and the data."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file
+
+# From LLaMA-Factory's guide for NPUs.
+LLAMA_FACTORY = """\
+### model
+model_name_or_path: MODEL
+
+### method
+stage: sft
+do_train: true
+finetuning_type: lora
+lora_target: q_proj,v_proj
+
+### ddp
+ddp_timeout: 180000000
+deepspeed: examples/deepspeed/ds_z0_config.json
+
+### dataset
+dataset: identity,alpaca_en_demo
+template: qwen
+cutoff_len: 1024
+max_samples: 1000
+overwrite_cache: true
+preprocessing_num_workers: 16
+
+### output
+output_dir: saves/Qwen1.5-7B/lora/sft
+logging_steps: 10
+save_steps: 500
+plot_loss: true
+overwrite_output_dir: true
+
+### train
+per_device_train_batch_size: 1
+gradient_accumulation_steps: 2
+learning_rate: 0.0001
+num_train_epochs: 3.0
+lr_scheduler_type: cosine
+warmup_ratio: 0.1
+fp16: true
+
+### eval
+val_size: 0.1
+per_device_eval_batch_size: 1
+eval_strategy: steps
+eval_steps: 500
+"""
+# From ms-swift's.
+SWIFT = (
+    "--num_train_epochs 5 --output_dir output --learning_rate 1e-4 --gradient_accumulation_steps 16 "
+    "--save_steps 100 --eval_steps 100"
+)
+ROWS = [{"instruction": f"What is {number} plus one?", "output": f"It is {number + 1}."} for number in range(20)]
+
+
+def npukit(folder: Path, *arguments: str, **variables: str) -> str:
+    environment = {**os.environ, **variables, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "npukit", *arguments, "--device", "sim"]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=400)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_llama_factorys_yaml(tiny_qwen2: Path, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    for name, rows in {"identity": ROWS[:4], "alpaca_en_demo": ROWS[4:]}.items():
+        (data / f"{name}.json").write_text(json.dumps(rows))
+    names = {name: {"file_name": f"{name}.json"} for name in ("identity", "alpaca_en_demo")}
+    (data / "dataset_info.json").write_text(json.dumps(names))
+    (tmp_path / "qwen1_5_lora_sft_ds.yaml").write_text(LLAMA_FACTORY.replace("MODEL", str(tiny_qwen2)))
+    told = npukit(tmp_path, "train", "qwen1_5_lora_sft_ds.yaml", ASCEND_RT_VISIBLE_DEVICES="0")
+    assert "simulated" in told and "27 of 27 (3.00 epochs)" in told
+    output = tmp_path / "saves/Qwen1.5-7B/lora/sft"
+    trained = load_file(output / "adapter_model.safetensors")
+    assert {name.split(".")[-3] for name in trained} == {"q_proj", "v_proj"}
+    assert (output / "loss.png").stat().st_size > 1000
+    assert json.loads((output / "summary.json").read_text())["evaluation"]["eval_loss"] > 0
+
+
+@pytest.mark.parametrize(
+    ("cards", "flags"),
+    [
+        (1, "--train_type lora"),
+        (1, "--train_type full"),
+        (4, "--train_type lora"),
+        (4, "--train_type lora --deepspeed zero2"),
+        (4, "--train_type full --deepspeed zero3"),
+    ],
+)
+def test_ms_swifts_commands(cards: int, flags: str, tiny_qwen2: Path, tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    variables = {"ASCEND_RT_VISIBLE_DEVICES": ",".join(map(str, range(cards)))}
+    if cards > 1:
+        variables["NPROC_PER_NODE"] = str(cards)
+    flags = f"--model {tiny_qwen2} --dataset rows.jsonl {SWIFT} {flags}"
+    told = npukit(tmp_path, "sft", *flags.split(), **variables)
+    assert f"{cards} x simulated Ascend910B3" in told
+    weights = "adapter_model.safetensors" if "lora" in flags else "model.safetensors"
+    (output,) = (tmp_path / "output").iterdir()
+    trained = load_file(output / weights)
+    before = load_file(tiny_qwen2 / "model.safetensors")
+    if "full" in flags:
+        assert {name: value.shape for name, value in trained.items()} == {name: before[name].shape for name in trained}
+        assert any((trained[name] != before[name]).any() for name in trained)
+    else:
+        assert any(value.any() for name, value in trained.items() if "lora_B" in name), "they start as zeros"
