@@ -32,7 +32,7 @@ def check(call: ast.Call, file: PythonFile, target: Target) -> Iterator[Finding]
     named = [value for value in named if not isinstance(value, (ast.Constant, ast.IfExp, ast.BoolOp))]
     if not named or not target.portable or file.resolve(call.func) not in _WRAPPERS:
         return
-    about_cuda = "cuda" in file.text or "nccl" in file.text or "current_accelerator" in file.text
+    about_cuda = "cuda" in file.text or "nccl" in file.text
     if not about_cuda or writing.guarded(call, file) or writing.serves_npu_already(call, file):
         return
     kind = writing.device_type(file, target)
