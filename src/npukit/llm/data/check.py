@@ -9,7 +9,7 @@ from dataclasses import replace
 from npukit.errors import NpukitError
 from npukit.llm.config import DataOptions
 from npukit.llm.data.files import Record, read_file
-from npukit.llm.data.layout import BadRow, Conversation, Layout, Text, lay_out, recognise, renamed
+from npukit.llm.data.layout import BadRow, Conversation, Layout, Text, lay_out, listed, recognise, renamed
 from npukit.llm.data.sources import Table, find_table
 
 LOOK_AT = 2000  # rows of a data set
@@ -52,7 +52,7 @@ def _check_table(table: Table, data: DataOptions, task: str | None) -> None:
 def find_layout(records: Iterable[Record], table: Table, task: str | None) -> Layout:
     """The table's layout, recognised by the first row that has the columns of one."""
     layout = table.layout
-    first: list[str] | None = None
+    first: str | None = None
     unreadable: list[str] = []
     for record in records if layout.format == "auto" else ():
         try:
@@ -60,7 +60,7 @@ def find_layout(records: Iterable[Record], table: Table, task: str | None) -> La
         except BadRow as error:
             unreadable.append(f"{record.place} {error}")
             continue
-        first = first if first is not None else [str(name) for name in row]
+        first = first if first is not None else listed(row)
         if found := recognise(row):
             layout = replace(layout, format=found[0], columns=found[1] | layout.columns)
             break
@@ -73,9 +73,9 @@ def find_layout(records: Iterable[Record], table: Table, task: str | None) -> La
     return layout
 
 
-def _unknown_columns(table: Table, names: list[str]) -> str:
+def _unknown_columns(table: Table, names: str) -> str:
     return (
-        f"{table.name}: no known layout has the columns {', '.join(names) or 'of these rows: they have none'}; "
+        f"{table.name}: no known layout has the columns of its rows ({names}); "
         "say what they mean, as columns: {instruction: ..., output: ...}, {messages: ...} or {text: ...}."
     )
 

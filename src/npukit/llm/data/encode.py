@@ -105,11 +105,11 @@ class Encoder:
         counted = np.full(len(ids), everything)
         for start, end in answers:
             counted[start:end] = True
-        if not counted[1:].any():
-            return BadRow("has no token that counts")
         array = np.array(ids, dtype=np.int32)
         tokens = np.where(counted, array, ~array)
         kept = tokens if len(tokens) <= self._data.cutoff else _cut(tokens, answers, self._data.cutoff)
+        if not (kept[1:] >= 0).any():
+            return BadRow("has no token that counts")
         return [Encoded(kept, len(kept) < len(tokens), unmatched)]
 
 

@@ -114,6 +114,8 @@ def _csv(path: Path) -> Iterator[Record]:
             header = next(rows)
         except csv.Error as error:
             raise NpukitError(f"{path}, line 1: the header is not CSV ({error}).") from error
+        if problem := _wrong_fields(header, len(header)):
+            raise NpukitError(f"{path}, line 1 {problem}: {CONVERT}")
         if len(set(header)) != len(header):
             raise NpukitError(f"{path}, line 1: two columns have the same name; every column needs its own.")
         while True:

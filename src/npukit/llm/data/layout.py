@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 from npukit.llm.config import Format
@@ -101,7 +102,7 @@ def lay_out(row: dict[str, Any], layout: Layout, task: str) -> Conversation | Te
     """
     if not any(row.keys() >= set(group) for group in NEEDED[layout.format]):
         wanted = " and ".join(NEEDED[layout.format][0])
-        raise BadRow(f"has no {wanted} ({layout.format} format); its columns are {', '.join(map(str, row)) or 'none'}")
+        raise BadRow(f"has no {wanted} ({layout.format} format); its columns are {listed(row)}")
     if layout.format == "text":
         return Text(_string(row, "text"), row.get("ends") is not False)
     if task == "pt" and layout.format == "alpaca" and not row.get("output"):
@@ -113,9 +114,9 @@ def lay_out(row: dict[str, Any], layout: Layout, task: str) -> Conversation | Te
 
 def _conversation(row: dict[str, Any], layout: Layout) -> Conversation:
     turns: Conversation = []
-    listed = next((row[name] for name in ("messages", "conversations", "conversation") if name in row), None)
-    if layout.format in ("messages", "sharegpt") and listed is not None:
-        turns = _turns(listed, layout)
+    column = next((name for name in ("messages", "conversations", "conversation") if name in row), None)
+    if layout.format in ("messages", "sharegpt") and column:
+        turns = _turns(row[column], layout)
     elif layout.format == "prompt" and isinstance(row["prompt"], list):
         answer = row["completion"]
         answers = answer if isinstance(answer, list) else [{"role": "assistant", "content": answer}]
@@ -134,13 +135,13 @@ def _conversation(row: dict[str, Any], layout: Layout) -> Conversation:
     return turns
 
 
-def _turns(listed: Any, layout: Layout) -> Conversation:
-    if not isinstance(listed, list):
-        raise BadRow(f"has {_kind(listed)} where the list of turns should be")
-    if not listed:
+def _turns(messages: Any, layout: Layout) -> Conversation:
+    if not isinstance(messages, list):
+        raise BadRow(f"has {_kind(messages)} where the list of turns should be")
+    if not messages:
         raise BadRow("has an empty conversation")
     turns = []
-    for number, message in enumerate(listed, 1):
+    for number, message in enumerate(messages, 1):
         if not isinstance(message, dict):
             raise BadRow(f"has {_kind(message)} as turn {number}, not an object with role and content")
         role_key = layout.role_key or ("role" if "role" in message else "from")
@@ -157,13 +158,12 @@ def _turns(listed: Any, layout: Layout) -> Conversation:
 
 def _content(message: dict[str, Any], key: str, number: int) -> str:
     parts = message.get(key)
-    if isinstance(parts, list):
-        if other := next((part for part in parts if not (isinstance(part, dict) and "text" in part)), None):
-            kind = other.get("type", "something else") if isinstance(other, dict) else _kind(other)
+    for part in parts if isinstance(parts, list) else ():
+        if not isinstance(part, dict) or "text" not in part:
+            kind = part.get("type", "something else") if isinstance(part, dict) else _kind(part)
             raise BadRow(f"has {kind} in turn {number}; only text is supported")
-        return "".join(part["text"] for part in parts)
     try:
-        return _string(message, key)
+        return "".join(_string(part, "text") for part in parts) if isinstance(parts, list) else _string(message, key)
     except BadRow as error:
         raise BadRow(f"{error} in turn {number}") from None
 
@@ -209,6 +209,10 @@ def _string(row: dict[str, Any], name: str) -> str:
         raise BadRow(f"has {_kind(value)} as {name}, not text")
     if not value.strip():
         raise BadRow(f"has an empty {name}")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise BadRow(f"has characters in {name} that are none (half of a surrogate pair)") from None
     return value
 
 
@@ -217,6 +221,12 @@ def _optional(row: dict[str, Any], name: str) -> str:
     if value is None or value == "" or (isinstance(value, float) and math.isnan(value)):
         return ""
     return _string(row, name) if not isinstance(value, str) or value.strip() else ""
+
+
+def listed(names: Iterable[Any]) -> str:
+    """Names of columns in a sentence, whatever they are."""
+    some = [" ".join(str(name).split())[:40] for name in islice(names, 12)]
+    return ", ".join(some) or "none"
 
 
 def _kind(value: Any) -> str:
