@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from npukit.errors import NpukitError
 from npukit.facts.cards import DEFAULT_CARD
 from npukit.launch.device import Device
 
@@ -24,89 +26,78 @@ CardName = Annotated[str, typer.Option(help="sim: the kind of card.")]
 Explain = Annotated[bool, typer.Option("--explain", help="Print every option, or those with the word that follows.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be done, the memory and the steps.")]
 Json = Annotated[bool, typer.Option("--json", help="With --dry-run or --explain: print it as JSON.")]
+OPTIONS = ("device", "devices", "card", "explain", "dry-run", "json", "help")
 
 
-def train(
-    words: Words = None,
-    device: OnDevice = Device.auto,
-    devices: Devices = None,
-    card: CardName = DEFAULT_CARD,
-    explain: Explain = False,
-    dry_run: DryRun = False,
-    json: Json = False,
-) -> None:
+def _verb(name: str, help: str) -> Callable[..., None]:
+    def verb(
+        words: Words = None,
+        device: OnDevice = Device.auto,
+        devices: Devices = None,
+        card: CardName = DEFAULT_CARD,
+        explain: Explain = False,
+        dry_run: DryRun = False,
+        json: Json = False,
+    ) -> None:
+        if explain:
+            _explain((words or [""])[0], json)
+        else:
+            _train(name, words or [], device, devices, card, dry_run, json)
+
+    verb.__name__, verb.__doc__ = name, help
+    return verb
+
+
+train = _verb(
+    "train",
     """Train a language model as a YAML file says: npukit's own, LLaMA-Factory's or ms-swift's.
 
     Words after the file replace what it says: training.learning_rate=1e-5. Without --devices every visible card is
     used. `npukit train --explain` prints every option.
-    """
-    _train("train", words, device, devices, card, explain, dry_run, json)
-
-
-def sft(
-    words: Words = None,
-    device: OnDevice = Device.auto,
-    devices: Devices = None,
-    card: CardName = DEFAULT_CARD,
-    explain: Explain = False,
-    dry_run: DryRun = False,
-    json: Json = False,
-) -> None:
+    """,
+)
+sft = _verb(
+    "sft",
     """Fine-tune a language model, with ms-swift's flags: --model FOLDER --dataset FILE --lora_rank 8.
 
     npukit's own options are flags as well: --training.learning_rate 1e-4. As in ms-swift one device is used, or as
     many as --devices or NPROC_PER_NODE says.
-    """
-    _train("sft", words, device, devices, card, explain, dry_run, json)
-
-
-def pt(
-    words: Words = None,
-    device: OnDevice = Device.auto,
-    devices: Devices = None,
-    card: CardName = DEFAULT_CARD,
-    explain: Explain = False,
-    dry_run: DryRun = False,
-    json: Json = False,
-) -> None:
-    """Pre-train a language model on text, with the flags of `npukit sft`."""
-    _train("pt", words, device, devices, card, explain, dry_run, json)
+    """,
+)
+pt = _verb("pt", """Pre-train a language model on text, with the flags of `npukit sft`.""")
 
 
 def _train(
-    verb: str,
-    words: list[str] | None,
-    device: Device,
-    devices: int | None,
-    card: str,
-    explain: bool,
-    dry_run: bool,
-    json: bool,
+    verb: str, words: list[str], device: Device, devices: int | None, card: str, dry_run: bool, json: bool
 ) -> None:
-    from npukit.errors import NpukitError
-
-    words = list(words or [])
-    if explain:
-        _explain(words, json)
-        return
-    has_file = bool(words) and not words[0].startswith("--") and "=" not in words[0]
-    file = Path(words.pop(0)) if has_file else None
-    if file is None and not words:
-        raise NpukitError(f"Train what? Name a YAML file, or see `npukit {verb} --help`.")
     from npukit.launch.device import choose
     from npukit.llm.read import read
     from npukit.llm.start import asked_world_size, card_of, count_ranks, nodes_of, start
 
+    if not words:
+        raise NpukitError(f"Train what? Name a YAML file, or see `npukit {verb} --help`.")
+    _check_options(words)
+    has_file = not words[0].startswith("--") and "=" not in words[0]
+    file, words = (Path(words[0]), words[1:]) if has_file else (None, words)
     reading = read(file, words, os.environ, verb, asked_world_size(devices, os.environ))
     reading.check_card(*card_of(device, card, os.environ))
-    every_card = verb == "train" and reading.dialect != "ms-swift"
     _tell(reading.dialect, reading.notes)
-    chosen = choose(device)
-    ranks = count_ranks(devices, chosen, os.environ, every_card)
+    chosen = device if dry_run and device is not Device.auto else choose(device)
+    ranks = count_ranks(devices, chosen, os.environ, every_card=verb == "train" and reading.dialect != "ms-swift")
     if dry_run:
         _show_plan(reading.config, ranks * nodes_of(os.environ).nodes, json)
     else:
         start(reading.config, chosen, ranks, card)
+
+
+def _check_options(words: list[str]) -> None:
+    """An option of this command that is misspelt would be taken for one of the configuration."""
+    from npukit.llm.given import nearest
+
+    for word in words:
+        name = word[2:].partition("=")[0]
+        if word.startswith("--") and (near := nearest(name, OPTIONS, cutoff=0.8)):
+            raise NpukitError(f"There is no option --{name}: did you mean --{near}?")
 
 
 def _tell(dialect: str, notes: list[str]) -> None:
@@ -126,10 +117,9 @@ def _show_plan(config: Config, devices: int, json: bool) -> None:
         print(as_text(found))
 
 
-def _explain(words: list[str], json: bool) -> None:
+def _explain(word: str, json: bool) -> None:
     from npukit.llm.explain import as_json, as_text
 
-    word = words[0] if words else ""
     if json:
         from json import dumps
 

@@ -135,7 +135,7 @@ def read_yaml(path: Path) -> Given:
         raise NpukitError(f"{path} is a folder: name the YAML file with the configuration.") from None
     except UnicodeDecodeError as error:
         raise NpukitError(f"{path} is not text in UTF-8 (byte {error.start}): save it as UTF-8.") from None
-    loader = _Loader(text)
+    loader = _Loader(text.replace("\t", " ") if path.suffix == ".json" else text)
     try:
         node = loader.get_single_node()
         if node is None:

@@ -42,7 +42,7 @@ def count_ranks(wanted: int | None, device: Device, environ: Mapping[str, str], 
     """How many processes this machine gets: as asked, else one for every visible card."""
     asked = _asked(wanted, environ)
     if asked is None:
-        return count_devices(device, environ) if every_card and device in (Device.npu, Device.cuda) else 1
+        return max(1, count_devices(device, environ)) if every_card and device in (Device.npu, Device.cuda) else 1
     visible = visible_cards(device, environ)
     if visible and asked > len(visible):
         raise NpukitError(

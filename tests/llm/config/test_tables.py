@@ -9,12 +9,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from npukit.cli.train import OPTIONS
 from npukit.errors import NpukitError
 from npukit.llm.config import Config
 from npukit.llm.dialects import DIALECTS, LLAMA_FACTORY, SWIFT
 from npukit.llm.dialects.page import written_anew
 from npukit.llm.dialects.table import Dialect
 from npukit.llm.explain import options
+from npukit.llm.given import nearest
 from npukit.llm.read import read
 
 
@@ -55,6 +57,11 @@ def test_keys_that_a_user_of_theirs_writes_are_all_in_the_tables() -> None:
         "max_length",
     ]
     assert all(SWIFT.row(key) for key in [*flags, "dataloader_num_workers", "swanlab_project", "dataset_num_proc"])
+
+
+@pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.name)
+def test_no_key_is_near_an_option_of_the_command(dialect: Dialect) -> None:
+    assert not [key for key in dialect.keys if nearest(key, OPTIONS, cutoff=0.8)]
 
 
 def test_the_page_has_the_tables_as_they_are() -> None:
