@@ -18,6 +18,7 @@ from npukit.source import PythonFile
 
 _GUARD = re.compile(r"cuda|gpu|npu|accelerator", re.IGNORECASE)
 _NPU = re.compile(r"ASCEND_|(?<![A-Za-z])npu(?![a-z])|hccl|transfer_to_npu", re.IGNORECASE)
+_NPU_QUICKLY = re.compile(r"npu(?![a-z])(?<![a-z]npu)")  # in lower case; a search that starts with letters is quick
 # Code that asks whether there are NPUs chooses among devices itself; neither style writes these names.
 _CHOOSES_NPU = re.compile(r"\b(?:is_(?:torch_|ascend_)?npu_available|(?:has|is|use)_npu)\b", re.IGNORECASE)
 
@@ -160,6 +161,26 @@ def cuda_name(node: ast.Attribute | ast.Name, file: PythonFile) -> str | None:
     return None if is_alias else name
 
 
+def may_be(func: ast.expr, names: tuple[str, ...], file: PythonFile) -> bool:
+    """Whether a function that is called may be one of these, by its last name or that of its import: to resolve every
+    call takes long."""
+    if isinstance(func, ast.Attribute):
+        return func.attr in names
+    return isinstance(func, ast.Name) and (func.id in names or func.id in _aliases(file, names))
+
+
+@lru_cache(maxsize=16)
+def _aliases(file: PythonFile, names: tuple[str, ...]) -> frozenset[str]:
+    imported = (alias for node in file.names.imports for alias in node.names)
+    assigned = (
+        node for node in file.tree.body if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
+    )
+    return frozenset(
+        [alias.asname or alias.name for alias in imported if alias.name in names]
+        + [node.targets[0].id for node in assigned if getattr(node.value, "attr", "") in names]  # type: ignore[attr-defined]
+    )
+
+
 @lru_cache(maxsize=4)
 def _names_from_cuda(file: PythonFile) -> frozenset[str]:
     """The names that imports from torch.cuda give to what they import."""
@@ -173,7 +194,8 @@ def _names_from_cuda(file: PythonFile) -> frozenset[str]:
 
 @lru_cache(maxsize=4)
 def _speaks_of_npus(file: PythonFile) -> bool:
-    return bool(_NPU.search(file.text) or _CHOOSES_NPU.search(file.text))
+    lowered = file.text.lower()
+    return "hccl" in lowered or "ascend_" in lowered or bool(_NPU_QUICKLY.search(lowered))
 
 
 def guarded(node: ast.AST, file: PythonFile) -> bool:

@@ -20,13 +20,16 @@ from npukit.source import PythonFile
 
 rule = Rule("NPK161", "float64-reduced", words=("all_reduce", "reduce_scatter", ".reduce("), fixes=True)
 
-_REDUCE = tuple(f"torch.distributed.{name}" for name in ("all_reduce", "reduce", "reduce_scatter_tensor"))
+_NAMES = ("all_reduce", "reduce", "reduce_scatter_tensor")
+_REDUCE = tuple(f"torch.distributed.{name}" for name in _NAMES)
 _FLOAT64 = ("torch.float64", "torch.double")
 
 
 @rule.on(ast.Call)
 def check(call: ast.Call, file: PythonFile, target: Target) -> Iterator[Finding]:
-    if file.resolve(call.func) not in _REDUCE or not call.args or not isinstance(call.args[0], ast.Name):
+    if not call.args or not isinstance(call.args[0], ast.Name) or not writing.may_be(call.func, _NAMES, file):
+        return
+    if file.resolve(call.func) not in _REDUCE:
         return
     for binding in file.bindings(call.args[0]):
         made = binding.value

@@ -20,6 +20,7 @@ from collections.abc import Iterator
 
 from npukit.migrate.rule import Rule
 from npukit.migrate.target import Target
+from npukit.migrate.writing import may_be
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
 
@@ -35,7 +36,7 @@ _NAMES = {
 
 @rule.on(ast.Call)
 def check(call: ast.Call, file: PythonFile, target: Target) -> Iterator[Finding]:
-    if file.resolve(call.func) in _NAMES:
+    if may_be(call.func, ("DataParallel", "data_parallel"), file) and file.resolve(call.func) in _NAMES:
         conditional = any(isinstance(each, (ast.If, ast.IfExp)) for each in file.ancestors(call))
         yield rule.finding(
             (file, call),
