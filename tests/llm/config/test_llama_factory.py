@@ -179,6 +179,12 @@ def test_a_mistake_is_named_in_its_words(text: str, said: str) -> None:
     assert said in str(raised.value)
 
 
+def test_of_several_keys_the_one_that_says_most_is_named() -> None:
+    Path("x.yaml").write_text(LORA_SFT_DS)
+    with pytest.raises(NpukitError, match=r"x.yaml:5: stage is sft, but the command is npukit pt."):
+        read(Path("x.yaml"), [], {}, "pt")
+
+
 def test_stages_that_come_later_are_refused() -> None:
     with pytest.raises(NpukitError, match=r"x.yaml:5: stage dpo is not supported yet: sft and pt are"):
         llama_factory(LORA_SFT_DS.replace("stage: sft", "stage: dpo"))

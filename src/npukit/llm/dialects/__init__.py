@@ -87,7 +87,10 @@ class Translator:
     def _set(self, ours: str, value: Any, keys: Collection[str]) -> None:
         written = [key for key in keys if key in self.given.values]
         if written:
-            place, name = self.given.place((written[0],)), self._written(written[0])
+            # Of several keys that make one option, the one that says most is named.
+            said = {key: self.given.values[key] for key in written}
+            key = max(written, key=lambda each: (bool(said[each]), not isinstance(said[each], bool)))
+            place, name = self.given.place((key,)), self._written(key)
         else:
             place, name = f"{self.dialect.name}{DEFAULT}", ours
         self.ours.set(tuple(ours.split(".")), value, place, name)
