@@ -115,14 +115,12 @@ def test_a_gradient_that_is_not_finite_is_told_with_its_step(job: Any, save_ever
 def test_fp16_scales_gradients_leaves_out_steps_that_overflow_and_resumes(
     job: Any, other_job: Any, are_same: Any
 ) -> None:
-    options = {"precision": "fp16", "loss_scale": 2.0**26, "save_every": 5}
-    assert other_job(max_steps=10, **options).train().steps == 10
-    job(max_steps=5, schedule="constant", **options).train()
+    options = {"precision": "fp16", "loss_scale": 2.0**15, "save_every": 5, "schedule": "constant"}
+    job(max_steps=5, **options).train()
     scale = read(job.output / "checkpoint-5").load(0)["parallel"]["scaler"]["scale"]
-    assert scale < 2.0**26  # some steps overflowed
-    options["schedule"] = "constant"
+    assert 2.0**11 < scale < 2.0**15  # some steps overflowed, not all
     job(max_steps=10, **options).train()
-    other_job(max_steps=10, resume="never", **options).train()
+    other_job(max_steps=10, **options).train()
     assert are_same(job.weights(), other_job.weights())
 
 
