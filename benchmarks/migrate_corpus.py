@@ -4,8 +4,9 @@ python benchmarks/migrate_corpus.py DIR... [--style npu] [--vendor PATH]
 
 A row a project and tool: lines, files, files touched, places rewritten and left, files that parsed before and do not
 after, files that a second run changes, files touched without a CUDA reference, uses of torch.cuda and .cuda() in code
-before and after, CPU seconds (the least of five turns where they are few), lines per CPU-second. The last column is that against the vendor's converter: as measured
-beside with --vendor, else against the 80 lines per CPU-second that it was measured at.
+before and after, CPU seconds (the least of five turns where they are few), lines per CPU-second. The last column is
+that against the vendor's converter: as measured beside with --vendor, else against the 80 lines per CPU-second that it
+was measured at.
 
 --vendor: pytorch_gpu2npu.sh of msTransplant, Ascend's converter; `python3` must find pandas, libcst, prettytable, jedi.
 """
@@ -26,7 +27,7 @@ from pathlib import Path
 from npukit.migrate import journal
 from npukit.migrate.migration import migrate
 from npukit.migrate.target import Style, Target
-from npukit.source import find
+from npukit.source import find, names
 
 VENDOR_LINES_PER_SECOND = 80
 QUICK_TURNS = 4  # what takes less than a second is timed so often again; other work on the machine disturbs
@@ -50,6 +51,8 @@ class Counts:
 
 def npukit(style: Style) -> Tool:
     def run(source: Path, output: Path) -> tuple[int, int]:
+        names.exported.cache_clear()  # as in a process of its own
+        names._names_of.cache_clear()
         result = migrate(source, Target(style))
         journal.write_copy(result, source, output)
         return len(result.fixed), len(result.left)

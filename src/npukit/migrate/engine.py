@@ -27,7 +27,7 @@ from npukit.source import Document, Unreadable, read
 UNREADABLE, BROKEN_RULE = "NPK001", "NPK002"
 _T = TypeVar("_T")
 _IGNORE = re.compile(r"#\s*npukit:\s*ignore(?:\[([\w\s,]+)\])?")
-_MANY = 48  # files; fewer are done sooner in this process
+_MANY = 200  # files; fewer are done sooner, and with less work, in this process
 _MAX_BYTES = 8 << 20
 
 
