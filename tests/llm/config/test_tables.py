@@ -81,7 +81,7 @@ VALUES = st.one_of(
 )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_whatever_is_written_is_understood_or_refused(folder: Path, data: st.DataObject) -> None:
     dialect = data.draw(st.sampled_from(DIALECTS))
