@@ -1,9 +1,11 @@
-"""The process that a script becomes."""
+"""The process that a script becomes, and who watches it."""
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -30,3 +32,47 @@ def test_what_the_user_can_mend_is_said_once_by_one_process_or_many(start: list[
     command = [sys.executable, "-m", "npukit", *start, "--device", "cpu", str(script)]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert (ended.returncode, ended.stderr) == (2, "npukit: The file is empty: fill it.\n")
+
+
+def run(folder: Path, code: str) -> subprocess.Popen[str]:
+    (folder / "script.py").write_text(code)
+    command = [sys.executable, "-m", "npukit", "run", "--device", "cpu", "script.py"]
+    return subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.parametrize(
+    ("number", "told"), [(signal.SIGKILL, "ran out of memory"), (signal.SIGSEGV, "PYTHONFAULTHANDLER=1")]
+)
+def test_a_process_that_is_killed_is_explained(number: signal.Signals, told: str, tmp_path: Path) -> None:
+    process = run(tmp_path, f"import os\nos.kill(os.getpid(), {int(number)})\n")
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 128 + number
+    assert number.name in errors and told in errors
+
+
+def test_exit_codes_and_signals_pass_through(tmp_path: Path) -> None:
+    assert run(tmp_path, "raise SystemExit(7)").wait(60) == 7
+    code = (
+        "import signal, sys, time\n"
+        "signal.signal(signal.SIGTERM, lambda *_: (print('saved', flush=True), sys.exit(5)))\n"
+        "print('ready', flush=True)\ntime.sleep(60)\n"
+    )
+    process = run(tmp_path, code)
+    assert process.stdout is not None and process.stdout.readline() == "ready\n"
+    process.terminate()
+    assert process.communicate(timeout=60) == ("saved\n", "")
+    assert process.returncode == 5
+
+
+def test_the_process_dies_with_its_watcher(tmp_path: Path) -> None:
+    code = "import os, time\nprint(os.getpid(), flush=True)\ntime.sleep(60)\n"
+    process = run(tmp_path, code)
+    assert process.stdout is not None
+    script = Path("/proc") / process.stdout.readline().strip()
+    assert script.exists()
+    process.kill()
+    process.wait(60)
+    deadline = time.monotonic() + 30
+    while script.exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not script.exists()

@@ -1,19 +1,22 @@
-"""Run a script or module: in this very process, or as several ranks of this machine."""
+"""Run a script or module: as one process, or as several ranks of this machine."""
 
 from __future__ import annotations
 
 import importlib.util
 import os
+import signal
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
 from npukit.errors import NpukitError
-from npukit.launch.script import AUTOLOAD, AUTOLOAD_LATER
+from npukit.launch.failure import SIGNALS
+from npukit.launch.script import AUTOLOAD, AUTOLOAD_LATER, LAUNCHER
 
 
 def run(command: Sequence[str], environment: Mapping[str, str], ranks: int = 1, auto: bool = False) -> NoReturn:
-    """Become `command`, so that its signals and its exit code are the caller's; with several ranks become torchrun.
+    """Run `command` to its end, with its exit code; with several ranks become torchrun.
 
     With `auto` CUDA code runs on an NPU. A failure ends in its explanation.
 
@@ -21,8 +24,10 @@ def run(command: Sequence[str], environment: Mapping[str, str], ranks: int = 1, 
     """
     environment = dict(environment)
     script = script_arguments(command, auto)
-    if ranks == 1:
+    if "TORCHELASTIC_RUN_ID" in environment:  # a rank already: its launcher watches it
         become([sys.executable, *script], environment)
+    if ranks == 1:
+        watch([sys.executable, *script], environment)
     spare_launcher(environment, ranks)
     become([*AGENT, "--standalone", "--nproc-per-node", str(ranks), *script], environment)
 
@@ -45,6 +50,24 @@ def spare_launcher(environment: dict[str, str], ranks: int) -> None:
     if AUTOLOAD not in environment:
         environment[AUTOLOAD] = "0"
         environment[AUTOLOAD_LATER] = "1"
+
+
+def watch(argv: list[str], environment: Mapping[str, str]) -> NoReturn:
+    """Run a process as if it were this one: signals go to it, its exit code comes back, and it dies with us.
+
+    Python tells its own errors; of a process that is killed, or crashes in native code, nobody else could tell why.
+    """
+    signal.signal(signal.SIGINT, lambda *_: None)  # the terminal tells the process, too: how to end is its affair
+    process = subprocess.Popen(argv, env={**environment, LAUNCHER: str(os.getpid())})
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(number, lambda number, _: process.send_signal(number))
+    code = process.wait()
+    if code < 0:
+        name = signal.Signals(-code).name
+        if why := SIGNALS.get(name):
+            print(f"npukit: the process was killed by {name}. {why}", file=sys.stderr)
+        sys.exit(128 - code)
+    sys.exit(code)
 
 
 def become(argv: list[str], environment: Mapping[str, str]) -> NoReturn:
