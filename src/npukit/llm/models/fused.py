@@ -41,7 +41,8 @@ def _rms_norm(module: Any) -> Any:
 
 def _is_swiglu(module: nn.Module) -> bool:
     names = {name for name, _ in module.named_children()}
-    is_silu = isinstance(getattr(module, "act_fn", getattr(module, "activation_fn", None)), nn.SiLU)
+    activation = getattr(module, "act_fn", getattr(module, "activation_fn", None))
+    is_silu = type(activation).__name__.startswith("SiLU")  # torch's, or transformers' own
     return is_silu and "down_proj" in names and ({"gate_proj", "up_proj"} <= names or "gate_up_proj" in names)
 
 
