@@ -57,6 +57,7 @@ def train(config: Config) -> Summary:
         weight=weight,
         collate=Collator(config.data.packing, pad_id(tokenizer), config.data.pack_length or config.data.cutoff),
         save_model=partial(save_model, tokenizer=tokenizer),
+        save_frozen=config.tuning.method != "lora",  # an adapter goes without the weights below it
         flops_per_item=flops_per_token(model),
         item="tokens",
     )
