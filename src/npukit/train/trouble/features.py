@@ -3,8 +3,8 @@
 Two figures of every gradient of two or more dimensions are followed, from the first step, on one card or many:
 - its largest magnitude, against the mean of its last steps; what all gradients do together (an odd batch) is
   taken out, and has to be a jump by itself to count;
-- how far its largest row and its largest column stand out from the next ones: an element that a flipped bit made
-  large stands alone in both, in any step, while real gradients have neighbours of their size.
+- how far its largest element stands out, from the rest of its row and from all other rows: one that a flipped bit
+  made large stands alone in both, in any step, while those of real gradients have neighbours of their size.
 Figures stay on the device; `read` fetches them, on logging steps.
 """
 
@@ -66,11 +66,12 @@ class FeatureDetector:
         self._names: list[str] = []
         self._weights: list[nn.Parameter] = []
         for name, weight in model.named_parameters():
-            if self.settings.enable and weight.requires_grad and weight.dim() >= 2:
+            shape = getattr(weight, "ds_shape", weight.shape)  # ZeRO-3 keeps the weight itself elsewhere
+            if self.settings.enable and weight.requires_grad and len(shape) >= 2:
                 weight.register_hook(partial(self._saw, len(self._names)))  # type: ignore[no-untyped-call]
                 self._names.append(name)
                 self._weights.append(weight)
-        self._seen: list[tuple[int, Tensor, Tensor]] = []  # weight, largest of each row, of each column
+        self._seen: list[tuple[int, Tensor, Tensor]] = []  # weight, largest of each row, the row of the largest
         self._order: tuple[tuple[tuple[int, int, int], ...], Tensor] | None = None
         self._past = torch.empty(0)  # _STEPS x 2 x weights, logarithms
         self._count = 0
@@ -80,8 +81,9 @@ class FeatureDetector:
         if gradient.is_sparse or not gradient.numel():
             return
         matrix = gradient.detach().flatten(1)
-        rows, columns = (torch.linalg.vector_norm(matrix, math.inf, dim=dim) for dim in (1, 0))
-        self._seen.append((number, rows, columns))
+        rows = torch.linalg.vector_norm(matrix, math.inf, dim=1)
+        strongest = matrix.index_select(0, rows.argmax()[None])[0].abs()
+        self._seen.append((number, rows, strongest))
 
     @torch.no_grad()
     def check(self, step: int, scale: Tensor | float = 1.0) -> None:
@@ -96,8 +98,7 @@ class FeatureDetector:
         if not self._count:
             self._past = torch.full((_STEPS, *now.shape), _NEVER, device=now.device)
         elif self._count == 1:  # the first step has no past: it is judged by the second
-            before = self._past[0].clone()
-            self._past[0] = self._judge(step - 1, before, now)
+            self._past[0] = self._judge(step - 1, self._past[0], now)
         usual = torch.stack([_mean(self._past[:, 0]), self._past[:, 1].amax(0)])
         self._past[self._count % _STEPS] = self._judge(step, now, usual)
         self._count += 1
@@ -129,22 +130,22 @@ class FeatureDetector:
     def _figures(self, scale: Tensor | float) -> Tensor:
         """Logarithms of the largest magnitude and of how far it stands alone, 2 x weights; never where none came."""
         groups: dict[int, list[tuple[int, Tensor]]] = {}
-        for position, (_, rows, columns) in enumerate(self._seen):
-            for side, vector in enumerate((rows, columns)):
+        for position, (_, rows, strongest) in enumerate(self._seen):
+            for side, vector in enumerate((rows, strongest)):
                 vector = vector.expand(2) if len(vector) == 1 else vector
                 groups.setdefault(len(vector), []).append((2 * position + side, vector))
         largest_two = [torch.stack([vector for _, vector in group]).float().topk(2).values for group in groups.values()]
         nothing = torch.zeros(1, 2, device=largest_two[0].device)
         places = [place for group in groups.values() for place, _ in group]
         table = torch.cat([*largest_two, nothing])[self._positions(places, table_end=len(places), like=nothing)]
-        largest, next_largest = table.unbind(-1)  # each: backward passes x weights x (rows, columns)
+        largest, next_largest = table.unbind(-1)  # each: backward passes x weights x (rows, row)
         alone = torch.where(next_largest > 0, largest / next_largest, 1.0).amin(-1)
         magnitude = largest.amax(-1) / scale
         return torch.stack([magnitude.amax(0), alone.amax(0)]).log2()
 
     def _positions(self, places: list[int], table_end: int, like: Tensor) -> Tensor:
-        """Where in the table the rows and columns of each backward pass and weight are; the end where there is none."""
-        key = tuple((number, len(rows), len(columns)) for number, rows, columns in self._seen)
+        """Where in the table both vectors of each backward pass and weight are; the end where there is none."""
+        key = tuple((number, len(rows), len(strongest)) for number, rows, strongest in self._seen)
         if self._order and self._order[0] == key:
             return self._order[1]
         where = {place: position for position, place in enumerate(places)}
