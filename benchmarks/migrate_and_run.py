@@ -29,7 +29,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from training_scripts import SCRIPTS, Script
+from training_scripts import SCRIPTS, Script  # type: ignore[import-not-found]  # the folder is no package
 
 from npukit.migrate import journal
 from npukit.migrate.migration import migrate
@@ -77,7 +77,10 @@ def verified(before: Path, after: Path, script: Script, device: str) -> str:
     """What `npukit verify` says, in a few words."""
     command = [sys.executable, "-m", "npukit", "verify", str(before), str(after), "--json", "--device", device]
     command += ["--devices", str(script.devices), "--tolerance", str(script.tolerance)]
-    command += ["--", "python", *script.command.split(), *(script.on_cpu.split() if device == "cpu" else ())]
+    arguments = script.command.split()
+    if device == "cpu":
+        arguments = [each for each in arguments if each != script.not_on_cpu] + script.on_cpu.split()
+    command += ["--", "python", *arguments]
     environment = {**os.environ, **dict(script.variables), "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True

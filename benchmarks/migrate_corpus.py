@@ -84,10 +84,10 @@ def parsed(text: str) -> ast.Module | None:
 
 def uses_of_cuda(text: str) -> int:
     """How often code says torch.cuda or calls .cuda()."""
-    nodes = list(ast.walk(tree)) if "cuda" in text and (tree := parsed(text)) else ()
-    called = sum(isinstance(each, ast.Call) and getattr(each.func, "attr", "") == "cuda" for each in nodes)
+    nodes = list(ast.walk(tree)) if "cuda" in text and (tree := parsed(text)) else []
+    called = [each for each in nodes if isinstance(each, ast.Call) and getattr(each.func, "attr", "") == "cuda"]
     named = (each for each in nodes if isinstance(each, ast.Attribute) and each.attr == "cuda")
-    return called + sum(isinstance(each.value, ast.Name) and each.value.id in ("torch", "th") for each in named)
+    return len(called) + sum(isinstance(each.value, ast.Name) and each.value.id in ("torch", "th") for each in named)
 
 
 def cpu_seconds() -> float:

@@ -31,7 +31,8 @@ class Script:
     mend: tuple[tuple[str, str, str], ...] = ()  # file, text, its replacement
     variables: tuple[tuple[str, str], ...] = ()
     imports: str = ""  # another checkout that it imports from
-    on_cpu: str = ""  # argument by which the script knows that there is no device, where it then does something else
+    on_cpu: str = ""  # argument that tells the script to do without a device, where it then does something else
+    not_on_cpu: str = ""  # argument that asks for a device
     needs_device: str = ""  # why the script itself refuses to run without an accelerator
 
 
@@ -90,7 +91,7 @@ def autoencoder(folder: Path) -> None:
     """The latent space that DiT trains in, from a tiny autoencoder where the script looks for the published one."""
     image_folder("images", size=256, count=6)(folder)
     import torch
-    from diffusers.models import AutoencoderKL
+    from diffusers.models import AutoencoderKL  # type: ignore[import-not-found]
 
     torch.manual_seed(5)
     blocks = {"down_block_types": ("DownEncoderBlock2D",) * 4, "up_block_types": ("UpDecoderBlock2D",) * 4}
@@ -211,6 +212,7 @@ SCRIPTS = (
         "main.py --upscale_factor 4 --batchSize 2 --testBatchSize 2 --nEpochs 2 --cuda --threads 0",
         "super_resolution",
         image_folder("dataset/BSDS300/images/train", "dataset/BSDS300/images/test", size=256, count=6, names=("",)),
+        not_on_cpu="--cuda",
     ),
     Script("gcn", EXAMPLES, "main.py --epochs 5 --val-every 1", "gcn", cora, mend=_NO_DOWNLOAD),
     Script("ddp tutorial, 1 card", EXAMPLES, "single_gpu.py 1 1 --batch_size 256", "distributed/ddp-tutorial-series"),

@@ -35,11 +35,11 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     migration = migrate(folder)
     journal.write_in_place(migration, allow_dirty=True)
     after = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
-    found = (
+    analyzed, migrated = (
         Counter(each.place.file.name for each in findings if each.code == "NPK001" and each.place)
         for findings in (analysis.findings, migration.left)
     )
-    return Outcome(*found, [change.path.name for change in migration.changes], after)
+    return Outcome(analyzed, migrated, [change.path.name for change in migration.changes], after)
 
 
 def test_there_are_300() -> None:
