@@ -10,20 +10,24 @@ PIP := PIP_CONSTRAINT=$(CURDIR)/$(VENV)/constraints.txt $(BIN)/python -m pip ins
 
 demo: setup
 	@rm -rf demo-output && mkdir demo-output
-	@echo "==> 1/6 what in this CUDA project will not run on an NPU? npukit analyze examples/cuda_project"
+	@echo "==> 1/8 what in this CUDA project will not run on an NPU? npukit analyze examples/cuda_project"
 	@$(BIN)/npukit analyze examples/cuda_project
-	@echo "==> 2/6 rewrite it: npukit migrate examples/cuda_project --output demo-output/migrated"
+	@echo "==> 2/8 rewrite it: npukit migrate examples/cuda_project --output demo-output/migrated"
 	@$(BIN)/npukit migrate examples/cuda_project --output demo-output/migrated
-	@echo "==> 3/6 does it compute the same on two simulated NPUs? npukit verify examples/cuda_project demo-output/migrated"
+	@echo "==> 3/8 does it compute the same on two simulated NPUs? npukit verify examples/cuda_project demo-output/migrated"
 	@$(BIN)/npukit verify examples/cuda_project demo-output/migrated --devices 2 --report demo-output/report.html \
 	  -- python train.py --steps 20
-	@echo "==> 4/6 the machine that programs see: npu-smi info"
+	@echo "==> 4/8 the machine that programs see: npu-smi info"
 	@eval "$$($(BIN)/npukit sim env --devices 2)" && npu-smi info
-	@echo "==> 5/6 train a tiny GPT-2: npukit run --device sim --devices 2 examples/gpt2/train.py"
+	@echo "==> 5/8 train a tiny GPT-2: npukit run --device sim --devices 2 examples/gpt2/train.py"
 	@$(BIN)/npukit run --device sim --devices 2 examples/gpt2/train.py --out demo-output
-	@echo "==> 6/6 draw the loss and sum up: examples/gpt2/show.py"
+	@echo "==> 6/8 draw the loss and sum up: examples/gpt2/show.py"
 	@$(BIN)/python examples/gpt2/show.py demo-output
-	@echo "The migration's report: demo-output/report.html"
+	@echo "==> 7/8 make a small chat model and questions for it: examples/finetune/make.py"
+	@$(BIN)/python examples/finetune/make.py demo-output/finetune
+	@echo "==> 8/8 fine-tune it with LoRA: npukit train examples/finetune/lora.yaml --device sim --devices 2"
+	@$(BIN)/npukit train examples/finetune/lora.yaml --device sim --devices 2
+	@echo "The migration's report: demo-output/report.html; the loss curve: demo-output/finetune/run/loss.png"
 
 test: setup check
 	@echo "==> pytest"

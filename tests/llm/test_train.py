@@ -121,6 +121,7 @@ def test_an_adapter_is_what_peft_reads(tiny_qwen2: Path, rows: Path, tmp_path: P
     from peft import AutoPeftModelForCausalLM
     from safetensors.torch import load_file
     from transformers import AutoTokenizer
+    from transformers.trainer_callback import TrainerState
 
     train(config(tiny_qwen2, rows, tmp_path, "lora", max_steps=2, packing=True))
     model = AutoPeftModelForCausalLM.from_pretrained(str(tmp_path))
@@ -128,6 +129,8 @@ def test_an_adapter_is_what_peft_reads(tiny_qwen2: Path, rows: Path, tmp_path: P
     tokenizer = AutoTokenizer.from_pretrained(str(tmp_path))
     model(**tokenizer("the sky is", return_tensors="pt"))
     again = Config.model_validate_json(json.dumps(yaml.safe_load((tmp_path / "npukit.yaml").read_text())))
+    state = TrainerState.load_from_json(str(tmp_path / "trainer_state.json"))
+    assert state.global_step == 2 and [entry["step"] for entry in state.log_history] == [1, 2]
     assert again.model.path == str(tiny_qwen2), "the run can be repeated from its own folder"
 
 

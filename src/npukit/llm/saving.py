@@ -31,6 +31,26 @@ def save_run(config: Config, folder: Path) -> None:
     _write(folder / "versions.json", json.dumps(_versions(), indent=1))
 
 
+def save_trainer_state(folder: Path, total_steps: int) -> None:
+    """The log in the form of transformers' Trainer, for programs that draw and compare such logs."""
+    names = ("step", "epoch", "loss", "grad_norm", "learning_rate")
+    history = []
+    for line in (folder / "log.jsonl").read_text().splitlines():
+        entry = json.loads(line)
+        kept = {name: value for name, value in entry.items() if name in names or name.startswith("eval_")}
+        if kept.keys() > {"step"}:
+            history.append(kept)
+    last = history[-1] if history else {}
+    epochs = [entry["epoch"] for entry in history if "epoch" in entry]
+    state = {
+        "global_step": last.get("step", 0),
+        "epoch": epochs[-1] if epochs else 0.0,
+        "max_steps": total_steps,
+        "log_history": history,
+    }
+    _write(folder / "trainer_state.json", json.dumps(state, indent=1))
+
+
 def _versions() -> dict[str, str]:
     found = {}
     for library in _LIBRARIES:

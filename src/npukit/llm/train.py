@@ -23,7 +23,7 @@ from npukit.llm.models.fused import use_fused_operators
 from npukit.llm.models.loading import load_config, load_model, load_tokenizer, locate
 from npukit.llm.models.shape import decoder_layers, flops_per_token, is_plain
 from npukit.llm.models.tuning import tune
-from npukit.llm.saving import save_model, save_run
+from npukit.llm.saving import save_model, save_run, save_trainer_state
 from npukit.train import Trainer
 from npukit.train.precision import compute_dtype
 from npukit.train.watch import Summary
@@ -47,6 +47,8 @@ def train(config: Config) -> Summary:
         for sentence in prepared.problems.sentences():
             tell(sentence)
         save_run(config, config.training.output)
+    if config.data.template:  # whoever talks to the model later must talk as it was taught
+        tokenizer.chat_template = prepared.template_used.text
     model = make_model(config, place, device)
     trainer = Trainer(
         model,
@@ -61,7 +63,10 @@ def train(config: Config) -> Summary:
         flops_per_item=flops_per_token(model),
         item="tokens",
     )
-    return trainer.train()
+    summary = trainer.train()
+    if is_main:
+        save_trainer_state(config.training.output, trainer.total_steps)
+    return summary
 
 
 def make_model(config: Config, place: str, device: torch.device) -> Any:
