@@ -72,7 +72,9 @@ def size(gib: float) -> str:
     >>> size(0.25)
     '256 MiB'
     """
-    return f"{gib:.1f} GiB" if gib >= 1 else f"{gib * 1024:.0f} MiB"
+    if gib >= 1:
+        return f"{gib:.1f} GiB"
+    return f"{gib * 2**10:.0f} MiB" if gib >= 2**-10 else f"{gib * 2**20:.0f} KiB"
 
 
 def duration(seconds: float) -> str:
