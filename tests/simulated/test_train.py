@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -31,6 +32,8 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, dict
         folder = output / str(devices)
         said = run("-m", "npukit", "run", "--device", "sim", "--devices", devices, RANKS, folder, accumulation, *ways)
         assert [line for line in said.splitlines() if "trained by" in line] == [f"trained by {way}" for way in ways]
+    evaluated = {json.loads(file.read_text())["evaluation"]["eval_loss"] for file in output.glob("*/*/summary.json")}
+    assert max(evaluated) - min(evaluated) < 1e-4
     yield {
         "one": load_file(output / "1" / "ddp" / "model.safetensors"),
         **{way: load_file(output / "2" / way / "model.safetensors") for way in WAYS},

@@ -87,6 +87,14 @@ def test_what_does_not_fit_is_refused(job: Any, change: dict[str, Any], sentence
         job(max_steps=8, **change).train()
 
 
+def test_another_model_is_refused(job: Any) -> None:
+    job(max_steps=4).train()
+    other = job.model()
+    other[4] = torch.nn.Linear(16, 1, bias=False)
+    with pytest.raises(NpukitError, match=r"another model, .* 4.bias differ"):
+        job(other, max_steps=8).train()
+
+
 def test_another_number_of_ranks_is_refused(job: Any) -> None:
     job(max_steps=4).train()
     contents = job.output / "checkpoint-4" / "checkpoint.json"

@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 import os
 import signal
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -58,6 +61,7 @@ def test_early_stopping_and_the_best(job: Any) -> None:
     assert summary.steps == 8
     assert summary.reason == "stopped early: eval_error was best at step 4"
     assert job.checkpoints() == [4, 8]
+    assert job(eval_rows=job.rows(2), **options).train().steps == 8  # it stays stopped
 
 
 def test_evaluation_is_the_weighted_mean_without_dropout(job: Any) -> None:
@@ -140,6 +144,30 @@ def test_sigterm_saves_and_a_second_run_ends_the_same(job: Any, other_job: Any, 
     job().train()
     other_job().train()
     assert are_same(job.weights(), other_job.weights())
+
+
+STOPPED = """
+import os, signal, sys, torch
+from torch import nn
+from npukit.train import Trainer, TrainOptions
+calls = 0
+def loss(model, batch):
+    global calls
+    calls += 1
+    if calls == 3:
+        os.killpg(0, signal.SIGTERM)
+    return model(batch).square().mean()
+options = TrainOptions(output=sys.argv[1], batch_size=2, workers=1, plot=False)
+print(Trainer(nn.Linear(4, 1), options, list(torch.randn(400, 4)), loss=loss).train().reason)
+"""
+
+
+def test_a_launchers_sigterm_spares_the_data_workers(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", STOPPED, str(tmp_path / "output")]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=120, start_new_session=True)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.splitlines()[-1] == "stopped by a signal"
+    assert list((tmp_path / "output").glob("checkpoint-*"))
 
 
 def test_out_of_memory_says_what_to_change(job: Any) -> None:

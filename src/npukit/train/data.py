@@ -259,6 +259,7 @@ class Data:
             batch_size=None,
             collate_fn=_as_it_is,
             num_workers=workers,
+            worker_init_fn=_leave_group,
             pin_memory=device.type != "cpu",
             persistent_workers=workers > 0,
             prefetch_factor=split.accumulation + 1 if workers else None,
@@ -286,6 +287,11 @@ def _workers(device: torch.device, streaming: bool) -> int:
 
 def _pick(rows: Sequence[Any], first: int, numbers: Sequence[int]) -> list[Any]:
     return [rows[number - first] for number in numbers]
+
+
+def _leave_group(worker: int) -> None:
+    """Launchers send SIGTERM to a rank's whole process group; the rank then still needs its workers for a step."""
+    os.setpgrp()
 
 
 def _as_it_is(batch: Any) -> Any:

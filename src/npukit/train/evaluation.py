@@ -29,10 +29,7 @@ def evaluate(parallel: Parallel, data: Data, metrics: Metrics, beat: Callable[[]
                 with parallel.autocast():
                     found = metrics(parallel.model, parallel.move(batch.content))
                 for name, value in found.items():
-                    if batch.weight:
-                        sums[name] += value.float() * batch.weight
-                    else:
-                        sums[name] += 0
+                    sums[name] += value.float() * batch.weight if batch.weight else 0.0  # not NaN times 0
                 sums[""] += batch.weight
             beat()
     parallel.model.train()

@@ -54,7 +54,7 @@ class Parallel:
             # torch_npu's fused optimizers lay the gradients out anew, which views into DDP's buckets do not bear.
             views = not hasattr(torch, "npu")
             handlers = [DistributedDataParallelKwargs(gradient_as_bucket_view=views)]
-            return Accelerator(cpu=not torch.accelerator.is_available(), kwargs_handlers=handlers)
+            return Accelerator(mixed_precision="no", cpu=not torch.accelerator.is_available(), kwargs_handlers=handlers)
         pretend_to_be_launched()
         device = torch.accelerator.current_accelerator()
         if self.options.offload and device and not dist.is_initialized():
@@ -67,13 +67,14 @@ class Parallel:
             cpu_offload=self.options.offload,
             cpu_ram_efficient_loading=False,
         )
-        accelerator = Accelerator(fsdp_plugin=self._plugin)
+        accelerator = Accelerator(mixed_precision="no", fsdp_plugin=self._plugin)
         if not accelerator.is_fsdp2:
             raise NpukitError("parallel: fsdp2 needs an NPU or a GPU: use ddp on a CPU.")
         return accelerator
 
     def prepare(self, model: nn.Module, groups: Groups | None) -> None:
         """Put the model on its devices and make its optimizer."""
+        self.module = model
         if self.sharded:
             kinds = {type(block).__name__ for block in blocks(model)}
             self._plugin.transformer_cls_names_to_wrap = sorted(kinds)
@@ -83,7 +84,6 @@ class Parallel:
             model.to(self.device)
         groups = groups or parameter_groups(model, self.options.weight_decay)
         optimizer = make_optimizer(groups, self.options, self.device, self.sharded)
-        self.module = model
         self.model, prepared = self.accelerator.prepare(model, optimizer)
         self.optimizer = prepared.optimizer
 

@@ -14,6 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
+from npukit.errors import NpukitError
+
 
 def model_state(model: nn.Module) -> dict[str, Tensor]:
     """Copies of the trained parameters and of all buffers; frozen parameters are as the model was made."""
@@ -22,11 +24,17 @@ def model_state(model: nn.Module) -> dict[str, Tensor]:
 
 
 def load_model_state(model: nn.Module, state: dict[str, Tensor]) -> None:
-    """Put back what model_state took; a KeyError or RuntimeError says that it was another model's."""
-    places = model.state_dict()
-    with torch.no_grad():
-        for name, value in state.items():
-            _local(places[name]).copy_(value)
+    """Put back what model_state took of the same model."""
+    frozen = {name for name, parameter in model.named_parameters() if not parameter.requires_grad}
+    places = {name: _local(value) for name, value in model.state_dict().items() if name not in frozen}
+    shapes = [{name: tuple(value.shape) for name, value in of.items()} for of in (places, state)]
+    if different := sorted({name for name, _ in shapes[0].items() ^ shapes[1].items()}):
+        raise NpukitError(
+            f"The checkpoint is of another model, or of one with other frozen weights: {', '.join(different[:3])} "
+            "differ. Go on with the same model, or start anew with resume: never."
+        )
+    for name, value in state.items():
+        places[name].copy_(value)
 
 
 def optimizer_state(optimizer: torch.optim.Optimizer) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import math
 import random
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -73,6 +73,11 @@ class Trainer:
         self._metrics = metrics or (lambda model, batch: {"loss": loss(model, batch)})
         self._save_model = save_model
         self._save_frozen = save_frozen
+        self.step = 0
+        self._position = Position()
+        self._best = Best()
+        self._steps: Iterator[list[Batch]] = iter(())
+        self._batches: list[Batch] = []  # of the last step
         making: dict[str, Any] = {
             "device": parallel.device,
             "collate": collate,
@@ -91,16 +96,12 @@ class Trainer:
             checkpoint_activations(model)
         if options.compile:
             model.compile()
-        parallel.prepare(model, parameter_groups)
+        with self._explaining_memory():
+            parallel.prepare(model, parameter_groups)
         self._features = FeatureDetector(parallel.module, options, parallel.dtype, parallel.rank)
         self._schedule = Schedule(parallel.optimizer, options, self.total_steps)
         self._checkpoints = Checkpoints(options, parallel.rank, self._must_stay())
         self._watch = Watch(options, parallel.is_main, parallel.world_size, self.total_steps, flops_per_item, item)
-        self._best = Best()
-        self.step = 0
-        self._position = Position()
-        self._steps: Iterator[list[Batch]] = iter(())
-        self._batches: list[Batch] = []  # of the last step
         self._grad_norm = torch.zeros((), device=parallel.device)
 
     def train(self) -> Summary:
@@ -108,22 +109,22 @@ class Trainer:
         options, parallel = self.options, self.parallel
         parallel.model.train()
         self._begin()
-        reason, stop = "", False
+        reason, stop = self._stopped_early(), False
         with ExitStack() as around:
+            around.push(self._tell_failure)
             around.callback(self._checkpoints.finish)
+            around.enter_context(self._explaining_memory())
             self._signals = around.enter_context(StopSignals(tell=parallel.is_main))
             self._hang = around.enter_context(HangWatch(options, parallel.rank, parallel.world_size))
             profiler = around.enter_context(StepProfiler(options, parallel.device, parallel.rank, self.step))
             while self.step < self.total_steps and not reason:
-                stop = self._guarded_step()
+                asked_to_stop = self._train_step()
                 profiler.step()
                 self._hang.beat(self.step)
                 last = self.step == self.total_steps
                 better = self._eval_data is not None and (last or self._due(options.eval_every)) and self._evaluate()
-                if stop:
-                    reason = "stopped by a signal"
-                elif options.early_stopping and self._best.worse_since >= options.early_stopping:
-                    reason = f"stopped early: {options.best_metric} was best at step {self._best.step}"
+                stop = asked_to_stop and not last
+                reason = "stopped by a signal" if stop else self._stopped_early()
                 if stop or (options.save_every and (better or last or reason or self._due(options.save_every))):
                     self._save()
         if not stop:
@@ -171,9 +172,14 @@ class Trainer:
                 self._watch.note(self.step, found)
         return stop > 0
 
-    def _guarded_step(self) -> bool:
+    def _tell_failure(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
+        if error is not None and self.step:
+            self._watch.finish(f"failed in step {self.step + 1}")
+
+    @contextmanager
+    def _explaining_memory(self) -> Iterator[None]:
         try:
-            return self._train_step()
+            yield
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
@@ -259,6 +265,12 @@ class Trainer:
         better = self._best.is_better(self.options, self.step, found)
         self._checkpoints.best_step = self._best.step
         return better
+
+    def _stopped_early(self) -> str:
+        patience = self.options.early_stopping
+        if patience is None or self._best.worse_since < patience:
+            return ""
+        return f"stopped early: {self.options.best_metric} was best at step {self._best.step}"
 
     def _due(self, every: int | str | None) -> bool:
         if every == "epoch":

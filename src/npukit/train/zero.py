@@ -27,9 +27,10 @@ class Zero(Parallel):
     def _accelerate(self) -> Accelerator:
         forget_earlier_set_up()
         pretend_to_be_launched()
-        return Accelerator(cpu=not torch.accelerator.is_available())
+        return Accelerator(mixed_precision="no", cpu=not torch.accelerator.is_available())
 
     def prepare(self, model: nn.Module, groups: Groups | None) -> None:
+        self.module = model
         deepspeed = _import_deepspeed(self.device)
         hidden_size = getattr(getattr(model, "config", None), "hidden_size", None)
         config = deepspeed_config(self.options, self.world_size, NAMES[self.dtype], hidden_size)
@@ -41,7 +42,6 @@ class Zero(Parallel):
         place = torch.device("cpu") if offloaded else self.device
         optimizer = make_optimizer(groups, self.options, place, sharded=True)
         self.scaler = None  # DeepSpeed has its own
-        self.module = model
         self._engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=config)
         self.model = self._engine
         self.optimizer = self._engine.optimizer
