@@ -143,3 +143,25 @@ def test_frozen_weights_are_not_in_the_state(job: Any) -> None:
     state = read(job.output / "checkpoint-2").load(0)["parallel"]["model"]
     assert "0.weight" not in state and "4.weight" in state
     assert "0.weight" in job.weights()
+
+
+@pytest.mark.parametrize("error", [OSError("No space left on device"), RuntimeError("unexpected pos 64 vs 0")])
+def test_a_full_disk_is_said_and_leaves_the_last_good_one(job: Any, error: Exception) -> None:
+    saved = 0
+
+    def save(model: Any, weights: Any, folder: Any) -> None:
+        nonlocal saved
+        saved += 1
+        if saved == 2:
+            raise error
+
+    with pytest.raises(NpukitError, match="could not be written"):
+        job(max_steps=8, save_every=4, arguments={"save_model": save}).train()
+    assert read(job.output / "checkpoint-4").step == 4
+    assert job(max_steps=8, save_every=4).train().steps == 8
+
+
+def test_an_output_that_cannot_be_is_said(job: Any) -> None:
+    job.output.write_text("a file")
+    with pytest.raises(NpukitError, match="output folder cannot be made"):
+        job(max_steps=1).train()

@@ -62,6 +62,10 @@ class Checkpoints:
 
     def tidy(self, step: int) -> None:
         """Remove what a killed run left half written, and put aside what does not belong to a run that is at `step`."""
+        try:
+            self._options.output.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise NpukitError(f"The output folder cannot be made: {error}.") from None
         for part in self._options.output.glob("checkpoint-*.part"):
             shutil.rmtree(part)
         before = self._options.output / "checkpoints.before"
@@ -114,6 +118,10 @@ class Checkpoints:
         if self._writing:
             self._writing.join()
             self._writing = None
+            if isinstance(self._error, OSError | RuntimeError):  # torch's own for a full disk is a RuntimeError
+                raise NpukitError(
+                    f"A checkpoint could not be written ({self._error}); those before it are as they were."
+                )
             if self._error:
                 raise self._error
             self._done()
