@@ -74,6 +74,27 @@ def test_an_element_ten_times_too_large(step: int, dtype: torch.dtype) -> None:
     assert "10 times the next largest" in said[0]
 
 
+def test_an_element_among_zeros() -> None:
+    """The gradient of an embedding is 0 for tokens that did not come; a fault there is found as anywhere."""
+    model = nn.Embedding(64, 16)
+    steps = 0
+
+    def fault(gradient: Tensor) -> Tensor:
+        gradient = gradient.clone()
+        if steps == 9:
+            gradient[63, 3] = gradient.abs().max() * 10
+        return gradient
+
+    model.weight.register_hook(fault)  # type: ignore[no-untyped-call]
+    detector = FeatureDetector(model, options(), torch.float32)
+    for steps in range(1, 12):
+        model(torch.randint(32, (8,))).square().sum().backward()
+        detector.check(steps)
+        model.zero_grad()
+    said = detector.read()
+    assert len(said) == 1 and "step 9" in said[0]
+
+
 def test_values_are_told_without_the_scale_of_fp16() -> None:
     value = [
         float(train(element(20, 1000), dtype)[0].split(" is ")[1].split()[0])

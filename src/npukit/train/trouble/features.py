@@ -139,7 +139,9 @@ class FeatureDetector:
         places = [place for group in groups.values() for place, _ in group]
         table = torch.cat([*largest_two, nothing])[self._positions(places, table_end=len(places), like=nothing)]
         largest, next_largest = table.unbind(-1)  # each: backward passes x weights x (rows, row)
-        alone = torch.where(next_largest > 0, largest / next_largest, 1.0).amin(-1)
+        # Nothing but 0 beside it says nothing: then the other direction counts, and of a single element neither.
+        alone = torch.where(next_largest > 0, largest / next_largest, math.inf).amin(-1)
+        alone = torch.where(torch.isposinf(alone), 1.0, alone)
         magnitude = largest.amax(-1) / scale
         return torch.stack([magnitude.amax(0), alone.amax(0)]).log2()
 
