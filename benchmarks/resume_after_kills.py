@@ -1,10 +1,11 @@
 """Kill a training run again and again and resume it: it must end with the very weights of an undisturbed one.
 
-    python benchmarks/resume_after_kills.py [--kills 20] [--ranks 1 2] [--device cpu sim] [--seed 0]
+    python benchmarks/resume_after_kills.py [--kills 20] [--ranks 1 2] [--device cpu|sim] [--seed 0]
 
-A rank kills itself with SIGKILL at a random moment, now in a step, now while a checkpoint is written; the job then
-starts again and goes on from what it finds. The job has all that makes this hard: dropout, rows with random noise,
-steps of several batches, epochs that do not divide evenly, evaluation, Adam. Weights are compared bit by bit.
+A rank kills itself with SIGKILL at a random moment, now in a step, now while a checkpoint is written, beside the
+training or not; the job then starts again and goes on from what it finds. The job has all that makes this hard:
+dropout, rows with random noise, steps of several batches, epochs that do not divide evenly, evaluation, Adam.
+Weights are compared bit by bit.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ class Killer:
         self._batches_left = chance.randrange(1, 4 * SAVE_EVERY) if seed is not None else 2**31
         self._in_checkpoint = rank == 0 and chance.random() < 0.3  # the first rank writes the model
         self._delay = chance.uniform(0, 0.03)
+        self.async_save = chance.random() < 0.5
 
     def batch(self) -> None:
         self._batches_left -= 1
@@ -83,6 +85,7 @@ def train(output: Path, killer: Killer) -> None:
         accumulation=2,
         learning_rate=1e-2,
         save_every=SAVE_EVERY,
+        async_save=killer.async_save,
         eval_every=7,
         plot=False,
         workers=0,

@@ -43,7 +43,8 @@ def _read(path: Path) -> Config:
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
     except OSError:
-        raise NpukitError(f"parallel: there is no DeepSpeed file {path}; names are {', '.join(STAGES)}.") from None
+        names = ", ".join(("ddp", "fsdp2", *STAGES))
+        raise NpukitError(f"parallel: {path} is none of {names}, nor a DeepSpeed file that is there.") from None
     except ValueError as error:
         raise NpukitError(f"{path} is not JSON: {error}.") from None
     if not isinstance(config, dict):

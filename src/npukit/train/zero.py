@@ -31,7 +31,6 @@ class Zero(Parallel):
 
     def prepare(self, model: nn.Module, groups: Groups | None) -> None:
         self.module = model
-        deepspeed = _import_deepspeed(self.device)
         hidden_size = getattr(getattr(model, "config", None), "hidden_size", None)
         config = deepspeed_config(self.options, self.world_size, NAMES[self.dtype], hidden_size)
         zero = config.get("zero_optimization", {})
@@ -42,6 +41,7 @@ class Zero(Parallel):
         place = torch.device("cpu") if offloaded else self.device
         optimizer = make_optimizer(groups, self.options, place, sharded=True)
         self.scaler = None  # DeepSpeed has its own
+        deepspeed = _import_deepspeed(self.device)
         self._engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=config)
         self.model = self._engine
         self.optimizer = self._engine.optimizer
