@@ -45,6 +45,7 @@ QWEN2 = {
 }
 QWEN2_FLOPS = 4 * 7.07e9  # a token: forward and backward through frozen weights, the embedding's table left out
 PACK = 4096
+PADDING = 0
 
 
 def ceiling() -> float:
@@ -70,7 +71,7 @@ def rows_of_random_length(number: int) -> list[np.ndarray[Any, Any]]:
     """Token rows whose lengths are log-normal, 16 to 4,096, about 400 on average."""
     random = np.random.default_rng(0)
     lengths = random.lognormal(5.5, 1.0, number).clip(16, 4096).astype(int)
-    return [random.integers(0, 150000, length).astype(np.int32) for length in lengths]
+    return [random.integers(1, 150000, length).astype(np.int32) for length in lengths]
 
 
 def result(tokens_per_second: float) -> None:
@@ -96,14 +97,14 @@ class Packs:
     def __getitem__(self, number: int) -> dict[str, Any]:
         from npukit.llm.data.rows import packed_row
 
-        return packed_row([self._rows[row] for row in self._packs[number].tolist()], self._length, 0)
+        return packed_row([self._rows[row] for row in self._packs[number].tolist()], self._length, PADDING)
 
 
 def train_with_npukit(
     shape: dict[str, Any], rows: Sequence[np.ndarray[Any, Any]], length: int, tuning: str, batch: int
 ) -> None:
     from npukit.llm.config import Config
-    from npukit.llm.data.collate import Collator, weight
+    from npukit.llm.data.collate import Collator, tokens, weight
     from npukit.llm.models.shape import flops_per_token
     from npukit.llm.train import loss_of, make_model
     from npukit.train import Trainer
@@ -131,7 +132,8 @@ def train_with_npukit(
             Packs(rows, length),
             loss=functools.partial(loss_of, longest=length),
             weight=weight,
-            collate=Collator(True, 0, length),
+            size=functools.partial(tokens, pad_id=PADDING),
+            collate=Collator(True, PADDING, length),
             save_model=lambda *_: None,
             flops_per_item=flops_per_token(model),
             item="tokens",
@@ -139,8 +141,7 @@ def train_with_npukit(
         trainer.train()
         lines = [json.loads(line) for line in Path(folder, "log.jsonl").read_text().splitlines()]
     speeds = [line["items_per_second"] for line in lines if "items_per_second" in line][-2:]
-    tokens = sum(map(len, rows))
-    result(float(np.mean(speeds)) * tokens / (tokens - len(rows)))  # the first token of a row is no item, but real
+    result(float(np.mean(speeds)))
 
 
 def npukit_gpt2() -> None:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from transformers.utils.logging import disable_progress_bar
 
 from npukit.llm.config import Config
-from npukit.llm.data.collate import Collator, weight
+from npukit.llm.data.collate import Collator, tokens, weight
 from npukit.llm.data.prepare import pad_id, prepare
 from npukit.llm.models.attention import NAME as PACKED_ATTENTION
 from npukit.llm.models.attention import register
@@ -57,6 +57,7 @@ def train(config: Config) -> Summary:
         prepared.validation,
         loss=partial(loss_of, longest=config.data.pack_length or config.data.cutoff),
         weight=weight,
+        size=partial(tokens, pad_id=pad_id(tokenizer)),
         collate=Collator(config.data.packing, pad_id(tokenizer), config.data.pack_length or config.data.cutoff),
         save_model=partial(save_model, tokenizer=tokenizer),
         save_frozen=config.tuning.method != "lora",  # an adapter goes without the weights below it

@@ -73,6 +73,7 @@ class Batch(NamedTuple):
 
     content: Any
     weight: int
+    size: int
     ends_step: bool
     ends_epoch: bool
     numbers: Sequence[int]  # of its rows in the data set
@@ -102,15 +103,16 @@ class _Wanted(NamedTuple):
 class _Maker:
     """Makes batches of rows. Its random numbers depend on the place in the order, not on which process makes it."""
 
-    def __init__(self, collate: Collate, weight: Weight) -> None:
+    def __init__(self, collate: Collate, weight: Weight, size: Weight) -> None:
         self._collate = collate
         self._weight = weight
+        self._size = size
 
     def make(self, wanted: _Wanted, get_rows: Callable[[Sequence[int]], list[Any]]) -> Batch:
         with own_randomness(wanted.seed):
             content = self._collate(get_rows(wanted.numbers))
-        weight = int(self._weight(content)) if wanted.counts else 0
-        return Batch(content, weight, wanted.ends_step, wanted.ends_epoch, wanted.numbers)
+        weight, size = (int(count(content)) if wanted.counts else 0 for count in (self._weight, self._size))
+        return Batch(content, weight, size, wanted.ends_step, wanted.ends_epoch, wanted.numbers)
 
 
 @contextmanager
@@ -236,12 +238,13 @@ class Data:
         *,
         collate: Collate,
         weight: Weight,
+        size: Weight | None = None,
         seed: int,
         shuffle: bool = False,
         workers: int | None = None,
         epochs: int | None = None,
     ) -> None:
-        maker = _Maker(collate, weight)
+        maker = _Maker(collate, weight, size or weight)
         streaming = isinstance(rows, IterableDataset) or not hasattr(rows, "__getitem__")
         if not streaming and len(rows) == 0:
             raise NpukitError("The data set has no rows: look at what it reads.")

@@ -43,6 +43,7 @@ class Trainer:
 
     `loss(model, batch)` is the mean loss of a batch, `weight(batch)` the number of items that mean is over: however
     the items of a step are split into batches and ranks, the step follows the gradient of the mean over all of them.
+    Speed is counted in these items, or in those of `size(batch)`.
     `metrics(model, batch)` is what evaluation reports, means of a batch too; the loss alone if not given.
     `save_model(model, weights, folder)` writes the model; with save_frozen off, weights are the trained ones alone.
 
@@ -59,6 +60,7 @@ class Trainer:
         *,
         loss: Loss,
         weight: Weight = rows,
+        size: Weight | None = None,
         collate: Collate = default_collate,
         metrics: Metrics | None = None,
         save_model: SaveModel = save_weights,
@@ -82,6 +84,7 @@ class Trainer:
             "device": parallel.device,
             "collate": collate,
             "weight": weight,
+            "size": size,
             "seed": options.seed,
             "workers": options.workers,
         }
@@ -140,10 +143,11 @@ class Trainer:
         data_wait = time.perf_counter() - asked
         learning_rate = self._schedule.set(self.step)
 
-        # What ranks must know of each other: how many items the step has, and whether somebody was told to stop.
-        shared = torch.zeros(2, device=parallel.device)
+        # What ranks must know of each other: how much the step has, and whether somebody was told to stop.
+        shared = torch.zeros(3, device=parallel.device)
         shared[0] += sum(batch.weight for batch in self._batches)
-        shared[1] += self._signals.requested
+        shared[1] += sum(batch.size for batch in self._batches)
+        shared[2] += self._signals.requested
         parallel.sum(shared)
         per_item = parallel.world_size / shared[0].clamp(min=1)
         loss = torch.zeros((), device=parallel.device)
@@ -158,7 +162,7 @@ class Trainer:
                     loss = parallel.sum(loss) / parallel.world_size
                     figures = fetch(torch.stack([loss, *shared, self._grad_norm]))
                 parallel.backward(share)
-        value, items, stop, norm_before = figures()
+        value, _, items, stop, norm_before = figures()
         refuse_nonfinite_gradient(parallel, self.step, norm_before, rows_before)
         refuse_nonfinite_loss(parallel, self.step + 1, value, self._loss, self._batches)
         self._features.check(self.step + 1, parallel.loss_scale)

@@ -66,3 +66,8 @@ def _one_row(parts: Sequence[Any]) -> torch.Tensor:
 def weight(batch: dict[str, Any]) -> int:
     """How many labels count once they are shifted: none is a row's first, which nothing predicts."""
     return int((batch["labels"] != IGNORED).sum())
+
+
+def tokens(batch: dict[str, Any], pad_id: int) -> int:
+    """How many tokens are no padding, whether they count or not."""
+    return int(((batch["labels"] != IGNORED) | (batch["input_ids"] != pad_id)).sum())
