@@ -1,6 +1,6 @@
 """Kill a training run again and again and resume it: it must end with the very weights of an undisturbed one.
 
-    python benchmarks/resume_after_kills.py [--kills 20] [--ranks 1 2] [--device cpu|sim] [--seed 0]
+    python benchmarks/resume_after_kills.py [--kills 20] [--ranks 1 2] [--device cpu|sim] [--parallel ddp] [--seed 0]
 
 A rank kills itself with SIGKILL at a random moment, now in a step, now while a checkpoint is written, beside the
 training or not; the job then starts again and goes on from what it finds. The job has all that makes this hard:
@@ -50,7 +50,7 @@ class Killer:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def train(output: Path, killer: Killer) -> None:
+def train(output: Path, killer: Killer, parallel: Any) -> None:
     """The job, as any user would write it."""
     import torch
     from torch import Tensor, nn
@@ -90,20 +90,21 @@ def train(output: Path, killer: Killer) -> None:
         plot=False,
         workers=0,
         precision="fp32",
+        parallel=parallel,
     )
     Trainer(model, options, Noisy(), [Noisy()[row] for row in range(5)], loss=loss, save_model=save).train()
 
 
-def attempt(output: Path, ranks: int, port: int, kill_seed: int | None) -> bool:
+def attempt(output: Path, ranks: int, parallel: str, kill_seed: int | None) -> bool:
     """Run the job once, each rank a fork of this process, which has imported everything. Whether it ended well."""
     victim = random.Random(kill_seed).randrange(ranks)
-    children = []
+    children, port = [], free_port()
     for rank in range(ranks):
         child = os.fork()
         if child == 0:
             become_rank(rank, ranks, port, output.with_suffix(".log"))
             try:
-                train(output, Killer(kill_seed if rank == victim else None, rank))
+                train(output, Killer(kill_seed if rank == victim else None, rank), parallel)
             except BaseException:
                 traceback.print_exc()
                 os._exit(1)
@@ -145,16 +146,16 @@ def weights(output: Path) -> dict[str, Any]:
     return load_file(output / "model.safetensors")
 
 
-def compare(folder: Path, ranks: int, kills: int, seed: int) -> bool:
+def compare(folder: Path, ranks: int, parallel: str, kills: int, seed: int) -> bool:
     """Disturb a run and compare its end with an undisturbed one's."""
     import torch
 
     undisturbed, disturbed = folder / f"undisturbed-{ranks}", folder / f"disturbed-{ranks}"
-    attempt(undisturbed, ranks, free_port(), None)
+    attempt(undisturbed, ranks, parallel, None)
     began, killed = time.monotonic(), 0
-    while killed < kills and not attempt(disturbed, ranks, free_port(), seed * 1000 + killed):
+    while killed < kills and not attempt(disturbed, ranks, parallel, seed * 1000 + killed):
         killed += 1
-    attempt(disturbed, ranks, free_port(), None)
+    attempt(disturbed, ranks, parallel, None)
     expected, found = weights(undisturbed), weights(disturbed)
     same = all(torch.equal(expected[name], found[name]) for name in expected)
     log = disturbed.with_suffix(".log").read_text()
@@ -172,6 +173,7 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--device", choices=["cpu", "sim"], default="cpu")
+    parser.add_argument("--parallel", default="ddp", help="ddp, or with --device sim: fsdp2, zero2, zero3")
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = "1"
@@ -184,7 +186,10 @@ def main() -> None:
         importlib.import_module(module)
 
     with tempfile.TemporaryDirectory() as folder:
-        results = [compare(Path(folder), ranks, arguments.kills, arguments.seed) for ranks in arguments.ranks]
+        results = [
+            compare(Path(folder), ranks, arguments.parallel, arguments.kills, arguments.seed)
+            for ranks in arguments.ranks
+        ]
     sys.exit(not all(results))
 
 
