@@ -2,10 +2,11 @@
 
     python benchmarks/feature_detection.py [--steps 200] [--seeds 3]
 
-Four models are trained on made-up data (and on the text of Python's own library) in fp32, bf16 and fp16, on the CPU.
+Five models are trained on made-up data (and on the text of Python's own library) in fp32, bf16 and fp16, on the CPU.
 - False alarms: of runs to which nothing was done. The data has odd rows, the learning rates are high, on purpose.
-- Found: at every step a copy of the detector is shown the same gradients with a fault in one parameter: one element
-  that is 10, 100 or 1000 times the largest (a flipped bit), or the whole gradient times as much.
+- Found: in each of the first ten steps, and in every fifth later, a copy of the detector is shown the same gradients
+  with a fault in one parameter: one element that is 10, 100 or 1000 times the largest (a flipped bit), or the whole
+  gradient times as much.
 The peer is the rule torch_npu 2.13 uses, given every parameter (by itself it looks at every third), several cards
 (on one it does not run) and fp16 as if it were fp32 (it leaves fp16 gradients out).
 """
