@@ -109,7 +109,7 @@ def _in_words(result: dict[str, Any]) -> str:
 
 def _last(text: str) -> str:
     """The line of an error that says what it was."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    lines = [re.sub(r"^\[rank\d+\]:", "", line).strip() for line in text.splitlines() if line.strip()]
     said = [line for line in lines if re.match(r"[\w.]*(?:Error|Exception|Exit)\b.*", line)]
     return (said or lines or ["nothing was said"])[-1][:110].replace("|", "/")
 
