@@ -18,50 +18,7 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-YAML = """\
-### model
-model_name_or_path: model
-
-### method
-stage: sft
-do_train: true
-finetuning_type: lora
-lora_target: q_proj,v_proj
-
-### ddp
-ddp_timeout: 180000000
-deepspeed: examples/deepspeed/ds_z0_config.json
-
-### dataset
-dataset: identity,alpaca_en_demo
-template: qwen
-cutoff_len: 1024
-max_samples: 1000
-overwrite_cache: true
-preprocessing_num_workers: 16
-
-### output
-output_dir: saves/Qwen1.5-7B/lora/sft
-logging_steps: 10
-save_steps: 500
-plot_loss: true
-overwrite_output_dir: true
-
-### train
-per_device_train_batch_size: 1
-gradient_accumulation_steps: 2
-learning_rate: 0.0001
-num_train_epochs: 3.0
-lr_scheduler_type: cosine
-warmup_ratio: 0.1
-fp16: true
-
-### eval
-val_size: 0.1
-per_device_eval_batch_size: 1
-eval_strategy: steps
-eval_steps: 500
-"""
+YAML = (ROOT / "tests" / "data" / "qwen1_5_lora_sft_ds.yaml").read_text()
 FLAGS = "--model model --dataset rows.jsonl --num_train_epochs 5 --train_type lora --output_dir output"
 DETAILS = "--learning_rate 1e-4 --gradient_accumulation_steps 16 --save_steps 100 --eval_steps 100"
 TORCHRUN = "--nproc_per_node 1 --nnodes 1 --node_rank 0 --master_addr 127.0.0.1 --master_port 7007"
@@ -91,7 +48,7 @@ def prepare(folder: Path) -> None:
     (folder / "data" / "alpaca_en_demo.json").write_text(json.dumps(rows[20:40]))
     info = {name: {"file_name": f"{name}.json"} for name in ("identity", "alpaca_en_demo")}
     (folder / "data" / "dataset_info.json").write_text(json.dumps(info))
-    (folder / "qwen1_5_lora_sft_ds.yaml").write_text(YAML)
+    (folder / "qwen1_5_lora_sft_ds.yaml").write_text(YAML.replace("qwen/Qwen1.5-7B", "model"))
 
 
 def run(command: str, variables: dict[str, str], folder: Path) -> dict[str, object]:

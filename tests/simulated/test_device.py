@@ -178,3 +178,7 @@ except Exception as error:
 def test_what_torch_npu_or_the_simulator_lacks_is_named(simulated: Any) -> None:
     said = simulated(FALLBACK)
     assert "'aten::_linalg_eigh.eigenvalues' is not currently supported on the NPU backend" in said
+
+
+def test_variables_that_ask_for_compiled_operators_do_not_hinder_the_import(simulated: Any) -> None:
+    assert simulated("import torch; print(torch.npu.is_available())", env={"NPU_ASD_ENABLE": "1"}) == "True"

@@ -15,50 +15,7 @@ import pytest
 from safetensors.torch import load_file
 
 # From LLaMA-Factory's guide for NPUs.
-LLAMA_FACTORY = """\
-### model
-model_name_or_path: MODEL
-
-### method
-stage: sft
-do_train: true
-finetuning_type: lora
-lora_target: q_proj,v_proj
-
-### ddp
-ddp_timeout: 180000000
-deepspeed: examples/deepspeed/ds_z0_config.json
-
-### dataset
-dataset: identity,alpaca_en_demo
-template: qwen
-cutoff_len: 1024
-max_samples: 1000
-overwrite_cache: true
-preprocessing_num_workers: 16
-
-### output
-output_dir: saves/Qwen1.5-7B/lora/sft
-logging_steps: 10
-save_steps: 500
-plot_loss: true
-overwrite_output_dir: true
-
-### train
-per_device_train_batch_size: 1
-gradient_accumulation_steps: 2
-learning_rate: 0.0001
-num_train_epochs: 3.0
-lr_scheduler_type: cosine
-warmup_ratio: 0.1
-fp16: true
-
-### eval
-val_size: 0.1
-per_device_eval_batch_size: 1
-eval_strategy: steps
-eval_steps: 500
-"""
+LLAMA_FACTORY = (Path(__file__).parents[1] / "data" / "qwen1_5_lora_sft_ds.yaml").read_text()
 # From ms-swift's.
 SWIFT = (
     "--num_train_epochs 5 --output_dir output --learning_rate 1e-4 --gradient_accumulation_steps 16 "
@@ -82,7 +39,7 @@ def test_llama_factorys_yaml(tiny_qwen2: Path, tmp_path: Path) -> None:
         (data / f"{name}.json").write_text(json.dumps(rows))
     names = {name: {"file_name": f"{name}.json"} for name in ("identity", "alpaca_en_demo")}
     (data / "dataset_info.json").write_text(json.dumps(names))
-    (tmp_path / "qwen1_5_lora_sft_ds.yaml").write_text(LLAMA_FACTORY.replace("MODEL", str(tiny_qwen2)))
+    (tmp_path / "qwen1_5_lora_sft_ds.yaml").write_text(LLAMA_FACTORY.replace("qwen/Qwen1.5-7B", str(tiny_qwen2)))
     told = npukit(tmp_path, "train", "qwen1_5_lora_sft_ds.yaml", ASCEND_RT_VISIBLE_DEVICES="0")
     assert "simulated" in told and "27 of 27 (3.00 epochs)" in told
     output = tmp_path / "saves/Qwen1.5-7B/lora/sft"

@@ -15,50 +15,11 @@ Check = Callable[[Config, dict[str, object]], None]
 
 
 # As it stands in an Ascend guide to LLaMA-Factory, but for the model and the data.
-LORA_SFT_DS = """\
-### model
-model_name_or_path: models/tiny
-
-### method
-stage: sft
-do_train: true
-finetuning_type: lora
-lora_target: q_proj,v_proj
-
-### ddp
-ddp_timeout: 180000000
-deepspeed: examples/deepspeed/ds_z0_config.json
-
-### dataset
-dataset: identity,alpaca_en_demo
-template: qwen
-cutoff_len: 1024
-max_samples: 1000
-overwrite_cache: true
-preprocessing_num_workers: 16
-
-### output
-output_dir: saves/Qwen1.5-7B/lora/sft
-logging_steps: 10
-save_steps: 500
-plot_loss: true
-overwrite_output_dir: true
-
-### train
-per_device_train_batch_size: 1
-gradient_accumulation_steps: 2
-learning_rate: 0.0001
-num_train_epochs: 3.0
-lr_scheduler_type: cosine
-warmup_ratio: 0.1
-fp16: true
-
-### eval
-val_size: 0.1
-per_device_eval_batch_size: 1
-eval_strategy: steps
-eval_steps: 500
-"""
+LORA_SFT_DS = (
+    (Path(__file__).parents[2] / "data" / "qwen1_5_lora_sft_ds.yaml")
+    .read_text()
+    .replace("qwen/Qwen1.5-7B", "models/tiny")
+)
 
 
 def llama_factory(text: str = LORA_SFT_DS, *words: str) -> Reading:
