@@ -45,6 +45,7 @@ def test_length_of_a_run(job: Any) -> None:
     assert job(epochs=2).total_steps == 24
     assert job(epochs=0.5).total_steps == 6
     assert job(epochs=2, max_steps=5).total_steps == 5
+    assert job(epochs=2, max_steps=30).total_steps == 30, "as in transformers, whatever the epochs"
     with pytest.raises(NpukitError, match="max_steps"):
         job(rows=iter(job.rows()))
     assert job(rows=iter(job.rows()), max_steps=3, save_every=None).train().steps == 3

@@ -58,9 +58,8 @@ def plan(config: Config, devices: int) -> Plan:
     batches = _rows_of_batches(config, rows)
     rows_per_step = config.training.batch_size * config.training.accumulation * devices
     steps = config.training.max_steps
-    if batches is not None:
-        in_epochs = ceil(ceil(batches / rows_per_step) * config.training.epochs)
-        steps = min(steps or in_epochs, in_epochs)
+    if steps is None and batches is not None:
+        steps = ceil(ceil(batches / rows_per_step) * config.training.epochs)
     return Plan(
         config=config.model_dump(mode="json"),
         devices=devices,

@@ -43,7 +43,7 @@ class TrainOptions(Options):
 
     output: Path = Field(Path("output"), description="folder for checkpoints, logs and the result")
     epochs: PositiveFloat = Field(1.0, description="how often to go through the data; a part is allowed")
-    max_steps: PositiveInt | None = Field(None, description="stop after this many optimizer steps, whatever the epochs")
+    max_steps: PositiveInt | None = Field(None, description="train for this many optimizer steps, whatever the epochs")
     seed: int = Field(42, description="of weights, data order, dropout")
 
     batch_size: PositiveInt = Field(1, description="rows per device and forward pass")

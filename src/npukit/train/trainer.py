@@ -198,12 +198,11 @@ class Trainer:
             raise NpukitError("early_stopping counts evaluations: say with eval_every when to make them.")
         if options.eval_every and self._eval_data is None:
             raise NpukitError("eval_every is set, but there is no data to evaluate on.")
-        if self._data.steps_per_epoch is None:
-            if options.max_steps is None:
-                raise NpukitError("The length of the data set is not known: say with max_steps how long to train.")
+        if options.max_steps:
             return options.max_steps
-        steps = math.ceil(self._data.steps_per_epoch * options.epochs)
-        return min(steps, options.max_steps or steps)
+        if self._data.steps_per_epoch is None:
+            raise NpukitError("The length of the data set is not known: say with max_steps how long to train.")
+        return math.ceil(self._data.steps_per_epoch * options.epochs)
 
     def _must_stay(self) -> dict[str, Any]:
         """What a checkpoint and the run that goes on from it must have in common."""
