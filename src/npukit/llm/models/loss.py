@@ -90,11 +90,9 @@ def loss_and_gradient(logits: Tensor, labels: Tensor, words: int) -> tuple[Tenso
     counts = labels != IGNORED
     targets = labels.where(counts, 0).unsqueeze(1)
     place = torch.arange(logits.shape[1], device=logits.device)
-    values = logits.float().masked_fill(place >= words, -torch.inf)
-    normalizer = values.logsumexp(1, keepdim=True)
-    loss = ((normalizer - values.gather(1, targets)).squeeze(1) * counts).sum()
-    probability = (values - normalizer).exp()
-    return loss, ((probability - (place == targets).float()) * counts.unsqueeze(1)).to(logits.dtype)
+    logarithms = logits.float().masked_fill(place >= words, -torch.inf).log_softmax(1)
+    loss = -(logarithms.gather(1, targets).squeeze(1) * counts).sum()
+    return loss, ((logarithms.exp() - (place == targets).float()) * counts.unsqueeze(1)).to(logits.dtype)
 
 
 def _compute_type(hidden: Tensor) -> torch.dtype:
