@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import sys
+import time
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
@@ -36,3 +38,12 @@ def run_compiled_graphs_eagerly() -> None:
 @cache
 def _say_once() -> None:
     print("npukit: torch.compile runs eagerly on the simulated NPU.", file=sys.stderr)
+
+
+@atexit.register
+def _let_autograd_finish() -> None:
+    """Give way to autograd's own thread, which may still be dropping the Python objects of the last backward pass.
+
+    If it asked for the interpreter only after that has ended, the process would be aborted.
+    """
+    time.sleep(0.05)
