@@ -40,7 +40,7 @@ def train(config: Config) -> Summary:
         disable_progress_bar()
     device = torch.accelerator.current_accelerator() or torch.device("cpu")
     place = locate(config.model)
-    config = _settle(config, load_config(config.model, place), device, tell)
+    config = _packed_if_possible(config, load_config(config.model, place), tell)
     tokenizer = load_tokenizer(config.model, place)
     prepared = prepare(config.data, config.task, tokenizer, config.training.seed, tell, config.model.hub)
     if is_main:
@@ -105,8 +105,8 @@ def _row_length(ends: Sequence[int]) -> int | None:
     return ends[0] if alike else None
 
 
-def _settle(config: Config, shape: Any, device: torch.device, tell: Any) -> Config:
-    """What could only be known once the model's kind and the device are."""
+def _packed_if_possible(config: Config, shape: Any, tell: Callable[[str], None]) -> Config:
+    """Only now is it known of which kind the model is."""
     if config.data.packing and not is_plain(shape):
         tell(f"Rows of a {shape.model_type} model are not packed: its attention is not the plain one.")
         data = config.data.model_copy(update={"packing": False})

@@ -11,15 +11,7 @@ from npukit.errors import NpukitError
 from npukit.llm.given import Mistakes
 from npukit.llm.read import read
 
-GOOD = """\
-model:
-  path: models/tiny
-data:
-  train: rows.jsonl
-training:
-  epochs: 2
-  learning_rate: 1e-4
-"""
+GOOD = (Path(__file__).parents[2] / "data" / "good.yaml").read_text()
 
 
 def with_line(old: str, new: str) -> str:

@@ -8,15 +8,7 @@ from pathlib import Path
 
 import pytest
 
-GOOD = """\
-model:
-  path: models/tiny
-data:
-  train: rows.jsonl
-training:
-  epochs: 2
-  learning_rate: 1e-4
-"""
+GOOD = (Path(__file__).parents[2] / "data" / "good.yaml").read_text()
 
 
 LOOK = """

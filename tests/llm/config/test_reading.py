@@ -15,15 +15,7 @@ from npukit.llm.explain import as_json, as_text, options
 from npukit.llm.given import Mistakes, parse_words
 from npukit.llm.read import read
 
-GOOD = """\
-model:
-  path: models/tiny
-data:
-  train: rows.jsonl
-training:
-  epochs: 2
-  learning_rate: 1e-4
-"""
+GOOD = (Path(__file__).parents[2] / "data" / "good.yaml").read_text()
 
 
 def test_words_replace_what_the_file_says(folder: Path) -> None:

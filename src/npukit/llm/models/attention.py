@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 NAME = "npukit_packed"
-# Above this size the NPU's kernel takes one small mask for all lengths (sparse mode 3: causal, aligned to the end).
+# The NPU's kernel takes one mask of this size for rows of any length; sparse mode 3 is causal, aligned to the end.
 _NPU_MASK, _NPU_CAUSAL = 2048, 3
 
 
