@@ -21,10 +21,11 @@ from npukit.llm.models.attention import register
 from npukit.llm.models.forward import return_loss
 from npukit.llm.models.fused import use_fused_operators
 from npukit.llm.models.loading import load_config, load_model, load_tokenizer, locate
-from npukit.llm.models.shape import decoder_layers, flops_per_token, is_plain
+from npukit.llm.models.shape import flops_per_token, is_plain
 from npukit.llm.models.tuning import tune
 from npukit.llm.saving import save_model, save_run, save_trainer_state
 from npukit.train import Trainer
+from npukit.train.blocks import blocks
 from npukit.train.precision import compute_dtype
 from npukit.train.watch import Summary
 
@@ -82,7 +83,7 @@ def make_model(config: Config, place: str, device: torch.device) -> Any:
     return_loss(model, compiles)
     tuned = tune(model, config.tuning, config.model)
     if compiles:
-        for layer in decoder_layers(model):
+        for layer in blocks(model):
             layer.compile()
     return tuned
 

@@ -26,7 +26,7 @@ from npukit.llm.data.rows import packed_row
 from npukit.llm.models import attention
 from npukit.llm.models.forward import return_loss
 from npukit.llm.models.loss import cross_entropy_of
-from npukit.llm.models.shape import decoder_layers, flops_per_token
+from npukit.llm.models.shape import flops_per_token
 from npukit.llm.models.tuning import tune
 from npukit.llm.train import loss_of
 
@@ -185,9 +185,8 @@ def test_targets_that_are_not_there_are_named_with_those_that_are() -> None:
         tune(make(SHAPES["qwen2"]), *options(targets=["query_key_value"]))
 
 
-def test_layers_and_work_are_counted() -> None:
+def test_the_work_of_a_token_is_counted() -> None:
     model = make(SHAPES["qwen2"])
-    assert len(decoder_layers(model)) == 2
     body = sum(p.numel() for name, p in model.named_parameters() if p.dim() > 1 and "embed" not in name)
     assert flops_per_token(model) == 6 * body
     model.requires_grad_(False)

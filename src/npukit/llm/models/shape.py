@@ -21,12 +21,6 @@ def body_of(model: Any) -> nn.Module:
     return getattr(model, model.base_model_prefix)  # type: ignore[no-any-return]
 
 
-def decoder_layers(model: Any) -> nn.ModuleList:
-    """The layers that make most of a model: its longest list of modules."""
-    lists = [module for module in body_of(model).modules() if isinstance(module, nn.ModuleList)]
-    return max(lists, key=len)
-
-
 def flops_per_token(model: nn.Module) -> float:
     """What a step computes for one token, attention left out: 2 for each weight forward, 2 backward through it, and 2
     for the gradient of each trained one. A table of embeddings is only looked up.

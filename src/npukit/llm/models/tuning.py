@@ -6,7 +6,7 @@ from typing import Any
 
 from npukit.errors import NpukitError
 from npukit.llm.config import ModelOptions, TuningOptions
-from npukit.llm.models.shape import decoder_layers
+from npukit.train.blocks import blocks
 
 
 def tune(model: Any, options: TuningOptions, loaded: ModelOptions) -> Any:
@@ -17,11 +17,11 @@ def tune(model: Any, options: TuningOptions, loaded: ModelOptions) -> Any:
     if options.method == "lora":
         return _with_adapter(model, options, loaded)
     if options.method == "freeze":
-        layers = decoder_layers(model)
+        layers = blocks(model)
         if options.layers > len(layers):
             raise NpukitError(f"tuning.layers is {options.layers}, but this model has {len(layers)} layers: lower it.")
         model.requires_grad_(False)
-        for layer in list(layers)[-options.layers :]:
+        for layer in layers[-options.layers :]:
             layer.requires_grad_(True)
     return model
 
