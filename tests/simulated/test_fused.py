@@ -58,6 +58,6 @@ def test_losses_and_gradients_in_bf16(simulated: Any, tmp_path: Path) -> None:
     for name, (loss, gradient) in found.items():
         assert loss < 5e-3 and gradient < 3e-2, (name, loss, gradient)
     used = {op["op"].split("::")[-1].split(".")[0] for op in json.loads(trace.read_text())["ops"]}
-    assert {"npu_fusion_attention", "npu_rms_norm", "npu_swiglu", "npu_rotary_mul"} <= {
+    assert {"npu_fusion_attention", "npu_gelu", "npu_rms_norm", "npu_swiglu", "npu_rotary_mul"} <= {
         name.removeprefix("_") for name in used
     }, sorted(used)

@@ -19,7 +19,7 @@ from npukit.llm.data.prepare import pad_id, prepare
 from npukit.llm.models.attention import NAME as PACKED_ATTENTION
 from npukit.llm.models.attention import register
 from npukit.llm.models.forward import return_loss
-from npukit.llm.models.fused import use_fused_operators
+from npukit.llm.models.fused import use_compilable_gelu, use_fused_operators
 from npukit.llm.models.loading import load_config, load_model, load_tokenizer, locate
 from npukit.llm.models.shape import flops_per_token, is_plain
 from npukit.llm.models.tuning import tune
@@ -80,7 +80,9 @@ def make_model(config: Config, place: str, device: torch.device) -> Any:
     model = load_model(config.model, place, _weights_dtype(config, device), attention)
     if device.type == "npu":
         use_fused_operators(model)
-    return_loss(model, compiles)
+    elif compiles:
+        use_compilable_gelu(model)
+    return_loss(model)
     tuned = tune(model, config.tuning, config.model)
     if compiles:
         for layer in blocks(model):

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import (
     AutoModelForCausalLM,
     Gemma2Config,
@@ -91,6 +92,28 @@ def test_packed_rows_have_the_loss_and_gradients_of_rows_alone(config: Any, leng
         )
 
 
+class AsksTheDevice(TorchDispatchMode):
+    """Counts the operators for whose result the host waits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func._opname in {"_local_scalar_dense", "equal", "nonzero", "unique", "masked_select"}:
+            self.asked.append(func._opname)
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("config", SHAPES.values(), ids=SHAPES)
+def test_the_host_waits_for_nothing_in_a_step(config: Any) -> None:
+    model = teach(make(config))
+    batch = packed([torch.randint(1, 101, (length,)) for length in (5, 9, 3)], 20)
+    with AsksTheDevice() as watch:
+        loss_of(model, batch, longest=20).backward()
+    assert watch.asked == []
+
+
 def test_no_row_sees_another() -> None:
     model = teach(make(SHAPES["qwen2"]))
     first, second = torch.randint(1, 101, (6,)), torch.randint(1, 101, (7,))
@@ -123,7 +146,7 @@ def test_without_labels_a_taught_model_still_answers() -> None:
 
 @pytest.mark.parametrize("words", [64, 101])
 def test_the_chunked_loss_is_the_loss(words: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("npukit.llm.models.loss.EAGER_CHUNK", 7 * words)
+    monkeypatch.setattr("npukit.llm.models.loss.CHUNK", 7 * words)
     hidden = torch.randn(30, 16, requires_grad=True)
     weight = torch.randn(words, 16, requires_grad=True)
     labels = torch.randint(0, words, (30,))

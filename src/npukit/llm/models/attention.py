@@ -20,11 +20,14 @@ _NPU_MASK, _NPU_CAUSAL = 2048, 3
 
 
 def register() -> None:
-    """Make the attention known to transformers as `npukit_packed`. It needs no mask: the borders are enough."""
-    from transformers import AttentionInterface, AttentionMaskInterface
+    """Make the attention known to transformers as `npukit_packed`.
+
+    Under that name no way to make a mask is known, so transformers makes none, and does not search the positions for
+    packed rows either, for which the host would have to wait for the device.
+    """
+    from transformers import AttentionInterface
 
     AttentionInterface.register(NAME, packed_attention)
-    AttentionMaskInterface.register(NAME, lambda *_args, **_kwargs: None)
 
 
 def packed_attention(
@@ -49,7 +52,7 @@ def packed_attention(
     if row_length is not None and (sliding_window is None or sliding_window >= row_length):
         result = _rows_alike(query, key, value, row_length, scale, dropout)
     elif kind == "cuda" and cu_seqlens is not None:
-        result = _on_cuda(query, key, value, cu_seqlens, max_length, scale, sliding_window)
+        result = _on_cuda(query, key, value, cu_seqlens, max_length, scale, dropout, sliding_window)
     elif row_ends is None:
         raise ValueError("packed attention needs the rows' borders: row_ends, or cu_seqlens on CUDA")
     elif kind == "npu" and query.dtype != torch.float32 and sliding_window is None:
@@ -68,16 +71,23 @@ def _rows_alike(query: Tensor, key: Tensor, value: Tensor, length: int, scale: f
 
 
 def _on_cuda(
-    query: Tensor, key: Tensor, value: Tensor, cu_seqlens: Tensor, longest: int, scale: float, window: int | None
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    cu_seqlens: Tensor,
+    longest: int,
+    scale: float,
+    dropout: float,
+    window: int | None,
 ) -> Tensor:
-    from torch.nn.attention.varlen import varlen_attn
-
-    groups = query.shape[1] // key.shape[1]
-    if groups > 1:
-        key, value = (part.repeat_interleave(groups, dim=1) for part in (key, value))
+    # What torch.nn.attention.varlen calls, too; but that knows no dropout, nor before torch 2.13 heads in groups.
     borders = (cu_seqlens, cu_seqlens, longest, longest)
-    left = -1 if window is None else window - 1
-    return varlen_attn(query, key, value, *borders, scale=scale, window_size=(left, 0))  # type: ignore[return-value]
+    left = None if window is None else window - 1
+    right = None if window is None else 0
+    result: Tensor = torch.ops.aten._flash_attention_forward(
+        query, key, value, *borders, dropout, True, False, scale=scale, window_size_left=left, window_size_right=right
+    )[0]
+    return result
 
 
 def _on_npu(

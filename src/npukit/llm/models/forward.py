@@ -13,14 +13,14 @@ from npukit.llm.models.loss import IGNORED, give_loss, shifted
 from npukit.llm.models.shape import body_of, is_plain
 
 
-def return_loss(model: Any, compiled: bool = False) -> None:
+def return_loss(model: Any) -> None:
     """From now on `model(input_ids, labels=…)` is the mean loss of the labels that count, as one tensor.
 
     Without labels it answers as before. Where several devices wrap the model, this is what they wrap.
     """
     head = model.get_output_embeddings()
     if is_plain(model.config) and getattr(head, "bias", None) is None:
-        give_loss(head, compiled)
+        give_loss(head)
     for table in body_of(model).modules():
         if isinstance(table, nn.Embedding):
             table.register_forward_hook(_in_compute_type)

@@ -6,8 +6,6 @@ and the gradient of a chunk are computed while its logits are there, in the forw
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
 from types import MethodType
 from typing import Any
 
@@ -16,8 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 IGNORED = -100
-# Elements of the logits that are there at once: 1 GiB in bf16, or without a compiler, which makes fp32 copies, less.
-COMPILED_CHUNK, EAGER_CHUNK = 2**29, 2**27
+# Elements of the logits that are there at once, where fp32 copies are made of them.
+CHUNK = 2**27
 ALIGNED = 64
 
 
@@ -31,27 +29,31 @@ def shifted(labels: Tensor) -> Tensor:
     return torch.cat([labels[:, 1:], torch.full_like(labels[:, :1], IGNORED)], dim=1)
 
 
-def cross_entropy_of(hidden: Tensor, weight: Tensor, labels: Tensor, compiled: bool = False) -> Tensor:
+def cross_entropy_of(hidden: Tensor, weight: Tensor, labels: Tensor) -> Tensor:
     """The mean cross-entropy of `hidden @ weight.T` against labels; -100 does not count.
 
     >>> cross_entropy_of(torch.zeros(2, 4), torch.randn(10, 4), torch.tensor([3, -100]))
     tensor(2.3026)
     """
-    return _ChunkedCrossEntropy.apply(hidden, weight, labels, compiled)  # type: ignore[no-any-return, no-untyped-call]
+    return _ChunkedCrossEntropy.apply(hidden, weight, labels)  # type: ignore[no-any-return, no-untyped-call]
 
 
 class _ChunkedCrossEntropy(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, hidden: Tensor, weight: Tensor, labels: Tensor, compiled: bool) -> Tensor:
-        compute = _compiled_loss_and_gradient() if compiled else loss_and_gradient
-        chunk = _chunk(hidden.shape[0], weight.shape[0], COMPILED_CHUNK if compiled else EAGER_CHUNK)
+    def forward(ctx: Any, hidden: Tensor, weight: Tensor, labels: Tensor) -> Tensor:
+        compute, elements = loss_and_gradient, CHUNK
+        if hidden.is_cuda:
+            from npukit.llm.models.loss_kernel import loss_and_gradient as compute
+
+            elements = torch.cuda.get_device_properties(hidden.device).total_memory // 64  # in bf16, a 32nd of it
+        chunk = _chunk(hidden.shape[0], weight.shape[0], elements)
         dtype, words = _compute_type(hidden), weight.shape[0]
         # Matrix units are at their best with such sizes: GPT-2's 50,257 words take a third longer than 50,304.
         weights = F.pad(weight.detach().to(dtype), (0, 0, 0, -words % ALIGNED))
         total = torch.zeros((), dtype=torch.float32, device=hidden.device)
         wants_hidden, wants_weight = ctx.needs_input_grad[:2]
         hidden_gradient = torch.empty_like(hidden) if wants_hidden else None
-        weight_gradient = torch.zeros_like(weights, dtype=torch.float32) if wants_weight else None
+        weight_gradient = None
         for start in range(0, hidden.shape[0], chunk):
             rows = slice(start, start + chunk)
             some = hidden[rows].detach().to(dtype)
@@ -59,8 +61,9 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
             total += loss
             if hidden_gradient is not None:
                 hidden_gradient[rows] = gradient @ weights
-            if weight_gradient is not None:
-                weight_gradient += gradient.T @ some
+            if wants_weight:
+                of_chunk = (gradient.T @ some).float()
+                weight_gradient = of_chunk if weight_gradient is None else weight_gradient.add_(of_chunk)
         ctx.count = (labels != IGNORED).sum().clamp(min=1)
         ctx.gradients = hidden_gradient, None if weight_gradient is None else weight_gradient[:words]
         ctx.weight_dtype = weight.dtype
@@ -71,18 +74,13 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
     def backward(ctx: Any, factor: Tensor) -> tuple[Tensor | None, ...]:
         # Only here, with the loss scale in the factor, is it divided: in fp16 the quotients alone would be lost.
         hidden, weight = (None if part is None else part.mul_(factor / ctx.count) for part in ctx.gradients)
-        return hidden, None if weight is None else weight.to(ctx.weight_dtype), None, None
+        return hidden, None if weight is None else weight.to(ctx.weight_dtype), None
 
 
 def _chunk(rows: int, words: int, elements: int) -> int:
-    """How many rows at a time: all chunks alike, so that they are compiled once."""
+    """How many rows at a time: all chunks alike."""
     chunks = -(-rows * words // elements)
     return max(-(-rows // chunks), 1)
-
-
-@functools.cache
-def _compiled_loss_and_gradient() -> Callable[[Tensor, Tensor, int], tuple[Tensor, Tensor]]:
-    return torch.compile(loss_and_gradient)
 
 
 def loss_and_gradient(logits: Tensor, labels: Tensor, words: int) -> tuple[Tensor, Tensor]:
@@ -100,7 +98,7 @@ def _compute_type(hidden: Tensor) -> torch.dtype:
     return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else hidden.dtype
 
 
-def give_loss(head: nn.Module, compiled: bool) -> None:
+def give_loss(head: nn.Module) -> None:
     """Let the output layer take labels, too: `head(hidden, labels)` is then the loss.
 
     It stays a call of that module, so that whatever gathers its weight for a call (FSDP, ZeRO-3) still does, and a
@@ -110,7 +108,7 @@ def give_loss(head: nn.Module, compiled: bool) -> None:
     def forward(self: Any, hidden: Tensor, labels: Tensor | None = None) -> Tensor:
         if labels is None:
             return type(self).forward(self, hidden)  # type: ignore[no-any-return]
-        return cross_entropy_of(hidden.flatten(0, -2), self.weight, labels.flatten(), compiled)
+        return cross_entropy_of(hidden.flatten(0, -2), self.weight, labels.flatten())
 
     head.forward = MethodType(forward, head)
     head.takes_labels = True  # type: ignore[assignment]

@@ -1,0 +1,47 @@
+"""What is computed in another way on CUDA than elsewhere. Run where there is a GPU; CI has none."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.testing import assert_close
+
+from npukit.llm.models.attention import packed_attention
+from npukit.llm.models.loss import cross_entropy_of
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("words", [64, 5001])
+def test_the_kernel_computes_the_loss_and_its_gradients(words: int, dtype: torch.dtype) -> None:
+    hidden = torch.randn(300, 16, device="cuda", dtype=dtype, requires_grad=True)
+    weight = torch.randn(words, 16, device="cuda", dtype=dtype, requires_grad=True)
+    labels = torch.randint(0, words, (300,), device="cuda")
+    labels[::3] = -100
+    loss = cross_entropy_of(hidden, weight, labels)
+    expected = F.cross_entropy((hidden @ weight.T).float(), labels)
+    assert_close(loss, expected)
+    ours, theirs = (torch.autograd.grad(each * 100, (hidden, weight)) for each in (loss, expected))
+    assert_close(ours, theirs, **({"atol": 2e-2, "rtol": 2e-2} if dtype == torch.bfloat16 else {}))
+
+
+@pytest.mark.parametrize("window", [None, 5])
+def test_packed_attention_is_that_of_rows_alone(window: int | None) -> None:
+    def heads(number: int) -> Tensor:
+        return torch.randn(1, number, 60, 32, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+
+    query, key, value = heads(6), heads(2), heads(2)
+    ends = (7, 40, 60)
+    borders = torch.tensor([0, *ends], dtype=torch.int32, device="cuda")
+    parts = (nn.Module(), query, key, value, None)
+    ours = packed_attention(*parts, sliding_window=window, cu_seqlens=borders, max_length=40)[0]
+    theirs = packed_attention(*parts, sliding_window=window, row_ends=ends)[0]
+    assert_close(ours, theirs, atol=2e-2, rtol=2e-2)
+    upstream = torch.randn_like(ours)
+    gradients = (torch.autograd.grad(each, (query, key, value), upstream) for each in (ours, theirs))
+    assert_close(*gradients, atol=5e-2, rtol=5e-2)
+    dropped = packed_attention(*parts, cu_seqlens=borders, max_length=40, dropout=0.5)[0]
+    assert (dropped[0, 0] == 0).any()  # the first token sees itself alone, so some heads see nothing
