@@ -14,6 +14,9 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import multiprocessing.context
+import multiprocessing.forkserver
+import multiprocessing.spawn
 import os
 import signal
 import sys
@@ -43,6 +46,14 @@ LEFT_OUT = {
 }
 DEVICES = 8
 TEST_LIMIT = 90.0
+SLOW_IMPORTS = [
+    "torch_npu.testing",
+    "torch_npu.testing.common_distributed",
+    "torch.testing._internal.common_fsdp",
+    "torch.testing._internal.distributed._tensor.common_dtensor",
+    "torch.distributed.checkpoint",
+    "torch.distributed.pipelining",
+]
 RESULTS_VARIABLE = "TORCH_NPU_SUITE_RESULTS"
 LIST_VARIABLE = "TORCH_NPU_SUITE_KNOWN_TO_FAIL"
 
@@ -76,6 +87,25 @@ def pytest_runtest_logreport(report) -> None:  # type: ignore[no-untyped-def]
         _note(test=report.nodeid, outcome="skipped", why="")
     elif report.when == "call":
         _note(test=report.nodeid, outcome="passed", why="")
+
+
+class _Environment:
+    """Carries this process's variables over to the one that unpickles it."""
+
+    def __reduce__(self):  # type: ignore[no-untyped-def]
+        return exec, (f"import os; os.environ.update({dict(os.environ)})", {})
+
+
+def spawn_by_fork_server() -> None:
+    """Let 'spawn' start ranks as forks of a server that has imported what they import: 8 CPU seconds less for each."""
+    prepare = multiprocessing.spawn.get_preparation_data
+    multiprocessing.spawn.get_preparation_data = lambda name: prepare(name) | {"environment": _Environment()}
+    multiprocessing.context.SpawnProcess._Popen = staticmethod(multiprocessing.context.ForkServerProcess._Popen)  # type: ignore
+    multiprocessing.forkserver.set_forkserver_preload(SLOW_IMPORTS)
+
+
+def pytest_configure() -> None:
+    spawn_by_fork_server()
 
 
 class FileRun:
@@ -239,6 +269,7 @@ def main() -> None:
     }
     print("Left out: " + "; ".join(f"{word} ({why})" for word, why in LEFT_OUT.items()))
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+    os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # tests call torchrun
     simulate.activate(devices=DEVICES)
     import torch.testing._internal.common_utils  # noqa: F401 (most of what a test file waits for, imported once)
 

@@ -30,11 +30,15 @@ static npusim_context *activate(int device) {
     return context;
 }
 
+static aclError no_device_was_set(void) {
+    return npusim_error(ACL_ERROR_RT_CONTEXT_NULL, "No device was set in this thread; call aclrtSetDevice first.");
+}
+
 npusim_context *npusim_current_context(void) {
     if (__builtin_expect(!current, 0)) {
         int device = atomic_load(&default_device);
         if (device < 0) {
-            npusim_error(ACL_ERROR_RT_CONTEXT_NULL, "No device was set in this thread; call aclrtSetDevice first.");
+            no_device_was_set();
             return NULL;
         }
         current = activate(device);
@@ -60,11 +64,11 @@ aclError aclrtSetDevice(int32_t device) {
 
 aclError aclrtGetDevice(int32_t *device) {
     REQUIRE(device, "aclrtGetDevice");
-    npusim_context *context = npusim_current_context();
-    if (!context) {
-        return ACL_ERROR_RT_CONTEXT_NULL;
+    int chosen = current ? current->device : atomic_load(&default_device); /* to ask does not make a context */
+    if (chosen < 0) {
+        return no_device_was_set();
     }
-    *device = context->device;
+    *device = chosen;
     return ACL_SUCCESS;
 }
 
