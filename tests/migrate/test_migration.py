@@ -134,10 +134,12 @@ def test_scripts_yaml_and_images(tmp_path: Path) -> None:
     )
     (tmp_path / "c.yaml").write_text("env:\n  NCCL_SOCKET_IFNAME: eth0\nname: cuda\n")
     (tmp_path / "Dockerfile").write_text("FROM nvidia/cuda:11.8\nENV CUDA_VISIBLE_DEVICES=0\n")
-    (tmp_path / "c.json").write_text('{"device": "cuda", "note": "device cuda", "dist_backend":"nccl"}')
+    (tmp_path / "c.json").write_text(
+        '["--device", "cuda", {"device_type": "cuda", "note": "device cuda", "b_backend":"nccl"}]'
+    )
     result = migrate(tmp_path, Target(Style.npu))
     after = {change.path.name: change.after for change in result.changes}
-    assert after["c.json"] == '{"device": "npu", "note": "device cuda", "dist_backend":"hccl"}'
+    assert after["c.json"] == '["--device", "npu", {"device_type": "npu", "note": "device cuda", "b_backend":"hccl"}]'
     assert after["run.sh"].endswith("9\nexport ASCEND_RT_VISIBLE_DEVICES=0,1\n./t --device npu\n")
     assert after["c.yaml"] == "env:\n  HCCL_SOCKET_IFNAME: eth0\nname: cuda\n"
     assert after["Dockerfile"] == "FROM nvidia/cuda:11.8\nENV ASCEND_RT_VISIBLE_DEVICES=0\n"
@@ -145,6 +147,43 @@ def test_scripts_yaml_and_images(tmp_path: Path) -> None:
     both = {change.path.name: change.after for change in migrate(tmp_path).changes}
     assert "export CUDA_VISIBLE_DEVICES=0,1 ASCEND_RT_VISIBLE_DEVICES=0,1\n" in both["run.sh"]
     assert "  NCCL_SOCKET_IFNAME: eth0\n  HCCL_SOCKET_IFNAME: eth0\n" in both["c.yaml"]
+
+
+VISIBLE, ON_NPU = "CUDA_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES"
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "portable"),
+    [
+        ("a.sh", "export X=$(seq -s, 0 $((N - 1)))\n", "export X=$(seq -s, 0 $((N - 1))) Y=$(seq -s, 0 $((N - 1)))\n"),
+        ("a.sh", 'X="${G:-0, 1}" ./t\n', 'X="${G:-0, 1}" Y="${G:-0, 1}" ./t\n'),
+        ("a.sh", "X=`gpus 2`;./t\n", "X=`gpus 2` Y=`gpus 2`;./t\n"),
+        ("a.sh", "docker run -e X=0 --env=X=1 img\n", "docker run -e X=0 -e Y=0 --env=X=1 --env=Y=1 img\n"),
+        ("a.sh", 'docker run -e "X=0" img "y"\n', 'docker run -e "X=0" -e "Y=0" img "y"\n'),
+        ("a.sh", "ssh node 'X=0 ./t' 'b'\n", "ssh node 'X=0 Y=0 ./t' 'b'\n"),
+        ("a.sh", "sbatch --export=ALL,X=0 t.sh\n", "sbatch --export=ALL,X=0,Y=0 t.sh\n"),
+        ("a.sh", "./t  # X=0\n", "./t  # X=0\n"),
+        ("a.sh", "X=0 ./t\necho $X ${X:-0}\nunset X\n", "X=0 Y=0 ./t\necho $X ${X:-0}\nunset X\n"),
+        ("Dockerfile", "ENV X 0\nRUN x\n", "ENV X 0\nENV Y 0\nRUN x\n"),
+        ("a.yaml", "e:\n  - X=0\n  - Z=1\n", "e:\n  - X=0\n  - Y=0\n  - Z=1\n"),
+        ("a.yaml", '- name: X\n  value: "0"\n', '- name: X\n  value: "0"\n- name: Y\n  value: "0"\n'),
+        ("a.yaml", "run: |\n  X=0 python t.py\n", "run: |\n  X=0 Y=0 python t.py\n"),
+    ],
+)
+def test_a_variable_stands_wherever_shells_and_configurations_set_it(
+    tmp_path: Path, name: str, before: str, portable: str
+) -> None:
+    before, portable = (text.replace("X", VISIBLE).replace("Y", ON_NPU) for text in (before, portable))
+    (tmp_path / name).write_text(before)
+    both = migrate(tmp_path).changes
+    assert (both[0].after if both else before) == portable
+    renamed = migrate(tmp_path, Target(Style.npu)).changes
+    assert (renamed[0].after if renamed else before) == (before if "# " in before else before.replace(VISIBLE, ON_NPU))
+
+
+def test_what_is_left_on_a_line_that_changes_is_named_as_what_it_is(tmp_path: Path) -> None:
+    (tmp_path / "a.sh").write_text("CUDA_VISIBLE_DEVICES=1 python eval.py --device cuda:1\n")
+    assert [finding.what for finding in migrate(tmp_path).left] == ["cuda is asked for by name"]
 
 
 def test_report_has_log_unsupported_list_and_change_record(tmp_path: Path) -> None:

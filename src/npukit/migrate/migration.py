@@ -150,6 +150,7 @@ def _as_first_found(left: Sequence[Finding], at_first: Sequence[Finding]) -> tup
     result = []
     for finding in left:
         same = [each for each in waiting if (each.code, each.evidence) == (finding.code, finding.evidence)]
+        same.sort(key=lambda each: each.what != finding.what)  # a line may have several of a code
         result.append(same[0] if same else finding)
         if same:
             waiting.remove(same[0])

@@ -11,7 +11,7 @@ portable style, where a file that names one device cannot serve another.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from npukit.migrate.rule import Rule, place_in
 from npukit.migrate.rules.npk130_environment import VARIABLES
@@ -21,42 +21,70 @@ from npukit.source import Document
 
 rule = Rule("NPK150", "scripts", words=("cuda", "nccl"), fixes=True)
 
-_SHELL = re.compile(rf"(?<![\w$])({'|'.join(VARIABLES)})=(\"[^\"\n]*\"|'[^'\n]*'|[^\s;&|#]*)")
-_YAML = re.compile(rf"^([ \t]*(?:-[ \t]+)?)({'|'.join(VARIABLES)})(\s*:\s*)(.*)$", re.MULTILINE)
-# device: cuda, "backend": "nccl", --device cuda, --device=cuda; never in prose such as "uses device cuda".
+_NAMES = "|".join(VARIABLES)
+_WORD = re.compile(rf"(?<!\w)(?:{_NAMES})(?!\w)")
+_SHELL = re.compile(
+    rf"""(?<![\w$])({_NAMES})=("""
+    r"""(?:"(?:[^"\\\n]|\\.)*"|'[^'\n]*'|\$\((?:[^()\n]|\((?:[^()\n]|\([^()\n]*\))*\))*\)|`[^`\n]*`|\$\{[^}\n]*\}"""
+    r"""|\\.|[^\s;&|#"'`\\()<>])*)"""
+)
+_IN_QUOTES = re.compile(r"""[^\s;&|"']*""")
+_FLAG = re.compile(r"""(-e|--env)([ \t=]+)(["']?)$""")
+# Lines of their own, as (before the name, name, between, value): ENV NAME value; NAME: value; - NAME=value;
+# - name: NAME with value: below.
+_LINES = {
+    "docker": (rf"^([ \t]*ENV[ \t]+)({_NAMES})([ \t]+)(.*)$",),
+    "yaml": (
+        rf"^([ \t]*(?:-[ \t]+)?)({_NAMES})([ \t]*:[ \t]*)(.*)$",
+        rf"^([ \t]*-[ \t]+[\"']?)({_NAMES})(=)(\S*)[ \t]*$",
+        rf"^([ \t]*-[ \t]+name:[ \t]*[\"']?)({_NAMES})([\"']?[ \t]*\r?\n[ \t]+value:[ \t]*)(.*)$",
+    ),
+}
+# device: cuda, "backend": "nccl", --device cuda, --device=cuda, ["--device", "cuda"]; never in prose such as "uses
+# device cuda".
 _DEVICE = re.compile(
-    r"""(?:--[\w-]*(?:device|backend)[ \t=]+|\b\w*(?:device|backend)["']?[ \t]*[:=][ \t]*)"""
+    r"""(?:--[\w-]*(?:device|backend)(?:[ \t=]+|["'],[ \t]*)"""
+    r"""|\b\w*(?:device(?:_type|_map)?|backend)["']?[ \t]*[:=][ \t]*)"""
     r"""["']?(cuda|nccl)\b(?![\w./-])"""
 )
 _NEW = {"cuda": "npu", "nccl": "hccl"}
 
 
-@rule.on_text("shell", "docker")
+@rule.on_text("shell", "docker", "yaml")
 def variables(document: Document, target: Target) -> Iterator[Finding]:
-    for match in _SHELL.finditer(document.text):
-        old, new = match[1], VARIABLES[match[1]]
-        line = document.text[document.text.rfind("\n", 0, match.start()) + 1 : match.end()]
-        if line.lstrip().startswith("#") or new in document.text:
-            continue
-        start, end = match.span()
-        edit = Edit(end, end, f" {new}={match[2]}") if target.portable else Edit(start, start + len(old), new)
-        yield _found(document, start, end, old, new, edit)
+    """Where NPUs have their place only, the variable's name changes wherever it stands; else each setting of it gets a
+    twin."""
+    text = document.text
+    if not target.portable:
+        renamed = ((m.span(), m[0], Edit(*m.span(), VARIABLES[m[0]])) for m in _WORD.finditer(text))
+        yield from _found(document, renamed)
+        return
+    lines = [m for pattern in _LINES.get(document.kind, ()) for m in re.finditer(pattern, text, re.MULTILINE)]
+    yield from _found(document, ((m.span(2), m[2], _line_below(m, text)) for m in lines))
+    inside = [m for m in _SHELL.finditer(text) if not any(line.start(2) == m.start() for line in lines)]
+    yield from _found(document, ((m.span(1), m[1], _beside(m, text)) for m in inside))
 
 
-@rule.on_text("yaml")
-def settings(document: Document, target: Target) -> Iterator[Finding]:
-    for match in _YAML.finditer(document.text):
-        indent, old, colon, value = match.groups()
-        new = VARIABLES[old]
-        if new in document.text:
-            continue
-        value = value.rstrip("\r")
-        end = match.start() + len(indent + old + colon + value)
-        newline = "\r\n" if "\r\n" in document.text else "\n"
-        edit = Edit(end, end, f"{newline}{indent}{new}{colon}{value}")
-        if not target.portable:
-            edit = Edit(match.start(2), match.end(2), new)
-        yield _found(document, match.start(2), end, old, new, edit)
+def _line_below(match: re.Match[str], text: str) -> Edit:
+    before, old, between, value = match.groups()
+    value = value.rstrip("\r")
+    end = match.start(4) + len(value)
+    newline = "\r\n" if "\r\n" in text else "\n"
+    return Edit(end, end, f"{newline}{before}{VARIABLES[old]}{between}{value}")
+
+
+def _beside(match: re.Match[str], text: str) -> Edit:
+    """NAME=value NEW=value; -e NAME=value -e NEW=value; ALL,NAME=value,NEW=value."""
+    start, end = match.span()
+    before = text[text.rfind("\n", 0, start) + 1 : start]
+    if before.endswith(("'", '"')):
+        end = _IN_QUOTES.match(text, match.start(2)).end()  # type: ignore[union-attr]
+    setting = f"{VARIABLES[match[1]]}={text[match.start(2) : end]}"
+    flag = _FLAG.search(before)
+    if flag:
+        end += len(flag[3])
+        return Edit(end, end, f" {flag[1]}{flag[2]}{flag[3]}{setting}{flag[3]}")
+    return Edit(end, end, f"{',' if before.endswith(',') else ' '}{setting}")
 
 
 @rule.on_text("shell", "yaml", "docker", "json", "toml")
@@ -77,15 +105,20 @@ def words(document: Document, target: Target) -> Iterator[Finding]:
         )
 
 
-def _found(document: Document, start: int, end: int, old: str, new: str, edit: Edit) -> Finding:
-    return rule.finding(
-        place_in(document, start, end),
-        f"{old} has no effect on NPUs",
-        f"torch_npu and CANN read {new}.",
-        f"Set {new}.",
-        (edit,),
-        evidence=_line(document, start),
-    )
+def _found(document: Document, edits: Iterable[tuple[tuple[int, int], str, Edit]]) -> Iterator[Finding]:
+    for (start, end), old, edit in edits:
+        before = document.text[document.text.rfind("\n", 0, start) + 1 : start]
+        new = VARIABLES[old]
+        if re.search(r"(?:^|\s)#", before) or new in document.text:
+            continue
+        yield rule.finding(
+            place_in(document, start, end),
+            f"{old} has no effect on NPUs",
+            f"torch_npu and CANN read {new}.",
+            f"Set {new}.",
+            (edit,),
+            evidence=_line(document, start),
+        )
 
 
 def _line(document: Document, offset: int) -> str:
