@@ -113,6 +113,7 @@ class FileRun:
 
     def __init__(self, file: Path, tests: Path, limit: float) -> None:
         self.file, self.tests, self.limit = file, tests, limit
+        self.uses_port = "distributed" in file.relative_to(tests).parts
         self.outcomes: dict[str, tuple[str, str]] = {}
         self.collected: list[str] = []
         self.collection_error = ""
@@ -187,12 +188,14 @@ class FileRun:
 
 
 def run_all(runs: list[FileRun], jobs: int) -> Iterator[FileRun]:
-    """Run them, a few at a time; yields each when it is done."""
+    """Run them, a few at a time; yields each when it is done. Of those that share a port, one at a time."""
     waiting, active = deque(runs), dict[int, FileRun]()
     while waiting or active:
-        while waiting and len(active) < jobs:
-            run = waiting.popleft()
-            active[run.start()] = run
+        port_is_taken = any(run.uses_port for run in active.values())
+        ready = next((run for run in waiting if not (run.uses_port and port_is_taken)), None)
+        if ready and len(active) < jobs:
+            waiting.remove(ready)
+            active[ready.start()] = ready
         child, status = os.waitpid(-1, os.WNOHANG)
         if child:
             run = active.pop(child)
