@@ -69,6 +69,29 @@ CASES: list[tuple[str, str | None, str | None]] = [
         'print(f"{torch.accelerator.device_count()} cards")',
     ),
     ("g = torch.cuda.CUDAGraph()", "g = torch.npu.NPUGraph()", SAME),
+    (
+        "from torch.cuda import OutOfMemoryError, empty_cache\ndef f():\n    empty_cache()",
+        "from torch.cuda import OutOfMemoryError, empty_cache\ndef f():\n    torch.npu.empty_cache()",
+        "from torch.cuda import OutOfMemoryError, empty_cache\n"
+        f"def f():\n    {IF_ANY}\n        torch.accelerator.empty_cache()",
+    ),
+    (
+        "def f(s: torch.cuda.Stream, e: 'x' = None) -> list[torch.cuda.Event]: pass",
+        "def f(s: torch.npu.Stream, e: 'x' = None) -> list[torch.npu.Event]: pass",
+        "def f(s: torch.Stream, e: 'x' = None) -> list[torch.Event]: pass",
+    ),
+    ("x: torch.cuda.FloatTensor = y", "x: torch.npu.FloatTensor = y", SAME),
+    (
+        "m = torch.cuda.memory_stats()",
+        "m = torch.npu.memory_stats()",
+        "m = torch.accelerator.memory_stats() if torch.accelerator.is_available() else {}",
+    ),
+    (
+        "print(torch.cuda.memory_summary())",
+        "print(torch.npu.memory_summary())",
+        f'print({MODULE}.memory_summary() if torch.accelerator.is_available() else "")',
+    ),
+    ("XFORMERS_AVAILABLE = torch.cuda.is_available()", SAME, SAME),
     ("torch.cuda.nvtx.range_push('a')", SAME, SAME),
     ("torch.cuda.get_device_capability() >= (8, 0)", SAME, SAME),
     ("def f(torch):\n    torch.cuda.synchronize()", SAME, SAME),
@@ -104,6 +127,11 @@ CASES: list[tuple[str, str | None, str | None]] = [
         '@torch.amp.custom_fwd(device_type="npu")\ndef f(): pass',
         "@torch.amp.custom_fwd(device_type=DEVICE.type)\ndef f(): pass",
     ),
+    (
+        "from functools import partial\nf = partial(torch.cuda.amp.autocast, dtype=torch.float16)",
+        'from functools import partial\nf = partial(torch.amp.autocast, "npu", dtype=torch.float16)',
+        "from functools import partial\nf = partial(torch.amp.autocast, DEVICE.type, dtype=torch.float16)",
+    ),
     ("@autocast()\ndef f(): pass", '@autocast("npu")\ndef f(): pass', "@autocast(DEVICE.type)\ndef f(): pass"),
     (
         "isinstance(s, torch.cuda.amp.GradScaler)",
@@ -136,6 +164,7 @@ CASES: list[tuple[str, str | None, str | None]] = [
     ("x = a.cuda().b.cuda()", "x = a.npu().b.npu()", "x = a.to(DEVICE).b.to(DEVICE)"),
     ("x = x.cuda(*a, **k)", "x = x.npu(*a, **k)", SAME),
     ("class A(nn.Module):\n    def cuda(self):\n        return super().cuda()", SAME, SAME),
+    ("x = x.to(0)", SAME, "x = x.to(torch.device(DEVICE.type, 0))"),
     ("x = [t.cuda() for t in xs]", "x = [t.npu() for t in xs]", "x = [t.to(DEVICE) for t in xs]"),
     ("x.is_cuda and f()", "x.is_npu and f()", 'x.device.type in ("cuda", "npu") and f()'),
     ("assert x.is_cuda", "assert x.is_npu", 'assert x.device.type in ("cuda", "npu")'),
@@ -158,6 +187,27 @@ CASES: list[tuple[str, str | None, str | None]] = [
         'd = torch.device(f"{DEVICE.type}:" + str(i))',
     ),
     (
+        'd = torch.device("{}:{}".format("cuda", i))',
+        'd = torch.device("{}:{}".format("npu", i))',
+        'd = torch.device("{}:{}".format(DEVICE.type, i))',
+    ),
+    (
+        'd = torch.device(":".join(["cuda", i]))',
+        'd = torch.device(":".join(["npu", i]))',
+        'd = torch.device(":".join([DEVICE.type, i]))',
+    ),
+    (
+        'K = {"gpu": "cuda", "host": "cpu"}\nx.to(K[kind])',
+        'K = {"gpu": "npu", "host": "cpu"}\nx.to(K[kind])',
+        'K = {"gpu": DEVICE.type, "host": "cpu"}\nx.to(K[kind])',
+    ),
+    ('K = {"gpu": "cuda", "host": "cpu"}\nprint(K[kind])', SAME, SAME),
+    (
+        'class C:\n    devices: list = field(default_factory=lambda: ["cuda:0"])',
+        'class C:\n    devices: list = field(default_factory=lambda: ["npu:0"])',
+        'class C:\n    devices: list = field(default_factory=lambda: [f"{DEVICE.type}:0"])',
+    ),
+    (
         "d = 'cuda:0' if torch.cuda.is_available() else 'cpu'\nx.to(d)",
         "d = 'npu:0' if torch.npu.is_available() else 'cpu'\nx.to(d)",
         f"d = f'{{{CURRENT}}}:0' if torch.accelerator.is_available() else 'cpu'\nx.to(d)",
@@ -169,6 +219,16 @@ CASES: list[tuple[str, str | None, str | None]] = [
         'torch.load(f, map_location="cuda")',
         'torch.load(f, map_location="npu")',
         "torch.load(f, map_location=DEVICE.type)",
+    ),
+    (
+        "m = {'cuda:%d' % 0: 'cuda:%d' % rank}\ntorch.load(f, map_location=m)",
+        "m = {'npu:%d' % 0: 'npu:%d' % rank, 'cuda:%d' % 0: 'npu:%d' % rank}\ntorch.load(f, map_location=m)",
+        "m = {'npu:%d' % 0: 'npu:%d' % rank, 'cuda:%d' % 0: f'{DEVICE.type}:%d' % rank}\ntorch.load(f, map_location=m)",
+    ),
+    (
+        "torch.load(f, map_location=lambda storage, loc: storage.cuda(0))",
+        "torch.load(f, map_location=lambda storage, loc: storage.npu(0))",
+        "torch.load(f, map_location=lambda storage, loc: storage.to(device=torch.device(DEVICE.type, 0)))",
     ),
     ('torch.load("cuda")', SAME, SAME),
     ('torch.load("cuda:model.pt")', SAME, SAME),
@@ -227,6 +287,14 @@ CASES: list[tuple[str, str | None, str | None]] = [
         'f = x.device.type in ("cpu", "npu")',
         'f = x.device.type in ("cpu", "cuda", "npu")',
     ),
+    (
+        'f = x.device.type == ("cuda" if torch.cuda.is_available() else "cpu")',
+        'f = x.device.type == ("npu" if torch.npu.is_available() else "cpu")',
+        f'f = x.device.type == ({CURRENT} if torch.accelerator.is_available() else "cpu")',
+    ),
+    ('f = "CUDA out of memory" in str(e)', 'f = "out of memory" in str(e)', 'f = "out of memory" in str(e)'),
+    ('print("CUDA out of memory")', SAME, SAME),
+    ("if HAS_XFORMERS and q.device.type == 'cuda': pass", SAME, SAME),
     ('f = impl == "cuda"', SAME, SAME),
     ('if device == "cuda": a()\nelif device == "xpu": b()', SAME, SAME),
     ('if device == "cuda": a()\nelif device == "npu": b()', SAME, SAME),
@@ -255,6 +323,22 @@ CASES: list[tuple[str, str | None, str | None]] = [
         'f = dist.get_backend() == "hccl"',
         'f = dist.get_backend() in ("nccl", "hccl")',
     ),
+    (
+        "f = dist.get_backend() == dist.Backend.NCCL",
+        "f = dist.get_backend() == dist.Backend.HCCL",
+        'f = dist.get_backend() in (dist.Backend.NCCL, "hccl")',
+    ),
+    (
+        "dist.init_process_group(dist.Backend.NCCL)",
+        "dist.init_process_group(dist.Backend.HCCL)",
+        f"dist.init_process_group({BACKEND})",
+    ),
+    (
+        'dist.init_process_group("nccl", device_id=d)',
+        'dist.init_process_group("hccl", device_id=d)',
+        f'dist.init_process_group({BACKEND}, device_id=d if DEVICE.type != "cpu" else None)',
+    ),
+    ('if backend == "nccl": o = dist.ProcessGroupNCCL.Options()', SAME, SAME),
     ('print("nccl")', SAME, SAME),
     # environment
     (
@@ -271,6 +355,31 @@ CASES: list[tuple[str, str | None, str | None]] = [
         'os.environ.setdefault("CUDA_LAUNCH_BLOCKING", "1")',
         'os.environ.setdefault("ASCEND_LAUNCH_BLOCKING", "1")',
         'os.environ.setdefault("CUDA_LAUNCH_BLOCKING", "1")\nos.environ.setdefault("ASCEND_LAUNCH_BLOCKING", "1")',
+    ),
+    (
+        'f = "CUDA_VISIBLE_DEVICES" not in os.environ',
+        'f = "ASCEND_RT_VISIBLE_DEVICES" not in os.environ',
+        'f = ("CUDA_VISIBLE_DEVICES" not in os.environ and "ASCEND_RT_VISIBLE_DEVICES" not in os.environ)',
+    ),
+    (
+        'e = {**os.environ, "CUDA_VISIBLE_DEVICES": g}',
+        'e = {**os.environ, "ASCEND_RT_VISIBLE_DEVICES": g}',
+        'e = {**os.environ, "CUDA_VISIBLE_DEVICES": g, "ASCEND_RT_VISIBLE_DEVICES": g}',
+    ),
+    (
+        'os.environ.update({"CUDA_VISIBLE_DEVICES": g})',
+        'os.environ.update({"ASCEND_RT_VISIBLE_DEVICES": g})',
+        'os.environ.update({"CUDA_VISIBLE_DEVICES": g, "ASCEND_RT_VISIBLE_DEVICES": g})',
+    ),
+    (
+        "e = dict(os.environ, CUDA_VISIBLE_DEVICES=g)",
+        "e = dict(os.environ, ASCEND_RT_VISIBLE_DEVICES=g)",
+        "e = dict(os.environ, CUDA_VISIBLE_DEVICES=g, ASCEND_RT_VISIBLE_DEVICES=g)",
+    ),
+    (
+        'e = os.environ.copy()\ne["CUDA_VISIBLE_DEVICES"] = g',
+        'e = os.environ.copy()\ne["ASCEND_RT_VISIBLE_DEVICES"] = g',
+        'e = os.environ.copy()\ne["CUDA_VISIBLE_DEVICES"] = e["ASCEND_RT_VISIBLE_DEVICES"] = g',
     ),
     ('print("set CUDA_VISIBLE_DEVICES")', SAME, SAME),
     ('d = {"CUDA_VISIBLE_DEVICES": 1}', SAME, SAME),

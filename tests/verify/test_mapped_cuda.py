@@ -32,14 +32,35 @@ torch.load(sys.argv[1], map_location="cuda:0"), torch.load(sys.argv[1], map_loca
 with torch.cuda.stream(torch.cuda.Stream()):
     start = torch.cuda.Event(enable_timing=True)
     start.record(), torch.cuda.synchronize(), start.elapsed_time(start)
+    x.record_stream(torch.cuda.current_stream())
+assert x.device == device and torch.load(sys.argv[1], map_location=device)
+torch.cuda.set_rng_state(torch.cuda.get_rng_state()), torch.cuda.set_rng_state_all(torch.cuda.get_rng_state_all())
+torch.cuda.get_device_properties(0).total_memory, torch.cuda.memory_summary(), torch.cuda.reset_peak_memory_stats()
 torch.cuda.empty_cache(), torch.cuda.max_memory_allocated(), torch.cuda.manual_seed_all(3)
 torch.rand(2, generator=torch.Generator(device="cuda").manual_seed(1), device="cuda")
-dist.init_process_group("nccl", init_method="file://" + sys.argv[1] + ".store", rank=0, world_size=1)
+dist.init_process_group("nccl", init_method="file://" + sys.argv[1] + ".store", rank=0, world_size=1, device_id=device)
+dist.init_device_mesh("cuda", (1,))
 ddp = DDP(model, device_ids=[0], output_device=0)
 assert torch.nn.DataParallel(model).module(x).shape == ddp(x).shape
 dist.destroy_process_group()
 print("done")
 """
+
+SPAWNS = """
+import torch
+def child(rank):
+    print("loss", torch.randn(1, device="cuda").cuda(rank).item())
+if __name__ == "__main__":
+    torch.multiprocessing.spawn(child)
+"""
+
+
+def test_spawned_processes_compute_on_the_cpu_too(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(SPAWNS)
+    options = json.dumps({"cuda_is_cpu": True, "devices": 1, "record": ""})
+    command = [sys.executable, "-m", "npukit.verify.observe", options, "script.py"]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert result.stdout.startswith("loss "), result.stderr
 
 
 def test_what_training_scripts_ask_of_cuda(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from npukit.launch import own_code
+from npukit.launch.script import compile_script, run_first_in_spawned
 
 REPLACED: Counter[str] = Counter()
 DEVICE = re.compile(r"cuda(:\d+)?")
@@ -293,7 +294,7 @@ def apply(folder: str, tell: bool = True) -> None:
         setattr(owner, name, make(getattr(owner, name, None)))
     torch.serialization.register_package(1, lambda _: None, _load_from_gpu)
     own_code.install(folder, both_names, on_npu)
-    _reach_spawned_processes(folder)
+    run_first_in_spawned(f"from npukit.launch.auto import apply_in_child; apply_in_child({folder!r})")
     if importlib.util.find_spec("apex") is None:
         from npukit.launch import apex
 
@@ -335,25 +336,9 @@ def _show_devices(wanted: str) -> None:
         os.environ[VISIBLE_ON_NPU] = ",".join(sorted(numbers.split(","), key=int))
 
 
-def _reach_spawned_processes(folder: str) -> None:
-    from multiprocessing import spawn
-
-    get_command_line = spawn.get_command_line
-
-    def with_us(**keywords: Any) -> list[str]:
-        line: list[str] = list(get_command_line(**keywords))
-        code = line.index("-c") + 1
-        line[code] = f"from npukit.launch.auto import apply_in_child; apply_in_child({folder!r}); {line[code]}"
-        return line
-
-    spawn.get_command_line = with_us
-
-
 def apply_in_child(folder: str) -> None:
     """The same in a process that multiprocessing spawned, which runs the script again under another name."""
     import runpy
-
-    from npukit.launch.script import compile_script
 
     def run_path(path: str, init_globals: Any = None, run_name: str = "<run_path>") -> dict[str, Any]:
         names = {"__name__": run_name, "__file__": path, "__builtins__": __builtins__, **(init_globals or {})}

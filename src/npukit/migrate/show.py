@@ -16,7 +16,7 @@ def as_text(migration: Migration) -> str:
     """A summary for the terminal."""
     lines = [_summary(migration)]
     lines += [f"  {code}  {count:5}  {what}" for code, count, what in _by_rule(migration)]
-    todo = [finding for finding in migration.left if finding.severity is not Severity.note]
+    todo = _todo(migration)
     if todo:
         lines += ["", f"Left to do by hand ({len(todo)}):"]
         lines += [f"  {_place(finding, migration.root)}: {finding.code} {finding.what}" for finding in todo]
@@ -75,8 +75,12 @@ def finding_as_dict(finding: Finding, root: Path) -> dict[str, Any]:
 def _summary(migration: Migration) -> str:
     return (
         f"{len(migration.changes)} of {migration.files} files change in {len(migration.fixed)} places "
-        f"(style {migration.target.style.value}); {len(migration.left)} places are left."
+        f"(style {migration.target.style.value}); {len(_todo(migration))} places are left."
     )
+
+
+def _todo(migration: Migration) -> list[Finding]:
+    return [finding for finding in migration.left if finding.severity is not Severity.note]
 
 
 def _by_rule(migration: Migration) -> list[tuple[str, int, str]]:

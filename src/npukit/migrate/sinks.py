@@ -74,13 +74,39 @@ def reaches(node: ast.AST, sink: Sink, file: PythonFile, depth: int = _DEPTH) ->
     if isinstance(parent, ast.arguments):
         return _default(node, parent, sink, file, depth)
     if isinstance(parent, ast.Dict):
-        key = parent.keys[parent.values.index(node)] if node in parent.values else None
-        return isinstance(key, ast.Constant) and isinstance(key.value, str) and sink.named(key.value)
+        return node in parent.values and _value(node, parent, sink, file, depth)
+    if isinstance(parent, ast.Lambda):  # default_factory=lambda: ["cuda:0"]
+        return not parent.args.args and reaches(parent, sink, file, depth)
     if isinstance(parent, ast.Return):
         return sink.named(getattr(file.function(node), "name", None))
+    if isinstance(parent, ast.Compare) and isinstance(node, ast.IfExp):  # d.type == ("cuda" if ... else "cpu")
+        return any(_compared(each, sink) for each in (parent.left, *parent.comparators))
     if isinstance(parent, (ast.For, ast.comprehension)):
         return parent.iter is node and _target(parent.target, sink, file, depth)
     return False
+
+
+def _compared(node: ast.expr, sink: Sink) -> bool:
+    if isinstance(node, ast.Attribute) and node.attr == "type":
+        node = node.value
+    return sink.named(node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", None))
+
+
+def _value(node: ast.AST, table: ast.Dict, sink: Sink, file: PythonFile, depth: int) -> bool:
+    """Whether a value of a dictionary is such a thing: by its key, or because what is looked up there is."""
+    key = table.keys[table.values.index(node)]  # type: ignore[arg-type]
+    if isinstance(key, ast.Constant) and isinstance(key.value, str) and sink.named(key.value):
+        return True
+    parent = file.parent(table)
+    if isinstance(parent, ast.Subscript) or reaches(table, sink, file, depth):
+        return not isinstance(parent, ast.Subscript) or reaches(parent, sink, file, depth)
+    if not isinstance(parent, ast.Assign) or not isinstance(parent.targets[0], ast.Name):
+        return False
+    return any(
+        reaches(looked_up, sink, file, depth - 1)
+        for use in file.uses(parent.targets[0])
+        if isinstance(looked_up := file.parent(use), ast.Subscript) and looked_up.value is use
+    )
 
 
 def _target(target: ast.expr, sink: Sink, file: PythonFile, depth: int) -> bool:
@@ -108,7 +134,7 @@ def _keyword(keyword: ast.keyword, sink: Sink, file: PythonFile, depth: int) -> 
         return False
     method = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
     if method in ("add_argument", "option", "Option", "Argument", "field", "Field"):
-        if keyword.arg not in ("default", "choices", "const"):
+        if keyword.arg not in ("default", "default_factory", "choices", "const"):
             return False
         is_field = method not in ("add_argument", "option")
         return _option(call, sink, file) or (is_field and reaches(call, sink, file, depth))
@@ -136,9 +162,9 @@ def _argument(node: ast.AST, call: ast.Call, sink: Sink, file: PythonFile, depth
     name = file.resolve(func)
     if name in sink.calls:
         return sink.calls[name] == position
-    if name == "str":
-        return reaches(call, sink, file, depth)
     method = func.attr if isinstance(func, ast.Attribute) else getattr(func, "id", "")
+    if name == "str" or (method in ("format", "join") and isinstance(func, ast.Attribute)):
+        return reaches(call, sink, file, depth)
     if isinstance(func, ast.Attribute) and sink.calls.get("." + method) == position:
         return True
     if method in ("get", "getenv", "setdefault", "pop", "getattr", "setattr", "parametrize"):

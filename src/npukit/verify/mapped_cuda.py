@@ -10,6 +10,7 @@ import contextlib
 import functools
 import re
 import sys
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -63,6 +64,8 @@ class _OnCpu(TorchFunctionMode):
         kwargs = {name: on_cpu(value) for name, value in (kwargs or {}).items() if name != "pin_memory"}
         if func in (torch.Tensor.cuda, torch.Tensor.pin_memory):
             return args[0]
+        if func is torch.device and on_cpu(kwargs.get("type", args[0] if args else "")) == "cpu":
+            return torch.device("cpu")  # not cpu:0, which no tensor is on
         if torch.is_autocast_enabled("cpu") and func in self.in_float32:
             args = tuple(map(_float32, args))
         if type(kwargs.get("device")) is int:
@@ -106,12 +109,19 @@ def _answer_for_cuda(devices: int) -> None:
         "is_bf16_supported": True,
         "set_device": None,
         "synchronize": None,
-        "reset_peak_memory_stats": None,
         "init": None,
+        "ipc_collect": None,
         "mem_get_info": (0, 0),
+        "memory_summary": "",
+        "get_device_properties": SimpleNamespace(name="CPU", total_memory=1, major=8, minor=0, multi_processor_count=1),
+        "set_rng_state": None,
+        "set_rng_state_all": None,
     }
+    answers |= {name: None for name in dir(cuda) if name.startswith("reset_")}
     for name, answer in answers.items():
         setattr(cuda, name, lambda *_, answer=answer, **__: answer)
+    cuda.get_rng_state = lambda *_: torch.get_rng_state()
+    cuda.get_rng_state_all = lambda: [torch.get_rng_state()] * devices
     for name in ("Stream", "Event", "stream", "current_stream", "default_stream", "device"):
         setattr(cuda, name, _Nothing)
     for name in [name for name in dir(cuda) if name.endswith("Tensor") and hasattr(torch, name)]:
@@ -126,9 +136,12 @@ def _map_arguments() -> None:
         (torch, "set_default_tensor_type"),
         (torch.distributed, "init_process_group"),
         (torch.distributed, "new_group"),
+        (torch.distributed, "init_device_mesh"),
+        (torch.distributed.device_mesh, "init_device_mesh"),
     ):
         setattr(owner, name, _mapped(getattr(owner, name)))
     torch.nn.Module.to = _module_to(torch.nn.Module.to)  # type: ignore[method-assign]
+    torch.Tensor.record_stream = lambda *_: None  # type: ignore[method-assign]
     # Where there is no device to spread over, DataParallel only wraps.
     data_parallel: Any = sys.modules["torch.nn.parallel.data_parallel"]
     data_parallel._get_available_device_type = lambda: None
@@ -160,7 +173,8 @@ def _map_arguments() -> None:
 def _mapped(function: Any) -> Any:
     @functools.wraps(function)
     def mapped(*args: Any, **kwargs: Any) -> Any:
-        return function(*map(on_cpu, args), **{name: on_cpu(value) for name, value in kwargs.items()})
+        kwargs = {name: on_cpu(value) for name, value in kwargs.items() if name != "device_id"}
+        return function(*map(on_cpu, args), **kwargs)
 
     return mapped
 

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from npukit.launch.script import run_command
+from npukit.launch.script import run_command, run_first_in_spawned
 
 SEED = 1234
 
@@ -21,6 +21,21 @@ SEED = 1234
 def main() -> None:
     options = json.loads(sys.argv[1])
     arguments = sys.argv[2:]
+    prepare(options)
+    is_first = os.environ.get("RANK", "0") == "0"
+    if is_first and options.get("losses"):
+        note_losses(Path(options["losses"]))
+    if options["record"] and is_first:
+        from npukit.verify.record import Recorder
+
+        with Recorder(Path.cwd(), Path(options["record"])):
+            _run(arguments)
+    else:
+        _run(arguments)
+
+
+def prepare(options: dict[str, Any]) -> None:
+    """What makes this process, and those that it spawns, comparable."""
     import torch
 
     if options["cuda_is_cpu"]:
@@ -32,16 +47,7 @@ def main() -> None:
         sys.modules["numpy"].random.seed(SEED)
     torch.manual_seed(SEED)
     draw_on_cpu()
-    is_first = os.environ.get("RANK", "0") == "0"
-    if is_first and options.get("losses"):
-        note_losses(Path(options["losses"]))
-    if options["record"] and is_first:
-        from npukit.verify.record import Recorder
-
-        with Recorder(Path.cwd(), Path(options["record"])):
-            _run(arguments)
-    else:
-        _run(arguments)
+    run_first_in_spawned(f"from npukit.verify.observe import prepare; prepare({options!r})")
 
 
 def _run(arguments: list[str]) -> None:

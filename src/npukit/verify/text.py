@@ -28,7 +28,8 @@ def _lines(result: Verification) -> Iterator[str]:
     else:
         apart = f"at most {result.largest_difference:.1e} apart" if result.largest_difference else "equal as printed"
         yield (
-            f"\nThe same: {result.compared} losses, from {before.losses[0]:g} to {before.losses[-1]:g}, "
+            f"\nThe same: {result.compared} {'loss' if result.compared == 1 else 'losses'}, "
+            f"from {before.losses[0]:g} to {before.losses[-1]:g}, "
             f"{apart} (tolerance {result.tolerance:g})."
         )
     yield from _ops("Computed on the CPU by torch_npu, with copies there and back", result.cpu_fallbacks)

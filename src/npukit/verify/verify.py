@@ -64,7 +64,9 @@ def verify(
         tell(f"running the original on {original.device}")
         first, expected = _run(original, arguments, devices, work / "before")
         if first.exit_code:
-            raise NpukitError(f"The original project does not run: mend it first. It ended with:\n{first.output}")
+            raise NpukitError(
+                f"The original does not run on {original.device}: mend it first. It ended with:\n{first.output}"
+            )
         if not expected:
             raise NpukitError(
                 "The original project printed no loss and called no backward(): name a command that trains, and let it "

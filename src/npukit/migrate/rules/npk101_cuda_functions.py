@@ -6,7 +6,7 @@ after (portable): if torch.accelerator.is_available(): torch.get_device_module(D
 
 Names are followed through imports and aliases. A name that torch.npu does not have stays, and is left to do.
 In the portable style seeds are set by torch.manual_seed, which seeds every device, and functions that the CPU does not
-have are asked only where there is an accelerator.
+have are asked only where there is an accelerator; streams and events in annotations are torch's own.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from npukit.facts.names import names_of
 from npukit.migrate import writing
 from npukit.migrate.rule import Rule
+from npukit.migrate.rules.npk102_cuda_imports import goes_over
 from npukit.migrate.target import Target
 from npukit.migrate.writing import Text
 from npukit.report import Edit, Finding
@@ -29,7 +30,9 @@ _OTHER_RULES = {"amp"}
 _DIFFERENT = {"get_device_capability": "it returns None on an NPU, so that every comparison with it fails"}
 _RENAMED = {"CUDAGraph": "NPUGraph", "CUDAPluggableAllocator": "NPUPluggableAllocator"}
 _MEMORY = {name for name in names_of("accelerator") if "memory" in name or name == "empty_cache"} - {"memory"}
-_ONLY_CUDA = re.compile(r"CUDA_HOME|CUDAExtension|\b(?:apex|triton|cupy|tensorrt|flash_attn)\b")  # stays false
+_ONLY_CUDA = re.compile(
+    r"CUDA_HOME|CUDAExtension|(?<![a-z])(?:apex|triton|cupy|tensorrt|flash_attn|xformers)(?![a-z])", re.IGNORECASE
+)  # stays false
 _SEEDS = ("manual_seed", "manual_seed_all")
 
 
@@ -42,9 +45,10 @@ def check(node: ast.Attribute | ast.Name, file: PythonFile, target: Target) -> I
         return
     if function == "is_available" and _ONLY_CUDA.search(file.source(_condition(node, file))):
         return
-    why = _why_not(function)
+    why = _why_not(function, target)
     if why:
-        yield rule.finding((file, node), f"torch.cuda.{function} has no counterpart on an NPU", why, "Rewrite by hand.")
+        lacks = "another name" if function in _RENAMED else "no counterpart"
+        yield rule.finding((file, node), f"torch.cuda.{function} has {lacks} on an NPU", why, "Rewrite by hand.")
         return
     new = _portable(part, function, file, target) if target.portable else _npu(part, function, file, target)
     if new is not None:
@@ -61,7 +65,7 @@ def _condition(node: ast.AST, file: PythonFile) -> ast.AST:
     """The whole condition that a call is part of."""
     call = file.parent(node) or node
     for parent in file.ancestors(call):
-        if not isinstance(parent, (ast.BoolOp, ast.UnaryOp)):
+        if not isinstance(parent, (ast.BoolOp, ast.UnaryOp, ast.Assign)):
             break
         call = parent
     return call
@@ -76,16 +80,20 @@ def _function(node: ast.Attribute | ast.Name, file: PythonFile) -> tuple[ast.exp
     return part, name.removeprefix("torch.cuda").lstrip(".").split(".")[0]
 
 
-def _why_not(function: str) -> str:
+def _why_not(function: str, target: Target) -> str:
     if function in _DIFFERENT:
         return f"torch.npu has the name, but {_DIFFERENT[function]}."
+    if target.portable and function in _RENAMED:
+        return f"It is called {_RENAMED[function]} in torch.npu, so that no name serves both."
     known = not function or function in names_of("npu") or function in _RENAMED or function == "OutOfMemoryError"
     return "" if known else f"torch.npu has no {function}."
 
 
 def _npu(part: ast.expr, function: str, file: PythonFile, target: Target) -> Text | None:
-    if isinstance(part, ast.Name):  # from torch.cuda import NAME: the import is rewritten
-        return None
+    if isinstance(part, ast.Name):  # from torch.cuda import NAME
+        if function == "OutOfMemoryError" or any(goes_over(each.node) for each in file.bindings(part)):
+            return None
+        return _replaced(Text(f"{writing.device_module(file, target).text}.{function}"), part, file)
     imports = writing.import_torch_npu(file)
     if function == "OutOfMemoryError":
         new = f"{writing.torch_name(file).text}.OutOfMemoryError"
@@ -109,6 +117,9 @@ def _portable(part: ast.expr, function: str, file: PythonFile, target: Target) -
     torch = writing.torch_name(file)
     if function == "OutOfMemoryError":
         return _replaced(Text(f"{torch.text}.OutOfMemoryError", torch.edits), part, file)
+    if _is_annotation(part, file):
+        own = Text(f"{torch.text}.{function}", torch.edits)
+        return _replaced(own, part, file) if function in ("Stream", "Event") else None
     if function in _SEEDS:
         return _seed(part, torch, file)
     if function in ("is_available", "device_count"):
@@ -117,14 +128,21 @@ def _portable(part: ast.expr, function: str, file: PythonFile, target: Target) -
     if function in _MEMORY and target.torch >= (2, 9):
         api = writing.accelerator(file, target)
         new = Text(f"{api.text}.{function}", api.edits)
-    elif function in _RENAMED:
-        return None
     else:
         module = writing.device_module(file, target)
         new = Text(f"{module.text}.{function}" if function else module.text, module.edits)
     if not function or function in names_of("cpu") or writing.guarded(part, file):
         return _replaced(new, part, file)
     return _only_with_accelerator(new, part, file, target)
+
+
+def _is_annotation(node: ast.AST, file: PythonFile) -> bool:
+    child = node
+    for parent in file.ancestors(node):
+        if child is getattr(parent, "annotation", None) or child is getattr(parent, "returns", None):
+            return True
+        child = parent
+    return False
 
 
 def _replaced(new: Text, part: ast.expr, file: PythonFile) -> Text:
@@ -166,10 +184,11 @@ def _only_with_accelerator(new: Text, part: ast.expr, file: PythonFile, target: 
         unit = "\t" if indent.startswith("\t") else "    "
         guard = f"if {api.text}.is_available():{file.newline}{indent}{unit}"
         return Text(new.text, (*edits, file.insert(file.span(statement)[0], guard)))
-    if "memory_" in new.text and "stats" not in new.text:
+    if "memory_" in new.text:
         start, end = file.span(call)
+        nothing = '""' if new.text.endswith("summary") else "{}" if new.text.endswith("stats") else "0"
         alone = isinstance(statement, (ast.Call, ast.keyword, ast.Assign, ast.Return, ast.List, ast.Tuple, ast.Dict))
         opening, closing = ("", "") if alone else ("(", ")")
-        choice = file.insert(end, f" if {api.text}.is_available() else 0{closing}")
+        choice = file.insert(end, f" if {api.text}.is_available() else {nothing}{closing}")
         edits = (*edits, file.insert(start, opening), choice) if opening else (*edits, choice)
     return Text(new.text, edits)

@@ -3,7 +3,8 @@
 before:       from torch.cuda import synchronize
 after (npu):  from torch.npu import synchronize
 
-In the portable style the uses are rewritten, not the import: torch.cuda can be imported everywhere.
+In the portable style the uses are rewritten, not the import: torch.cuda can be imported everywhere. So they are in the
+npu style where torch.npu does not have all of what is imported together.
 """
 
 from __future__ import annotations
@@ -25,8 +26,7 @@ rule = Rule("NPK102", "cuda-imports", words=("cuda",), fixes=True)
 def check(node: ast.ImportFrom, file: PythonFile, target: Target) -> Iterator[Finding]:
     if target.portable or node.level or node.module != "torch.cuda" or writing.serves_npu_already(node, file):
         return
-    missing = [alias.name for alias in node.names if alias.name not in names_of("npu") and alias.name != "*"]
-    if missing or any(alias.name == "amp" for alias in node.names):
+    if not goes_over(node):
         return
     start = file.span(node)[0]
     at = file.text.index("torch.cuda", start) + len("torch.")
@@ -37,3 +37,9 @@ def check(node: ast.ImportFrom, file: PythonFile, target: Target) -> Iterator[Fi
         "Import them from torch.npu.",
         (*writing.import_torch_npu(file), Edit(at, at + len("cuda"), "npu")),
     )
+
+
+def goes_over(node: ast.AST) -> bool:
+    """Whether torch.npu has every name that is imported here from torch.cuda."""
+    names = [alias.name for alias in node.names] if isinstance(node, ast.ImportFrom) else []
+    return "amp" not in names and all(name in names_of("npu") or name == "*" for name in names)

@@ -64,6 +64,8 @@ def _edits(node: ast.Attribute | ast.Name, name: str, file: PythonFile, target: 
         takes_type = target.has_accelerator or target.portable or name == "autocast"
         first = _first_argument(call, kind.text, file) if takes_type else ()
         return (*kind.edits, *head, *first, *enabled)
+    if _in_partial(node, file):
+        return (*kind.edits, *head, file.insert(file.span(node)[1], f", {kind.text}"))
     return head if name == "GradScaler" else None  # isinstance and annotations
 
 
@@ -105,7 +107,16 @@ def import_edits(node: ast.AST, file: PythonFile) -> tuple[Edit, ...]:
 def _passed_on(alias: ast.alias, file: PythonFile) -> bool:
     name = alias.asname or alias.name
     uses = [n for n in file.nodes if isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load)]
-    return any(not (isinstance(p := file.parent(use), ast.Call) and p.func is use) for use in uses)
+    return not all(
+        _in_partial(use, file) or (isinstance(parent := file.parent(use), ast.Call) and parent.func is use)
+        for use in uses
+    )
+
+
+def _in_partial(node: ast.AST, file: PythonFile) -> bool:
+    """functools.partial(autocast, dtype=...): the device's type is one more argument that is given now."""
+    call = file.parent(node)
+    return isinstance(call, ast.Call) and call.args == [node] and file.resolve(call.func) == "functools.partial"
 
 
 @rule.on(ast.ImportFrom)

@@ -62,9 +62,12 @@ def _portable(call: ast.Call, func: ast.Attribute, file: PythonFile, target: Tar
     end = file.span(func)[1]
     edits = [*constant.edits, Edit(end - len("cuda"), end, "to")]
     given = file.argument(call, 0, "device")
+    keyword = "device=" if file.source(func.value) == "storage" else ""  # in map_location; it takes no other way
+    if keyword and call.args:
+        edits.append(file.insert(file.span(call.args[0])[0], keyword))
     if given is None:
         open_bracket = file.text.index("(", end)
-        edits.append(file.insert(open_bracket + 1, constant.text + (", " if call.keywords else "")))
+        edits.append(file.insert(open_bracket + 1, keyword + constant.text + (", " if call.keywords else "")))
     elif not _is_device(given):
         torch = writing.torch_name(file).text
         edits += _numbered(given, constant.text, torch, file)

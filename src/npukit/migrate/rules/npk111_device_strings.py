@@ -25,6 +25,7 @@ rule = Rule("NPK111", "device-strings", words=("cuda",), fixes=True)
 
 _LITERAL = re.compile(r"""([rRuUfF]*)("{3}|'{3}|"|')(cuda)((?::[^"'\\]*)?)\2""")
 _OTHERS = re.compile(r"[\"'](?:xpu|hpu|mps|musa|mlu)[\"']")
+_CUDA = re.compile(r"(?<![\w.])cuda(?=[\"':])")
 _NUMBERED = re.compile(r"cuda:\d+")
 _UNCLEAR = "Where it goes is not visible in this file, so it was not rewritten."
 
@@ -32,6 +33,17 @@ _UNCLEAR = "Where it goes is not visible in this file, so it was not rewritten."
 @rule.on(ast.Constant, ast.JoinedStr)
 def check(node: ast.Constant | ast.JoinedStr, file: PythonFile, target: Target) -> Iterator[Finding]:
     if not _is_cuda(node) or isinstance(file.parent(node), ast.JoinedStr) or writing.serves_npu_already(node, file):
+        return
+    pair = _pair_of_map_location(node, file)
+    if pair is not None:
+        twin = ": ".join(_CUDA.sub("npu", file.source(each)) for each in pair)
+        yield rule.finding(
+            (file, node),
+            f"{file.source(node)[:40]} is where a checkpoint of a GPU was saved",
+            "One that was saved on an NPU says so, and would not be mapped.",
+            "Map both.",
+            [file.insert(file.span(pair[0])[0], f"{twin}, ")],
+        )
         return
     if not reaches(node, DEVICE, file):
         if isinstance(node, ast.Constant) and _NUMBERED.fullmatch(str(node.value)) and not _is_key(node, file):
@@ -49,6 +61,17 @@ def check(node: ast.Constant | ast.JoinedStr, file: PythonFile, target: Target) 
         "Name the device that is there." if target.portable else 'Write "npu".',
         edits,
     )
+
+
+def _pair_of_map_location(node: ast.expr, file: PythonFile) -> tuple[ast.expr, ast.expr] | None:
+    """The key and the value of {"cuda:0": "cuda:1"} that the node is the key of, where they map a checkpoint."""
+    key: ast.AST = node
+    while isinstance(parent := file.parent(key), (ast.BinOp, ast.Attribute, ast.Call)):  # "cuda:%d" % i
+        key = parent
+    if not isinstance(parent, ast.Dict) or key not in parent.keys or not reaches(parent, DEVICE, file):
+        return None
+    value = parent.values[parent.keys.index(key)]
+    return (key, value) if "cuda" in file.source(value) else None
 
 
 def _is_key(node: ast.Constant, file: PythonFile) -> bool:

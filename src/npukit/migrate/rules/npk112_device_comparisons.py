@@ -23,11 +23,12 @@ from npukit.source import PythonFile
 
 rule = Rule("NPK112", "device-comparisons", words=("cuda", "nccl"), fixes=True)
 
+_NO_MEMORY = "CUDA out of memory"
 _WORDS = {"cuda": ("npu", DEVICE), "nccl": ("hccl", BACKEND)}
 _OTHERS = re.compile(r"[\"'](?:xpu|hpu|musa|mlu|tpu|xla|rocm|hip)[\"':]")
 _CUDA_ONLY = re.compile(
     r"(?<![\"'.\w])(?!torch\.cuda|use_cuda|is_cuda|has_cuda|cuda_available)\w*(?:cuda|triton|cupy|apex|flash_attn|tensorrt)\w*\s*[.(]"
-    r"|[\w.]*_cuda\w*\(|\bimpl\b|_ext\b|_C\.",
+    r"|[\w.]*_cuda\w*\(|\bimpl\b|_ext\b|_C\.|ProcessGroupNCCL|xformers|\bxops\b",
     re.IGNORECASE,
 )
 
@@ -38,7 +39,7 @@ def compare(node: ast.Compare, file: PythonFile, target: Target) -> Iterator[Fin
         return
     left, operator, right = node.left, node.ops[0], node.comparators[0]
     for constant, other in ((left, right), (right, left)):
-        word = _word(constant)
+        word = _word(constant, file)
         if word is None or not _names(other, word, file):
             continue
         if isinstance(operator, (ast.Eq, ast.NotEq)):
@@ -48,10 +49,10 @@ def compare(node: ast.Compare, file: PythonFile, target: Target) -> Iterator[Fin
         return
     if isinstance(operator, (ast.In, ast.NotIn)) and isinstance(right, (ast.Tuple, ast.List, ast.Set)):
         for element in right.elts:
-            word = _word(element)
+            word = _word(element, file)
             if word and _names(left, word, file):
                 at = file.span(element)[1]
-                quote = file.text[at - 1]
+                quote = _quote(file.source(element))
                 added = (file.insert(at, f", {quote}{_WORDS[word][0]}{quote}"),)
                 yield from _report(node, word, file, target, added, element)
 
@@ -60,14 +61,34 @@ def compare(node: ast.Compare, file: PythonFile, target: Target) -> Iterator[Fin
 def startswith(call: ast.Call, file: PythonFile, target: Target) -> Iterator[Finding]:
     func = call.func
     if isinstance(func, ast.Attribute) and func.attr == "startswith" and len(call.args) == 1:
-        word = _word(call.args[0])
+        word = _word(call.args[0], file) if isinstance(call.args[0], ast.Constant) else None
         if word and _names(func.value, word, file):
             source = file.source(call.args[0])
             both = f"({source}, {source[0]}{_WORDS[word][0]}{source[0]})"
             yield from _report(call, word, file, target, (file.replace(call.args[0], both),))
 
 
-def _word(node: ast.AST) -> str | None:
+@rule.on(ast.Constant)
+def out_of_memory(node: ast.Constant, file: PythonFile, target: Target) -> Iterator[Finding]:
+    parent = file.parent(node)
+    is_asked = (
+        isinstance(parent, ast.Compare) and parent.left is node and isinstance(parent.ops[0], (ast.In, ast.NotIn))
+    )
+    if not is_asked or not str(node.value).startswith(_NO_MEMORY) or writing.serves_npu_already(node, file):
+        return
+    at = file.span(node)[0] + file.source(node).index(_NO_MEMORY)
+    yield rule.finding(
+        (file, node),
+        f"{file.source(node)[:60]} is what an error on a CUDA device says",
+        "On an NPU it says NPU out of memory.",
+        "Look for the words that both have.",
+        [Edit(at, at + len("CUDA "), "")],
+    )
+
+
+def _word(node: ast.AST, file: PythonFile) -> str | None:
+    if isinstance(node, ast.Attribute):
+        return "nccl" if node.attr == "NCCL" and file.resolve(node) == "torch.distributed.Backend.NCCL" else None
     value = node.value if isinstance(node, ast.Constant) else None
     return value if isinstance(value, str) and value in _WORDS else None
 
@@ -98,7 +119,8 @@ def _equality(
     node: ast.Compare, constant: ast.AST, other: ast.AST, operator: ast.cmpop, word: str, file: PythonFile
 ) -> tuple[Edit, ...]:
     source = file.source(constant)
-    both = f"({source}, {source[-1]}{_WORDS[word][0]}{source[-1]})"
+    quote = _quote(source)
+    both = f"({source}, {quote}{_WORDS[word][0]}{quote})"
     negation = "not " if isinstance(operator, ast.NotEq) else ""
     if constant is node.left:
         return (file.replace(node, f"{file.source(other)} {negation}in {both}"),)
@@ -110,6 +132,10 @@ def _equality(
     word_before = "" if file.text[at - 1].isspace() else " "
     word_after = "" if file.text[at + 2].isspace() else " "
     return (Edit(at, at + 2, f"{word_before}{negation}in{word_after}"), file.replace(constant, both))
+
+
+def _quote(source: str) -> str:
+    return source[-1] if source[-1] in "\"'" else '"'
 
 
 def _contained(node: ast.Compare, other: ast.AST, operator: ast.cmpop, word: str, file: PythonFile) -> tuple[Edit, ...]:
@@ -150,9 +176,13 @@ def _report(
 def _npu(node: ast.expr, word: str, file: PythonFile) -> tuple[Edit, ...]:
     start, source = file.span(node)[0], file.source(node)
     return tuple(
-        Edit(start + found.start(1), start + found.end(1), _WORDS[word][0])
-        for found in re.finditer(rf"[\"']({word})[\"']", source)
+        Edit(start + found.start(1), start + found.end(1), _like(found[1], _WORDS[word][0]))
+        for found in re.finditer(rf"(?:[\"']|\bBackend\.)({word}|{word.upper()})(?![\w-])", source)
     )
+
+
+def _like(old: str, new: str) -> str:
+    return new.upper() if old.isupper() else new
 
 
 def left_alone(node: ast.expr, file: PythonFile) -> str:

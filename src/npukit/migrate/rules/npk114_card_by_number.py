@@ -3,8 +3,8 @@
 before:           model.to(int(os.environ["LOCAL_RANK"]))  # on cuda
 after (portable): model.to(torch.device(DEVICE.type, int(os.environ["LOCAL_RANK"])))  # on cuda
 
-A number alone is a card of the accelerator, and an error where there is none. Only where it is seen to be a number: a
-call of int(), the rank, a parameter that is annotated so, or an attribute that got nothing else.
+A number alone is a card of the accelerator, and an error where there is none. Only where it is seen to be a number: one
+that is written out, a call of int(), the rank, a parameter that is annotated so, or an attribute that got nothing else.
 """
 
 from __future__ import annotations
@@ -43,6 +43,8 @@ def check(call: ast.Call, file: PythonFile, target: Target) -> Iterator[Finding]
 
 
 def _is_number(node: ast.expr | None, file: PythonFile, depth: int = _DEPTH) -> bool:
+    if isinstance(node, ast.Constant):
+        return type(node.value) is int
     if isinstance(node, ast.Call):
         return file.resolve(node.func) in _RANKS
     if isinstance(node, ast.Name) and depth:

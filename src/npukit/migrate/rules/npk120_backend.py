@@ -27,6 +27,9 @@ _LITERAL = re.compile(
 )
 
 
+_WHY = "torch without CUDA has no NCCL; NPUs communicate through HCCL."
+
+
 @rule.on(ast.Constant)
 def check(node: ast.Constant, file: PythonFile, target: Target) -> Iterator[Finding]:
     if not isinstance(node.value, str) or "nccl" not in node.value or isinstance(file.parent(node), ast.JoinedStr):
@@ -41,9 +44,25 @@ def check(node: ast.Constant, file: PythonFile, target: Target) -> Iterator[Find
     yield rule.finding(
         (file, node),
         f"{file.source(node)} is the backend of CUDA devices",
-        "torch without CUDA has no NCCL; NPUs communicate through HCCL.",
+        _WHY,
         "Ask torch for the device's backend." if target.portable else 'Use "hccl".',
         edits,
+    )
+
+
+@rule.on(ast.Attribute)
+def member(node: ast.Attribute, file: PythonFile, target: Target) -> Iterator[Finding]:
+    if node.attr != "NCCL" or isinstance(file.parent(node), (ast.Compare, ast.Dict)):
+        return
+    if file.resolve(node) != "torch.distributed.Backend.NCCL" or writing.serves_npu_already(node, file):
+        return
+    end = file.span(node)[1]
+    edits = (*writing.import_torch_npu(file), Edit(end - len("NCCL"), end, "HCCL"))
+    if target.portable:
+        backend = writing.default_backend(file, target)
+        edits = (*backend.edits, file.replace(node, backend.text))
+    yield rule.finding(
+        (file, node), "Backend.NCCL is the backend of CUDA devices", _WHY, "Use the device's backend.", edits
     )
 
 

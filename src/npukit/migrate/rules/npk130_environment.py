@@ -3,12 +3,15 @@
 before:           os.environ["CUDA_VISIBLE_DEVICES"] = gpus
 after (npu):      os.environ["ASCEND_RT_VISIBLE_DEVICES"] = gpus
 after (portable): os.environ["CUDA_VISIBLE_DEVICES"] = os.environ["ASCEND_RT_VISIBLE_DEVICES"] = gpus
+
+Also in copies of the environment that a command is given: dict(os.environ, NAME=...), {**os.environ, "NAME": ...},
+env = os.environ.copy(), and os.environ.update.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from npukit.migrate import writing
 from npukit.migrate.rule import Rule
@@ -35,23 +38,73 @@ def check(node: ast.Constant, file: PythonFile, target: Target) -> Iterator[Find
     new = VARIABLES[node.value]
     if access is None or (target.portable and new in file.text):
         return
-    yield rule.finding(
+    yield _finding(node, node.value, _portable(node, access, new, file), [_renamed(node, new, file)], file, target)
+
+
+@rule.on(ast.keyword)
+def keyword(node: ast.keyword, file: PythonFile, target: Target) -> Iterator[Finding]:
+    """dict(os.environ, CUDA_VISIBLE_DEVICES="0"), os.environ.update(CUDA_VISIBLE_DEVICES="0")"""
+    call = file.parent(node)
+    if node.arg not in VARIABLES or not isinstance(call, ast.Call) or writing.serves_npu_already(node, file):
+        return
+    if file.resolve(call.func) != "os.environ.update" and not any(_is_environment(each, file) for each in call.args):
+        return
+    new = VARIABLES[node.arg]
+    if target.portable and new in file.text:
+        return
+    start, end = file.span(node)
+    twin = [file.insert(end, f", {new}{file.text[start + len(node.arg) : end]}")]
+    yield _finding(node, node.arg, twin, [Edit(start, start + len(node.arg), new)], file, target)
+
+
+def _finding(
+    node: ast.AST, old: str, portable: Sequence[Edit], npu: Sequence[Edit], file: PythonFile, target: Target
+) -> Finding:
+    new = VARIABLES[old]
+    return rule.finding(
         (file, node),
-        f"{node.value} has no effect on NPUs",
+        f"{old} has no effect on NPUs",
         f"torch_npu and CANN read {new}.",
         f"Use {new}{' too' if target.portable else ''}.",
-        _portable(node, access, new, file) if target.portable else (_renamed(node, new, file),),
+        portable if target.portable else npu,
     )
 
 
-def _access(node: ast.Constant, file: PythonFile) -> ast.Call | ast.Subscript | None:
-    """The call or subscript of os.environ that the name is given to."""
+_Access = ast.Call | ast.Subscript | ast.Compare | ast.Dict
+
+
+def _access(node: ast.Constant, file: PythonFile) -> _Access | None:
+    """The call, subscript, comparison or dictionary by which the name is looked up or set in the environment."""
     parent = file.parent(node)
-    if isinstance(parent, ast.Subscript) and file.resolve(parent.value) == "os.environ":
+    if isinstance(parent, ast.Subscript) and _is_environment(parent.value, file):
+        return parent
+    if isinstance(parent, ast.Compare) and parent.left is node and _is_environment(parent.comparators[0], file):
+        return parent
+    if isinstance(parent, ast.Dict) and node in parent.keys and _becomes_environment(parent, file):
         return parent
     if isinstance(parent, ast.Call) and parent.args and parent.args[0] is node and file.resolve(parent.func) in _CALLS:
         return parent
     return None
+
+
+def _is_environment(node: ast.AST | None, file: PythonFile) -> bool:
+    """os.environ, a copy of it, or a variable that holds one."""
+    if isinstance(node, ast.Call):
+        name = file.resolve(node.func)
+        return name == "os.environ.copy" or (name == "dict" and any(_is_environment(each, file) for each in node.args))
+    if isinstance(node, ast.Dict):
+        return any(_is_environment(value, file) for key, value in zip(node.keys, node.values, strict=True) if not key)
+    if file.resolve(node) == "os.environ":
+        return True
+    found = file.bindings(node) if isinstance(node, ast.Name) else []
+    return any(isinstance(each.value, (ast.Call, ast.Dict)) and _is_environment(each.value, file) for each in found)
+
+
+def _becomes_environment(table: ast.Dict, file: PythonFile) -> bool:
+    parent = file.parent(table)
+    if isinstance(parent, ast.Call) and table in parent.args:
+        return file.resolve(parent.func) == "os.environ.update"
+    return _is_environment(table, file) or (isinstance(parent, ast.keyword) and parent.arg == "env")
 
 
 def _renamed(node: ast.Constant, new: str, file: PythonFile) -> Edit:
@@ -59,8 +112,16 @@ def _renamed(node: ast.Constant, new: str, file: PythonFile) -> Edit:
     return Edit(start + 1, end - 1, new)
 
 
-def _portable(node: ast.Constant, access: ast.Call | ast.Subscript, new: str, file: PythonFile) -> tuple[Edit, ...]:
+def _portable(node: ast.Constant, access: _Access, new: str, file: PythonFile) -> tuple[Edit, ...]:
+    name = file.source(node).replace(str(node.value), new)
+    if isinstance(access, ast.Dict):
+        value = access.values[access.keys.index(node)]
+        return (file.insert(file.span(value)[1], f", {name}: {file.source(value)}"),)
     start, end = file.span(access)
+    if isinstance(access, ast.Compare):
+        negated = isinstance(access.ops[0], ast.NotIn)
+        rest = file.text[file.span(node)[1] : end]
+        return file.insert(start, "("), file.insert(end, f" {'and' if negated else 'or'} {name}{rest})")
     at = file.span(node)[0] + 1 - start
     source = file.text[start:end]
     twin = source[:at] + new + source[at + len(str(node.value)) :]
@@ -69,8 +130,7 @@ def _portable(node: ast.Constant, access: ast.Call | ast.Subscript, new: str, fi
     if isinstance(access, ast.Subscript) and isinstance(access.ctx, ast.Load):
         return (file.insert(start, f'({file.source(access.value)}.get("{new}") or '), file.insert(end, ")"))
     if isinstance(access, ast.Call) and file.resolve(access.func) in ("os.environ.get", "os.getenv"):
-        name = f"{file.source(access.func)}({file.source(node).replace(str(node.value), new)}"
-        return (file.insert(start, f"{name}, "), file.insert(end, ")"))
+        return (file.insert(start, f"{file.source(access.func)}({name}, "), file.insert(end, ")"))
     statement = file.parent(access)
     if isinstance(statement, ast.Expr) and file.alone_on_lines(statement):
         indent = file.text[file.line_start(statement) : file.span(statement)[0]]
