@@ -261,6 +261,11 @@ CASES: list[tuple[str, str | None, str | None]] = [
         'p.add_argument("--where", default="npu")\nx.to(args.where)',
         'p.add_argument("--where", default=DEVICE.type)\nx.to(args.where)',
     ),
+    (
+        'p.add_argument("--where", default="cuda:0")\nd = args.where\nx.to(d)',
+        'p.add_argument("--where", default="npu:0")\nd = args.where\nx.to(d)',
+        'p.add_argument("--where", default=f"{DEVICE.type}:0")\nd = args.where\nx.to(d)',
+    ),
     ('p.add_argument("--name", default="cuda")', SAME, SAME),
     (
         'cfg = {"device": "cuda", "name": "cuda"}',

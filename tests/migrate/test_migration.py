@@ -43,6 +43,17 @@ def test_bytes_that_no_edit_names_stay(tmp_path: Path, before: bytes, after: byt
     assert file.read_bytes() == before
 
 
+def test_the_projects_options_hold_for_files_and_rules(tmp_path: Path) -> None:
+    (tmp_path / "src" / "old").mkdir(parents=True)
+    (tmp_path / "pyproject.toml").write_text('[tool.npukit]\nignore = ["NPK6", "NPK101"]\nexclude = ["src/old"]\n')
+    for folder in ("src", "src/old"):
+        (tmp_path / folder / "a.py").write_text(CUDA + "torch.cuda.synchronize()\n")
+    for start in (tmp_path, tmp_path / "src"):
+        result = migrate(start)
+        assert [(change.path, len(change.fixed)) for change in result.changes] == [(tmp_path / "src" / "a.py", 1)]
+        assert "torch.cuda.synchronize()" in result.changes[0].after
+
+
 def test_undo_refuses_files_edited_since(tmp_path: Path) -> None:
     file = tmp_path / "a.py"
     file.write_text(CUDA)

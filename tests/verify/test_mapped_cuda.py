@@ -33,7 +33,9 @@ with torch.cuda.stream(torch.cuda.Stream()):
     start = torch.cuda.Event(enable_timing=True)
     start.record(), torch.cuda.synchronize(), start.elapsed_time(start)
     x.record_stream(torch.cuda.current_stream())
-assert x.device == device and torch.load(sys.argv[1], map_location=device)
+assert torch.randn(3, device="meta", requires_grad=True).is_leaf
+assert torch.rand_like(x, device="meta", requires_grad=True).is_leaf
+assert torch.device(0) == x.device == device and torch.load(sys.argv[1], map_location=device)
 torch.cuda.set_rng_state(torch.cuda.get_rng_state()), torch.cuda.set_rng_state_all(torch.cuda.get_rng_state_all())
 torch.cuda.get_device_properties(0).total_memory, torch.cuda.memory_summary(), torch.cuda.reset_peak_memory_stats()
 torch.cuda.empty_cache(), torch.cuda.max_memory_allocated(), torch.cuda.manual_seed_all(3)

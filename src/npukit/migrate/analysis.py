@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 import importlib.util
 from collections import Counter
 from collections.abc import Sequence
@@ -159,7 +158,7 @@ def analyze(
         options = project_options(path)
         rules = choose(select or options.select, [*ignore, *options.ignore, *_LESS_EXACT])
         root = path if path.is_dir() else path.parent
-        files = [file for file in find([path]) if not _excluded(file, root, options.exclude)]
+        files = [file for file in find([path]) if not options.excludes(file)]
         done = run(files, rules, target, root)
         found = _told_once([_reason_aside(finding) for result in done for finding in result.findings])
         results += done
@@ -189,11 +188,6 @@ def _existing(path: Path) -> Path:
         if spec and spec.origin and spec.origin.endswith(".py"):
             return Path(spec.origin)
     raise NpukitError(f"There is no file, folder or installed package {path}.")
-
-
-def _excluded(file: Path, root: Path, patterns: Sequence[str]) -> bool:
-    path = file.relative_to(root).as_posix()
-    return any(fnmatch.fnmatch(path, each) or fnmatch.fnmatch(path, f"{each.rstrip('/')}/*") for each in patterns)
 
 
 def _reason_aside(finding: Finding) -> Finding:

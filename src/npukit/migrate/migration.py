@@ -14,6 +14,7 @@ from pathlib import Path
 from npukit.errors import NpukitError
 from npukit.migrate import compat
 from npukit.migrate.engine import FileResult, check_file, on_all_cores, open_file, unreadable
+from npukit.migrate.options import project_options
 from npukit.migrate.rule import Rule
 from npukit.migrate.rules import choose
 from npukit.migrate.target import Target
@@ -82,9 +83,10 @@ def migrate(
     pinned = compat.pinned_torch(root)
     if pinned is not None and pinned < target.torch:
         target = replace(target, torch=pinned)
-    rules = choose(select, ignore, MIGRATING)
+    options = project_options(path)
+    rules = [rule for rule in choose(select, ignore, MIGRATING) if select or options.uses(rule.code)]
     codes = tuple(rule.code for rule in rules if target.distributed or rule.code != DISTRIBUTING)
-    files = list(find([path]))
+    files = [file for file in find([path]) if not options.excludes(file)]
     done = on_all_cores(partial(_migrate_path, codes=codes, target=target, root=root), files)
     changes = tuple(each.change for each in done if each.change)
     left = tuple(finding for each in done for finding in each.left)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,16 @@ class Options:
     select: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
+    folder: Path = Path()  # what the patterns are relative to
+
+    def excludes(self, file: Path) -> bool:
+        file = file.absolute()
+        path = (file.relative_to(self.folder) if file.is_relative_to(self.folder) else file).as_posix()
+        return any(fnmatch(path, each) or fnmatch(path, f"{each.rstrip('/')}/*") for each in self.exclude)
+
+    def uses(self, code: str) -> bool:
+        """Whether a rule is selected, and not ignored."""
+        return code.startswith(self.select or ("",)) and not code.startswith(self.ignore or ("-",))
 
 
 def project_options(start: Path) -> Options:
@@ -47,4 +58,4 @@ def _read(path: Path) -> Options:
             raise NpukitError(f"{path}: [tool.npukit] has no option {key!r}; there are select, ignore and exclude.")
         if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
             raise NpukitError(f"{path}: [tool.npukit] {key} must be a list of strings.")
-    return Options(**{key: tuple(value) for key, value in table.items()})
+    return Options(**{key: tuple(value) for key, value in table.items()}, folder=path.parent)

@@ -149,7 +149,7 @@ def _option(call: ast.Call, sink: Sink, file: PythonFile) -> bool:
         return True
     attributes = {name.lstrip("-").replace("-", "_") for name in names if name.startswith("--")}
     return any(
-        isinstance(node, ast.Attribute) and node.attr in attributes and reaches(node, sink, file, 1)
+        isinstance(node, ast.Attribute) and node.attr in attributes and reaches(node, sink, file, 3)
         for node in file.nodes
     )
 

@@ -64,8 +64,10 @@ class _OnCpu(TorchFunctionMode):
         kwargs = {name: on_cpu(value) for name, value in (kwargs or {}).items() if name != "pin_memory"}
         if func in (torch.Tensor.cuda, torch.Tensor.pin_memory):
             return args[0]
-        if func is torch.device and on_cpu(kwargs.get("type", args[0] if args else "")) == "cpu":
-            return torch.device("cpu")  # not cpu:0, which no tensor is on
+        if func is torch.device:
+            kind = kwargs.get("type", args[0] if args else "")
+            if type(kind) is int or on_cpu(kind) == "cpu":
+                return torch.device("cpu")  # not cpu:0, which no tensor is on
         if torch.is_autocast_enabled("cpu") and func in self.in_float32:
             args = tuple(map(_float32, args))
         if type(kwargs.get("device")) is int:

@@ -113,12 +113,13 @@ def _made_on_cpu(function: Any) -> Any:
     import torch
 
     @functools.wraps(function)
-    def made(*args: Any, device: Any = None, generator: Any = None, **kwargs: Any) -> Any:
+    def made(*args: Any, device: Any = None, generator: Any = None, requires_grad: bool = False, **kwargs: Any) -> Any:
         if any(isinstance(value, torch.Tensor) for value in args):
             return _taken_to_cpu(function)(*args, **kwargs)
         if generator is not None and generator.device.type == "cpu":
             kwargs["generator"] = generator
-        return function(*args, device="cpu", **kwargs).to(torch.get_default_device() if device is None else device)
+        drawn = function(*args, device="cpu", **kwargs).to(torch.get_default_device() if device is None else device)
+        return drawn.requires_grad_() if requires_grad else drawn  # only now, so that it is a leaf
 
     return made
 
@@ -127,14 +128,15 @@ def _taken_to_cpu(function: Any) -> Any:
     import torch
 
     @functools.wraps(function)
-    def drawn(*args: Any, device: Any = None, generator: Any = None, **kwargs: Any) -> Any:
+    def drawn(*args: Any, device: Any = None, generator: Any = None, requires_grad: bool = False, **kwargs: Any) -> Any:
         place = device  # 0 is one
         if device is None:
             place = next(value.device for value in args if isinstance(value, torch.Tensor))
         if generator is not None and generator.device.type == "cpu":
             kwargs["generator"] = generator
         args = tuple(value.cpu() if isinstance(value, torch.Tensor) else value for value in args)
-        return function(*args, **kwargs).to(place)
+        result = function(*args, **kwargs).to(place)
+        return result.requires_grad_() if requires_grad else result
 
     return drawn
 
