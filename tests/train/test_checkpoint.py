@@ -131,6 +131,26 @@ def test_a_checkpoint_holds_the_model_and_can_be_named(job: Any, other_job: Any,
     assert are_same(job.weights(), other_job.weights())
 
 
+def test_what_this_run_was_given_counts_not_what_the_checkpoint_had(job: Any) -> None:
+    job(max_steps=2, schedule="constant").train()
+    changed = {"learning_rate": 1e-4, "weight_decay": 0.2, "betas": (0.8, 0.9)}
+    trainer = job(max_steps=4, schedule="constant", log_every=1, **changed)
+    trainer.train()
+    logged = [json.loads(line) for line in (job.output / "log.jsonl").read_text().splitlines()]
+    assert [row["learning_rate"] for row in logged if "loss" in row] == [1e-2, 1e-4, 1e-4]
+    group = trainer.parallel.optimizer.param_groups[0]
+    assert group["weight_decay"] == 0.2 and group["betas"] == (0.8, 0.9)
+
+
+def test_a_run_that_was_finished_before_tells_the_same(job: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    first = job(max_steps=2).train()
+    log = (job.output / "log.jsonl").read_text()
+    capsys.readouterr()
+    again = job(max_steps=2).train()
+    assert "all 2 steps were done before" in capsys.readouterr().out
+    assert again.checkpoint == first.checkpoint and (job.output / "log.jsonl").read_text() == log
+
+
 def test_a_folder_that_is_no_checkpoint_is_said(job: Any) -> None:
     with pytest.raises(NpukitError, match="no complete checkpoint"):
         job(resume=job.output / "checkpoint-9").train()

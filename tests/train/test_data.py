@@ -102,6 +102,12 @@ def test_random_rows_do_not_depend_on_workers_nor_touch_the_models_random_number
         assert all(torch.equal(a.content[1], b.content[1]) for a, b in zip(step, same, strict=True))
 
 
+def test_workers_load_no_more_ahead_than_a_step_needs() -> None:
+    split = Split(2, 64, 0, 1)
+    data = Data(Rows(), split, CPU, collate=default_collate, weight=len, seed=1, workers=2)
+    assert data._loader.prefetch_factor == 33
+
+
 def test_no_rows_is_said() -> None:
     with pytest.raises(NpukitError, match="no rows"):
         make([])

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.checkpoint import checkpoint
 
 
@@ -29,4 +32,25 @@ def checkpoint_activations(model: nn.Module) -> None:
         enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         return
     for block in blocks(model) or list(model.children()):
-        block.forward = functools.partial(checkpoint, block.forward, use_reentrant=False)
+        again: dict[str, Any] = {}
+        if norms := [module for module in block.modules() if isinstance(module, _BatchNorm)]:
+            again["context_fn"] = functools.partial(_contexts, norms)
+        block.forward = functools.partial(checkpoint, block.forward, use_reentrant=False, **again)
+
+
+def _contexts(norms: list[_BatchNorm]) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
+    """What the first and the second computation run in."""
+    return nullcontext(), _counting_nothing(norms)
+
+
+@contextmanager
+def _counting_nothing(norms: list[_BatchNorm]) -> Iterator[None]:
+    """Statistics take a batch in once, not again when it is computed again."""
+    before = [(norm, norm.momentum, norm.num_batches_tracked) for norm in norms]
+    for norm in norms:
+        norm.momentum, norm.num_batches_tracked = 0.0, None
+    try:
+        yield
+    finally:
+        for norm, momentum, count in before:
+            norm.momentum, norm.num_batches_tracked = momentum, count

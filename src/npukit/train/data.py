@@ -8,21 +8,18 @@ gets none of it computes a batch that counts nothing, so that all ranks keep pac
 from __future__ import annotations
 
 import functools
-import hashlib
 import itertools
 import math
 import os
-import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
-from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler, get_worker_info
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler
 
 from npukit.errors import NpukitError
+from npukit.train.randomness import Randomness, seed_of
 
 MOST_WORKERS = 4
 
@@ -39,9 +36,6 @@ class Position:
 
     def after(self, ends_epoch: bool) -> Position:
         return Position(self.epoch + 1) if ends_epoch else replace(self, step=self.step + 1)
-
-    def state_dict(self) -> dict[str, int]:
-        return asdict(self)
 
 
 BEGINNING = Position()
@@ -109,31 +103,10 @@ class _Maker:
         self._size = size
 
     def make(self, wanted: _Wanted, get_rows: Callable[[Sequence[int]], list[Any]]) -> Batch:
-        with own_randomness(wanted.seed):
+        with Randomness(wanted.seed):
             content = self._collate(get_rows(wanted.numbers))
         weight, size = (int(count(content)) if wanted.counts else 0 for count in (self._weight, self._size))
         return Batch(content, weight, size, wanted.ends_step, wanted.ends_epoch, wanted.numbers)
-
-
-@contextmanager
-def own_randomness(seed: int) -> Iterator[None]:
-    """Random numbers from `seed` inside, as if nothing had been drawn outside."""
-    generator = torch.default_generator  # torch.manual_seed would touch the devices' too
-    before = random.getstate(), np.random.get_state(), generator.get_state()
-    random.seed(seed)
-    np.random.seed(seed % 2**32)
-    generator.manual_seed(seed)
-    try:
-        yield
-    finally:
-        random.setstate(before[0])
-        np.random.set_state(before[1])
-        generator.set_state(before[2])
-
-
-def seed_of(*place: int) -> int:
-    """A seed for a place, unlike that of any other place."""
-    return int.from_bytes(hashlib.blake2b(repr(place).encode(), digest_size=7).digest(), "big")
 
 
 def _wanted(numbers: Sequence[int], split: Split, seed: int, position: Position, ends_epoch: bool) -> Iterator[_Wanted]:
@@ -200,22 +173,22 @@ class _Stream(IterableDataset[Batch]):
         for epoch in itertools.count(self.start.epoch):
             if epoch == self._epochs:
                 return
-            if get_worker_info() is not None:
-                torch.manual_seed(seed_of(self._seed, epoch))
             if hasattr(self._rows, "set_epoch"):
                 self._rows.set_epoch(epoch)
             yield from self._one_epoch(epoch)
 
     def _one_epoch(self, epoch: int) -> Iterator[Batch]:
-        rows = iter(self._rows)
+        drawn = Randomness(seed_of(self._seed, epoch))  # what rows draw in an epoch, from its beginning
         size = self._split.rows_per_step
         first = self.start.step if epoch == self.start.epoch else 0
-        next(itertools.islice(rows, first * size, first * size), None)
-        chunk = list(itertools.islice(rows, size))
+        with drawn:
+            rows = iter(self._rows)
+            chunk = list(itertools.islice(rows, first * size, (first + 1) * size))
         if not chunk and first == 0:
-            raise NpukitError("The data set has no rows: look at what it reads.")
+            raise _no_rows(self._rows)
         for step in itertools.count(first):
-            following = list(itertools.islice(rows, size))
+            with drawn:
+                following = list(itertools.islice(rows, size))
             numbers = range(step * size, step * size + len(chunk))
             for wanted in _wanted(numbers, self._split, self._seed, Position(epoch, step), not following):
                 yield self._maker.make(wanted, functools.partial(_pick, chunk, step * size))
@@ -244,10 +217,15 @@ class Data:
         workers: int | None = None,
         epochs: int | None = None,
     ) -> None:
+        if isinstance(rows, DataLoader):
+            raise NpukitError(
+                "Give Trainer the data set itself, not a DataLoader: batch_size, shuffle and workers are options, and "
+                "its collate_fn is Trainer's collate."
+            )
         maker = _Maker(collate, weight, size or weight)
         streaming = isinstance(rows, IterableDataset) or not hasattr(rows, "__getitem__")
         if not streaming and len(rows) == 0:
-            raise NpukitError("The data set has no rows: look at what it reads.")
+            raise _no_rows(rows)
         self.steps_per_epoch = None if streaming else math.ceil(len(rows) / split.rows_per_step)
         self._source: _Stream | _Order
         if streaming:
@@ -265,7 +243,7 @@ class Data:
             worker_init_fn=_leave_group,
             pin_memory=device.type != "cpu",
             persistent_workers=workers > 0,
-            prefetch_factor=split.accumulation + 1 if workers else None,
+            prefetch_factor=max(2, math.ceil((split.accumulation + 1) / workers)) if workers else None,
             generator=torch.Generator(),  # the loader would draw from the one that dropout uses
         )
 
@@ -286,6 +264,15 @@ def _workers(device: torch.device, streaming: bool) -> int:
         return 0
     ranks_here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     return 1 if streaming else min(MOST_WORKERS, max(1, (os.cpu_count() or 1) // ranks_here))
+
+
+def _no_rows(rows: Any) -> NpukitError:
+    if isinstance(rows, Iterator):
+        return NpukitError(
+            "The data set is an iterator and has been read to its end: give a list, or an IterableDataset, which "
+            "begins anew whenever it is gone through."
+        )
+    return NpukitError("The data set has no rows: look at what it reads.")
 
 
 def _pick(rows: Sequence[Any], first: int, numbers: Sequence[int]) -> list[Any]:

@@ -5,17 +5,23 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from accelerate.utils import find_batch_size
 from safetensors.torch import save_file
 from torch import Tensor, nn
+
+from npukit.errors import NpukitError
+from npukit.train.batch import row_count
 
 
 def rows(batch: Any) -> int:
     """How many rows a batch has: the weight of its loss."""
-    return int(find_batch_size(batch))
+    count = row_count(batch)
+    if count is None:
+        kind = type(batch).__name__
+        raise NpukitError(f"How many rows a batch ({kind}) has cannot be seen: give Trainer a weight that counts them.")
+    return count
 
 
 def save_weights(model: nn.Module, weights: dict[str, Tensor], folder: Path) -> None:
     """Write the weights as safetensors; of names that share one tensor the first is kept."""
-    own = {value.data_ptr(): name for name, value in reversed(weights.items())}
+    own = {id(value): name for name, value in reversed(weights.items())}
     save_file({name: weights[name].contiguous() for name in sorted(own.values())}, folder / "model.safetensors")

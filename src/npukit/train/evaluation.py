@@ -16,7 +16,7 @@ from npukit.train.data import Data
 from npukit.train.options import TrainOptions
 from npukit.train.parallel import Parallel
 
-Metrics = Callable[[nn.Module, Any], Mapping[str, Tensor]]
+Metrics = Callable[[nn.Module, Any], Mapping[str, Tensor | float]]
 
 
 def evaluate(parallel: Parallel, data: Data, metrics: Metrics, beat: Callable[[], None]) -> dict[str, float]:
@@ -29,7 +29,8 @@ def evaluate(parallel: Parallel, data: Data, metrics: Metrics, beat: Callable[[]
                 with parallel.autocast():
                     found = metrics(parallel.model, parallel.move(batch.content))
                 for name, value in found.items():
-                    sums[name] += value.float() * batch.weight if batch.weight else 0.0  # not NaN times 0
+                    mean = torch.as_tensor(value, dtype=torch.float32, device=parallel.device)
+                    sums[name] += mean * batch.weight if batch.weight else 0.0  # not NaN times 0
                 sums[""] += batch.weight
             beat()
     parallel.model.train()
@@ -48,13 +49,20 @@ class Best:
     worse_since: int = 0
 
     def is_better(self, options: TrainOptions, step: int, metrics: Mapping[str, float]) -> bool:
-        """Take note of an evaluation; whether it is the best one."""
+        """Take note of an evaluation; whether it is the best one. Nothing is where nobody asked for the best of it."""
         if options.best_metric not in metrics:
-            known = ", ".join(metrics)
-            raise NpukitError(f"best_metric: {options.best_metric} is not evaluated here; there is {known}.")
+            if options.early_stopping or "best_metric" in options.model_fields_set:
+                known = ", ".join(metrics)
+                raise NpukitError(f"best_metric: {options.best_metric} is not evaluated here; there is {known}.")
+            return False
         value = metrics[options.best_metric]
-        if self.value is None or (value > self.value if options.best_is_highest else value < self.value):
+        if self._beats(value, options.best_is_highest):
             self.step, self.value, self.worse_since = step, value, 0
             return True
         self.worse_since += 1
         return False
+
+    def _beats(self, value: float, best_is_highest: bool) -> bool:
+        if self.value is None:
+            return not math.isnan(value)
+        return value > self.value if best_is_highest else value < self.value

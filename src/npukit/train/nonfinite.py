@@ -10,15 +10,15 @@ import torch
 from torch import Tensor, nn
 
 from npukit.errors import NpukitError
-from npukit.train.data import Batch
+from npukit.train.data import Batch, counting
 from npukit.train.parallel import Parallel
-from npukit.train.trouble import first_nonfinite
+from npukit.train.trouble.nonfinite import NOT_AGAIN, first_nonfinite
 
 
 def refuse_nonfinite_loss(
     parallel: Parallel, step: int, value: float, loss: Callable[[nn.Module, Any], Tensor], batches: Sequence[Batch]
 ) -> None:
-    """All ranks see the same value; each looks for its cause in its own batches."""
+    """All ranks see the same value; each looks for its cause in its own batches, and all tell the first one found."""
     if math.isfinite(value):
         return
 
@@ -28,13 +28,13 @@ def refuse_nonfinite_loss(
         # Ranks that share weights must not go backward alone.
         return found.detach().requires_grad_() if parallel.sharded else found
 
-    for batch in batches:
+    causes = []
+    for batch in counting(batches):
         cause = first_nonfinite(parallel.module, again, parallel.move(batch.content))
-        if not cause.startswith("Computed once more"):
-            break
-    raise NpukitError(
-        f"The loss is {value} at step {step}. Rank {parallel.rank}, rows {_few(batch.numbers)} of the data: {cause}"
-    )
+        sentence = f"Rank {parallel.rank}, rows {_few(batch.numbers)} of the data: {cause}"
+        causes.append((cause == NOT_AGAIN, sentence))
+    _, sentence = min(parallel.gather(min(causes)))
+    raise NpukitError(f"The loss is {value} at step {step}. {sentence}")
 
 
 def refuse_nonfinite_gradient(parallel: Parallel, step: int, norm: float, rows: Sequence[int]) -> None:

@@ -30,9 +30,12 @@ def parameter_groups(model: nn.Module, weight_decay: float) -> Groups:
 
 def make_optimizer(groups: Groups, options: TrainOptions, device: torch.device, sharded: bool) -> torch.optim.Optimizer:
     """Fused on a GPU; on an NPU torch_npu's own, which needs whole parameters in fp32 or fp16."""
-    adam: dict[str, Any] = {"lr": options.learning_rate, "betas": options.betas, "eps": options.epsilon}
-    sgd: dict[str, Any] = {"lr": options.learning_rate, "momentum": options.momentum}
-    known = sgd if options.optimizer == "sgd" else adam
+    groups = [{**group, "params": list(group["params"])} for group in groups]  # an iterator would be empty after a look
+    known: dict[str, Any] = {"lr": options.learning_rate, "weight_decay": options.weight_decay}
+    if options.optimizer == "sgd":
+        known["momentum"] = options.momentum
+    else:
+        known.update(betas=options.betas, eps=options.epsilon)
     made: torch.optim.Optimizer
     formats = {parameter.dtype for group in groups for parameter in group["params"]}
     if device.type == "npu" and not sharded and formats <= {torch.float32, torch.float16}:

@@ -73,6 +73,7 @@ class TrainOptions(Options):
     parallel: Literal["ddp", "fsdp2", "zero1", "zero2", "zero3"] | Path = Field(
         "ddp", description="how several devices share the work; a path is a DeepSpeed JSON file"
     )
+    find_unused_parameters: bool = Field(False, description="ddp: some trained parameters take no part in some steps")
     offload: bool = Field(False, description="fsdp2 and zero: keep optimizer states in host memory")
     activation_checkpointing: bool = Field(False, description="compute activations twice instead of keeping them")
     compile: bool | None = Field(None, description="torch.compile; if empty, language models on CUDA are compiled")

@@ -7,7 +7,7 @@ import os
 import socket
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -23,7 +23,24 @@ from npukit.train.blocks import blocks
 from npukit.train.optimizer import Groups, make_optimizer, parameter_groups
 from npukit.train.options import TrainOptions
 from npukit.train.precision import autocast, compute_dtype, make_scaler
-from npukit.train.state import load_model_state, load_optimizer_state, model_state, optimizer_state
+from npukit.train.state import (
+    copies,
+    load_model_state,
+    load_optimizer_state,
+    model_state,
+    optimizer_state,
+    weights,
+)
+
+T = TypeVar("T")
+
+
+def make_parallel(options: TrainOptions) -> Parallel:
+    if options.parallel in ("ddp", "fsdp2"):
+        return Parallel(options)
+    from npukit.train.zero import Zero
+
+    return Zero(options)
 
 
 class Parallel:
@@ -53,7 +70,8 @@ class Parallel:
         if self.options.parallel == "ddp":
             # torch_npu's fused optimizers lay the gradients out anew, which views into DDP's buckets do not bear.
             views = not hasattr(torch, "npu")
-            handlers = [DistributedDataParallelKwargs(gradient_as_bucket_view=views)]
+            unused = self.options.find_unused_parameters
+            handlers = [DistributedDataParallelKwargs(gradient_as_bucket_view=views, find_unused_parameters=unused)]
             return Accelerator(mixed_precision="no", cpu=not torch.accelerator.is_available(), kwargs_handlers=handlers)
         pretend_to_be_launched()
         device = torch.accelerator.current_accelerator()
@@ -131,6 +149,13 @@ class Parallel:
             dist.all_reduce(tensor)
         return tensor
 
+    def gather(self, value: T) -> list[T]:
+        """What each rank has."""
+        found: list[Any] = [value] * self.world_size
+        if self.world_size > 1:
+            dist.all_gather_object(found, value)
+        return found
+
     def wait(self) -> None:
         self.accelerator.wait_for_everyone()
 
@@ -141,14 +166,7 @@ class Parallel:
 
     def full_state_dict(self, frozen: bool) -> dict[str, Tensor]:
         """Copies of all weights in host memory, or of all but frozen ones; on the main rank. What is tied stays so."""
-        copies: dict[int, Tensor] = {}
-        state = {}
-        for name, value in self.module.state_dict(keep_vars=True).items():
-            if frozen or value.requires_grad or not isinstance(value, nn.Parameter):
-                if id(value) not in copies:
-                    copies[id(value)] = self._gather(value)
-                state[name] = copies[id(value)]
-        return state
+        return copies(weights(self.module, frozen), self._gather)
 
     def _gather(self, value: Tensor) -> Tensor:
         whole = value.detach()

@@ -70,17 +70,16 @@ def _onecycle(warmup: int, total_steps: int) -> Shape:
 
 
 class Schedule:
-    """Sets the rate of every parameter group; a group's own `initial_lr` is its highest."""
+    """Sets the rate of every parameter group; the one that a group has at first is its highest."""
 
     def __init__(self, optimizer: torch.optim.Optimizer, options: TrainOptions, total_steps: int) -> None:
         self._optimizer = optimizer
         self._shape = shape(options, total_steps)
-        for group in optimizer.param_groups:
-            group.setdefault("initial_lr", group["lr"])
+        self._highest = [float(group["lr"]) for group in optimizer.param_groups]
 
     def set(self, step: int) -> float:
         """Set the rate for the step that comes after `step` finished ones; returns that of the first group."""
         factor = self._shape(step)
-        for group in self._optimizer.param_groups:  # loading a state makes new groups
-            group["lr"] = group["initial_lr"] * factor
-        return float(self._optimizer.param_groups[0]["lr"])
+        for group, highest in zip(self._optimizer.param_groups, self._highest, strict=True):
+            group["lr"] = highest * factor
+        return self._highest[0] * factor

@@ -7,6 +7,7 @@ that holds a shard remembers its own shard.
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,16 +18,29 @@ from torch.distributed.tensor import DTensor
 from npukit.errors import NpukitError
 
 
+def weights(model: nn.Module, frozen: bool) -> dict[str, Tensor]:
+    """The parameters, frozen ones too if asked for, and all buffers, under all their names."""
+    return {
+        name: value
+        for name, value in model.state_dict(keep_vars=True).items()
+        if frozen or value.requires_grad or not isinstance(value, nn.Parameter)
+    }
+
+
+def copies(tensors: dict[str, Tensor], copy: Callable[[Tensor], Tensor]) -> dict[str, Tensor]:
+    """A copy of each; what has several names stays one."""
+    once = {id(value): copy(value) for value in {id(value): value for value in tensors.values()}.values()}
+    return {name: once[id(value)] for name, value in tensors.items()}
+
+
 def model_state(model: nn.Module) -> dict[str, Tensor]:
     """Copies of the trained parameters and of all buffers; frozen parameters are as the model was made."""
-    frozen = {name for name, parameter in model.named_parameters() if not parameter.requires_grad}
-    return {name: _host_copy(value) for name, value in model.state_dict().items() if name not in frozen}
+    return copies(weights(model, frozen=False), _host_copy)
 
 
 def load_model_state(model: nn.Module, state: dict[str, Tensor]) -> None:
     """Put back what model_state took of the same model."""
-    frozen = {name for name, parameter in model.named_parameters() if not parameter.requires_grad}
-    places = {name: _local(value) for name, value in model.state_dict().items() if name not in frozen}
+    places = {name: _local(value.detach()) for name, value in weights(model, frozen=False).items()}
     shapes = [{name: tuple(value.shape) for name, value in of.items()} for of in (places, state)]
     if different := sorted({name for name, _ in shapes[0].items() ^ shapes[1].items()}):
         raise NpukitError(
@@ -44,12 +58,19 @@ def optimizer_state(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
 
 
 def load_optimizer_state(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+    """Put back what it has learnt; rates, decay and the like are those that this run was given."""
+    groups = optimizer.state_dict()["param_groups"]
+    if [group["params"] for group in groups] != [group["params"] for group in state["param_groups"]]:
+        raise NpukitError(
+            "The checkpoint has other groups of parameters in its optimizer: go on with the same parameter_groups, or "
+            "start anew with resume: never."
+        )
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     own = {
         number: {name: _like(value, parameters[number]) for name, value in of.items()}
         for number, of in state["state"].items()
     }
-    optimizer.load_state_dict({"state": own, "param_groups": state["param_groups"]})
+    optimizer.load_state_dict({"state": own, "param_groups": groups})
 
 
 def random_state(device: torch.device) -> dict[str, Any]:

@@ -24,17 +24,17 @@ from npukit.train.data import Batch, Collate, Data, Position, Split, Weight, cou
 from npukit.train.defaults import rows, save_weights
 from npukit.train.evaluation import Best, Metrics, evaluate
 from npukit.train.fetch import fetch
+from npukit.train.loss import Loss, one_number
 from npukit.train.nonfinite import refuse_nonfinite_gradient, refuse_nonfinite_loss
 from npukit.train.optimizer import Groups
 from npukit.train.options import TrainOptions
-from npukit.train.parallel import Parallel
+from npukit.train.parallel import make_parallel
 from npukit.train.profile import StepProfiler
 from npukit.train.schedule import Schedule
 from npukit.train.state import load_random_state, random_state
-from npukit.train.trouble import FeatureDetector, HangWatch, StopSignals, explain_out_of_memory, is_out_of_memory
+from npukit.train.trouble import FeatureDetector, HangWatch, StopSignals, explain_out_of_memory, explain_unused
 from npukit.train.watch import Summary, Watch
 
-Loss = Callable[[nn.Module, Any], Tensor]
 SaveModel = Callable[[nn.Module, dict[str, Tensor], Path], None]
 
 
@@ -71,8 +71,8 @@ class Trainer:
     ) -> None:
         self.options = options
         self.parallel = parallel = make_parallel(options)
-        self._loss = loss
-        self._metrics = metrics or (lambda model, batch: {"loss": loss(model, batch)})
+        self._loss = one_number(loss)
+        self._metrics = metrics or (lambda model, batch: {"loss": self._loss(model, batch)})
         self._save_model = save_model
         self._save_frozen = save_frozen
         self.step = 0
@@ -80,14 +80,8 @@ class Trainer:
         self._best = Best()
         self._steps: Iterator[list[Batch]] = iter(())
         self._batches: list[Batch] = []  # of the last step
-        making: dict[str, Any] = {
-            "device": parallel.device,
-            "collate": collate,
-            "weight": weight,
-            "size": size,
-            "seed": options.seed,
-            "workers": options.workers,
-        }
+        making: dict[str, Any] = {"device": parallel.device, "collate": collate, "weight": weight, "size": size}
+        making.update(seed=options.seed, workers=options.workers)
         split = Split(options.batch_size, options.accumulation, parallel.rank, parallel.world_size)
         self._data = Data(train_data, split, shuffle=options.shuffle, **making)
         self._eval_data = None
@@ -99,12 +93,14 @@ class Trainer:
             checkpoint_activations(model)
         if options.compile:
             model.compile()
-        with self._explaining_memory():
+        with self._explaining():
             parallel.prepare(model, parameter_groups)
         self._features = FeatureDetector(parallel.module, options, parallel.dtype, parallel.rank)
         self._schedule = Schedule(parallel.optimizer, options, self.total_steps)
         self._checkpoints = Checkpoints(options, parallel.rank, self._must_stay())
-        self._watch = Watch(options, parallel.is_main, parallel.world_size, self.total_steps, flops_per_item, item)
+        self._watch = Watch(
+            options, parallel.is_main, parallel.world_size, self.total_steps, flops_per_item, item, parallel.device
+        )
         self._grad_norm = torch.zeros((), device=parallel.device)
 
     def train(self) -> Summary:
@@ -116,7 +112,7 @@ class Trainer:
         with ExitStack() as around:
             around.push(self._tell_failure)
             around.callback(self._checkpoints.finish)
-            around.enter_context(self._explaining_memory())
+            around.enter_context(self._explaining())
             self._signals = around.enter_context(StopSignals(tell=parallel.is_main))
             self._hang = around.enter_context(HangWatch(options, parallel.rank, parallel.world_size))
             profiler = around.enter_context(StepProfiler(options, parallel.device, parallel.rank, self.step))
@@ -178,19 +174,20 @@ class Trainer:
 
     def _tell_failure(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
         if error is not None and self.step:
-            self._watch.finish(f"failed in step {self.step + 1}")
+            self._watch.finish(f"failed after step {self.step}")
 
     @contextmanager
-    def _explaining_memory(self) -> Iterator[None]:
+    def _explaining(self) -> Iterator[None]:
         try:
             yield
-        except RuntimeError as error:
-            if not is_out_of_memory(error):
-                raise
+        except (RuntimeError, MemoryError) as error:
             parallel, batch = self.parallel, self._batches[0].content if self._batches else None
-            raise explain_out_of_memory(
+            told = explain_unused(error, parallel.module) or explain_out_of_memory(
                 error, self.options, parallel.module, parallel.device, parallel.world_size, batch, self.step + 1
-            ) from error
+            )
+            if told is None:
+                raise
+            raise told from error
 
     def _total_steps(self) -> int:
         options = self.options
@@ -236,10 +233,13 @@ class Trainer:
             self._watch.load_state_dict(state["watch"])
             load_random_state(state["random"], parallel.device)
         self._steps = self._data.steps(self._position)
-        self._watch.began(self.step)
+        self._watch.began(self.step, found.folder if found else None)
+
+    def _refuse_spoilt(self) -> None:
+        refuse_nonfinite_gradient(self.parallel, self.step, float(self._grad_norm), numbers(self._batches))
 
     def _save(self) -> None:
-        refuse_nonfinite_gradient(self.parallel, self.step, float(self._grad_norm), numbers(self._batches))
+        self._refuse_spoilt()
         self._checkpoints.save(self.step, self._fill, partial(self._watch.saved, self.step))
 
     def _fill(self, folder: Path) -> Callable[[], None]:
@@ -265,7 +265,11 @@ class Trainer:
         assert self._eval_data is not None
         found = evaluate(self.parallel, self._eval_data, self._metrics, lambda: self._hang.beat(self.step))
         self._watch.evaluated(self.step, found)
-        better = self._best.is_better(self.options, self.step, found)
+        try:
+            better = self._best.is_better(self.options, self.step, found)
+        except NpukitError:
+            self._save()  # what was trained is not lost
+            raise
         self._checkpoints.best_step = self._best.step
         return better
 
@@ -273,7 +277,8 @@ class Trainer:
         patience = self.options.early_stopping
         if patience is None or self._best.worse_since < patience:
             return ""
-        return f"stopped early: {self.options.best_metric} was best at step {self._best.step}"
+        when = f"was best at step {self._best.step}" if self._best.step else "was never a number"
+        return f"stopped early: {self.options.best_metric} {when}"
 
     def _due(self, every: int | str | None) -> bool:
         if every == "epoch":
@@ -284,16 +289,9 @@ class Trainer:
         return self._position.epoch + self._position.step / (self._data.steps_per_epoch or math.inf)
 
     def _write_model(self) -> None:
+        self._refuse_spoilt()
         weights = self.parallel.full_state_dict(self._save_frozen)
         if self.parallel.is_main:
             with written_into(self.options.output) as folder:
                 self._save_model(self.parallel.module, weights, folder)
         self.parallel.wait()
-
-
-def make_parallel(options: TrainOptions) -> Parallel:
-    if options.parallel in ("ddp", "fsdp2"):
-        return Parallel(options)
-    from npukit.train.zero import Zero
-
-    return Zero(options)

@@ -56,13 +56,13 @@ def explain_out_of_memory(
     world_size: int = 1,
     batch: Any = None,
     step: int | None = None,
-) -> NpukitError:
+) -> NpukitError | None:
     """The error as one sentence and a list of changes, the gentlest first, in the names of the options.
 
-    >>> except RuntimeError as error:
-    ...     if is_out_of_memory(error):
-    ...         raise explain_out_of_memory(error, options, model, device, world_size, batch, step) from error
+    None for an error of another kind.
     """
+    if not is_out_of_memory(error):
+        return None
     memory = _measure(error, options, model, device)
     at = f" at step {step}" if step is not None else ""
     figures = ""

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from npukit.train.batch import named_tensors, row_count
+
+NOT_AGAIN = (
+    "Computed once more, the batch gives finite values: what happened is random (dropout) or a fault of the hardware; "
+    "feature_detection watches for the latter."
+)
 _MOST_NAMES = 3
 _MOST_ROWS = 8
 
@@ -20,19 +26,19 @@ def first_nonfinite(model: nn.Module, loss: Callable[[nn.Module, Any], Tensor], 
     >>> first_nonfinite(model, loss, batch)
     "layers.1.act (Square) gave 4 Inf for row 3 of the batch; its input was finite, at most 3.2e+20."
     """
-    bad_inputs = [(name, value) for name, value in _named_tensors(batch) if _is_bad(value)]
-    if bad_inputs:
-        name, value = bad_inputs[0]
-        return f"The batch itself holds {_count(value)} in {name or 'its tensor'}{_rows(value, _row_count(batch))}."
-    bad_weights = [name for name, weight in model.named_parameters() if _is_bad(weight)]
-    if bad_weights:
-        return f"The weights hold NaN or Inf already, from an earlier step: {_names(bad_weights)}."
     model.zero_grad(set_to_none=True)
-    watcher = _Watcher(model, _row_count(batch))
-    with watcher:
+    watcher = _Watcher(model, row_count(batch))
+    with watcher:  # whatever the cause: ranks that share weights compute together
         value = loss(model, batch)
         if not watcher.forward and not _is_bad(value):
             value.backward()  # type: ignore[no-untyped-call]
+    bad_inputs = [(name, given) for name, given in named_tensors(batch) if _is_bad(given)]
+    if bad_inputs:
+        name, given = bad_inputs[0]
+        return f"The batch itself holds {_count(given)} in {name or 'its tensor'}{_rows(given, row_count(batch))}."
+    bad_weights = [name for name, weight in model.named_parameters() if _is_bad(weight)]
+    if bad_weights:
+        return f"The weights hold NaN or Inf already, from an earlier step: {_names(bad_weights)}."
     if watcher.forward:
         return watcher.forward
     if _is_bad(value):
@@ -47,10 +53,7 @@ def first_nonfinite(model: nn.Module, loss: Callable[[nn.Module, Any], Tensor], 
         return watcher.backward + (f" So are the gradients of {_names(bad_gradients)}." if bad_gradients else "")
     if bad_gradients:
         return f"The forward is finite; the backward gives NaN or Inf in the gradient of {_names(bad_gradients)}."
-    return (
-        "Computed once more, the batch gives finite values: what happened is random (dropout) or a fault of the "
-        "hardware; feature_detection watches for the latter."
-    )
+    return NOT_AGAIN
 
 
 class _Watcher:
@@ -73,7 +76,7 @@ class _Watcher:
 
     def _forward_hook(self, name: str) -> Callable[[nn.Module, Any, Any], None]:
         def hook(module: nn.Module, inputs: Any, output: Any) -> None:
-            for _, value in _named_tensors(output):
+            for _, value in named_tensors(output):
                 if not self.forward and _is_bad(value):
                     self.forward = self._forward_sentence(name, module, inputs, value)
                 elif value.requires_grad:
@@ -82,7 +85,7 @@ class _Watcher:
         return hook
 
     def _forward_sentence(self, name: str, module: nn.Module, inputs: Any, output: Tensor) -> str:
-        given = [value for _, value in _named_tensors(inputs) if value.is_floating_point() and value.numel()]
+        given = [value for _, value in named_tensors(inputs) if value.is_floating_point() and value.numel()]
         gave = f"{name} ({type(module).__name__}) gave {_count(output)}{_rows(output, self._rows)}"
         if not given:
             return f"{gave}."
@@ -103,17 +106,6 @@ class _Watcher:
         return hook
 
 
-def _named_tensors(value: Any, name: str = "") -> Iterator[tuple[str, Tensor]]:
-    if isinstance(value, Tensor):
-        yield name, value
-    elif isinstance(value, Mapping):
-        for key, each in value.items():
-            yield from _named_tensors(each, f"{name}.{key}" if name else str(key))
-    elif isinstance(value, list | tuple):
-        for number, each in enumerate(value):
-            yield from _named_tensors(each, f"{name}[{number}]")
-
-
 def _is_bad(value: Tensor) -> bool:
     return value.is_floating_point() and not bool(torch.isfinite(_local(value)).all())
 
@@ -129,10 +121,6 @@ def _count(value: Tensor) -> str:
     return (
         " and ".join(f"{count:,} {kind}" for kind, count in counts.items() if count) + f" of {value.numel():,} values"
     )
-
-
-def _row_count(batch: Any) -> int | None:
-    return next((len(value) for _, value in _named_tensors(batch) if value.dim()), None)
 
 
 def _rows(value: Tensor, rows: int | None) -> str:

@@ -16,13 +16,15 @@ def write_beside(path: Path, text: str) -> None:
     beside.replace(path)
 
 
-def as_line(record: Mapping[str, Any]) -> str:
-    """One line of JSON. JSON knows no NaN or Inf: they become text."""
-    plain = {
-        name: str(value) if isinstance(value, float) and not math.isfinite(value) else value
-        for name, value in record.items()
-    }
-    return json.dumps(plain) + "\n"
+def as_json(value: Any, indent: int | None = None) -> str:
+    """JSON knows no NaN or Inf: they become text."""
+    return json.dumps(_plain(value), indent=indent) + "\n"
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _plain(each) for name, each in value.items()}
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 class Log:
@@ -35,14 +37,14 @@ class Log:
     def __init__(self, folder: Path, history: Iterable[Mapping[str, Any]]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / "log.jsonl"
-        lines = [as_line(record) for record in history]
+        lines = [as_json(record) for record in history]
         if not lines and path.exists():
             path.replace(folder / "log.before.jsonl")
         write_beside(path, "".join(lines))
         self._file = path.open("a", encoding="utf-8", buffering=1)
 
     def add(self, record: Mapping[str, Any]) -> None:
-        self._file.write(as_line(record))
+        self._file.write(as_json(record))
 
     def close(self) -> None:
         self._file.close()

@@ -30,7 +30,11 @@ class Lines:
         self._item = item
 
     def begin(self, start_step: int) -> None:
-        if start_step:
+        if start_step >= self._total:
+            self.say(
+                f"all {self._total} steps were done before: more epochs or max_steps go on, resume: never begins anew"
+            )
+        elif start_step:
             self.say(f"going on after step {start_step} of {self._total}")
 
     def step(self, step: int) -> None:

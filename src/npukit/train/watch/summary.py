@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from npukit.train.watch.files import write_beside
+from npukit.train.watch.files import as_json, write_beside
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,7 +60,7 @@ class Summary:
 
     def write(self, folder: Path) -> None:
         """summary.json for programs, summary.md for people."""
-        write_beside(folder / "summary.json", json.dumps(dataclasses.asdict(self), indent=2) + "\n")
+        write_beside(folder / "summary.json", as_json(dataclasses.asdict(self), indent=2))
         lines = ["# Training run", "", "| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in self.rows())]
         write_beside(folder / "summary.md", "\n".join(lines) + "\n")
 

@@ -18,6 +18,8 @@ from npukit.train.watch.plot import plot_loss
 from npukit.train.watch.progress import open_progress
 from npukit.train.watch.summary import Summary
 
+CPU = torch.device("cpu")
+
 
 class Watch:
     """The figures of a run: on the terminal, in log.jsonl and in the loggers asked for.
@@ -34,6 +36,7 @@ class Watch:
         total_steps: int,
         flops_per_item: float | None = None,
         item: str = "tokens",
+        device: torch.device = CPU,
     ) -> None:
         self._options = options
         self._is_main = is_main
@@ -44,8 +47,8 @@ class Watch:
         self._progress = open_progress(is_main, total_steps, item)
         self._log: Log | None = None
         self._loggers: list[Logger] = []
-        self._device: torch.device | None = None
-        self._peak: float | None = None
+        self._device = device
+        self._peak = known_peak(device)
         self._history: list[dict[str, Any]] = []
         self._step = 0
         self._epoch = 0.0
@@ -56,9 +59,11 @@ class Watch:
         self._since = {"steps": 0, "items": 0, "seconds": 0.0, "data_wait": 0.0}
         self._mark = 0.0
 
-    def began(self, start_step: int) -> None:
-        """The run begins, or goes on after `start_step` (then load_state_dict came before)."""
+    def began(self, start_step: int, checkpoint: Path | None = None) -> None:
+        """The run begins, or goes on from a checkpoint after `start_step` (then load_state_dict came before)."""
         self._step = start_step
+        if checkpoint:
+            self._history.append({"step": start_step, "checkpoint": str(checkpoint)})  # its own log ends before
         if self._is_main:
             self._log = Log(self._options.output, self._history)
             self._loggers = open_loggers(self._options, start_step)
@@ -79,8 +84,6 @@ class Watch:
 
         The tensors are read every log_every steps and after the last one; then what was logged is returned.
         """
-        if self._device is None:
-            self._device, self._peak = loss.device, known_peak(loss.device)
         self._step, self._epoch = step, epoch
         self._loss = self._loss + loss.detach().float()
         self._since["steps"] += 1
@@ -171,7 +174,7 @@ class Watch:
             "learning_rate": learning_rate,
             "items_per_second": since["items"] / seconds,
             "utilisation": self._utilisation(since["items"] / seconds),
-            "memory_gib": peak_memory_gib(self._device or torch.device("cpu")),
+            "memory_gib": peak_memory_gib(self._device),
             "data_wait": since["data_wait"] / seconds,
             "seconds": self._seconds,
             "seconds_left": (self._total_steps - self._step) * seconds / since["steps"],
@@ -194,7 +197,6 @@ class Watch:
     def _summary(self, reason: str) -> Summary:
         losses = [row["loss"] for row in self._history if "loss" in row]
         evaluations = [row for row in self._history if any(name.startswith("eval") for name in row)]
-        device = self._device or torch.device("cpu")
         seconds, items = self._seconds + self._since["seconds"], self._items + int(self._since["items"])
         speed = items / seconds if seconds else 0.0
         return Summary(
@@ -209,9 +211,9 @@ class Watch:
             items_per_second=speed,
             utilisation=self._utilisation(speed),
             data_wait=(self._data_wait + self._since["data_wait"]) / seconds if seconds else 0.0,
-            device=device_name(device),
+            device=device_name(self._device),
             world_size=self._world_size,
-            memory_gib=peak_memory_gib(device),
+            memory_gib=peak_memory_gib(self._device),
             first_loss=losses[0] if losses else None,
             last_loss=losses[-1] if losses else None,
             evaluation={n: v for n, v in evaluations[-1].items() if n != "step"} if evaluations else {},

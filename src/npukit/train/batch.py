@@ -1,0 +1,25 @@
+"""What is in a batch, whatever it is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from torch import Tensor
+
+
+def named_tensors(value: Any, name: str = "") -> Iterator[tuple[str, Tensor]]:
+    """The tensors in a tensor, or in mappings, lists and tuples of them; each with its place."""
+    if isinstance(value, Tensor):
+        yield name, value
+    elif isinstance(value, Mapping):
+        for key, each in value.items():
+            yield from named_tensors(each, f"{name}.{key}" if name else str(key))
+    elif isinstance(value, list | tuple):
+        for number, each in enumerate(value):
+            yield from named_tensors(each, f"{name}[{number}]")
+
+
+def row_count(batch: Any) -> int | None:
+    """The length of its first tensor that has one."""
+    return next((len(value) for _, value in named_tensors(batch) if value.dim()), None)

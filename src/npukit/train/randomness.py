@@ -1,0 +1,50 @@
+"""Random numbers of one's own."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import torch
+
+
+class Randomness:
+    """Inside, random numbers come from `seed` and go on where they were left the last time; outside nothing changes."""
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+        self._inside: tuple[Any, ...] | None = None
+        self._outside: tuple[Any, ...] = ()
+
+    def __enter__(self) -> None:
+        self._outside = _states()
+        if self._inside is not None:
+            _set_states(*self._inside)
+            return
+        random.seed(self._seed)
+        np.random.seed(self._seed % 2**32)
+        torch.default_generator.manual_seed(self._seed)  # torch.manual_seed would touch the devices' too
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._inside = _states()
+        _set_states(*self._outside)
+
+
+def _states() -> tuple[Any, ...]:
+    return random.getstate(), np.random.get_state(), torch.default_generator.get_state()
+
+
+def _set_states(pythons: Any, numpys: Any, torchs: Any) -> None:
+    random.setstate(pythons)
+    np.random.set_state(numpys)
+    torch.default_generator.set_state(torchs)
+
+
+def seed_of(*place: int) -> int:
+    """A seed for a place, unlike that of any other place."""
+    return int.from_bytes(hashlib.blake2b(repr(place).encode(), digest_size=7).digest(), "big")

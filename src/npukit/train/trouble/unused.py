@@ -1,0 +1,26 @@
+"""Parameters that took no part in a step, which DDP does not expect."""
+
+from __future__ import annotations
+
+import re
+
+from torch import nn
+
+from npukit.errors import NpukitError
+
+_MOST_NAMES = 3
+
+
+def explain_unused(error: BaseException, model: nn.Module) -> NpukitError | None:
+    """DDP's error in the step after as one sentence, with the names of the parameters; None for any other error."""
+    if "Expected to have finished reduction in the prior iteration" not in str(error):
+        return None
+    trained = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
+    listed = re.search(r"did not receive grad for rank \d+: ([\d ]+)", str(error))
+    names = [trained[int(number)] for number in listed[1].split()] if listed else []
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    shown = f" ({', '.join(names[:_MOST_NAMES])}{more})" if names else ""
+    return NpukitError(
+        f"Trained parameters took no part in the loss of a step{shown}: freeze them (requires_grad_(False)) if they "
+        "never do, or set find_unused_parameters: true, which costs a little time."
+    )
