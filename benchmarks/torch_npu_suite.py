@@ -122,6 +122,8 @@ class FileRun:
 
     def start(self) -> int:
         """Run what has no outcome yet, in a new process. Returns its number."""
+        from torch.testing._internal import common_utils  # imported here, so once for all: tests wait for it longest
+
         self.started = time.monotonic()
         self.folder = tempfile.TemporaryDirectory()
         self.results, self.output = Path(self.folder.name, "results"), Path(self.folder.name, "output")
@@ -141,6 +143,8 @@ class FileRun:
             os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), *sys.path])
             plugin = ["-m", "pytest", "-p", Path(__file__).stem]
             os.execv(sys.executable, [sys.executable, *plugin, *options, *done, self.file.name])
+        sys.argv = [self.file.name]
+        common_utils.parse_cmd_line_args()  # type: ignore[no-untyped-call] # as the tests do where they run themselves
         os._exit(pytest.main([*options, *done, self.file.name], plugins=[sys.modules[__name__]]))
 
     def overdue(self) -> bool:
@@ -248,7 +252,16 @@ def write_json(path: Path, by_folder: dict[str, list[FileRun]]) -> None:
     runs = [run for runs in by_folder.values() for run in runs]
     path.write_text(
         json.dumps(
-            {str(r.file): {"outcomes": r.outcomes, "collection_error": r.collection_error} for r in runs}, indent=1
+            {
+                str(run.file): {
+                    "listed": run.listed,
+                    "collected": len(run.collected),
+                    "outcomes": run.outcomes,
+                    "collection_error": run.collection_error,
+                }
+                for run in runs
+            },
+            indent=1,
         )
     )
 
@@ -274,8 +287,6 @@ def main() -> None:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # tests call torchrun
     simulate.activate(devices=DEVICES)
-    import torch.testing._internal.common_utils  # noqa: F401 (most of what a test file waits for, imported once)
-
     for run in run_all([run for runs in by_folder.values() for run in runs], arguments.jobs):
         print(run, file=sys.stderr, flush=True)
         if arguments.json:
