@@ -5,6 +5,7 @@ import time
 import pytest
 
 from npukit.doctor.explain import explain, explain_logs, first_error_line
+from npukit.doctor.log_lines import decode
 from npukit.facts.errors import KnownError, known_errors
 
 ENTRIES = list(known_errors().values())
@@ -107,7 +108,21 @@ def test_nothing_known_gives_nothing_but_the_line_can_be_found() -> None:
 
 
 def test_a_large_log_is_read_quickly() -> None:
-    log = "\n".join(f"2026-11-14 10:11:12,345 step {step} loss 2.31 lr 0.001 tokens/s 123456" for step in range(10_000))
+    steps = (f"2026-11-14 10:11:12,345 step {step} loss 2.31 lr 0.001 tokens/s 123456\n" for step in range(200_000))
+    log = "".join(steps) + "x" * 10_000_000 + "\n"
     begin = time.process_time()
-    assert explain(log + "\nNPU out of memory")[0].number == 10_001
-    assert time.process_time() - begin < 3
+    assert explain(log + "NPU out of memory")[0].number == 200_002
+    assert time.process_time() - begin < 4
+
+
+def test_lines_that_differ_in_a_code_are_all_read() -> None:
+    log = "error code 100000\n507011\nerror code 507015\n107002\nEI0001: a\nEI0002: a\n"
+    codes = {each.number: each.code for each in explain(log)}
+    assert codes == {1: "100000", 2: "507011", 3: "507015", 4: "107002", 5: "EI0001", 6: "EI0002"}
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-16-le", "utf-16-be", "gb18030"])
+def test_logs_in_other_encodings_and_in_chinese(encoding: str) -> None:
+    log = "训练开始\r\nRuntimeError: a kernel failed, see below\r\nerror code 507015\r\n".encode(encoding)
+    assert [(each.code, each.number) for each in explain(decode(log))] == [("507015", 3)]
+    assert explain("错误码:507015算子执行失败")[0].code == "507015"

@@ -42,14 +42,16 @@ def explain(
 
 
 def _logs(what: list[str]) -> dict[str, str]:
+    from npukit.doctor.log_lines import decode
+
     if what == ["-"]:
         if sys.stdin.isatty():
             raise NpukitError("Name a code, a message or a log file, or pipe a log in: see `npukit explain --help`.")
-        return {"": sys.stdin.read()}
+        return {"": decode(sys.stdin.buffer.read())}
     paths = [Path(each) for each in what if len(each) < 1000 and Path(each).exists()]
     if len(paths) == len(what):
         files = [file for path in paths for file in (_logs_in(path) if path.is_dir() else [path])]
-        return {str(file): file.read_text(errors="replace") for file in files}
+        return {str(file): decode(file.read_bytes()) for file in files}
     if len(what) == 1 and "/" in what[0] and " " not in what[0]:
         raise NpukitError(f"There is no file {what[0]}.")
     are_codes = all(" " not in each and any(character.isdigit() for character in each) for each in what)

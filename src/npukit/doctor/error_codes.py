@@ -12,7 +12,9 @@ TORCH_NPU = re.compile(r"\b(ERR(\d{2})(\d{3}))\b")
 CANN = re.compile(r"\b([EW][A-Z1-9]\d{4})\b")
 # A bare number of six digits may be anything; behind one of these words, or alone on its line, it is a return code.
 RETURN_CODE = re.compile(
-    r"\b(?:err\w*|code|ret\w*|result)[ :=\[\"'(]{1,4}(?:code[ :=\[]{1,3})?(?:is[ :\[]{1,2})?(\d{6})\b", re.IGNORECASE
+    r"(?:\b(?:err\w*|code|ret\w*|result)[ :=\[\"'(]{1,4}(?:code[ :=\[]{1,3})?(?:is[ :\[]{1,2})?"
+    r"|(?:错误代?码|返回[码值])[ :\uff1a=为是\[]{0,4})(\d{6})(?![0-9A-Za-z_])",
+    re.IGNORECASE,
 )
 ALONE = re.compile(r"^[ \t]*(\d{6})[ \t]*$", re.MULTILINE)
 HCCL_RESULT = re.compile(r"\bhccl\w*\b.{0,80}?\b(?:code|ret\w*|result)[ :=\[]{1,4}(?:is )?(\d{1,2})\b", re.IGNORECASE)

@@ -1,9 +1,14 @@
-"""Read logs: which line an offset lies in, with the rank and the time that it tells."""
+"""Read logs: which line an offset lies in, with the rank and the time that it tells.
+
+Logs are long and repeat themselves: of lines that differ in their numbers only, the first is read, unless the numbers
+may be codes.
+"""
 
 from __future__ import annotations
 
 import bisect
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 ANSI_COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
@@ -11,6 +16,9 @@ RANK_IN_LINE = re.compile(r"\[(?:rank|default)\s?(\d+)\]|\bRankID:(\d+)", re.IGN
 RANK_IN_NAME = re.compile(r"rank[_.-]?(\d+)|(?:^|[/_.-])(\d+)[/_.-](?:stdout|stderr|std|log)", re.IGNORECASE)
 DATE_TIME = re.compile(r"\b\d{4}-(\d\d-\d\d)[ T-](\d\d:\d\d:\d\d)(?:[.,](\d{3})\.?(\d{3})?)?")
 GLOG_TIME = re.compile(r"\b[IWEF](\d\d)(\d\d) (\d\d:\d\d:\d\d)\.(\d{6})")
+NUMBERS_MATTER = re.compile(r"(?i:err|code|ret|result|错误|返回)|[EW][A-Z0]0000|^\s*000000\s*$")  # 0 is any digit
+ZEROS = dict.fromkeys(map(ord, "123456789"), "0")
+LONGEST_LINE = 10_000
 LINES_NEAR = 200  # how far from a line to look for the time it was written at
 
 
@@ -25,19 +33,20 @@ class LogLine:
 
 
 class Log:
-    """A log's text, without colours."""
+    """A log's text, without colours and without what it repeats."""
 
     def __init__(self, source: str, text: str) -> None:
         self.source = source
-        self.text = ANSI_COLOUR.sub("", text)
-        self._lines = self.text.split("\n")
+        self._lines = [line[:LONGEST_LINE] for line in ANSI_COLOUR.sub("", text).split("\n")]
+        self._read = list(_worth_reading(self._lines))
+        self.text = "\n".join(self._lines[index] for index in self._read)
         self._starts = [0]
-        for line in self._lines:
-            self._starts.append(self._starts[-1] + len(line) + 1)
+        for index in self._read:
+            self._starts.append(self._starts[-1] + len(self._lines[index]) + 1)
 
     def line_at(self, offset: int) -> LogLine:
         """The line that the character at `offset` is in."""
-        index = bisect.bisect_right(self._starts, offset) - 1
+        index = self._read[bisect.bisect_right(self._starts, offset) - 1]
         line = self._lines[index]
         rank = RANK_IN_LINE.search(line) or RANK_IN_NAME.search(self.source)
         number = next((int(group) for group in rank.groups() if group is not None), None) if rank else None
@@ -48,6 +57,32 @@ class Log:
         before = max(map(_time, self._lines[max(0, index - LINES_NEAR) : index + 1]))
         after = self._lines[index + 1 : index + LINES_NEAR]
         return before or next((time for line in after if (time := _time(line))), "")
+
+
+def decode(data: bytes) -> str:
+    """A log's bytes as text: UTF-8 as far as it is that, or UTF-16, which PowerShell writes.
+
+    >>> decode("Fehler: ü".encode("utf-16"))
+    'Fehler: ü'
+    """
+    start = data[:2000]
+    encoding = "utf-8"
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        encoding = "utf-16"
+    elif start.count(0) * 3 > len(start):  # every other byte of Latin letters
+        encoding = "utf-16-le" if start[1::2].count(0) > start[::2].count(0) else "utf-16-be"
+    return data.decode(encoding, errors="replace").replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _worth_reading(lines: Sequence[str]) -> Iterator[int]:
+    seen: dict[str, bool] = {}
+    for index, line in enumerate(lines):
+        shape = line.translate(ZEROS)
+        numbers_matter = seen.get(shape)
+        if numbers_matter is None:
+            seen[shape] = bool(NUMBERS_MATTER.search(shape))
+        if numbers_matter is not False:
+            yield index
 
 
 def _time(line: str) -> str:
