@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 import torch
 import yaml
 
+from npukit.errors import NpukitError
 from npukit.llm.config import Config
 from npukit.llm.data.collate import Collator, weight
 from npukit.llm.data.prepare import pad_id, prepare
@@ -132,6 +134,26 @@ def test_an_adapter_is_what_peft_reads(tiny_qwen2: Path, rows: Path, tmp_path: P
     state = TrainerState.load_from_json(str(tmp_path / "trainer_state.json"))
     assert state.global_step == 2 and [entry["step"] for entry in state.log_history] == [1, 2]
     assert again.model.path == str(tiny_qwen2), "the run can be repeated from its own folder"
+
+
+def test_a_model_is_saved_with_the_template_that_it_was_taught(tiny_qwen2: Path, rows: Path, tmp_path: Path) -> None:
+    from transformers import AutoTokenizer
+
+    bare = shutil.copytree(tiny_qwen2, tmp_path / "bare")
+    (bare / "chat_template.jinja").unlink()
+    train(config(bare, rows, tmp_path / "out", "lora", max_steps=1))
+    asked = [{"role": "user", "content": "Why?"}]
+    saved = AutoTokenizer.from_pretrained(str(tmp_path / "out"))
+    prompt = saved.apply_chat_template(asked, tokenize=False, add_generation_prompt=True)
+    assert prompt == "Human: Why?\nAssistant:"
+
+
+def test_tokens_that_the_model_does_not_have(tiny_qwen2: Path, rows: Path, tmp_path: Path) -> None:
+    small = shutil.copytree(tiny_qwen2, tmp_path / "small")
+    shape = json.loads((small / "config.json").read_text())
+    (small / "config.json").write_text(json.dumps({**shape, "vocab_size": 300}))
+    with pytest.raises(NpukitError, match="but the model has embeddings for 300 tokens"):
+        train(config(small, rows, tmp_path / "out", "lora", max_steps=1))
 
 
 def test_the_whole_model_is_what_transformers_reads(tiny_qwen2: Path, rows: Path, tmp_path: Path) -> None:

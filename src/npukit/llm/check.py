@@ -96,6 +96,8 @@ def _options_together(config: Config, given: Given) -> Iterator[Problem]:
         yield Problem("training.offload", "ddp keeps nothing in host memory: use zero2, zero3 or fsdp2.")
     if model.from_config and tuning.method == "lora":
         yield Problem("model.from_config", "new weights are trained whole: set tuning.method to full.")
+    if model.dtype == "float16" and tuning.method != "lora":
+        yield Problem("model.dtype", "float16 is too coarse for weights that are trained: use float32 or bfloat16.")
     if model.adapter and tuning.method != "lora":
         yield Problem("model.adapter", f"an adapter goes on with lora; tuning.method is {tuning.method}.")
 
@@ -171,7 +173,7 @@ def _template(config: Config, given: Given) -> Iterator[Problem]:
     from npukit.llm.data.templates import find_template
 
     try:
-        if config.data.template is not None:
+        if config.data.template is not None and config.task != "pt":
             find_template(config.data.template)
     except NpukitError as error:
         yield Problem("data.template", str(error))

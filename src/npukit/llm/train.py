@@ -13,9 +13,11 @@ import torch
 from torch import Tensor, nn
 from transformers.utils.logging import disable_progress_bar
 
+from npukit.errors import NpukitError
 from npukit.llm.config import Config
 from npukit.llm.data.collate import Collator, tokens, weight
-from npukit.llm.data.prepare import pad_id, prepare
+from npukit.llm.data.prepare import Prepared, pad_id, prepare
+from npukit.llm.data.stream import Stream
 from npukit.llm.models.attention import NAME as PACKED_ATTENTION
 from npukit.llm.models.attention import register
 from npukit.llm.models.forward import return_loss
@@ -41,14 +43,17 @@ def train(config: Config) -> Summary:
         disable_progress_bar()
     device = torch.accelerator.current_accelerator() or torch.device("cpu")
     place = locate(config.model)
-    config = _packed_if_possible(config, load_config(config.model, place), tell)
+    shape = load_config(config.model, place)
+    config = _packed_if_possible(config, shape, tell)
     tokenizer = load_tokenizer(config.model, place)
     prepared = prepare(config.data, config.task, tokenizer, config.training.seed, tell, config.model.hub)
+    _check_vocabulary(prepared, tokenizer, shape.get_text_config().vocab_size)
     if is_main:
         for sentence in prepared.problems.sentences():
             tell(sentence)
         save_run(config, config.training.output)
-    if config.data.template:  # whoever talks to the model later must talk as it was taught
+    if config.task == "sft" and (config.data.template or not tokenizer.chat_template):
+        # Whoever talks to the model later must talk as it was taught.
         tokenizer.chat_template = prepared.template_used.text
     model = make_model(config, place, device)
     trainer = Trainer(
@@ -115,6 +120,18 @@ def _packed_if_possible(config: Config, shape: Any, tell: Callable[[str], None])
         data = config.data.model_copy(update={"packing": False})
         return config.model_copy(update={"data": data})
     return config
+
+
+def _check_vocabulary(prepared: Prepared, tokenizer: Any, words: int) -> None:
+    """A tokenizer may have more tokens than the model has embeddings, as long as none of them is used."""
+    if len(tokenizer) <= words or isinstance(prepared.train, Stream):
+        return
+    used = max(prepared.train.highest_token(), pad_id(tokenizer))
+    if used >= words:
+        raise NpukitError(
+            f"The rows have the token {tokenizer.convert_ids_to_tokens(used)!r}, number {used}, but the model has "
+            f"embeddings for {words} tokens: take the model's own tokenizer, or resize the model first."
+        )
 
 
 def _weights_dtype(config: Config, device: torch.device) -> torch.dtype:

@@ -35,7 +35,7 @@ def test_a_whole_yaml_of_llama_factory() -> None:
         "data": {
             "train": [{"path": "identity"}, {"path": "alpaca_en_demo"}],
             "validation": 0.1,
-            "template": "qwen",
+            "template": "qwen2_5",
             "cutoff": 1024,
             "max_rows": 1000,
             "packing": False,
@@ -90,7 +90,12 @@ def test_a_whole_yaml_of_llama_factory() -> None:
             "report_to: [wandb, tensorboard]\nuse_swanlab: true\n",
             {"training.loggers": ("wandb", "tensorboard", "swanlab")},
         ),
-        ("lr_scheduler_type: constant_with_warmup\n", {"training.schedule": "constant"}),
+        (
+            "lr_scheduler_type: constant_with_warmup\n",
+            {"training.schedule": "constant", "training.warmup": 0.1},
+        ),
+        ("lr_scheduler_type: constant\n", {"training.schedule": "constant", "training.warmup": 0}),
+        ("stage: pt\ntemplate: empty\n", {"task": "pt"}),
         ("optim: sgd\nadam_beta2: 0.95\n", {"training.optimizer": "sgd", "training.betas": (0.9, 0.95)}),
         (
             "pissa_init: true\nadditional_target: embed_tokens,lm_head\n",
@@ -132,6 +137,7 @@ def test_its_defaults_where_nothing_is_said(assert_has: Check) -> None:
         ("optim: adamw_trch\n", "x.yaml:43: optim must be one of adamw_torch, "),
         ("report_to: wanbd\n", "x.yaml:43: report_to wanbd is not supported: did you mean wandb?"),
         ("fsdp: full_shard\n", "x.yaml:43: deepspeed and fsdp are both given"),
+        ("lr_scheduler_kwargs: {num_stable_steps: 5}\n", "num_stable_steps in lr_scheduler_kwargs is not supported"),
     ],
 )
 def test_a_mistake_is_named_in_its_words(text: str, said: str) -> None:

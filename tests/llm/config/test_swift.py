@@ -10,6 +10,7 @@ import pytest
 
 from npukit.errors import NpukitError
 from npukit.llm.config import Config
+from npukit.llm.given import Mistakes
 from npukit.llm.read import Reading, read
 
 Check = Callable[[Config, dict[str, object]], None]
@@ -129,12 +130,27 @@ def test_its_defaults_where_nothing_is_said(assert_has: Check) -> None:
         ("--tuner_type full", "command line: --tuner_type and --train_type say different things: remove one."),
         ("--dataset row.jsonl", "command line: row.jsonl"),
         ("--packing maybe", "command line: packing must be true or false, not 'maybe'."),
+        (
+            "--split_dataset_ratio 0.5 --eval_strategy steps --eval_steps 0.5",
+            "command line: --eval_steps must be a whole number",
+        ),
+        ("--target_modules all-linear all-norm", "command line: target_modules all-linear all-norm is not supported"),
+        ("--lr_scheduler_type warmup_stable_decay", "command line: warmup_stable_decay is training.schedule=wsd here"),
+        ("--train_type full --torch_dtype float16", "command line: float16 is too coarse for weights that are trained"),
     ],
 )
 def test_a_mistake_is_named_in_its_words(text: str, said: str) -> None:
     with pytest.raises(NpukitError) as raised:
         swift(f"{SFT} {text}")
     assert said in str(raised.value)
+
+
+def test_names_for_self_cognition_matter_for_that_data_alone() -> None:
+    names = "--model_author swift --model_name swift-robot"
+    assert "model_name: it is for the data set swift/self-cognition" in swift(f"{SFT} {names}").notes
+    with pytest.raises(Mistakes) as raised:
+        swift(f"{SFT} {names} --dataset rows.jsonl swift/self-cognition#500")
+    assert ["put your names there" in mistake.text for mistake in raised.value.mistakes] == [True]
 
 
 def test_a_word_that_belongs_to_nothing() -> None:

@@ -29,6 +29,7 @@ PUBLISHED = {
     "chatml": CHATML,
     "qwen": CHATML,
     "qwen2_5": CHATML,
+    "qwen3": CHATML.replace("{", "{<think>\n\n</think>\n\n"),
     "llama2": "<s>[INST] <<SYS>>\nBe brief.\n<</SYS>>\n\nHello [/INST]{ Hi there </s>}"
     "<s>[INST] Who are you? [/INST]{ An assistant </s>}",
     "llama3": "<s><|start_header_id|>system<|end_header_id|>\n\nBe brief.<|eot_id|>"
@@ -105,6 +106,19 @@ def test_the_prompt_of_inference_is_what_comes_before_each_answer(name: str) -> 
             [turns], chat_template=find_template(name).text, add_generation_prompt=True, **SPECIAL
         )[0][0]
         assert rendered.text[:start] == prompt
+
+
+def test_an_answer_with_reasoning_keeps_it() -> None:
+    turns = [TURNS[1], {"role": "assistant", "content": "<think>\nA greeting.\n</think>\n\nHi"}]
+    text = shown(Renderer(find_template("qwen3"), SPECIAL, STOPS), turns)
+    assert text.endswith("<|im_start|>assistant\n{<think>\nA greeting.\n</think>\n\nHi<|im_end|>}\n")
+
+
+def test_a_template_of_another_version_is_not_proposed() -> None:
+    with pytest.raises(NpukitError, match="did you mean llama3"):
+        find_template("lama3")
+    with pytest.raises(NpukitError, match="there are alpaca, "):
+        find_template("qwen3_5_nothink")
 
 
 def test_answers_are_found_without_the_mark_too() -> None:

@@ -186,6 +186,18 @@ def test_an_adapter_is_trained_alone_and_the_head_may_be_trained_whole() -> None
     assert sum("lora_A" in name for name in trained) == 14, "seven linear layers in each of two layers"
 
 
+def test_what_is_trained_beside_an_adapter_is_trained_in_fp32() -> None:
+    model = make(GPT2).to(torch.bfloat16)
+    return_loss(model)
+    tuned = tune(model, *options(bias="all", modules_to_save=["lm_head"]))
+    trained = {p.dtype for p in tuned.parameters() if p.requires_grad}
+    kept = {p.dtype for p in tuned.parameters() if not p.requires_grad and p.dim() > 1}
+    assert (trained, kept) == ({torch.float32}, {torch.bfloat16})
+    row = torch.randint(1, 101, (1, 9))
+    with torch.autocast("cpu", torch.bfloat16):
+        tuned(input_ids=row, labels=row).backward()
+
+
 def test_an_adapter_on_the_head_counts_too() -> None:
     model = make(SHAPES["qwen2"])
     return_loss(model)

@@ -58,6 +58,10 @@ class Chosen:
         tokens: Tokens = self._tables[int(self._table[number])].tokens(int(self._row[number]))
         return tokens
 
+    def highest_token(self) -> int:
+        """The highest number of a token in the tables."""
+        return max(rows.highest_token() for rows in self._tables)
+
     def lengths(self) -> Numbers:
         """How many tokens each row has."""
         lengths = np.zeros(len(self), dtype=np.int64)
@@ -75,6 +79,7 @@ class Packed:
         self._packs = packs
         self._pack_length = pack_length
         self._pad_id = pad_id
+        self.highest_token = rows.highest_token
 
     def __len__(self) -> int:
         return len(self._packs)

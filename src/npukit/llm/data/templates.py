@@ -51,7 +51,9 @@ def find_template(name: str | None, tokenizer: Any = None) -> Template:
             return Template(name, Path(name).expanduser().read_text("utf-8"))
         except (OSError, UnicodeDecodeError) as error:
             raise NpukitError(f"The chat template {name} cannot be read: {error}.") from error
-    close = difflib.get_close_matches(name, [*names(), *OTHER_NAMES], n=1)
+    # Another number is another model's template, not a slip.
+    alike = [each for each in (*names(), *OTHER_NAMES) if re.findall(r"\d", each) == re.findall(r"\d", name)]
+    close = difflib.get_close_matches(name, alike, n=1)
     meant = f"did you mean {close[0]}?" if close else f"there are {', '.join(names())}."
     raise NpukitError(
         f"There is no chat template {name!r}; {meant} Without data.template the tokenizer's own is used; "

@@ -70,6 +70,10 @@ class Rows:
         """A row's tokens; those that do not count in the loss as their complement."""
         return self._tokens[self.offsets[number] : self.offsets[number + 1]]
 
+    def highest_token(self) -> int:
+        """The highest number of a token, whether it counts or not."""
+        return max(int(self._tokens.max()), ~int(self._tokens.min()))
+
 
 def tokenised(table: Table, data: DataOptions, task: str, tokenizer: Any, template: Template, tell: Tell) -> Rows:
     """The table's rows as tokens: from the cache, or made now while other processes wait for them."""

@@ -11,6 +11,7 @@ from npukit.llm.dialects.swift import SWIFT
 from npukit.llm.dialects.table import Dialect
 from npukit.llm.dialects.values import Refused, Values
 from npukit.llm.given import DEFAULT, Given, Mistake, nearest
+from npukit.llm.validation import MISSING
 
 DIALECTS = (LLAMA_FACTORY, SWIFT)
 
@@ -51,6 +52,8 @@ class Translator:
                     self._set(ours, value, keys)
             except Refused as refused:
                 self._mistake(refused.key, refused.text)
+                if name == "datasets":  # they are given, if wrongly
+                    self._set("data.train", MISSING, keys)
 
     def _copy(self) -> None:
         """The keys whose values can be taken as they are; a default gives way to what is written."""
@@ -87,9 +90,9 @@ class Translator:
     def _set(self, ours: str, value: Any, keys: Collection[str]) -> None:
         written = [key for key in keys if key in self.given.values]
         if written:
-            # Of several keys that make one option, the one that says most is named.
+            # Of several keys that make one option, the one that says it, or else most, is named.
             said = {key: self.given.values[key] for key in written}
-            key = max(written, key=lambda each: (bool(said[each]), not isinstance(said[each], bool)))
+            key = max(written, key=lambda each: (said[each] == value, bool(said[each]), said[each] is not True))
             place, name = self.given.place((key,)), self._written(key)
         else:
             place, name = f"{self.dialect.name}{DEFAULT}", ours

@@ -8,6 +8,7 @@ from npukit.llm.dialects.transformers import Translated
 from npukit.llm.dialects.values import Refused, Values
 
 LATER = ("rm", "ppo", "dpo", "kto")
+WRITTEN_OTHERWISE = ("alpaca", "deepseek", "default", "llama2", "vicuna")
 
 
 def task(values: Values) -> Translated:
@@ -83,6 +84,13 @@ def folder(values: Values) -> Translated:
     return {"data.folder": path}
 
 
+def template(values: Values) -> Translated:
+    name = values.get("template")
+    if name in WRITTEN_OTHERWISE and values.get("stage") != "pt":
+        values.notes.append(f"template: {name} has other spaces and line breaks here than in LLaMA-Factory")
+    return {"data.template": "qwen2_5" if name == "qwen" else name}
+
+
 def packing(values: Values) -> Translated:
     wanted = values.flag("packing", values.get("stage") == "pt") or values.flag("neat_packing")
     if wanted and not values.flag("neat_packing"):
@@ -108,6 +116,6 @@ def lora_init(values: Values) -> Translated:
     return {"tuning.init": "pissa" if rounds == -1 else f"pissa_niter_{rounds}"}
 
 
-OWN = (task, resume, precision, shuffle, revision, adapter, datasets, validation, folder, packing)
+OWN = (task, resume, precision, shuffle, revision, adapter, datasets, validation, folder, template, packing)
 FUNCTIONS = {each.__name__: each for each in (*OWN, targets, modules_to_save, lora_init)}
 LLAMA_FACTORY = Dialect("LLaMA-Factory", load("llama_factory"), {**transformers.FUNCTIONS, **FUNCTIONS})

@@ -82,6 +82,7 @@ def _length_of(model: Any) -> int | None:
 
 
 def datasets(values: Values) -> Translated:
+    _check_names(values)
     sources, shares = _sources("dataset", values), values.words("interleave_prob")
     if shares and len(shares) != len(sources):
         text = f"interleave_prob has {len(shares)} numbers for {len(sources)} data sets: give one for each."
@@ -89,6 +90,15 @@ def datasets(values: Values) -> Translated:
     if shares:
         sources = [{**source, "weight": share} for source, share in zip(sources, shares, strict=True)]
     return {"data.train": sources} if sources else {}
+
+
+def _check_names(values: Values) -> None:
+    """Nearly every command of theirs carries these along; they are for one data set alone."""
+    for key in sorted({"model_name", "model_author"} & set(values.given)):
+        if any("self-cognition" in name for name in values.words("dataset")):
+            text = "self-cognition has {{NAME}} and {{AUTHOR}} in its rows: download it and put your names there."
+            raise Refused(key, text)
+        values.notes.append(f"{key}: it is for the data set swift/self-cognition")
 
 
 def _sources(key: str, values: Values) -> list[Translated]:
@@ -161,10 +171,12 @@ def targets(values: Values) -> Translated:
     if regex := values.get("target_regex"):
         return {"tuning.targets": regex}
     names = values.words("target_modules") or ["all-linear"]
-    for name in names:
-        if name.startswith("all-") and (name != "all-linear" or len(names) > 1):
-            raise Refused("target_modules", f"{name} is not supported: use all-linear alone, or names of modules.")
-    return {"tuning.targets": "all-linear" if names == ["all-linear"] else names}
+    if names == ["all-linear"]:
+        return {"tuning.targets": "all-linear"}
+    if any(name.startswith("all-") for name in names):
+        text = f"target_modules {' '.join(names)} is not supported: use all-linear alone, or names of modules."
+        raise Refused("target_modules", text)
+    return {"tuning.targets": names}
 
 
 def modules_to_save(values: Values) -> Translated:

@@ -18,7 +18,6 @@ SCHEDULES = {
     "constant_with_warmup": "constant",
     "inverse_sqrt": "inverse_sqrt",
     "cosine_with_min_lr": "cosine",
-    "warmup_stable_decay": "wsd",
 }
 OPTIMIZERS = {
     **dict.fromkeys(("adamw_torch", "adamw_torch_fused", "adamw_torch_npu_fused", "adamw_hf", "adamw"), "adamw"),
@@ -33,6 +32,9 @@ def max_steps(values: Values) -> Translated:
 
 
 def schedule(values: Values) -> Translated:
+    if values.get("lr_scheduler_type") == "warmup_stable_decay":
+        text = "warmup_stable_decay is training.schedule=wsd here, with training.decay for its last, linear part."
+        raise Refused("lr_scheduler_type", text)
     name = values.choice("lr_scheduler_type", SCHEDULES, otherwise="linear")
     options = values.get("lr_scheduler_kwargs", {})
     if not isinstance(options, dict):
@@ -45,7 +47,7 @@ def schedule(values: Values) -> Translated:
             if values.get("learning_rate") is None:
                 raise Refused("lr_scheduler_kwargs", "min_lr_rate is a share of learning_rate: give that too.")
             result["training.min_learning_rate"] = value * values.number("learning_rate", 0)
-        elif option not in ("num_stable_steps", "num_warmup_steps"):
+        else:
             raise Refused("lr_scheduler_kwargs", f"{option} in lr_scheduler_kwargs is not supported; min_lr is.")
     return result
 
@@ -56,6 +58,10 @@ def warmup(values: Values) -> Translated:
         raise Refused("warmup_ratio", "warmup_ratio and warmup_steps are both given: remove one of them.")
     if ratio >= 1:
         raise Refused("warmup_ratio", f"warmup_ratio must be below 1, not {ratio}: warmup_steps counts steps.")
+    if (ratio or steps) and values.get("lr_scheduler_type") == "constant":
+        key = "warmup_ratio" if ratio else "warmup_steps"
+        values.notes.append(f"{key}: not used, because lr_scheduler_type is constant, not constant_with_warmup")
+        return {"training.warmup": 0}
     return {"training.warmup": ratio or steps}
 
 

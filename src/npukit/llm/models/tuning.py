@@ -15,7 +15,10 @@ def tune(model: Any, options: TuningOptions, loaded: ModelOptions) -> Any:
     >>> tune(model, TuningOptions(method="lora", rank=16), ModelOptions(path="…")).print_trainable_parameters()
     """
     if options.method == "lora":
-        return _with_adapter(model, options, loaded)
+        tuned = _with_adapter(model, options, loaded)
+        for module in tuned.modules():
+            _train_in_fp32(module)
+        return tuned
     if options.method == "freeze":
         layers = blocks(model)
         if options.layers > len(layers):
@@ -53,6 +56,15 @@ def _with_adapter(model: Any, options: TuningOptions, loaded: ModelOptions) -> A
         raise NpukitError(
             f"tuning.targets names no module of this model: take all-linear, or some of {', '.join(names)}."
         ) from error
+
+
+def _train_in_fp32(module: Any) -> None:
+    """What is trained of the model itself, a bias say: in 16 bits small steps are lost. A norm is all of one type."""
+    own = list(module.parameters(recurse=False))
+    if any(parameter.requires_grad for parameter in own):
+        for parameter in own:
+            if parameter.requires_grad or parameter.dim() == 1:
+                parameter.data = parameter.data.float()
 
 
 def _is_linear(module: Any) -> bool:
