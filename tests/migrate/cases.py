@@ -134,6 +134,29 @@ CASES: list[tuple[str, str | None, str | None]] = [
     ),
     ("@autocast()\ndef f(): pass", '@autocast("npu")\ndef f(): pass', "@autocast(DEVICE.type)\ndef f(): pass"),
     (
+        "s = torch.amp.GradScaler(enabled=e)",
+        's = torch.amp.GradScaler("npu", enabled=e)',
+        "s = torch.amp.GradScaler(DEVICE.type, enabled=e)",
+    ),
+    ('s = torch.amp.GradScaler("cpu")', SAME, SAME),
+    ('s = torch.amp.GradScaler(device="cpu")', SAME, SAME),
+    (
+        "a = torch.is_autocast_enabled()",
+        'a = torch.is_autocast_enabled("npu")',
+        "a = torch.is_autocast_enabled(DEVICE.type)",
+    ),
+    (
+        "a = torch.get_autocast_gpu_dtype()",
+        'a = torch.get_autocast_dtype("npu")',
+        "a = torch.get_autocast_dtype(DEVICE.type)",
+    ),
+    (
+        "torch.set_autocast_enabled(False)",
+        'torch.set_autocast_enabled("npu", False)',
+        "torch.set_autocast_enabled(DEVICE.type, False)",
+    ),
+    ('torch.set_autocast_enabled("cpu", False)', SAME, SAME),
+    (
         "isinstance(s, torch.cuda.amp.GradScaler)",
         "isinstance(s, torch.amp.GradScaler)",
         "isinstance(s, torch.amp.GradScaler)",

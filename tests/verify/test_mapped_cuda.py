@@ -38,6 +38,8 @@ assert torch.rand_like(x, device="meta", requires_grad=True).is_leaf
 assert torch.device(0) == x.device == device and torch.load(sys.argv[1], map_location=device)
 torch.cuda.set_rng_state(torch.cuda.get_rng_state()), torch.cuda.set_rng_state_all(torch.cuda.get_rng_state_all())
 torch.cuda.get_device_properties(0).total_memory, torch.cuda.memory_summary(), torch.cuda.reset_peak_memory_stats()
+with torch.random.fork_rng(devices=[0]), torch.random.fork_rng([0], True, device_type="cuda"):
+    torch.manual_seed(1)
 torch.cuda.empty_cache(), torch.cuda.max_memory_allocated(), torch.cuda.manual_seed_all(3)
 torch.rand(2, generator=torch.Generator(device="cuda").manual_seed(1), device="cuda")
 dist.init_process_group("nccl", init_method="file://" + sys.argv[1] + ".store", rank=0, world_size=1, device_id=device)

@@ -10,6 +10,7 @@ from typing import Any
 
 from npukit.migrate.migration import Migration
 from npukit.report import Finding, Severity
+from npukit.report.rendering import counted
 
 
 def as_text(migration: Migration) -> str:
@@ -74,8 +75,8 @@ def finding_as_dict(finding: Finding, root: Path) -> dict[str, Any]:
 
 def _summary(migration: Migration) -> str:
     return (
-        f"{len(migration.changes)} of {migration.files} files change in {len(migration.fixed)} places "
-        f"(style {migration.target.style.value}); {len(_todo(migration))} places are left."
+        f"{len(migration.changes)} of {migration.files} files change in {counted(len(migration.fixed), 'place')} "
+        f"(style {migration.target.style.value}); {counted(len(_todo(migration)), 'place')} left."
     )
 
 

@@ -143,6 +143,8 @@ def _map_arguments() -> None:
     ):
         setattr(owner, name, _mapped(getattr(owner, name)))
     torch.nn.Module.to = _module_to(torch.nn.Module.to)  # type: ignore[method-assign]
+    fork_rng = torch.random.fork_rng
+    torch.random.fork_rng = lambda devices=(), enabled=True, **_: fork_rng((), enabled)
     torch.Tensor.record_stream = lambda *_: None  # type: ignore[method-assign]
     # Where there is no device to spread over, DataParallel only wraps.
     data_parallel: Any = sys.modules["torch.nn.parallel.data_parallel"]

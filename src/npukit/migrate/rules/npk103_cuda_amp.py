@@ -4,7 +4,8 @@ before:           with torch.cuda.amp.autocast(dtype=torch.float16): ...
 after (npu):      with torch.amp.autocast("npu", dtype=torch.float16): ...
 after (portable): with torch.amp.autocast(DEVICE.type, dtype=torch.float16): ...
 
-Likewise GradScaler, custom_fwd and custom_bwd, and `from torch.cuda.amp import ...`.
+Likewise GradScaler, custom_fwd and custom_bwd, and `from torch.cuda.amp import ...`. Functions of torch that mean CUDA
+where they are given no device are given one: torch.amp.GradScaler(), torch.is_autocast_enabled().
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from npukit.migrate.target import Target
 from npukit.report import Edit, Finding
 from npukit.source import PythonFile
 
-rule = Rule("NPK103", "cuda-amp", words=("cuda",), fixes=True)
+rule = Rule("NPK103", "cuda-amp", words=("cuda", "GradScaler", "_autocast_"), fixes=True)
 
 _NAMES = {
     "torch.cuda.amp.autocast": "autocast",
@@ -28,6 +29,16 @@ _NAMES = {
     "torch.cuda.amp.custom_fwd": "custom_fwd",
     "torch.cuda.amp.custom_bwd": "custom_bwd",
 }
+# Name -> the name that takes a device's type, and how many arguments there are without one.
+_MEAN_CUDA = {
+    "torch.is_autocast_enabled": ("is_autocast_enabled", 0),
+    "torch.set_autocast_enabled": ("set_autocast_enabled", 1),
+    "torch.get_autocast_gpu_dtype": ("get_autocast_dtype", 0),
+    "torch.set_autocast_gpu_dtype": ("set_autocast_dtype", 1),
+    "torch.amp.GradScaler": ("GradScaler", 0),
+    "torch.amp.grad_scaler.GradScaler": ("GradScaler", 0),
+}
+_LAST_NAMES = tuple(name.rpartition(".")[2] for name in _MEAN_CUDA)
 _WHY = "Its autocast and scaler act on CUDA devices only: on an NPU nothing is cast or scaled."
 
 
@@ -44,6 +55,28 @@ def use(node: ast.Attribute | ast.Name, file: PythonFile, target: Target) -> Ite
         _WHY,
         f"Use torch.amp.{name} with the device's type." if name else "Use torch.amp.",
         edits or (),
+    )
+
+
+@rule.on(ast.Call)
+def default(call: ast.Call, file: PythonFile, target: Target) -> Iterator[Finding]:
+    """What means CUDA because no device is named."""
+    if not target.has_accelerator or not writing.may_be(call.func, _LAST_NAMES, file):
+        return
+    new, arguments = _MEAN_CUDA.get(file.resolve(call.func) or "", ("", 0))
+    named = any(keyword.arg in ("device", None) for keyword in call.keywords)
+    if not new or len(call.args) != arguments or named or writing.serves_npu_already(call, file):
+        return
+    kind = writing.device_type(file, target)
+    end = file.span(call.func)[1]
+    old = file.source(call.func).rpartition(".")[2]
+    renamed = [Edit(end - len(old), end, new)] if old.endswith("gpu_dtype") else []
+    yield rule.finding(
+        (file, call),
+        f"{file.source(call.func)} without a device means CUDA's",
+        "On an NPU it scales nothing, and knows nothing of the autocast that is on.",
+        "Name the device's type.",
+        [*kind.edits, *renamed, *_first_argument(call, kind.text, file)],
     )
 
 
