@@ -27,10 +27,11 @@ def lines(path: Path) -> list[tuple[int, Any]]:
         ("a.jsonl", "\n".join(json.dumps(row) for row in ROWS), [1, 2, 3]),
         ("a.jsonl", "\r\n\r\n".join(json.dumps(row, ensure_ascii=False) for row in ROWS) + "\r\n", [1, 3, 5]),
         ("a.json", "\ufeff" + json.dumps(ROWS, indent=2), [2, 6, 10]),
-        ("a.json", json.dumps(ROWS), [1, 1, 1]),
+        ("a.json", json.dumps(ROWS), [1, 2, 3]),
         ("a.json", "\n".join(json.dumps(row) for row in ROWS), [1, 2, 3]),
         ("a.json", "\n".join(json.dumps(row, indent=1) for row in ROWS), [1, 5, 9]),
         ("a.jsonl", json.dumps(ROWS, indent=0), [2, 6, 10]),
+        ("a.csv", 'text;n\none;1\n"zwei\nLines";2\n三 \u2028;3\n', [2, 3, 5]),
         ("a.csv", '\ufefftext,n\r\none,1\r\n"zwei\nLines",2\r\n\r\n三 \u2028,3\r\n', [2, 3, 6]),
     ],
 )
@@ -70,6 +71,12 @@ def test_long_texts_come_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         (1, {"text": "one line\nanother\n", "ends": False}),
         (3, {"text": "and the last", "ends": True}),
     ]
+
+
+def test_a_row_of_a_long_line_is_named_by_its_number(tmp_path: Path) -> None:
+    file = tmp_path / "a.json"
+    file.write_text(json.dumps(ROWS))
+    assert [record.place for record in read_file(file)][2] == f"{file}, row 3"
 
 
 def test_one_bad_line_leaves_the_others(tmp_path: Path) -> None:

@@ -82,9 +82,17 @@ def test_text() -> None:
         ({"instruction": "Hi", "output": "x", "history": "no"}, "not a list of"),
         ({"instruction": "Hi", "output": "x", "history": [["q", None]]}, "empty answer of the history"),
         ({"prompt": "Hi", "completion": "x"}, "has no instruction and output (alpaca format); its columns are prompt"),
+        ({"instruction": "Look: <image>", "output": "x", "images": ["a.png"]}, "has images; only text"),
     ],
 )
 def test_why_a_row_is_bad(row: dict[str, Any], reason: str) -> None:
     with pytest.raises(BadRow) as error:
         lay_out(row, Layout("alpaca"), "sft")
     assert reason in str(error.value)
+
+
+def test_an_answer_that_is_not_to_count_is_not_trained_on() -> None:
+    turns = [{"role": "user", "content": "Hi", "loss": False}, {"role": "assistant", "content": "x", "loss": True}]
+    assert lay_out({"messages": turns}, Layout("messages"), "sft")[-1] == {"role": "assistant", "content": "x"}
+    with pytest.raises(BadRow, match="says with loss how much turn 2 counts"):
+        lay_out({"messages": [turns[0], {**turns[1], "loss": False}]}, Layout("messages"), "sft")

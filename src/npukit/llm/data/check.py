@@ -74,6 +74,8 @@ def find_layout(records: Iterable[Record], table: Table, task: str | None) -> La
 
 
 def _unknown_columns(table: Table, names: str) -> str:
+    if "rejected" in names:
+        return f"{table.name} has preference pairs ({names}), which are not supported: give the better answers alone."
     return (
         f"{table.name}: no known layout has the columns of its rows ({names}); "
         "say what they mean, as columns: {instruction: ..., output: ...}, {messages: ...} or {text: ...}."

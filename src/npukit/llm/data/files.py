@@ -81,8 +81,9 @@ def _json(path: Path) -> Iterator[Record]:
     elif path.suffix.lower() == ".jsonl" or _loads(first)[1] is None:
         yield from _json_lines(path)
         return
-    for line, value in read_json_values(path):
-        yield Record(str(path), line, value)
+    for number, (line, value) in enumerate(read_json_values(path), 1):
+        # An array is often one long line, which says nothing about a row.
+        yield Record(str(path), line, value) if line > 1 else Record(str(path), number, value, unit="row")
 
 
 def _json_lines(path: Path) -> Iterator[Record]:
@@ -109,7 +110,9 @@ def _loads(line: bytes) -> tuple[Any, str | None]:
 def _csv(path: Path) -> Iterator[Record]:
     csv.field_size_limit(1 << 30)
     with path.open(encoding="utf-8-sig", newline="", errors="surrogateescape") as file:
-        rows = csv.reader(file, strict=True)
+        separator = max(",;\t", key=file.readline().count)  # where a comma is in numbers, Excel writes semicolons
+        file.seek(0)
+        rows = csv.reader(file, strict=True, delimiter=separator)
         try:
             header = next(rows)
         except csv.Error as error:

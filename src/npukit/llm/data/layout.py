@@ -23,6 +23,7 @@ ROLES = {
     "bot": "assistant",
 }
 FUNCTION_ROLES = {"function_call", "observation", "function", "tool", "tool_call", "tool_response"}
+MEDIA = ("images", "videos", "audios")
 # Of these columns each layout needs all of one group.
 NEEDED: dict[str, tuple[tuple[str, ...], ...]] = {
     "messages": (("messages",), ("conversations",), ("query", "response")),
@@ -100,6 +101,8 @@ def lay_out(row: dict[str, Any], layout: Layout, task: str) -> Conversation | Te
     >>> lay_out({"instruction": "Hi", "output": "Hello"}, Layout("alpaca"), "sft")
     [{'role': 'user', 'content': 'Hi'}, {'role': 'assistant', 'content': 'Hello'}]
     """
+    if media := next((name for name in MEDIA if row.get(name)), None):
+        raise BadRow(f"has {media}; only text is supported")
     if not any(row.keys() >= set(group) for group in NEEDED[layout.format]):
         wanted = " and ".join(NEEDED[layout.format][0])
         raise BadRow(f"has no {wanted} ({layout.format} format); its columns are {listed(row)}")
@@ -152,6 +155,9 @@ def _turns(messages: Any, layout: Layout) -> Conversation:
         known = ROLES | layout.roles
         if not isinstance(role, str) or role not in known:
             raise BadRow(f"has the role {role!r} in turn {number}; roles are {', '.join(sorted(known))}")
+        for name in ("loss", "weight"):
+            if known[role] == "assistant" and message.get(name) not in (None, True):
+                raise BadRow(f"says with {name} how much turn {number} counts, which is not supported")
         turns.append(_turn(known[role], _content(message, content_key, number)))
     return turns
 
