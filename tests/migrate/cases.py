@@ -196,6 +196,11 @@ CASES: list[tuple[str, str | None, str | None]] = [
     ('device = "cuda"', 'device = "npu"', "device = DEVICE.type"),
     ("d = torch.device('cuda')", "d = torch.device('npu')", "d = DEVICE"),
     ("d = torch.device('cuda', 1)", "d = torch.device('npu', 1)", "d = torch.device(DEVICE.type, 1)"),
+    (
+        "d = torch.device(type='cuda', index=1)",
+        "d = torch.device(type='npu', index=1)",
+        "d = torch.device(type=DEVICE.type, index=1)",
+    ),
     ('d = torch.device("cuda:0")', 'd = torch.device("npu:0")', 'd = torch.device(f"{DEVICE.type}:0")'),
     ("d = th.device(f'cuda:{i}')", "d = th.device(f'npu:{i}')", "d = th.device(f'{DEVICE.type}:{i}')"),
     ('d = torch.device("cuda:%d" % i)', 'd = torch.device("npu:%d" % i)', 'd = torch.device(f"{DEVICE.type}:%d" % i)'),

@@ -41,6 +41,10 @@ def test_bytes_that_no_edit_names_stay(tmp_path: Path, before: bytes, after: byt
     assert file.stat().st_mode & 0o777 == 0o755
     assert journal.undo(tmp_path) == [file]
     assert file.read_bytes() == before
+    journal.write_in_place(migrate(file, Target(Style.npu)))
+    assert journal.undo(file) == [file]
+    assert list(tmp_path.iterdir()) == [file], "nothing is left behind"
+    assert file.read_bytes() == before
 
 
 def test_the_projects_options_hold_for_files_and_rules(tmp_path: Path) -> None:

@@ -46,6 +46,9 @@ dist.init_process_group("nccl", init_method="file://" + sys.argv[1] + ".store", 
 dist.init_device_mesh("cuda", (1,))
 ddp = DDP(model, device_ids=[0], output_device=0)
 assert torch.nn.DataParallel(model).module(x).shape == ddp(x).shape
+FSDP = dist.fsdp.FullyShardedDataParallel
+sharded = FSDP(torch.nn.Linear(4, 4), device_id=torch.cuda.current_device(), sync_module_states=True)
+sharded(x).sum().backward()
 dist.destroy_process_group()
 print("done")
 """

@@ -42,12 +42,13 @@ def migrate(
     from npukit.migrate import journal, show
     from npukit.migrate.migration import migrate as work_out
     from npukit.migrate.target import Target
+    from npukit.report.rendering import counted
 
     if in_place + (output is not None) + diff + undo > 1:
         raise NpukitError("Choose one of --in-place, --output, --diff and --undo.")
     if undo:
         restored = journal.undo(path)
-        print(f"{len(restored)} files are as they were before the migration.")
+        print(f"Put back {counted(len(restored), 'file')} as before the migration.")
         return
     result = work_out(path, Target(style, distributed=distributed), select or (), ignore or ())
     if in_place:

@@ -67,11 +67,12 @@ def write_copy(migration: Migration, source: Path, output: Path) -> None:
         replace(output / _relative(change.path, migration.root), change.after.encode(change.encoding))
 
 
-def undo(root: Path) -> list[Path]:
-    """Put back the originals of the last migration in place; files that were edited since are refused."""
+def undo(path: Path) -> list[Path]:
+    """Put back the originals of a project's or a file's last migration; files that were edited since are refused."""
+    root = path.parent if path.is_file() else path
     folders = _folders(root)
     if not folders:
-        raise NpukitError(f"{root} has no migration to undo: there is none in {root / _FOLDER}.")
+        raise NpukitError(f"{path} has no migration to undo: there is none in {root / _FOLDER}.")
     folder = folders[-1]
     entries = json.loads((folder / "changes.json").read_text(encoding="utf-8"))
     edited = [entry["file"] for entry in entries if _is_edited(root / entry["file"], entry, folder)]
@@ -84,7 +85,7 @@ def undo(root: Path) -> list[Path]:
             (root / entry["file"]).unlink(missing_ok=True)
         else:
             replace(root / entry["file"], (folder / entry["original"]).read_bytes())
-    shutil.rmtree(folder)
+    shutil.rmtree(folder if len(folders) > 1 else folder.parent.parent)
     return [root / entry["file"] for entry in entries]
 
 

@@ -138,6 +138,8 @@ def _keyword(keyword: ast.keyword, sink: Sink, file: PythonFile, depth: int) -> 
             return False
         is_field = method not in ("add_argument", "option")
         return _option(call, sink, file) or (is_field and reaches(call, sink, file, depth))
+    if keyword.arg == "type" and method == "device":  # torch.device(type="cuda", index=0)
+        return file.resolve(call.func) in sink.calls
     return sink.named(keyword.arg)
 
 

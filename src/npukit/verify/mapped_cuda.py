@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 import torch.distributed
+from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.nn.parallel import DistributedDataParallel
 from torch.overrides import TorchFunctionMode
 
@@ -166,6 +167,13 @@ def _map_arguments() -> None:
         wrap(self, module, None, None, *args, **kw)
 
     DistributedDataParallel.__init__ = ddp_on_cpu  # type: ignore[method-assign]
+    shard = FullyShardedDataParallel.__init__
+
+    def fsdp_on_cpu(self: Any, *args: Any, **kw: Any) -> None:
+        # It takes the CPU only where it is told to, and synchronises cards only: ranks have the same seed here.
+        shard(self, *args, **{**kw, "device_id": torch.device("cpu"), "sync_module_states": False})
+
+    FullyShardedDataParallel.__init__ = fsdp_on_cpu  # type: ignore[method-assign]
 
     class Generator(torch.Generator):
         def __new__(cls, device: Any = "cpu") -> Generator:
