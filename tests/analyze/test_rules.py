@@ -81,6 +81,8 @@ def by_code(code: str) -> Rule:
         ("NPK713", "import json\nx = json.load(file)\n"),
         ("NPK401", "try:\n    import flash_attn\nexcept ImportError:\n    flash_attn = None\n"),
         ("NPK401", "from .apex import thing\n"),
+        ("NPK201", "try:\n    from torch.cuda import nvtx\nexcept ImportError:\n    nvtx = None\n"),
+        ("NPK201", "import torch\nwith torch.backends.cuda.sdp_kernel(enable_math=True):\n    pass\n"),
         ("NPK301", "import torch\nx = torch.relu(torch.nn.Linear(3, 3)(y))\n"),
         ("NPK302", "import torch\nx = torch.softmax(y, -1).cumsum(0)\n"),
         ("NPK501", "import torch\nidx = torch.nonzero(x)\n"),

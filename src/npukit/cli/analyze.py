@@ -47,7 +47,8 @@ def analyze(
     if baseline and update_baseline:
         write_baseline(baseline, result.findings)
     if baseline:
-        result = replace(result, findings=tuple(new_findings(baseline, result.findings)))
+        new = tuple(new_findings(baseline, result.findings))
+        result = replace(result, findings=new, known=len(result.findings) - len(new))
     report = render(result.report(), format, color=output is None and sys.stdout.isatty())
     if output:
         _write(output, report)

@@ -71,6 +71,7 @@ class Analysis:
     lines: int
     findings: tuple[Finding, ...]
     base: Path | None = None  # the folder of an installed package
+    known: int = 0  # further findings, which a baseline holds
 
     @property
     def by_hand(self) -> list[Finding]:
@@ -102,7 +103,8 @@ class Analysis:
         """The verdict as sentences."""
         fixable = sum(each.fixable for each in self.findings)
         warned = sum(each.severity is Severity.warning and not each.fixable for each in self.findings)
-        parts = [f"Verdict: {self.verdict.value}" + self._reason()]
+        beside = f" beside {counted(self.known, 'finding')} of the baseline" if self.known else ""
+        parts = [f"Verdict{beside}: {self.verdict.value}" + self._reason()]
         if fixable and self.verdict is not Verdict.after_migrate:
             parts.append(f"migrate changes {counted(fixable, 'place')}")
         if warned:

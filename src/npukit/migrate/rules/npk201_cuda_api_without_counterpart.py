@@ -27,7 +27,9 @@ rule = Rule("NPK201", "cuda-api-without-counterpart", words=("cuda", "nvtx", "NC
 
 def used_api(node: ast.Attribute | ast.Name, file: PythonFile) -> CudaApi | None:
     """The fact about the whole dotted name that is read here; None for a part of a longer name."""
-    if not isinstance(node.ctx, (ast.Load, ast.Store)) or isinstance(file.parent(node), ast.Attribute):
+    is_read = isinstance(node.ctx, ast.Load)
+    is_switch = isinstance(node.ctx, ast.Store) and isinstance(node, ast.Attribute)
+    if not (is_read or is_switch) or isinstance(file.parent(node), ast.Attribute):
         return None
     name = file.resolve(node)
     return cuda_api(name) if name and name.startswith("torch.") else None
