@@ -26,10 +26,12 @@ _DEPTH = 4
 
 @rule.on(ast.Call)
 def check(call: ast.Call, file: PythonFile, target: Target) -> Iterator[Finding]:
-    if not target.portable or not isinstance(call.func, ast.Attribute) or call.func.attr != "to" or len(call.args) != 1:
+    if not target.portable or "cuda" not in file.text:
+        return
+    if not isinstance(call.func, ast.Attribute) or call.func.attr != "to" or len(call.args) != 1:
         return
     number = call.args[0]
-    if "cuda" not in file.text or not _is_number(number, file) or writing.guarded(call, file) or writing.serves_npu_already(call, file):
+    if not _is_number(number, file) or writing.guarded(call, file) or writing.serves_npu_already(call, file):
         return
     kind = writing.device_type(file, target)
     torch = writing.torch_name(file)
