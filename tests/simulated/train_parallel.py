@@ -33,8 +33,11 @@ class Model(nn.Module):
         self.frozen = nn.Linear(32, 32).requires_grad_(False)
         self.head = nn.Linear(32, 50, bias=False)
         self.head.weight = self.embed.weight
+        self.register_buffer("seen", torch.zeros(()), persistent=False)  # as a norm's statistics: each rank's own
 
     def forward(self, tokens: Tensor) -> Tensor:
+        if self.training:
+            self.seen += tokens.sum()
         value = self.embed(tokens)
         for block in self.blocks:
             value = block(value)
@@ -75,6 +78,8 @@ def main() -> None:
         exchanges = count_exchanges(trainer) if name == "ddp" and trainer.parallel.world_size > 1 else []
         trainer.train()
         assert len(exchanges) in (0, 8), f"{len(exchanges)} exchanges of gradients in 8 steps"
+        seen = trainer.parallel.gather(float(trainer.parallel.module.seen))
+        assert len(set(seen)) == 1, f"{name} evaluated with statistics that differ: {seen}"
         again = make(output / f"{name}-resumed", accumulation, name, resume=output / name / "checkpoint-3")
         again.train()
         if trainer.parallel.is_main:

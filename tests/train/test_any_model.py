@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import json
 import math
 import random
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch._dynamo.utils
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, IterableDataset, default_collate
 
@@ -90,8 +92,8 @@ def test_a_batch_with_names_first_is_counted_and_one_that_cannot_be_is_said(job:
         return job.loss(model, (batch["x"], batch["y"]))
 
     assert job(rows=rows, loss=loss, epochs=1).train().items == 6
-    with pytest.raises(NpukitError, match=r"rows a batch \(str\) has cannot be seen: give Trainer a weight"):
-        job(rows=rows, arguments={"collate": lambda rows: "a batch"}, resume="never").train()
+    with pytest.raises(NpukitError, match=r"^How many rows a batch \(str\) has cannot be seen: give Trainer a weight"):
+        job(rows=rows, arguments={"collate": lambda rows: "a batch"}, resume="never", workers=1).train()
 
 
 def test_a_data_loader_and_an_iterator_at_its_end_are_said(job: Any) -> None:
@@ -146,6 +148,14 @@ def test_a_random_stream_resumes_bit_identical(job: Any, other_job: Any, are_sam
     job(rows=stream, max_steps=8, **options).train()
     other_job(rows=stream, max_steps=8, **options).train()
     assert are_same(job.weights(), other_job.weights())
+
+
+def test_compile_compiles_a_sequence_too(job: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    counters = torch._dynamo.utils.counters
+    counters.clear()
+    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="eager"))
+    job(compile=True, max_steps=2).train()
+    assert counters["stats"]["unique_graphs"] == 1
 
 
 def test_batch_norm_counts_a_batch_once_when_activations_are_checkpointed(job: Any) -> None:

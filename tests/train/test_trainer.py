@@ -61,6 +61,7 @@ def test_early_stopping_and_the_best(job: Any) -> None:
     summary = job(eval_rows=job.rows(2), arguments={"metrics": measured}, **options).train()
     assert summary.steps == 8
     assert summary.reason == "stopped early: eval_error was best at step 4"
+    assert summary.best == "eval_error 1.0000 at step 4"
     assert job.checkpoints() == [4, 8]
     assert job(eval_rows=job.rows(2), **options).train().steps == 8  # it stays stopped
 
@@ -127,6 +128,12 @@ def test_fp16_scales_gradients_leaves_out_steps_that_overflow_and_resumes(
     job(max_steps=10, **options).train()
     other_job(max_steps=10, **options).train()
     assert are_same(job.weights(), other_job.weights())
+
+
+def test_fp16_gradients_that_no_scale_mends_end_the_run(job: Any) -> None:
+    with pytest.raises(NpukitError, match="gradient of step 19 is still nan, though the gradient scaler went down to"):
+        loss = lambda model, batch: _Overflow.apply(job.loss(model, batch))  # noqa: E731
+        job(loss=loss, precision="fp16", loss_scale=2.0**8, epochs=9).train()
 
 
 def test_sigterm_saves_and_a_second_run_ends_the_same(job: Any, other_job: Any, are_same: Any) -> None:

@@ -251,11 +251,14 @@ class Data:
         """The batches of one step after another, from `start` on."""
         self._source.start = start
         gathered: list[Batch] = []
-        for batch in self._loader:
-            gathered.append(batch)
-            if batch.ends_step:
-                yield gathered
-                gathered = []
+        try:
+            for batch in self._loader:
+                gathered.append(batch)
+                if batch.ends_step:
+                    yield gathered
+                    gathered = []
+        except NpukitError as error:  # a worker's comes with its traceback before the sentence
+            raise NpukitError(str(error).rpartition("NpukitError: ")[2].strip()) from None
 
 
 def _workers(device: torch.device, streaming: bool) -> int:

@@ -22,6 +22,7 @@ Metrics = Callable[[nn.Module, Any], Mapping[str, Tensor | float]]
 def evaluate(parallel: Parallel, data: Data, metrics: Metrics, beat: Callable[[], None]) -> dict[str, float]:
     """The mean of each metric over all items of `data`, on all ranks together, as eval_NAME."""
     sums: dict[str, Tensor] = defaultdict(lambda: torch.zeros((), device=parallel.device))
+    parallel.share_buffers()
     parallel.model.eval()
     with torch.no_grad():
         for batches in data.steps():
@@ -61,6 +62,9 @@ class Best:
             return True
         self.worse_since += 1
         return False
+
+    def told(self, metric: str) -> str | None:
+        return None if self.value is None else f"{metric} {self.value:.4f} at step {self.step}"
 
     def _beats(self, value: float, best_is_highest: bool) -> bool:
         if self.value is None:

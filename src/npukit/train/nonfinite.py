@@ -14,6 +14,8 @@ from npukit.train.data import Batch, counting
 from npukit.train.parallel import Parallel
 from npukit.train.trouble.nonfinite import NOT_AGAIN, first_nonfinite
 
+LOWEST_SCALE = 2.0**-10  # what overflows in fp16 even then is no matter of scale
+
 
 def refuse_nonfinite_loss(
     parallel: Parallel, step: int, value: float, loss: Callable[[nn.Module, Any], Tensor], batches: Sequence[Batch]
@@ -39,11 +41,19 @@ def refuse_nonfinite_loss(
 
 def refuse_nonfinite_gradient(parallel: Parallel, step: int, norm: float, rows: Sequence[int]) -> None:
     """The gradient's norm of a step that is over. In fp16 an Inf is usual: that step was left out."""
-    if not math.isfinite(norm) and parallel.dtype != torch.float16:
+    if math.isfinite(norm):
+        return
+    if parallel.dtype != torch.float16:
         raise NpukitError(
             f"The gradient of step {step} is {norm}, though its loss was finite, and the weights are spoilt. Rank "
             f"{parallel.rank} computed rows {_few(rows)} of the data. Go on from the last checkpoint with a lower "
             "learning_rate, or with precision: fp32."
+        )
+    scale = float(parallel.loss_scale)
+    if scale < LOWEST_SCALE:
+        raise NpukitError(
+            f"The gradient of step {step} is still {norm}, though the gradient scaler went down to {scale:.1g}: every "
+            "step is left out, and nothing is learnt. Look for a root or a norm at 0, or use precision: bf16 or fp32."
         )
 
 

@@ -25,9 +25,9 @@ from npukit.train.options import TrainOptions
 from npukit.train.precision import autocast, compute_dtype, make_scaler
 from npukit.train.state import (
     copies,
+    host_copy,
     load_model_state,
     load_optimizer_state,
-    model_state,
     optimizer_state,
     weights,
 )
@@ -149,6 +149,12 @@ class Parallel:
             dist.all_reduce(tensor)
         return tensor
 
+    def share_buffers(self) -> None:
+        """Statistics such as BatchNorm's are the main rank's, which are those that are saved."""
+        if self.world_size > 1:
+            for buffer in self.module.buffers():
+                dist.broadcast(buffer, 0)
+
     def gather(self, value: T) -> list[T]:
         """What each rank has."""
         found: list[Any] = [value] * self.world_size
@@ -173,12 +179,14 @@ class Parallel:
         whole = whole.full_tensor() if isinstance(whole, DTensor) else whole
         return whole.to("cpu", copy=True) if self.is_main else torch.empty(0)
 
-    def save(self, folder: Path) -> dict[str, Any]:
-        """What this rank must remember; what cannot be returned is written into `folder`."""
+    def save(self, folder: Path, full: dict[str, Tensor]) -> dict[str, Any]:
+        """What this rank must remember, with the help of a full_state_dict; the rest is written into `folder`."""
         if self.rank > 0 and not self.sharded:
             return {}
         scaler = self.scaler.state_dict() if self.scaler else {}
-        return {"model": model_state(self.module), "optimizer": optimizer_state(self.optimizer), "scaler": scaler}
+        trained = weights(self.module, frozen=False)
+        model = copies(trained, host_copy) if self.sharded else {name: full[name] for name in trained}
+        return {"model": model, "optimizer": optimizer_state(self.optimizer), "scaler": scaler}
 
     def load(self, folder: Path, state: dict[str, Any]) -> None:
         """Put back what `save` returned: this rank's where the state is sharded, else the main rank's."""

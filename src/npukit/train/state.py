@@ -33,13 +33,8 @@ def copies(tensors: dict[str, Tensor], copy: Callable[[Tensor], Tensor]) -> dict
     return {name: once[id(value)] for name, value in tensors.items()}
 
 
-def model_state(model: nn.Module) -> dict[str, Tensor]:
-    """Copies of the trained parameters and of all buffers; frozen parameters are as the model was made."""
-    return copies(weights(model, frozen=False), _host_copy)
-
-
 def load_model_state(model: nn.Module, state: dict[str, Tensor]) -> None:
-    """Put back what model_state took of the same model."""
+    """Put back the trained parameters and all buffers; frozen parameters are as the model was made."""
     places = {name: _local(value.detach()) for name, value in weights(model, frozen=False).items()}
     shapes = [{name: tuple(value.shape) for name, value in of.items()} for of in (places, state)]
     if different := sorted({name for name, _ in shapes[0].items() ^ shapes[1].items()}):
@@ -53,7 +48,7 @@ def load_model_state(model: nn.Module, state: dict[str, Tensor]) -> None:
 
 def optimizer_state(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
     state = optimizer.state_dict()
-    own = {number: {name: _host_copy(value) for name, value in of.items()} for number, of in state["state"].items()}
+    own = {number: {name: host_copy(value) for name, value in of.items()} for number, of in state["state"].items()}
     return {"state": own, "param_groups": state["param_groups"]}
 
 
@@ -99,7 +94,8 @@ def _local(value: Tensor) -> Tensor:
     return value.to_local() if isinstance(value, DTensor) else value
 
 
-def _host_copy(value: Any) -> Any:
+def host_copy(value: Any) -> Any:
+    """A copy of a tensor, or of this rank's shard of it, in host memory."""
     return _local(value.detach()).to("cpu", copy=True) if isinstance(value, Tensor) else value
 
 

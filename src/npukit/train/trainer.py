@@ -92,7 +92,7 @@ class Trainer:
         if options.activation_checkpointing:
             checkpoint_activations(model)
         if options.compile:
-            model.compile()
+            model.forward = torch.compile(model.forward)  # model.compile() leaves an nn.Sequential as it is
         with self._explaining():
             parallel.prepare(model, parameter_groups)
         self._features = FeatureDetector(parallel.module, options, parallel.dtype, parallel.rank)
@@ -129,13 +129,15 @@ class Trainer:
         if not stop:
             self._write_model()
         parallel.leave()
-        return self._watch.finish(reason or "finished")
+        return self._watch.finish(reason or "finished", self._best.told(options.best_metric))
 
     def _train_step(self) -> bool:
         """One step of the optimizer. Returns whether any rank was told to stop."""
         parallel = self.parallel
         asked = time.perf_counter()
-        rows_before, self._batches = numbers(self._batches), next(self._steps)
+        rows_before = numbers(self._batches)
+        self._batches = []  # two steps' need not fit into memory at once
+        self._batches = next(self._steps)
         data_wait = time.perf_counter() - asked
         learning_rate = self._schedule.set(self.step)
 
@@ -174,7 +176,7 @@ class Trainer:
 
     def _tell_failure(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
         if error is not None and self.step:
-            self._watch.finish(f"failed after step {self.step}")
+            self._watch.finish(f"failed after step {self.step}", self._best.told(self.options.best_metric))
 
     @contextmanager
     def _explaining(self) -> Iterator[None]:
@@ -244,14 +246,14 @@ class Trainer:
 
     def _fill(self, folder: Path) -> Callable[[], None]:
         parallel = self.parallel
+        weights = parallel.full_state_dict(self._save_frozen)
         state = {
-            "parallel": parallel.save(folder),
+            "parallel": parallel.save(folder, weights),
             "position": asdict(self._position),
             "best": asdict(self._best),
             "watch": self._watch.state_dict(),
             "random": random_state(parallel.device),
         }
-        weights = parallel.full_state_dict(self._save_frozen)
 
         def write() -> None:
             torch.save(state, folder / f"rank-{parallel.rank}.pt")

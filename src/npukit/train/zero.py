@@ -75,7 +75,7 @@ class Zero(Parallel):
         with deepspeed.zero.GatheredParameters([value]):
             return super()._gather(value)
 
-    def save(self, folder: Path) -> dict[str, Any]:
+    def save(self, folder: Path, full: dict[str, Tensor]) -> dict[str, Any]:
         self._engine.save_checkpoint(str(folder), tag=STATES, save_latest=False, exclude_frozen_parameters=True)
         return {}
 

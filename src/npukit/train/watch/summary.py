@@ -33,6 +33,7 @@ class Summary:
     first_loss: float | None
     last_loss: float | None
     evaluation: dict[str, float]
+    best: str | None
     checkpoint: str | None
     output: str
     notes: tuple[str, ...]
@@ -47,6 +48,8 @@ class Summary:
             yield "loss", f"{self.first_loss:.4f} → {self.last_loss:.4f}"
         if self.evaluation:
             yield "evaluation", ", ".join(f"{name} {value:.4f}" for name, value in self.evaluation.items())
+        if self.best:
+            yield "best", self.best
         yield "speed", f"{self.items_per_second:,.0f} {self.item}/s ({self.items:,} {self.item})"
         if self.utilisation is not None:
             yield "utilisation", f"{self.utilisation:.1%} of the device's peak"

@@ -120,9 +120,9 @@ class Watch:
         else:
             print(f"step {step}  {sentence}", file=sys.stderr, flush=True)
 
-    def finish(self, reason: str) -> Summary:
-        """The run has ended; write its summary and its loss curve."""
-        summary = self._summary(reason)
+    def finish(self, reason: str, best: str | None = None) -> Summary:
+        """The run has ended; write its summary, which says which evaluation was the best, and its loss curve."""
+        summary = self._summary(reason, best)
         if self._is_main:
             summary.write(self._options.output)
             if self._options.plot and not plot_loss(self._history, self._options.output / "loss.png"):
@@ -194,7 +194,7 @@ class Watch:
             if figures:
                 logger.log(record["step"], figures)
 
-    def _summary(self, reason: str) -> Summary:
+    def _summary(self, reason: str, best: str | None) -> Summary:
         losses = [row["loss"] for row in self._history if "loss" in row]
         evaluations = [row for row in self._history if any(name.startswith("eval") for name in row)]
         seconds, items = self._seconds + self._since["seconds"], self._items + int(self._since["items"])
@@ -217,6 +217,7 @@ class Watch:
             first_loss=losses[0] if losses else None,
             last_loss=losses[-1] if losses else None,
             evaluation={n: v for n, v in evaluations[-1].items() if n != "step"} if evaluations else {},
+            best=best,
             checkpoint=next((row["checkpoint"] for row in reversed(self._history) if "checkpoint" in row), None),
             output=str(self._options.output),
             notes=tuple(f"step {row['step']}: {row['note']}" for row in self._history if "note" in row),
