@@ -197,6 +197,16 @@ CASES: list[tuple[str, str | None, str | None]] = [
     ("d = torch.device('cuda')", "d = torch.device('npu')", "d = DEVICE"),
     ("d = torch.device('cuda', 1)", "d = torch.device('npu', 1)", "d = torch.device(DEVICE.type, 1)"),
     (
+        """d = torch.device(f"cuda:{os.environ['R']}")""",
+        """d = torch.device(f"npu:{os.environ['R']}")""",
+        """d = torch.device(f"{DEVICE.type}:{os.environ['R']}")""",
+    ),
+    (
+        "d = torch.device(['cpu', 'cuda'][gpu])",
+        "d = torch.device(['cpu', 'npu'][gpu])",
+        "d = torch.device(['cpu', DEVICE.type][gpu])",
+    ),
+    (
         "d = torch.device(type='cuda', index=1)",
         "d = torch.device(type='npu', index=1)",
         "d = torch.device(type=DEVICE.type, index=1)",
@@ -325,6 +335,12 @@ CASES: list[tuple[str, str | None, str | None]] = [
         'f = x.device.type == ("npu" if torch.npu.is_available() else "cpu")',
         f'f = x.device.type == ({CURRENT} if torch.accelerator.is_available() else "cpu")',
     ),
+    (
+        'match device.type:\n    case "cuda": a()\n    case "cpu": b()',
+        'match device.type:\n    case "npu": a()\n    case "cpu": b()',
+        'match device.type:\n    case "cuda" | "npu": a()\n    case "cpu": b()',
+    ),
+    ('match kind:\n    case "cuda": a()', SAME, SAME),
     ('f = "CUDA out of memory" in str(e)', 'f = "out of memory" in str(e)', 'f = "out of memory" in str(e)'),
     ('print("CUDA out of memory")', SAME, SAME),
     ("if HAS_XFORMERS and q.device.type == 'cuda': pass", SAME, SAME),

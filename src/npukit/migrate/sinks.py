@@ -60,7 +60,10 @@ def reaches(node: ast.AST, sink: Sink, file: PythonFile, depth: int = _DEPTH) ->
     if isinstance(parent, (ast.IfExp, ast.BoolOp, ast.FormattedValue, ast.JoinedStr, ast.List, ast.Tuple, ast.Set)):
         return not (isinstance(parent, ast.IfExp) and node is parent.test) and reaches(parent, sink, file, depth)
     if isinstance(parent, ast.BinOp):
-        return isinstance(parent.op, (ast.Add, ast.Mod)) and reaches(parent, sink, file, depth)
+        return isinstance(parent.op, (ast.Add, ast.Mod, ast.Mult)) and reaches(parent, sink, file, depth)
+    if isinstance(parent, ast.Subscript):  # ["cpu", "cuda"][torch.cuda.is_available()]
+        is_table = isinstance(node, (ast.List, ast.Tuple, ast.Dict))
+        return parent.value is node and is_table and reaches(parent, sink, file, depth)
     if isinstance(parent, ast.keyword):
         return _keyword(parent, sink, file, depth)
     if isinstance(parent, ast.Call):
@@ -98,8 +101,8 @@ def _value(node: ast.AST, table: ast.Dict, sink: Sink, file: PythonFile, depth: 
     if isinstance(key, ast.Constant) and isinstance(key.value, str) and sink.named(key.value):
         return True
     parent = file.parent(table)
-    if isinstance(parent, ast.Subscript) or reaches(table, sink, file, depth):
-        return not isinstance(parent, ast.Subscript) or reaches(parent, sink, file, depth)
+    if reaches(table, sink, file, depth):
+        return True
     if not isinstance(parent, ast.Assign) or not isinstance(parent.targets[0], ast.Name):
         return False
     return any(

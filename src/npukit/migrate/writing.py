@@ -16,7 +16,7 @@ from npukit.migrate.target import Target
 from npukit.report import Edit
 from npukit.source import PythonFile
 
-_GUARD = re.compile(r"cuda|gpu|npu|accelerator", re.IGNORECASE)
+_GUARD = re.compile(r"cuda|gpu|npu|accelerator|(?-i:\bDEVICE\b)", re.IGNORECASE)
 _NPU = re.compile(r"ASCEND_|(?<![A-Za-z])npu(?![a-z])|hccl|transfer_to_npu", re.IGNORECASE)
 _NPU_QUICKLY = re.compile(r"npu(?![a-z])(?<![a-z]npu)")  # in lower case; a search that starts with letters is quick
 # Code that asks whether there are NPUs chooses among devices itself; neither style writes these names.

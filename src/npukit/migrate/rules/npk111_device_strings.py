@@ -23,7 +23,7 @@ from npukit.source import PythonFile
 
 rule = Rule("NPK111", "device-strings", words=("cuda",), fixes=True)
 
-_LITERAL = re.compile(r"""([rRuUfF]*)("{3}|'{3}|"|')(cuda)((?::[^"'\\]*)?)\2""")
+_LITERAL = re.compile(r"""([rRuUfF]*)("{3}|'{3}|"|')(cuda)((?::(?:(?!\2)[^\\])*)?)\2""")
 _OTHERS = re.compile(r"[\"'](?:xpu|hpu|mps|musa|mlu)[\"']")
 _CUDA = re.compile(r"(?<![\w.])cuda(?=[\"':])")
 _NUMBERED = re.compile(r"cuda:\d+")

@@ -68,6 +68,17 @@ def startswith(call: ast.Call, file: PythonFile, target: Target) -> Iterator[Fin
             yield from _report(call, word, file, target, (file.replace(call.args[0], both),))
 
 
+@rule.on(ast.MatchValue)
+def case(node: ast.MatchValue, file: PythonFile, target: Target) -> Iterator[Finding]:
+    """match device.type: case "cuda" """
+    word = _word(node.value, file)
+    match = next((each for each in file.ancestors(node) if isinstance(each, ast.Match)), None)
+    if word and match and _names(match.subject, word, file):
+        source = file.source(node.value)
+        both = f"{source} | {_quote(source)}{_WORDS[word][0]}{_quote(source)}"
+        yield from _report(node.value, word, file, target, (file.replace(node.value, both),))
+
+
 @rule.on(ast.Constant)
 def out_of_memory(node: ast.Constant, file: PythonFile, target: Target) -> Iterator[Finding]:
     parent = file.parent(node)
