@@ -21,7 +21,7 @@ from npukit.launch.run import run
 from npukit.launch.variables import variables
 from npukit.llm.config import Config
 
-MODULE = "npukit.llm.train"
+MODULE = "npukit.llm.rank"
 
 
 def start(config: Config, device: Device, ranks: int, card: str = DEFAULT_CARD) -> NoReturn:

@@ -1,4 +1,4 @@
-"""Train a language model as a configuration says. Run as `python -m npukit.llm.train CONFIG.json`, once a rank."""
+"""Train a language model as a configuration says."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -139,12 +138,3 @@ def _weights_dtype(config: Config, device: torch.device) -> torch.dtype:
     if config.model.dtype != "auto":
         return getattr(torch, config.model.dtype)  # type: ignore[no-any-return]
     return compute_dtype(config.training, device) if config.tuning.method == "lora" else torch.float32
-
-
-def main() -> None:
-    # What the user can mend is said by npukit.launch.script, once for all ranks.
-    train(Config.model_validate_json(Path(sys.argv[1]).read_text()))
-
-
-if __name__ == "__main__":
-    main()
