@@ -115,6 +115,14 @@ def test_metrics_may_be_plain_numbers_without_a_loss_among_them(job: Any) -> Non
     assert summary.evaluation == {"eval_accuracy": 0.25} and job.weights()
 
 
+def test_a_metric_is_the_mean_over_the_batches_that_have_it(job: Any) -> None:
+    """As the accuracy of a class that is not in every batch."""
+    figures = iter([{"cat": 0.5}, {"dog": 1.0}, {"cat": 1.0}])
+    arguments = {"metrics": lambda model, batch: next(figures)}
+    summary = job(eval_rows=job.rows(5), max_steps=1, arguments=arguments).train()
+    assert summary.evaluation == pytest.approx({"eval_cat": (0.5 * 2 + 1.0) / 3, "eval_dog": 1.0})
+
+
 def test_a_best_metric_that_is_not_there_loses_nothing(job: Any) -> None:
     arguments = {"metrics": lambda model, batch: {"accuracy": 0.25}}
     with pytest.raises(NpukitError, match="best_metric: eval_acc is not evaluated here; there is eval_accuracy"):
@@ -197,9 +205,11 @@ class Model(nn.Module):
 def train(used, rows, **options):
     usual = {"output": sys.argv[1], "batch_size": 2, "max_steps": 3, "resume": "never", "plot": False, "shuffle": False}
     chosen = TrainOptions(**usual, **options)
-    trainer = Trainer(Model(used), chosen, rows, loss=lambda model, batch: model(batch).square().mean())
+    loss = lambda model, batch: model(batch).square().mean()
+    metrics = lambda model, batch: {f"of_{os.environ['RANK']}": model(batch).mean() * 0 + 2.0}
+    trainer = Trainer(Model(used), chosen, rows, rows[:4], loss=loss, metrics=metrics)
     try:
-        return f"{trainer.train().steps} steps"
+        return str(trainer.train().evaluation)
     except NpukitError as error:
         return str(error)
 
@@ -212,7 +222,7 @@ if os.environ["RANK"] == "0":  # which has the even batches
 """
 
 
-def test_two_ranks_tell_of_unused_parameters_and_of_the_other_ranks_nan(tmp_path: Path) -> None:
+def test_two_ranks_tell_of_unused_parameters_of_each_others_metrics_and_of_the_other_ranks_nan(tmp_path: Path) -> None:
     script = tmp_path / "two.py"
     script.write_text(TWO_RANKS)
     command = [sys.executable, "-m", "npukit", "run", "--device", "cpu", "--devices", "2", script, tmp_path / "output"]
@@ -220,5 +230,5 @@ def test_two_ranks_tell_of_unused_parameters_and_of_the_other_ranks_nan(tmp_path
     assert done.returncode == 0, done.stderr
     told = [line.partition("told: ")[2] for line in done.stdout.splitlines() if "told: " in line]
     assert "took no part in the loss of a step (sometimes.weight, sometimes.bias)" in told[0]
-    assert told[1] == "3 steps"
+    assert told[1] == "{'eval_of_0': 2.0, 'eval_of_1': 2.0}"
     assert "loss is nan at step 3. Rank 1, rows 10, 11 of the data: The batch itself holds 1 NaN" in told[2]

@@ -20,8 +20,9 @@ Metrics = Callable[[nn.Module, Any], Mapping[str, Tensor | float]]
 
 
 def evaluate(parallel: Parallel, data: Data, metrics: Metrics, beat: Callable[[], None]) -> dict[str, float]:
-    """The mean of each metric over all items of `data`, on all ranks together, as eval_NAME."""
+    """The mean of each metric over all items of the batches that have it, on all ranks together, as eval_NAME."""
     sums: dict[str, Tensor] = defaultdict(lambda: torch.zeros((), device=parallel.device))
+    items: dict[str, int] = defaultdict(int)
     parallel.share_buffers()
     parallel.model.eval()
     with torch.no_grad():
@@ -32,13 +33,15 @@ def evaluate(parallel: Parallel, data: Data, metrics: Metrics, beat: Callable[[]
                 for name, value in found.items():
                     mean = torch.as_tensor(value, dtype=torch.float32, device=parallel.device)
                     sums[name] += mean * batch.weight if batch.weight else 0.0  # not NaN times 0
-                sums[""] += batch.weight
+                    items[name] += batch.weight
             beat()
     parallel.model.train()
-    totals = parallel.sum(torch.stack(list(sums.values()))).tolist()
-    found_on_all = dict(zip(sums, totals, strict=True))
-    items = found_on_all.pop("") or math.nan
-    return {f"eval_{name}": total / items for name, total in found_on_all.items()}
+    names = dict.fromkeys(name for own in parallel.gather(list(sums)) for name in own)
+    table = torch.stack([torch.stack([sums[name], sums[name].new_tensor(items[name])]) for name in names])
+    return {
+        f"eval_{name}": total / (count or math.nan)
+        for name, (total, count) in zip(names, parallel.sum(table).tolist(), strict=True)
+    }
 
 
 @dataclass
