@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from npukit.errors import NpukitError
 from npukit.migrate import journal, show
+from npukit.migrate.analysis import analyze
 from npukit.migrate.migration import MIGRATING, migrate, migrate_document
 from npukit.migrate.rules import choose
 from npukit.migrate.target import Style, Target
@@ -141,6 +142,25 @@ def test_notebook_changes_only_its_lines(tmp_path: Path) -> None:
     assert [finding.place.cell for finding in change.fixed if finding.place] == [2]
     removed = [line for line in change.diff(tmp_path).splitlines() if line.startswith("-")]
     assert len(removed) == 3  # the header, the last import, the line with .cuda()
+
+
+def test_commands_in_a_notebook_are_told(tmp_path: Path) -> None:
+    lines = [
+        "import torch",
+        "!CUDA_VISIBLE_DEVICES=0 python t.py",
+        "%time x = y.cuda()",
+        "!nvidia-smi",
+        "%time for i in x: pass",
+    ]
+    cells = [
+        {"cell_type": "code", "source": "\n".join(lines)},
+        {"cell_type": "code", "source": "%%bash\nt --device cuda"},
+    ]
+    (tmp_path / "n.ipynb").write_text(json.dumps({"cells": cells, "nbformat": 4, "metadata": {}}))
+    result = migrate(tmp_path, Target(Style.npu))
+    assert [(each.place.cell, each.place.line) for each in result.left if each.place] == [(0, 2), (1, 2)]
+    assert "%time x = y.npu()" in result.changes[0].after
+    assert [each.code for each in analyze([tmp_path], select=["NPK207"]).findings] == ["NPK207"]
 
 
 def test_scripts_yaml_and_images(tmp_path: Path) -> None:

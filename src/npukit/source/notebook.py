@@ -19,6 +19,7 @@ from npukit.report import Edit
 _SPACE = re.compile(r"[ \t\r\n]*")
 _MAGIC = re.compile(r"^([ \t]*)([%!?].*)$", re.MULTILINE)
 _CELL_MAGIC = re.compile(r"\s*%%(?!time|capture|prun)")
+_TIMED = re.compile(r"%time(?:it)?[ \t]+(?=[\w(])(?!(?:async|class|def|for|from|if|import|try|while|with)\b)")
 _ASSIGNED_SHELL = re.compile(r"^[ \t]*[\w, ]+=[ \t]*[%!].*$", re.MULTILINE)
 
 
@@ -45,6 +46,7 @@ class Notebook:
         self._lines: list[_Line] = []
         self._cells: list[tuple[int, int]] = []  # first line of the code, index of the cell
         self._shown: list[str] = []
+        self.commands: list[tuple[int, int, str]] = []  # lines that are not Python: cell, line in it, text
         try:
             self._collect()
         except (KeyError, TypeError, AttributeError) as error:
@@ -65,6 +67,9 @@ class Notebook:
             offset += len(shown)
             line_number += len(re.findall(r"\r\n|\r|\n", shown))
             self._shown.append(_without_magic(shown))
+            lines = zip(shown.splitlines(), self._shown[-1].splitlines(), strict=False)
+            hidden = ((i, line) for i, (line, python) in enumerate(lines, 1) if line != python)
+            self.commands += [(index, i, line) for i, line in hidden if not _TIMED.match(line.lstrip())]
 
     def cell_of(self, line: int) -> tuple[int, int]:
         """The cell that a line of the code is in, and the cell's first line."""
@@ -134,6 +139,8 @@ def _without_magic(source: str) -> str:
 
     def hide(match: re.Match[str]) -> str:
         indent, rest = match.groups()
+        if timed := _TIMED.match(rest):  # what follows is Python
+            return f"{indent}{'0;'.ljust(timed.end())}{rest[timed.end() :]}"
         return indent + ("pass" + " " * (len(rest) - 4) if len(rest) >= 4 else "0" + " " * (len(rest) - 1))
 
     source = _ASSIGNED_SHELL.sub(lambda match: re.sub(r"=([ \t]*)[%!].*", _hidden_value, match[0]), source)

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from npukit.migrate.rule import Rule, place_in
 from npukit.migrate.rules.npk130_environment import VARIABLES
 from npukit.migrate.target import Target
-from npukit.report import Edit, Finding, Severity
+from npukit.report import Edit, Finding, Place, Severity
 from npukit.source import Document
 
 rule = Rule("NPK150", "scripts", words=("cuda", "nccl"), fixes=True)
@@ -63,6 +63,21 @@ def variables(document: Document, target: Target) -> Iterator[Finding]:
     yield from _found(document, ((m.span(2), m[2], _line_below(m, text)) for m in lines))
     inside = [m for m in _SHELL.finditer(text) if not any(line.start(2) == m.start() for line in lines)]
     yield from _found(document, ((m.span(1), m[1], _beside(m, text)) for m in inside))
+
+
+@rule.on_text("notebook")
+def commands(document: Document, target: Target) -> Iterator[Finding]:
+    """!CUDA_VISIBLE_DEVICES=0 python train.py, and cells that are not Python."""
+    for cell, line, text in document.book.commands if document.book else ():
+        if _WORD.search(text) or _DEVICE.search(text) or ".cuda" in text:
+            yield rule.finding(
+                Place(document.path, line, cell=cell),
+                "a command in this notebook asks for CUDA",
+                "There is none on a machine with NPUs.",
+                "Write it for NPUs.",
+                severity=Severity.warning,
+                evidence=text.strip(),
+            )
 
 
 def _line_below(match: re.Match[str], text: str) -> Edit:

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 
 from npukit.migrate.rule import Rule, place_in
 from npukit.migrate.target import Target
-from npukit.report import Finding, Severity
+from npukit.report import Finding, Place, Severity
 from npukit.source import Document, PythonFile
 
 _TOOLS = {
@@ -64,6 +64,13 @@ def check_text(document: Document, target: Target) -> Iterator[Finding]:
             place = place_in(document, start + match.start(1), start + match.end(1))
             yield _finding(match[1], place, line.strip())
         start += len(line)
+
+
+@rule.on_text("notebook")
+def check_notebook(document: Document, target: Target) -> Iterator[Finding]:
+    for cell, line, text in document.book.commands if document.book else ():
+        if match := _COMMAND.search(text.replace("!", " ")):
+            yield _finding(match[1], Place(document.path, line, cell=cell), text.strip())
 
 
 def _finding(tool: str, where: object, evidence: str = "") -> Finding:
