@@ -13,6 +13,7 @@ from npukit.errors import NpukitError
 from npukit.train.data import Batch, counting
 from npukit.train.parallel import Parallel
 from npukit.train.trouble.nonfinite import NOT_AGAIN, first_nonfinite
+from npukit.train.trouble.words import few
 
 LOWEST_SCALE = 2.0**-10  # what overflows in fp16 even then is no matter of scale
 
@@ -33,7 +34,7 @@ def refuse_nonfinite_loss(
     causes = []
     for batch in counting(batches):
         cause = first_nonfinite(parallel.module, again, parallel.move(batch.content))
-        sentence = f"Rank {parallel.rank}, rows {_few(batch.numbers)} of the data: {cause}"
+        sentence = f"Rank {parallel.rank}, rows {few(batch.numbers, most=8)} of the data: {cause}"
         causes.append((cause == NOT_AGAIN, sentence))
     _, sentence = min(parallel.gather(min(causes)))
     raise NpukitError(f"The loss is {value} at step {step}. {sentence}")
@@ -46,8 +47,8 @@ def refuse_nonfinite_gradient(parallel: Parallel, step: int, norm: float, rows: 
     if parallel.dtype != torch.float16:
         raise NpukitError(
             f"The gradient of step {step} is {norm}, though its loss was finite, and the weights are spoilt. Rank "
-            f"{parallel.rank} computed rows {_few(rows)} of the data. Go on from the last checkpoint with a lower "
-            "learning_rate, or with precision: fp32."
+            f"{parallel.rank} computed rows {few(rows, most=8)} of the data. Go on from the last checkpoint with a "
+            "lower learning_rate, or with precision: fp32."
         )
     scale = float(parallel.loss_scale)
     if scale < LOWEST_SCALE:
@@ -55,7 +56,3 @@ def refuse_nonfinite_gradient(parallel: Parallel, step: int, norm: float, rows: 
             f"The gradient of step {step} is still {norm}, though the gradient scaler went down to {scale:.1g}: every "
             "step is left out, and nothing is learnt. Look for a root or a norm at 0, or use precision: bf16 or fp32."
         )
-
-
-def _few(numbers: Sequence[int]) -> str:
-    return ", ".join(map(str, numbers[:8])) + (" and others" if len(numbers) > 8 else "")

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from npukit.errors import NpukitError
+from npukit.train.shards import local
 
 
 def weights(model: nn.Module, frozen: bool) -> dict[str, Tensor]:
@@ -35,7 +36,7 @@ def copies(tensors: dict[str, Tensor], copy: Callable[[Tensor], Tensor]) -> dict
 
 def load_model_state(model: nn.Module, state: dict[str, Tensor]) -> None:
     """Put back the trained parameters and all buffers; frozen parameters are as the model was made."""
-    places = {name: _local(value.detach()) for name, value in weights(model, frozen=False).items()}
+    places = {name: local(value) for name, value in weights(model, frozen=False).items()}
     shapes = [{name: tuple(value.shape) for name, value in of.items()} for of in (places, state)]
     if different := sorted({name for name, _ in shapes[0].items() ^ shapes[1].items()}):
         raise NpukitError(
@@ -90,13 +91,9 @@ def load_random_state(state: dict[str, Any], device: torch.device) -> None:
         torch.get_device_module(device).set_rng_state(state["device"], device)
 
 
-def _local(value: Tensor) -> Tensor:
-    return value.to_local() if isinstance(value, DTensor) else value
-
-
 def host_copy(value: Any) -> Any:
     """A copy of a tensor, or of this rank's shard of it, in host memory."""
-    return _local(value.detach()).to("cpu", copy=True) if isinstance(value, Tensor) else value
+    return local(value).to("cpu", copy=True) if isinstance(value, Tensor) else value
 
 
 def _like(value: Any, parameter: Tensor) -> Any:
@@ -104,7 +101,7 @@ def _like(value: Any, parameter: Tensor) -> Any:
     if not isinstance(parameter, DTensor) or not isinstance(value, Tensor) or value.dim() == 0:
         return value
     return DTensor.from_local(
-        value.to(parameter.to_local().device),
+        value.to(local(parameter).device),
         parameter.device_mesh,
         parameter.placements,
         run_check=False,

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from npukit.errors import NpukitError
 from npukit.train.options import FeatureDetection, TrainOptions
+from npukit.train.shards import local
 
 _STEPS = 8  # how far back "usual" reaches
 _ALONE = 4.0  # how many times as far as usual an element may stand out from the next; real gradients reach 2
@@ -124,8 +125,7 @@ class FeatureDetector:
         seen = {number for number, _, _ in self._seen}
         for number, weight in enumerate(self._weights):
             if number not in seen and weight.grad is not None:
-                gradient = weight.grad
-                self._saw(number, gradient.to_local() if hasattr(gradient, "to_local") else gradient)
+                self._saw(number, local(weight.grad))
 
     def _figures(self, scale: Tensor | float) -> Tensor:
         """Logarithms of the largest magnitude and of how far it stands alone, 2 x weights; never where none came."""

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import FrameType, TracebackType
 
 from npukit.train.options import TrainOptions
+from npukit.train.watch.files import write_beside
 
 _WAIT_FOR_OTHERS = 5.0
 _ENGINE = Path(__file__).parents[1]
@@ -101,9 +102,7 @@ class HangWatch:
             "waits": _waits(main),
         }
         text = json.dumps(head) + "\n" + "".join(_stacks(frames))
-        path = hang_file(self._folder, self._rank)
-        path.with_suffix(".writing").write_text(text, encoding="utf-8")
-        path.with_suffix(".writing").replace(path)
+        write_beside(hang_file(self._folder, self._rank), text)
 
     def _tell_all(self) -> None:
         until = time.monotonic() + _WAIT_FOR_OTHERS

@@ -12,9 +12,10 @@ from torch import nn
 
 from npukit.errors import NpukitError
 from npukit.train.options import TrainOptions
+from npukit.train.shards import local
+from npukit.train.watch.device import GIB
 from npukit.train.watch.summary import size
 
-GIB = 2**30
 _UNITS = {"B": 1, "bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 # torch's and torch_npu's allocators, CUDA's and Ascend's drivers, the CPU's allocator.
 _TEXTS = re.compile(
@@ -137,9 +138,8 @@ def _fixed_bytes(options: TrainOptions, model: nn.Module) -> int:
     moments = {"adamw": 2, "adam": 2, "sgd": 1 if options.momentum else 0}[options.optimizer]
     total = 0
     for weight in model.parameters():
-        local = weight.to_local() if hasattr(weight, "to_local") else weight
         copies = 2 + (0 if options.offload else moments) if weight.requires_grad else 1
-        total += local.numel() * local.element_size() * copies
+        total += local(weight).nbytes * copies
     return total
 
 

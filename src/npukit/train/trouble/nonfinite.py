@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from npukit.train.batch import named_tensors, row_count
+from npukit.train.shards import local
+from npukit.train.trouble.words import few
 
 NOT_AGAIN = (
     "Computed once more, the batch gives finite values: what happened is random (dropout) or a fault of the hardware; "
     "feature_detection watches for the latter."
 )
-_MOST_NAMES = 3
-_MOST_ROWS = 8
 
 
 def first_nonfinite(model: nn.Module, loss: Callable[[nn.Module, Any], Tensor], batch: Any) -> str:
@@ -38,7 +38,7 @@ def first_nonfinite(model: nn.Module, loss: Callable[[nn.Module, Any], Tensor], 
         return f"The batch itself holds {_count(given)} in {name or 'its tensor'}{_rows(given, row_count(batch))}."
     bad_weights = [name for name, weight in model.named_parameters() if _is_bad(weight)]
     if bad_weights:
-        return f"The weights hold NaN or Inf already, from an earlier step: {_names(bad_weights)}."
+        return f"The weights hold NaN or Inf already, from an earlier step: {few(bad_weights)}."
     if watcher.forward:
         return watcher.forward
     if _is_bad(value):
@@ -50,9 +50,9 @@ def first_nonfinite(model: nn.Module, loss: Callable[[nn.Module, Any], Tensor], 
     ]
     model.zero_grad(set_to_none=True)
     if watcher.backward:
-        return watcher.backward + (f" So are the gradients of {_names(bad_gradients)}." if bad_gradients else "")
+        return watcher.backward + (f" So are the gradients of {few(bad_gradients)}." if bad_gradients else "")
     if bad_gradients:
-        return f"The forward is finite; the backward gives NaN or Inf in the gradient of {_names(bad_gradients)}."
+        return f"The forward is finite; the backward gives NaN or Inf in the gradient of {few(bad_gradients)}."
     return NOT_AGAIN
 
 
@@ -107,16 +107,11 @@ class _Watcher:
 
 
 def _is_bad(value: Tensor) -> bool:
-    return value.is_floating_point() and not bool(torch.isfinite(_local(value)).all())
-
-
-def _local(value: Tensor) -> Tensor:
-    value = value.detach()
-    return value.to_local() if hasattr(value, "to_local") else value
+    return value.is_floating_point() and not bool(torch.isfinite(local(value)).all())
 
 
 def _count(value: Tensor) -> str:
-    value = _local(value)
+    value = local(value)
     counts = {"NaN": int(value.isnan().sum()), "Inf": int(value.isinf().sum())}
     return (
         " and ".join(f"{count:,} {kind}" for kind, count in counts.items() if count) + f" of {value.numel():,} values"
@@ -125,21 +120,14 @@ def _count(value: Tensor) -> str:
 
 def _rows(value: Tensor, rows: int | None) -> str:
     """Which rows of the batch, where the first dimension is theirs."""
-    value = _local(value)
+    value = local(value)
     if rows is None or rows == 1 or not value.dim() or len(value) != rows:
         return ""
     bad = (~torch.isfinite(value)).flatten(1).any(1).nonzero().flatten().tolist()
     if len(bad) == rows:
         return " for every row of the batch"
-    shown = ", ".join(map(str, bad[:_MOST_ROWS])) + (" …" if len(bad) > _MOST_ROWS else "")
-    return f" for row{'s' if len(bad) > 1 else ''} {shown} of the batch (counted from 0)"
+    return f" for row{'s' if len(bad) > 1 else ''} {few(bad, most=8)} of the batch (counted from 0)"
 
 
 def _dtype(value: Tensor) -> str:
     return str(value.dtype).removeprefix("torch.")
-
-
-def _names(names: Iterable[str]) -> str:
-    names = list(names)
-    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
-    return ", ".join(names[:_MOST_NAMES]) + more

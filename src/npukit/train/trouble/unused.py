@@ -7,8 +7,7 @@ import re
 from torch import nn
 
 from npukit.errors import NpukitError
-
-_MOST_NAMES = 3
+from npukit.train.trouble.words import few
 
 
 def explain_unused(error: BaseException, model: nn.Module) -> NpukitError | None:
@@ -18,8 +17,7 @@ def explain_unused(error: BaseException, model: nn.Module) -> NpukitError | None
     trained = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
     listed = re.search(r"did not receive grad for rank \d+: ([\d ]+)", str(error))
     names = [trained[int(number)] for number in listed[1].split()] if listed else []
-    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
-    shown = f" ({', '.join(names[:_MOST_NAMES])}{more})" if names else ""
+    shown = f" ({few(names)})" if names else ""
     return NpukitError(
         f"Trained parameters took no part in the loss of a step{shown}: freeze them (requires_grad_(False)) if they "
         "never do, or set find_unused_parameters: true, which costs a little time."
