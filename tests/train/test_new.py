@@ -21,6 +21,19 @@ def test_a_new_project_is_whole(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["demo"]
 
 
+def test_an_empty_folder_that_one_stands_in_is_filled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "demo").mkdir()
+    monkeypatch.chdir(tmp_path / "demo")
+    make_project(Path())
+    assert Path("README.md").read_text().startswith("# demo\n") and Path("train.py").is_file()
+    assert [path.name for path in tmp_path.iterdir()] == ["demo"]
+
+
+def test_a_place_that_cannot_be_written_is_said() -> None:
+    with pytest.raises(NpukitError, match="/proc/demo cannot be made"):
+        make_project(Path("/proc/demo"))
+
+
 def test_nothing_is_overwritten(tmp_path: Path) -> None:
     (tmp_path / "demo").mkdir()
     (tmp_path / "demo" / "train.py").write_text("mine")

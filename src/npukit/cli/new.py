@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -13,4 +14,5 @@ def new(name: Annotated[Path, typer.Argument(help="The folder to make.", show_de
     from npukit.train.new import make_project
 
     make_project(name)
-    print(f"Made {name}. Train it: cd {name} && npukit run train.py (with --device sim on a simulated NPU)")
+    made, place = name.absolute().name, shlex.quote(str(name))
+    print(f"Made {made}. Train it: cd {place} && npukit run train.py (with --device sim on a simulated NPU)")
