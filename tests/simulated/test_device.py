@@ -110,9 +110,10 @@ def test_random_numbers_follow_the_npus_generators(simulated: Any) -> None:
 
 
 SEVERAL_DEVICES = """
-import torch
+import torch, torch_npu
 x = torch.ones(3, device="npu:1")
 assert (x + 1).device == torch.device("npu:1") and torch.npu.current_device() == 0
+assert [torch_npu._C._npu_hasPrimaryContext(device) for device in range(2)] == [False, True]
 assert x.to("npu:0").sum().item() == 3 and torch.npu.memory_allocated(1) > 0
 try:
     x + torch.ones(3, device="npu:0")

@@ -170,8 +170,17 @@ assert rows[1].grad.shape == rows[1].shape and rows[1].grad.device.type == "npu"
 """
 
 
+SPARSE = """
+table = torch.nn.Embedding(5, 2, sparse=True).npu()
+table(torch.tensor([3, 1, 3]).npu()).sum().backward()
+gradient = table.weight.grad.coalesce()
+assert gradient.indices().tolist() == [[1, 3]] and gradient.values().tolist() == [[1, 1], [2, 2]]
+assert torch.eye(3).npu().to_sparse().indices().tolist() == [[0, 1, 2], [0, 1, 2]]
+"""
+
+
 def test_results_gradients_seeds_and_shapes(simulated: Any) -> None:
-    simulated(PREAMBLE + SCALED_DOT_PRODUCT + DROPOUT + CUSTOM_OPS + SHAPES)
+    simulated(PREAMBLE + SCALED_DOT_PRODUCT + DROPOUT + CUSTOM_OPS + SHAPES + SPARSE)
 
 
 def test_attention_without_computing(simulated: Any) -> None:

@@ -3,6 +3,7 @@
 #include "kernel.h"
 #include "memory.h"
 #include "python.h"
+#include "sparse.h"
 #include "trace.h"
 
 #include <unordered_set>
@@ -21,7 +22,8 @@ const std::unordered_set<std::string> kKept = {
     "npu::_npu_format_cast", "aten::item", "aten::_has_compatible_shallow_copy_type",
     "npu::get_npu_format", "npu::get_storage_size", "npu::npu_change_data_ptr", "npu::empty_with_format",
     "npu::unsafe_empty_with_format", "npu::empty_with_swapped_memory", "npu::copy_memory_", "npu::set_op_timeout_ms",
-    "npu::npu_hccl_check"};
+    "npu::npu_hccl_check", "aten::_to_sparse", "aten::_to_sparse_csr", "aten::_to_sparse_csc", "aten::_to_sparse_bsr",
+    "aten::_to_sparse_bsc"};
 
 void not_simulated(const c10::OperatorHandle& op, torch::jit::Stack*) {
     C10_THROW_ERROR(
@@ -39,11 +41,14 @@ void install() {
     install_allocator();
     const PythonKernels python;
     static torch::Library aten(torch::Library::IMPL, "aten", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
+    static torch::Library sparse(
+        torch::Library::IMPL, "aten", c10::DispatchKey::SparsePrivateUse1, __FILE__, __LINE__);
     static torch::Library npu(torch::Library::IMPL, "npu", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
     Silent silent;
     const c10::WarningUtils::WarningHandlerGuard quiet(&silent);
     auto& dispatcher = c10::Dispatcher::singleton();
     install_copy(aten, npu);
+    install_sparse(sparse);
     std::unordered_set<std::string> unknown;
     for (const auto& name : dispatcher.getRegistrationsForDispatchKey(c10::DispatchKey::PrivateUse1)) {
         const auto op = dispatcher.findSchema(name);
