@@ -71,6 +71,8 @@ def test_a_card_without_bf16_trains_in_fp16_with_scaled_gradients(simulated: Any
         assert type(trainer.parallel.optimizer).__name__ == "NpuFusedAdamW"
         summary = trainer.train()
         assert summary.device.startswith("simulated"), summary.device
+        again = Trainer(nn.Linear(8, 1), options.model_copy(update={"find_unused_parameters": True}), rows, loss=loss)
+        assert type(again.parallel.optimizer).__name__ == "AdamW"  # torch_npu's would decay what takes no part
     """
     simulated(code, str(tmp_path), card="910A")
     state = torch.load(tmp_path / "checkpoint-20" / "rank-0.pt", weights_only=True)

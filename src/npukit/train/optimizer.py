@@ -29,7 +29,7 @@ def parameter_groups(model: nn.Module, weight_decay: float) -> Groups:
 
 
 def make_optimizer(groups: Groups, options: TrainOptions, device: torch.device, sharded: bool) -> torch.optim.Optimizer:
-    """Fused on a GPU; on an NPU torch_npu's own, which needs whole parameters in fp32 or fp16."""
+    """Fused on a GPU; on an NPU torch_npu's own, which needs whole parameters, fp32 or fp16, and all in every step."""
     groups = [{**group, "params": list(group["params"])} for group in groups]  # an iterator would be empty after a look
     known: dict[str, Any] = {"lr": options.learning_rate, "weight_decay": options.weight_decay}
     if options.optimizer == "sgd":
@@ -38,7 +38,8 @@ def make_optimizer(groups: Groups, options: TrainOptions, device: torch.device, 
         known.update(betas=options.betas, eps=options.epsilon)
     made: torch.optim.Optimizer
     formats = {parameter.dtype for group in groups for parameter in group["params"]}
-    if device.type == "npu" and not sharded and formats <= {torch.float32, torch.float16}:
+    whole = not sharded and not options.find_unused_parameters
+    if device.type == "npu" and whole and formats <= {torch.float32, torch.float16}:
         import torch_npu
 
         on_npu = {
