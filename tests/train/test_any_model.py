@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch._dynamo.utils
@@ -79,7 +80,13 @@ def test_groups_of_ones_own_decay_as_the_options_say_and_may_be_iterators(job: A
 
 
 def test_other_groups_than_the_checkpoints_are_refused(job: Any) -> None:
-    job(max_steps=2).train()
+    model = job.model()
+    groups = [
+        {"params": [w for w in model.parameters() if (w.dim() > 1) is many], "lr": np.float64(1e-3)}
+        for many in (True, False)
+    ]
+    for max_steps in (2, 3):  # it goes on, whatever type a setting has
+        job(model, max_steps=max_steps, arguments={"parameter_groups": groups}).train()
     model = job.model()
     with pytest.raises(NpukitError, match="other groups of parameters"):
         job(model, max_steps=4, arguments={"parameter_groups": [{"params": model.parameters()}]}).train()

@@ -50,13 +50,14 @@ def load_model_state(model: nn.Module, state: dict[str, Tensor]) -> None:
 def optimizer_state(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
     state = optimizer.state_dict()
     own = {number: {name: host_copy(value) for name, value in of.items()} for number, of in state["state"].items()}
-    return {"state": own, "param_groups": state["param_groups"]}
+    # Of the groups only which parameters they hold: their settings are the next run's, and may be of any type.
+    return {"state": own, "groups": [group["params"] for group in state["param_groups"]]}
 
 
 def load_optimizer_state(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
     """Put back what it has learnt; rates, decay and the like are those that this run was given."""
     groups = optimizer.state_dict()["param_groups"]
-    if [group["params"] for group in groups] != [group["params"] for group in state["param_groups"]]:
+    if [group["params"] for group in groups] != state["groups"]:
         raise NpukitError(
             "The checkpoint has other groups of parameters in its optimizer: go on with the same parameter_groups, or "
             "start anew with resume: never."
