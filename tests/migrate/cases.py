@@ -156,6 +156,8 @@ CASES: list[tuple[str, str | None, str | None]] = [
         "torch.set_autocast_enabled(DEVICE.type, False)",
     ),
     ('torch.set_autocast_enabled("cpu", False)', SAME, SAME),
+    ("from torch import get_autocast_gpu_dtype\na = get_autocast_gpu_dtype()", SAME, SAME),
+    ("try: a = torch.get_autocast_dtype(d)\nexcept TypeError: a = torch.get_autocast_gpu_dtype()", SAME, SAME),
     (
         "isinstance(s, torch.cuda.amp.GradScaler)",
         "isinstance(s, torch.amp.GradScaler)",

@@ -65,18 +65,21 @@ def default(call: ast.Call, file: PythonFile, target: Target) -> Iterator[Findin
         return
     new, arguments = _MEAN_CUDA.get(file.resolve(call.func) or "", ("", 0))
     named = any(keyword.arg in ("device", None) for keyword in call.keywords)
+    if any(isinstance(each, ast.ExceptHandler) for each in file.ancestors(call)):  # for an older torch
+        return
     if not new or len(call.args) != arguments or named or writing.serves_npu_already(call, file):
         return
     kind = writing.device_type(file, target)
     end = file.span(call.func)[1]
     old = file.source(call.func).rpartition(".")[2]
     renamed = [Edit(end - len(old), end, new)] if old.endswith("gpu_dtype") else []
+    follows = isinstance(call.func, ast.Attribute) or not renamed  # else its import would have to change too
     yield rule.finding(
         (file, call),
         f"{file.source(call.func)} without a device means CUDA's",
         "On an NPU it scales nothing, and knows nothing of the autocast that is on.",
         "Name the device's type.",
-        [*kind.edits, *renamed, *_first_argument(call, kind.text, file)],
+        [*kind.edits, *renamed, *_first_argument(call, kind.text, file)] if follows else (),
     )
 
 
