@@ -73,6 +73,9 @@ def test_a_card_without_bf16_trains_in_fp16_with_scaled_gradients(simulated: Any
         assert summary.device.startswith("simulated"), summary.device
         again = Trainer(nn.Linear(8, 1), options.model_copy(update={"find_unused_parameters": True}), rows, loss=loss)
         assert type(again.parallel.optimizer).__name__ == "AdamW"  # torch_npu's would decay what takes no part
+        options = options.model_copy(update={"parallel": "fsdp2", "output": options.output / "shared"})
+        model = nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.Linear(8, 1))  # fp32 statistics among fp16
+        assert Trainer(model, options, rows, loss=loss).train().steps == 20
     """
     simulated(code, str(tmp_path), card="910A")
     state = torch.load(tmp_path / "checkpoint-20" / "rank-0.pt", weights_only=True)

@@ -17,6 +17,7 @@ from accelerate.utils import DistributedDataParallelKwargs, FullyShardedDataPara
 from torch import Tensor, nn
 from torch.distributed.fsdp import MixedPrecisionPolicy
 from torch.distributed.tensor import DTensor
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from npukit.errors import NpukitError
 from npukit.train.blocks import blocks
@@ -96,7 +97,8 @@ class Parallel:
         if self.sharded:
             kinds = {type(block).__name__ for block in blocks(model)}
             self._plugin.transformer_cls_names_to_wrap = sorted(kinds)
-            if self.dtype != torch.float32:
+            # BatchNorm's statistics are in fp32 and its weights must be too: then autocast alone casts.
+            if self.dtype != torch.float32 and not any(isinstance(part, _BatchNorm) for part in model.modules()):
                 self._plugin.mixed_precision_policy = MixedPrecisionPolicy(self.dtype, torch.float32)
         else:
             model.to(self.device)
