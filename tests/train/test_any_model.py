@@ -130,9 +130,18 @@ def test_a_metric_is_the_mean_over_the_batches_that_have_it(job: Any) -> None:
     assert summary.evaluation == pytest.approx({"eval_cat": (0.5 * 2 + 1.0) / 3, "eval_dog": 1.0})
 
 
-def test_a_best_metric_that_is_not_there_loses_nothing(job: Any) -> None:
-    arguments = {"metrics": lambda model, batch: {"accuracy": 0.25}}
-    with pytest.raises(NpukitError, match="best_metric: eval_acc is not evaluated here; there is eval_accuracy"):
+@pytest.mark.parametrize(
+    ("found", "sentence"),
+    [
+        ({"accuracy": 0.25}, "best_metric: eval_acc is not evaluated here; there is eval_accuracy"),
+        ({"accuracy": torch.ones(2)}, r"metrics gave accuracy of shape \(2,\): it must be one number"),
+        ({}, "metrics gave no figure"),
+        (None, "metrics gave NoneType: it must give figures by name"),
+    ],
+)
+def test_an_evaluation_that_fails_loses_nothing(job: Any, found: Any, sentence: str) -> None:
+    arguments = {"metrics": lambda model, batch: found}
+    with pytest.raises(NpukitError, match=sentence):
         job(eval_rows=job.rows(3), max_steps=2, best_metric="eval_acc", arguments=arguments).train()
     assert job.checkpoints() == [2]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,18 +30,29 @@ def evaluate(parallel: Parallel, data: Data, metrics: Metrics, beat: Callable[[]
             for batch in batches:
                 with parallel.autocast():
                     found = metrics(parallel.model, parallel.move(batch.content))
-                for name, value in found.items():
-                    mean = torch.as_tensor(value, dtype=torch.float32, device=parallel.device)
+                for name, mean in _numbers(found, parallel.device):
                     sums[name] += mean * batch.weight if batch.weight else 0.0  # not NaN times 0
                     items[name] += batch.weight
             beat()
     parallel.model.train()
     names = dict.fromkeys(name for own in parallel.gather(list(sums)) for name in own)
+    if not names:
+        raise NpukitError("metrics gave no figure for any batch: it must give some.")
     table = torch.stack([torch.stack([sums[name], sums[name].new_tensor(items[name])]) for name in names])
     return {
         f"eval_{name}": total / (count or math.nan)
         for name, (total, count) in zip(names, parallel.sum(table).tolist(), strict=True)
     }
+
+
+def _numbers(found: Any, device: torch.device) -> Iterator[tuple[str, Tensor]]:
+    if not isinstance(found, Mapping):
+        raise NpukitError(f'metrics gave {type(found).__name__}: it must give figures by name, as {{"accuracy": …}}.')
+    for name, value in found.items():
+        number = torch.as_tensor(value, dtype=torch.float32, device=device)
+        if number.numel() != 1:
+            raise NpukitError(f"metrics gave {name} of shape {tuple(number.shape)}: it must be one number, a mean.")
+        yield name, number.reshape(())
 
 
 @dataclass

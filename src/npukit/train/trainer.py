@@ -265,12 +265,13 @@ class Trainer:
     def _evaluate(self) -> bool:
         """Whether this was the best evaluation so far."""
         assert self._eval_data is not None
-        found = evaluate(self.parallel, self._eval_data, self._metrics, lambda: self._hang.beat(self.step))
-        self._watch.evaluated(self.step, found)
         try:
+            found = evaluate(self.parallel, self._eval_data, self._metrics, lambda: self._hang.beat(self.step))
+            self._watch.evaluated(self.step, found)
             better = self._best.is_better(self.options, self.step, found)
-        except NpukitError:
-            self._save()  # what was trained is not lost
+        except Exception as error:
+            if self.parallel.world_size == 1 or isinstance(error, NpukitError):  # which all ranks have alike
+                self._save()  # what was trained is not lost
             raise
         self._checkpoints.best_step = self._best.step
         return better
