@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,6 +10,7 @@ from typing import Any
 import pytest
 
 from npukit.llm import rank
+from npukit.llm.config import Config
 
 
 def test_ctrl_c_before_the_first_step_is_a_word_and_no_traceback(
@@ -20,7 +20,7 @@ def test_ctrl_c_before_the_first_step_is_a_word_and_no_traceback(
         raise KeyboardInterrupt
 
     file = tmp_path / "config.json"
-    file.write_text(json.dumps({"model": {"path": "x"}, "data": {"train": ["y"]}}))
+    file.write_text(Config.model_validate({"model": {"path": "x"}, "data": {"train": ["y"]}}).model_dump_json())
     monkeypatch.setitem(sys.modules, "npukit.llm.train", SimpleNamespace(train=interrupted))
     monkeypatch.setattr(sys, "argv", ["rank", str(file)])
     with pytest.raises(SystemExit) as ended:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import random
 import shutil
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from npukit.llm.config import Config
 from npukit.llm.data.collate import Collator, weight
 from npukit.llm.data.prepare import pad_id, prepare
 from npukit.llm.models.loading import load_tokenizer
+from npukit.llm.saving import claim
 from npukit.llm.train import train
 
 WORDS = ["the", "sky", "is", "blue", "because", "light", "comes", "through", "air", "and", "two", "quiet", "birds"]
@@ -146,6 +149,29 @@ def test_a_model_is_saved_with_the_template_that_it_was_taught(tiny_qwen2: Path,
     saved = AutoTokenizer.from_pretrained(str(tmp_path / "out"))
     prompt = saved.apply_chat_template(asked, tokenize=False, add_generation_prompt=True)
     assert prompt == "Human: Why?\nAssistant:"
+
+
+def test_a_run_that_cannot_go_on_leaves_the_one_before_as_it_was(tiny_qwen2: Path, rows: Path, tmp_path: Path) -> None:
+    train(config(tiny_qwen2, rows, tmp_path, "lora", max_steps=1, save_every=1))
+    before = (tmp_path / "npukit.yaml").read_text()
+    with pytest.raises(NpukitError, match="batch_size"):
+        train(config(tiny_qwen2, rows, tmp_path, "lora", max_steps=2, batch_size=2))
+    assert (tmp_path / "npukit.yaml").read_text() == before
+    train(config(tiny_qwen2, rows, tmp_path, "lora", max_steps=2))
+    assert "max_steps: 2" in (tmp_path / "npukit.yaml").read_text()
+
+
+def test_two_runs_do_not_share_a_folder(tmp_path: Path) -> None:
+    another = ProcessPoolExecutor(1, get_context("fork"))
+    with claim(tmp_path / "out"), another, pytest.raises(NpukitError, match="Another run writes to"):
+        another.submit(claim, tmp_path / "out").result()
+    claim(tmp_path / "out").close()
+
+
+def test_a_model_without_a_tokenizer(tiny_qwen2: Path, rows: Path, tmp_path: Path) -> None:
+    bare = shutil.copytree(tiny_qwen2, tmp_path / "bare", ignore=shutil.ignore_patterns("tokenizer*"))
+    with pytest.raises(NpukitError, match=r"has no tokenizer: copy its tokenizer.json"):
+        train(config(bare, rows, tmp_path / "out", "lora", max_steps=1))
 
 
 def test_tokens_that_the_model_does_not_have(tiny_qwen2: Path, rows: Path, tmp_path: Path) -> None:

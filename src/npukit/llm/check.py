@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -188,8 +189,11 @@ def _words_or_files(config: Config, given: Given) -> Iterator[Problem]:
         near = nearest(str(training.resume), ["auto", "never"])
         hint = f": did you mean {near}?" if near else nearest_file(training.resume) or "."
         yield Problem("training.resume", f"there is no checkpoint {training.resume}{hint}")
-    if training.output.is_file():
-        yield Problem("training.output", f"{training.output} is a file: name a folder.")
+    there = next(place for place in (training.output, *training.output.absolute().parents) if place.exists())
+    if there.is_file():
+        yield Problem("training.output", f"{there} is a file: name a folder.")
+    elif not os.access(there, os.W_OK):
+        yield Problem("training.output", f"{there} cannot be written to: name another folder.")
 
 
 def _deepspeed_file(path: Path, given: Given) -> Iterator[Problem]:

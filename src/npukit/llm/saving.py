@@ -2,33 +2,60 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from torch import Tensor, nn
 
+from npukit.errors import NpukitError
 from npukit.llm.config import Config
 
+RUN = "npukit.yaml"
 _LIBRARIES = ("npukit", "torch", "torch_npu", "transformers", "peft", "accelerate", "deepspeed")
 
 
 def save_model(model: nn.Module, state: dict[str, Tensor], folder: Path, tokenizer: Any) -> None:
     """A PEFT adapter, or the whole model as transformers writes it, with its tokenizer."""
     saved: Any = model
-    saved.save_pretrained(folder, state_dict=state)
-    tokenizer.save_pretrained(folder)
+    try:
+        saved.save_pretrained(folder, state_dict=state)
+        tokenizer.save_pretrained(folder)
+    except Exception as error:
+        if "os error" in str(error):  # a full disk, say, in the words of a library written in Rust
+            raise OSError(str(error)) from error
+        raise
+
+
+def claim(folder: Path) -> TextIO:
+    """Make the folder, and keep other runs out of it as long as what is returned is open and this process lives."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / ".lock").open("w")
+    except OSError as error:
+        raise NpukitError(f"training.output cannot be written: {error}.") from error
+    try:
+        # Not flock, which the processes that load data would hold on to when this one is killed.
+        fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):
+        raise NpukitError(f"Another run writes to {folder}: wait for it, or name another training.output.") from None
+    except OSError:  # some network disks have no locks
+        pass
+    return lock
 
 
 def save_run(config: Config, folder: Path) -> None:
     """The resolved configuration, which `npukit train` takes as it is, and the versions that it was made with."""
     import yaml
 
-    folder.mkdir(parents=True, exist_ok=True)
     plain = json.loads(config.model_dump_json())
-    _write(folder / "npukit.yaml", yaml.safe_dump(plain, sort_keys=False, allow_unicode=True))
-    _write(folder / "versions.json", json.dumps(_versions(), indent=1))
+    try:
+        _write(folder / RUN, yaml.safe_dump(plain, sort_keys=False, allow_unicode=True))
+        _write(folder / "versions.json", json.dumps(_versions(), indent=1))
+    except OSError as error:
+        raise NpukitError(f"training.output cannot be written: {error}.") from error
 
 
 def save_trainer_state(folder: Path, total_steps: int) -> None:

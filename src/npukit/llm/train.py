@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -24,7 +25,7 @@ from npukit.llm.models.fused import use_compilable_gelu, use_fused_operators
 from npukit.llm.models.loading import load_config, load_model, load_tokenizer, locate
 from npukit.llm.models.shape import flops_per_token, is_plain
 from npukit.llm.models.tuning import tune
-from npukit.llm.saving import save_model, save_run, save_trainer_state
+from npukit.llm.saving import RUN, claim, save_model, save_run, save_trainer_state
 from npukit.train import Trainer
 from npukit.train.blocks import blocks
 from npukit.train.precision import compute_dtype
@@ -40,6 +41,12 @@ def train(config: Config) -> Summary:
     tell: Callable[[str], None] = partial(print, flush=True) if is_main else lambda _: None
     if not (is_main and sys.stderr.isatty()):
         disable_progress_bar()
+    lock = claim(config.training.output) if is_main else nullcontext()
+    with lock:
+        return _train(config, tell, is_main)
+
+
+def _train(config: Config, tell: Callable[[str], None], is_main: bool) -> Summary:
     device = torch.accelerator.current_accelerator() or torch.device("cpu")
     place = locate(config.model)
     shape = load_config(config.model, place)
@@ -50,7 +57,8 @@ def train(config: Config) -> Summary:
     if is_main:
         for sentence in prepared.problems.sentences():
             tell(sentence)
-        save_run(config, config.training.output)
+        if config.training.resume == "never" or not (config.training.output / RUN).exists():
+            save_run(config, config.training.output)  # a run that cannot go on leaves that of the one before
     if config.task == "sft" and (config.data.template or not tokenizer.chat_template):
         # Whoever talks to the model later must talk as it was taught.
         tokenizer.chat_template = prepared.template_used.text
@@ -71,6 +79,7 @@ def train(config: Config) -> Summary:
     )
     summary = trainer.train()
     if is_main:
+        save_run(config, config.training.output)
         save_trainer_state(config.training.output, trainer.total_steps)
     return summary
 

@@ -39,6 +39,10 @@ BROKEN = {
         with_line("1e-4", "fast"),
         ["x.yaml:7: training.learning_rate must be a number, above 0, not 'fast'."],
     ),
+    "output below a file": (
+        with_line("epochs: 2", "output: rows.jsonl/x"),
+        ["x.yaml:6: ", "rows.jsonl is a file: name a folder."],
+    ),
     "a part for a whole": (
         with_line("epochs: 2", "batch_size: 2.5"),
         ["x.yaml:6: training.batch_size must be a whole number, above 0, not 2.5."],

@@ -167,6 +167,10 @@ def test_each_run_of_swift_has_a_folder(folder: Path) -> None:
     for taken in ("v0-20240101-000000", "v7", "version"):
         (folder / "output" / taken).mkdir(parents=True)
     assert swift().config.training.output == Path("output/v8")
+    with pytest.raises(NpukitError, match="give --add_version false"):
+        swift(ranks=2, LOCAL_RANK="0")
+    with pytest.raises(NpukitError, match="give --add_version false"):
+        swift(NNODES="2", NODE_RANK="1", MASTER_ADDR="10.0.0.1")
 
 
 def test_pretraining_with_flags(assert_has: Check) -> None:

@@ -12,6 +12,7 @@ from npukit.llm.dialects import transformers
 from npukit.llm.dialects.table import Dialect, load
 from npukit.llm.dialects.transformers import Translated
 from npukit.llm.dialects.values import Refused, Values
+from npukit.llm.start import nodes_of
 
 # HF::owner/name:subset#500; a Windows drive or a URL is none of these.
 DATASET = re.compile(r"(?:(?P<hub>HF|MS)::)?(?P<path>[^:#]+)(?::(?P<subset>[^#/]+))?(?P<rows>#\d+)?")
@@ -196,6 +197,9 @@ def output(values: Values) -> Translated:
     folder = Path(str(values.get("output_dir", f"output/{name}")))
     if not values.flag("add_version", True):
         return {"training.output": str(folder)}
+    if nodes_of(values.environ).nodes > 1 or ("LOCAL_RANK" in values.environ and values.ranks > 1):
+        text = "machines, and ranks of torchrun, would each count runs for themselves: give --add_version false."
+        raise Refused("add_version", text)
     used = [int(each.name[1:].split("-")[0]) for each in folder.glob("v[0-9]*") if re.match(r"v\d+(-|$)", each.name)]
     return {"training.output": str(folder / f"v{max(used, default=-1) + 1}")}
 

@@ -38,6 +38,8 @@ def load_tokenizer(options: ModelOptions, place: str) -> Any:
         tokenizer = AutoTokenizer.from_pretrained(
             place, revision=options.revision, trust_remote_code=options.trust_remote_code
         )
+    if len(tokenizer) <= len(tokenizer.all_special_tokens):  # what transformers makes where there is none
+        raise NpukitError(f"The model {options.path} has no tokenizer: copy its tokenizer.json there.")
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     return tokenizer
