@@ -165,7 +165,14 @@ def test_frozen_weights_are_not_in_the_state(job: Any) -> None:
     assert "0.weight" in job.weights()
 
 
-@pytest.mark.parametrize("error", [OSError("No space left on device"), RuntimeError("unexpected pos 64 vs 0")])
+FULL_DISKS = [
+    OSError("No space left"),
+    RuntimeError("unexpected pos 64 vs 0"),
+    Exception("No space left (os error 28)"),
+]
+
+
+@pytest.mark.parametrize("error", FULL_DISKS)
 def test_a_full_disk_is_said_and_leaves_the_last_good_one(job: Any, error: Exception) -> None:
     saved = 0
 
@@ -179,6 +186,21 @@ def test_a_full_disk_is_said_and_leaves_the_last_good_one(job: Any, error: Excep
         job(max_steps=8, save_every=4, arguments={"save_model": save}).train()
     assert read(job.output / "checkpoint-4").step == 4
     assert job(max_steps=8, save_every=4).train().steps == 8
+
+
+@pytest.mark.parametrize("error", FULL_DISKS)
+def test_a_full_disk_at_the_end_is_said(job: Any, error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> None:
+        raise error
+
+    def summary_is_not_written(*_: Any) -> None:
+        raise OSError("No space left")
+
+    with pytest.raises(NpukitError, match="model could not be written"):
+        job(max_steps=2, save_every=None, arguments={"save_model": full}).train()
+    monkeypatch.setattr("npukit.train.watch.watch.Summary.write", summary_is_not_written)
+    with pytest.raises(NpukitError, match="checkpoint could not be written"):
+        job(max_steps=2, save_every=1, arguments={"save_model": full}).train()
 
 
 def test_an_output_that_cannot_be_is_said(job: Any) -> None:

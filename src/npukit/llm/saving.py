@@ -20,13 +20,8 @@ _LIBRARIES = ("npukit", "torch", "torch_npu", "transformers", "peft", "accelerat
 def save_model(model: nn.Module, state: dict[str, Tensor], folder: Path, tokenizer: Any) -> None:
     """A PEFT adapter, or the whole model as transformers writes it, with its tokenizer."""
     saved: Any = model
-    try:
-        saved.save_pretrained(folder, state_dict=state)
-        tokenizer.save_pretrained(folder)
-    except Exception as error:
-        if "os error" in str(error):  # a full disk, say, in the words of a library written in Rust
-            raise OSError(str(error)) from error
-        raise
+    saved.save_pretrained(folder, state_dict=state)
+    tokenizer.save_pretrained(folder)
 
 
 def claim(folder: Path) -> TextIO:

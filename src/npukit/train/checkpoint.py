@@ -118,7 +118,7 @@ class Checkpoints:
         if self._writing:
             self._writing.join()
             self._writing = None
-            if isinstance(self._error, OSError | RuntimeError):  # torch's own for a full disk is a RuntimeError
+            if self._error and _is_of_the_disk(self._error):
                 raise NpukitError(
                     f"A checkpoint could not be written ({self._error}); those before it are as they were."
                 )
@@ -161,15 +161,25 @@ class Checkpoints:
 def written_into(folder: Path) -> Iterator[Path]:
     """A folder to write to; its files are moved into `folder` when all are there."""
     beside = folder / ".writing"
-    shutil.rmtree(beside, ignore_errors=True)
-    beside.mkdir(parents=True)
-    yield beside
-    _sync(beside)
-    for path in _files(beside):
-        final = folder / path.relative_to(beside)
-        final.parent.mkdir(parents=True, exist_ok=True)
-        path.replace(final)
-    shutil.rmtree(beside)
+    try:
+        shutil.rmtree(beside, ignore_errors=True)
+        beside.mkdir(parents=True)
+        yield beside
+        _sync(beside)
+        for path in _files(beside):
+            final = folder / path.relative_to(beside)
+            final.parent.mkdir(parents=True, exist_ok=True)
+            path.replace(final)
+        shutil.rmtree(beside)
+    except Exception as error:
+        if _is_of_the_disk(error):
+            raise NpukitError(f"The model could not be written ({error}); what was there before still is.") from error
+        raise
+
+
+def _is_of_the_disk(error: BaseException) -> bool:
+    """A full disk has many names: torch's is a RuntimeError, and libraries written in Rust have errors of their own."""
+    return isinstance(error, OSError | RuntimeError) or "os error" in str(error).lower()
 
 
 def read(folder: Path) -> Checkpoint:

@@ -6,7 +6,7 @@ import math
 import random
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -176,7 +176,8 @@ class Trainer:
 
     def _tell_failure(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
         if error is not None and self.step:
-            self._watch.finish(f"failed after step {self.step}", self._best.told(self.options.best_metric))
+            with suppress(OSError):  # what failed is told, be the disk full or not
+                self._watch.finish(f"failed after step {self.step}", self._best.told(self.options.best_metric))
 
     @contextmanager
     def _explaining(self) -> Iterator[None]:
