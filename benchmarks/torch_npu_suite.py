@@ -3,10 +3,10 @@
     python benchmarks/torch_npu_suite.py CHECKOUT [FOLDER…] [--jobs 2] [--limit 300] [--json results.json]
 
 CHECKOUT is a checkout of torch_npu's sources; its folder test/ is run, each file in a process of its own.
-A test that ends the interpreter counts as crashed, one that outlasts TEST_LIMIT as failed; the rest of its file is then
-run in a new process. What a file has not reached within its limit is counted as such. Tests that torch_npu itself lists
-as failing on real hardware (test/unsupported_test_cases) are left out, and so are folders that need what is not
-simulated; both are counted or named.
+A test that ends the interpreter counts as crashed, one that outlasts TEST_LIMIT or wants more memory than the host has
+as failed; the rest of its file is then run in a new process. What a file has not reached within its limit is counted as
+such. Tests that torch_npu itself lists as failing on real hardware (test/unsupported_test_cases) are left out, and so
+are folders that need what is not simulated; both are counted or named.
 """
 
 from __future__ import annotations
@@ -166,7 +166,8 @@ class FileRun:
             self.collection_error = output or f"ended with {code} before it collected a test"
         if running is None or running in self.outcomes or self.seconds > self.limit:
             return False
-        self.outcomes[running] = ("failed" if overdue else "crashed", f"ended with {code}\n{output}")
+        killed = overdue or code == -signal.SIGKILL  # by this script, or by a host without memory for it
+        self.outcomes[running] = ("failed" if killed else "crashed", f"ended with {code}\n{output}")
         return len(self.outcomes) < len(self.collected)
 
     def _read_results(self) -> str | None:
