@@ -266,9 +266,9 @@ CASES: list[tuple[str, str | None, str | None]] = [
         "m = {'npu:%d' % 0: 'npu:%d' % rank, 'cuda:%d' % 0: f'{DEVICE.type}:%d' % rank}\ntorch.load(f, map_location=m)",
     ),
     (
-        "torch.load(f, map_location=lambda storage, loc: storage.cuda(0))",
-        "torch.load(f, map_location=lambda storage, loc: storage.npu(0))",
-        "torch.load(f, map_location=lambda storage, loc: storage.to(device=torch.device(DEVICE.type, 0)))",
+        "torch.load(f, map_location=lambda s, _: s.cuda(0))",
+        "torch.load(f, map_location=lambda s, _: s.npu(0))",
+        "torch.load(f, map_location=lambda s, _: s.to(device=torch.device(DEVICE.type, 0)))",
     ),
     ('torch.load("cuda")', SAME, SAME),
     ('torch.load("cuda:model.pt")', SAME, SAME),

@@ -49,6 +49,14 @@ def _own_method(func: ast.Attribute, file: PythonFile) -> bool:
     return owner is not None and any(isinstance(each, ast.FunctionDef) and each.name == "cuda" for each in owner.body)
 
 
+def _is_storage(value: ast.expr, file: PythonFile) -> bool:
+    """Whether it is what torch.load hands to `map_location=lambda storage, location: ...`, under whatever name."""
+    given = next((each for each in file.ancestors(value) if isinstance(each, ast.Lambda)), None)
+    keyword = file.parent(given) if given else None
+    is_map_location = isinstance(keyword, ast.keyword) and keyword.arg == "map_location"
+    return given is not None and is_map_location and file.source(value) == given.args.args[0].arg
+
+
 def _npu(func: ast.Attribute, file: PythonFile) -> tuple[Edit, ...]:
     end = file.span(func)[1]
     return (*writing.import_torch_npu(file), Edit(end - len("cuda"), end, "npu"))
@@ -62,7 +70,7 @@ def _portable(call: ast.Call, func: ast.Attribute, file: PythonFile, target: Tar
     end = file.span(func)[1]
     edits = [*constant.edits, Edit(end - len("cuda"), end, "to")]
     given = file.argument(call, 0, "device")
-    keyword = "device=" if file.source(func.value) == "storage" else ""  # in map_location; it takes no other way
+    keyword = "device=" if _is_storage(func.value, file) else ""  # a storage's `to` takes it no other way
     if keyword and call.args:
         edits.append(file.insert(file.span(call.args[0])[0], keyword))
     if given is None:

@@ -3,7 +3,6 @@
 from npukit.train.trouble.features import FeatureDetector
 from npukit.train.trouble.hang import HangWatch
 from npukit.train.trouble.memory import explain_out_of_memory
-from npukit.train.trouble.nonfinite import first_nonfinite
 from npukit.train.trouble.signals import StopSignals
 from npukit.train.trouble.unused import explain_unused
 
@@ -13,5 +12,4 @@ __all__ = [
     "StopSignals",
     "explain_out_of_memory",
     "explain_unused",
-    "first_nonfinite",
 ]
