@@ -270,6 +270,11 @@ CASES: list[tuple[str, str | None, str | None]] = [
         "torch.load(f, map_location=lambda s, _: s.npu(0))",
         "torch.load(f, map_location=lambda s, _: s.to(device=torch.device(DEVICE.type, 0)))",
     ),
+    (
+        "torch.load(f, lambda s, _: s.cuda())",
+        "torch.load(f, lambda s, _: s.npu())",
+        "torch.load(f, lambda s, _: s.to(device=DEVICE))",
+    ),
     ('torch.load("cuda")', SAME, SAME),
     ('torch.load("cuda:model.pt")', SAME, SAME),
     ('where = "cuda"\nx.to(where)', 'where = "npu"\nx.to(where)', "where = DEVICE.type\nx.to(where)"),

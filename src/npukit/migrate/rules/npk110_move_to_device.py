@@ -51,10 +51,11 @@ def _own_method(func: ast.Attribute, file: PythonFile) -> bool:
 
 def _is_storage(value: ast.expr, file: PythonFile) -> bool:
     """Whether it is what torch.load hands to `map_location=lambda storage, location: ...`, under whatever name."""
-    given = next((each for each in file.ancestors(value) if isinstance(each, ast.Lambda)), None)
-    keyword = file.parent(given) if given else None
-    is_map_location = isinstance(keyword, ast.keyword) and keyword.arg == "map_location"
-    return given is not None and is_map_location and file.source(value) == given.args.args[0].arg
+    function = next((each for each in file.ancestors(value) if isinstance(each, ast.Lambda)), None)
+    if function is None or [file.source(value)] != [each.arg for each in function.args.args[:1]]:
+        return False
+    call = next((each for each in file.ancestors(function) if isinstance(each, ast.Call)), None)
+    return call is not None and file.argument(call, 1, "map_location") is function
 
 
 def _npu(func: ast.Attribute, file: PythonFile) -> tuple[Edit, ...]:
