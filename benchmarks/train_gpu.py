@@ -106,10 +106,10 @@ class Packs:
 def train_with_npukit(
     shape: dict[str, Any], rows: Sequence[np.ndarray[Any, Any]], length: int, tuning: str, batch: int
 ) -> None:
-    from npukit.llm.config import Config
+    from npukit.llm.config.options import Config
     from npukit.llm.data.collate import Collator, tokens, weight
+    from npukit.llm.finetune.train import loss_of, make_model
     from npukit.llm.models.shape import flops_per_token
-    from npukit.llm.train import loss_of, make_model
     from npukit.train import Trainer
 
     with tempfile.TemporaryDirectory() as folder:

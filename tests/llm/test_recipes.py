@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from npukit.llm.read import read
-from npukit.llm.train import train
+from npukit.llm.config.read import read
+from npukit.llm.finetune.train import train
 
 RECIPES = Path(__file__).parents[2] / "examples" / "gpt2"
 

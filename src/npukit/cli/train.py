@@ -15,7 +15,7 @@ from npukit.facts.cards import DEFAULT_CARD
 from npukit.launch.device import Device
 
 if TYPE_CHECKING:
-    from npukit.llm.config import Config
+    from npukit.llm.config.options import Config
 
 Words = Annotated[
     list[str] | None, typer.Argument(metavar="[CONFIG.yaml] [KEY=VALUE|--KEY VALUE]…", show_default=False)
@@ -71,7 +71,7 @@ def _train(
     verb: str, words: list[str], device: Device, devices: int | None, card: str, dry_run: bool, json: bool
 ) -> None:
     from npukit.launch.device import choose
-    from npukit.llm.read import read
+    from npukit.llm.config.read import read
     from npukit.llm.start import asked_world_size, card_of, count_ranks, nodes_of, start
 
     if not words:
@@ -92,7 +92,7 @@ def _train(
 
 def _check_options(words: list[str]) -> None:
     """An option of this command that is misspelt would be taken for one of the configuration."""
-    from npukit.llm.given import nearest
+    from npukit.llm.config.given import nearest
 
     for word in words:
         name = word[2:].partition("=")[0]
@@ -118,7 +118,7 @@ def _show_plan(config: Config, devices: int, json: bool) -> None:
 
 
 def _explain(word: str, json: bool) -> None:
-    from npukit.llm.explain import as_json, as_text
+    from npukit.llm.config.explain import as_json, as_text
 
     if json:
         from json import dumps

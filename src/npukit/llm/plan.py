@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass
 from math import ceil, prod
 from typing import Any
 
-from npukit.llm.config import Config
-from npukit.llm.rows import Rows, count_rows
-from npukit.llm.shapes import Model, look_at
+from npukit.llm.config.options import Config
+from npukit.llm.data.count import Rows, count_rows
+from npukit.llm.models.shapes import Model, look_at
 
 GIB = 2**30
 LOGITS_AT_ONCE = 1024  # rows of logits that the loss makes at a time

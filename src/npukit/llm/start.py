@@ -19,9 +19,9 @@ from npukit.launch.launch import start as start_job
 from npukit.launch.nodes import DEFAULT_PORT, NodePlan, from_environment
 from npukit.launch.run import run
 from npukit.launch.variables import variables
-from npukit.llm.config import Config
+from npukit.llm.config.options import Config
 
-MODULE = "npukit.llm.rank"
+MODULE = "npukit.llm.finetune.rank"
 
 
 def start(config: Config, device: Device, ranks: int, card: str = DEFAULT_CARD) -> NoReturn:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from npukit.llm.config import Config
+from npukit.llm.config.options import Config
 
 ROW = {"instruction": "What is one plus one?", "output": "Two."}
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from npukit.errors import NpukitError
-from npukit.llm.given import Mistakes
-from npukit.llm.read import read
+from npukit.llm.config.given import Mistakes
+from npukit.llm.config.read import read
 
 GOOD = (Path(__file__).parents[2] / "data" / "good.yaml").read_text()
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from npukit.errors import NpukitError
-from npukit.llm.config import Config
-from npukit.llm.read import Reading, read
+from npukit.llm.config.options import Config
+from npukit.llm.config.read import Reading, read
 
 Check = Callable[[Config, dict[str, object]], None]
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from npukit.llm.config import Config, ModelOptions
+from npukit.llm.config.options import Config, ModelOptions
+from npukit.llm.config.read import read
+from npukit.llm.models.shapes import look_at
 from npukit.llm.plan import GIB, as_text, plan
-from npukit.llm.read import read
-from npukit.llm.shapes import look_at
 
 QWEN2_7B = {
     "model_type": "qwen2",

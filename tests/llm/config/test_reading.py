@@ -10,10 +10,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from npukit.errors import NpukitError
-from npukit.llm.config import Config
-from npukit.llm.explain import as_json, as_text, options
-from npukit.llm.given import Mistakes, parse_words
-from npukit.llm.read import read
+from npukit.llm.config.explain import as_json, as_text, options
+from npukit.llm.config.given import Mistakes, parse_words
+from npukit.llm.config.options import Config
+from npukit.llm.config.read import read
 
 GOOD = (Path(__file__).parents[2] / "data" / "good.yaml").read_text()
 

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from npukit.cli.train import OPTIONS
 from npukit.errors import NpukitError
-from npukit.llm.config import Config
-from npukit.llm.dialects import DIALECTS, LLAMA_FACTORY, SWIFT
-from npukit.llm.dialects.page import written_anew
-from npukit.llm.dialects.table import Dialect
-from npukit.llm.explain import options
-from npukit.llm.given import nearest
-from npukit.llm.read import read
+from npukit.llm.config.dialects import DIALECTS, LLAMA_FACTORY, SWIFT
+from npukit.llm.config.dialects.page import written_anew
+from npukit.llm.config.dialects.table import Dialect
+from npukit.llm.config.explain import options
+from npukit.llm.config.given import nearest
+from npukit.llm.config.options import Config
+from npukit.llm.config.read import read
 
 
 @pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.name)
@@ -65,7 +65,7 @@ def test_no_key_is_near_an_option_of_the_command(dialect: Dialect) -> None:
 
 
 def test_the_page_has_the_tables_as_they_are() -> None:
-    # `python -m npukit.llm.dialects.page docs/switching.md` writes them anew.
+    # `python -m npukit.llm.config.dialects.page docs/switching.md` writes them anew.
     page = Path(__file__).parents[3] / "docs" / "switching.md"
     assert page.read_text(encoding="utf-8") == written_anew(page.read_text(encoding="utf-8"))
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from npukit.llm.config import DataOptions, Source
+from npukit.llm.config.options import DataOptions, Source
 from npukit.llm.data.check import check_files
 
 GOOD = {"instruction": "Say hello", "output": "Hello"}
@@ -121,7 +121,7 @@ def test_looking_at_files_imports_nothing_heavy(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text(json.dumps([GOOD]))
     code = f"""
 import sys
-from npukit.llm.config import DataOptions, Source
+from npukit.llm.config.options import DataOptions, Source
 from npukit.llm.data.check import check_files
 assert check_files(DataOptions(train=(Source(path={str(tmp_path)!r}),))) == []
 print([name for name in ("torch", "transformers", "datasets", "numpy", "pyarrow") if name in sys.modules])

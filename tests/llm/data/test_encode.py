@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from npukit.llm.config import DataOptions, Source
+from npukit.llm.chat.templates import find_template
+from npukit.llm.config.options import DataOptions, Source
 from npukit.llm.data.encode import Encoded, Encoder
 from npukit.llm.data.layout import BadRow, Conversation, Text
-from npukit.llm.data.templates import find_template
 
 
 def talk(*contents: str, system: str | None = None) -> Conversation:

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from npukit.errors import NpukitError
-from npukit.llm.config import DataOptions
+from npukit.llm.config.options import DataOptions
 from npukit.llm.data import tokenised
 from npukit.llm.data.encode import Encoder
 from npukit.llm.data.prepare import Prepared, prepare
@@ -217,7 +217,7 @@ def test_processes_that_come_at_once_tokenise_once(tiny_tokenizer: Any, tmp_path
     file = write(tmp_path / "train.jsonl", numbered("a", 3000))
     code = f"""
 from transformers import PreTrainedTokenizerFast
-from npukit.llm.config import DataOptions
+from npukit.llm.config.options import DataOptions
 from npukit.llm.data import tokenised
 from npukit.llm.data.encode import Encoder
 from npukit.llm.data.prepare import prepare

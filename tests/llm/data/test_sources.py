@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from npukit.errors import NpukitError
-from npukit.llm.config import DataOptions, Source
+from npukit.llm.config.options import DataOptions, Source
 from npukit.llm.data.check import find_layout, row_of
 from npukit.llm.data.sources import Table, find_table
 

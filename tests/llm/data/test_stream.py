@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from npukit.errors import NpukitError
-from npukit.llm.config import DataOptions
+from npukit.llm.config.options import DataOptions
 from npukit.llm.data import stream
 from npukit.llm.data.prepare import Prepared, prepare
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from npukit.errors import NpukitError
-from npukit.llm.config import DataOptions
+from npukit.llm.config.options import DataOptions
 from npukit.llm.data.files import Record, read_file
 from npukit.llm.data.layout import BadRow, Conversation, Layout, Text, lay_out, listed, recognise, renamed
 from npukit.llm.data.sources import Table, find_table

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from npukit.llm.config import DataOptions
+from npukit.llm.chat.render import Rendered, Renderer, Span
+from npukit.llm.chat.templates import Template
+from npukit.llm.config.options import DataOptions
 from npukit.llm.data.layout import BadRow, Conversation, Text
-from npukit.llm.data.render import Rendered, Renderer, Span
-from npukit.llm.data.templates import Template
 
 Tokens = NDArray[np.int32]
 TAIL = 32  # tokens at a long question's end that stay: how it ends, and the header of the answer

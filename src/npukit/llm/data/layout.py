@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-from npukit.llm.config import Format
+from npukit.llm.config.options import Format
 
 Turn = dict[str, str]
 Conversation = list[Turn]

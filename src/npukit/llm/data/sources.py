@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from npukit.errors import NpukitError
-from npukit.llm.config import DataOptions, Source
+from npukit.llm.config.options import DataOptions, Source
 from npukit.llm.data.files import READERS, Record, read_file
 from npukit.llm.data.layout import COLUMNS, Layout
 

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from npukit.cache import cache_folder, complete_or_absent, only_builder
 from npukit.errors import NpukitError
-from npukit.llm.config import DataOptions
+from npukit.llm.chat.templates import Template
+from npukit.llm.config.options import DataOptions
 from npukit.llm.data.check import find_layout, nothing_usable, row_of, stopped
 from npukit.llm.data.encode import Encoded, Encoder, Tokens
 from npukit.llm.data.files import Record
@@ -27,7 +28,6 @@ from npukit.llm.data.layout import BadRow, Conversation, Text
 from npukit.llm.data.parallel import encode_all
 from npukit.llm.data.problems import Problems
 from npukit.llm.data.sources import Table
-from npukit.llm.data.templates import Template
 
 Tell = Callable[[str], None]
 BATCH = 1024

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from npukit.errors import NpukitError
-from npukit.llm.config import ModelOptions
+from npukit.llm.config.options import ModelOptions
 
 
 def locate(options: ModelOptions) -> str:

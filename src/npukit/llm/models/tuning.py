@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from npukit.errors import NpukitError
-from npukit.llm.config import ModelOptions, TuningOptions
+from npukit.llm.config.options import ModelOptions, TuningOptions
 from npukit.train.blocks import blocks
 
 

@@ -8,10 +8,10 @@ import re
 from pathlib import Path
 from typing import Any
 
-from npukit.llm.dialects import transformers
-from npukit.llm.dialects.table import Dialect, load
-from npukit.llm.dialects.transformers import Translated
-from npukit.llm.dialects.values import Refused, Values
+from npukit.llm.config.dialects import transformers
+from npukit.llm.config.dialects.table import Dialect, load
+from npukit.llm.config.dialects.transformers import Translated
+from npukit.llm.config.dialects.values import Refused, Values
 from npukit.llm.start import nodes_of
 
 # HF::owner/name:subset#500; a Windows drive or a URL is none of these.

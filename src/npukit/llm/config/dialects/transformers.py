@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from npukit.llm.dialects.values import Refused, Values
-from npukit.llm.given import nearest
+from npukit.llm.config.dialects.values import Refused, Values
+from npukit.llm.config.given import nearest
 
 Translated = dict[str, Any]
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from npukit.errors import NpukitError
+from npukit.llm.chat.render import Renderer
+from npukit.llm.chat.templates import Template, find_template, missing_tokens, names
 from npukit.llm.data.layout import BadRow
-from npukit.llm.data.render import Renderer
-from npukit.llm.data.templates import Template, find_template, missing_tokens, names
 
 TURNS = [
     {"role": "system", "content": "Be brief."},

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ConfigDict, field_validator
 
-from npukit.llm.dialects.values import Values
+from npukit.llm.config.dialects.values import Values
 
 Function = Callable[[Values], Mapping[str, Any]]
 

@@ -9,9 +9,9 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from npukit.llm.config import Config, Source
-from npukit.llm.explain import Option, choices, describe, options, parts, plain, section
-from npukit.llm.given import Given, Keys, Mistake, nearest
+from npukit.llm.config.explain import Option, choices, describe, options, parts, plain, section
+from npukit.llm.config.given import Given, Keys, Mistake, nearest
+from npukit.llm.config.options import Config, Source
 
 MISSING = "(missing)"
 REQUIRED = {"model": "path", "data": "train"}
@@ -102,7 +102,7 @@ def wrong_value(name: str, option: Option, value: Any) -> str:
 
 def unknown(keys: Keys, given: Given) -> str:
     """There is no such option: which one is near, or where it belongs."""
-    from npukit.llm.dialects import translated_name
+    from npukit.llm.config.dialects import translated_name
 
     word, level = str(keys[-1]), keys[:-1]
     name = given.name(keys)

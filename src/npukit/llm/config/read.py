@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from npukit.llm.check import check
-from npukit.llm.config import Config
-from npukit.llm.dialects import Translator, recognise
-from npukit.llm.dialects.table import Dialect
-from npukit.llm.dialects.values import Values
-from npukit.llm.given import Given, Mistake, Mistakes, parse_words, read_yaml
-from npukit.llm.validation import validate
+from npukit.llm.config.check import check
+from npukit.llm.config.dialects import Translator, recognise
+from npukit.llm.config.dialects.table import Dialect
+from npukit.llm.config.dialects.values import Values
+from npukit.llm.config.given import Given, Mistake, Mistakes, parse_words, read_yaml
+from npukit.llm.config.options import Config
+from npukit.llm.config.validation import validate
 
 
 @dataclass(frozen=True)

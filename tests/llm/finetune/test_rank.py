@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from npukit.llm import rank
-from npukit.llm.config import Config
+from npukit.llm.config.options import Config
+from npukit.llm.finetune import rank
 
 
 def test_ctrl_c_before_the_first_step_is_a_word_and_no_traceback(
@@ -21,7 +21,7 @@ def test_ctrl_c_before_the_first_step_is_a_word_and_no_traceback(
 
     file = tmp_path / "config.json"
     file.write_text(Config.model_validate({"model": {"path": "x"}, "data": {"train": ["y"]}}).model_dump_json())
-    monkeypatch.setitem(sys.modules, "npukit.llm.train", SimpleNamespace(train=interrupted))
+    monkeypatch.setitem(sys.modules, "npukit.llm.finetune.train", SimpleNamespace(train=interrupted))
     monkeypatch.setattr(sys, "argv", ["rank", str(file)])
     with pytest.raises(SystemExit) as ended:
         rank.main()

@@ -11,7 +11,7 @@ from typing import Any, TextIO
 from torch import Tensor, nn
 
 from npukit.errors import NpukitError
-from npukit.llm.config import Config
+from npukit.llm.config.options import Config
 
 RUN = "npukit.yaml"
 _LIBRARIES = ("npukit", "torch", "torch_npu", "transformers", "peft", "accelerate", "deepspeed")

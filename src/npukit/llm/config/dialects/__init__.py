@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from npukit.llm.config import Config
-from npukit.llm.dialects.llama_factory import LLAMA_FACTORY
-from npukit.llm.dialects.swift import SWIFT
-from npukit.llm.dialects.table import Dialect
-from npukit.llm.dialects.values import Refused, Values
-from npukit.llm.given import DEFAULT, Given, Mistake, nearest
-from npukit.llm.validation import MISSING
+from npukit.llm.config.dialects.llama_factory import LLAMA_FACTORY
+from npukit.llm.config.dialects.swift import SWIFT
+from npukit.llm.config.dialects.table import Dialect
+from npukit.llm.config.dialects.values import Refused, Values
+from npukit.llm.config.given import DEFAULT, Given, Mistake, nearest
+from npukit.llm.config.options import Config
+from npukit.llm.config.validation import MISSING
 
 DIALECTS = (LLAMA_FACTORY, SWIFT)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from npukit.errors import NpukitError
-from npukit.llm.config import Config
+from npukit.llm.config.options import Config
 from npukit.llm.data.sources import Table, find_table
 
 COUNTED = 32 * 2**20  # bytes of a data set that are counted row by row; the rest is worked out from them

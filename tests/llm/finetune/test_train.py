@@ -15,12 +15,12 @@ import torch
 import yaml
 
 from npukit.errors import NpukitError
-from npukit.llm.config import Config
+from npukit.llm.config.options import Config
 from npukit.llm.data.collate import Collator, weight
 from npukit.llm.data.prepare import pad_id, prepare
+from npukit.llm.finetune.save import claim
+from npukit.llm.finetune.train import train
 from npukit.llm.models.loading import load_tokenizer
-from npukit.llm.saving import claim
-from npukit.llm.train import train
 
 WORDS = ["the", "sky", "is", "blue", "because", "light", "comes", "through", "air", "and", "two", "quiet", "birds"]
 

@@ -1,4 +1,4 @@
-"""The tables of docs/switching.md, made from the same data: `python -m npukit.llm.dialects.page docs/switching.md`."""
+"""The tables of docs/switching.md, from their data: `python -m npukit.llm.config.dialects.page docs/switching.md`."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from npukit.llm.dialects import DIALECTS
-from npukit.llm.dialects.table import Dialect, Row
-from npukit.llm.explain import options, plain
+from npukit.llm.config.dialects import DIALECTS
+from npukit.llm.config.dialects.table import Dialect, Row
+from npukit.llm.config.explain import options, plain
 
 MARKED = re.compile(r"(<!-- table: (?P<name>[\w-]+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 

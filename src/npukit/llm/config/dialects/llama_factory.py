@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from npukit.llm.dialects import transformers
-from npukit.llm.dialects.table import Dialect, load
-from npukit.llm.dialects.transformers import Translated
-from npukit.llm.dialects.values import Refused, Values
+from npukit.llm.config.dialects import transformers
+from npukit.llm.config.dialects.table import Dialect, load
+from npukit.llm.config.dialects.transformers import Translated
+from npukit.llm.config.dialects.values import Refused, Values
 
 LATER = ("rm", "ppo", "dpo", "kto")
 WRITTEN_OTHERWISE = ("alpaca", "deepseek", "default", "llama2", "vicuna")

@@ -16,8 +16,8 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from npukit.errors import NpukitError
-from npukit.llm.config import Config
-from npukit.llm.given import nearest
+from npukit.llm.config.given import nearest
+from npukit.llm.config.options import Config
 
 WORDS: dict[Any, str] = {
     bool: "true or false",

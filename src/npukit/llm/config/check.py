@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from npukit.errors import NpukitError
-from npukit.llm.config import Config
-from npukit.llm.explain import options
-from npukit.llm.given import Given, Keys, Mistake, nearest, nearest_file
-from npukit.llm.shapes import broken_weights, look_at
-from npukit.llm.validation import MISSING
+from npukit.llm.config.explain import options
+from npukit.llm.config.given import Given, Keys, Mistake, nearest, nearest_file
+from npukit.llm.config.options import Config
+from npukit.llm.config.validation import MISSING
+from npukit.llm.models.shapes import broken_weights, look_at
 
 
 @dataclass(frozen=True)
@@ -171,7 +171,7 @@ def _data_files(config: Config, given: Given) -> Iterator[Problem]:
 
 
 def _template(config: Config, given: Given) -> Iterator[Problem]:
-    from npukit.llm.data.templates import find_template
+    from npukit.llm.chat.templates import find_template
 
     try:
         if config.data.template is not None and config.task != "pt":

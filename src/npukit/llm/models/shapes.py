@@ -10,7 +10,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from npukit.llm.config import ModelOptions
+from npukit.llm.config.options import ModelOptions
 
 Shapes = dict[str, tuple[int, ...]]
 LARGEST_HEADER = 100_000_000  # bytes; safetensors itself allows no more

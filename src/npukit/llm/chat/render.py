@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from npukit.errors import NpukitError
+from npukit.llm.chat.templates import Template
 from npukit.llm.data.layout import BadRow, Turn
-from npukit.llm.data.templates import Template
 
 Span = tuple[int, int]
 MARK = re.compile(r"\{%-?\s*generation\s*-?%\}")

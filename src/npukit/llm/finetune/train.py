@@ -14,10 +14,11 @@ from torch import Tensor, nn
 from transformers.utils.logging import disable_progress_bar
 
 from npukit.errors import NpukitError
-from npukit.llm.config import Config
+from npukit.llm.config.options import Config
 from npukit.llm.data.collate import Collator, tokens, weight
 from npukit.llm.data.prepare import Prepared, pad_id, prepare
 from npukit.llm.data.stream import Stream
+from npukit.llm.finetune.save import RUN, claim, save_model, save_run, save_trainer_state
 from npukit.llm.models.attention import NAME as PACKED_ATTENTION
 from npukit.llm.models.attention import register
 from npukit.llm.models.forward import return_loss
@@ -25,7 +26,6 @@ from npukit.llm.models.fused import use_compilable_gelu, use_fused_operators
 from npukit.llm.models.loading import load_config, load_model, load_tokenizer, locate
 from npukit.llm.models.shape import flops_per_token, is_plain
 from npukit.llm.models.tuning import tune
-from npukit.llm.saving import RUN, claim, save_model, save_run, save_trainer_state
 from npukit.train import Trainer
 from npukit.train.blocks import blocks
 from npukit.train.precision import compute_dtype

@@ -1,0 +1,1 @@
+"""Chat: templates, and the conversations that they turn into text."""
