@@ -1,0 +1,18 @@
+"""The inference engine: continuous batching over a paged cache, for the language models of transformers.
+
+    engine = Engine(model, EngineOptions(longest=4096))
+    answers = engine.generate([Request((1, 2, 3), Sampling(temperature=0, max_tokens=8))])
+
+or step by step, which is what a server does (see npukit.inference.service):
+
+    number = engine.add(request)
+    while not engine.is_idle:
+        for output in engine.step(): ...        # Output.number says whose token it is
+    engine.cancel(number)
+
+    engine.load_adapter("name", Path("lora"))   # then Request(adapter="name")
+    engine.stats()
+
+An engine belongs to one thread. A request that cannot be taken (too long, an unknown adapter, a token that the model
+does not have) is an NpukitError of `add`.
+"""
