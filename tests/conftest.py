@@ -11,9 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from npukit.simulate import environment
 
+# The same examples in every run; benchmarks/fuzz_migrate.py looks for new ones.
+settings.register_profile("suite", derandomize=True, deadline=None)
+settings.load_profile("suite")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 RunPython = Callable[..., str]

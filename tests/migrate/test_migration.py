@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import runpy
 import subprocess
 from pathlib import Path
 
@@ -19,6 +20,8 @@ from npukit.migrate.rules import choose
 from npukit.migrate.target import Style, Target
 from npukit.source import Unreadable, read
 
+_MADE = runpy.run_path(str(Path(__file__).with_name("programs.py")))
+FUZZED = Path(__file__).parents[1] / "data" / "fuzzed"
 CUDA = "import torch\ntorch.zeros(1).cuda()\n"
 
 
@@ -255,7 +258,7 @@ MALFORMED = {
 }
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.data())
 def test_damaged_files_never_crash_and_stay(data: st.DataObject) -> None:
     """Whole files with bytes cut out, doubled or put in: either they still parse, or they stay."""
@@ -290,54 +293,20 @@ def test_huge_literals_are_quick(tmp_path: Path) -> None:
     assert migrate(tmp_path, Target(Style.npu)).changes[0].after.endswith("x.npu()\n")
 
 
-_names = st.sampled_from(["x", "device", "model", "torch", "args.gpu", "f", "torch.cuda", "os.environ", "dist"])
-_strings = st.sampled_from(["'cuda'", '"cuda:0"', "f'cuda:{x}'", "'nccl'", "'cpu'", "'npu'", "'a cuda b'"])
-_expressions = st.recursive(
-    st.one_of(_names, _strings, st.sampled_from(["1", "None", "torch.cuda.is_available()", "x.is_cuda"])),
-    lambda inner: st.one_of(
-        st.builds("{}.cuda({})".format, _names, inner),
-        st.builds("{}.to({})".format, _names, inner),
-        st.builds("torch.device({})".format, inner),
-        st.builds("torch.cuda.synchronize({})".format, inner),
-        st.builds("({} if {} else {})".format, inner, inner, inner),
-        st.builds("({} == {})".format, inner, inner),
-        st.builds("({} in {})".format, inner, inner),
-        st.builds("g({}, device={})".format, inner, inner),
-        st.builds("{{'device': {}, 'cuda': {}}}".format, inner, inner),
-        st.builds("(lambda device={}: {})".format, inner, inner),
-    ),
-    max_leaves=6,
-)
-_statements = st.one_of(
-    _expressions,
-    st.builds("{} = {}".format, st.sampled_from(["x", "device", "backend", "cfg['device']", "DEVICE"]), _expressions),
-    st.builds("if {}: {}".format, _expressions, _expressions),
-    st.builds("def h(device={}, y=1):\n    return {}".format, _expressions, _expressions),
-    st.builds("with torch.cuda.amp.autocast({}):\n    {}".format, _expressions, _expressions),
-    st.just("torch.cuda.empty_cache()"),
-    st.just("import torch.cuda.amp as amp"),
-)
-_programs = st.lists(_statements, min_size=1, max_size=5).map(
-    lambda lines: "import os\nimport torch\n" + "\n".join(lines)
-)
-
-
-@settings(max_examples=150, deadline=None)
-@given(_programs, st.sampled_from(list(Style)))
+@settings(max_examples=150)
+@given(_MADE["PROGRAMS"], st.sampled_from(list(Style)))
 def test_made_programs_parse_and_settle(program: str, style: Style) -> None:
-    rules = choose(among=MIGRATING)
-    document = read(Path("a.py"), program.encode())
-    change, left = migrate_document(document, rules, Target(style))
-    assert not [finding for finding in left if finding.code == "NPK002"]
-    if change is None:
-        return
-    ast.parse(change.after)
-    again, _ = migrate_document(read(Path("a.py"), change.after.encode()), rules, Target(style))
-    assert again is None or again.after == change.after
+    assert _MADE["trouble"](program, style) is None
 
 
-@settings(max_examples=60, deadline=None)
-@given(_programs, st.sampled_from(list(Style)))
+@pytest.mark.parametrize("style", list(Style))
+@pytest.mark.parametrize("path", sorted(FUZZED.glob("*.txt")), ids=lambda path: path.stem)
+def test_programs_that_the_fuzzer_found_settle(path: Path, style: Style) -> None:
+    assert _MADE["trouble"](path.read_text(encoding="utf-8"), style) is None
+
+
+@settings(max_examples=60)
+@given(_MADE["PROGRAMS"], st.sampled_from(list(Style)))
 def test_programs_without_cuda_stay(program: str, style: Style) -> None:
     document = read(Path("a.py"), program.replace("cuda", "cda").replace("nccl", "ncl").encode())
     assert migrate_document(document, choose(among=MIGRATING), Target(style))[0] is None

@@ -21,7 +21,7 @@ from npukit.migrate.target import Target
 from npukit.report import Edit, Finding
 from npukit.source import Document, Unreadable, find
 
-_ROUNDS = 4
+_ROUNDS = 8
 MIGRATING = ("NPK1", "NPK712")
 DISTRIBUTING = "NPK170"
 
@@ -138,12 +138,19 @@ def migrate_document(
             break
         fixed += done
         now = after
-        if len(done) == len(fixable):
+        if len(done) == len(fixable) and not _speaks_to(rules, done):
             break
     if now is document:
         return None, left
     left = _as_first_found(left, at_first or ())
     return Change(document.path, document.text, now.text, document.encoding, tuple(fixed)), left
+
+
+def _speaks_to(rules: Sequence[Rule], done: Sequence[Finding]) -> bool:
+    """Whether what was written may be something for the rules again: an edit may copy code that another one changes."""
+    words = {word.lower() for rule in rules for word in rule.words}
+    written = "\n".join({edit.text for finding in done for edit in finding.edits}).lower()
+    return any(word in written for word in words)
 
 
 def _as_first_found(left: Sequence[Finding], at_first: Sequence[Finding]) -> tuple[Finding, ...]:

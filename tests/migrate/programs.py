@@ -1,0 +1,63 @@
+"""Programs made at random out of what migrate rewrites, and what must hold for each of them.
+
+The tests draw the same programs each time; benchmarks/fuzz_migrate.py draws new ones and keeps what fails.
+"""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+from hypothesis import strategies as st
+
+from npukit.migrate.migration import MIGRATING, migrate_document
+from npukit.migrate.rules import choose
+from npukit.migrate.target import Style, Target
+from npukit.source import read
+
+_names = st.sampled_from(["x", "device", "model", "torch", "args.gpu", "f", "torch.cuda", "os.environ", "dist"])
+_strings = st.sampled_from(["'cuda'", '"cuda:0"', "f'cuda:{x}'", "'nccl'", "'cpu'", "'npu'", "'a cuda b'"])
+_expressions = st.recursive(
+    st.one_of(_names, _strings, st.sampled_from(["1", "None", "torch.cuda.is_available()", "x.is_cuda"])),
+    lambda inner: st.one_of(
+        st.builds("{}.cuda({})".format, _names, inner),
+        st.builds("{}.to({})".format, _names, inner),
+        st.builds("torch.device({})".format, inner),
+        st.builds("torch.cuda.synchronize({})".format, inner),
+        st.builds("({} if {} else {})".format, inner, inner, inner),
+        st.builds("({} == {})".format, inner, inner),
+        st.builds("({} in {})".format, inner, inner),
+        st.builds("g({}, device={})".format, inner, inner),
+        st.builds("{{'device': {}, 'cuda': {}}}".format, inner, inner),
+        st.builds("(lambda device={}: {})".format, inner, inner),
+    ),
+    max_leaves=6,
+)
+_statements = st.one_of(
+    _expressions,
+    st.builds("{} = {}".format, st.sampled_from(["x", "device", "backend", "cfg['device']", "DEVICE"]), _expressions),
+    st.builds("if {}: {}".format, _expressions, _expressions),
+    st.builds("def h(device={}, y=1):\n    return {}".format, _expressions, _expressions),
+    st.builds("with torch.cuda.amp.autocast({}):\n    {}".format, _expressions, _expressions),
+    st.just("torch.cuda.empty_cache()"),
+    st.just("import torch.cuda.amp as amp"),
+)
+PROGRAMS = st.lists(_statements, min_size=1, max_size=5).map(
+    lambda lines: "import os\nimport torch\n" + "\n".join(lines)
+)
+
+
+def trouble(program: str, style: Style) -> str | None:
+    """What is wrong with the migration of a program: a rule fails, the result does not parse, or changes once more."""
+    rules = choose(among=MIGRATING)
+    change, left = migrate_document(read(Path("a.py"), program.encode()), rules, Target(style))
+    if broken := [finding for finding in left if finding.code == "NPK002"]:
+        return broken[0].what
+    if change is None:
+        return None
+    try:
+        ast.parse(change.after)
+    except SyntaxError as error:
+        return f"does not parse: {error}\n{change.after}"
+    again, _ = migrate_document(read(Path("a.py"), change.after.encode()), rules, Target(style))
+    return None if again is None else f"a second run changes it again:\n{again.diff(Path())}"
