@@ -109,7 +109,7 @@ def train_with_npukit(
     from npukit.llm.config.options import Config
     from npukit.llm.data.collate import Collator, tokens, weight
     from npukit.llm.finetune.train import loss_of, make_model
-    from npukit.llm.models.shape import flops_per_token
+    from npukit.llm.models.flops import flops_per_token
     from npukit.train import Trainer
 
     with tempfile.TemporaryDirectory() as folder:

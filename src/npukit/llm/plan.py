@@ -9,7 +9,7 @@ from typing import Any
 
 from npukit.llm.config.options import Config
 from npukit.llm.data.count import Rows, count_rows
-from npukit.llm.models.shapes import Model, look_at
+from npukit.llm.models.outline import Outline, look_at
 
 GIB = 2**30
 LOGITS_AT_ONCE = 1024  # rows of logits that the loss makes at a time
@@ -88,7 +88,7 @@ def _rows_of_batches(config: Config, rows: Rows | None) -> int | None:
     return max(1, ceil(left * rows.tokens / _row_length(config))) if config.data.packing else left
 
 
-def trained_parameters(config: Config, model: Model) -> int:
+def trained_parameters(config: Config, model: Outline) -> int:
     """How many parameters change."""
     tuning = config.tuning
     if tuning.method == "full":
@@ -113,7 +113,7 @@ def is_target(module: str, targets: str | tuple[str, ...]) -> bool:
     return any(module == target or module.endswith(f".{target}") for target in targets)
 
 
-def memory(config: Config, model: Model, devices: int) -> Memory:
+def memory(config: Config, model: Outline, devices: int) -> Memory:
     """An estimate: measured runs were within a tenth of it."""
     training = config.training
     trained = trained_parameters(config, model)
@@ -134,17 +134,18 @@ def memory(config: Config, model: Model, devices: int) -> Memory:
         gradients=gradients / (devices if stage >= 2 else 1),
         optimizer=0.0 if training.offload else optimizer / (devices if stage >= 1 else 1),
         activations=_activations(config, model, low),
-        logits=float(LOGITS_AT_ONCE * model.vocabulary * LOGITS_BYTES),
+        logits=float(LOGITS_AT_ONCE * model.sizes.vocabulary * LOGITS_BYTES),
     )
 
 
-def _activations(config: Config, model: Model, low: int) -> float:
+def _activations(config: Config, model: Outline, low: int) -> float:
     """What the backward pass needs again. Attention keeps no matrix of scores; norms keep fp32."""
     tokens = config.training.batch_size * _row_length(config)
-    of_a_layer = low * (7 * model.hidden + 2 * model.keys + 4 * model.intermediate) + 8 * model.hidden
+    sizes = model.sizes
+    of_a_layer = low * (7 * sizes.hidden + 2 * sizes.keys + 4 * sizes.intermediate) + 8 * sizes.hidden
     if config.training.activation_checkpointing:
-        return float(tokens * (model.layers * model.hidden * low + of_a_layer))
-    return float(tokens * model.layers * of_a_layer)
+        return float(tokens * (sizes.layers * sizes.hidden * low + of_a_layer))
+    return float(tokens * sizes.layers * of_a_layer)
 
 
 def as_text(found: Plan) -> str:

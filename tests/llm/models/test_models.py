@@ -26,9 +26,9 @@ from npukit.llm.data.collate import Collator
 from npukit.llm.data.rows import packed_row
 from npukit.llm.finetune.train import loss_of
 from npukit.llm.models import attention
+from npukit.llm.models.flops import flops_per_token
 from npukit.llm.models.forward import return_loss
 from npukit.llm.models.loss import cross_entropy_of
-from npukit.llm.models.shape import flops_per_token
 from npukit.llm.models.tuning import tune
 
 LLAMA_LIKE = {

@@ -9,23 +9,20 @@ from pathlib import Path
 from typing import Any
 
 from npukit.errors import NpukitError
+from npukit.llm import families
 
 FOLDER = Path(__file__).parent / "templates"
-OTHER_NAMES = {
-    "deepseek2": "deepseek",
-    "glm": "glm4",
-    "phi3": "phi",
-    "qwen2": "qwen",
-    "qwen2.5": "qwen2_5",
-    "qwen3_nothink": "chatml",
-    "yi": "chatml",
-}
 CONTROL = re.compile(r"<[|｜][^<>\s]+[|｜]>|<(?:start|end)_of_turn>")
 
 
 def names() -> list[str]:
     """The templates that have a name."""
     return sorted(file.stem for file in FOLDER.glob("*.jinja"))
+
+
+def other_names() -> dict[str, str]:
+    """What LLaMA-Factory and ms-swift call some of them, as the model families have it."""
+    return {name: ours for family in families.known().values() for name, ours in family.templates.items()}
 
 
 @dataclass(frozen=True)
@@ -43,7 +40,7 @@ def find_template(name: str | None, tokenizer: Any = None) -> Template:
         if isinstance(own, dict):
             own = own.get("default")
         return Template("the tokenizer's", own) if own else find_template("default")
-    file = FOLDER / f"{OTHER_NAMES.get(name, name)}.jinja"
+    file = FOLDER / f"{other_names().get(name, name)}.jinja"
     if "/" not in name and file.is_file():
         return Template(file.stem, file.read_text("utf-8"))
     if name.endswith((".jinja", ".jinja2", ".j2")):
@@ -52,7 +49,7 @@ def find_template(name: str | None, tokenizer: Any = None) -> Template:
         except (OSError, UnicodeDecodeError) as error:
             raise NpukitError(f"The chat template {name} cannot be read: {error}.") from error
     # Another number is another model's template, not a slip.
-    alike = [each for each in (*names(), *OTHER_NAMES) if re.findall(r"\d", each) == re.findall(r"\d", name)]
+    alike = [each for each in (*names(), *other_names()) if re.findall(r"\d", each) == re.findall(r"\d", name)]
     close = difflib.get_close_matches(name, alike, n=1)
     meant = f"did you mean {close[0]}?" if close else f"there are {', '.join(names())}."
     raise NpukitError(

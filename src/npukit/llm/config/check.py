@@ -14,7 +14,8 @@ from npukit.llm.config.explain import options
 from npukit.llm.config.given import Given, Keys, Mistake, nearest, nearest_file
 from npukit.llm.config.options import Config
 from npukit.llm.config.validation import MISSING
-from npukit.llm.models.shapes import broken_weights, look_at
+from npukit.llm.models.outline import look_at
+from npukit.llm.models.weights import broken_weights
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from transformers.utils.logging import disable_progress_bar
 
 from npukit.errors import NpukitError
+from npukit.llm import families
 from npukit.llm.config.options import Config
 from npukit.llm.data.collate import Collator, tokens, weight
 from npukit.llm.data.prepare import Prepared, pad_id, prepare
@@ -21,10 +22,10 @@ from npukit.llm.data.stream import Stream
 from npukit.llm.finetune.save import RUN, claim, save_model, save_run, save_trainer_state
 from npukit.llm.models.attention import NAME as PACKED_ATTENTION
 from npukit.llm.models.attention import register
+from npukit.llm.models.flops import flops_per_token
 from npukit.llm.models.forward import return_loss
 from npukit.llm.models.fused import use_compilable_gelu, use_fused_operators
 from npukit.llm.models.loading import load_config, load_model, load_tokenizer, locate
-from npukit.llm.models.shape import flops_per_token, is_plain
 from npukit.llm.models.tuning import tune
 from npukit.train import Trainer
 from npukit.train.blocks import blocks
@@ -123,8 +124,8 @@ def _row_length(ends: Sequence[int]) -> int | None:
 
 def _packed_if_possible(config: Config, shape: Any, tell: Callable[[str], None]) -> Config:
     """Only now is it known of which kind the model is."""
-    if config.data.packing and not is_plain(shape):
-        tell(f"Rows of a {shape.model_type} model are not packed: its attention is not the plain one.")
+    if config.data.packing and families.of(shape).attention != "plain":
+        tell(f"Packing is off: npukit packs only families with plain attention, and {shape.model_type} is not one.")
         data = config.data.model_copy(update={"packing": False})
         return config.model_copy(update={"data": data})
     return config

@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from npukit.llm import families
 from npukit.llm.models.loss import IGNORED, give_loss, shifted
-from npukit.llm.models.shape import body_of, is_plain
 
 
 def return_loss(model: Any) -> None:
@@ -19,12 +19,17 @@ def return_loss(model: Any) -> None:
     Without labels it answers as before. Where several devices wrap the model, this is what they wrap.
     """
     head = model.get_output_embeddings()
-    if is_plain(model.config) and getattr(head, "bias", None) is None:
+    if families.of(model.config).plain_logits and getattr(head, "bias", None) is None:
         give_loss(head)
-    for table in body_of(model).modules():
+    for table in _body_of(model).modules():
         if isinstance(table, nn.Embedding):
             table.register_forward_hook(_in_compute_type)
     model.forward = MethodType(_forward, model)
+
+
+def _body_of(model: Any) -> nn.Module:
+    """All of a model but its output layer."""
+    return getattr(model, model.base_model_prefix)  # type: ignore[no-any-return]
 
 
 def _in_compute_type(_table: nn.Module, _args: Any, embedded: Tensor) -> Tensor:
@@ -39,7 +44,7 @@ def _forward(self: Any, *args: Any, labels: Tensor | None = None, **batch: Any) 
     targets = shifted(labels)
     head = self.get_output_embeddings()
     if getattr(head, "takes_labels", False):  # not if an adapter sits on it
-        hidden = body_of(self)(*args, use_cache=False, **batch)[0]
+        hidden = _body_of(self)(*args, use_cache=False, **batch)[0]
         return head(hidden, targets)
     logits = type(self).forward(self, *args, use_cache=False, **batch).logits
     losses = F.cross_entropy(logits.float().flatten(0, 1), targets.flatten(), ignore_index=IGNORED, reduction="sum")

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from npukit.llm import families
+
 
 def use_fused_operators(model: Any) -> None:
     """Replace GELU, RMSNorm, SwiGLU and rotary embeddings, in this model alone but for the rotary ones.
@@ -24,7 +26,7 @@ def use_fused_operators(model: Any) -> None:
         elif kind in _TANH_GELUS:
             module.forward = _npu_gelu
     code = importlib.import_module(type(model).__module__)
-    if model.config.model_type in _HALF_ROTARY:
+    if families.of(model.config).fused_rotary:
         code.apply_rotary_pos_emb = _rotary  # type: ignore[attr-defined]
 
 
@@ -53,10 +55,6 @@ def _npu_gelu(hidden: Tensor) -> Tensor:
 
     result: Tensor = torch_npu.npu_gelu(hidden, approximate="tanh")
     return result
-
-
-# Whose rotary embedding turns the two halves of a head against each other, all of it.
-_HALF_ROTARY = frozenset(["gemma", "llama", "mistral", "qwen2", "qwen3"])
 
 
 def _rms_norm(module: Any) -> Any:

@@ -1,24 +1,8 @@
-"""The parts that causal language models of transformers have in common."""
+"""How much a step computes."""
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch import nn
-
-# Whose logits are the product with the output layer and nothing else (no scale, no soft cap), and whose attention is
-# the plain one: these are packed and never make all logits.
-PLAIN = frozenset(["gemma", "glm", "glm4", "gpt2", "llama", "mistral", "olmo2", "phi3", "qwen2", "qwen3"])
-
-
-def is_plain(config: Any) -> bool:
-    """Whether rows of this model can be packed."""
-    return config.model_type in PLAIN
-
-
-def body_of(model: Any) -> nn.Module:
-    """All of a model but its output layer."""
-    return getattr(model, model.base_model_prefix)  # type: ignore[no-any-return]
 
 
 def flops_per_token(model: nn.Module) -> float:

@@ -1,0 +1,5 @@
+"""DeepSeek-V2: latent attention (MLA) and experts."""
+
+from npukit.llm.families.family import Family
+
+FAMILY = Family(attention="latent", plain_logits=False, rotary="pairs", templates={"deepseek2": "deepseek"})

@@ -1,0 +1,85 @@
+"""What npukit has to know about a model family, and the ways in which families commonly differ."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Config = Mapping[str, Any]  # the contents of config.json
+Shapes = dict[str, tuple[int, ...]]  # of the weights, by name
+
+
+@dataclass(frozen=True)
+class Dimensions:
+    """The sizes that memory and work depend on."""
+
+    layers: int
+    hidden: int
+    intermediate: int
+    heads: int
+    key_value_heads: int
+    head: int  # the width of one
+    vocabulary: int
+
+    @property
+    def queries(self) -> int:
+        """The width of all query heads together."""
+        return self.heads * self.head
+
+    @property
+    def keys(self) -> int:
+        """The width of all key heads together, and of all value heads."""
+        return self.key_value_heads * self.head
+
+
+def dimensions(config: Config) -> Dimensions:
+    """Sizes by the names that most families use."""
+    heads, hidden = config["num_attention_heads"], config["hidden_size"]
+    return Dimensions(
+        layers=config["num_hidden_layers"],
+        hidden=hidden,
+        intermediate=config.get("intermediate_size") or 4 * hidden,
+        heads=heads,
+        key_value_heads=config.get("num_key_value_heads") or heads,
+        head=config.get("head_dim") or hidden // heads,
+        vocabulary=config["vocab_size"],
+    )
+
+
+def no_window(config: Config) -> int | None:
+    """Every token sees all tokens before it."""
+    return None
+
+
+def window(config: Config) -> int | None:
+    """Every layer looks back over `sliding_window` tokens, where that is set."""
+    return config.get("sliding_window")
+
+
+def optional_window(config: Config) -> int | None:
+    """The same, but only where `use_sliding_window` asks for it; Qwen's configurations name an unused width."""
+    return config.get("sliding_window") if config.get("use_sliding_window") else None
+
+
+@dataclass(frozen=True)
+class Family:
+    """One family of models."""
+
+    attention: Literal["plain", "latent", "capped", "unknown"] = "plain"
+    """plain: softmax(qk)v, the only kind that packing and npukit's own inference engine compute.
+    latent: keys and values are unpacked from a smaller vector (MLA). capped: scores pass through a tanh."""
+    plain_logits: bool = True
+    """Logits are the last hidden states times the output layer, with no scale or cap."""
+    rotary: Literal["halves", "pairs", "none"] = "none"
+    """Which elements of a head are turned together: its two halves, neighbours, or none (learned positions)."""
+    fused_rotary: bool = False
+    """Whether torch_npu's npu_rotary_mul computes what the family's apply_rotary_pos_emb does: halves, the whole
+    head, in the type of its input."""
+    window: Callable[[Config], int | None] = no_window
+    """How many tokens a layer looks back over; None means all of them."""
+    dimensions: Callable[[Config], Dimensions] = dimensions
+    shapes: Callable[[Config], Shapes] | None = None
+    """The names and shapes of the weights, as transformers makes them; None where npukit cannot tell."""
+    templates: Mapping[str, str] = field(default_factory=dict)
+    """Names of chat templates that LLaMA-Factory or ms-swift have for its models, and the template here."""

@@ -1,0 +1,6 @@
+"""Gemma (the first): Llama with GELU, norms that scale by 1 + weight, and a tied output layer."""
+
+from npukit.llm.families.decoder import Decoder
+from npukit.llm.families.family import Family
+
+FAMILY = Family(rotary="halves", fused_rotary=True, shapes=Decoder(output_bias=True, tied=True))

@@ -1,0 +1,5 @@
+"""Gemma 2: attention scores and logits pass through a tanh, and every other layer has a sliding window."""
+
+from npukit.llm.families.family import Family, window
+
+FAMILY = Family(attention="capped", plain_logits=False, rotary="halves", window=window, templates={"gemma2": "gemma"})

@@ -1,0 +1,6 @@
+"""GLM-4 (9B, 2024): half of each head is turned, in pairs; gate and up are one matrix."""
+
+from npukit.llm.families.decoder import Decoder
+from npukit.llm.families.family import Family
+
+FAMILY = Family(rotary="pairs", shapes=Decoder(fused_gate=True), templates={"glm": "glm4"})

@@ -1,0 +1,12 @@
+"""Phi-3 and Phi-4: Llama with one matrix for queries, keys and values, and one for gate and up."""
+
+from npukit.llm.families.decoder import Decoder
+from npukit.llm.families.family import Family, window
+
+# Its apply_rotary_pos_emb may turn a part of each head only, so that the fused operator does not fit.
+FAMILY = Family(
+    rotary="halves",
+    window=window,
+    shapes=Decoder(bias=False, fused_queries=True, fused_gate=True),
+    templates={"phi3": "phi"},
+)

@@ -1,0 +1,64 @@
+"""What is known of a model without loading it: the shapes of its weights, from its files or from its config.json."""
+
+from __future__ import annotations
+
+import json
+import struct
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+
+from npukit.llm import families
+from npukit.llm.config.options import ModelOptions
+from npukit.llm.families.family import Dimensions, Shapes
+from npukit.llm.models.weights import read_headers
+
+
+@dataclass(frozen=True)
+class Outline:
+    """A model's weights, and the sizes that they follow from."""
+
+    shapes: Shapes
+    sizes: Dimensions
+
+    @property
+    def parameters(self) -> int:
+        return sum(map(prod, self.shapes.values()))
+
+    def linear(self) -> Shapes:
+        """The matrices that an adapter can be put on: inside the layers, by the name of their module."""
+        return {
+            name.removesuffix(".weight"): shape
+            for name, shape in self.shapes.items()
+            if len(shape) == 2 and name.endswith(".weight") and _layer_of(name) is not None
+        }
+
+    def of_layers(self, count: int) -> int:
+        """Parameters of the last `count` layers."""
+        numbers = {name: _layer_of(name) for name in self.shapes}
+        first = self.sizes.layers - count
+        return sum(
+            prod(self.shapes[name]) for name, number in numbers.items() if number is not None and number >= first
+        )
+
+
+def _layer_of(name: str) -> int | None:
+    """
+    >>> _layer_of("model.layers.11.mlp.up_proj.weight")
+    11
+    """
+    return next((int(part) for part in name.split(".") if part.isdigit()), None)
+
+
+def look_at(options: ModelOptions) -> Outline | None:
+    """The model in a local folder; None if it is on a hub, or if it has no weights and its family is not known."""
+    folder = Path(options.path).expanduser()
+    try:
+        config = families.as_mapping(json.loads((folder / "config.json").read_text(encoding="utf-8")))
+        family = families.of(config)
+        shapes = {} if options.from_config else read_headers(folder)
+        if not shapes and family.shapes:
+            shapes = family.shapes(config)
+        return Outline(shapes, family.dimensions(config)) if shapes else None
+    except (OSError, ValueError, KeyError, TypeError, struct.error):
+        return None

@@ -1,0 +1,57 @@
+"""A model's weights on disk: names and shapes from safetensors' headers, and files that are not whole."""
+
+from __future__ import annotations
+
+import json
+import struct
+from pathlib import Path
+from typing import Any
+
+from npukit.llm.families.family import Shapes
+
+LARGEST_HEADER = 100_000_000  # bytes; safetensors itself allows no more
+
+
+def read_headers(folder: Path) -> Shapes:
+    """The names and shapes of all tensors in a folder's safetensors files."""
+    headers = [_header(path) for path in sorted(folder.glob("*.safetensors"))]
+    return {name: tuple(each["shape"]) for header in headers for name, each in header.items()}
+
+
+def _header(path: Path) -> dict[str, Any]:
+    with path.open("rb") as file:
+        (length,) = struct.unpack("<Q", file.read(8))
+        if length > LARGEST_HEADER:
+            raise ValueError(f"{path} is no safetensors file")
+        header: dict[str, Any] = json.loads(file.read(length))
+    header.pop("__metadata__", None)
+    return header
+
+
+def broken_weights(folder: Path) -> list[str]:
+    """Sentences about weights that were not downloaded to their end."""
+    sentences = []
+    for path in sorted(folder.glob("*.safetensors")):
+        try:
+            header = _header(path)
+            end = max((each["data_offsets"][1] for each in header.values()), default=0)
+            with path.open("rb") as file:
+                whole = 8 + struct.unpack("<Q", file.read(8))[0] + end
+            if path.stat().st_size < whole:
+                sentences.append(f"{path} has {path.stat().st_size:,} of {whole:,} bytes: download it again.")
+        except (ValueError, KeyError, TypeError, struct.error):
+            sentences.append(f"{path} is no safetensors file, or only its beginning: download it again.")
+    return sentences + _missing_parts(folder)
+
+
+def _missing_parts(folder: Path) -> list[str]:
+    try:
+        index = json.loads((folder / "model.safetensors.index.json").read_text(encoding="utf-8"))
+        missing = sorted({name for name in index["weight_map"].values() if not (folder / name).is_file()})
+    except FileNotFoundError:
+        return []
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return [f"{folder / 'model.safetensors.index.json'} cannot be read: download it again."]
+    return [f"{folder} lacks {', '.join(missing[:3])}{' and others' * (len(missing) > 3)}: download it."] * bool(
+        missing
+    )
