@@ -1,0 +1,187 @@
+"""An engine in a thread of its own, for the requests of one event loop.
+
+    async with Service(engine) as service:
+        async for outputs in await service.submit(request): ...
+
+The thread takes work between two steps: new requests, cancelled ones, adapters. What a step gave goes to the event loop
+in one call, however many requests it was for. Nobody who reads slowly holds it up: outputs wait in a queue for each
+request, and a request whose queue is full is cancelled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from queue import Empty, SimpleQueue
+from typing import Any, TypeVar
+
+from npukit.inference.engine.request import Output, Request
+
+T = TypeVar("T")
+QUEUE = 4096  # outputs that wait for one reader
+
+
+class Answering:
+    """A request on its way: iterate over it for its outputs, as many at a time as there are."""
+
+    def __init__(self, service: Service, queue: int) -> None:
+        self.number = -1
+        self._service = service
+        self._queue = queue
+        self._outputs: deque[Output] = deque()
+        self._arrived = asyncio.Event()
+        self._ended = False
+
+    def cancel(self) -> None:
+        """Give up the place in the batch; the outputs that are there can still be read."""
+        if not self._ended:
+            self._ended = True
+            self._service._cancel(self.number)
+            self._arrived.set()
+
+    def put(self, output: Output) -> None:
+        """Take an output of the engine."""
+        if self._ended:
+            return
+        self._outputs.append(output)
+        if output.finish:
+            self._ended = True
+        elif len(self._outputs) >= self._queue:
+            self._outputs[-1] = Output(self.number, finish="error", error="The client reads too slowly.")
+            self.cancel()
+        self._arrived.set()
+
+    async def __aiter__(self) -> AsyncIterator[list[Output]]:
+        while True:
+            if self._outputs:
+                outputs = list(self._outputs)
+                self._outputs.clear()
+                yield outputs
+            elif self._ended:
+                return
+            else:
+                self._arrived.clear()
+                await self._arrived.wait()
+
+
+class Service:
+    """Runs an engine; `submit`, `call` and `close` belong to the event loop that entered it."""
+
+    def __init__(self, engine: Any, queue: int = QUEUE) -> None:
+        self.failure: BaseException | None = None  # what made the engine's thread give up
+        self._engine = engine
+        self._queue = queue
+        self._work: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._open: dict[int, Answering] = {}
+        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
+
+    async def __aenter__(self) -> Service:
+        self._loop = asyncio.get_running_loop()
+        self._thread.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._work.put(None)
+        await asyncio.to_thread(self._thread.join)
+
+    async def submit(self, request: Request) -> Answering:
+        """Hand a request to the engine; what it cannot take is the NpukitError of `Engine.add`."""
+        answering = Answering(self, self._queue)
+
+        def add() -> None:
+            answering.number = self._engine.add(request)
+            self._open[answering.number] = answering
+
+        try:
+            await asyncio.shield(adding := asyncio.ensure_future(self.call(add)))
+        except asyncio.CancelledError:  # the client left while the engine was taking it
+            adding.add_done_callback(lambda _: answering.cancel())
+            raise
+        return answering
+
+    async def call(self, function: Callable[[], T]) -> T:
+        """What the function returns when it is called by the engine's thread, between two steps."""
+        result: asyncio.Future[T] = self._loop.create_future()
+
+        def work() -> None:
+            try:
+                if self.failure is not None:
+                    raise RuntimeError("The engine has stopped.") from self.failure
+                value = function()
+            except Exception as error:
+                self._tell(_fail, result, error)
+            else:
+                self._tell(_resolve, result, value)
+
+        self._work.put(work)
+        if self.failure is not None:  # nobody takes work any more
+            self._refuse_work()
+        return await result
+
+    def _cancel(self, number: int) -> None:
+        if self._open.pop(number, None) is not None:
+            self._work.put(lambda: self._engine.cancel(number))
+
+    def _run(self) -> None:
+        _use_device(self._engine)
+        try:
+            while self._take_work():
+                if not self._engine.is_idle and (outputs := self._engine.step()):
+                    self._tell(self._hand_out, outputs)
+        except BaseException as error:  # the engine's own mistake: nothing it has can be trusted any more
+            self.failure = error
+            self._tell(self._fail_all, error)
+            raise
+
+    def _take_work(self) -> bool:
+        """Do what was asked for since the last step; with nothing to compute, wait until something is."""
+        try:
+            while True:
+                work = self._work.get(block=self._engine.is_idle)
+                if work is None:
+                    return False
+                work()
+        except Empty:
+            return True
+
+    def _tell(self, function: Callable[..., None], *arguments: object) -> None:
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(function, *arguments)
+
+    def _hand_out(self, outputs: list[Output]) -> None:
+        for output in outputs:
+            answering = self._open.pop(output.number, None) if output.finish else self._open.get(output.number)
+            if answering is not None:
+                answering.put(output)
+
+    def _fail_all(self, error: BaseException) -> None:
+        for number in list(self._open):
+            self._hand_out([Output(number, finish="error", error=f"The engine failed: {error!r}")])
+        self._refuse_work()
+
+    def _refuse_work(self) -> None:
+        while not self._work.empty():
+            work = self._work.get_nowait()
+            if work is not None:
+                work()
+
+
+def _use_device(engine: Any) -> None:
+    """The current accelerator is a thread's own, on NPU as on CUDA."""
+    device = getattr(engine, "device", None)
+    if device is not None and device.type != "cpu":
+        import torch
+
+        torch.get_device_module(device).set_device(device)
+
+
+def _resolve(future: asyncio.Future[T], value: T) -> None:
+    if not future.done():
+        future.set_result(value)
+
+
+def _fail(future: asyncio.Future[T], error: Exception) -> None:
+    if not future.done():
+        future.set_exception(error)

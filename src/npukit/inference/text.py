@@ -1,0 +1,75 @@
+"""The tokens of an answer as text, one at a time: never half a character, never the beginning of a stop string."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+BROKEN = "\ufffd"  # what a decoder writes for bytes that are no character, or not yet
+LONGEST = 32  # tokens that are decoded together at most; bytes that never become text must not add up
+
+
+def decoder(tokenizer: Any, skip_special: bool = True) -> Callable[[list[int]], str]:
+    """A function from ids to text, as plain as the tokenizer has it: spaces stay where the tokens put them."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is not None:
+        return lambda ids: str(backend.decode(ids, skip_special_tokens=skip_special))
+    return lambda ids: str(tokenizer.decode(ids, skip_special_tokens=skip_special, clean_up_tokenization_spaces=False))
+
+
+class TextStream:
+    """Turns the tokens of one answer into pieces of text that can be shown at once.
+
+    >>> stream = TextStream(tokenizer, stops=["\\n\\n"])
+    >>> text = "".join(stream.add(token) for token in tokens) + stream.end()
+    >>> stream.stopped  # the stop string that ended the answer; it and what follows are not in the text
+    """
+
+    def __init__(
+        self, tokenizer: Any, stops: Sequence[str] = (), skip_special: bool = True, keep_stop: bool = False
+    ) -> None:
+        self.stopped: str | None = None
+        self._decode = decoder(tokenizer, skip_special)
+        self._stops = tuple(stop for stop in stops if stop)
+        self._keep_stop = keep_stop
+        self._ids: list[int] = []  # decoded together: a token's text can depend on the one before
+        self._before = 0  # how many of them were there when the text was last whole
+        self._given = 0  # characters of their text that were given away
+        self._held = ""  # text that may be the beginning of a stop string
+
+    def add(self, token: int) -> str:
+        """The text that this token completes; often its own, sometimes none yet."""
+        if self.stopped is not None:
+            return ""
+        self._ids.append(token)
+        text = self._decode(self._ids)
+        whole = text[:-3] + text[-3:].rstrip(BROKEN)  # a character has four bytes at most
+        piece, self._given = whole[self._given :], max(self._given, len(whole))
+        if whole == text or len(self._ids) > LONGEST:
+            del self._ids[: self._before or max(0, len(self._ids) - 8)]
+            self._before = len(self._ids)
+            self._given = len(self._decode(self._ids)) - (len(text) - len(whole))
+        return self._without_stop(piece)
+
+    def end(self) -> str:
+        """What was held back and is now known to be text."""
+        if self.stopped is not None:
+            return ""
+        piece = self._without_stop(self._decode(self._ids)[self._given :])
+        return piece if self.stopped is not None else piece + self._held
+
+    def _without_stop(self, piece: str) -> str:
+        text = self._held + piece
+        found = min(((text.find(stop), -len(stop)) for stop in self._stops if stop in text), default=None)
+        if found:
+            at, length = found[0], -found[1]
+            self.stopped, self._held = text[at : at + length], ""
+            return text[: at + length] if self._keep_stop else text[:at]
+        held = max((_overlap(text, stop) for stop in self._stops), default=0)
+        self._held = text[len(text) - held :]
+        return text[: len(text) - held]
+
+
+def _overlap(text: str, stop: str) -> int:
+    """How many characters at the end of the text may be the beginning of the stop string."""
+    return next((size for size in range(min(len(text), len(stop) - 1), 0, -1) if text.endswith(stop[:size])), 0)
