@@ -16,3 +16,12 @@ or step by step, which is what a server does (see npukit.inference.service):
 An engine belongs to one thread. A request that cannot be taken (too long, an unknown adapter, a token that the model
 does not have) is an NpukitError of `add`.
 """
+
+from npukit.inference.engine.engine import Engine as Engine
+from npukit.inference.engine.engine import EngineOptions as EngineOptions
+from npukit.inference.engine.request import Answer as Answer
+from npukit.inference.engine.request import Output as Output
+from npukit.inference.engine.request import Request as Request
+from npukit.inference.engine.request import Sampling as Sampling
+from npukit.inference.engine.request import Stats as Stats
+from npukit.inference.engine.request import Token as Token

@@ -1,0 +1,142 @@
+"""Attention over the paged cache, given to transformers under a name of its own.
+
+Each call first writes the new tokens' keys and values to their slots in the cache, then attends to all that the cache
+has of each sequence. How it does that depends on the device; every way computes the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+NAME = "npukit_paged"
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Where the tokens of a call belong. A decode has one token a sequence; a prefill has runs of them."""
+
+    slots: Tensor  # of each new token: block times block size, plus the place in it
+    tables: Tensor  # [sequences, blocks]
+    lengths: Tensor  # of each sequence with its new tokens
+    # Prefill alone, known to the host: how many new tokens each sequence has, and how many in all.
+    new: tuple[int, ...] | None = None
+    total: tuple[int, ...] = ()
+    # Decode on NPUs, whose kernel wants the lengths on the host.
+    host_lengths: list[int] | None = None
+
+
+def register() -> None:
+    """Make the attention known to transformers, which then makes no mask for it."""
+    from transformers import AttentionInterface
+
+    AttentionInterface.register(NAME, paged_attention)
+
+
+def paged_attention(
+    module: Any,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    batch: Batch,
+    scaling: float | None = None,
+    sliding_window: int | None = None,
+    **_: Any,
+) -> tuple[Tensor, None]:
+    """Query, key, value are [1, heads, tokens, size]; the result is [1, tokens, heads, size]."""
+    query, key, value = (part.squeeze(0).transpose(0, 1) for part in (query, key, value))
+    scale = scaling if scaling is not None else query.shape[-1] ** -0.5
+    decode, prefill = backend(query.device.type, query.dtype)
+    if batch.new is None:
+        result = decode(query, key, value, module.key_cache, module.value_cache, batch, scale, sliding_window)
+    else:
+        write(key, value, module.key_cache, module.value_cache, batch.slots)
+        result = prefill(query, module.key_cache, module.value_cache, batch, scale, sliding_window)
+    return result.unsqueeze(0), None
+
+
+Decode = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, Batch, float, "int | None"], Tensor]
+Prefill = Callable[[Tensor, Tensor, Tensor, Batch, float, "int | None"], Tensor]
+
+
+def backend(kind: str, dtype: torch.dtype) -> tuple[Decode, Prefill]:
+    """The ways to decode and to prefill on a device, for tensors of a type."""
+    half = dtype in (torch.float16, torch.bfloat16)
+    if kind == "cuda" and half:
+        from npukit.inference.engine.attention_cuda import decode, prefill
+    elif kind == "npu" and half:
+        from npukit.inference.engine.attention_npu import decode, prefill
+    else:
+        return decode_anywhere, prefill_anywhere
+    return decode, prefill
+
+
+def write(key: Tensor, value: Tensor, key_cache: Tensor, value_cache: Tensor, slots: Tensor) -> None:
+    """Put each token's key and value, [tokens, heads, size], where it belongs."""
+    key_cache.flatten(0, 1)[slots] = key
+    value_cache.flatten(0, 1)[slots] = value
+
+
+def decode_anywhere(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    key_cache: Tensor,
+    value_cache: Tensor,
+    batch: Batch,
+    scale: float,
+    window: int | None,
+) -> Tensor:
+    """With torch's own attention: the sequences side by side, each as long as the longest, under a mask."""
+    write(key, value, key_cache, value_cache, batch.slots)
+    longest = int(batch.lengths.max())
+    tables = batch.tables[:, : -(-longest // key_cache.shape[1])]
+    place = torch.arange(tables.shape[1] * key_cache.shape[1], device=query.device)
+    ends = batch.lengths[:, None]
+    seen = place < ends
+    if window is not None:
+        seen = seen & (place >= ends - window)
+    # What was left in a block may be no number, and a mask does not hide that.
+    keys, values = (
+        gather(cache, tables).masked_fill(~seen[:, None, :, None], 0) for cache in (key_cache, value_cache)
+    )
+    return attend(query.unsqueeze(2), keys, values, seen[:, None, None, :], scale).squeeze(2)
+
+
+def prefill_anywhere(
+    query: Tensor, key_cache: Tensor, value_cache: Tensor, batch: Batch, scale: float, window: int | None
+) -> Tensor:
+    """With torch's own attention, one sequence after the other."""
+    results, start, size = [], 0, key_cache.shape[1]
+    assert batch.new is not None
+    for row, (new, total) in enumerate(zip(batch.new, batch.total, strict=True)):
+        table = batch.tables[row : row + 1, : -(-total // size)]
+        keys, values = (gather(cache, table)[:, :, :total] for cache in (key_cache, value_cache))
+        seen = causal(new, total, window, query.device)
+        part = query[start : start + new].transpose(0, 1).unsqueeze(0)
+        results.append(attend(part, keys, values, seen, scale).squeeze(0).transpose(0, 1))
+        start += new
+    return torch.cat(results)
+
+
+def gather(cache: Tensor, tables: Tensor) -> Tensor:
+    """What the cache has of each sequence: [sequences, heads, tokens, size]."""
+    return cache[tables.long()].flatten(1, 2).transpose(1, 2)
+
+
+def causal(new: int, total: int, window: int | None, device: torch.device) -> Tensor:
+    """Which of `total` tokens each of the last `new` ones sees."""
+    behind = torch.arange(total - new, total, device=device)[:, None] - torch.arange(total, device=device)
+    return (behind >= 0) & (behind < window) if window is not None else behind >= 0
+
+
+def attend(query: Tensor, keys: Tensor, values: Tensor, seen: Tensor, scale: float) -> Tensor:
+    """torch's attention, with as many heads of keys and values as there are."""
+    grouped = query.shape[1] != keys.shape[1]
+    return F.scaled_dot_product_attention(query, keys, values, attn_mask=seen, scale=scale, enable_gqa=grouped)

@@ -1,0 +1,77 @@
+"""Attention over the paged cache with torch_npu's fused operators. Lengths are numbers of the host, as these want."""
+
+from __future__ import annotations
+
+import torch
+import torch_npu
+from torch import Tensor
+
+from npukit.inference.engine.attention import Batch, gather
+from npukit.llm.models.attention import NPU_CAUSAL, causal_mask
+
+
+def decode(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    key_cache: Tensor,
+    value_cache: Tensor,
+    batch: Batch,
+    scale: float,
+    window: int | None,
+) -> Tensor:
+    """One query a sequence, in the layout (BSH) for which paging is documented on every card."""
+    torch_npu.npu_scatter_pa_kv_cache(
+        key.contiguous(), value.contiguous(), key_cache, value_cache, batch.slots, cache_mode="Norm"
+    )
+    result: Tensor = torch_npu.npu_fused_infer_attention_score(
+        query.flatten(1).unsqueeze(1),
+        key_cache.flatten(2),
+        value_cache.flatten(2),
+        num_heads=query.shape[1],
+        num_key_value_heads=key_cache.shape[2],
+        scale=scale,
+        input_layout="BSH",
+        block_table=batch.tables,
+        block_size=key_cache.shape[1],
+        actual_seq_lengths_kv=batch.host_lengths,
+    )[0]
+    return result.view_as(query)
+
+
+def prefill(
+    query: Tensor, key_cache: Tensor, value_cache: Tensor, batch: Batch, scale: float, window: int | None
+) -> Tensor:
+    """The sequences one behind the other (TND), their keys and values fetched from the cache."""
+    assert batch.new is not None
+    size = key_cache.shape[1]
+    keys, values = (
+        torch.cat(
+            [
+                gather(cache, batch.tables[row : row + 1, : -(-total // size)])[0, :, :total].transpose(0, 1)
+                for row, total in enumerate(batch.total)
+            ]
+        )
+        for cache in (key_cache, value_cache)
+    )
+    result: Tensor = torch_npu.npu_fusion_attention(
+        query,
+        keys,
+        values,
+        query.shape[1],
+        "TND",
+        atten_mask=causal_mask(query.device),
+        scale=scale,
+        sparse_mode=NPU_CAUSAL,
+        actual_seq_qlen=_ends(batch.new),
+        actual_seq_kvlen=_ends(batch.total),
+    )[0]
+    return result
+
+
+def _ends(lengths: tuple[int, ...]) -> list[int]:
+    ends, end = [], 0
+    for length in lengths:
+        end += length
+        ends.append(end)
+    return ends

@@ -1,0 +1,69 @@
+"""The memory of the paged cache: keys and values by layer, and which blocks belong to which row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from npukit.inference.engine.pool import NOWHERE
+
+
+@dataclass(frozen=True)
+class CacheShape:
+    """What one token takes in the cache of a model.
+
+    >>> CacheShape.of(model).bytes_per_token
+    57344
+    """
+
+    layers: int
+    heads: int  # of keys and values
+    size: int  # of a head
+    dtype: torch.dtype
+
+    @classmethod
+    def of(cls, model: Any) -> CacheShape:
+        """Read it off a model of transformers."""
+        config = model.config.get_text_config()
+        heads = config.num_attention_heads
+        size = getattr(config, "head_dim", None) or config.hidden_size // heads
+        return cls(config.num_hidden_layers, getattr(config, "num_key_value_heads", None) or heads, size, model.dtype)
+
+    @property
+    def bytes_per_token(self) -> int:
+        """Keys and values of all layers."""
+        return 2 * self.layers * self.heads * self.size * self.dtype.itemsize
+
+
+class Cache:
+    """Keys and values in blocks, [blocks, block size, heads, head size] a layer, and the rows' tables of blocks.
+
+    It gives each attention module of the model its layer as `key_cache` and `value_cache`.
+    """
+
+    def __init__(self, model: nn.Module, shape: CacheShape, blocks: int, block_size: int, rows: int, longest: int):
+        device = next(model.parameters()).device
+        self.block_size = block_size
+        # A row more than there are requests: for what only fills up a batch.
+        self.tables = torch.full((rows + 1, -(-longest // block_size)), NOWHERE, dtype=torch.int32, device=device)
+        self.last = torch.zeros(rows + 1, dtype=torch.int64, device=device)  # the newest token of each row
+        block = (blocks, block_size, shape.heads, shape.size)
+        layers = attention_modules(model)
+        if len(layers) != shape.layers:
+            raise ValueError(f"{len(layers)} attention modules for {shape.layers} layers")
+        for layer in layers:
+            layer.key_cache = torch.empty(block, dtype=shape.dtype, device=device)
+            layer.value_cache = torch.empty(block, dtype=shape.dtype, device=device)
+
+    def set_table(self, row: int, blocks: list[int]) -> None:
+        """Tell the device which blocks a row has."""
+        table = torch.tensor(blocks, dtype=torch.int32)
+        self.tables[row, : len(blocks)] = table.to(self.tables.device, non_blocking=True)
+
+
+def attention_modules(model: nn.Module) -> list[Any]:
+    """The self-attention of each layer, first layer first."""
+    return [module for module in model.modules() if hasattr(module, "layer_idx") and hasattr(module, "is_causal")]

@@ -1,0 +1,194 @@
+"""The engine: requests in, tokens out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from npukit.errors import NpukitError
+from npukit.inference.engine.cache import Cache, CacheShape
+from npukit.inference.engine.pool import BlockPool
+from npukit.inference.engine.request import Answer, Finish, Output, Request, Stats, Token
+from npukit.inference.engine.runner import Launched, Runner
+from npukit.inference.engine.scheduler import Scheduler
+from npukit.inference.engine.sequence import Sequence
+from npukit.inference.engine.sizes import blocks_that_fit
+
+
+@dataclass(frozen=True)
+class EngineOptions:
+    """How large an engine is. What is None is chosen for the device.
+
+    >>> EngineOptions(longest=8192, rows=64)
+    """
+
+    longest: int | None = None  # tokens of a prompt with its answer; None: what the model was made for
+    rows: int = 256  # answers at a time
+    blocks: int | None = None  # of the cache; None: what fits into memory
+    block_size: int | None = None  # tokens a block
+    memory: float = 0.9  # the share of the device's memory that may be used in all
+    prefill_tokens: int | None = None  # of prompts in a step
+    reuse: bool = True  # of what is in the cache of an earlier prompt
+    graphs: bool | None = None
+    ahead: bool = True  # launch a step before the tokens of the one before are known
+
+
+class Engine:
+    """Answers many requests at once with one model.
+
+    >>> engine = Engine(model, EngineOptions(longest=4096))
+    >>> engine.generate([Request((1, 2, 3), Sampling(temperature=0, max_tokens=2))])[0].ids
+    [15, 7]
+    """
+
+    def __init__(self, model: Any, options: EngineOptions | None = None) -> None:
+        options = options or EngineOptions()
+        model.eval()
+        self.device = model.device
+        self.words = model.get_output_embeddings().weight.shape[0]
+        made_for = model.config.get_text_config().max_position_embeddings
+        self.longest = min(options.longest or made_for, made_for)
+        size = options.block_size or (128 if self.device.type == "npu" else 16)
+        shape = CacheShape.of(model)
+        blocks = options.blocks or blocks_that_fit(shape, size, options.rows, self.longest, options.memory, self.device)
+        self.longest = min(self.longest, (blocks - 1) * size)
+        cache = Cache(model, shape, blocks, size, options.rows, self.longest)
+        graphs = options.graphs if options.graphs is not None else self.device.type in ("cuda", "npu")
+        self._runner = Runner(model, cache, options.rows, graphs)
+        prefill = options.prefill_tokens or (512 if self.device.type == "cpu" else 8192)
+        self._scheduler = Scheduler(BlockPool(blocks, size), options.rows, prefill, options.reuse)
+        self._ahead = options.ahead
+        self._launched: Launched | None = None
+        self._sequences: dict[int, Sequence] = {}
+        self._ended: list[Output] = []
+        self._next_number = self._prompt_tokens = self._generated_tokens = 0
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is left to do."""
+        return not self._sequences and not self._ended and self._launched is None
+
+    def add(self, request: Request) -> int:
+        """Take a request; its number is in every output of it."""
+        self._check(request)
+        number = self._next_number
+        self._next_number += 1
+        wanted = request.sampling.max_tokens
+        limit = min(self.longest, len(request.prompt) + wanted) if wanted is not None else self.longest
+        sequence = Sequence(number, request, list(request.prompt), limit, root=self._root_of(request))
+        self._sequences[number] = sequence
+        self._scheduler.waiting.append(sequence)
+        self._prompt_tokens += len(request.prompt)
+        return number
+
+    def cancel(self, number: int) -> None:
+        """Give up a request; its last output says so. One that has ended already is left alone."""
+        if sequence := self._sequences.get(number):
+            self._ended.append(self._finish(sequence, None, "cancelled"))
+
+    def step(self) -> list[Output]:
+        """Go on by one step, and say which tokens have come of it and of the steps before."""
+        if self._launched is not None and not (self._ahead and self._can_go_ahead()):
+            outputs = self._accept()
+            self._launch()
+        else:
+            before, self._launched = self._launched, None
+            self._launch()
+            outputs = self._accept(before)
+        ended, self._ended = self._ended, []
+        return ended + outputs
+
+    def generate(self, requests: Iterable[Request], tell: Callable[[Output], None] | None = None) -> list[Answer]:
+        """Answer all requests, in their order; `tell` sees each output as it comes."""
+        numbers = [self.add(request) for request in requests]
+        tokens: dict[int, list[Token]] = {number: [] for number in numbers}
+        last: dict[int, Output] = {}
+        prompts: dict[int, tuple[Token, ...]] = {}
+        while not self.is_idle:
+            for output in self.step():
+                if tell is not None:
+                    tell(output)
+                if output.token is not None:
+                    tokens[output.number].append(output.token)
+                if output.prompt:
+                    prompts[output.number] = output.prompt
+                if output.finish:
+                    last[output.number] = output
+        return [
+            Answer(tuple(tokens[each]), last[each].finish or "error", prompts.get(each, ()), last[each].error)
+            for each in numbers
+        ]
+
+    def stats(self) -> Stats:
+        """How busy it is."""
+        scheduler = self._scheduler
+        return Stats(
+            running=len(scheduler.running),
+            waiting=len(scheduler.waiting),
+            blocks=scheduler.pool.count - 1,
+            blocks_used=scheduler.pool.used,
+            prompt_tokens=self._prompt_tokens,
+            reused_tokens=scheduler.reused_tokens,
+            generated_tokens=self._generated_tokens,
+            preemptions=scheduler.preemptions,
+        )
+
+    def _check(self, request: Request) -> None:
+        if not request.prompt:
+            raise NpukitError("The prompt is empty: give at least one token.")
+        if len(request.prompt) >= self.longest:
+            raise NpukitError(
+                f"The prompt has {len(request.prompt)} tokens, and with its answer it may have {self.longest}: "
+                "shorten it, or start with a longer limit if the model allows it."
+            )
+        if not 0 <= min(request.prompt) <= max(request.prompt) < self.words:
+            raise NpukitError(f"The prompt has a token that the model does not have: ids go from 0 to {self.words - 1}.")
+
+    def _root_of(self, request: Request) -> bytes:
+        return (request.adapter or "").encode()
+
+    def _can_go_ahead(self) -> bool:
+        """Not where the only sequences are those whose next token depends on the one on its way."""
+        return any(not each.waits_for_tokens for each in self._scheduler.running) or bool(self._scheduler.waiting)
+
+    def _launch(self) -> None:
+        step = self._scheduler.next()
+        self._launched = self._runner.launch(step) if step.decodes or step.prefills else None
+
+    def _accept(self, launched: Launched | None = None) -> list[Output]:
+        """Take in what a step has generated."""
+        if launched is None:
+            launched, self._launched = self._launched, None
+        if launched is None:
+            return []
+        outputs = []
+        for sequence, token in zip(launched.step.sampled, launched.tokens(), strict=True):
+            sequence.launches -= 1
+            if sequence.finish is None:  # what came after its end is dropped
+                outputs.append(self._take(sequence, token))
+        return outputs
+
+    def _take(self, sequence: Sequence, token: Token) -> Output:
+        is_first = len(sequence.tokens) == len(sequence.request.prompt)
+        sequence.tokens.append(token.id)
+        self._generated_tokens += 1
+        self._scheduler.remember(sequence)
+        if (grammar := sequence.request.grammar) is not None:
+            grammar.accept(token.id)
+        prompt = tuple(sequence.prompt) if is_first else ()
+        if token.id in sequence.request.sampling.end_tokens:
+            return self._finish(sequence, token, "stop", prompt)
+        if len(sequence.tokens) >= sequence.limit:
+            return self._finish(sequence, token, "length", prompt)
+        return Output(sequence.number, token, prompt=prompt)
+
+    def _finish(
+        self, sequence: Sequence, token: Token | None, finish: Finish, prompt: tuple[Token, ...] = ()
+    ) -> Output:
+        sequence.finish = finish
+        self._scheduler.end(sequence)
+        del self._sequences[sequence.number]
+        return Output(sequence.number, token, finish, prompt)

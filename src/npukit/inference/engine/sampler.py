@@ -1,0 +1,142 @@
+"""Choose the next token of each sequence, for all of them at once.
+
+Every choice depends on its own request alone: the randomness is a function of the request's seed, the position and
+the token, so that an answer is the same whatever else is in the batch, on every device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Many
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from npukit.inference.engine.request import Sampling
+from npukit.inference.engine.sequence import Sequence
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The tokens, and where they were asked for their log-probabilities and those of the likeliest."""
+
+    tokens: Tensor
+    logprobs: Tensor | None = None
+    top: tuple[Tensor, Tensor] | None = None  # values and ids
+
+
+def is_plain(sampling: Sampling) -> bool:
+    """Whether the likeliest token is all that is asked for."""
+    return sampling.temperature == 0 and not _changes_logits(sampling) and sampling.logprobs is None
+
+
+def _changes_logits(sampling: Sampling) -> bool:
+    return bool(sampling.logit_bias or sampling.min_tokens) or _penalises(sampling)
+
+
+def _penalises(sampling: Sampling) -> bool:
+    return sampling.repetition_penalty != 1 or bool(sampling.presence_penalty or sampling.frequency_penalty)
+
+
+def choose(logits: Tensor, sequences: Many[Sequence], positions: Many[int]) -> Chosen:
+    """The next token of each sequence, [sequences], from logits [sequences, words]. `positions` says how many tokens
+    each sequence has by now.
+    """
+    logits = logits.float()
+    settings = [sequence.request.sampling for sequence in sequences]
+    wanted = max((each.logprobs for each in settings if each.logprobs is not None), default=None)
+    raw = logits.log_softmax(-1) if wanted is not None else None
+    logits = _changed(logits, sequences, positions)
+    tokens = logits.argmax(-1)
+    rows = [row for row, each in enumerate(settings) if each.temperature > 0]
+    if rows:
+        drawn = _draw(logits[rows], [settings[row] for row in rows], [positions[row] for row in rows])
+        tokens[rows] = drawn
+    if raw is None:
+        return Chosen(tokens)
+    top = raw.topk(wanted, -1) if wanted else None
+    return Chosen(tokens, raw.gather(1, tokens[:, None]).squeeze(1), (top.values, top.indices) if top else None)
+
+
+def _changed(logits: Tensor, sequences: Many[Sequence], positions: Many[int]) -> Tensor:
+    """Biases, penalties, tokens that may not come yet and what grammars forbid."""
+    for row, sequence in enumerate(sequences):
+        sampling, prompt = sequence.request.sampling, len(sequence.request.prompt)
+        if sampling.logit_bias:
+            ids = torch.tensor(list(sampling.logit_bias), device=logits.device)
+            logits[row, ids] += torch.tensor(list(sampling.logit_bias.values()), device=logits.device)
+        if _penalises(sampling):
+            logits[row] = _penalised(logits[row], sequence.tokens, prompt, sampling)
+        if sampling.end_tokens and positions[row] - prompt < sampling.min_tokens:
+            logits[row, sorted(sampling.end_tokens)] = -torch.inf
+        if (grammar := sequence.request.grammar) is not None:
+            logits[row].masked_fill_(~_bits(grammar.allowed(), logits.shape[1]).to(logits.device), -torch.inf)
+    return logits
+
+
+def _penalised(logits: Tensor, tokens: list[int], prompt: int, sampling: Sampling) -> Tensor:
+    """A repeated token is made less likely: by a factor where it occurred at all, the prompt included; by a
+    difference, once or for each time, where it was generated.
+    """
+    seen = torch.tensor(sorted(set(tokens)), device=logits.device)
+    at = logits[seen]
+    factor = sampling.repetition_penalty
+    logits = logits.index_put((seen,), torch.where(at > 0, at / factor, at * factor))
+    generated = torch.tensor(tokens[prompt:], dtype=torch.int64, device=logits.device)
+    counts = torch.zeros_like(logits).index_add(0, generated, torch.ones_like(generated, dtype=logits.dtype))
+    return logits - sampling.frequency_penalty * counts - sampling.presence_penalty * (counts > 0)
+
+
+def _bits(mask: bytes, words: int) -> Tensor:
+    bytes_ = torch.frombuffer(bytearray(mask), dtype=torch.uint8)
+    bits = (bytes_[:, None] >> torch.arange(8, dtype=torch.uint8)) & 1
+    flat = bits.flatten().bool()
+    return torch.nn.functional.pad(flat, (0, max(0, words - flat.numel())))[:words]
+
+
+def _draw(logits: Tensor, settings: Many[Sampling], positions: Many[int]) -> Tensor:
+    """Draw from the distributions, cut as asked: by top_k, then top_p, then min_p."""
+    device = logits.device
+
+    def column(name: str, dtype: torch.dtype = torch.float32) -> Tensor:
+        return torch.tensor([getattr(each, name) for each in settings], dtype=dtype, device=device)[:, None]
+
+    logits = logits / column("temperature")
+    seeds, places = column("seed", torch.int64), torch.tensor(positions, device=device)[:, None]
+    if all(not each.top_k and each.top_p >= 1 and not each.min_p for each in settings):
+        ids = torch.arange(logits.shape[1], device=device)[None]
+        return (logits + gumbel(seeds, places, ids)).argmax(-1)
+    highest = [each.top_k for each in settings]
+    kept = min(max(highest), logits.shape[1]) if all(highest) else logits.shape[1]
+    values, ids = logits.topk(kept, -1) if kept < logits.shape[1] else logits.sort(-1, descending=True)
+    rank = torch.arange(kept, device=device)
+    top_k = column("top_k", torch.int64)
+    values = values.masked_fill((top_k > 0) & (rank >= top_k), -torch.inf)
+    probabilities = values.softmax(-1)
+    before = probabilities.cumsum(-1) - probabilities
+    out = (before >= column("top_p")) | (probabilities < column("min_p") * probabilities[:, :1])
+    out[:, 0] = False  # one is always left
+    values = values.masked_fill(out, -torch.inf)
+    best = (values + gumbel(seeds, places, ids)).argmax(-1, keepdim=True)
+    return ids.gather(1, best).squeeze(1)
+
+
+def gumbel(seeds: Tensor, positions: Tensor, ids: Tensor) -> Tensor:
+    """Gumbel noise for each token: the argmax of logits plus it is a draw from their distribution.
+
+    A hash of seed, position and token takes the place of a generator's state.
+    """
+    mixed = _hash(_hash(seeds & 0xFFFFFFFF) ^ _hash((seeds >> 32) & 0xFFFFFFFF) ^ (positions * 0x9E3779B9))
+    hashed = _hash(mixed ^ (ids * 0x85EBCA77))
+    # 23 bits: neither 0 nor 1 comes out, whose logarithms are not finite.
+    uniform = ((hashed >> 9).float() + 0.5) * 2.0**-23
+    return -torch.log(-torch.log(uniform))
+
+
+def _hash(numbers: Tensor) -> Tensor:
+    """Mix 32 bits (the finishing steps of MurmurHash3), in int64 so that every device does it alike."""
+    low = 0xFFFFFFFF
+    numbers = numbers & low
+    numbers = ((numbers ^ (numbers >> 16)) * 0x85EBCA6B) & low
+    numbers = ((numbers ^ (numbers >> 13)) * 0xC2B2AE35) & low
+    return numbers ^ (numbers >> 16)

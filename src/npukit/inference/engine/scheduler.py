@@ -1,0 +1,163 @@
+"""Which requests take part in the next step.
+
+A step decodes one token for every running request, and computes some of the prompts that wait (prefill), at most so
+many tokens of them that the running ones are not held up. Where blocks run out the youngest running request gives up
+its own and waits; what it had is computed again later, so that nothing fails and nothing changes.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from npukit.inference.engine.pool import BlockPool, key_of
+from npukit.inference.engine.sequence import Sequence
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Tokens `start` to `stop` of a sequence that are computed in a step."""
+
+    sequence: Sequence
+    start: int
+    stop: int
+
+    @property
+    def is_last(self) -> bool:
+        """Whether a token is generated after it."""
+        return self.stop == self.sequence.goal
+
+
+@dataclass(frozen=True)
+class Step:
+    """What the device is to do next: a token for each of `decodes`, then the prompts of `prefills`."""
+
+    decodes: list[Sequence] = field(default_factory=list)
+    prefills: list[Chunk] = field(default_factory=list)
+
+    @property
+    def sampled(self) -> list[Sequence]:
+        """Whose next token the step generates, in the order of its results."""
+        return self.decodes + [chunk.sequence for chunk in self.prefills if chunk.is_last]
+
+
+class Scheduler:
+    """Keeps the waiting and the running requests, oldest first, and hands out rows and blocks."""
+
+    def __init__(self, pool: BlockPool, rows: int, prefill_tokens: int, reuse: bool = True) -> None:
+        self.pool, self.prefill_tokens, self.reuse = pool, prefill_tokens, reuse
+        self.waiting: deque[Sequence] = deque()
+        self.running: list[Sequence] = []
+        self.reused_tokens = self.preemptions = 0
+        self._rows = list(range(rows))[::-1]
+
+    def next(self) -> Step:
+        """Decide what runs now; from here on it counts as computed."""
+        decodes = self._decode()
+        step = Step(decodes, self._prefill())
+        for sequence in step.decodes:
+            sequence.cached += 1
+        for chunk in step.prefills:
+            chunk.sequence.cached = chunk.stop
+        for sequence in [*step.decodes, *(chunk.sequence for chunk in step.prefills)]:
+            self.remember(sequence)
+        for sequence in step.sampled:
+            sequence.launches += 1
+        return step
+
+    def end(self, sequence: Sequence) -> None:
+        """Take a sequence out, wherever it is."""
+        if sequence.row >= 0:
+            self._leave(sequence)
+        elif sequence in self.waiting:
+            self.waiting.remove(sequence)
+
+    def remember(self, sequence: Sequence) -> None:
+        """Name the blocks that are full, for prompts to come."""
+        if not self.reuse or sequence.row < 0:
+            return
+        full = min(sequence.cached, len(sequence.tokens)) // self.pool.size
+        for index in range(sequence.remembered, full):
+            self.pool.remember(sequence.blocks[index], self._keys(sequence, full)[index])
+        sequence.remembered = full
+
+    def _decode(self) -> list[Sequence]:
+        chosen: list[Sequence] = []
+        for sequence in list(self.running):  # oldest first
+            if sequence.row < 0 or sequence.is_prefilling or not sequence.may_go_on:
+                continue
+            if sequence.waits_for_tokens and sequence.launches:
+                continue
+            if self._has_room(sequence, chosen):
+                chosen.append(sequence)
+        return chosen
+
+    def _has_room(self, sequence: Sequence, chosen: list[Sequence]) -> bool:
+        """Give it the block that its next token needs, if need be at the cost of the youngest."""
+        while sequence.cached // self.pool.size == len(sequence.blocks):
+            if blocks := self.pool.take(1):
+                sequence.blocks += blocks
+            else:
+                youngest = self.running[-1]
+                self._preempt(youngest)
+                if youngest in chosen:
+                    chosen.remove(youngest)
+                if youngest is sequence:
+                    return False
+        return True
+
+    def _preempt(self, sequence: Sequence) -> None:
+        self._leave(sequence)
+        sequence.cached = sequence.goal = 0
+        self.waiting.appendleft(sequence)
+        self.preemptions += 1
+
+    def _leave(self, sequence: Sequence) -> None:
+        self.running.remove(sequence)
+        self.pool.release(sequence.blocks)
+        self._rows.append(sequence.row)
+        sequence.row, sequence.blocks, sequence.remembered = -1, [], 0
+
+    def _prefill(self) -> list[Chunk]:
+        """Go on with prompts that were begun, then begin others, as far as the step's tokens and the blocks go."""
+        room, chunks = self.prefill_tokens, []
+        begun = [sequence for sequence in self.running if sequence.is_prefilling]
+        while room > 0:
+            sequence = begun.pop(0) if begun else self._admit()
+            if sequence is None:
+                break
+            stop = min(sequence.goal, sequence.cached + room)
+            chunks.append(Chunk(sequence, sequence.cached, stop))
+            room -= stop - sequence.cached
+        return chunks
+
+    def _admit(self) -> Sequence | None:
+        """Let the oldest waiting request begin, if there are a row and blocks for it."""
+        if not self.waiting or not self._rows or self.waiting[0].launches:  # its last token is still on the way
+            return None
+        sequence = self.waiting[0]
+        found = self._find_prefix(sequence)
+        needed = -(-(len(sequence.tokens) + 1) // self.pool.size) - len(found)
+        if needed > self.pool.free - self.pool.unused(found):
+            return None
+        self.pool.hold(found)
+        sequence.blocks = found + (self.pool.take(needed) or [])
+        sequence.remembered = len(found)
+        sequence.goal, sequence.cached = len(sequence.tokens), len(found) * self.pool.size
+        self.reused_tokens += sequence.cached
+        sequence.row = self._rows.pop()
+        self.running.append(self.waiting.popleft())
+        return sequence
+
+    def _find_prefix(self, sequence: Sequence) -> list[int]:
+        """The blocks that can be reused; the last token is computed in any case, since the next one comes from it."""
+        if not self.reuse or sequence.request.prompt_logprobs is not None:
+            return []
+        return self.pool.find(self._keys(sequence, (len(sequence.tokens) - 1) // self.pool.size))
+
+    def _keys(self, sequence: Sequence, count: int) -> list[bytes]:
+        """The names of its first `count` blocks, each made once."""
+        keys, size = sequence.keys, self.pool.size
+        for start in range(len(keys) * size, count * size, size):
+            keys.append(key_of(keys[-1] if keys else sequence.root, sequence.tokens[start : start + size]))
+        return keys[:count]

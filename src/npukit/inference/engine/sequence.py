@@ -1,0 +1,54 @@
+"""A request while it is being answered."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from npukit.inference.engine.request import Finish, Request, Token
+
+
+@dataclass(eq=False)
+class Sequence:
+    """The tokens of a request, and how far the device is with them.
+
+    The device may be a token ahead of what is known here: `cached` counts tokens whose keys and values are in the
+    cache or will be once all that was launched has run.
+    """
+
+    number: int
+    request: Request
+    tokens: list[int]  # the prompt, then what was generated and has arrived
+    limit: int  # how many tokens it may have in all
+    root: bytes = b""  # what the keys of its blocks begin with
+    goal: int = 0  # so many tokens are computed before the first one is generated
+    cached: int = 0
+    row: int = -1
+    blocks: list[int] = field(default_factory=list)
+    keys: list[bytes] = field(default_factory=list)  # the names of its blocks as far as they were needed
+    remembered: int = 0  # so many of its blocks are known to the pool by these names
+    finish: Finish | None = None
+    prompt: list[Token] = field(default_factory=list)  # with their probabilities, where they were asked for
+    launches: int = 0  # steps that were launched for it and have not come back
+    state: object = None  # what a runner keeps for it
+
+    @property
+    def is_prefilling(self) -> bool:
+        """Whether tokens that are known have still to be computed."""
+        return self.cached < self.goal
+
+    @property
+    def generated(self) -> int:
+        """How many tokens were generated, those that have not arrived included."""
+        return max(self.cached, len(self.tokens) - 1) + 1 - len(self.request.prompt)
+
+    @property
+    def may_go_on(self) -> bool:
+        """Whether another token can be asked for now."""
+        return self.finish is None and self.cached < self.limit - 1
+
+    @property
+    def waits_for_tokens(self) -> bool:
+        """Whether the choice of its next token depends on the one before being known here."""
+        sampling = self.request.sampling
+        penalised = sampling.repetition_penalty != 1 or sampling.presence_penalty or sampling.frequency_penalty
+        return bool(penalised) or self.request.grammar is not None
