@@ -103,9 +103,7 @@ def decode_anywhere(
     if window is not None:
         seen = seen & (place >= ends - window)
     # What was left in a block may be no number, and a mask does not hide that.
-    keys, values = (
-        gather(cache, tables).masked_fill(~seen[:, None, :, None], 0) for cache in (key_cache, value_cache)
-    )
+    keys, values = (gather(cache, tables).masked_fill(~seen[:, None, :, None], 0) for cache in (key_cache, value_cache))
     return attend(query.unsqueeze(2), keys, values, seen[:, None, None, :], scale).squeeze(2)
 
 

@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
 from npukit.errors import NpukitError
 from npukit.inference.engine.cache import Cache, CacheShape
 from npukit.inference.engine.pool import BlockPool
@@ -145,7 +143,9 @@ class Engine:
                 "shorten it, or start with a longer limit if the model allows it."
             )
         if not 0 <= min(request.prompt) <= max(request.prompt) < self.words:
-            raise NpukitError(f"The prompt has a token that the model does not have: ids go from 0 to {self.words - 1}.")
+            raise NpukitError(
+                f"The prompt has a token that the model does not have: ids go from 0 to {self.words - 1}."
+            )
 
     def _root_of(self, request: Request) -> bytes:
         return (request.adapter or "").encode()

@@ -7,7 +7,6 @@ asks a `Launched` step, by which time the next one may be running.
 from __future__ import annotations
 
 from collections.abc import Sequence as Many
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -20,7 +19,6 @@ from npukit.inference.engine.request import Token
 from npukit.inference.engine.sampler import Chosen, choose, is_plain
 from npukit.inference.engine.scheduler import Chunk, Step
 from npukit.inference.engine.sequence import Sequence
-from npukit.llm.models.shape import body_of
 
 
 class Launched:
@@ -36,8 +34,7 @@ class Launched:
         if self._done is not None:
             self._done.synchronize()
         return [
-            _token(part, row, sequence)
-            for (part, row), sequence in zip(self._places(), self.step.sampled, strict=True)
+            _token(part, row, sequence) for (part, row), sequence in zip(self._places(), self.step.sampled, strict=True)
         ]
 
     def _places(self) -> list[tuple[Chosen, int]]:
@@ -50,7 +47,7 @@ class Runner:
     def __init__(self, model: Any, cache: Cache, rows: int, graphs: bool) -> None:
         register()
         model.set_attn_implementation(NAME)
-        self._body, self._head = body_of(model), model.get_output_embeddings()
+        self._body, self._head = model.base_model, model.get_output_embeddings()
         self._cache, self._rows = cache, rows
         self.device = cache.last.device
         self.adapters: Any = None
@@ -81,8 +78,7 @@ class Runner:
             logits, tokens = self._decode(self._on_device[:, :count], lengths)
         else:
             logits, tokens = self._graphs.run(host, lengths)
-        chosen = self._choose(logits[:count], tokens[:count], sequences)
-        return chosen
+        return self._choose(logits[:count], tokens[:count], sequences)
 
     def _decode(self, inputs: Tensor, host_lengths: list[int]) -> tuple[Tensor, Tensor]:
         """The next token's logits, and the likeliest token, of each row. All it works on stays where it is."""
@@ -110,8 +106,7 @@ class Runner:
             return []
         logits = self._head(hidden[torch.tensor(finished, device=self.device)])
         sequences = [chunk.sequence for chunk in chunks if chunk.is_last]
-        chosen = self._choose(logits, logits.argmax(-1), sequences, write=True)
-        return [chosen]
+        return [self._choose(logits, logits.argmax(-1), sequences, write=True)]
 
     def _prefill(self, chunks: list[Chunk]) -> Tensor:
         """The last hidden states of all tokens of the chunks, one behind the other."""

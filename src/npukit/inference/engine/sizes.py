@@ -13,9 +13,7 @@ from npukit.inference.engine.cache import CacheShape
 HOST_SHARE = 0.25
 
 
-def blocks_that_fit(
-    shape: CacheShape, size: int, rows: int, longest: int, share: float, device: torch.device
-) -> int:
+def blocks_that_fit(shape: CacheShape, size: int, rows: int, longest: int, share: float, device: torch.device) -> int:
     """As many as all rows could ever use, or as there is memory for."""
     useful = rows * -(-longest // size) + 1
     block = shape.bytes_per_token * size

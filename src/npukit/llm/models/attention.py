@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 NAME = "npukit_packed"
 # The NPU's kernel takes one mask of this size for rows of any length; sparse mode 3 is causal, aligned to the end.
-_NPU_MASK, _NPU_CAUSAL = 2048, 3
+_NPU_MASK, NPU_CAUSAL = 2048, 3
 
 
 def register() -> None:
@@ -95,7 +95,7 @@ def _on_npu(
 ) -> Tensor:
     import torch_npu
 
-    mask = _causal_mask(query.device)
+    mask = causal_mask(query.device)
     return torch_npu.npu_fusion_attention(  # type: ignore[no-any-return]
         query,
         key,
@@ -105,7 +105,7 @@ def _on_npu(
         atten_mask=mask,
         scale=scale,
         keep_prob=1 - dropout,
-        sparse_mode=_NPU_CAUSAL,
+        sparse_mode=NPU_CAUSAL,
         actual_seq_qlen=row_ends,
         actual_seq_kvlen=row_ends,
     )[0]
@@ -114,7 +114,7 @@ def _on_npu(
 _masks: dict[torch.device, Tensor] = {}
 
 
-def _causal_mask(device: torch.device) -> Tensor:
+def causal_mask(device: torch.device) -> Tensor:
     """True where nothing may be seen: the opposite of torch's masks."""
     if device not in _masks:
         _masks[device] = torch.ones(_NPU_MASK, _NPU_MASK, dtype=torch.bool, device=device).triu_(1)
