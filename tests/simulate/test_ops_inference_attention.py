@@ -11,6 +11,7 @@ from torch import Tensor
 
 from npukit.simulate.ops import inference_attention as ops
 
+PAGE = 16
 TOLERANCE = {torch.float32: 2e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
 TO_LAYOUT: dict[str, Callable[[Tensor], Tensor]] = {
     "BNSD": lambda x: x,
@@ -45,11 +46,11 @@ def distance(queries: int, keys: int) -> Tensor:
 
 
 def paged(k: Tensor, v: Tensor, form: str) -> tuple[Tensor, Tensor, Tensor]:
-    """Caches in shuffled pages of four keys, and the table to find a batch's pages by."""
-    table = torch.randperm(k.size(0) * k.size(2) // 4).view(k.size(0), -1)
+    """Caches in shuffled pages of PAGE keys, and the table to find a batch's pages by."""
+    table = torch.randperm(k.size(0) * k.size(2) // PAGE).view(k.size(0), -1)
     caches = []
     for x in (k, v):
-        pages = x.unflatten(2, (-1, 4)).transpose(1, 2).flatten(0, 1)[table.flatten().argsort()]
+        pages = x.unflatten(2, (-1, PAGE)).transpose(1, 2).flatten(0, 1)[table.flatten().argsort()]
         if form == "BnBsH":
             pages = pages.transpose(1, 2).flatten(2)
         elif form == "BnND1BsD0":
@@ -124,20 +125,21 @@ def test_what_lies_past_the_lengths_has_no_effect() -> None:
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize("form", ["whole", "BnBsH", "BnNBsD", "BnND1BsD0"])
 def test_one_query_over_the_keys_so_far(form: str, dtype: torch.dtype) -> None:
-    q, k, v = make(queries=1, keys=12, dtype=dtype)
-    mask, lengths = torch.rand(3, 12) < 0.3, [12, 5, 1]
+    q, k, v = make(queries=1, keys=48, dtype=dtype)
+    mask, lengths = torch.rand(3, 48) < 0.3, [48, 20, 1]
     mask[:, 0] = False
-    past = torch.arange(12) >= torch.tensor(lengths).unsqueeze(1)
+    past = torch.arange(48) >= torch.tensor(lengths).unsqueeze(1)
     expected = plain(q, k, v, 0.25, (past | mask)[:, None, None])
-    arguments: dict[str, Any] = {"num_heads": 4, "num_key_value_heads": 2, "input_layout": "BSH", "atten_mask": mask}
+    arguments: dict[str, Any] = {"num_heads": 4, "num_key_value_heads": 2, "atten_mask": mask}
+    layout = arguments["input_layout"] = "BNSD" if form == "BnNBsD" else "BSH"
     if form == "whole":
         keys, values = TO_LAYOUT["BSH"](k), TO_LAYOUT["BSH"](v)
     else:
         keys, values, arguments["block_table"] = paged(k, v, form)
-        arguments["block_size"] = 4
-    query = TO_LAYOUT["BSH"](q)
+        arguments["block_size"] = PAGE
+    query = TO_LAYOUT[layout](q)
     out = ops.incre_flash_attention(query, keys, values, **arguments, scale_value=0.25, actual_seq_lengths=lengths)
-    same(out, TO_LAYOUT["BSH"](expected))
+    same(out, TO_LAYOUT[layout](expected))
     fused, _ = ops.fused_infer_attention_score(
         query, keys, values, **arguments, scale=0.25, actual_seq_lengths_kv=lengths
     )
@@ -148,16 +150,16 @@ def test_one_query_over_the_keys_so_far(form: str, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("layout", ["TND", "NTD_TND", "TND_NTD"])
 @pytest.mark.parametrize("pages", [False, True])
 def test_sequences_end_to_end(pages: bool, layout: str, dtype: torch.dtype) -> None:
-    q, k, v = make(batch=2, queries=4, keys=8, dtype=dtype)
+    q, k, v = make(batch=2, queries=4, keys=32, dtype=dtype)
     given, _, wanted = layout.partition("_")
-    causal = distance(4, 8) > 4
+    causal = distance(4, 32) > 28
     arguments = {"atten_mask": torch.ones(2048, 2048, dtype=torch.bool).triu(1), "sparse_mode": 3, "num_heads": 4}
     if pages:
         keys, values, table = paged(k, v, "BnNBsD")
-        arguments |= {"block_table": table, "actual_seq_lengths_kv": [8, 8]}
+        arguments |= {"block_table": table, "block_size": PAGE, "actual_seq_lengths_kv": [32, 32]}
     else:
         keys, values = TO_LAYOUT[given](k), TO_LAYOUT[given](v)
-        arguments |= {"actual_seq_lengths_kv": [8, 16]}
+        arguments |= {"actual_seq_lengths_kv": [32, 64]}
     out, lse = ops.fused_infer_attention_score(
         TO_LAYOUT[given](q), keys, values, **arguments, input_layout=layout, num_key_value_heads=2, scale=0.25,
         actual_seq_lengths=[4, 8], softmax_lse_flag=True,
@@ -180,18 +182,66 @@ def test_rotary_parts_a_sink_and_shorter_values() -> None:
     same(out, plain(torch.cat((q, q_rope), -1), k, nowhere, 0.2, bias=bias))
 
 
-def test_results_into_given_tensors() -> None:
-    q, k, v = make()
-    out, lse = torch.empty(3, 4, 5, 16), torch.empty(3, 4, 5, 1)
-    arguments = {"num_heads": 4, "input_layout": "BNSD", "softmax_lse_flag": True}
-    found = ops.fused_infer_attention_score_out(q, k, v, **arguments, attention_out=out, softmax_lse=lse)
-    assert found[0] is out and found[1] is lse
-    same(out, plain(q, k, v, 1.0))
+@pytest.mark.parametrize("layout", ["BNSD", "BSH", "BSND", "BNSD_BSND", "TND"])
+def test_results_into_tensors_that_another_op_made(layout: str) -> None:
+    q, k, v = make(v_depth=8)
+    inputs = [TO_LAYOUT[layout.partition("_")[0]](x) for x in (q, k, v)]
+    arguments = {"num_heads": 4, "num_key_value_heads": 2, "input_layout": layout, "softmax_lse_flag": True}
+    lengths = {"actual_seq_lengths": [5, 10, 15], "actual_seq_lengths_kv": [8, 16, 24]} if layout == "TND" else {}
+    made = ops.infer_output(inputs[0], inputs[2], **arguments)
+    workspace = ops.get_max_workspace(*inputs, **arguments, **lengths)
+    found = ops.fused_infer_attention_score_out(*inputs, **arguments, **lengths, workspace=workspace, out=list(made))
+    assert found[0] is made[0] and found[1] is made[1]
+    expected = ops.fused_infer_attention_score(*inputs, **arguments, **lengths)
+    torch.testing.assert_close(found, expected, rtol=0, atol=0)
 
 
-def test_what_is_not_simulated_is_refused() -> None:
+def test_results_of_pages_into_tensors_that_another_op_made() -> None:
+    q, k, v = make(queries=1, keys=32, v_depth=8)
+    _, values, table = paged(k, v, "BnBsH")
+    out, lse = ops.infer_output(
+        TO_LAYOUT["BSH"](q), values, input_layout="BSH", num_heads=4, num_key_value_heads=2, block_table=table
+    )
+    assert out.shape == (3, 1, 4 * 8) and lse.shape == (0,)
+
+
+def test_what_is_not_simulated_is_said() -> None:
     q, k, v = make()
     with pytest.raises(NotImplementedError, match="quant_scale2"):
         ops.fused_infer_attention_score(q, k, v, num_heads=4, input_layout="BNSD", quant_scale2=torch.ones(1))
-    with pytest.raises(ValueError, match="lengths"):
-        ops.fused_infer_attention_score(q, k, v, num_heads=4, block_table=torch.zeros(3, 2, dtype=torch.int32))
+
+
+PAGED = {"input_layout": "BNSD", "block_size": 16, "actual_seq_lengths_kv": [8], "block_table": torch.zeros(1, 1).int()}
+
+
+@pytest.mark.parametrize(
+    ("queries", "keys", "arguments"),
+    [
+        (5, 16, PAGED),  # more than one query needs pages of 128
+        (1, 24, PAGED | {"block_size": 24}),
+        (1, 1024, PAGED | {"block_size": 1024}),
+        (1, 16, PAGED | {"block_size": 0}),
+        (1, 16, PAGED | {"actual_seq_lengths_kv": None}),
+        (1, 16, PAGED | {"actual_seq_lengths_kv": [17]}),
+        (1, 16, PAGED | {"block_table": torch.zeros(1, 1)}),
+        (1, 16, PAGED | {"input_layout": "BSND"}),  # wants (block, block_size, all heads)
+        (5, 8, {"input_layout": "BNSD", "sparse_mode": 3, "atten_mask": torch.zeros(5, 8, dtype=torch.bool)}),
+        (5, 8, {"input_layout": "BNSD", "atten_mask": torch.zeros(5, 8)}),
+        (5, 8, {"input_layout": "BNSD", "num_key_value_heads": 3}),
+    ],
+)
+def test_what_a_card_refuses_is_refused(queries: int, keys: int, arguments: dict[str, Any]) -> None:
+    q, k, v = make(batch=1, queries=queries, keys=keys)
+    if arguments["input_layout"] == "BSND":
+        q = q.transpose(1, 2)
+    with pytest.raises(RuntimeError, match="561002"):
+        ops.fused_infer_attention_score(q, k, v, num_heads=4, **arguments)
+
+
+@pytest.mark.parametrize("totals", [None, [4, 2], [4, 9]])
+def test_lengths_of_sequences_end_to_end_are_totals(totals: list[int] | None) -> None:
+    q, k, v = (TO_LAYOUT["TND"](x) for x in make(batch=2, queries=4, keys=8))
+    with pytest.raises(RuntimeError, match="561002"):
+        ops.fused_infer_attention_score(
+            q, k, v, num_heads=4, input_layout="TND", actual_seq_lengths=totals, actual_seq_lengths_kv=[8, 16]
+        )

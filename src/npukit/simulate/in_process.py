@@ -16,7 +16,7 @@ from npukit.simulate.ops import registry
 kernels = registry.KERNELS
 
 
-def set_generator_source(draw: Callable[[], torch.Generator]) -> None:
+def set_generator_source(draw: Callable[[torch.Generator | None], torch.Generator]) -> None:
     """Let reference kernels draw random numbers from `draw`, which follows the current NPU's generator."""
     registry.draw_generator = draw
 

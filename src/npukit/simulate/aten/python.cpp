@@ -60,9 +60,10 @@ PythonKernels::PythonKernels() {
     const py::gil_scoped_acquire gil;
     const auto in_process = py::module_::import("npukit.simulate.in_process");
     in_process.attr("run_compiled_graphs_eagerly")();
-    in_process.attr("set_generator_source")(py::cpp_function([] {
+    in_process.attr("set_generator_source")(py::cpp_function([](const py::object& given) {
         const auto device = c10::impl::VirtualGuardImpl(c10::DeviceType::PrivateUse1).getDevice();
-        return draw_generator(std::nullopt, device.index());
+        const auto npu = given.is_none() ? std::nullopt : std::optional(py::cast<at::Generator>(given));
+        return draw_generator(npu, device.index());
     }));
     for (const auto& [name, function] : py::cast<py::dict>(in_process.attr("kernels"))) {
         const Function kept = function;

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from . import inference_limits as limits
 from .attention_core import Rules, attend
 from .attention_layout import RAGGED, dense, spans, undense
 from .attention_mask import pattern
@@ -65,10 +66,7 @@ class _Call:
         for name, given in arguments.items():
             if isinstance(given, Tensor) and name not in _FIELDS and name not in _WITHOUT_EFFECT:
                 raise NotImplementedError(f"The simulated {op} does not compute with {name}; leave it out.")
-        call = cls(**{_FIELDS[name]: given for name, given in arguments.items() if name in _FIELDS})
-        if call.block_table is not None and not call.kv_lengths:
-            raise ValueError(f"{op} with a block_table needs to know how many keys each batch has: give their lengths.")
-        return call
+        return cls(**{_FIELDS[name]: given for name, given in arguments.items() if name in _FIELDS})
 
     @property
     def ragged(self) -> bool:
@@ -186,34 +184,59 @@ def incre_flash_attention(
     return _infer(query, key, value, _Call.of("npu_incre_flash_attention", arguments))[0]
 
 
+def _refuse_what_cann_refuses(query: Tensor, key: Tensor, call: _Call, block_size: int) -> None:
+    layout = call.layout.partition("_")[0]
+    q = dense(query, layout, call.heads)
+    limits.check_heads(call.heads, call.kv_heads or call.heads, q.size(-1), q.element_size())
+    if call.ragged or call.query_rope is not None or q.size(2) > 1:
+        limits.check_mask(call.mask, call.mode)
+    if call.ragged:
+        limits.check_totals(call.q_lengths, q.size(2))
+    if call.block_table is not None:
+        limits.check_pages(call.block_table, key, block_size, call.kv_lengths, call.layout, q.size(2))
+    elif call.ragged:
+        limits.check_totals(call.kv_lengths, dense(key, layout, call.kv_heads or call.heads).size(2))
+
+
 @kernel("npu_fused_infer_attention_score", "npu_fused_infer_attention_score_v2")
-def fused_infer_attention_score(query: Tensor, key: Tensor, value: Tensor, **named: Any) -> tuple[Tensor, Tensor]:
+def fused_infer_attention_score(
+    query: Tensor, key: Tensor, value: Tensor, *, block_size: int = 0, **named: Any
+) -> tuple[Tensor, Tensor]:
     """Both of the above, and on demand the log-sum-exp; BNSD_BSND and the like name another layout for the output.
 
     With pages the lengths of keys are one a batch even where those of queries are running totals. Version 2 has other
     names, and a learnable sink: one more score a head, that leads nowhere.
     """
-    out, lse = _infer(query, key, value, _Call.of("npu_fused_infer_attention_score", named))
+    call = _Call.of("npu_fused_infer_attention_score", named)
+    _refuse_what_cann_refuses(query, key, call, block_size)
+    out, lse = _infer(query, key, value, call)
     wanted = named.get("softmax_lse_flag") or named.get("return_softmax_lse")
     return out, lse if wanted else lse.new_empty(0)
 
 
 @kernel("npu_fused_infer_attention_score.out", "npu_fused_infer_attention_score_v2.out")
 def fused_infer_attention_score_out(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    *,
-    attention_out: Tensor,
-    softmax_lse: Tensor,
-    workspace: Tensor | None = None,
-    **named: Any,
+    query: Tensor, key: Tensor, value: Tensor, *, out: Sequence[Tensor], workspace: Tensor | None = None, **named: Any
 ) -> tuple[Tensor, Tensor]:
     """Into given tensors; no workspace is needed."""
-    out, lse = fused_infer_attention_score(query, key, value, **named)
+    attention, lse = fused_infer_attention_score(query, key, value, **named)
     if lse.numel():
-        softmax_lse.copy_(lse)
-    return attention_out.copy_(out), softmax_lse
+        out[1].copy_(lse)
+    return out[0].copy_(attention), out[1]
+
+
+@kernel("_npu_fused_infer_attention_score_infer_output", "_npu_fused_infer_attention_score_v2_infer_output")
+def infer_output(query: Tensor, value: Tensor, **named: Any) -> tuple[Tensor, Tensor]:
+    """Tensors for the results, not filled."""
+    call = _Call.of("npu_fused_infer_attention_score", named | {"block_table": None})
+    layout = call.layout.partition("_")[0]
+    kv_heads = call.kv_heads or call.heads
+    depth = _depth(value if named.get("block_table") is not None else dense(value, layout, kv_heads), kv_heads)
+    q = dense(query, layout, call.heads).to("meta")
+    out = undense(q.new_empty(*q.shape[:3], depth), call.layout.partition("_")[2] or layout)
+    wanted = named.get("softmax_lse_flag") or named.get("return_softmax_lse")
+    lse = (q.size(2), q.size(1), 1) if call.ragged else (*q.shape[:3], 1)
+    return query.new_empty(out.shape), query.new_empty(lse if wanted else 0, dtype=torch.float32)
 
 
 @kernel("_npu_fused_infer_attention_score_get_max_workspace", "_npu_fused_infer_attention_score_v2_get_max_workspace")

@@ -195,7 +195,7 @@ def non_finite_check(scaled_grads: list[Tensor]) -> bool:
 @kernel("npu_sim_exponential_")
 def sim_exponential_(x: Tensor, lambd: float = 1.0, *, generator: torch.Generator | None = None) -> Tensor:
     """Exponentially distributed values, in place."""
-    return x.exponential_(lambd, generator=npu_generator())
+    return x.exponential_(lambd, generator=npu_generator(generator))
 
 
 @kernel("npu_prefetch")

@@ -157,17 +157,3 @@ def quant_scatter(
 ) -> Tensor:  # fmt: skip
     """`npu_quant_scatter_` on a copy."""
     return quant_scatter_(x.clone(), indices, updates, quant_scales, quant_zero_points, axis, quant_axis)
-
-
-@kernel("npu_top_k_top_p")
-def top_k_top_p(logits: Tensor, p: Tensor | None = None, k: Tensor | None = None) -> Tensor:
-    """Logits with -inf for all but the k largest, and of these all but the most probable that add up to p."""
-    values, order = wide(logits).sort(dim=-1, stable=True)
-    if k is not None:
-        lowest = values.gather(1, (values.shape[1] - k.long()).unsqueeze(1))
-        values = torch.where(values < lowest, -torch.inf, values)
-    if p is not None:
-        below = values.softmax(-1).cumsum(-1) <= 1 - wide(p).unsqueeze(1)
-        below[:, -1] = False
-        values = torch.where(below, -torch.inf, values)
-    return torch.empty_like(values).scatter(-1, order, values).to(logits.dtype)

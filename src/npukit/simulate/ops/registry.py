@@ -12,8 +12,8 @@ Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 KERNELS: dict[str, Callable[..., Any]] = {}
 """Full op name, such as `npu::npu_rms_norm`, to the function that computes it on CPU or meta tensors."""
 
-draw_generator: Callable[[], torch.Generator] | None = None
-"""Set by the simulator: a CPU generator at the NPU's seed and offset, which it advances."""
+draw_generator: Callable[[torch.Generator | None], torch.Generator] | None = None
+"""Set by the simulator: a CPU generator at the NPU's seed and offset (or a given generator's), which it advances."""
 
 
 def kernel(*names: str) -> Callable[[Kernel], Kernel]:
@@ -34,6 +34,6 @@ def kernel(*names: str) -> Callable[[Kernel], Kernel]:
     return register
 
 
-def generator() -> torch.Generator:
-    """The CPU generator that follows the NPU's seed and offset for the op now running; torch's seed outside of one."""
-    return draw_generator() if draw_generator else torch.Generator().manual_seed(torch.initial_seed())
+def generator(given: torch.Generator | None = None) -> torch.Generator:
+    """The CPU generator that follows the NPU's, or the given one's, seed and offset; outside of an op torch's seed."""
+    return draw_generator(given) if draw_generator else given or torch.Generator().manual_seed(torch.initial_seed())
