@@ -5,14 +5,11 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from npukit.errors import NpukitError
-
-UNFINISHED = ".unfinished-"
+from npukit.report.writing import remove_unfinished, whole_folder
 
 
 def cache_folder() -> Path:
@@ -41,19 +38,14 @@ def only_builder(cache: Path, on_wait: Callable[[], None]) -> Iterator[None]:
         except BlockingIOError:
             on_wait()
             fcntl.flock(lock, fcntl.LOCK_EX)
-        for left_over in cache.glob(f"*/{UNFINISHED}*"):
-            shutil.rmtree(left_over, ignore_errors=True)
+        for folder in cache.iterdir():
+            remove_unfinished(folder)
         yield
 
 
 @contextlib.contextmanager
 def complete_or_absent(target: Path) -> Iterator[Path]:
-    """A folder to fill, which becomes `target` in one step when the block ends well, and vanishes otherwise."""
+    """A folder of the cache to fill, which becomes `target` if the block succeeds and vanishes otherwise."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = Path(tempfile.mkdtemp(prefix=UNFINISHED, dir=target.parent))
-    try:
-        yield unfinished
-        unfinished.chmod(0o755)
-        unfinished.rename(target)
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
+    with whole_folder(target) as folder:
+        yield folder

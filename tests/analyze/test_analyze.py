@@ -143,9 +143,9 @@ def test_check_fails_on_new_findings_only(tmp_path: Path) -> None:
 
 def test_a_report_is_written_to_a_file(tmp_path: Path) -> None:
     file = project(tmp_path, a_py="import flash_attn\n") / "a.py"
-    code, output = run(file, "--format", "html", "--output", tmp_path / "out" / "report.html")
+    code, output = run(file, "--format", "html", "--output", tmp_path / "report.html")
     assert code == 0 and "needs work" in output
-    assert (tmp_path / "out" / "report.html").read_text().startswith("<!doctype html>")
+    assert (tmp_path / "report.html").read_text().startswith("<!doctype html>")
 
 
 @pytest.mark.parametrize(

@@ -306,7 +306,7 @@ def test_the_command_writes_the_fix_script(tmp_path: Path) -> None:
     assert file.read_text().startswith("# Written by `npukit doctor --fix-script`")
     assert list(tmp_path.iterdir()) == [file]
     refused = npukit("doctor", "--fix-script", str(tmp_path / "no" / "fix.sh"))
-    assert refused.returncode == 2 and "There is no folder" in refused.stderr
+    assert refused.returncode == 2 and "Cannot write" in refused.stderr
 
 
 def test_every_code_has_its_page() -> None:

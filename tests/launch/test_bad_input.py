@@ -16,8 +16,8 @@ import pytest
         (f"launch --nproc 1 --hostfile nowhere {__file__}", "There is no hostfile nowhere"),
         (f"launch --nproc 1 --device cpu --auto {__file__}", "add --device sim"),
         (f"run --device cpu --auto {__file__}", "add --device sim"),
-        ("container --devices x", "is not a list of cards"),
-        ("container --run --format compose", "leave --run away"),
+        ("container --cards x", "is not a list of cards"),
+        ("container --run --as compose", "leave out --run"),
     ],
 )
 def test_what_the_user_can_mend_is_one_sentence_and_exit_code_2(line: str, sentence: str) -> None:

@@ -85,9 +85,9 @@ def test_hunks_pair_the_lines_that_belong_together() -> None:
 
 
 def test_the_page_needs_nothing_else(tmp_path: Path) -> None:
-    write_report(migration(2, 2, 2), tmp_path / "new" / "report.html", VERIFICATION)
-    page = (tmp_path / "new" / "report.html").read_text()
-    assert [path.name for path in (tmp_path / "new").iterdir()] == ["report.html"]
+    write_report(migration(2, 2, 2), tmp_path / "report.html", VERIFICATION)
+    page = (tmp_path / "report.html").read_text()
+    assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
     assert not re.search(r"https?://|\bsrc=|<link|@import|fetch\(", page)
     assert page.count("</script>") == 2, "code in the data does not end the script that holds it"
     assert "{{" not in page

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from npukit.cache import UNFINISHED
 from npukit.errors import NpukitError
+from npukit.report.writing import UNFINISHED
 from npukit.simulate import build
 from npukit.simulate import compile as compiling
 

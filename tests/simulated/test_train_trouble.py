@@ -99,5 +99,5 @@ def test_a_new_project_trains(tmp_path: Path) -> None:
     assert summary["last_loss"] < 0.3 < 1 < summary["first_loss"]
     before = sorted((tmp_path / "demo").iterdir())
     again = run(tmp_path, "new", "demo")
-    assert again.returncode == 2 and "demo is there already" in again.stderr
+    assert again.returncode == 2 and "Cannot write demo" in again.stderr
     assert sorted((tmp_path / "demo").iterdir()) == before

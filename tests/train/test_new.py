@@ -30,7 +30,7 @@ def test_an_empty_folder_that_one_stands_in_is_filled(tmp_path: Path, monkeypatc
 
 
 def test_a_place_that_cannot_be_written_is_said() -> None:
-    with pytest.raises(NpukitError, match="/proc/demo cannot be made"):
+    with pytest.raises(NpukitError, match="Cannot write /proc/demo"):
         make_project(Path("/proc/demo"))
 
 
@@ -39,7 +39,7 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
     (tmp_path / "demo" / "train.py").write_text("mine")
     (tmp_path / "file").write_text("mine")
     for name in ("demo", "file", "nowhere/demo"):
-        with pytest.raises(NpukitError, match=r"is there already|There is no folder"):
+        with pytest.raises(NpukitError, match="Cannot write"):
             make_project(tmp_path / name)
     assert (tmp_path / "demo" / "train.py").read_text() == "mine"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["demo", "file"]

@@ -3,32 +3,18 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from npukit import __version__
-from npukit.cli import analyze, container, devices, doctor, explain, launch, migrate, new, run, sim, train, verify
+from npukit.cli.verbs import Verbs, new_app
 from npukit.errors import NpukitError
+from npukit.report.terminal import printable
 
-# Plain help starts twice as fast as help in boxes.
-app = typer.Typer(
-    name="npukit", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None
-)
-SCRIPT_FOLLOWS = {"allow_interspersed_args": False, "ignore_unknown_options": True}
-app.command(context_settings=SCRIPT_FOLLOWS)(run.run)
-app.command(context_settings=SCRIPT_FOLLOWS)(launch.launch)
-app.command()(analyze.analyze)
-app.command(context_settings={"allow_interspersed_args": False})(container.container)
-app.command()(devices.devices)
-app.command()(doctor.doctor)
-app.command()(explain.explain)
-app.command()(migrate.migrate)
-app.command()(new.new)
-for verb in (train.train, train.sft, train.pt):
-    app.command(context_settings={"ignore_unknown_options": True})(verb)
-app.command()(verify.verify)
-app.add_typer(sim.app, name="sim")
+app = new_app(name="npukit", cls=Verbs)
+INTERRUPTED = 130  # 128 + SIGINT, as shells count
+_UsageError: Any = typer.BadParameter.__mro__[1]  # click's, or the one of typer's own copy of click
 
 
 def _print_version(wanted: bool) -> None:
@@ -40,16 +26,34 @@ def _print_version(wanted: bool) -> None:
 @app.callback()
 def npukit(
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and leave.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Take PyTorch projects from CUDA to Ascend NPU, and try them on a simulated NPU first."""
+    """Take PyTorch projects from CUDA to Ascend NPUs, and try them on a simulated NPU first."""
 
 
 def main() -> None:
-    """Run the command; what the user can mend is one sentence and exit code 2, anything else keeps its traceback."""
+    """Run the command. What the user can fix is one sentence and exit code 2; any other error keeps its traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # a terminal that is not UTF-8
     try:
-        app()
+        code = app(prog_name="npukit", standalone_mode=False)
     except NpukitError as error:
-        print(f"npukit: {error}", file=sys.stderr)
-        sys.exit(2)
+        code = _say(str(error), 2)
+    except _UsageError as error:
+        code = _say_usage(error)
+    except (KeyboardInterrupt, typer.Abort):
+        code = INTERRUPTED
+    if code == INTERRUPTED:
+        _say("interrupted", code)
+    sys.exit(code)
+
+
+def _say(text: str, code: int) -> int:
+    print(f"npukit: {printable(text)}", file=sys.stderr)
+    return code
+
+
+def _say_usage(error: Any) -> int:
+    where = error.ctx.command_path if error.ctx is not None else "npukit"
+    return _say(f"{error.format_message().rstrip('.')}. See `{where} --help`.", 2)

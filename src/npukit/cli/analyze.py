@@ -9,28 +9,37 @@ from typing import Annotated
 
 import typer
 
+from npukit.cli.options import CardOption, FormatOption, IgnoreOption, OutputOption, SelectOption, TargetOption
 from npukit.errors import NpukitError
 from npukit.facts.cards import DEFAULT_CARD
 from npukit.report.finding import Severity
 from npukit.report.rendering import Format
+from npukit.report.terminal import console, has_color
+from npukit.report.writing import write_text
 
 
 def analyze(
     paths: Annotated[
         list[Path], typer.Argument(metavar="PATH", show_default=False, help="Files, folders or installed packages.")
     ],
-    target: Annotated[str, typer.Option(help="The version to run with, as torch_npu=VERSION.")] = "torch_npu=2.13",
-    card: Annotated[str, typer.Option(help="The card to run on; `npukit sim info` lists them.")] = DEFAULT_CARD,
-    format: Annotated[Format, typer.Option(help="The form of the report.")] = Format.text,
-    output: Annotated[Path | None, typer.Option(help="Write the report to this file.")] = None,
-    select: Annotated[list[str] | None, typer.Option(help="Only rules whose codes start so, e.g. NPK2.")] = None,
-    ignore: Annotated[list[str] | None, typer.Option(help="No rules whose codes start so.")] = None,
-    trace: Annotated[Path | None, typer.Option(help="A trace of `npukit run --trace-ops`, to tell from too.")] = None,
-    check: Annotated[bool, typer.Option("--check", help="End with code 1 if there is an error or a warning.")] = False,
-    baseline: Annotated[Path | None, typer.Option(help="Tell only what this file does not hold.")] = None,
-    update_baseline: Annotated[bool, typer.Option("--update-baseline", help="Write the baseline anew.")] = False,
+    target: TargetOption = "torch_npu=2.13",
+    card: CardOption = DEFAULT_CARD,
+    format: FormatOption = Format.text,
+    output: OutputOption = None,
+    select: SelectOption = None,
+    ignore: IgnoreOption = None,
+    trace: Annotated[
+        Path | None, typer.Option(show_default=False, help="Also report what a `npukit run --trace-ops` file shows.")
+    ] = None,
+    check: Annotated[bool, typer.Option("--check", help="Exit with code 1 on any error or warning.")] = False,
+    baseline: Annotated[
+        Path | None, typer.Option(show_default=False, help="Report only findings that are not in this file.")
+    ] = None,
+    update_baseline: Annotated[
+        bool, typer.Option("--update-baseline", help="Write all current findings to the baseline.")
+    ] = False,
 ) -> None:
-    """Say what in a project will not run, will run slowly or will differ on an NPU, and why."""
+    """Find what will not work, or will work differently, on an NPU."""
     from dataclasses import replace
 
     from npukit.migrate import analysis
@@ -49,9 +58,9 @@ def analyze(
     if baseline:
         new = tuple(new_findings(baseline, result.findings))
         result = replace(result, findings=new, known=len(result.findings) - len(new))
-    report = render(result.report(), format, color=output is None and sys.stdout.isatty())
+    report = render(result.report(), format, color=output is None and has_color())
     if output:
-        _write(output, report)
+        write_text(output, report)
         print(f"{result.summary}\n{output}")
     else:
         print(report, end="")
@@ -63,16 +72,4 @@ def _waiting() -> AbstractContextManager[object]:
     """A spinner, where somebody looks at it."""
     if not sys.stderr.isatty():
         return nullcontext()
-    from rich.console import Console
-
-    return Console(stderr=True).status("reading …")
-
-
-def _write(path: Path, text: str) -> None:
-    partial = path.with_name(path.name + ".partial")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(path)
-    except OSError as error:
-        raise NpukitError(f"The report cannot be written to {path}: {error.strerror}.") from error
+    return console(sys.stderr).status("reading …")

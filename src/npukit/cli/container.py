@@ -12,7 +12,7 @@ import typer
 from npukit.errors import NpukitError
 
 
-class Format(str, Enum):
+class Form(str, Enum):
     docker = "docker"
     compose = "compose"
     k8s = "k8s"
@@ -20,29 +20,36 @@ class Format(str, Enum):
 
 def container(
     command: Annotated[
-        list[str] | None, typer.Argument(metavar="[COMMAND]", help="What runs in it; a shell.", show_default=False)
+        list[str] | None,
+        typer.Argument(metavar="[COMMAND]", help="Command to run in it; a shell by default.", show_default=False),
     ] = None,
-    image: Annotated[str, typer.Option(help="With CANN inside; Ascend's own from quay.io unless you say.")] = "",
-    devices: Annotated[str, typer.Option(help="Cards, such as 0,1 or 0-7; all of this machine unless you say.")] = "",
-    format: Annotated[Format, typer.Option(help="A command, a compose file or a Kubernetes job.")] = Format.docker,
-    run: Annotated[bool, typer.Option("--run", help="Start it instead of printing the command.")] = False,
+    image: Annotated[
+        str, typer.Option(help="Image with CANN inside; Ascend's own from quay.io by default.", show_default=False)
+    ] = "",
+    cards: Annotated[
+        str, typer.Option(help="Card numbers, such as 0,1 or 0-7; all cards by default.", show_default=False)
+    ] = "",
+    form: Annotated[
+        Form, typer.Option("--as", help="Print a docker command, a compose file or a Kubernetes job.")
+    ] = Form.docker,
+    run: Annotated[bool, typer.Option("--run", help="Start the container instead of printing the command.")] = False,
 ) -> None:
-    """Print what starts a container that sees this machine's NPUs: devices, driver, shared memory."""
+    """Print the command that starts a container with the NPUs."""
     from npukit.launch import container as containers
 
-    cards = containers.parse_cards(devices) if devices else ()
-    plan = containers.plan_container(image or containers.IMAGE, cards, command or ())
-    if run and (format is not Format.docker or plan.notes):
-        why = "this machine has no card" if plan.notes else f"--run starts docker, not {format.value}"
-        raise NpukitError(f"Nothing was started: {why}; leave --run away.")
+    numbers = containers.parse_cards(cards) if cards else ()
+    plan = containers.plan_container(image or containers.IMAGE, numbers, command or ())
+    if run and (form is not Form.docker or plan.notes):
+        why = "this machine has no card" if plan.notes else f"--run starts docker, not {form.value}"
+        raise NpukitError(f"Nothing was started: {why}; leave out --run.")
     if run:
         if not shutil.which("docker"):
-            raise NpukitError("There is no docker on this machine: install it, or leave --run away.")
+            raise NpukitError("There is no docker on this machine: install it, or leave out --run.")
         argv = containers.docker(plan)
         os.execvp(argv[0], argv)
     render = {
-        Format.docker: containers.docker_text,
-        Format.compose: containers.compose,
-        Format.k8s: containers.kubernetes,
+        Form.docker: containers.docker_text,
+        Form.compose: containers.compose,
+        Form.k8s: containers.kubernetes,
     }
-    print(render[format](plan).rstrip())
+    print(render[form](plan).rstrip())

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from npukit.cli.options import JsonOption
 from npukit.errors import NpukitError
+from npukit.report.terminal import console
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -19,10 +21,10 @@ KINDS = {"npu": "NPUs", "gpu": "GPUs, no NPU", "cpu": "The CPU; no NPU, no GPU"}
 
 
 def devices(
-    watch: Annotated[bool, typer.Option("--watch", help="Show it again every two seconds, until Ctrl-C.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Refresh every two seconds until Ctrl-C.")] = False,
+    json: JsonOption = False,
 ) -> None:
-    """Show the cards: health, memory, temperature, who uses them, and how they are linked."""
+    """Show the cards of this machine: health, memory, load and links."""
     from npukit.doctor.devices import devices as find
 
     if json and watch:
@@ -32,18 +34,15 @@ def devices(
 
         print(dumps(dataclasses.asdict(find()), indent=2))
         return
-    from rich.console import Console
-
-    console = Console()
     if not watch:
-        console.print(_shown(find()))
+        console().print(_shown(find()))
         return
     import time
 
     from rich.live import Live
 
     try:
-        with Live(_shown(find()), console=console, auto_refresh=False) as live:
+        with Live(_shown(find()), console=console(), auto_refresh=False) as live:
             while True:
                 time.sleep(SECONDS_BETWEEN)
                 live.update(_shown(find()), refresh=True)

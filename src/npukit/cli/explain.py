@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from npukit.cli.options import JsonOption
 from npukit.errors import NpukitError
 
 LOG_SUFFIXES = ("", ".log", ".txt", ".out", ".err")  # beside logs, a folder may hold checkpoints
@@ -16,11 +17,12 @@ LOG_SUFFIXES = ("", ".log", ".txt", ".out", ".err")  # beside logs, a folder may
 
 def explain(
     what: Annotated[list[str] | None, typer.Argument(metavar="CODE|TEXT|LOGFILE|FOLDER|-", show_default=False)] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
+    json: JsonOption = False,
 ) -> None:
-    """Say what an error means, why it comes and what to do: codes, messages, logs, or what is piped in.
+    """Explain an error code, a message or a log, and what to do.
 
-    Of several ranks' logs it names the line to begin with. Ends with code 1 if it knows none of the errors.
+    Reads standard input if nothing is named. Among the logs of several ranks it finds the line where the trouble
+    began. Exits with code 1 if it knows none of the errors.
     """
     from npukit.doctor.explain import explain_logs, first_error_line
     from npukit.doctor.explanation_text import as_text

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from npukit.cli.options import DeviceOption
 from npukit.errors import NpukitError
 from npukit.launch.device import Device
 
@@ -22,16 +23,16 @@ def launch(
     node_rank: Annotated[int | None, typer.Option(min=0, help="Which of them this is.", show_default=False)] = None,
     master: Annotated[str, typer.Option(metavar="ADDR:PORT", help="Where node 0 is.")] = "",
     hostfile: Annotated[Path | None, typer.Option(help="A file with one host a line; the first is node 0.")] = None,
-    device: Annotated[Device, typer.Option(help="As for npukit run.")] = Device.auto,
+    device: DeviceOption = Device.auto,
     auto: Annotated[bool, typer.Option("--auto", help="Run CUDA code on NPUs without editing it.")] = False,
     max_restarts: Annotated[int, typer.Option(min=0, help="Start all ranks again so often after a failure.")] = 0,
     log_dir: Annotated[Path | None, typer.Option(help="Where ranks write their logs.", show_default=False)] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the command and the variables only.")] = False,
 ) -> None:
-    """Start a job of several ranks on one or more machines; run it on each of them.
+    """Start a job of several processes, on one machine or many.
 
-    Without options about nodes it asks SLURM's, Kubernetes' or ModelArts' variables. When a rank fails, all end and
-    the first error is explained.
+    Run it on every machine. Without options about nodes it reads the variables of SLURM, Kubernetes or ModelArts.
+    When a process fails, all of them end and the first error is explained.
     """
     from npukit.cli.run import check_command
     from npukit.launch.device import choose

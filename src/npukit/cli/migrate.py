@@ -8,8 +8,10 @@ from typing import Annotated
 
 import typer
 
+from npukit.cli.options import IgnoreOption, OutputOption, ReportOption, SelectOption
 from npukit.errors import NpukitError
 from npukit.migrate.target import Style
+from npukit.report.writing import write_text
 
 
 class Format(str, Enum):
@@ -20,25 +22,30 @@ class Format(str, Enum):
 
 def migrate(
     path: Annotated[Path, typer.Argument(help="A project's folder, or one file.", show_default=False)],
-    in_place: Annotated[bool, typer.Option("--in-place", help="Change the files; --undo puts them back.")] = False,
-    output: Annotated[Path | None, typer.Option(help="Write a migrated copy of the project to this folder.")] = None,
-    diff: Annotated[bool, typer.Option("--diff", help="Print the changes, write nothing (the default).")] = False,
-    undo: Annotated[bool, typer.Option("--undo", help="Put back the files of the last migration in place.")] = False,
+    in_place: Annotated[
+        bool, typer.Option("--in-place", help="Change the files themselves; --undo restores them.")
+    ] = False,
+    output: OutputOption = None,
+    diff: Annotated[bool, typer.Option("--diff", help="Only print the changes (the default).")] = False,
+    undo: Annotated[bool, typer.Option("--undo", help="Undo the last migration in place.")] = False,
     style: Annotated[
         Style, typer.Option(help="portable: runs on CUDA, NPU and CPU; npu: torch_npu, .npu(), hccl.")
     ] = Style.portable,
     distributed: Annotated[
-        bool, typer.Option("--distributed", help="Also make training scripts for one card run on several.")
+        bool, typer.Option("--distributed", help="Also make single-card training scripts run on several cards.")
     ] = False,
-    select: Annotated[list[str] | None, typer.Option(help="Only rules whose code starts so, e.g. NPK11.")] = None,
-    ignore: Annotated[list[str] | None, typer.Option(help="Not the rules whose code starts so.")] = None,
-    report: Annotated[Path | None, typer.Option(help="Write the report to this .html, .md or .json file.")] = None,
-    format: Annotated[Format, typer.Option(help="How to print the result.")] = Format.text,
+    select: SelectOption = None,
+    ignore: IgnoreOption = None,
+    report: ReportOption = None,
+    format: Annotated[Format, typer.Option(help="Format of the report.")] = Format.text,
     allow_dirty: Annotated[
-        bool, typer.Option("--allow-dirty", help="In place, also where git has uncommitted changes.")
+        bool, typer.Option("--allow-dirty", help="Migrate in place despite uncommitted changes.")
     ] = False,
 ) -> None:
-    """Migrate CUDA code to NPU code; without --in-place or --output only say what would change."""
+    """Rewrite CUDA code so that it runs on NPUs as well.
+
+    Without --in-place or --output it only shows what would change.
+    """
     from npukit.migrate import journal, show
     from npukit.migrate.migration import migrate as work_out
     from npukit.migrate.target import Target
@@ -61,7 +68,7 @@ def migrate(
         write_report(result, report)
     elif report is not None:
         text = show.as_json(result) if report.suffix == ".json" else show.as_markdown(result)
-        report.write_text(text, encoding="utf-8")
+        write_text(report, text)
     if format is Format.text and not in_place and output is None:
         print("".join(change.diff(result.root) for change in result.changes), end="")
     print({Format.text: show.as_text, Format.json: show.as_json, Format.markdown: show.as_markdown}[format](result))

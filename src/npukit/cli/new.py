@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 
-def new(name: Annotated[Path, typer.Argument(help="The folder to make.", show_default=False)]) -> None:
-    """Make a small training project: a script, a configuration, a README. It runs as it is, on made-up data."""
+def new(name: Annotated[Path, typer.Argument(help="Folder to create.", show_default=False)]) -> None:
+    """Create a small training project, ready to run."""
     from npukit.train.new import make_project
 
     make_project(name)

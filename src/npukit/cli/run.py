@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from npukit.cli.options import CardOption, DeviceOption, DevicesOption
 from npukit.errors import NpukitError
 from npukit.facts.cards import DEFAULT_CARD
 from npukit.launch.device import Device
@@ -29,27 +30,28 @@ def check_command(command: list[str], verb: str) -> None:
 
 def run(
     command: Annotated[list[str], typer.Argument(metavar="SCRIPT|-m MODULE [ARGS]", show_default=False)],
-    device: Annotated[
-        Device, typer.Option(help="What to run on; auto is a real NPU, else CUDA, else the CPU.")
-    ] = Device.auto,
-    devices: Annotated[
-        int, typer.Option(min=1, help="How many: with more than one, as many ranks under torchrun.")
-    ] = 1,
+    device: DeviceOption = Device.auto,
+    devices: DevicesOption = None,
     auto: Annotated[
-        bool, typer.Option("--auto", help="Run CUDA code on an NPU without editing it; tells what was replaced.")
+        bool, typer.Option("--auto", help="Run CUDA code on an NPU unchanged, and list what was replaced.")
     ] = False,
-    card: Annotated[str, typer.Option(help="sim: the kind of card; `npukit sim info` lists them.")] = DEFAULT_CARD,
+    card: CardOption = DEFAULT_CARD,
     compute: Annotated[
-        Compute, typer.Option(help="sim: with shapes nothing is computed; memory figures stay real.")
+        Compute, typer.Option(help="Simulated NPU: with shapes, nothing is computed but memory is counted.")
     ] = Compute.full,
-    trace_ops: Annotated[Path | None, typer.Option(help="sim: write which operators ran to this file.")] = None,
+    trace_ops: Annotated[
+        Path | None, typer.Option(show_default=False, help="Simulated NPU: write the operators that ran to this file.")
+    ] = None,
     fault: Annotated[
-        list[str] | None, typer.Option(help="sim: make something fail, e.g. oom@100; docs/simulated-npu.md lists all.")
+        list[str] | None,
+        typer.Option(
+            show_default=False, help="Simulated NPU: make something fail, such as oom@100 (see docs/simulated-npu.md)."
+        ),
     ] = None,
 ) -> None:
-    """Run a Python script or module on a device, as one process or several ranks.
+    """Run a Python script or module on any device, simulated or not.
 
-    Options after the script's name are the script's own.
+    Options after the script's name belong to the script.
     """
     from npukit.launch.device import choose
     from npukit.launch.run import run as launch
@@ -60,11 +62,11 @@ def run(
     if chosen is Device.sim:
         from npukit.simulate import environment as simulated
 
-        environment = simulated(devices, card, compute.value, fault or [], trace_ops)
+        environment = simulated(devices or 1, card, compute.value, fault or [], trace_ops)
     elif card != DEFAULT_CARD or compute is not Compute.full or trace_ops or fault:
         raise NpukitError("--card, --compute, --trace-ops and --fault are for the simulated NPU: add --device sim.")
     elif chosen is Device.cpu:
         environment["CUDA_VISIBLE_DEVICES"] = ""
     if auto and chosen not in (Device.npu, Device.sim):
         raise NpukitError("--auto runs CUDA code on an NPU, and here is none: add --device sim, or leave --auto away.")
-    launch(command, environment, ranks=devices, auto=auto)
+    launch(command, environment, ranks=devices or 1, auto=auto)

@@ -9,41 +9,43 @@ from typing import Annotated
 
 import typer
 
+from npukit.cli.options import CardOption, DevicesOption, JsonOption
 from npukit.cli.run import Compute
+from npukit.cli.verbs import new_app
 from npukit.facts.cards import DEFAULT_CARD
+from npukit.report.terminal import console
 
-app = typer.Typer(
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    help="Look at the simulated NPU, set it up, use it from any other command.",
-)
+sim = new_app(help="Set up, inspect and use the simulated NPU.")
 
 
-@app.command()
+@sim.command()
 def setup() -> None:
-    """Download and compile what the simulated NPU needs now, rather than on first use."""
+    """Download and compile the simulated NPU ahead of first use."""
     from npukit.simulate import build
 
     print(f"The simulated NPU is ready in {build.ensure().cache}")
 
 
-@app.command()
+@sim.command()
 def env(
-    devices: Annotated[int, typer.Option(min=1, help="How many simulated NPUs.")] = 1,
-    card: Annotated[str, typer.Option(help="The kind of card; `npukit sim info` lists them.")] = DEFAULT_CARD,
-    compute: Annotated[Compute, typer.Option(help="With shapes nothing is computed.")] = Compute.full,
+    devices: DevicesOption = None,
+    card: CardOption = DEFAULT_CARD,
+    compute: Annotated[Compute, typer.Option(help="With shapes, nothing is computed.")] = Compute.full,
 ) -> None:
-    """Print shell exports that give later commands simulated NPUs: eval "$(npukit sim env --devices 2)"."""
+    """Print exports that give a shell simulated NPUs.
+
+    Use it as: eval "$(npukit sim env --devices 2)"
+    """
     from npukit.simulate import environment
 
-    for name, value in environment(devices, card, compute.value).items():
+    for name, value in environment(devices or 1, card, compute.value).items():
         if os.environ.get(name) != value:
             print(f"export {name}={shlex.quote(value)}")
 
 
-@app.command()
-def info(json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False) -> None:
-    """Say what of the simulated NPU is set up, where it is, and which cards there are."""
+@sim.command()
+def info(json: JsonOption = False) -> None:
+    """Show what is set up, where, and which cards can be simulated."""
     from npukit.simulate.info import information
 
     result = information()
@@ -52,7 +54,6 @@ def info(json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")]
 
         print(dumps(dataclasses.asdict(result), indent=2))
         return
-    from rich.console import Console
     from rich.table import Table
 
     parts = Table("part", "version", "state", title=f"Simulated NPU for torch {result.torch}")
@@ -64,5 +65,4 @@ def info(json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")]
         memory = f"{card.memory_mib / 1024:.0f} GiB"
         bf16 = "yes" if card.bf16 else "no"
         cards.add_row(card.name, memory, str(card.cube_cores), str(card.vector_cores), bf16, card.links)
-    console = Console()
-    console.print(parts, cards)
+    console().print(parts, cards)

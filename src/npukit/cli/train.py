@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from npukit.cli.options import CardOption, DeviceOption, DevicesOption, JsonOption
 from npukit.errors import NpukitError
 from npukit.facts.cards import DEFAULT_CARD
 from npukit.launch.device import Device
@@ -20,24 +21,20 @@ if TYPE_CHECKING:
 Words = Annotated[
     list[str] | None, typer.Argument(metavar="[CONFIG.yaml] [KEY=VALUE|--KEY VALUE]…", show_default=False)
 ]
-OnDevice = Annotated[Device, typer.Option(help="What to train on; auto is a real NPU, else CUDA, else the CPU.")]
-Devices = Annotated[int | None, typer.Option(min=1, help="How many of this machine.", show_default=False)]
-CardName = Annotated[str, typer.Option(help="sim: the kind of card.")]
-Explain = Annotated[bool, typer.Option("--explain", help="Print every option, or those with the word that follows.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be done, the memory and the steps.")]
-Json = Annotated[bool, typer.Option("--json", help="With --dry-run or --explain: print it as JSON.")]
+Explain = Annotated[bool, typer.Option("--explain", help="Describe every option, or those that match a word.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan, the memory and the steps without training.")]
 OPTIONS = ("device", "devices", "card", "explain", "dry-run", "json", "help")
 
 
 def _verb(name: str, help: str) -> Callable[..., None]:
     def verb(
         words: Words = None,
-        device: OnDevice = Device.auto,
-        devices: Devices = None,
-        card: CardName = DEFAULT_CARD,
+        device: DeviceOption = Device.auto,
+        devices: DevicesOption = None,
+        card: CardOption = DEFAULT_CARD,
         explain: Explain = False,
         dry_run: DryRun = False,
-        json: Json = False,
+        json: JsonOption = False,
     ) -> None:
         if explain:
             _explain((words or [""])[0], json)
@@ -50,21 +47,28 @@ def _verb(name: str, help: str) -> Callable[..., None]:
 
 train = _verb(
     "train",
-    """Train a language model as a YAML file says: npukit's own, LLaMA-Factory's or ms-swift's.
+    """Train a language model from a YAML file.
 
-    Words after the file replace what it says: training.learning_rate=1e-5. Without --devices every visible card is
-    used. `npukit train --explain` prints every option.
+    The file may be npukit's own, LLaMA-Factory's or ms-swift's. Words after it override it, such as
+    training.learning_rate=1e-5. Without --devices every visible card is used. `npukit train --explain` describes
+    every option.
     """,
 )
 sft = _verb(
     "sft",
-    """Fine-tune a language model, with ms-swift's flags: --model FOLDER --dataset FILE --lora_rank 8.
+    """Fine-tune a language model with ms-swift's flags.
 
-    npukit's own options are flags as well: --training.learning_rate 1e-4. As in ms-swift one device is used, or as
-    many as --devices or NPROC_PER_NODE says.
+    For example --model FOLDER --dataset FILE --lora_rank 8. npukit's own options are flags as well, such as
+    --training.learning_rate 1e-4. As in ms-swift, one device is used unless --devices or NPROC_PER_NODE says more.
     """,
 )
-pt = _verb("pt", """Pre-train a language model on text, with the flags of `npukit sft`.""")
+pt = _verb(
+    "pt",
+    """Pre-train a language model with ms-swift's flags.
+
+    They are those of `npukit sft`; the data is plain text.
+    """,
+)
 
 
 def _train(

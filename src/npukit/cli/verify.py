@@ -9,28 +9,39 @@ from typing import Annotated
 
 import typer
 
+from npukit.cli.options import DeviceOption, DevicesOption, JsonOption, file_place
 from npukit.launch.device import Device
 
 
 def verify(
-    before: Annotated[Path, typer.Argument(help="The project as it was.", show_default=False)],
-    after: Annotated[Path, typer.Argument(help="The project after its migration.", show_default=False)],
+    before: Annotated[Path, typer.Argument(help="Project before the migration.", show_default=False)],
+    after: Annotated[Path, typer.Argument(help="Project after the migration.", show_default=False)],
     command: Annotated[list[str], typer.Argument(metavar="-- python SCRIPT [ARGS]", show_default=False)],
-    device: Annotated[Device, typer.Option(help="What the migrated project runs on.")] = Device.sim,
-    devices: Annotated[int, typer.Option(min=1, help="How many; both projects run with as many ranks.")] = 1,
-    tolerance: Annotated[float, typer.Option(help="How far apart two losses may be, relative to the larger.")] = 1e-4,
-    json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
-    report: Annotated[Path | None, typer.Option(help="Write the migration's HTML report, with this in it.")] = None,
+    device: DeviceOption = Device.sim,
+    devices: DevicesOption = None,
+    tolerance: Annotated[float, typer.Option(help="Largest relative difference between two losses.")] = 1e-4,
+    json: JsonOption = False,
+    report: Annotated[
+        Path | None,
+        typer.Option(callback=file_place, show_default=False, help="Write the migration and this result as HTML."),
+    ] = None,
 ) -> None:
-    """Run a project before and after its migration with the same seeds, and compare the losses that it prints.
+    """Compare the losses of a project before and after its migration.
 
-    The original runs on CUDA or, where there is none, on the CPU. Ends with code 1 if the losses differ.
+    Both run with the same seeds: the original on CUDA or, where there is none, on the CPU, and the migrated project on
+    --device. Exits with code 1 if the losses differ.
     """
     from npukit.verify import verify as run_both
     from npukit.verify.text import as_text
 
     result = run_both(
-        before, after, command, device, devices, tolerance, tell=lambda line: print(f"npukit: {line}", file=sys.stderr)
+        before,
+        after,
+        command,
+        device,
+        devices or 1,
+        tolerance,
+        tell=lambda line: print(f"npukit: {line}", file=sys.stderr),
     )
     if report:
         from npukit.report.migration_html import write_report

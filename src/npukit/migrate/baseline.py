@@ -9,6 +9,7 @@ from pathlib import Path
 
 from npukit.errors import NpukitError
 from npukit.report import Finding
+from npukit.report.writing import write_json
 
 
 def _key(finding: Finding, base: Path) -> str:
@@ -24,13 +25,7 @@ def write_baseline(path: Path, findings: Iterable[Finding]) -> None:
     """Write the findings to a baseline; paths in it are relative to its folder."""
     base = path.absolute().parent
     known = Counter(_key(finding, base) for finding in findings)
-    text = json.dumps({"npukit-baseline": 1, "findings": dict(sorted(known.items()))}, indent=1, ensure_ascii=False)
-    partial = path.with_name(path.name + ".partial")
-    try:
-        partial.write_text(text + "\n", encoding="utf-8")
-        partial.replace(path)
-    except OSError as error:
-        raise NpukitError(f"The baseline {path} cannot be written: {error.strerror}.") from error
+    write_json(path, {"npukit-baseline": 1, "findings": dict(sorted(known.items()))})
 
 
 def new_findings(path: Path, findings: Iterable[Finding]) -> list[Finding]:
@@ -40,7 +35,7 @@ def new_findings(path: Path, findings: Iterable[Finding]) -> list[Finding]:
     except OSError as error:
         raise NpukitError(f"There is no baseline {path}: make it with --update-baseline.") from error
     except (ValueError, KeyError, TypeError) as error:
-        raise NpukitError(f"{path} is not a baseline of npukit: make it anew with --update-baseline.") from error
+        raise NpukitError(f"{path} is not a baseline of npukit: write it again with --update-baseline.") from error
     base = path.absolute().parent
     new = []
     for finding in findings:

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 import subprocess
-import tempfile
 from pathlib import Path
 
 from npukit.errors import NpukitError
 from npukit.migrate import compat
 from npukit.migrate.migration import Migration
+from npukit.report.writing import UNFINISHED, whole_folder, write_bytes, write_json
 
 _FOLDER = Path(".npukit", "migrations")
 
@@ -44,27 +43,34 @@ def write_in_place(migration: Migration, allow_dirty: bool = False) -> None:
     for file in migration.added:
         added = {"file": str(_relative(file, migration.root)), "original": None, "new": _hash(compat.TEXT.encode())}
         entries.append(added)
-    (folder / "changes.json").write_text(json.dumps(entries, indent=1), encoding="utf-8")
+    write_json(folder / "changes.json", entries)
     for file in migration.added:
-        replace(file, compat.TEXT.encode())
+        write_bytes(file, compat.TEXT.encode())
     for change in migration.changes:
-        replace(change.path, change.after.encode(change.encoding))
+        write_bytes(change.path, change.after.encode(change.encoding))
 
 
 def write_copy(migration: Migration, source: Path, output: Path) -> None:
     """Copy the project (or the one file) and write the migrated files into the copy."""
-    if output.exists() and any(output.iterdir()):
-        raise NpukitError(f"{output} is not empty: name a folder that does not exist yet.")
-    if source.is_dir():
-        ignore = shutil.ignore_patterns(".git", ".npukit", "__pycache__")
-        shutil.copytree(source, output, symlinks=True, ignore=ignore, dirs_exist_ok=True)
-    else:
-        output.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(source, output / source.name)
-    for file in migration.added:
-        replace(output / _relative(file, migration.root), compat.TEXT.encode())
-    for change in migration.changes:
-        replace(output / _relative(change.path, migration.root), change.after.encode(change.encoding))
+    with whole_folder(output) as copy:
+        if source.is_dir():
+            shutil.copytree(source, copy, symlinks=True, ignore=_left_out, dirs_exist_ok=True)
+        else:
+            shutil.copy2(source, copy / source.name)
+        for file in migration.added:
+            (copy / _relative(file, migration.root)).write_bytes(compat.TEXT.encode())
+        for change in migration.changes:
+            (copy / _relative(change.path, migration.root)).write_bytes(change.after.encode(change.encoding))
+
+
+def _left_out(folder: str, names: list[str]) -> set[str]:
+    """What no copy needs: what tools keep there, the copy itself where it is made inside, pipes and sockets."""
+    kept_by_tools = shutil.ignore_patterns(".git", ".npukit", "__pycache__", f"{UNFINISHED}*")(folder, names)
+    return {name for name in names if name in kept_by_tools or not _can_be_copied(Path(folder, name))}
+
+
+def _can_be_copied(path: Path) -> bool:
+    return path.is_symlink() or path.is_file() or path.is_dir()
 
 
 def undo(path: Path) -> list[Path]:
@@ -84,7 +90,7 @@ def undo(path: Path) -> list[Path]:
         if entry["original"] is None:
             (root / entry["file"]).unlink(missing_ok=True)
         else:
-            replace(root / entry["file"], (folder / entry["original"]).read_bytes())
+            write_bytes(root / entry["file"], (folder / entry["original"]).read_bytes())
     shutil.rmtree(folder if len(folders) > 1 else folder.parent.parent)
     return [root / entry["file"] for entry in entries]
 
@@ -96,21 +102,6 @@ def _is_edited(file: Path, entry: dict[str, str | None], folder: Path) -> bool:
     data = file.read_bytes()
     original = entry["original"]
     return _hash(data) != entry["new"] and (original is None or data != (folder / original).read_bytes())
-
-
-def replace(path: Path, data: bytes) -> None:
-    """Write a file at once, keeping its mode: a reader sees the old or the new one."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    temporary = Path(name)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        if path.exists():
-            shutil.copymode(path, temporary)
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
 
 
 def _next_folder(root: Path) -> Path:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import difflib
 import html
 import json
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 from npukit.report.finding import Finding
 from npukit.report.json import finding_data
+from npukit.report.writing import write_text
 
 _CONTEXT = 3
 
@@ -47,10 +47,7 @@ def write_report(result: Migration, path: Path, verification: Mapping[str, Any] 
 
     >>> write_report(migrate(Path("project")), Path("report.html"), dataclasses.asdict(verification))
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    beside.write_text(render(result, verification), encoding="utf-8")
-    beside.replace(path)
+    write_text(path, render(result, verification))
 
 
 def render(result: Migration, verification: Mapping[str, Any] | None = None) -> str:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from npukit.errors import NpukitError
+from npukit.report.writing import whole_file
 
 HERE = Path(__file__).resolve().parent
 CANN = HERE / "cann"
@@ -129,9 +130,8 @@ def operators(compilers: Compilers, torch: Path, torch_npu: Path, cann: Path, ob
     def compile_one(source: Path) -> Path:
         target = objects / f"{source.stem}-{fingerprint(_with_headers(source), compilers, flags)}.o"
         if not target.exists():
-            unfinished = target.with_suffix(".unfinished")
-            _run([*compilers.cxx, *flags, "-c", str(source), "-o", str(unfinished)], source.name)
-            unfinished.rename(target)
+            with whole_file(target) as unfinished:
+                _run([*compilers.cxx, *flags, "-c", str(source), "-o", str(unfinished)], source.name)
         return target
 
     with ThreadPoolExecutor(max_workers=2) as pool:

@@ -7,15 +7,15 @@ import sys
 import time
 from collections.abc import Iterator
 
+from npukit.report.terminal import console
+
 
 @contextlib.contextmanager
 def step(name: str) -> Iterator[None]:
     """Show `name` while the block runs: a spinner on a terminal, one line before and the time after elsewhere."""
     began = time.monotonic()
     if sys.stderr.isatty():
-        from rich.console import Console
-
-        with Console(stderr=True).status(f"{name} …"):
+        with console(sys.stderr).status(f"{name} …"):
             yield
     else:
         say(f"{name} …")

@@ -24,6 +24,7 @@ from typing import Any
 import torch
 
 from npukit.errors import NpukitError
+from npukit.report.writing import remove_unfinished
 from npukit.train.options import TrainOptions
 
 CONTENTS = "checkpoint.json"
@@ -66,6 +67,7 @@ class Checkpoints:
             self._options.output.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise NpukitError(f"The output folder cannot be made: {error}.") from None
+        remove_unfinished(self._options.output)
         for part in self._options.output.glob("checkpoint-*.part"):
             shutil.rmtree(part)
         before = self._options.output / "checkpoints.before"

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from npukit.errors import NpukitError
 from npukit.llm.config.options import Config
+from npukit.report.writing import write_json, write_text
 
 RUN = "npukit.yaml"
 _LIBRARIES = ("npukit", "torch", "torch_npu", "transformers", "peft", "accelerate", "deepspeed")
@@ -46,11 +47,8 @@ def save_run(config: Config, folder: Path) -> None:
     import yaml
 
     plain = json.loads(config.model_dump_json())
-    try:
-        _write(folder / RUN, yaml.safe_dump(plain, sort_keys=False, allow_unicode=True))
-        _write(folder / "versions.json", json.dumps(_versions(), indent=1))
-    except OSError as error:
-        raise NpukitError(f"training.output cannot be written: {error}.") from error
+    write_text(folder / RUN, yaml.safe_dump(plain, sort_keys=False, allow_unicode=True))
+    write_json(folder / "versions.json", _versions())
 
 
 def save_trainer_state(folder: Path, total_steps: int) -> None:
@@ -70,7 +68,7 @@ def save_trainer_state(folder: Path, total_steps: int) -> None:
         "max_steps": total_steps,
         "log_history": history,
     }
-    _write(folder / "trainer_state.json", json.dumps(state, indent=1))
+    write_json(folder / "trainer_state.json", state)
 
 
 def _versions() -> dict[str, str]:
@@ -81,9 +79,3 @@ def _versions() -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return found
-
-
-def _write(file: Path, text: str) -> None:
-    beside = file.with_suffix(".new")
-    beside.write_text(text)
-    beside.rename(file)

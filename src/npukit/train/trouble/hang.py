@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import FrameType, TracebackType
 
+from npukit.report.writing import write_text
 from npukit.train.options import TrainOptions
-from npukit.train.watch.files import write_beside
 
 _WAIT_FOR_OTHERS = 5.0
 _ENGINE = Path(__file__).parents[1]
@@ -102,7 +102,7 @@ class HangWatch:
             "waits": _waits(main),
         }
         text = json.dumps(head) + "\n" + "".join(_stacks(frames))
-        write_beside(hang_file(self._folder, self._rank), text)
+        write_text(hang_file(self._folder, self._rank), text)
 
     def _tell_all(self) -> None:
         until = time.monotonic() + _WAIT_FOR_OTHERS

@@ -1,4 +1,4 @@
-"""The files of a run: its log, and others that are there whole or not at all."""
+"""The log of a run."""
 
 from __future__ import annotations
 
@@ -8,12 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-
-def write_beside(path: Path, text: str) -> None:
-    """Write a file under another name and rename it, so that nobody ever reads half of it."""
-    beside = path.with_name(f".{path.name}.writing")
-    beside.write_text(text, encoding="utf-8")
-    beside.replace(path)
+from npukit.report.writing import write_text
 
 
 def as_json(value: Any, indent: int | None = None) -> str:
@@ -40,7 +35,7 @@ class Log:
         lines = [as_json(record) for record in history]
         if not lines and path.exists():
             path.replace(folder / "log.before.jsonl")
-        write_beside(path, "".join(lines))
+        write_text(path, "".join(lines))
         self._file = path.open("a", encoding="utf-8", buffering=1)
 
     def add(self, record: Mapping[str, Any]) -> None:

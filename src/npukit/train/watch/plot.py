@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from npukit.report.writing import whole_file
+
 
 def plot_loss(history: Sequence[Mapping[str, Any]], path: Path) -> bool:
     """Draw the loss over the steps, and the evaluations' where there are any; False without matplotlib.
@@ -31,9 +33,8 @@ def plot_loss(history: Sequence[Mapping[str, Any]], path: Path) -> bool:
     axes.grid(alpha=0.3)
     if logged or evaluated:
         axes.legend()
-    beside = path.with_name(f".{path.name}.writing")
-    figure.savefig(beside, dpi=120, format="png")
-    beside.replace(path)
+    with whole_file(path) as beside:
+        figure.savefig(beside, dpi=120, format="png")
     return True
 
 

@@ -6,7 +6,8 @@ import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 
-from npukit.train.watch.files import as_json, write_beside
+from npukit.report.writing import write_text
+from npukit.train.watch.files import as_json
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,9 +64,9 @@ class Summary:
 
     def write(self, folder: Path) -> None:
         """summary.json for programs, summary.md for people."""
-        write_beside(folder / "summary.json", as_json(dataclasses.asdict(self), indent=2))
+        write_text(folder / "summary.json", as_json(dataclasses.asdict(self), indent=2))
         lines = ["# Training run", "", "| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in self.rows())]
-        write_beside(folder / "summary.md", "\n".join(lines) + "\n")
+        write_text(folder / "summary.md", "\n".join(lines) + "\n")
 
 
 def size(gib: float) -> str:

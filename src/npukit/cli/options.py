@@ -1,0 +1,63 @@
+"""The options that several verbs share: one meaning and one help text each, whichever verb they belong to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from npukit.launch.device import Device
+from npukit.report.rendering import Format
+from npukit.report.writing import check_file, check_parent
+
+
+def place(path: Path | None) -> Path | None:
+    """A callback that refuses a file or folder that cannot be written at once, and not after the work."""
+    if path:
+        check_parent(path)
+    return path
+
+
+def file_place(path: Path | None) -> Path | None:
+    """The same for what can only be a file."""
+    if path:
+        check_file(path)
+    return path
+
+
+DeviceOption = Annotated[
+    Device,
+    typer.Option("--device", help="Device to run on. auto: a real NPU if there is one, else CUDA, else the CPU."),
+]
+DevicesOption = Annotated[
+    int | None,
+    typer.Option("--devices", min=1, show_default=False, help="Number of devices on this machine, one process each."),
+]
+CardOption = Annotated[
+    str, typer.Option("--card", help="Ascend card to target or simulate; `npukit sim info` lists them.")
+]
+TargetOption = Annotated[str, typer.Option("--target", help="Software version to target, such as torch_npu=2.13.")]
+FormatOption = Annotated[Format, typer.Option("--format", help="Format of the report.")]
+OutputOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--output", "-o", callback=place, show_default=False, help="Write the result here instead of printing it."
+    ),
+]
+ReportOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--report",
+        callback=file_place,
+        show_default=False,
+        help="Also write a report to this .html, .md or .json.",
+    ),
+]
+SelectOption = Annotated[
+    list[str] | None, typer.Option("--select", show_default=False, help="Only rules with this prefix, such as NPK2.")
+]
+IgnoreOption = Annotated[
+    list[str] | None, typer.Option("--ignore", show_default=False, help="No rules with this prefix.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]

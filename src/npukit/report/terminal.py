@@ -1,0 +1,61 @@
+"""What is safe to show, and colour. All text that comes from files, logs or models goes through `printable`."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from typing import TYPE_CHECKING, TextIO
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+# Control characters but tab and line break, what reorders or hides text, and halves of characters (surrogates).
+_UNSAFE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    "\ud800-\udfff\U000e0000-\U000e007f]"
+)
+
+
+def printable(text: str) -> str:
+    """The text with escape sequences, other control characters and bidirectional overrides made visible.
+
+    A byte of a file name that is not UTF-8 becomes \\\\xNN.
+
+    >>> printable("a\\x1b[2Jb")
+    'a\\\\x1b[2Jb'
+    """
+    return text if text.isascii() and text.isprintable() else _UNSAFE.sub(_escaped, text)
+
+
+def _escaped(match: re.Match[str]) -> str:
+    number = ord(match[0])
+    if 0xDC80 <= number <= 0xDCFF:  # how Python holds a byte that is not UTF-8
+        number -= 0xDC00
+    return f"\\x{number:02x}" if number < 0x100 else f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
+
+
+def has_color(stream: TextIO | None = None) -> bool:
+    """Whether to write colour: to a terminal, unless NO_COLOR or TERM=dumb says otherwise.
+
+    >>> has_color()
+    False
+    """
+    is_terminal = (stream or sys.stdout).isatty()
+    return is_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def paint(text: str, style: str, color: bool) -> str:
+    """The text in a style, given as ANSI codes such as "31;1", or as it is.
+
+    >>> paint("error", "31;1", color=False)
+    'error'
+    """
+    return f"\033[{style}m{text}\033[0m" if color else text
+
+
+def console(stream: TextIO | None = None) -> Console:
+    """rich's console for tables and progress: text stays text, whatever brackets and colons it holds."""
+    from rich.console import Console
+
+    return Console(file=stream, markup=False, highlight=False, emoji=False)
