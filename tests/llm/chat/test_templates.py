@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from npukit.errors import NpukitError
-from npukit.llm.chat.render import Renderer
+from npukit.llm.chat.render import NotRendered, Renderer
 from npukit.llm.chat.templates import Template, find_template, missing_tokens, names
-from npukit.llm.data.layout import BadRow
 
 TURNS = [
     {"role": "system", "content": "Be brief."},
@@ -171,7 +170,7 @@ def test_a_template_that_moves_messages_about_is_found_out() -> None:
     )
     renderer = Renderer(Template("mover", text), SPECIAL)
     assert shown(renderer, TURNS[1:]) == "[INST]Hello[/INST]{Hi there</s>}[INST]Who are you?[/INST]{An assistant</s>}"
-    with pytest.raises(BadRow, match="changed by the chat template"):
+    with pytest.raises(NotRendered, match="changed by the chat template"):
         renderer.render(TURNS)
 
 
@@ -189,7 +188,7 @@ def test_the_end_counts_where_it_stands_outside_of_the_mark() -> None:
 
 def test_a_refused_conversation_is_a_bad_row() -> None:
     text = "{% if messages[0].role == 'system' %}{{ raise_exception('no system here') }}{% endif %}x"
-    with pytest.raises(BadRow, match="no system here"):
+    with pytest.raises(NotRendered, match="no system here"):
         Renderer(Template("picky", text), SPECIAL).render(TURNS)
 
 

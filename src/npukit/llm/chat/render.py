@@ -13,12 +13,16 @@ from typing import Any
 
 from npukit.errors import NpukitError
 from npukit.llm.chat.templates import Template
-from npukit.llm.data.layout import BadRow, Turn
 
+Turn = dict[str, str]  # role and content
 Span = tuple[int, int]
 MARK = re.compile(r"\{%-?\s*generation\s*-?%\}")
 OPEN_TOKEN = re.compile(r"<[^\s<>]{0,40}$")
 PROBE = [{"role": "user", "content": "Who?"}, {"role": "assistant", "content": "Me!"}]
+
+
+class NotRendered(Exception):
+    """Why a template cannot write a conversation, in words that follow "this row"."""
 
 
 @dataclass(frozen=True)
@@ -57,14 +61,14 @@ class Renderer:
             pass
 
     def render(self, turns: list[Turn]) -> Rendered:
-        """The text of the conversation and where its answers are; raises BadRow where the template refuses it."""
+        """The text of the conversation and where its answers are; raises NotRendered if the template refuses it."""
         try:
             text, spans = self._jinja(turns, prompt=False)
             unmatched = 0
             if not self._marked:
                 spans, unmatched = self._spans_by_prefixes(turns, text)
         except (self._error, TypeError, KeyError, AttributeError) as error:
-            raise BadRow(f"is refused by the chat template ({error})") from error
+            raise NotRendered(f"is refused by the chat template ({error})") from error
         return self._ended(text, spans, unmatched)
 
     def _jinja(self, turns: list[Turn], prompt: bool) -> tuple[str, list[Span]]:
@@ -107,7 +111,7 @@ class Renderer:
                 spans.append((start, end))
                 done = end
             elif last:
-                raise BadRow("is changed by the chat template when its last answer is added; choose one by name")
+                raise NotRendered("is changed by the chat template when its last answer is added; choose one by name")
             else:
                 unmatched += 1
         return spans, unmatched

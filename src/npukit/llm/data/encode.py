@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from npukit.llm.chat.render import Rendered, Renderer, Span
+from npukit.llm.chat.render import NotRendered, Rendered, Renderer, Span
 from npukit.llm.chat.templates import Template
 from npukit.llm.config.options import DataOptions
 from npukit.llm.data.layout import BadRow, Conversation, Text
@@ -49,8 +49,8 @@ class Encoder:
             if not isinstance(row, Text):
                 try:
                     rendered[number] = self._renderer.render(self._with_system(row))
-                except BadRow as error:
-                    results[number] = error
+                except NotRendered as error:
+                    results[number] = BadRow(str(error))
         for number, (ids, spans) in zip(rendered, self._ids_and_answers(list(rendered.values())), strict=True):
             results[number] = self._row(ids, spans, rendered[number].unmatched)
         return results

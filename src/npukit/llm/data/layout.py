@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
+from npukit.llm.chat.render import Turn
 from npukit.llm.config.options import Format
 
-Turn = dict[str, str]
 Conversation = list[Turn]
 
 ROLES = {

@@ -1,0 +1,165 @@
+"""How to talk with one model: from messages to token ids, and from generated text to an answer.
+
+    chat = load_chat(ModelOptions(path="run/merged"))      # or Chat(tokenizer, find_template("qwen2_5"))
+    prompt = chat.prompt(messages, tools=tools)            # BadConversation is the user's mistake: a 400
+    engine.generate(prompt.ids, stop_ids=chat.stop_ids, …)
+    parser = chat.parser(prompt)
+    for text in stream:                                    # decoded; keep the special tokens in chat.marker_ids
+        for part in parser.feed(text):                     # Content, Reasoning or ToolCall
+            …
+    parts = parser.end()
+
+Nothing here depends on how tokens are generated; a Chat can be used by many threads at once.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from npukit.llm.chat.answer import END_OF_THINK, MARKERS, THINK, Answer, AnswerParser, Syntax, syntax_of, whole
+from npukit.llm.chat.messages import BadConversation, Message, prepared
+from npukit.llm.chat.templates import Template, find_template
+from npukit.llm.config.options import ModelOptions
+
+PROBE = [
+    {"role": "user", "content": "Who?"},
+    {"role": "assistant", "content": "Me!"},
+    {"role": "user", "content": "You?"},
+]
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """What a model is given."""
+
+    ids: list[int]
+    text: str
+    has_tools: bool = False
+    is_thinking: bool = False  # it ends inside of the answer's reasoning
+
+
+class Chat:
+    """A tokenizer, the template that its model was taught with, and a system message for conversations without one."""
+
+    def __init__(
+        self, tokenizer: Any, template: Template, system: str | None = None, eos_ids: Sequence[int] = ()
+    ) -> None:
+        """`eos_ids`: what the model's generation_config.json names beside the tokenizer's end token."""
+        self.tokenizer, self.template, self.system = tokenizer, template, system
+        self.knows_tools = re.search(r"\btools\b", template.text) is not None
+        self.thinks = END_OF_THINK in template.text
+        self.syntax: Syntax | None = syntax_of(template.text)
+        self._eos_ids = tuple(eos_ids)
+        self._variables = {"bos_token": "", "eos_token": "", **tokenizer.special_tokens_map}
+
+    def prompt(
+        self,
+        messages: Sequence[Message],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        template_kwargs: Mapping[str, Any] | None = None,
+    ) -> Prompt:
+        """The token ids of a conversation, ready for the next answer.
+
+        `template_kwargs` are variables of the template, such as enable_thinking. With `continue_final_message` the
+        last message stays open, and the answer goes on with it. Raises BadConversation.
+
+        >>> chat.prompt([{"role": "user", "content": "Hi"}], template_kwargs={"enable_thinking": False}).text
+        '<|im_start|>user\\nHi<|im_end|>\\n<|im_start|>assistant\\n<think>\\n\\n</think>\\n\\n'
+        """
+        if tools and not self.knows_tools:
+            raise BadConversation("The chat template of this model has no tools: leave them out, or use another model.")
+        made = prepared(messages, self.system)
+        text = self._render(
+            made,
+            template_kwargs or {},
+            tools=list(tools) if tools else None,
+            add_generation_prompt=add_generation_prompt and not continue_final_message,
+            continue_final_message=continue_final_message,
+        )
+        open_part = made[-1]["content"] if continue_final_message else text.rstrip()[-len(THINK) :]
+        is_thinking = self.thinks and open_part.rfind(THINK) > open_part.rfind(END_OF_THINK)
+        return Prompt(self._encode(text), text, bool(tools), is_thinking)
+
+    def parser(self, prompt: Prompt) -> AnswerParser:
+        """Takes the answer to this prompt apart while it is generated; tools are looked for if they were offered."""
+        return AnswerParser(self.thinks, self.syntax if prompt.has_tools else None, prompt.is_thinking)
+
+    def parse(self, prompt: Prompt, text: str) -> Answer:
+        """A whole answer, taken apart."""
+        parser = self.parser(prompt)
+        return whole([*parser.feed(text), *parser.end()])
+
+    @functools.cached_property
+    def stop_ids(self) -> frozenset[int]:
+        """The tokens that end an answer: the tokenizer's, the model's own, and the one the template ends it with."""
+        found = {*self._eos_ids, self.tokenizer.eos_token_id, self._end_of_turn()}
+        return frozenset(number for number in found if number is not None)
+
+    def _end_of_turn(self) -> int | None:
+        """The control token after an answer; the next question may follow it, or may be what ends it."""
+        try:
+            after = self._render(PROBE, {}, add_generation_prompt=False).partition("Me!")[2]
+        except BadConversation:
+            return None
+        first = self._encode(after.lstrip())[:1]
+        return first[0] if first and first[0] in self.tokenizer.added_tokens_decoder else None
+
+    @functools.cached_property
+    def marker_ids(self) -> frozenset[int]:
+        """Special tokens that the parser needs: whoever decodes with skip_special_tokens must keep these."""
+        vocabulary = self.tokenizer.get_vocab()
+        wanted = {vocabulary[marker] for marker in MARKERS if marker in vocabulary}
+        return frozenset(wanted & set(self.tokenizer.all_special_ids))
+
+    def _encode(self, text: str) -> list[int]:
+        ids: list[int] = self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+        return ids
+
+    def _render(self, messages: list[dict[str, Any]], template_kwargs: Mapping[str, Any], **options: Any) -> str:
+        import jinja2
+        from transformers.utils.chat_template_utils import render_jinja_template
+
+        options |= {"chat_template": self.template.text, **self._variables}
+        if taken := sorted({"messages", "conversations", "documents", *options} & set(template_kwargs)):
+            raise BadConversation(f"{', '.join(taken)} cannot be set as a variable of the chat template.")
+        try:
+            texts, _ = render_jinja_template([messages], **options, **template_kwargs)
+        except (jinja2.exceptions.TemplateError, TypeError, KeyError, AttributeError, ValueError) as error:
+            raise BadConversation(f"The chat template refuses this conversation: {error}.") from error
+        return str(texts[0])
+
+
+def load_chat(
+    model: ModelOptions, template: str | None = None, system: str | None = None, tokenizer: Any = None
+) -> Chat:
+    """The chat of a model's folder: with the named template, or its tokenizer's own.
+
+    `npukit train` saves the template that it taught with the tokenizer, so that a trained model needs no name.
+
+    >>> load_chat(ModelOptions(path="run"), system="Be brief.").template.name
+    "the tokenizer's"
+    """
+    from npukit.llm.models.loading import load_tokenizer, locate
+
+    place = locate(model)
+    tokenizer = tokenizer if tokenizer is not None else load_tokenizer(model, place)
+    return Chat(tokenizer, find_template(template, tokenizer), system, _eos_ids(place, model.revision))
+
+
+def _eos_ids(place: str, revision: str | None) -> list[int]:
+    from transformers import GenerationConfig
+
+    has_none = Path(place).is_dir() and not (Path(place) / "generation_config.json").is_file()
+    try:
+        found = None if has_none else GenerationConfig.from_pretrained(place, revision=revision).eos_token_id
+    except (OSError, ValueError):
+        return []
+    return [found] if isinstance(found, int) else list(found or [])

@@ -1,0 +1,71 @@
+"""Messages as clients send them, made into what chat templates expect."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from npukit.errors import NpukitError
+
+Message = Mapping[str, Any]  # as in OpenAI's API
+ROLES = ("system", "developer", "user", "assistant", "tool")
+
+
+class BadConversation(NpukitError):
+    """A conversation that cannot be answered: its messages are malformed, or the chat template refuses them."""
+
+
+def prepared(messages: Sequence[Message], system: str | None = None) -> list[dict[str, Any]]:
+    """Messages for a template: text instead of parts, arguments of calls as objects, `system` first if none is given.
+
+    >>> prepared([{"role": "user", "content": [{"type": "text", "text": "Hi"}]}], system="Be brief.")
+    [{'role': 'system', 'content': 'Be brief.'}, {'role': 'user', 'content': 'Hi'}]
+    """
+    if not messages:
+        raise BadConversation("There are no messages: give at least one.")
+    made = [_message(number, message) for number, message in enumerate(messages)]
+    if system and made[0]["role"] != "system":
+        made.insert(0, {"role": "system", "content": system})
+    return made
+
+
+def _message(number: int, message: Message) -> dict[str, Any]:
+    where = f"messages[{number}]"
+    if not isinstance(message, Mapping) or message.get("role") not in ROLES:
+        raise BadConversation(f"{where} must be an object whose role is one of {', '.join(ROLES)}.")
+    made = {key: value for key, value in message.items() if value is not None}
+    if made["role"] == "developer":  # OpenAI's newer name
+        made["role"] = "system"
+    made["content"] = _text(where, made.get("content", ""))
+    if calls := made.get("tool_calls"):
+        made["tool_calls"] = [_call(where, call) for call in calls]
+    elif "content" not in message:
+        raise BadConversation(f"{where} has no content.")
+    return made
+
+
+def _text(where: str, content: Any) -> str:
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        raise BadConversation(f"{where}.content must be text or a list of parts.")
+    for part in content:
+        if not isinstance(part, Mapping) or not isinstance(part.get("text"), str):
+            kind = part.get("type") if isinstance(part, Mapping) else type(part).__name__
+            raise BadConversation(f"{where}.content has a part of type {kind}: only text is supported.")
+    return "\n".join(part["text"] for part in content)
+
+
+def _call(where: str, call: Any) -> dict[str, Any]:
+    """Clients send arguments as JSON text, templates write them as JSON themselves."""
+    function = call.get("function") if isinstance(call, Mapping) else None
+    if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
+        raise BadConversation(f"{where}.tool_calls must have a function with a name.")
+    arguments = function.get("arguments") or {}
+    if isinstance(arguments, str):
+        try:
+            arguments = json.loads(arguments)
+        except ValueError:
+            raise BadConversation(f"{where}.tool_calls: the arguments of {function['name']} are not JSON.") from None
+    return {**call, "type": "function", "function": {**function, "arguments": arguments}}
