@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from npukit.launch.device import Device
+from npukit.launch.devices import Wanted
 from npukit.report.rendering import Format
 from npukit.report.writing import check_file, check_parent
 
@@ -27,8 +27,8 @@ def file_place(path: Path | None) -> Path | None:
 
 
 DeviceOption = Annotated[
-    Device,
-    typer.Option("--device", help="Device to run on. auto: a real NPU if there is one, else CUDA, else the CPU."),
+    Wanted,
+    typer.Option("--device", help="Device to run on. auto: an NPU if there is one, else CUDA, else the CPU."),
 ]
 DevicesOption = Annotated[
     int | None,

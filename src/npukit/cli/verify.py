@@ -10,14 +10,14 @@ from typing import Annotated
 import typer
 
 from npukit.cli.options import DeviceOption, DevicesOption, JsonOption, file_place
-from npukit.launch.device import Device
+from npukit.launch.devices import Wanted
 
 
 def verify(
     before: Annotated[Path, typer.Argument(help="Project before the migration.", show_default=False)],
     after: Annotated[Path, typer.Argument(help="Project after the migration.", show_default=False)],
     command: Annotated[list[str], typer.Argument(metavar="-- python SCRIPT [ARGS]", show_default=False)],
-    device: DeviceOption = Device.sim,
+    device: DeviceOption = Wanted.sim,
     devices: DevicesOption = None,
     tolerance: Annotated[float, typer.Option(help="Largest relative difference between two losses.")] = 1e-4,
     json: JsonOption = False,
