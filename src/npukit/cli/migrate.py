@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-from npukit.cli.options import IgnoreOption, OutputOption, ReportOption, SelectOption
+from npukit.cli.options import IgnoreOption, OutputOption, ReportOption, SelectOption, TargetOption
 from npukit.errors import NpukitError
-from npukit.migrate.target import Style
+from npukit.migrate.goal import Style
 from npukit.report.writing import write_text
 
 
@@ -34,6 +34,7 @@ def migrate(
     distributed: Annotated[
         bool, typer.Option("--distributed", help="Also make single-card training scripts run on several cards.")
     ] = False,
+    target: TargetOption = None,
     select: SelectOption = None,
     ignore: IgnoreOption = None,
     report: ReportOption = None,
@@ -46,9 +47,10 @@ def migrate(
 
     Without --in-place or --output it only shows what would change.
     """
+    from npukit.facts.target import Target
     from npukit.migrate import journal, show
+    from npukit.migrate.goal import Goal
     from npukit.migrate.migration import migrate as work_out
-    from npukit.migrate.target import Target
     from npukit.report.rendering import counted
 
     if in_place + (output is not None) + diff + undo > 1:
@@ -57,7 +59,7 @@ def migrate(
         restored = journal.undo(path)
         print(f"Put back {counted(len(restored), 'file')} as before the migration.")
         return
-    result = work_out(path, Target(style, distributed=distributed), select or (), ignore or ())
+    result = work_out(path, Goal(style, target or Target.installed(), distributed=distributed), select or (), ignore or ())
     if in_place:
         journal.write_in_place(result, allow_dirty)
     elif output is not None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from npukit.doctor.found import Cann, DeviceFile, Driver, Found
 from npukit.doctor.npu_smi import parse_fields, parse_info, parse_topology
-from npukit.doctor.versions import key
+from npukit.facts.versions import key
 from npukit.machine import Answer, Machine
 from npukit.machine.npus import npus
 

@@ -41,7 +41,7 @@ def as_json(migration: Migration) -> str:
     root = migration.root
     value = {
         "root": str(root),
-        "style": migration.target.style.value,
+        "style": migration.goal.style.value,
         "files": migration.files,
         "lines": migration.lines,
         "changes": [
@@ -76,7 +76,7 @@ def finding_as_dict(finding: Finding, root: Path) -> dict[str, Any]:
 def _summary(migration: Migration) -> str:
     return (
         f"{len(migration.changes)} of {migration.files} files change in {counted(len(migration.fixed), 'place')} "
-        f"(style {migration.target.style.value}); {counted(len(_todo(migration)), 'place')} left."
+        f"(style {migration.goal.style.value}); {counted(len(_todo(migration)), 'place')} left."
     )
 
 
