@@ -59,7 +59,9 @@ def migrate(
         restored = journal.undo(path)
         print(f"Put back {counted(len(restored), 'file')} as before the migration.")
         return
-    result = work_out(path, Goal(style, target or Target.installed(), distributed=distributed), select or (), ignore or ())
+    result = work_out(
+        path, Goal(style, target or Target.installed(), distributed=distributed), select or (), ignore or ()
+    )
     if in_place:
         journal.write_in_place(result, allow_dirty)
     elif output is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -34,12 +35,12 @@ class Target:
         release = _release(torch_npu, torch, cann)
         if not torch_npu:
             torch_npu = torch or (release.torch_npu if release else versions()[-1])
+        if file_for(torch_npu, "apis.csv") is None:
+            raise NpukitError(f"npukit knows torch_npu from {versions()[0]} on, not {torch_npu}.")
         if not torch:
             torch = release.torch if release else ".".join(torch_npu.split(".")[:3])
         if key(torch)[:2] != key(torch_npu)[:2]:
             raise NpukitError(f"torch_npu {torch_npu} needs torch {_minor(torch_npu)}, not torch {torch}.")
-        if file_for(torch_npu, "apis.csv") is None:
-            raise NpukitError(f"npukit knows torch_npu from {versions()[0]} on, not {torch_npu}.")
         return cls(torch_npu, torch, cann or (release.cann if release else ""), _card_name(card))
 
     @classmethod
@@ -55,7 +56,7 @@ class Target:
             name = name.lower().replace("-", "_")
             if name not in _FIELDS or not value:
                 raise NpukitError(f"{text!r} is not a target: write it as {EXAMPLE}; there are {', '.join(_FIELDS)}.")
-            if name != "card" and not value[0].isdigit():
+            if name != "card" and not re.fullmatch(r"\d+(\.\w+)+", value):
                 raise NpukitError(f"{value!r} is not a version of {name}: write the target as {EXAMPLE}.")
             given[name] = value
         return cls.of(**given)
