@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from enum import Enum
 from pathlib import Path
 from typing import Annotated
@@ -11,6 +12,7 @@ import typer
 from npukit.cli.options import IgnoreOption, OutputOption, ReportOption, SelectOption, TargetOption
 from npukit.errors import NpukitError
 from npukit.migrate.goal import Style
+from npukit.report.terminal import printable
 from npukit.report.writing import write_text
 
 
@@ -51,7 +53,7 @@ def migrate(
     from npukit.migrate import journal, show
     from npukit.migrate.goal import Goal
     from npukit.migrate.migration import migrate as work_out
-    from npukit.report.rendering import counted
+    from npukit.report.report import counted
 
     if in_place + (output is not None) + diff + undo > 1:
         raise NpukitError("Choose one of --in-place, --output, --diff and --undo.")
@@ -74,5 +76,6 @@ def migrate(
         text = show.as_json(result) if report.suffix == ".json" else show.as_markdown(result)
         write_text(report, text)
     if format is Format.text and not in_place and output is None:
-        print("".join(change.diff(result.root) for change in result.changes), end="")
+        text = "".join(change.diff(result.root) for change in result.changes)
+        print(printable(text) if sys.stdout.isatty() else text, end="")  # a program gets it as it is, to apply it
     print({Format.text: show.as_text, Format.json: show.as_json, Format.markdown: show.as_markdown}[format](result))

@@ -115,9 +115,9 @@ def _show_plan(config: Config, devices: int, json: bool) -> None:
 
     found = plan(config, devices)
     if json:
-        from json import dumps
+        from npukit.report.json import to_json
 
-        print(dumps(found.as_json(), indent=2, ensure_ascii=False))
+        print(to_json(found.as_json()))
     else:
         print(as_text(found))
 
@@ -126,8 +126,8 @@ def _explain(word: str, json: bool) -> None:
     from npukit.llm.config.explain import as_json, as_text
 
     if json:
-        from json import dumps
+        from npukit.report.json import to_json
 
-        print(dumps(as_json(word), indent=2))
+        print(to_json(as_json(word)))
     else:
         print(as_text(word))

@@ -11,6 +11,7 @@ import typer
 
 from npukit.cli.options import DeviceOption, DevicesOption, JsonOption, file_place
 from npukit.launch.devices import Wanted
+from npukit.report.terminal import printable
 
 
 def verify(
@@ -49,9 +50,9 @@ def verify(
 
         write_report(migration_between(before, after), report, dataclasses.asdict(result))
     if json:
-        from json import dumps
+        from npukit.report.json import to_json
 
-        print(dumps(dataclasses.asdict(result), indent=2))
+        print(to_json(result))
     else:
-        print(as_text(result))
+        print(printable(as_text(result)))
     raise typer.Exit(0 if result.same else 1)

@@ -17,7 +17,7 @@ from npukit.migrate.goal import Goal
 from npukit.migrate.options import project_options
 from npukit.migrate.rules import all_rules, choose
 from npukit.report import Finding, Severity
-from npukit.report.rendering import Report, counted, groups
+from npukit.report.report import Report, counted, groups
 from npukit.source import find
 
 # Minutes of work for the first place of a kind and for each further one, by the start of the code; what is only noted

@@ -6,6 +6,7 @@ Each file is parsed again after its edits; edits after which it would not parse 
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -20,6 +21,7 @@ from npukit.migrate.options import project_options
 from npukit.migrate.rule import Rule
 from npukit.migrate.rules import choose
 from npukit.report import Edit, Finding
+from npukit.report.terminal import printable_line
 from npukit.source import Document, Unreadable, find
 
 _ROUNDS = 8
@@ -41,9 +43,14 @@ class Change:
         """The change as a unified diff, with paths relative to the root."""
         name = self.path.relative_to(root) if self.path.is_relative_to(root) else self.path
         lines = difflib.unified_diff(
-            self.before.splitlines(keepends=True), self.after.splitlines(keepends=True), f"a/{name}", f"b/{name}"
+            _lines(self.before), _lines(self.after), printable_line(f"a/{name}"), printable_line(f"b/{name}")
         )
         return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
+
+
+def _lines(text: str) -> list[str]:
+    """Lines with their ends, as patch counts them; Python's splitlines ends one at a form feed as well."""
+    return re.findall(r"[^\n]*\n|[^\n]+", text)
 
 
 @dataclass(frozen=True)
