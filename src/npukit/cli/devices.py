@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -29,9 +30,9 @@ def devices(
     if json and watch:
         raise NpukitError("--watch is for people and --json for programs: choose one.")
     if json:
-        from npukit.report.json import to_json
+        from json import dumps
 
-        print(to_json(find()))
+        print(dumps(dataclasses.asdict(find()), indent=2))
         return
     if not watch:
         console().print(_shown(find()))

@@ -34,9 +34,9 @@ def doctor(
     if fix_script:
         write_text(fix_script, script_of(diagnosis))
     if json:
-        from npukit.report.json import to_json
+        from json import dumps
 
-        print(to_json(_as_json(diagnosis)))
+        print(dumps(_as_json(diagnosis), indent=2, ensure_ascii=False))
     else:
         print(as_text(diagnosis, has_color(), min(shutil.get_terminal_size((100, 24)).columns, 120)))
     raise typer.Exit(0 if diagnosis.good else 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import shlex
 from typing import Annotated
@@ -49,9 +50,9 @@ def info(json: JsonOption = False) -> None:
 
     result = information()
     if json:
-        from npukit.report.json import to_json
+        from json import dumps
 
-        print(to_json(result))
+        print(dumps(dataclasses.asdict(result), indent=2))
         return
     from rich.table import Table
 

@@ -16,6 +16,7 @@ from typer.core import TyperGroup
 SCRIPT_FOLLOWS = {"allow_interspersed_args": False, "ignore_unknown_options": True}
 COMMAND_FOLLOWS = {"allow_interspersed_args": False}
 OPTIONS_OF_OTHERS = {"ignore_unknown_options": True}
+MORE_OPTIONS = {"ignore_unknown_options": True, "allow_extra_args": True}
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,7 @@ VERBS = {
         Verb("pt", "train", settings=OPTIONS_OF_OTHERS),
         Verb("new"),
     ),
+    "Use": (Verb("serve", settings=MORE_OPTIONS),),
     "Look into": (
         Verb("explain"),
         Verb("sim"),

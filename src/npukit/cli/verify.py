@@ -10,15 +10,14 @@ from typing import Annotated
 import typer
 
 from npukit.cli.options import DeviceOption, DevicesOption, JsonOption, file_place
-from npukit.launch.devices import Wanted
-from npukit.report.terminal import printable
+from npukit.launch.device import Device
 
 
 def verify(
     before: Annotated[Path, typer.Argument(help="Project before the migration.", show_default=False)],
     after: Annotated[Path, typer.Argument(help="Project after the migration.", show_default=False)],
     command: Annotated[list[str], typer.Argument(metavar="-- python SCRIPT [ARGS]", show_default=False)],
-    device: DeviceOption = Wanted.sim,
+    device: DeviceOption = Device.sim,
     devices: DevicesOption = None,
     tolerance: Annotated[float, typer.Option(help="Largest relative difference between two losses.")] = 1e-4,
     json: JsonOption = False,
@@ -50,9 +49,9 @@ def verify(
 
         write_report(migration_between(before, after), report, dataclasses.asdict(result))
     if json:
-        from npukit.report.json import to_json
+        from json import dumps
 
-        print(to_json(result))
+        print(dumps(dataclasses.asdict(result), indent=2))
     else:
-        print(printable(as_text(result)))
+        print(as_text(result))
     raise typer.Exit(0 if result.same else 1)

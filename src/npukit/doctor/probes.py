@@ -10,10 +10,9 @@ from dataclasses import replace
 from typing import Any
 
 from npukit.doctor.found import Cann, DeviceFile, Driver, Found
+from npukit.doctor.machine import Answer, Machine
 from npukit.doctor.npu_smi import parse_fields, parse_info, parse_topology
-from npukit.facts.versions import key
-from npukit.machine import Answer, Machine
-from npukit.machine.npus import npus
+from npukit.doctor.versions import key
 
 ASCEND_PCI_VENDOR = "0x19e5"
 ACCELERATOR_PCI_CLASS = "0x12"
@@ -26,7 +25,7 @@ LOAD_LIBRARIES = "import ctypes\nfor library in {libraries}: ctypes.CDLL(library
 
 def probe(machine: Machine) -> Found:
     """Everything that can be found out about a machine within a second or so."""
-    simulated = npus(machine).simulated
+    simulated = "NPUKIT_SIM_DEVICES" in machine.environ
     # The simulated npu-smi is a Python program: it starts more slowly than the real one.
     seconds = 5.0 if simulated else 1.0
     with ThreadPoolExecutor(max_workers=7) as pool:

@@ -81,6 +81,10 @@ class Grammars:
                 raise NpukitError(f"The grammar cannot be read: {error}") from error
         return self._compile(LLMatcher.grammar_from_lark(grammar))
 
+    def token_bytes(self, token: int) -> bytes:
+        """The bytes that a token stands for, whether or not they are text."""
+        return self._tokenizer.decode_bytes([token])
+
     def _compile(self, grammar: str) -> Constraint:
         from llguidance import LLMatcher, LLParserLimits
 

@@ -38,7 +38,7 @@ class Answering:
         """Give up the place in the batch; the outputs that are there can still be read."""
         if not self._ended:
             self._ended = True
-            self._service._cancel(self.number)
+            self._service.cancel(self.number)
             self._arrived.set()
 
     def put(self, output: Output) -> None:
@@ -71,7 +71,7 @@ class Service:
 
     def __init__(self, engine: Any, queue: int = QUEUE) -> None:
         self.failure: BaseException | None = None  # what made the engine's thread give up
-        self._engine = engine
+        self.engine = engine
         self._queue = queue
         self._work: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._open: dict[int, Answering] = {}
@@ -91,7 +91,7 @@ class Service:
         answering = Answering(self, self._queue)
 
         def add() -> None:
-            answering.number = self._engine.add(request)
+            answering.number = self.engine.add(request)
             self._open[answering.number] = answering
 
         try:
@@ -120,15 +120,16 @@ class Service:
             self._refuse_work()
         return await result
 
-    def _cancel(self, number: int) -> None:
+    def cancel(self, number: int) -> None:
+        """Take a request out of the engine; nobody hears of it any more."""
         if self._open.pop(number, None) is not None:
-            self._work.put(lambda: self._engine.cancel(number))
+            self._work.put(lambda: self.engine.cancel(number))
 
     def _run(self) -> None:
-        _use_device(self._engine)
+        _use_device(self.engine)
         try:
             while self._take_work():
-                if not self._engine.is_idle and (outputs := self._engine.step()):
+                if not self.engine.is_idle and (outputs := self.engine.step()):
                     self._tell(self._hand_out, outputs)
         except BaseException as error:  # the engine's own mistake: nothing it has can be trusted any more
             self.failure = error
@@ -139,7 +140,7 @@ class Service:
         """Do what was asked for since the last step; with nothing to compute, wait until something is."""
         try:
             while True:
-                work = self._work.get(block=self._engine.is_idle)
+                work = self._work.get(block=self.engine.is_idle)
                 if work is None:
                     return False
                 work()

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 BROKEN = "\ufffd"  # what a decoder writes for bytes that are no character, or not yet
 LONGEST = 32  # tokens that are decoded together at most; bytes that never become text must not add up
 
 
-def decoder(tokenizer: Any, skip_special: bool = True) -> Callable[[list[int]], str]:
+def decoder(tokenizer: Any) -> Callable[[list[int]], str]:
     """A function from ids to text, as plain as the tokenizer has it: spaces stay where the tokens put them."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is not None:
-        return lambda ids: str(backend.decode(ids, skip_special_tokens=skip_special))
-    return lambda ids: str(tokenizer.decode(ids, skip_special_tokens=skip_special, clean_up_tokenization_spaces=False))
+        return lambda ids: str(backend.decode(ids, skip_special_tokens=False))
+    return lambda ids: str(tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
+
+
+def special_ids(tokenizer: Any) -> frozenset[int]:
+    """The tokens that steer a model and are no part of what it says."""
+    added = {number for number, token in tokenizer.added_tokens_decoder.items() if token.special}
+    return frozenset(added | set(tokenizer.all_special_ids))
 
 
 class TextStream:
@@ -26,10 +32,15 @@ class TextStream:
     """
 
     def __init__(
-        self, tokenizer: Any, stops: Sequence[str] = (), skip_special: bool = True, keep_stop: bool = False
+        self,
+        tokenizer: Any,
+        stops: Sequence[str] = (),
+        keep_stop: bool = False,
+        hidden: Collection[int] | None = None,  # tokens that are not shown; without it the special ones
     ) -> None:
         self.stopped: str | None = None
-        self._decode = decoder(tokenizer, skip_special)
+        self._decode = decoder(tokenizer)
+        self._hidden = special_ids(tokenizer) if hidden is None else hidden
         self._stops = tuple(stop for stop in stops if stop)
         self._keep_stop = keep_stop
         self._ids: list[int] = []  # decoded together: a token's text can depend on the one before
@@ -39,7 +50,7 @@ class TextStream:
 
     def add(self, token: int) -> str:
         """The text that this token completes; often its own, sometimes none yet."""
-        if self.stopped is not None:
+        if self.stopped is not None or token in self._hidden:
             return ""
         self._ids.append(token)
         text = self._decode(self._ids)

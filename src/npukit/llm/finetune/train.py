@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from transformers.utils.logging import disable_progress_bar
 
 from npukit.errors import NpukitError
-from npukit.launch.devices import torch_device
 from npukit.llm import families
 from npukit.llm.config.options import Config
 from npukit.llm.data.collate import Collator, tokens, weight
@@ -49,7 +48,7 @@ def train(config: Config) -> Summary:
 
 
 def _train(config: Config, tell: Callable[[str], None], is_main: bool) -> Summary:
-    device = torch_device()
+    device = torch.accelerator.current_accelerator() or torch.device("cpu")
     place = locate(config.model)
     shape = load_config(config.model, place)
     config = _packed_if_possible(config, shape, tell)

@@ -5,10 +5,8 @@ from __future__ import annotations
 import platform
 from pathlib import Path
 
-from npukit.facts.compatibility import newest_cann
-
 # A real release, so that version checks take the paths they take on a current machine.
-CANN_VERSION = newest_cann()
+CANN_VERSION = "9.1.0"
 DRIVER_VERSION = "25.5.0"
 COMPONENTS = ("runtime", "compiler", "opp", "toolkit", "hccl")
 

@@ -1,0 +1,205 @@
+"""npukit serve"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from npukit.cli.options import CardOption, DeviceOption
+from npukit.errors import NpukitError
+from npukit.facts.cards import DEFAULT_CARD
+from npukit.launch.device import Device
+
+if TYPE_CHECKING:
+    from npukit.inference.server.options import ServeOptions
+
+SERVER, MODEL, VLLM = "Server", "Model", "vLLM"
+Model = Annotated[str, typer.Argument(help="Folder or hub name of the model.", show_default=False)]
+Adapters = Annotated[
+    list[str] | None,
+    typer.Option("--adapter", metavar="[NAME=]PATH", help="LoRA adapter to serve as a model of this name. Repeatable."),
+]
+Names = Annotated[
+    list[str] | None,
+    typer.Option("--served-model-name", "--name", help="What clients call the model. Repeatable.", show_default=False),
+]
+Host = Annotated[str, typer.Option(help="Address to listen on.")]
+Port = Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 picks a free one.")]
+Keys = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--api-key", envvar="NPUKIT_API_KEY", help="Key that clients must send. Repeatable.", show_default=False
+    ),
+]
+NoKey = Annotated[bool, typer.Option("--no-key", help="Serve without a key on an address that others can reach.")]
+Cors = Annotated[
+    list[str] | None,
+    typer.Option("--cors", metavar="ORIGIN", help="Let web pages of this origin use the API. Repeatable."),
+]
+TlsKey = Annotated[Path | None, typer.Option("--ssl-keyfile", exists=True, help="Key for HTTPS.", show_default=False)]
+TlsCertificate = Annotated[
+    Path | None, typer.Option("--ssl-certfile", exists=True, help="Certificate for HTTPS.", show_default=False)
+]
+ChangeAdapters = Annotated[
+    bool, typer.Option("--allow-adapter-changes", help="Let clients load and remove adapters while it runs.")
+]
+MaxBody = Annotated[float, typer.Option("--max-body", min=0.001, help="Largest request, in MiB.")]
+MaxWaiting = Annotated[
+    int, typer.Option("--max-waiting", min=1, help="Answers that may run or wait; beyond them clients get a 429.")
+]
+Timeout = Annotated[float, typer.Option(min=0.1, help="Seconds for one answer; a longer one is cut off there.")]
+Drain = Annotated[float, typer.Option(min=0, help="Seconds that running answers get after SIGTERM.")]
+Longest = Annotated[
+    int | None,
+    typer.Option(
+        "--max-model-len", min=2, help="Longest prompt with its answer, in tokens.", show_default="the model's"
+    ),
+]
+Rows = Annotated[int, typer.Option("--max-num-seqs", min=1, help="Answers generated at the same time.")]
+Memory = Annotated[
+    float, typer.Option("--gpu-memory-utilization", "--memory", min=0.05, max=1.0, help="Share of the memory to use.")
+]
+Dtype = Annotated[str, typer.Option(help="auto, bfloat16, float16 or float32.")]
+Template = Annotated[
+    str | None, typer.Option("--chat-template", help="Name or file of a chat template.", show_default="the tokenizer's")
+]
+System = Annotated[str | None, typer.Option(help="System message for conversations without one.", show_default=False)]
+RemoteCode = Annotated[bool, typer.Option("--trust-remote-code", help="Run Python code that comes with the model.")]
+EngineName = Annotated[Literal["npukit", "vllm"], typer.Option("--engine", help="What generates the tokens.")]
+Python = Annotated[Path | None, typer.Option(help="vllm: Python of the environment it is in.", show_default=False)]
+Tensor = Annotated[int, typer.Option("--tensor-parallel-size", min=1, help="vllm: cards that share each layer.")]
+Pipeline = Annotated[int, typer.Option("--pipeline-parallel-size", min=1, help="vllm: cards that share the layers.")]
+Data = Annotated[int, typer.Option("--data-parallel-size", min=1, help="vllm: copies of the model.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be started, and exit.")]
+
+
+def serve(
+    context: typer.Context,
+    model: Model,
+    adapter: Adapters = None,
+    name: Names = None,
+    host: Host = "127.0.0.1",
+    port: Port = 8000,
+    api_key: Keys = None,
+    no_key: NoKey = False,
+    cors: Cors = None,
+    ssl_keyfile: TlsKey = None,
+    ssl_certfile: TlsCertificate = None,
+    allow_adapter_changes: ChangeAdapters = False,
+    max_body: MaxBody = 16,
+    max_waiting: MaxWaiting = 512,
+    timeout: Timeout = 600,
+    drain: Drain = 30,
+    max_model_len: Longest = None,
+    max_num_seqs: Rows = 256,
+    memory: Memory = 0.9,
+    dtype: Dtype = "auto",
+    chat_template: Template = None,
+    system: System = None,
+    trust_remote_code: RemoteCode = False,
+    device: DeviceOption = Device.auto,
+    card: CardOption = DEFAULT_CARD,
+    engine: EngineName = "npukit",
+    python: Python = None,
+    tensor_parallel_size: Tensor = 1,
+    pipeline_parallel_size: Pipeline = 1,
+    data_parallel_size: Data = 1,
+    dry_run: DryRun = False,
+) -> None:
+    """Serve a language model with OpenAI's API and a chat page.
+
+    Clients choose an adapter by its name, as if it were a model. With --engine vllm the same options start vLLM (on
+    NPUs vllm-ascend) from another environment, and options that npukit does not know are handed on to it.
+    """
+    from npukit.inference.server.options import ServeOptions, ServerOptions
+    from npukit.inference.server.vllm import DTYPES, Parallel
+
+    if dtype not in DTYPES:
+        raise NpukitError(f"--dtype {dtype}: choose one of {', '.join(DTYPES)}.")
+    server = ServerOptions(
+        host=host,
+        port=port,
+        names=tuple(name or [Path(model).name or model]),
+        api_keys=tuple(api_key or ()),
+        no_key=no_key,
+        cors=tuple(cors or ()),
+        tls_key=ssl_keyfile,
+        tls_certificate=ssl_certfile,
+        change_adapters=allow_adapter_changes,
+        max_body=int(max_body * 2**20),
+        max_waiting=max_waiting,
+        timeout=timeout,
+        drain=drain,
+    )
+    server.check()
+    options = ServeOptions(
+        model=model,
+        adapters=_adapters(adapter or [], server.names),
+        dtype=dtype,
+        template=chat_template,
+        system=system,
+        trust_remote_code=trust_remote_code,
+        longest=max_model_len,
+        rows=max_num_seqs,
+        memory=memory,
+        server=server,
+    )
+    if engine == "vllm":
+        parallel = Parallel(tensor_parallel_size, pipeline_parallel_size, data_parallel_size)
+        _start_vllm(options, python, parallel, device, tuple(context.args), dry_run)
+    elif context.args or python or max(tensor_parallel_size, pipeline_parallel_size, data_parallel_size) > 1:
+        word = context.args[0] if context.args else "--python or parallelism over several cards"
+        raise NpukitError(f"{word} is for vLLM only: add --engine vllm, or leave it out.")
+    elif dry_run:
+        print(options)
+    else:
+        _start(options, device, card)
+
+
+def _adapters(given: list[str], names: tuple[str, ...]) -> dict[str, str]:
+    """NAME=PATH, or a path whose last part is the name."""
+    adapters: dict[str, str] = {}
+    for each in given:
+        name, equals, path = each.partition("=")
+        name, path = (name, path) if equals else (Path(each).name, each)
+        if not name or not path:
+            raise NpukitError(f"--adapter {each}: write NAME=PATH.")
+        if name in adapters or name in names:
+            raise NpukitError(f"--adapter {each}: there is a model {name!r} already; give it another name.")
+        adapters[name] = path
+    return adapters
+
+
+def _start(options: ServeOptions, device: Device, card: str) -> None:
+    from npukit.inference.server.process import environment
+    from npukit.inference.server.start import check_packages
+    from npukit.launch.device import choose
+    from npukit.launch.run import run
+    from npukit.llm.start import _environment
+
+    check_packages()
+    run(["-m", "npukit.inference.server.process"], {**_environment(choose(device), 1, card), **environment(options)})
+
+
+def _start_vllm(
+    options: ServeOptions, python: Path | None, parallel: object, device: Device, words: tuple[str, ...], dry_run: bool
+) -> None:
+    from npukit.inference.server.vllm import Parallel, check_environment, vllm_command
+    from npukit.launch.device import choose
+    from npukit.launch.run import become
+
+    if python is None:
+        raise NpukitError("--engine vllm needs --python: the Python of the environment that vLLM is installed in.")
+    assert isinstance(parallel, Parallel)
+    chosen = device if dry_run and device is not Device.auto else choose(device)
+    command = vllm_command(options, python, parallel, chosen is Device.npu, os.environ, words)
+    if dry_run:
+        print(command)
+        return
+    version = check_environment(python)
+    print(f"npukit: starting vLLM {version}: {command}", file=sys.stderr, flush=True)
+    become(list(command.argv), {**os.environ, **command.variables})

@@ -1,0 +1,34 @@
+"""The routes put together."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from fastapi import FastAPI
+from starlette.middleware.cors import CORSMiddleware
+
+from npukit import __version__
+from npukit.inference.server import chat, completions, more, page
+from npukit.inference.server.errors import answer_errors
+from npukit.inference.server.guard import Guard
+from npukit.inference.server.serving import Serving
+
+
+def make_app(serving: Serving) -> FastAPI:
+    """The application of one model; its service runs while it does."""
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        async with serving.service:
+            yield
+
+    # The pages that FastAPI has for its documentation load scripts from another host.
+    app = FastAPI(title="npukit serve", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
+    for routes in (chat, completions, more, page):
+        app.include_router(routes.routes(serving))
+    answer_errors(app)
+    app.add_middleware(Guard, options=serving.options, metrics=serving.metrics)
+    if serving.options.cors:  # outermost: a browser must be able to read errors too
+        app.add_middleware(CORSMiddleware, allow_origins=serving.options.cors, allow_methods=["*"], allow_headers=["*"])
+    return app

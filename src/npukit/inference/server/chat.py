@@ -1,0 +1,224 @@
+"""/v1/chat/completions: conversations, with tools and reasoning where the model's template knows them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from fastapi import APIRouter, Request
+from starlette.responses import JSONResponse, Response
+
+from npukit.inference.engine.request import Token
+from npukit.inference.server.answering import (
+    EventStream,
+    counted,
+    event,
+    finite,
+    new_id,
+    prompt_logprobs,
+    usage,
+    while_connected,
+)
+from npukit.inference.server.generate import Generation, Piece, Wish, whole
+from npukit.inference.server.schema import ChatRequest
+from npukit.inference.server.serving import Serving
+from npukit.inference.server.tools import DemandedCalls, constraint_of_tools, demanded
+from npukit.inference.server.wishes import constraint_of, make_wishes
+from npukit.llm.chat.answer import Content, Part, Reasoning, ToolCall
+from npukit.llm.chat.chat import Prompt
+
+
+class Parser(Protocol):
+    """Takes an answer apart while it is generated."""
+
+    def feed(self, text: str) -> list[Part]: ...
+    def end(self) -> list[Part]: ...
+
+
+class PlainText:
+    """The parser of an answer that is nothing but text, for example JSON by a schema."""
+
+    def feed(self, text: str) -> list[Part]:
+        """The text."""
+        return [Content(text)] if text else []
+
+    def end(self) -> list[Part]:
+        """Nothing is held back."""
+        return []
+
+
+def routes(serving: Serving) -> APIRouter:
+    """The route of /v1/chat/completions."""
+    router = APIRouter()
+
+    @router.post("/v1/chat/completions")
+    async def create(asked: ChatRequest, request: Request) -> Response:
+        conversation = await serving.aside(lambda: Conversation.read(serving, asked))
+        generation = await Generation.start(serving, conversation.wishes)
+        if asked.stream:
+            return EventStream(generation, conversation.events(generation))
+        async with generation:
+            answers = await while_connected(request, whole(generation, len(conversation.wishes)))
+        return JSONResponse(conversation.as_json(answers))
+
+    return router
+
+
+@dataclass(frozen=True)
+class Conversation:
+    """One request of /v1/chat/completions and what becomes of it."""
+
+    serving: Serving
+    asked: ChatRequest
+    prompt: Prompt
+    wishes: list[Wish]
+    head: dict[str, Any]
+
+    @classmethod
+    def read(cls, serving: Serving, asked: ChatRequest) -> Conversation:
+        """Render and tokenise a conversation; call it aside."""
+        serving.adapter(asked.model)
+        offered = () if asked.tool_choice == "none" else asked.tools or ()
+        variables = dict(asked.chat_template_kwargs or {})
+        if asked.enable_thinking is not None:
+            variables["enable_thinking"] = asked.enable_thinking
+        prompt = serving.chat.prompt(
+            asked.messages,
+            tools=[tool.model_dump(exclude_none=True) for tool in offered] or None,
+            add_generation_prompt=asked.add_generation_prompt is not False,
+            continue_final_message=bool(asked.continue_final_message),
+            template_kwargs=variables,
+        )
+        constraint = constraint_of_tools(serving, asked) if demanded(asked) else constraint_of(serving, asked)
+        logprobs = (asked.top_logprobs or 0) if asked.logprobs else None
+        wishes = make_wishes(serving, asked, prompt.ids, asked.longest, logprobs, constraint, serving.chat.marker_ids)
+        head = {"id": new_id("chatcmpl-"), "created": int(time.time()), "model": serving.name(asked.model)}
+        return cls(serving, asked, prompt, wishes, head)
+
+    def parser(self) -> Parser:
+        """A new parser for an answer to this request."""
+        if demanded(self.asked):
+            return DemandedCalls(self.asked)
+        if self.wishes[0].request.grammar is not None:
+            return PlainText()
+        return self.serving.chat.parser(self.prompt)
+
+    def as_json(self, answers: list[Piece]) -> dict[str, Any]:
+        """All of it at once."""
+        asked = self.asked.prompt_logprobs is not None
+        return {
+            **self.head,
+            "object": "chat.completion",
+            "choices": [self._choice(answer) for answer in answers],
+            "usage": usage(len(self.wishes[0].request.prompt), counted(answers)),
+            "prompt_logprobs": prompt_logprobs(self.serving, answers[0].prompt) if asked else None,
+        }
+
+    def _choice(self, answer: Piece) -> dict[str, Any]:
+        parser = self.parser()
+        parts = [*parser.feed(answer.text), *parser.end()]
+        calls = [part for part in parts if isinstance(part, ToolCall)]
+        content = "".join(part.text for part in parts if isinstance(part, Content))
+        said = None if calls and not content else content
+        message: dict[str, Any] = {"role": "assistant", "content": said, "refusal": None}
+        if self.asked.include_reasoning is not False:
+            reasoning = "".join(part.text for part in parts if isinstance(part, Reasoning))
+            message |= {"reasoning_content": reasoning} if reasoning else {}
+        if calls:
+            message["tool_calls"] = [_call(call) for call in calls]
+        choice = {
+            "index": answer.index,
+            "message": message,
+            "logprobs": self._logprobs(answer.tokens),
+            "finish_reason": _finish(answer, bool(calls)),
+            "stop_reason": answer.stop_reason,
+        }
+        if self.asked.return_token_ids:
+            choice["token_ids"] = [token.id for token in answer.tokens]
+        return choice
+
+    async def events(self, generation: Generation) -> AsyncIterator[str]:
+        """All of it piece by piece."""
+        streams = [ChoiceStream(self, index) for index in range(len(self.wishes))]
+        wanted = self.asked.stream_options
+        for stream in streams:
+            yield self._event([stream.start()], 0)
+        async for piece in generation:
+            for choice in streams[piece.index].read(piece):
+                yield self._event([choice], sum(stream.length for stream in streams))
+        if wanted is not None and wanted.include_usage:
+            yield self._event([], sum(stream.length for stream in streams))
+        yield "data: [DONE]\n\n"
+
+    def _event(self, choices: list[dict[str, Any]], length: int) -> str:
+        chunk = {**self.head, "object": "chat.completion.chunk", "choices": choices}
+        if wanted := self.asked.stream_options:
+            counts = wanted.include_usage and (wanted.continuous_usage_stats or not choices)
+            chunk["usage"] = usage(len(self.wishes[0].request.prompt), length) if counts else None
+        return event(chunk)
+
+    def _logprobs(self, tokens: tuple[Token, ...]) -> dict[str, Any] | None:
+        if not self.asked.logprobs:
+            return None
+        return {"content": [self._logprob(token) for token in tokens], "refusal": None}
+
+    def _logprob(self, token: Token) -> dict[str, Any]:
+        top = [self._entry(number, logprob) for number, logprob in token.top[: self.asked.top_logprobs or 0]]
+        return {**self._entry(token.id, token.logprob or 0.0), "top_logprobs": top}
+
+    def _entry(self, number: int, logprob: float) -> dict[str, Any]:
+        text, data = self.serving.token(number)
+        return {"token": text, "logprob": finite(logprob), "bytes": list(data)}
+
+
+class ChoiceStream:
+    """One answer of a stream: parts become deltas, and the end comes with the last of them."""
+
+    def __init__(self, conversation: Conversation, index: int) -> None:
+        self.length = 0
+        self._conversation, self._index = conversation, index
+        self._parser = conversation.parser()
+        self._calls = 0
+
+    def start(self) -> dict[str, Any]:
+        """The first delta says who speaks."""
+        return self._delta({"role": "assistant", "content": ""})
+
+    def read(self, piece: Piece) -> list[dict[str, Any]]:
+        """The deltas of a piece."""
+        self.length += len(piece.tokens)
+        parts = self._parser.feed(piece.text) + (self._parser.end() if piece.finish else [])
+        deltas = [delta for part in parts if (delta := self._of(part))]
+        if not deltas and (piece.finish or self._conversation.asked.logprobs):
+            deltas = [{}]
+        choices = [self._delta(delta) for delta in deltas]
+        if choices:
+            choices[-1]["logprobs"] = self._conversation._logprobs(piece.tokens)
+        if piece.finish:
+            choices[-1] |= {"finish_reason": _finish(piece, bool(self._calls)), "stop_reason": piece.stop_reason}
+        return choices
+
+    def _of(self, part: Part) -> dict[str, Any] | None:
+        if isinstance(part, Content):
+            return {"content": part.text}
+        if isinstance(part, Reasoning):
+            return {"reasoning_content": part.text} if self._conversation.asked.include_reasoning is not False else None
+        self._calls += 1
+        return {"tool_calls": [{"index": self._calls - 1, **_call(part)}]}
+
+    def _delta(self, delta: dict[str, Any]) -> dict[str, Any]:
+        return {"index": self._index, "delta": delta, "logprobs": None, "finish_reason": None}
+
+
+def _call(call: ToolCall) -> dict[str, Any]:
+    return {
+        "id": new_id("call_"),
+        "type": "function",
+        "function": {"name": call.name, "arguments": call.arguments},
+    }
+
+
+def _finish(piece: Piece, has_calls: bool) -> str | None:
+    return "tool_calls" if has_calls and piece.finish == "stop" else piece.finish

@@ -1,0 +1,156 @@
+"""/v1/completions: prompts continued as they are, without a chat template."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+from fastapi import APIRouter, Request
+from starlette.responses import JSONResponse, Response
+
+from npukit.inference.engine.request import Token
+from npukit.inference.server.answering import (
+    EventStream,
+    counted,
+    event,
+    finite,
+    new_id,
+    prompt_logprobs,
+    usage,
+    while_connected,
+)
+from npukit.inference.server.errors import bad_request
+from npukit.inference.server.generate import Generation, Piece, Wish, whole
+from npukit.inference.server.schema import CompletionRequest
+from npukit.inference.server.serving import Serving
+from npukit.inference.server.wishes import constraint_of, make_wishes
+
+DEFAULT_LENGTH = 16  # OpenAI's
+MOST_PROMPTS = 2048
+
+
+def routes(serving: Serving) -> APIRouter:
+    """The route of /v1/completions."""
+    router = APIRouter()
+
+    @router.post("/v1/completions")
+    async def create(asked: CompletionRequest, request: Request) -> Response:
+        wishes = await serving.aside(lambda: _wishes(serving, asked))
+        completion = Completion(serving, asked, wishes)
+        generation = await Generation.start(serving, wishes)
+        if asked.stream:
+            return EventStream(generation, completion.events(generation))
+        async with generation:
+            answers = await while_connected(request, whole(generation, len(wishes)))
+        return JSONResponse(completion.as_json(answers))
+
+    return router
+
+
+def _wishes(serving: Serving, asked: CompletionRequest) -> list[Wish]:
+    prompts = _prompts(asked)
+    if len(prompts) * (asked.n or 1) > MOST_PROMPTS:
+        raise bad_request(f"A request can have {MOST_PROMPTS} answers at most.", "prompt")
+    longest = DEFAULT_LENGTH if asked.max_tokens is None else asked.max_tokens
+    if not longest and not asked.echo:
+        raise bad_request("max_tokens must be at least 1, except with echo.", "max_tokens")
+    if asked.echo and asked.logprobs is not None:
+        if asked.stream:
+            raise bad_request("echo with logprobs is not for streams.", "stream")
+        asked = asked.model_copy(update={"prompt_logprobs": asked.logprobs})
+    constraint = constraint_of(serving, asked)
+    each = (_ids(serving, prompt, asked.add_special_tokens) for prompt in prompts)
+    made = [make_wishes(serving, asked, ids, longest, asked.logprobs, constraint) for ids in each]
+    return list(itertools.chain.from_iterable(made))
+
+
+def _prompts(asked: CompletionRequest) -> list[str | list[int]]:
+    """One or more prompts, each text or ids: what they are is seen from the first."""
+    given = asked.prompt
+    if isinstance(given, str) or (given and isinstance(given[0], int)):
+        return [given]
+    if not given:
+        raise bad_request("There is no prompt.", "prompt")
+    return given  # type: ignore[return-value]
+
+
+def _ids(serving: Serving, prompt: str | list[int], special: bool | None) -> list[int]:
+    if isinstance(prompt, list):
+        return prompt
+    ids: list[int] = serving.chat.tokenizer.encode(prompt, add_special_tokens=special is not False)
+    return ids
+
+
+class Completion:
+    """The answer to one request of /v1/completions."""
+
+    def __init__(self, serving: Serving, asked: CompletionRequest, wishes: list[Wish]) -> None:
+        self._serving, self._asked, self._wishes = serving, asked, wishes
+        self._head = {
+            "id": new_id("cmpl-"),
+            "object": "text_completion",
+            "created": int(time.time()),
+            "model": serving.name(asked.model),
+        }
+        self._prompt_tokens = sum(len(wish.request.prompt) for wish in wishes[:: asked.n or 1])
+
+    def as_json(self, answers: list[Piece]) -> dict[str, Any]:
+        """All of it at once."""
+        if self._asked.echo and self._asked.max_tokens == 0:  # the engine gives one token at least
+            answers = [Piece(each.index, "", (), each.prompt, "length") for each in answers]
+        choices = [self._choice(answer, first=True) for answer in answers]
+        return {**self._head, "choices": choices, "usage": usage(self._prompt_tokens, counted(answers))}
+
+    async def events(self, generation: Generation) -> AsyncIterator[str]:
+        """All of it piece by piece."""
+        wanted = self._asked.stream_options
+        continuous = wanted is not None and wanted.include_usage and wanted.continuous_usage_stats
+        lengths = [0] * len(self._wishes)
+        offsets = [0] * len(self._wishes)
+        async for piece in generation:
+            is_first = not lengths[piece.index]
+            lengths[piece.index] += len(piece.tokens)
+            choice = self._choice(piece, is_first, offsets[piece.index])
+            offsets[piece.index] += len(choice["text"])
+            if choice["text"] or choice["finish_reason"] or choice["logprobs"]:
+                now = {"usage": usage(self._prompt_tokens, sum(lengths)) if continuous else None} if wanted else {}
+                yield event({**self._head, "choices": [choice], **now})
+        if wanted is not None and wanted.include_usage:
+            yield event({**self._head, "choices": [], "usage": usage(self._prompt_tokens, sum(lengths))})
+        yield "data: [DONE]\n\n"
+
+    def _choice(self, piece: Piece, first: bool, offset: int = 0) -> dict[str, Any]:
+        prompt = self._wishes[piece.index].request.prompt
+        echoed = self._serving.decode(list(prompt)) if self._asked.echo and first else ""
+        tokens = (*piece.prompt, *piece.tokens) if self._asked.echo else piece.tokens
+        choice: dict[str, Any] = {
+            "index": piece.index,
+            "text": echoed + piece.text,
+            "logprobs": self._logprobs(tokens, offset) if self._asked.logprobs is not None else None,
+            "finish_reason": piece.finish,
+            "stop_reason": piece.stop_reason,
+        }
+        if not self._asked.stream:
+            asked = self._asked.prompt_logprobs is not None
+            choice["prompt_logprobs"] = prompt_logprobs(self._serving, piece.prompt) if asked else None
+        if self._asked.return_token_ids:
+            choice["token_ids"] = [token.id for token in piece.tokens]
+            choice["prompt_token_ids"] = list(prompt) if first else None
+        return choice
+
+    def _logprobs(self, tokens: tuple[Token, ...], offset: int) -> dict[str, Any]:
+        texts = [self._serving.token(token.id)[0] for token in tokens]
+        ends = itertools.accumulate((len(text) for text in texts), initial=offset)
+        return {
+            "text_offset": list(ends)[:-1],
+            "tokens": texts,
+            "token_logprobs": [None if token.logprob is None else finite(token.logprob) for token in tokens],
+            "top_logprobs": [None if token.logprob is None else self._top(token) for token in tokens],
+        }
+
+    def _top(self, token: Token) -> dict[str, float]:
+        """The likeliest tokens, and the chosen one if it is not among them."""
+        every = {token.id: token.logprob or 0.0, **dict(token.top)}
+        return {self._serving.token(number)[0]: finite(logprob) for number, logprob in every.items()}

@@ -1,0 +1,72 @@
+"""Errors as OpenAI's clients expect them: {"error": {"message", "type", "param", "code"}} and a fitting status."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from npukit.errors import NpukitError
+
+log = logging.getLogger(__name__)
+TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
+RETRY_AFTER = "1"  # seconds
+
+
+class ApiError(Exception):
+    """An answer that is an error.
+
+    >>> raise ApiError(404, "There is no model gpt-9.", "model", "model_not_found")
+    """
+
+    def __init__(self, status: int, message: str, param: str | None = None, code: str | None = None) -> None:
+        super().__init__(message)
+        self.status, self.message, self.param, self.code = status, message, param, code
+
+    def as_json(self) -> dict[str, Any]:
+        """The body of the answer."""
+        kind = TYPES.get(self.status, "invalid_request_error" if self.status < 500 else "server_error")
+        return {"error": {"message": self.message, "type": kind, "param": self.param, "code": self.code}}
+
+    def as_response(self) -> JSONResponse:
+        """The answer."""
+        headers = {"Retry-After": RETRY_AFTER} if self.status in (429, 503) else {}
+        if self.status == 401:
+            headers["WWW-Authenticate"] = "Bearer"
+        return JSONResponse(self.as_json(), self.status, headers)
+
+
+def bad_request(message: str, param: str | None = None, code: str | None = None) -> ApiError:
+    """What the client can mend."""
+    return ApiError(400, message, param, code)
+
+
+def answer_errors(app: FastAPI) -> None:
+    """Make every error of the app one of OpenAI's form."""
+
+    @app.exception_handler(ApiError)
+    async def api_error(_: Request, error: ApiError) -> JSONResponse:
+        return error.as_response()
+
+    @app.exception_handler(NpukitError)
+    async def user_error(_: Request, error: NpukitError) -> JSONResponse:
+        return bad_request(str(error)).as_response()
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(_: Request, error: RequestValidationError) -> JSONResponse:
+        first = error.errors()[0]
+        param = ".".join(str(part) for part in first["loc"] if part != "body") or None
+        where = f"{param}: " if param else ""
+        return bad_request(f"{where}{first['msg']} ({first['type']})", param, first["type"]).as_response()
+
+    @app.exception_handler(HTTPException)
+    async def http_error(_: Request, error: HTTPException) -> JSONResponse:
+        return ApiError(error.status_code, str(error.detail)).as_response()
+
+    @app.exception_handler(Exception)
+    async def bug(_: Request, error: Exception) -> JSONResponse:
+        return ApiError(500, "The server made a mistake; its log says more.").as_response()

@@ -1,0 +1,199 @@
+"""Answers as they come: requests handed to the engine, their tokens read back as pieces of text."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from npukit.inference.engine.request import Output, Request, Token
+from npukit.inference.server.errors import ApiError
+from npukit.inference.server.serving import Serving
+from npukit.inference.service import Answering
+from npukit.inference.text import TextStream
+
+
+@dataclass(frozen=True)
+class Wish:
+    """One answer that a client wants."""
+
+    request: Request
+    stops: tuple[str, ...] = ()
+    keep_stop: bool = False
+    hidden: frozenset[int] = frozenset()
+    stop_tokens: frozenset[int] = frozenset()  # those that the client named, beside the model's own
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Some more of one answer; the last piece of each has `finish`."""
+
+    index: int
+    text: str
+    tokens: tuple[Token, ...] = ()
+    prompt: tuple[Token, ...] = ()
+    finish: Literal["stop", "length"] | None = None
+    stop_reason: str | int | None = None
+
+
+class Reader:
+    """Makes pieces of the outputs for one answer."""
+
+    def __init__(self, index: int, wish: Wish, serving: Serving) -> None:
+        self._index, self._wish, self._metrics = index, wish, serving.metrics
+        self._text = TextStream(serving.tokenizer, wish.stops, wish.keep_stop, wish.hidden)
+        self._start = self._last = time.monotonic()
+        self._count = 0
+
+    def read(self, outputs: list[Output]) -> Piece:
+        """The piece that these outputs make; what follows a stop string does not count."""
+        tokens: list[Token] = []
+        prompt: tuple[Token, ...] = ()
+        finish: Literal["stop", "length"] | None = None
+        reason: str | int | None = None
+        text = ""
+        for output in outputs:
+            prompt = prompt or output.prompt
+            if output.finish == "error":
+                raise ApiError(500, output.error)
+            if output.token is not None:
+                tokens.append(output.token)
+                is_end = output.finish == "stop"
+                text += "" if is_end else self._text.add(output.token.id)
+                reason = output.token.id if is_end and output.token.id in self._wish.stop_tokens else None
+            if self._text.stopped is not None:
+                finish, reason = "stop", self._text.stopped
+                break
+            if output.finish is not None:
+                finish = "stop" if output.finish == "stop" else "length"
+                text += self._text.end()
+                if self._text.stopped is not None:
+                    finish, reason = "stop", self._text.stopped
+        self._measure(len(tokens), finish)
+        return Piece(self._index, text, tuple(tokens), prompt, finish, reason)
+
+    def _measure(self, tokens: int, finish: str | None) -> None:
+        now = time.monotonic()
+        if tokens and not self._count:
+            self._metrics.first_token.observe(now - self._start)
+        elif tokens:
+            self._metrics.next_token.observe((now - self._last) / tokens)
+        self._last, self._count = now, self._count + tokens
+        if finish:
+            self._metrics.whole.observe(now - self._start)
+            self._metrics.prompt_length.observe(len(self._wish.request.prompt))
+            self._metrics.answer_length.observe(self._count)
+            self._metrics.finished(finish)
+
+
+class Generation:
+    """The answers to one HTTP request. Iterate over it for pieces of all of them; close it in any case.
+
+    >>> async with await Generation.start(serving, wishes) as generation:
+    ...     async for piece in generation: ...
+    """
+
+    def __init__(self, serving: Serving, wishes: Sequence[Wish]) -> None:
+        self._serving, self._wishes = serving, wishes
+        self._answers: list[Answering] = []
+        self._cleanup = contextlib.ExitStack()
+
+    @classmethod
+    async def start(cls, serving: Serving, wishes: Sequence[Wish]) -> Generation:
+        """Hand the requests to the engine; what it cannot take, and having no place, are errors here."""
+        self = cls(serving, wishes)
+        try:
+            self._cleanup.enter_context(serving.places(len(wishes)))
+            for wish in wishes:
+                answering = await serving.service.submit(wish.request)
+                self._answers.append(answering)
+                self._cleanup.callback(answering.cancel)
+                timer = asyncio.get_running_loop().call_later(serving.options.timeout, self._cut, answering)
+                self._cleanup.callback(timer.cancel)
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def close(self) -> None:
+        """Give up what is still running."""
+        self._cleanup.close()
+
+    async def __aenter__(self) -> Generation:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.close()
+
+    def _cut(self, answering: Answering) -> None:
+        """Time is up: the answer ends here, as if it had been its length."""
+        number = answering.number
+        answering.put(Output(number, finish="length"))
+        self._serving.service.cancel(number)
+
+    async def __aiter__(self) -> AsyncIterator[Piece]:
+        readers = [self._read(index) for index in range(len(self._answers))]
+        if len(readers) == 1:
+            async for piece in readers[0]:
+                yield piece
+        else:
+            async for piece in _merged(readers):
+                yield piece
+
+    async def _read(self, index: int) -> AsyncIterator[Piece]:
+        answering = self._answers[index]
+        reader = Reader(index, self._wishes[index], self._serving)
+        async for outputs in answering:
+            piece = reader.read(outputs)
+            yield piece
+            if piece.finish:
+                answering.cancel()
+                return
+
+
+async def _merged(sources: Sequence[AsyncIterator[Piece]]) -> AsyncIterator[Piece]:
+    """Pieces of all sources as they come; who reads them slowly slows down each source."""
+    pieces: asyncio.Queue[Piece | BaseException | None] = asyncio.Queue(len(sources))
+
+    async def pump(source: AsyncIterator[Piece]) -> None:
+        try:
+            async for piece in source:
+                await pieces.put(piece)
+            await pieces.put(None)
+        except Exception as error:
+            await pieces.put(error)
+
+    tasks = [asyncio.ensure_future(pump(source)) for source in sources]
+    try:
+        running = len(tasks)
+        while running:
+            piece = await pieces.get()
+            if isinstance(piece, BaseException):
+                raise piece
+            if piece is None:
+                running -= 1
+            else:
+                yield piece
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+async def whole(generation: Generation, number: int) -> list[Piece]:
+    """Every answer as one piece, in the order of the wishes."""
+    parts: list[list[Piece]] = [[] for _ in range(number)]
+    async for piece in generation:
+        parts[piece.index].append(piece)
+    return [_joined(pieces) for pieces in parts]
+
+
+def _joined(pieces: list[Piece]) -> Piece:
+    return replace(
+        pieces[-1],
+        text="".join(piece.text for piece in pieces),
+        tokens=tuple(token for piece in pieces for token in piece.tokens),
+        prompt=next((piece.prompt for piece in pieces if piece.prompt), ()),
+    )

@@ -1,0 +1,111 @@
+"""The small routes: models, adapters, tokens, health, metrics."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from fastapi import APIRouter
+from starlette.responses import PlainTextResponse, Response
+
+from npukit import __version__
+from npukit.errors import NpukitError
+from npukit.inference.server.errors import ApiError, bad_request
+from npukit.inference.server.schema import AdapterName, AdapterRequest, DetokenizeRequest, TokenizeRequest
+from npukit.inference.server.serving import Serving
+
+
+def routes(serving: Serving) -> APIRouter:
+    """All of them; those that change adapters only where the options say so."""
+    router = APIRouter()
+
+    @router.get("/v1/models")
+    async def models() -> dict[str, Any]:
+        names = [*serving.options.names, *serving.adapters]
+        return {"object": "list", "data": [_model(serving, name) for name in names]}
+
+    @router.get("/v1/models/{name:path}")
+    async def model(name: str) -> dict[str, Any]:
+        serving.adapter(name)
+        return _model(serving, name)
+
+    @router.post("/tokenize")
+    async def tokenize(asked: TokenizeRequest) -> dict[str, Any]:
+        serving.adapter(asked.model)
+        ids = await serving.aside(lambda: _ids(serving, asked))
+        names = serving.tokenizer.convert_ids_to_tokens(ids) if asked.return_token_strs else None
+        return {"count": len(ids), "max_model_len": serving.longest, "tokens": ids, "token_strs": names}
+
+    @router.post("/detokenize")
+    async def detokenize(asked: DetokenizeRequest) -> dict[str, str]:
+        serving.adapter(asked.model)
+        if any(token >= serving.vocabulary for token in asked.tokens):
+            raise bad_request(f"The model has {serving.vocabulary} tokens.", "tokens")
+        return {"prompt": await serving.aside(lambda: serving.decode(asked.tokens))}
+
+    @router.get("/health")
+    @router.get("/ping", include_in_schema=False)
+    async def health() -> Response:
+        if serving.service.failure is not None:
+            raise ApiError(503, "The engine has stopped; the server's log says why.")
+        return PlainTextResponse("")
+
+    @router.get("/version")
+    async def version() -> dict[str, str]:
+        return {"version": __version__}
+
+    @router.get("/metrics")
+    async def metrics() -> Response:
+        stats = await serving.service.call(lambda: serving.service.engine.stats())
+        return PlainTextResponse(serving.metrics.text(stats), media_type="text/plain; version=0.0.4")
+
+    if serving.options.change_adapters:
+        _adapter_routes(router, serving)
+    return router
+
+
+def _adapter_routes(router: APIRouter, serving: Serving) -> None:
+    @router.post("/v1/load_lora_adapter")
+    async def load(asked: AdapterRequest) -> Response:
+        name, path = asked.lora_name, Path(asked.lora_path)
+        if name in serving.options.names or (name in serving.adapters and not asked.load_inplace):
+            raise bad_request(f"There is a model {name!r} already.", "lora_name")
+        try:
+            await serving.service.call(lambda: serving.service.engine.load_adapter(name, path))
+        except NpukitError as error:
+            raise bad_request(str(error), "lora_path") from error
+        serving.adapters[name] = path
+        return PlainTextResponse(f"Success: LoRA adapter '{name}' added successfully.")
+
+    @router.post("/v1/unload_lora_adapter")
+    async def unload(asked: AdapterName) -> Response:
+        name = asked.lora_name
+        if serving.adapters.pop(name, None) is None:
+            raise ApiError(404, f"There is no adapter {name!r}.", "lora_name", "model_not_found")
+        await serving.service.call(lambda: serving.service.engine.unload_adapter(name))
+        return PlainTextResponse(f"Success: LoRA adapter '{name}' removed successfully.")
+
+
+def _model(serving: Serving, name: str) -> dict[str, Any]:
+    is_adapter = name in serving.adapters
+    return {
+        "id": name,
+        "object": "model",
+        "created": serving.started,
+        "owned_by": "npukit",
+        "root": serving.options.names[0],
+        "parent": serving.options.names[0] if is_adapter else None,
+        "max_model_len": serving.longest,
+    }
+
+
+def _ids(serving: Serving, asked: TokenizeRequest) -> list[int]:
+    if asked.messages is not None:
+        return serving.chat.prompt(
+            asked.messages,
+            add_generation_prompt=asked.add_generation_prompt is not False,
+            template_kwargs=asked.chat_template_kwargs,
+        ).ids
+    special = asked.add_special_tokens is not False
+    ids: list[int] = serving.chat.tokenizer.encode(asked.prompt, add_special_tokens=special)
+    return ids

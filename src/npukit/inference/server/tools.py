@@ -1,0 +1,64 @@
+"""Calls of tools that the client demands: the answer is held to JSON, whatever the model's own way to call tools is."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from npukit.inference.grammar import Constraint
+from npukit.inference.server.schema import ChatRequest, NamedTool
+from npukit.inference.server.serving import Serving
+from npukit.llm.chat.answer import Content, Part, ToolCall
+
+ANY_ARGUMENTS = {"type": "object", "properties": {}}
+
+
+def demanded(asked: ChatRequest) -> bool:
+    """Whether the answer must be a call."""
+    return asked.tool_choice == "required" or isinstance(asked.tool_choice, NamedTool)
+
+
+def constraint_of_tools(serving: Serving, asked: ChatRequest) -> Constraint:
+    """The arguments of the named tool, or a list of calls of any of them; call it aside."""
+    tools = {tool.function.name: tool.function.parameters or ANY_ARGUMENTS for tool in asked.tools or ()}
+    if isinstance(asked.tool_choice, NamedTool):
+        return serving.grammars().json(tools[asked.tool_choice.function.name])
+    return serving.grammars().json(_list_of_calls(tools, most=1 if asked.parallel_tool_calls is False else 8))
+
+
+def _list_of_calls(tools: dict[str, dict[str, Any]], most: int) -> dict[str, Any]:
+    # References inside of a tool's schema are meant from its own root.
+    defs = {key: value for each in tools.values() for key, value in each.get("$defs", {}).items()}
+    calls = [
+        {
+            "type": "object",
+            "properties": {"name": {"const": name}, "arguments": {**schema, "$defs": {}}},
+            "required": ["name", "arguments"],
+            "additionalProperties": False,
+        }
+        for name, schema in tools.items()
+    ]
+    return {"type": "array", "items": {"anyOf": calls}, "minItems": 1, "maxItems": most, "$defs": defs}
+
+
+class DemandedCalls:
+    """Reads an answer that must be a call; it is a parser as llm.chat's are."""
+
+    def __init__(self, asked: ChatRequest) -> None:
+        self._name = asked.tool_choice.function.name if isinstance(asked.tool_choice, NamedTool) else None
+        self._text = ""
+
+    def feed(self, text: str) -> list[Part]:
+        """Nothing yet: a call is whole or none."""
+        self._text += text
+        return []
+
+    def end(self) -> list[Part]:
+        """The calls; an answer that was cut before it was JSON is shown as it is."""
+        if self._name is not None:
+            return [ToolCall(self._name, self._text)]
+        try:
+            calls = json.loads(self._text)
+            return [ToolCall(call["name"], json.dumps(call["arguments"], ensure_ascii=False)) for call in calls]
+        except (ValueError, KeyError, TypeError):
+            return [Content(self._text)] if self._text else []

@@ -1,0 +1,123 @@
+"""From what a client asks for to requests of the engine."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from npukit.inference.engine.request import Request, Sampling
+from npukit.inference.grammar import Constraint
+from npukit.inference.server.errors import bad_request
+from npukit.inference.server.generate import Wish
+from npukit.inference.server.schema import SamplingFields
+from npukit.inference.server.serving import Serving
+
+
+def make_wishes(
+    serving: Serving,
+    asked: SamplingFields,
+    prompt: Sequence[int],
+    longest: int | None,
+    logprobs: int | None = None,
+    constraint: Constraint | None = None,
+    shown: frozenset[int] = frozenset(),
+) -> list[Wish]:
+    """`n` wishes for the same prompt; each has its own seed, and its own copy of the constraint.
+
+    `shown` are special tokens that belong into the text.
+    """
+    prompt = _truncated(prompt, asked.truncate_prompt_tokens)
+    longest = _check_length(serving, prompt, longest)
+    for name, value in (("logprobs", logprobs), ("prompt_logprobs", asked.prompt_logprobs)):
+        if value is not None and value > serving.options.max_logprobs:
+            raise bad_request(f"{name} can be {serving.options.max_logprobs} at most.", name)
+    sampling = _sampling(serving, asked, longest, logprobs)
+    request = Request(tuple(prompt), sampling, serving.adapter(asked.model), asked.prompt_logprobs)
+    hidden = serving.special - shown if asked.skip_special_tokens is not False else frozenset()
+    stop_tokens = frozenset(asked.stop_token_ids or ())
+    wish = Wish(request, tuple(asked.stops), bool(asked.include_stop_str_in_output), hidden, stop_tokens)
+    return [_numbered(wish, number, constraint) for number in range(asked.n or 1)]
+
+
+def _numbered(wish: Wish, number: int, constraint: Constraint | None) -> Wish:
+    sampling = replace(wish.request.sampling, seed=(wish.request.sampling.seed + number) % 2**63)
+    grammar = constraint.copy() if constraint else None
+    return replace(wish, request=replace(wish.request, sampling=sampling, grammar=grammar))
+
+
+def _truncated(prompt: Sequence[int], longest: int | None) -> Sequence[int]:
+    return prompt[max(0, len(prompt) - longest) :] if longest is not None and longest >= 0 else prompt
+
+
+def _check_length(serving: Serving, prompt: Sequence[int], wanted: int | None) -> int:
+    """How many tokens the answer may have; OpenAI's error where prompt and answer do not fit the model."""
+    room = serving.longest - len(prompt)
+    if not prompt:
+        raise bad_request("The prompt is empty.", "prompt")
+    if room < 1 or (wanted or 0) > room:
+        asked = f" and {wanted} were asked for" if wanted else ""
+        raise bad_request(
+            f"The model's context length is {serving.longest} tokens, but the prompt has {len(prompt)}{asked}.",
+            "prompt" if room < 1 else "max_tokens",
+            "context_length_exceeded",
+        )
+    return room if wanted is None else max(1, wanted)
+
+
+def _sampling(serving: Serving, asked: SamplingFields, longest: int, logprobs: int | None) -> Sampling:
+    given: dict[str, Any] = {
+        "temperature": asked.temperature,
+        "top_p": asked.top_p,
+        "top_k": None if asked.top_k is None else max(0, asked.top_k),
+        "min_p": asked.min_p,
+        "repetition_penalty": asked.repetition_penalty,
+        "presence_penalty": asked.presence_penalty,
+        "frequency_penalty": asked.frequency_penalty,
+        "logit_bias": asked.logit_bias,
+        "min_tokens": asked.min_tokens,
+    }
+    named = (*(asked.logit_bias or ()), *(asked.stop_token_ids or ()))
+    if unknown := [token for token in named if token >= serving.vocabulary]:
+        raise bad_request(f"The model has no token {unknown[0]}: it has {serving.vocabulary}.", "logit_bias")
+    ends = frozenset() if asked.ignore_eos else serving.chat.stop_ids
+    return replace(
+        serving.defaults,
+        **{name: value for name, value in given.items() if value is not None},
+        max_tokens=longest,
+        end_tokens=ends | frozenset(asked.stop_token_ids or ()),
+        seed=secrets.randbits(62) if asked.seed is None else asked.seed % 2**63,
+        logprobs=logprobs,
+    )
+
+
+def constraint_of(serving: Serving, asked: SamplingFields) -> Constraint | None:
+    """What response_format or structured_outputs demand; call it aside."""
+    wanted, shape = asked.response_format, asked.structured_outputs
+    if wanted is not None and wanted.type == "json_schema" and wanted.json_schema is not None:
+        return serving.grammars().json(wanted.json_schema.schema_)
+    if wanted is not None and wanted.type == "json_object":
+        return serving.grammars().json()
+    if shape is None:
+        return None
+    if shape.json_ is not None:
+        return serving.grammars().json(_schema(shape.json_))
+    if shape.regex is not None:
+        return serving.grammars().regex(shape.regex)
+    if shape.choice is not None:
+        return serving.grammars().choice(shape.choice)
+    if shape.grammar is not None:
+        return serving.grammars().lark(shape.grammar)
+    return serving.grammars().json() if shape.json_object else None
+
+
+def _schema(given: dict[str, Any] | str) -> dict[str, Any]:
+    try:
+        schema = json.loads(given) if isinstance(given, str) else given
+    except ValueError as error:
+        raise bad_request(f"structured_outputs.json is not JSON: {error}.", "structured_outputs") from error
+    if not isinstance(schema, dict):
+        raise bad_request("structured_outputs.json must be a JSON schema.", "structured_outputs")
+    return schema
