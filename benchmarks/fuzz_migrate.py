@@ -19,7 +19,7 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
-from npukit.migrate.target import Style
+from npukit.migrate.goal import Style
 
 TESTS = Path(__file__).parents[1] / "tests"
 MADE = runpy.run_path(str(TESTS / "migrate" / "programs.py"))

@@ -32,8 +32,8 @@ from typing import Any
 from training_scripts import SCRIPTS, Script  # type: ignore[import-not-found]  # the folder is no package
 
 from npukit.migrate import journal
+from npukit.migrate.goal import Goal, Style
 from npukit.migrate.migration import migrate
-from npukit.migrate.target import Style, Target
 
 TIME_LIMIT = 420
 TRANSFER = "import torch_npu\nfrom torch_npu.contrib import transfer_to_npu\n"
@@ -42,7 +42,7 @@ Way = Callable[[Path, Path, Script], None]
 
 def migrated(style: Style) -> Way:
     def make(before: Path, after: Path, _: Script) -> None:
-        journal.write_copy(migrate(before, Target(style)), before, after)
+        journal.write_copy(migrate(before, Goal(style)), before, after)
 
     return make
 

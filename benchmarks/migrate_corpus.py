@@ -25,8 +25,8 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 
 from npukit.migrate import journal
+from npukit.migrate.goal import Goal, Style
 from npukit.migrate.migration import migrate
-from npukit.migrate.target import Style, Target
 from npukit.source import find, names
 
 VENDOR_LINES_PER_SECOND = 80
@@ -53,7 +53,7 @@ def npukit(style: Style) -> Tool:
     def run(source: Path, output: Path) -> tuple[int, int]:
         names.exported.cache_clear()  # as in a process of its own
         names._names_of.cache_clear()
-        result = migrate(source, Target(style))
+        result = migrate(source, Goal(style))
         journal.write_copy(result, source, output)
         return len(result.fixed), len(result.left)
 

@@ -1,10 +1,11 @@
-"""Make the facts about what torch_npu supports again, for one version.
+"""Make the facts about one version of torch_npu: the files in src/npukit/facts/torch_npu/VERSION.
 
     python scripts/make_support_facts.py 2.13 --docs PYTORCH/docs/zh/api/native_api/pytorch_2-13-0 \
-        --op-plugin OP_PLUGIN/op_plugin/config [--dispatcher]
+        --names torch_npu-2.13.0-….whl torch-2.13.0-….whl --op-plugin OP_PLUGIN/op_plugin/config [--dispatcher]
 
-Sources: the documentation tables of github.com/Ascend/pytorch, the operator list of github.com/Ascend/op-plugin and,
-with --dispatcher, the dispatcher of the installed torch_npu on the simulated runtime (for that version only).
+Sources: the documentation tables of github.com/Ascend/pytorch (apis.csv), the published wheels (names.json), the
+operator list of github.com/Ascend/op-plugin (own_operators.csv, one table for all versions) and, with --dispatcher, the
+dispatcher of the installed torch_npu on the simulated runtime (operators.csv).
 Names, types and statuses are taken over as facts; the wording of limits is reduced to our own short form.
 """
 
@@ -12,16 +13,19 @@ Names, types and statuses are taken over as facts; the wording of limits is redu
 from __future__ import annotations
 
 import argparse
+import ast
 import csv
+import json
 import re
 import subprocess
 import sys
+import zipfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import yaml
 
-FACTS = Path(__file__).parent.parent / "src" / "npukit" / "facts" / "support"
+FACTS = Path(__file__).parent.parent / "src" / "npukit" / "facts" / "torch_npu"
 SERIES = {"A2": "Atlas A2 训练系列产品", "A3": "Atlas A3 训练系列产品", "950": "Ascend 950DT"}
 DTYPES = re.compile(r"bf16|fp(16|32|64)|uint(8|16)|int(8|16|32|64)|bool|complex(32|64|128)")
 
@@ -124,6 +128,57 @@ def dispatched() -> dict[str, str]:
     return {name: behind[name] if kind == "through_out" else kind for name, kind in functional.items()}
 
 
+def names(torch_npu: Path, torch: Path) -> dict[str, list[str]]:
+    """The public names of torch.npu, torch.accelerator and torch.cpu, read from wheels or installed packages."""
+    return {
+        "npu": sorted(_public(_tree(torch_npu) / "torch_npu" / "npu")),
+        "accelerator": sorted(_public(_tree(torch) / "torch" / "accelerator")),
+        "cpu": sorted(_public(_tree(torch) / "torch" / "cpu")),
+    }
+
+
+def _tree(path: Path) -> Path:
+    """A folder, or the inside of a wheel, which has the same methods."""
+    return path if path.is_dir() else zipfile.Path(path)  # type: ignore[return-value]
+
+
+def _public(package: Path) -> set[str]:
+    """What a package defines, exports or imports from torch, and its submodules."""
+    found = {each.name.removesuffix(".py") for each in package.iterdir() if each.is_dir() or each.name.endswith(".py")}
+    for node in _body(package / "__init__.py"):
+        found |= _bound(node)
+        if isinstance(node, ast.ImportFrom) and node.names[0].name == "*":
+            module = package / (node.module or "")
+            file = package / f"{node.module}.py"
+            found |= _exported(file if file.exists() else module / "__init__.py")
+    found |= _exported(package / "__init__.py")
+    return {name for name in found if not name.startswith("_") and name != "*"}
+
+
+def _body(file: Path) -> list[ast.stmt]:
+    return ast.parse(file.read_text(encoding="utf-8")).body
+
+
+def _bound(node: ast.stmt) -> set[str]:
+    if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+        return {node.name}
+    if isinstance(node, (ast.Assign, ast.AnnAssign)):
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        return {target.id for target in targets if isinstance(target, ast.Name)}
+    if isinstance(node, ast.ImportFrom) and (node.level or (node.module or "").startswith("torch")):
+        return {alias.asname or alias.name for alias in node.names}
+    return set()
+
+
+def _exported(file: Path) -> set[str]:
+    """What a star imports of a module."""
+    body = _body(file)
+    for node in body:
+        if isinstance(node, ast.Assign) and _bound(node) == {"__all__"}:
+            return set(ast.literal_eval(node.value))
+    return {name for node in body for name in _bound(node)}
+
+
 def write(path: Path, header: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
@@ -136,16 +191,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("version", help="of torch_npu, such as 2.13")
     parser.add_argument("--docs", type=Path)
+    parser.add_argument("--names", type=Path, nargs=2, metavar=("TORCH_NPU", "TORCH"))
     parser.add_argument("--op-plugin", type=Path)
     parser.add_argument("--dispatcher", action="store_true")
     options = parser.parse_args()
+    folder = FACTS / options.version
+    folder.mkdir(exist_ok=True)
     if options.docs:
         rows = sorted({row[0]: row for row in documented(options.docs)}.values())
-        write(FACTS / f"apis-{options.version}.csv", ["api", *SERIES, "limits"], rows)
-    if options.op_plugin:
-        write(FACTS / "own_ops.csv", ["op", "first", "last", "instead"], own_ops(options.op_plugin))
+        write(folder / "apis.csv", ["api", *SERIES, "limits"], rows)
+    if options.names:
+        (folder / "names.json").write_text(json.dumps(names(*options.names), indent=1) + "\n", encoding="utf-8")
     if options.dispatcher:
-        write(FACTS / f"ops-{options.version}.csv", ["op", "kernel"], sorted(dispatched().items()))
+        write(folder / "operators.csv", ["op", "kernel"], sorted(dispatched().items()))
+    if options.op_plugin:
+        write(FACTS / "own_operators.csv", ["op", "first", "last", "instead"], own_ops(options.op_plugin))
 
 
 if __name__ == "__main__":

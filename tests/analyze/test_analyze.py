@@ -14,8 +14,12 @@ from typer.testing import CliRunner
 from npukit.cli import app
 from npukit.errors import NpukitError
 from npukit.facts.libraries import Library
+from npukit.facts.target import Target
+from npukit.facts.torch_npu import versions
 from npukit.migrate.analysis import Verdict, analyze
+from npukit.migrate.goal import Goal
 from npukit.migrate.installed import installed_version
+from npukit.migrate.migration import migrate
 from npukit.report import Finding
 
 
@@ -68,7 +72,7 @@ def test_a_name_without_counterpart_is_told_once(tmp_path: Path) -> None:
 
 def test_the_card_decides_about_bf16(tmp_path: Path) -> None:
     folder = project(tmp_path, a_py="import torch\nx = y.to(torch.bfloat16)\n")
-    assert "NPK304" in codes(analyze([folder], card="910A").findings)
+    assert "NPK304" in codes(analyze([folder], Target.of(card="910A")).findings)
     assert "NPK304" not in codes(analyze([folder]).findings)
 
 
@@ -149,29 +153,39 @@ def test_a_report_is_written_to_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "sentence"),
+    ("arguments", "named"),
     [
-        (["nowhere"], "no file, folder or installed package nowhere"),
-        (["."], "known are"),
-        ([".", "--target", "cuda=12"], "write it as torch_npu=2.13"),
-        ([".", "--card", "910Z"], "no card named"),
-        ([".", "--select", "XYZ"], "No rule's code starts with XYZ"),
-        ([".", "--update-baseline"], "--update-baseline needs --baseline"),
-        ([".", "--baseline", "missing.json"], "There is no baseline"),
-        ([".", "--trace", "missing.json"], "cannot be read"),
-        ([".", "--trace", "a.py"], "is not a trace"),
+        (["nowhere"], "nowhere"),
+        ([".", "--target", "torch_npu=1.0"], "1.0"),
+        ([".", "--target", "cuda=12"], "cuda=12"),
+        ([".", "--target", "card=910Z"], "910Z"),
+        ([".", "--select", "XYZ"], "XYZ"),
+        ([".", "--update-baseline"], "--baseline"),
+        ([".", "--baseline", "missing.json"], "missing.json"),
+        ([".", "--trace", "missing.json"], "missing.json"),
+        ([".", "--trace", "a.py"], "a.py"),
     ],
 )
-def test_what_is_refused_in_one_sentence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], sentence: str
+def test_what_is_refused_is_named_in_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], named: str
 ) -> None:
     project(tmp_path, a_py="x = 1\n")
     monkeypatch.chdir(tmp_path)
-    if sentence == "known are":
-        arguments = [*arguments, "--target", "torch_npu=1.0"]
     code, output = run(*arguments)
     assert code == 2
-    assert sentence in output
+    assert named in output and "\n" not in output
+
+
+def test_the_target_decides_what_is_advised(tmp_path: Path) -> None:
+    """torch.accelerator has functions of memory since torch 2.9."""
+    folder = project(tmp_path, a_py="import torch\ntorch.cuda.empty_cache()\n")
+    for torch_npu, advised in (("2.7", False), ("2.8", False), ("2.9", True), (versions()[-1], True)):
+        target = Target.of(torch_npu)
+        remedy = analyze([folder], target).findings[0].remedy
+        after = migrate(folder, Goal(target=target)).changes[0].after
+        assert ("accelerator.empty_cache" in remedy, "accelerator.empty_cache" in after) == (advised, advised)
+    (folder / "requirements.txt").write_text("torch==2.7.1\n")
+    assert "accelerator.empty_cache" not in migrate(folder).changes[0].after
 
 
 def test_torch_is_not_imported(tmp_path: Path) -> None:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from npukit.errors import NpukitError
-from npukit.facts import api_support
+from npukit.facts import torch_npu
 from npukit.facts.affinity import _fused
-from npukit.facts.api_support import has_own_op, known_version, own_ops, support, versions
 from npukit.facts.cuda_apis import _by_name, cuda_api
 from npukit.facts.libraries import imported, libraries, packaged
-from npukit.facts.names import names_of
+from npukit.facts.target import Target
+from npukit.facts.torch_npu import versions
+from npukit.facts.torch_npu.names import names_of
+from npukit.facts.torch_npu.support import has_own_op, own_ops, support
 
 
 @pytest.mark.parametrize(
@@ -29,38 +32,66 @@ from npukit.facts.names import names_of
     ],
 )
 def test_support(api: str, status: str) -> None:
-    found = support(api)
+    found = support(api, Target.of())
     assert found.status == status
     assert found.source
 
 
 def test_types_of_an_argument() -> None:
-    assert "fp64" not in support("torch.nn.Conv2d").types()["input"]
+    assert "fp64" not in support("torch.nn.Conv2d", Target.of()).types()["input"]
 
 
-def test_every_version_has_a_table_and_unknown_ones_are_refused() -> None:
-    assert {"2.7", "2.13"} <= set(versions())
-    assert known_version("2.13.0.post2") == "2.13"
-    with pytest.raises(NpukitError, match=r"known are 2\.7"):
-        known_version("1.8")
+@pytest.mark.parametrize(
+    ("text", "torch_npu", "torch", "cann", "facts"),
+    [
+        ("torch_npu=2.7", "2.7", "2.7.1", "9.1.0", "2.7"),
+        ("torch_npu=2.9.0.post2", "2.9.0.post2", "2.9.0", "9.0.0", "2.7"),  # no folder: the nearest one below
+        ("cann=9.0.0", "2.9.0.post2", "2.9.0", "9.0.0", "2.7"),
+        ("torch=2.8.0,cann=8.3.RC1", "2.8.0", "2.8.0", "8.3.RC1", "2.7"),
+        ("torch-npu=2.13.0.post2", "2.13.0.post2", "2.13.0", "", "2.13"),  # no CANN was published for it yet
+    ],
+)
+def test_what_a_target_leaves_out_is_filled_in(text: str, torch_npu: str, torch: str, cann: str, facts: str) -> None:
+    target = Target.parse(text)
+    assert (target.torch_npu, target.torch, target.cann, target.facts_version) == (torch_npu, torch, cann, facts)
+
+
+@pytest.mark.parametrize(
+    "text", ["2.7", "torch_npu=", "numpy=2", "torch_npu=new", "torch_npu=1.5", "card=911", "torch_npu=2.7,torch=2.9"]
+)
+def test_a_target_that_cannot_be_is_refused(text: str) -> None:
+    with pytest.raises(NpukitError):
+        Target.parse(text)
+
+
+def test_the_newest_version_with_facts_is_the_default() -> None:
+    assert Target.of().torch_npu == Target.of().facts_version == versions()[-1]
+
+
+def test_nothing_is_advised_that_a_version_does_not_have() -> None:
+    """torch.npu.NAME in an advice is in torch.npu of every version that there are names of."""
+    for version in versions("names.json"):
+        for api in _by_name().values():
+            named = re.findall(r"torch(?:_npu)?\.npu\.(\w+)", api.instead)
+            assert [name for name in named if name not in {*names_of("npu", version), "_sanitizer"}] == []
 
 
 def test_tables_stay_small_and_hold_no_foreign_sentences() -> None:
-    for path in Path(api_support.__file__).with_name("support").glob("*.csv"):
+    for path in Path(torch_npu.__file__).parent.rglob("*.csv"):
         assert path.stat().st_size < 300_000
         assert path.read_text(encoding="utf-8").isascii()
 
 
 def test_fused_operators_are_current() -> None:
     for fused in _fused().values():
-        assert fused.op.startswith("NpuFused") or has_own_op(fused.op)
-    assert own_ops()["npu_silu"].instead and not has_own_op("npu_silu")
+        assert fused.op.startswith("NpuFused") or all(has_own_op(fused.op, version) for version in versions())
+    assert own_ops()["npu_silu"].instead and not has_own_op("npu_silu", versions()[-1])
 
 
 def test_names_without_counterpart_are_missing_from_torch_npu() -> None:
     prefix = "torch.cuda."
     gone = [name.removeprefix(prefix) for name, api in _by_name().items() if api.kind == "none" and prefix in name]
-    assert [name for name in gone if name in names_of("npu")] == []
+    assert [name for name in gone if name in names_of("npu", versions()[-1])] == []
     assert cuda_api("torch.cuda.synchronize") is None
 
 

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from npukit.facts.target import Target
 from npukit.migrate.engine import check_file
+from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Rule
 from npukit.migrate.rules import all_rules
-from npukit.migrate.target import Target
 from npukit.report import Finding, Severity
 from npukit.source import read
 
@@ -18,9 +19,9 @@ FINDING_RULES = [rule for rule in all_rules() if rule.code >= "NPK200" and (rule
 EXAMPLE = re.compile(r"^(bad|good)(?: \(([^)]*)\))?:\n((?:    .*\n|\n)+)", re.MULTILINE)
 
 
-def found(rule: Rule, text: str, name: str = "train.py", target: Target | None = None) -> list[Finding]:
+def found(rule: Rule, text: str, name: str = "train.py", goal: Goal | None = None) -> list[Finding]:
     path = Path("examples-of-rules") / name
-    return list(check_file(read(path, text.encode()), [rule], target or Target()))
+    return list(check_file(read(path, text.encode()), [rule], goal or Goal()))
 
 
 def examples(rule: Rule) -> list[tuple[str, str, str]]:
@@ -37,7 +38,9 @@ def test_finds_the_bad_example_and_not_the_good_one(rule: Rule) -> None:
         name = what if what and "=" not in what else "train.py"
         readable = any(word.lower() in code.lower() for word in rule.words)
         assert readable or kind == "good", "the engine would not even read the example"
-        assert bool(found(rule, code, name, Target(card=card))) == (kind == "bad"), f"{kind} example of {rule.code}"
+        assert bool(found(rule, code, name, Goal(target=Target.of(card=card)))) == (kind == "bad"), (
+            f"{kind} example of {rule.code}"
+        )
 
 
 def by_code(code: str) -> Rule:

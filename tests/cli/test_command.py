@@ -53,8 +53,8 @@ def test_a_bug_keeps_its_traceback() -> None:
     code = """
 import sys
 from npukit import cli
-from npukit.launch import device
-device.choose = lambda wanted: 1 / 0
+from npukit.launch import devices
+devices.choose = lambda *wanted: 1 / 0
 sys.argv = ["npukit", "run", "-m", "module"]
 cli.main()
 """

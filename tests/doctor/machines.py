@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from npukit.doctor.machine import Answer, Machine, run_program
+from npukit.machine.machine import Answer, Machine, run_program
 
 CANN = "/usr/local/Ascend/ascend-toolkit/latest"
 USER = 4711  # never the owner of the files, so that the group decides

@@ -15,9 +15,9 @@ import pytest
 from npukit.doctor.check import State
 from npukit.doctor.diagnosis_text import as_text, fix_script
 from npukit.doctor.examine import Diagnosis, examine
-from npukit.doctor.machine import Answer, Machine
 from npukit.doctor.problems import page, problems
 from npukit.facts.variables import variables
+from npukit.machine import Answer, Machine
 
 NAMES: dict[str, Any] = runpy.run_path(str(Path(__file__).with_name("machines.py")))
 MACHINES, Tree = NAMES["MACHINES"], NAMES["Tree"]

@@ -10,7 +10,6 @@ import pytest
     ("line", "sentence"),
     [
         ("launch --nproc 2 nowhere.py", "There is no script nowhere.py"),
-        (f"launch --device cpu {__file__}", "Say it with --nproc"),
         (f"launch --nproc 1 --nnodes 2 {__file__}", "needs --node-rank and --master"),
         (f"launch --nproc 1 --master nowhere {__file__}", "is not ADDRESS:PORT"),
         (f"launch --nproc 1 --hostfile nowhere {__file__}", "There is no hostfile nowhere"),
@@ -33,6 +32,6 @@ def test_dry_run_prints_command_and_variables_and_starts_nothing() -> None:
     line = f"launch --device sim --nproc 3 --nnodes 2 --node-rank 1 --master 127.0.0.1:29500 --dry-run {__file__} --x 1"
     command = [sys.executable, "-m", "npukit", *line.split()]
     said = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
-    assert said.startswith("# 3 ranks on sim, node 1 of 2")
+    assert said.startswith("# 3 ranks on 3 simulated NPUs (910B3), node 1 of 2")
     assert "export TASK_QUEUE_ENABLE=2  # " in said
     assert said.rstrip().endswith(f"-m npukit.launch.script {__file__} --x 1")

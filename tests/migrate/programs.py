@@ -10,9 +10,9 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
+from npukit.migrate.goal import Goal, Style
 from npukit.migrate.migration import MIGRATING, migrate_document
 from npukit.migrate.rules import choose
-from npukit.migrate.target import Style, Target
 from npukit.source import read
 
 _names = st.sampled_from(["x", "device", "model", "torch", "args.gpu", "f", "torch.cuda", "os.environ", "dist"])
@@ -50,7 +50,7 @@ PROGRAMS = st.lists(_statements, min_size=1, max_size=5).map(
 def trouble(program: str, style: Style) -> str | None:
     """What is wrong with the migration of a program: a rule fails, the result does not parse, or changes once more."""
     rules = choose(among=MIGRATING)
-    change, left = migrate_document(read(Path("a.py"), program.encode()), rules, Target(style))
+    change, left = migrate_document(read(Path("a.py"), program.encode()), rules, Goal(style))
     if broken := [finding for finding in left if finding.code == "NPK002"]:
         return broken[0].what
     if change is None:
@@ -59,5 +59,5 @@ def trouble(program: str, style: Style) -> str | None:
         ast.parse(change.after)
     except SyntaxError as error:
         return f"does not parse: {error}\n{change.after}"
-    again, _ = migrate_document(read(Path("a.py"), change.after.encode()), rules, Target(style))
+    again, _ = migrate_document(read(Path("a.py"), change.after.encode()), rules, Goal(style))
     return None if again is None else f"a second run changes it again:\n{again.diff(Path())}"

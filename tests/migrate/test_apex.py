@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
+from npukit.migrate.goal import Goal, Style
 from npukit.migrate.migration import MIGRATING, migrate_document
 from npukit.migrate.rules import choose
-from npukit.migrate.target import Style, Target
 from npukit.source import read
 
 TRAIN = """import torch
@@ -26,7 +26,7 @@ def train(model, optimizer, data, args):
 
 
 def migrated(text: str, style: Style) -> str:
-    change, _ = migrate_document(read(Path("a.py"), text.encode()), choose(among=MIGRATING), Target(style))
+    change, _ = migrate_document(read(Path("a.py"), text.encode()), choose(among=MIGRATING), Goal(style))
     return change.after if change else text
 
 

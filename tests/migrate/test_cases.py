@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from npukit.migrate.goal import Goal, Style
 from npukit.migrate.migration import MIGRATING, migrate_document
 from npukit.migrate.rules import choose
-from npukit.migrate.target import Style, Target
 from npukit.source import read
 
 _TABLE = runpy.run_path(str(Path(__file__).with_name("cases.py")))
@@ -18,7 +18,7 @@ _RULES = choose(among=MIGRATING)
 
 
 def migrated(text: str, style: Style) -> str:
-    change, _ = migrate_document(read(Path("a.py"), text.encode()), _RULES, Target(style))
+    change, _ = migrate_document(read(Path("a.py"), text.encode()), _RULES, Goal(style))
     return change.after if change else text
 
 

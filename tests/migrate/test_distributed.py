@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from npukit.migrate.goal import Goal, Style
 from npukit.migrate.migration import migrate
-from npukit.migrate.target import Style, Target
 
 SCRIPT = """\
 import torch
@@ -52,7 +52,7 @@ torch.distributed.destroy_process_group()
 
 def made_distributed(folder: Path, text: str, style: Style = Style.npu) -> tuple[str, list[str]]:
     (folder / "train.py").write_text(text)
-    result = migrate(folder, Target(style, distributed=True))
+    result = migrate(folder, Goal(style, distributed=True))
     after = result.changes[0].after if result.changes else text
     return after, [finding.what for finding in result.left if finding.code == "NPK170"]
 

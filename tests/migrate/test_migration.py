@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from npukit.errors import NpukitError
 from npukit.migrate import journal, show
 from npukit.migrate.analysis import analyze
+from npukit.migrate.goal import Goal, Style
 from npukit.migrate.migration import MIGRATING, migrate, migrate_document
 from npukit.migrate.rules import choose
-from npukit.migrate.target import Style, Target
 from npukit.source import Unreadable, read
 
 _MADE = runpy.run_path(str(Path(__file__).with_name("programs.py")))
@@ -39,12 +39,12 @@ def test_bytes_that_no_edit_names_stay(tmp_path: Path, before: bytes, after: byt
     file = tmp_path / "a.py"
     file.write_bytes(before)
     file.chmod(0o755)
-    journal.write_in_place(migrate(tmp_path, Target(Style.npu)))
+    journal.write_in_place(migrate(tmp_path, Goal(Style.npu)))
     assert file.read_bytes() == after
     assert file.stat().st_mode & 0o777 == 0o755
     assert journal.undo(tmp_path) == [file]
     assert file.read_bytes() == before
-    journal.write_in_place(migrate(file, Target(Style.npu)))
+    journal.write_in_place(migrate(file, Goal(Style.npu)))
     assert journal.undo(file) == [file]
     assert list(tmp_path.iterdir()) == [file], "nothing is left behind"
     assert file.read_bytes() == before
@@ -98,10 +98,10 @@ def test_ignore_comments_select_and_ignore(tmp_path: Path) -> None:
         "import torch\nx.cuda()  # npukit: ignore[NPK110]\ny.cuda()  # npukit: ignore\n"
         "z.cuda()\ntorch.cuda.synchronize()\n"
     )
-    after = migrate(tmp_path, Target(Style.npu)).changes[0].after
+    after = migrate(tmp_path, Goal(Style.npu)).changes[0].after
     assert "x.cuda()" in after and "y.cuda()" in after and "z.npu()" in after
-    assert "z.cuda()" in migrate(tmp_path, Target(Style.npu), ignore=["NPK110"]).changes[0].after
-    only = migrate(tmp_path, Target(Style.npu), select=["NPK110"]).changes[0].after
+    assert "z.cuda()" in migrate(tmp_path, Goal(Style.npu), ignore=["NPK110"]).changes[0].after
+    only = migrate(tmp_path, Goal(Style.npu), select=["NPK110"]).changes[0].after
     assert "torch.cuda.synchronize()" in only and "z.npu()" in only
     with pytest.raises(NpukitError, match="NPK9"):
         migrate(tmp_path, select=["NPK9"])
@@ -111,7 +111,7 @@ def test_ignore_comments_in_cells(tmp_path: Path) -> None:
     sources = (["import torch\n", "import os\n"], ["x.cuda()  # npukit: ignore\n", "y.cuda()"], ["z.cuda()"])
     cells = [{"cell_type": "code", "metadata": {}, "outputs": [], "source": source} for source in sources]
     (tmp_path / "n.ipynb").write_text(json.dumps({"cells": cells, "nbformat": 4, "nbformat_minor": 5}))
-    after = migrate(tmp_path, Target(Style.npu)).changes[0].after
+    after = migrate(tmp_path, Goal(Style.npu)).changes[0].after
     assert "x.cuda()" in after and "y.npu()" in after and "z.npu()" in after
 
 
@@ -119,7 +119,7 @@ def test_names_that_another_file_reexports(tmp_path: Path) -> None:
     (tmp_path / "compat.py").write_text("import torch as tch\nfrom other import *\n")
     (tmp_path / "other.py").write_text("from compat import tch\n")
     (tmp_path / "a.py").write_text("import torch\nfrom compat import tch as t\nt.cuda.synchronize()  # cuda\n")
-    after = {change.path.name: change.after for change in migrate(tmp_path, Target(Style.npu)).changes}
+    after = {change.path.name: change.after for change in migrate(tmp_path, Goal(Style.npu)).changes}
     assert "t.npu.synchronize()" in after["a.py"]
 
 
@@ -159,7 +159,7 @@ def test_commands_in_a_notebook_are_told(tmp_path: Path) -> None:
         {"cell_type": "code", "source": "%%bash\nt --device cuda"},
     ]
     (tmp_path / "n.ipynb").write_text(json.dumps({"cells": cells, "nbformat": 4, "metadata": {}}))
-    result = migrate(tmp_path, Target(Style.npu))
+    result = migrate(tmp_path, Goal(Style.npu))
     assert [(each.place.cell, each.place.line) for each in result.left if each.place] == [(0, 2), (1, 2)]
     assert "%time x = y.npu()" in result.changes[0].after
     assert [each.code for each in analyze([tmp_path], select=["NPK207"]).findings] == ["NPK207"]
@@ -174,7 +174,7 @@ def test_scripts_yaml_and_images(tmp_path: Path) -> None:
     (tmp_path / "c.json").write_text(
         '["--device", "cuda", {"device_type": "cuda", "note": "device cuda", "b_backend":"nccl"}]'
     )
-    result = migrate(tmp_path, Target(Style.npu))
+    result = migrate(tmp_path, Goal(Style.npu))
     after = {change.path.name: change.after for change in result.changes}
     assert after["c.json"] == '["--device", "npu", {"device_type": "npu", "note": "device cuda", "b_backend":"hccl"}]'
     assert after["run.sh"].endswith("9\nexport ASCEND_RT_VISIBLE_DEVICES=0,1\n./t --device npu\n")
@@ -214,7 +214,7 @@ def test_a_variable_stands_wherever_shells_and_configurations_set_it(
     (tmp_path / name).write_text(before)
     both = migrate(tmp_path).changes
     assert (both[0].after if both else before) == portable
-    renamed = migrate(tmp_path, Target(Style.npu)).changes
+    renamed = migrate(tmp_path, Goal(Style.npu)).changes
     assert (renamed[0].after if renamed else before) == (before if "# " in before else before.replace(VISIBLE, ON_NPU))
 
 
@@ -268,7 +268,7 @@ def test_damaged_files_never_crash_and_stay(data: st.DataObject) -> None:
     damaged = whole[:start] + data.draw(st.binary(max_size=4)) + whole[end:]
     try:
         document = read(Path(name), damaged)
-        change, _ = migrate_document(document, choose(among=MIGRATING), Target())
+        change, _ = migrate_document(document, choose(among=MIGRATING), Goal())
     except Unreadable:
         return
     if change is not None:
@@ -282,7 +282,7 @@ def test_malformed_files_are_findings_and_stay(tmp_path: Path) -> None:
     (tmp_path / "gone.py").symlink_to(tmp_path / "nowhere.py")  # cannot be read
     (tmp_path / "folder.py").mkdir()
     (tmp_path / "good.py").write_text(CUDA)
-    result = migrate(tmp_path, Target(Style.npu))
+    result = migrate(tmp_path, Goal(Style.npu))
     assert [change.path.name for change in result.changes] == ["good.py"]
     found = {finding.place.file.name for finding in result.left if finding.place and finding.code == "NPK001"}
     assert found == {*MALFORMED, "gone.py"}
@@ -290,7 +290,7 @@ def test_malformed_files_are_findings_and_stay(tmp_path: Path) -> None:
 
 def test_huge_literals_are_quick(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text(f"x = {list(range(100_000))}\ns = '{'cuda' * 100_000}'\nx.cuda()\n")
-    assert migrate(tmp_path, Target(Style.npu)).changes[0].after.endswith("x.npu()\n")
+    assert migrate(tmp_path, Goal(Style.npu)).changes[0].after.endswith("x.npu()\n")
 
 
 @settings(max_examples=150)
@@ -309,7 +309,7 @@ def test_programs_that_the_fuzzer_found_settle(path: Path, style: Style) -> None
 @given(_MADE["PROGRAMS"], st.sampled_from(list(Style)))
 def test_programs_without_cuda_stay(program: str, style: Style) -> None:
     document = read(Path("a.py"), program.replace("cuda", "cda").replace("nccl", "ncl").encode())
-    assert migrate_document(document, choose(among=MIGRATING), Target(style))[0] is None
+    assert migrate_document(document, choose(among=MIGRATING), Goal(style))[0] is None
 
 
 def test_projects_held_to_an_old_torch_get_a_module_in_its_place(tmp_path: Path) -> None:

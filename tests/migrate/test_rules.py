@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from npukit.migrate.goal import Goal, Style
 from npukit.migrate.migration import migrate_document
 from npukit.migrate.rule import Rule
 from npukit.migrate.rules import all_rules
-from npukit.migrate.target import Style, Target
 from npukit.source import read
 
 _HEAD = "import os\nimport torch\nfrom apex import amp\nimport torch.distributed as dist\n"
@@ -29,6 +29,6 @@ def test_docstring(rule: Rule, style: Style) -> None:
     shell = not rule.checks
     head = "" if shell else _HEAD
     document = read(Path("a.sh" if shell else "a.py"), (head + examples["before"] + "\n").encode())
-    change, _ = migrate_document(document, _REWRITING, Target(style))
+    change, _ = migrate_document(document, _REWRITING, Goal(style))
     after = change.after if change else document.text
     assert after.splitlines()[-1] == expected

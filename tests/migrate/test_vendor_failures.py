@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from npukit.migrate.goal import Goal, Style
 from npukit.migrate.migration import migrate
-from npukit.migrate.target import Style, Target
 
 BOTH = pytest.mark.parametrize("style", list(Style))
 
@@ -16,7 +16,7 @@ BOTH = pytest.mark.parametrize("style", list(Style))
 def migrated(folder: Path, text: str, style: Style, name: str = "a.py") -> str:
     """The text of a file after the migration of a project that is only this file."""
     (folder / name).write_text(text)
-    result = migrate(folder, Target(style))
+    result = migrate(folder, Goal(style))
     after = {change.path.name: change.after for change in result.changes}.get(name, text)
     ast.parse(after)
     return after
@@ -92,7 +92,7 @@ def test_7_one_odd_file_does_not_end_the_run(tmp_path: Path, style: Style) -> No
     (tmp_path / "odd.py").write_text("x.to('cuda' if a else b)\nhasattr(model.module, 'cuda')\n")
     (tmp_path / "broken.py").write_text("print 'cuda'\n")
     (tmp_path / "good.py").write_text("import torch\ntorch.cuda.synchronize()\n")
-    result = migrate(tmp_path, Target(style))
+    result = migrate(tmp_path, Goal(style))
     assert {"odd.py", "good.py"} == {change.path.name for change in result.changes}
     assert [finding.place.file.name for finding in result.left if finding.place] == ["broken.py"]
 
@@ -108,7 +108,7 @@ def test_9_only_names_that_exist_are_written(tmp_path: Path, style: Style) -> No
     text = "import torch\ntorch.cuda.nvtx.range_push('a')\nt = torch.cuda.temperature()\n"
     text += "c = torch.cuda.get_device_capability()\n"
     assert migrated(tmp_path, text, style) == text
-    codes = {finding.code for finding in migrate(tmp_path, Target(style)).left}
+    codes = {finding.code for finding in migrate(tmp_path, Goal(style)).left}
     assert codes == {"NPK101"}
 
 

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from npukit.report import Edit, Finding, Place, Severity
-from npukit.report.rendering import Format, Report, render
+from npukit.report.rendering import Format, render
+from npukit.report.report import Report
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 PROBE = """<script>

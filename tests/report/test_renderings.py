@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from npukit.report import Edit, Finding, Place, Severity
-from npukit.report.rendering import Format, Report, groups, render
+from npukit.report.rendering import Format, render
+from npukit.report.report import Report, groups
 from npukit.report.text import render_text
 
 FINDINGS = [

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from npukit.errors import NpukitError
-from npukit.launch.device import Device
+from npukit.launch.devices import Wanted
 from npukit.verify import verify
 
 
@@ -44,7 +44,7 @@ def test_a_script_that_prints_nothing_is_compared_by_what_it_differentiates(proj
     script = "import torch\nw = torch.ones(3, device='cuda', requires_grad=True)\n(w * 2).sum().backward()\n"
     (projects[0] / "train.py").write_text(script)
     (projects[1] / "train.py").write_text(script.replace("cuda", "cpu"))
-    result = verify(*projects, ["python", "train.py"], device=Device.cpu)
+    result = verify(*projects, ["python", "train.py"], device=Wanted.cpu)
     assert result.same and (result.before.losses, result.after.losses) == ((6.0,), (6.0,))
 
 

@@ -9,9 +9,8 @@ from typing import Annotated
 
 import typer
 
-from npukit.cli.options import CardOption, FormatOption, IgnoreOption, OutputOption, SelectOption, TargetOption
+from npukit.cli.options import FormatOption, IgnoreOption, OutputOption, SelectOption, TargetOption
 from npukit.errors import NpukitError
-from npukit.facts.cards import DEFAULT_CARD
 from npukit.report.finding import Severity
 from npukit.report.rendering import Format
 from npukit.report.terminal import console, has_color
@@ -22,8 +21,7 @@ def analyze(
     paths: Annotated[
         list[Path], typer.Argument(metavar="PATH", show_default=False, help="Files, folders or installed packages.")
     ],
-    target: TargetOption = "torch_npu=2.13",
-    card: CardOption = DEFAULT_CARD,
+    target: TargetOption = None,
     format: FormatOption = Format.text,
     output: OutputOption = None,
     select: SelectOption = None,
@@ -46,13 +44,10 @@ def analyze(
     from npukit.migrate.baseline import new_findings, write_baseline
     from npukit.report.rendering import render
 
-    name, _, version = target.partition("=")
-    if name.replace("-", "_") != "torch_npu" or not version:
-        raise NpukitError(f"--target is {target!r}: write it as torch_npu=2.13.")
     if update_baseline and not baseline:
         raise NpukitError("--update-baseline needs --baseline FILE.")
     with _waiting():
-        result = analysis.analyze(paths, version, card, select or (), ignore or (), trace)
+        result = analysis.analyze(paths, target, select or (), ignore or (), trace)
     if baseline and update_baseline:
         write_baseline(baseline, result.findings)
     if baseline:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -30,9 +29,9 @@ def devices(
     if json and watch:
         raise NpukitError("--watch is for people and --json for programs: choose one.")
     if json:
-        from json import dumps
+        from npukit.report.json import to_json
 
-        print(dumps(dataclasses.asdict(find()), indent=2))
+        print(to_json(find()))
         return
     if not watch:
         console().print(_shown(find()))

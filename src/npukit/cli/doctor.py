@@ -34,9 +34,9 @@ def doctor(
     if fix_script:
         write_text(fix_script, script_of(diagnosis))
     if json:
-        from json import dumps
+        from npukit.report.json import to_json
 
-        print(dumps(_as_json(diagnosis), indent=2, ensure_ascii=False))
+        print(to_json(_as_json(diagnosis)))
     else:
         print(as_text(diagnosis, has_color(), min(shutil.get_terminal_size((100, 24)).columns, 120)))
     raise typer.Exit(0 if diagnosis.good else 1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -11,6 +10,7 @@ import typer
 
 from npukit.cli.options import JsonOption
 from npukit.errors import NpukitError
+from npukit.report.terminal import printable
 
 LOG_SUFFIXES = ("", ".log", ".txt", ".out", ".err")  # beside logs, a folder may hold checkpoints
 
@@ -30,16 +30,15 @@ def explain(
     logs = _logs(what or ["-"])
     explanations = explain_logs(logs)
     if json:
-        from json import dumps
+        from npukit.report.json import to_json
 
-        print(dumps([dataclasses.asdict(each) for each in explanations], indent=2))
+        print(to_json(explanations))
     elif explanations:
         print(as_text(explanations, every=list(logs) == [""] and what != ["-"] and what is not None))
     else:
         unknown = [line for text in logs.values() if (line := first_error_line(text))]
-        print(
-            "No error that npukit knows." + (f" The first line that tells of one:\n  {unknown[0]}" if unknown else "")
-        )
+        first = f" The first line that looks like one:\n  {printable(unknown[0])}" if unknown else ""
+        print(f"npukit knows none of the errors here.{first}")
     raise typer.Exit(0 if explanations else 1)
 
 

@@ -11,7 +11,7 @@ import typer
 
 from npukit.cli.options import DeviceOption
 from npukit.errors import NpukitError
-from npukit.launch.device import Device
+from npukit.launch.devices import Wanted
 
 
 def launch(
@@ -23,7 +23,7 @@ def launch(
     node_rank: Annotated[int | None, typer.Option(min=0, help="Which of them this is.", show_default=False)] = None,
     master: Annotated[str, typer.Option(metavar="ADDR:PORT", help="Where node 0 is.")] = "",
     hostfile: Annotated[Path | None, typer.Option(help="A file with one host a line; the first is node 0.")] = None,
-    device: DeviceOption = Device.auto,
+    device: DeviceOption = Wanted.auto,
     auto: Annotated[bool, typer.Option("--auto", help="Run CUDA code on NPUs without editing it.")] = False,
     max_restarts: Annotated[int, typer.Option(min=0, help="Start all ranks again so often after a failure.")] = 0,
     log_dir: Annotated[Path | None, typer.Option(help="Where ranks write their logs.", show_default=False)] = None,
@@ -34,8 +34,8 @@ def launch(
     Run it on every machine. Without options about nodes it reads the variables of SLURM, Kubernetes or ModelArts.
     When a process fails, all of them end and the first error is explained.
     """
-    from npukit.cli.run import check_command
-    from npukit.launch.device import choose
+    from npukit.cli.run import check_auto, check_command
+    from npukit.launch.devices import choose
     from npukit.launch.launch import plan_job, start
     from npukit.launch.network import names_of_this_host, parse_master
     from npukit.launch.nodes import from_environment, from_hostfile
@@ -52,18 +52,10 @@ def launch(
     if master:
         changes["master"], changes["port"] = parse_master(master)
     plan = dataclasses.replace(plan, **changes)  # type: ignore[arg-type]
-    chosen = choose(device)
-    if auto and chosen not in (Device.npu, Device.sim):
-        raise NpukitError("--auto runs CUDA code on an NPU, and here is none: add --device sim, or leave --auto away.")
-    job = plan_job(command, plan, chosen, os.environ, nproc, auto, max_restarts, log_dir)
+    devices = choose(device, nproc or plan.ranks)
+    check_auto(auto, devices)
+    job = plan_job(command, plan, devices, os.environ, auto, max_restarts, log_dir)
     if dry_run:
         print(job)
-        return
-    environment = dict(os.environ)
-    if chosen is Device.sim:
-        from npukit.simulate import environment as simulated
-
-        environment = simulated(job.ranks)
-    elif chosen is Device.cpu:
-        environment["CUDA_VISIBLE_DEVICES"] = ""
-    start(job, environment)
+    else:
+        start(job, devices.environment())

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from enum import Enum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from npukit.cli.options import IgnoreOption, OutputOption, ReportOption, SelectOption
+from npukit.cli.options import IgnoreOption, OutputOption, ReportOption, SelectOption, TargetOption
 from npukit.errors import NpukitError
-from npukit.migrate.target import Style
+from npukit.migrate.goal import Style
+from npukit.report.terminal import printable
 from npukit.report.writing import write_text
 
 
@@ -34,6 +36,7 @@ def migrate(
     distributed: Annotated[
         bool, typer.Option("--distributed", help="Also make single-card training scripts run on several cards.")
     ] = False,
+    target: TargetOption = None,
     select: SelectOption = None,
     ignore: IgnoreOption = None,
     report: ReportOption = None,
@@ -46,10 +49,11 @@ def migrate(
 
     Without --in-place or --output it only shows what would change.
     """
+    from npukit.facts.target import Target
     from npukit.migrate import journal, show
+    from npukit.migrate.goal import Goal
     from npukit.migrate.migration import migrate as work_out
-    from npukit.migrate.target import Target
-    from npukit.report.rendering import counted
+    from npukit.report.report import counted
 
     if in_place + (output is not None) + diff + undo > 1:
         raise NpukitError("Choose one of --in-place, --output, --diff and --undo.")
@@ -57,7 +61,9 @@ def migrate(
         restored = journal.undo(path)
         print(f"Put back {counted(len(restored), 'file')} as before the migration.")
         return
-    result = work_out(path, Target(style, distributed=distributed), select or (), ignore or ())
+    result = work_out(
+        path, Goal(style, target or Target.installed(), distributed=distributed), select or (), ignore or ()
+    )
     if in_place:
         journal.write_in_place(result, allow_dirty)
     elif output is not None:
@@ -70,5 +76,6 @@ def migrate(
         text = show.as_json(result) if report.suffix == ".json" else show.as_markdown(result)
         write_text(report, text)
     if format is Format.text and not in_place and output is None:
-        print("".join(change.diff(result.root) for change in result.changes), end="")
+        text = "".join(change.diff(result.root) for change in result.changes)
+        print(printable(text) if sys.stdout.isatty() else text, end="")  # a program gets it as it is, to apply it
     print({Format.text: show.as_text, Format.json: show.as_json, Format.markdown: show.as_markdown}[format](result))

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from npukit.launch.device import Device
+from npukit.facts.target import Target
+from npukit.launch.devices import Wanted
 from npukit.report.rendering import Format
 from npukit.report.writing import check_file, check_parent
 
@@ -27,8 +28,8 @@ def file_place(path: Path | None) -> Path | None:
 
 
 DeviceOption = Annotated[
-    Device,
-    typer.Option("--device", help="Device to run on. auto: a real NPU if there is one, else CUDA, else the CPU."),
+    Wanted,
+    typer.Option("--device", help="Device to run on. auto: an NPU if there is one, else CUDA, else the CPU."),
 ]
 DevicesOption = Annotated[
     int | None,
@@ -37,7 +38,16 @@ DevicesOption = Annotated[
 CardOption = Annotated[
     str, typer.Option("--card", help="Ascend card to target or simulate; `npukit sim info` lists them.")
 ]
-TargetOption = Annotated[str, typer.Option("--target", help="Software version to target, such as torch_npu=2.13.")]
+TargetOption = Annotated[
+    Target | None,
+    typer.Option(
+        "--target",
+        parser=Target.parse,
+        metavar="NAME=VALUE,...",
+        show_default="the installed torch_npu, else the newest known one",
+        help="Versions and card to target, such as torch_npu=2.7,card=910B3; also torch and cann.",
+    ),
+]
 FormatOption = Annotated[Format, typer.Option("--format", help="Format of the report.")]
 OutputOption = Annotated[
     Path | None,

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import os
 from enum import Enum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from npukit.cli.options import CardOption, DeviceOption, DevicesOption
 from npukit.errors import NpukitError
 from npukit.facts.cards import DEFAULT_CARD
-from npukit.launch.device import Device
+from npukit.launch.devices import Wanted
+
+if TYPE_CHECKING:
+    from npukit.launch.devices import Devices
 
 
 class Compute(str, Enum):
@@ -30,15 +32,19 @@ def check_command(command: list[str], verb: str) -> None:
 
 def run(
     command: Annotated[list[str], typer.Argument(metavar="SCRIPT|-m MODULE [ARGS]", show_default=False)],
-    device: DeviceOption = Device.auto,
+    device: DeviceOption = Wanted.auto,
     devices: DevicesOption = None,
     auto: Annotated[
         bool, typer.Option("--auto", help="Run CUDA code on an NPU unchanged, and list what was replaced.")
     ] = False,
     card: CardOption = DEFAULT_CARD,
     compute: Annotated[
-        Compute, typer.Option(help="Simulated NPU: with shapes, nothing is computed but memory is counted.")
-    ] = Compute.full,
+        Compute | None,
+        typer.Option(
+            show_default=Compute.full.value,
+            help="Simulated NPU: with shapes, nothing is computed but memory is counted.",
+        ),
+    ] = None,
     trace_ops: Annotated[
         Path | None, typer.Option(show_default=False, help="Simulated NPU: write the operators that ran to this file.")
     ] = None,
@@ -53,20 +59,21 @@ def run(
 
     Options after the script's name belong to the script.
     """
-    from npukit.launch.device import choose
+    from npukit.launch.devices import choose
     from npukit.launch.run import run as launch
 
     check_command(command, "run")
-    chosen = choose(device)
-    environment = dict(os.environ)
-    if chosen is Device.sim:
-        from npukit.simulate import environment as simulated
+    chosen = choose(device, devices or 1, card)
+    if (card != DEFAULT_CARD and device is not Wanted.sim) or (
+        (compute or trace_ops or fault) and not chosen.simulated
+    ):
+        raise NpukitError("--card, --compute, --trace-ops and --fault configure simulated NPUs: add --device sim.")
+    check_auto(auto, chosen)
+    environment = chosen.environment(None, compute.value if compute else None, fault or [], trace_ops)
+    launch(command, environment, ranks=chosen.count, auto=auto)
 
-        environment = simulated(devices or 1, card, compute.value, fault or [], trace_ops)
-    elif card != DEFAULT_CARD or compute is not Compute.full or trace_ops or fault:
-        raise NpukitError("--card, --compute, --trace-ops and --fault are for the simulated NPU: add --device sim.")
-    elif chosen is Device.cpu:
-        environment["CUDA_VISIBLE_DEVICES"] = ""
-    if auto and chosen not in (Device.npu, Device.sim):
-        raise NpukitError("--auto runs CUDA code on an NPU, and here is none: add --device sim, or leave --auto away.")
-    launch(command, environment, ranks=devices or 1, auto=auto)
+
+def check_auto(auto: bool, devices: Devices) -> None:
+    """--auto turns CUDA into NPU, and needs one."""
+    if auto and devices.kind != "npu":
+        raise NpukitError(f"--auto runs CUDA code on an NPU, and this would run on {devices}: add --device sim.")

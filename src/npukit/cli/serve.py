@@ -12,7 +12,7 @@ import typer
 from npukit.cli.options import CardOption, DeviceOption
 from npukit.errors import NpukitError
 from npukit.facts.cards import DEFAULT_CARD
-from npukit.launch.device import Device
+from npukit.launch.devices import Wanted
 
 if TYPE_CHECKING:
     from npukit.inference.server.options import ServeOptions
@@ -101,7 +101,7 @@ def serve(
     chat_template: Template = None,
     system: System = None,
     trust_remote_code: RemoteCode = False,
-    device: DeviceOption = Device.auto,
+    device: DeviceOption = Wanted.auto,
     card: CardOption = DEFAULT_CARD,
     engine: EngineName = "npukit",
     python: Python = None,
@@ -174,29 +174,29 @@ def _adapters(given: list[str], names: tuple[str, ...]) -> dict[str, str]:
     return adapters
 
 
-def _start(options: ServeOptions, device: Device, card: str) -> None:
+def _start(options: ServeOptions, device: Wanted, card: str) -> None:
     from npukit.inference.server.process import environment
     from npukit.inference.server.start import check_packages
-    from npukit.launch.device import choose
+    from npukit.launch.devices import choose
     from npukit.launch.run import run
-    from npukit.llm.start import _environment
 
     check_packages()
-    run(["-m", "npukit.inference.server.process"], {**_environment(choose(device), 1, card), **environment(options)})
+    chosen = choose(device, 1, card)
+    run(["-m", "npukit.inference.server.process"], {**chosen.environment(), **environment(options)})
 
 
 def _start_vllm(
-    options: ServeOptions, python: Path | None, parallel: object, device: Device, words: tuple[str, ...], dry_run: bool
+    options: ServeOptions, python: Path | None, parallel: object, device: Wanted, words: tuple[str, ...], dry_run: bool
 ) -> None:
     from npukit.inference.server.vllm import Parallel, check_environment, vllm_command
-    from npukit.launch.device import choose
+    from npukit.launch.devices import choose
     from npukit.launch.run import become
 
     if python is None:
         raise NpukitError("--engine vllm needs --python: the Python of the environment that vLLM is installed in.")
     assert isinstance(parallel, Parallel)
-    chosen = device if dry_run and device is not Device.auto else choose(device)
-    command = vllm_command(options, python, parallel, chosen is Device.npu, os.environ, words)
+    chosen = choose(device, suppose=dry_run)
+    command = vllm_command(options, python, parallel, chosen.kind == "npu", os.environ, words)
     if dry_run:
         print(command)
         return

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import shlex
 from typing import Annotated
@@ -50,9 +49,9 @@ def info(json: JsonOption = False) -> None:
 
     result = information()
     if json:
-        from json import dumps
+        from npukit.report.json import to_json
 
-        print(dumps(dataclasses.asdict(result), indent=2))
+        print(to_json(result))
         return
     from rich.table import Table
 

@@ -13,7 +13,7 @@ import typer
 from npukit.cli.options import CardOption, DeviceOption, DevicesOption, JsonOption
 from npukit.errors import NpukitError
 from npukit.facts.cards import DEFAULT_CARD
-from npukit.launch.device import Device
+from npukit.launch.devices import Wanted
 
 if TYPE_CHECKING:
     from npukit.llm.config.options import Config
@@ -29,7 +29,7 @@ OPTIONS = ("device", "devices", "card", "explain", "dry-run", "json", "help")
 def _verb(name: str, help: str) -> Callable[..., None]:
     def verb(
         words: Words = None,
-        device: DeviceOption = Device.auto,
+        device: DeviceOption = Wanted.auto,
         devices: DevicesOption = None,
         card: CardOption = DEFAULT_CARD,
         explain: Explain = False,
@@ -72,11 +72,11 @@ pt = _verb(
 
 
 def _train(
-    verb: str, words: list[str], device: Device, devices: int | None, card: str, dry_run: bool, json: bool
+    verb: str, words: list[str], device: Wanted, devices: int | None, card: str, dry_run: bool, json: bool
 ) -> None:
-    from npukit.launch.device import choose
+    from npukit.launch.devices import choose
     from npukit.llm.config.read import read
-    from npukit.llm.start import asked_world_size, card_of, count_ranks, nodes_of, start
+    from npukit.llm.start import asked_ranks, asked_world_size, nodes_of, start
 
     if not words:
         raise NpukitError(f"Train what? Name a YAML file, or see `npukit {verb} --help`.")
@@ -84,14 +84,15 @@ def _train(
     has_file = not words[0].startswith("--") and "=" not in words[0]
     file, words = (Path(words[0]), words[1:]) if has_file else (None, words)
     reading = read(file, words, os.environ, verb, asked_world_size(devices, os.environ))
-    reading.check_card(*card_of(device, card, os.environ))
+    every_card = verb == "train" and reading.dialect != "ms-swift"
+    count = asked_ranks(devices, os.environ) or (None if every_card else 1)
+    chosen = choose(device, count, card, suppose=dry_run)
+    reading.check_card(chosen.card, chosen.has_bf16)
     _tell(reading.dialect, reading.notes)
-    chosen = device if dry_run and device is not Device.auto else choose(device)
-    ranks = count_ranks(devices, chosen, os.environ, every_card=verb == "train" and reading.dialect != "ms-swift")
     if dry_run:
-        _show_plan(reading.config, ranks * nodes_of(os.environ).nodes, json)
+        _show_plan(reading.config, chosen.count * nodes_of(os.environ).nodes, json)
     else:
-        start(reading.config, chosen, ranks, card)
+        start(reading.config, chosen)
 
 
 def _check_options(words: list[str]) -> None:
@@ -114,9 +115,9 @@ def _show_plan(config: Config, devices: int, json: bool) -> None:
 
     found = plan(config, devices)
     if json:
-        from json import dumps
+        from npukit.report.json import to_json
 
-        print(dumps(found.as_json(), indent=2, ensure_ascii=False))
+        print(to_json(found.as_json()))
     else:
         print(as_text(found))
 
@@ -125,8 +126,8 @@ def _explain(word: str, json: bool) -> None:
     from npukit.llm.config.explain import as_json, as_text
 
     if json:
-        from json import dumps
+        from npukit.report.json import to_json
 
-        print(dumps(as_json(word), indent=2))
+        print(to_json(as_json(word)))
     else:
         print(as_text(word))

@@ -10,14 +10,15 @@ from typing import Annotated
 import typer
 
 from npukit.cli.options import DeviceOption, DevicesOption, JsonOption, file_place
-from npukit.launch.device import Device
+from npukit.launch.devices import Wanted
+from npukit.report.terminal import printable
 
 
 def verify(
     before: Annotated[Path, typer.Argument(help="Project before the migration.", show_default=False)],
     after: Annotated[Path, typer.Argument(help="Project after the migration.", show_default=False)],
     command: Annotated[list[str], typer.Argument(metavar="-- python SCRIPT [ARGS]", show_default=False)],
-    device: DeviceOption = Device.sim,
+    device: DeviceOption = Wanted.sim,
     devices: DevicesOption = None,
     tolerance: Annotated[float, typer.Option(help="Largest relative difference between two losses.")] = 1e-4,
     json: JsonOption = False,
@@ -49,9 +50,9 @@ def verify(
 
         write_report(migration_between(before, after), report, dataclasses.asdict(result))
     if json:
-        from json import dumps
+        from npukit.report.json import to_json
 
-        print(dumps(dataclasses.asdict(result), indent=2))
+        print(to_json(result))
     else:
-        print(as_text(result))
+        print(printable(as_text(result)))
     raise typer.Exit(0 if result.same else 1)

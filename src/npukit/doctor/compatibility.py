@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from npukit.doctor.versions import key, same
 from npukit.facts.compatibility import Release, pythons_by_torch, releases
+from npukit.facts.versions import key, same
 
 
 def release_of(torch_npu: str) -> Release | None:

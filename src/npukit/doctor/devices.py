@@ -7,8 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Literal
 
-from npukit.doctor.machine import Machine
 from npukit.doctor.npu_smi import Info, Topology, parse_info, parse_topology
+from npukit.machine import Machine
+from npukit.machine.npus import npus
 
 GPU_FIELDS = "index,name,memory.used,memory.total,temperature.gpu,power.draw,utilization.gpu,pci.bus_id"
 PROCESS_FIELDS = "gpu_bus_id,pid,process_name,used_memory"
@@ -48,7 +49,7 @@ def devices(machine: Machine | None = None) -> Devices:
     '910B3'
     """
     machine = machine or Machine()
-    simulated = "NPUKIT_SIM_DEVICES" in machine.environ
+    simulated = npus(machine).simulated
     with ThreadPoolExecutor(max_workers=4) as pool:
         ask = [
             pool.submit(machine.ask, "npu-smi", "info", seconds=5),

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from npukit.doctor.check import Check, State
 from npukit.doctor.examine import Diagnosis
 from npukit.report import Finding, Severity
+from npukit.report.terminal import paint, printable
 
 SIGNS = {State.good: ("✓", "32"), State.warning: ("!", "33"), State.error: ("✗", "31"), State.skipped: ("-", "2")}
 INDENT = " " * 4
@@ -36,8 +37,8 @@ def verdict(diagnosis: Diagnosis) -> str:
 
 def _check(check: Check, color: bool, width: int) -> Iterator[str]:
     sign, code = SIGNS[check.state]
-    painted = f"\033[{code}m{sign}\033[0m" if color else sign
-    says = textwrap.wrap(check.says, max(width - 18, 20)) or [""]
+    painted = paint(sign, code, color)
+    says = textwrap.wrap(printable(check.says), max(width - 18, 20)) or [""]
     yield f"{painted} {check.title:<14} {says[0]}"
     yield from (" " * 17 + line for line in says[1:])
     for finding in check.findings:
@@ -56,7 +57,8 @@ def _sentence(what: str) -> str:
 
 
 def _wrapped(text: str, width: int) -> list[str]:
-    whole = re.sub("`[^`]+`", lambda command: command[0].replace(" ", "\0"), text)  # a command stays on its line
+    # A command stays on its line.
+    whole = re.sub("`[^`]+`", lambda command: command[0].replace(" ", "\0"), printable(text))
     lines = textwrap.wrap(
         whole,
         width,

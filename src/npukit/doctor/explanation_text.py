@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from npukit.doctor.explain import Explanation
+from npukit.report.terminal import printable, printable_line
 
 
 def as_text(explanations: Sequence[Explanation], every: bool = False) -> str:
@@ -29,7 +30,7 @@ def _in_full(explanation: Explanation) -> str:
     name = f" ({explanation.name})" if explanation.name else ""
     lines = [f"{explanation.code}{name}: {explanation.meaning}"]
     if explanation.line != explanation.code:
-        lines.append(f"  {_place(explanation)}{_cut(explanation.line)}")
+        lines.append(f"  {_place(explanation)}{_cut(printable(explanation.line))}")
     if explanation.kind == "consequence":
         lines.append("  This mostly follows from an error elsewhere: look for an earlier one, on every rank.")
     lines += _numbered("Likely because", explanation.causes)
@@ -45,7 +46,7 @@ def _numbered(heading: str, sentences: Sequence[str]) -> list[str]:
 
 def _place(explanation: Explanation) -> str:
     rank = f"rank {explanation.rank}" if explanation.rank is not None else ""
-    file = f"{explanation.source}:{explanation.number}" if explanation.source else ""
+    file = f"{printable_line(explanation.source)}:{explanation.number}" if explanation.source else ""
     told = ", ".join(part for part in (rank, file) if part)
     return f"{told}: " if told else ""
 

@@ -10,8 +10,8 @@ from npukit.doctor.found import Found
 from npukit.doctor.npu_smi import IDLE_MEMORY_MIB, Chip
 from npukit.doctor.probes import SHARED_FILES, numbers_of
 from npukit.doctor.problems import Trouble, trouble
-from npukit.doctor.versions import within
 from npukit.facts.cards import cards
+from npukit.facts.versions import within
 from npukit.report import Severity
 
 HEALTHY = ("OK", "NA", "")  # what npu-smi does not tell is no fault

@@ -10,9 +10,10 @@ from dataclasses import replace
 from typing import Any
 
 from npukit.doctor.found import Cann, DeviceFile, Driver, Found
-from npukit.doctor.machine import Answer, Machine
 from npukit.doctor.npu_smi import parse_fields, parse_info, parse_topology
-from npukit.doctor.versions import key
+from npukit.facts.versions import key
+from npukit.machine import Answer, Machine
+from npukit.machine.npus import npus
 
 ASCEND_PCI_VENDOR = "0x19e5"
 ACCELERATOR_PCI_CLASS = "0x12"
@@ -25,7 +26,7 @@ LOAD_LIBRARIES = "import ctypes\nfor library in {libraries}: ctypes.CDLL(library
 
 def probe(machine: Machine) -> Found:
     """Everything that can be found out about a machine within a second or so."""
-    simulated = "NPUKIT_SIM_DEVICES" in machine.environ
+    simulated = npus(machine).simulated
     # The simulated npu-smi is a Python program: it starts more slowly than the real one.
     seconds = 5.0 if simulated else 1.0
     with ThreadPoolExecutor(max_workers=7) as pool:

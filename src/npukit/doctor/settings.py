@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from npukit.doctor.check import Check, skip
 from npukit.doctor.found import Found
 from npukit.doctor.problems import Trouble, trouble
-from npukit.doctor.versions import key
 from npukit.facts.variables import Variable, conflicts, meant, variables
+from npukit.facts.versions import key
 from npukit.report import Severity
 
 GIB = 2**30

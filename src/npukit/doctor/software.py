@@ -8,8 +8,8 @@ from npukit.doctor.check import Check, skip
 from npukit.doctor.compatibility import nearest, pip_line, pythons_of, release_of
 from npukit.doctor.found import Cann, Found
 from npukit.doctor.problems import Trouble, trouble
-from npukit.doctor.versions import key, same, within
-from npukit.facts.kernels import kernel_folder
+from npukit.facts.cards import kernel_folder
+from npukit.facts.versions import key, same, within
 from npukit.report import Severity
 
 AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"

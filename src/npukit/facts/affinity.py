@@ -6,6 +6,9 @@ import functools
 from dataclasses import dataclass
 from pathlib import Path
 
+from npukit.facts.target import Target
+from npukit.facts.torch_npu.support import has_own_op
+
 
 @dataclass(frozen=True)
 class Fused:
@@ -32,10 +35,11 @@ def _fused() -> dict[str, Fused]:
     return {row["pattern"]: Fused(**row) for row in rows}
 
 
-def fused(pattern: str) -> Fused:
-    """The fused operator for a pattern.
+def fused(pattern: str, target: Target) -> Fused | None:
+    """The fused operator for a pattern; None where the target's torch_npu does not have it.
 
-    >>> fused("rms_norm").op
+    >>> fused("rms_norm", Target.of()).op
     'npu_rms_norm'
     """
-    return _fused()[pattern]
+    found = _fused()[pattern]
+    return found if found.portable or has_own_op(found.op, target.torch_npu) else None

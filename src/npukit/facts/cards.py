@@ -1,4 +1,4 @@
-"""The cards that can be simulated."""
+"""Ascend cards; every one of them can be simulated."""
 
 from __future__ import annotations
 
@@ -23,8 +23,11 @@ class Card:
     cube_cores: int
     vector_cores: int
     bf16: bool
+    tflops: float | None
     links: Literal["mesh", "pairs", "pcie"]
     per_server: int
+    series: str
+    kernels: str
 
 
 @functools.cache
@@ -52,3 +55,12 @@ def card(name: str) -> Card:
     near = difflib.get_close_matches(wanted, by_lower_name, n=1)
     hint = f"did you mean {by_lower_name[near[0]]}?" if near else f"known are {', '.join(known)}."
     raise NpukitError(f"There is no card named {name!r}: {hint}")
+
+
+def kernel_folder(smi_name: str) -> str | None:
+    """The folder of CANN's compiled kernels for a card, by its name in npu-smi; None for a card that is not known.
+
+    >>> kernel_folder("910B3")
+    'ascend910b'
+    """
+    return next((each.kernels for each in cards().values() if smi_name in (each.smi_name, each.name)), None)

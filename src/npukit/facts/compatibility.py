@@ -30,6 +30,20 @@ def releases() -> list[Release]:
     return [Release(**row) for row in _data()["rows"]]
 
 
+def newest_cann() -> str:
+    """The newest CANN that a torch_npu was released for: what the simulated NPU says that it is.
+
+    >>> newest_cann()
+    '9.1.0'
+    """
+    return releases()[0].cann
+
+
+def cann_image() -> str:
+    """A published container image with CANN inside."""
+    return str(_data()["image"])
+
+
 def pythons_by_torch() -> dict[str, list[str]]:
     """The torch versions that have a torch_npu, newest first, with the Python versions it comes for."""
     pythons: dict[str, list[str]] = _data()["python"]

@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from pathlib import Path
+
+from npukit.facts.cards import cards
+
+
+@functools.cache
+def _gpus() -> list[dict[str, str]]:
+    import yaml
+
+    rows: list[dict[str, str]] = yaml.safe_load(Path(__file__).with_name("gpus.yaml").read_text(encoding="utf-8"))
+    return rows
 
 
 def peak_flops(device_name: str) -> float | None:
@@ -12,10 +23,9 @@ def peak_flops(device_name: str) -> float | None:
     >>> peak_flops("NVIDIA H200")
     989000000000000.0
     """
-    import yaml
-
-    rows = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
-    for row in rows:
-        if re.search(rf"\b{re.escape(row['name'])}\b", device_name):
-            return float(row["tflops"]) * 1e12
-    return None
+    words = device_name.split()
+    for card in cards().values():
+        if card.soc in words:
+            return card.tflops and card.tflops * 1e12
+    gpu = next((row for row in _gpus() if re.search(rf"\b{re.escape(row['name'])}\b", device_name)), None)
+    return float(gpu["tflops"]) * 1e12 if gpu else None

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from npukit.errors import NpukitError
+from npukit.facts.compatibility import cann_image
 
-IMAGE = "quay.io/ascend/cann:8.5.1-910b-ubuntu22.04-py3.11"
+IMAGE = cann_image()
 SHARED_MEMORY_PER_CARD = 16  # GiB: data loader workers and HCCL exchange tensors there
 MANAGEMENT = ("davinci_manager", "devmm_svm", "hisi_hdc")  # without these no card can be opened
 HOST_PARTS = (

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from npukit.errors import NpukitError
+from npukit.report.terminal import printable
 
 SIGNALS = {
     "SIGKILL": "Something outside the job killed it: most often the kernel because the machine ran out of memory "
@@ -92,7 +93,7 @@ def report(failure: Failure, nodes: int) -> str:
     parts = [f"npukit: {where} failed first, {_how(failure.exit_code)}; the other ranks were ended."]
     if failure.exit_code < 0:
         parts[0] += "\n" + SIGNALS.get(signal.Signals(-failure.exit_code).name, "")
-    parts.append(textwrap.indent(_shown(failure.text), "    "))
+    parts.append(textwrap.indent(printable(_shown(failure.text)), "    "))
     parts.append(explained(failure.text).strip())
     if failure.log:
         parts.append(f"All that it wrote is in {failure.log}")

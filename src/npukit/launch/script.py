@@ -4,7 +4,8 @@ Run as `python -m npukit.launch.script [--auto] SCRIPT|-m MODULE [ARGS]`. It add
 - an explanation after the traceback of an error that nobody caught; a rank hands its error to the launcher instead,
   which explains the first one;
 - for a rank: it dies with its launcher, keeps to the CPUs near its card and writes one log;
-- with --auto: CUDA code runs on an NPU, see auto.py.
+- with --auto: CUDA code runs on an NPU, see auto.py;
+- on the CPU or on CUDA: torch_npu is not there, even where it is installed.
 
 Every start passes here: it imports nothing but what it needs.
 """
@@ -17,6 +18,7 @@ import types
 from pathlib import Path
 
 AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"
+GIVEN = "NPUKIT_DEVICE"  # the kind of device that a process was given
 LAUNCHER = "NPUKIT_LAUNCHER"  # process number of the launcher, in its ranks
 AUTOLOAD_LATER = "NPUKIT_AUTOLOAD_LATER"  # the launcher alone goes without a device, its ranks do not
 RANK_CPUS = "NPUKIT_RANK_CPUS"  # "0-7;8-15": the CPUs of each local rank
@@ -36,6 +38,8 @@ def main() -> None:
     folder = str(Path.cwd() if arguments[0] == "-m" else Path(arguments[0]).resolve().parent)
     if not getattr(sys.flags, "safe_path", False):
         sys.path[0] = folder
+    if os.environ.get(GIVEN, "npu") != "npu":
+        _go_without_torch_npu()
     if auto:
         from npukit.launch.auto import apply
 
@@ -87,6 +91,16 @@ def run_first_in_spawned(statement: str) -> None:
         return line
 
     spawn.get_command_line = with_statement
+
+
+def _go_without_torch_npu() -> None:
+    """accelerate and transformers import it where they find it, and then torch's optimizers ask it for a card."""
+    from importlib.util import find_spec
+
+    if find_spec("torch_npu"):
+        hide = "import sys; sys.modules['torch_npu'] = None"
+        exec(hide)
+        run_first_in_spawned(hide)
 
 
 def _become_rank(launcher: int) -> None:

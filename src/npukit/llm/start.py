@@ -11,10 +11,8 @@ from pathlib import Path
 from typing import NoReturn
 
 from npukit.errors import NpukitError
-from npukit.facts.cards import DEFAULT_CARD
-from npukit.facts.cards import card as find_card
-from npukit.launch.device import Device
-from npukit.launch.launch import VISIBLE, count_devices, plan_job, visible_cards
+from npukit.launch.devices import Devices
+from npukit.launch.launch import plan_job
 from npukit.launch.launch import start as start_job
 from npukit.launch.nodes import DEFAULT_PORT, NodePlan, from_environment
 from npukit.launch.run import run
@@ -24,35 +22,22 @@ from npukit.llm.config.options import Config
 MODULE = "npukit.llm.finetune.rank"
 
 
-def start(config: Config, device: Device, ranks: int, card: str = DEFAULT_CARD) -> NoReturn:
+def start(config: Config, devices: Devices) -> NoReturn:
     """Become the training; where torchrun has started this process already, become the rank that it is."""
     check_packages(config)
     command = ["-m", MODULE, str(_write(config))]
-    environment = _environment(device, ranks, card)
+    environment = devices.environment()
     if "LOCAL_RANK" in environment:
         run(command, environment)
     nodes = nodes_of(os.environ)
-    if ranks > 1 or nodes.nodes > 1:
-        start_job(plan_job(command, nodes, device, environment, ranks), environment)
-    settings = variables(environment, device in (Device.npu, Device.sim), 1, {})
+    if devices.count > 1 or nodes.nodes > 1:
+        start_job(plan_job(command, nodes, devices, environment), environment)
+    settings = variables(environment, devices.kind == "npu", 1, {})
     run(command, {**environment, **{each.name: each.value for each in settings}})
 
 
-def count_ranks(wanted: int | None, device: Device, environ: Mapping[str, str], every_card: bool) -> int:
-    """How many processes this machine gets: as asked, else one for every visible card."""
-    asked = _asked(wanted, environ)
-    if asked is None:
-        return max(1, count_devices(device, environ)) if every_card and device in (Device.npu, Device.cuda) else 1
-    visible = visible_cards(device, environ)
-    if visible and asked > len(visible):
-        raise NpukitError(
-            f"{asked} processes for {len(visible)} visible cards: ask for fewer, or change {VISIBLE[device]}."
-        )
-    return asked
-
-
-def _asked(wanted: int | None, environ: Mapping[str, str]) -> int | None:
-    """By an option, by torchrun, by ms-swift's variable."""
+def asked_ranks(wanted: int | None, environ: Mapping[str, str]) -> int | None:
+    """How many processes this machine is asked for: by an option, by torchrun, by ms-swift's variable."""
     text = environ.get("LOCAL_WORLD_SIZE") or environ.get("NPROC_PER_NODE")
     if text and (not text.isdigit() or int(text) < 1):
         raise NpukitError(f"NPROC_PER_NODE is {text!r}: it must be a number of processes.")
@@ -63,17 +48,7 @@ def asked_world_size(wanted: int | None, environ: Mapping[str, str]) -> int:
     """How many processes the whole job has, where every card of a machine is not used just because it is there."""
     if "LOCAL_RANK" in environ and environ.get("WORLD_SIZE", "").isdigit():
         return int(environ["WORLD_SIZE"])
-    return (_asked(wanted, environ) or 1) * nodes_of(environ).nodes
-
-
-def card_of(device: Device, card: str, environ: Mapping[str, str]) -> tuple[str, bool]:
-    """The card to train on and whether it has bf16, as far as that is known without asking the device."""
-    if device is Device.sim:
-        found = find_card(card)
-        return found.name, found.bf16
-    if "NPUKIT_SIM_CARD" in environ:
-        return environ["NPUKIT_SIM_CARD"], environ.get("NPUKIT_SIM_BF16") != "0"
-    return "", True
+    return (asked_ranks(wanted, environ) or 1) * nodes_of(environ).nodes
 
 
 def nodes_of(environ: Mapping[str, str]) -> NodePlan:
@@ -98,14 +73,6 @@ def check_packages(config: Config) -> None:
     missing = [name for name in needed if importlib.util.find_spec(name) is None]
     if missing:
         raise NpukitError(f"Training needs {' and '.join(missing)}: pip install {' '.join(missing)}.")
-
-
-def _environment(device: Device, ranks: int, card: str) -> dict[str, str]:
-    if device is Device.sim:
-        from npukit.simulate import environment
-
-        return environment(ranks, card)
-    return {**os.environ, "CUDA_VISIBLE_DEVICES": ""} if device is Device.cpu else dict(os.environ)
 
 
 def _write(config: Config) -> Path:

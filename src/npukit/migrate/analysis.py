@@ -10,15 +10,14 @@ from enum import Enum
 from pathlib import Path
 
 from npukit.errors import NpukitError
-from npukit.facts.api_support import known_version
-from npukit.facts.cards import card as known_card
 from npukit.facts.libraries import imported
+from npukit.facts.target import Target
 from npukit.migrate.engine import UNREADABLE, FileResult, run
+from npukit.migrate.goal import Goal
 from npukit.migrate.options import project_options
 from npukit.migrate.rules import all_rules, choose
-from npukit.migrate.target import Target
 from npukit.report import Finding, Severity
-from npukit.report.rendering import Report, counted, groups
+from npukit.report.report import Report, counted, groups
 from npukit.source import find
 
 # Minutes of work for the first place of a kind and for each further one, by the start of the code; what is only noted
@@ -128,7 +127,7 @@ class Analysis:
     def report(self) -> Report:
         """The analysis in the form that is rendered."""
         facts = {
-            "target": f"torch_npu {self.target.torch_npu} on {self.target.card}",
+            "target": str(self.target),
             "read": f"{counted(self.files, 'file')}, {counted(self.lines, 'line')}",
         }
         names = {rule.code: rule.name for rule in all_rules()}
@@ -141,8 +140,7 @@ class Analysis:
 
 def analyze(
     paths: Sequence[Path],
-    torch_npu: str = "2.13",
-    card: str = "910B3",
+    target: Target | None = None,
     select: Sequence[str] = (),
     ignore: Sequence[str] = (),
     trace: Path | None = None,
@@ -152,7 +150,7 @@ def analyze(
     >>> analyze([Path("nanoGPT")]).verdict
     <Verdict.after_migrate: 'ready after migrate'>
     """
-    target = Target(torch_npu=known_version(torch_npu), card=known_card(card).name)
+    goal = Goal(target=target or Target.installed())
     results: list[FileResult] = []
     findings: list[Finding] = []
     folders = [_existing(each) for each in paths]
@@ -161,7 +159,7 @@ def analyze(
         rules = choose(select or options.select, [*ignore, *options.ignore, *_LESS_EXACT])
         root = path if path.is_dir() else path.parent
         files = [file for file in find([path]) if not options.excludes(file)]
-        done = run(files, rules, target, root)
+        done = run(files, rules, goal, root)
         found = _told_once([_reason_aside(finding) for result in done for finding in result.findings])
         results += done
         findings += found
@@ -176,7 +174,7 @@ def analyze(
     title = ", ".join(str(path) for path in paths)
     base = folders[0].parent if len(paths) == 1 and not paths[0].exists() else None
     lines = sum(each.lines for each in results)
-    return Analysis(title, target, len(results), lines, tuple(findings), base)
+    return Analysis(title, goal.target, len(results), lines, tuple(findings), base)
 
 
 def _existing(path: Path) -> Path:

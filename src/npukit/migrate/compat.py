@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 NAME = "accelerator_compat"
+CPU_NAMES = frozenset({"set_device", "synchronize", "current_device"})  # what _Cpu below has
 
 TEXT = '''"""The accelerator of this machine, whichever it is: an NPU, a CUDA device or none.
 
@@ -67,18 +68,18 @@ class _Cpu:
 _PIN = re.compile(r"(?<![\w-])torch\s*(?:==|~=|<=?)\s*(\d+)\.(\d+)")
 
 
-def pinned_torch(root: Path) -> tuple[int, int] | None:
-    """The torch that a project's requirements hold it to (==, ~=, <), or None.
+def pinned_torch(root: Path) -> str:
+    """The torch that a project's requirements hold it to (==, ~=, <), or "".
 
     >>> pinned_torch(Path("project"))  # requirements.txt: torch==1.13.1
-    (1, 13)
+    '1.13'
     """
     for pattern in ("requirements*.txt", "pyproject.toml", "setup.py", "setup.cfg", "environment*.y*ml"):
         for file in sorted(root.glob(pattern)):
             match = _PIN.search(file.read_text(encoding="utf-8", errors="replace"))
             if match:
-                return int(match[1]), int(match[2])
-    return None
+                return f"{match[1]}.{match[2]}"
+    return ""
 
 
 def home_of(file: Path) -> tuple[Path, str]:

@@ -19,8 +19,8 @@ from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
+from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Check, Rule
-from npukit.migrate.target import Target
 from npukit.report import Finding, Place, Severity
 from npukit.source import Document, Unreadable, read
 
@@ -41,13 +41,13 @@ class FileResult:
     parsed: bool = False
 
 
-def run(files: Iterable[Path], rules: Sequence[Rule], target: Target, root: Path | None = None) -> list[FileResult]:
+def run(files: Iterable[Path], rules: Sequence[Rule], goal: Goal, root: Path | None = None) -> list[FileResult]:
     """Check every file, on all cores when there are many.
 
-    >>> results = run(find([Path("project")]), choose(), Target())
+    >>> results = run(find([Path("project")]), choose(), Goal())
     """
     codes = tuple(rule.code for rule in rules)
-    return on_all_cores(partial(_check_path, codes=codes, target=target, root=root), list(files))
+    return on_all_cores(partial(_check_path, codes=codes, goal=goal, root=root), list(files))
 
 
 def on_all_cores(work: Callable[[Path], _T], paths: Sequence[Path]) -> list[_T]:
@@ -72,13 +72,13 @@ def _one_by_one(work: Callable[[Path], _T], paths: Sequence[Path]) -> list[_T]:
             gc.enable()
 
 
-def _check_path(path: Path, codes: tuple[str, ...], target: Target, root: Path | None) -> FileResult:
+def _check_path(path: Path, codes: tuple[str, ...], goal: Goal, root: Path | None) -> FileResult:
     opened = open_file(path, codes, root)
     if isinstance(opened, FileResult):
         return opened
     document, rules, lines = opened
     try:
-        return FileResult(path, check_file(document, rules, target), lines, parsed=True)
+        return FileResult(path, check_file(document, rules, goal), lines, parsed=True)
     except Unreadable as error:
         return FileResult(path, (unreadable(path, str(error)),), lines)
 
@@ -119,12 +119,12 @@ def _prepared(codes: tuple[str, ...]) -> tuple[frozenset[bytes], tuple[Rule, ...
     return frozenset(word.lower().encode() for rule in rules for word in rule.words), rules
 
 
-def check_file(document: Document, rules: Sequence[Rule], target: Target) -> tuple[Finding, ...]:
+def check_file(document: Document, rules: Sequence[Rule], goal: Goal) -> tuple[Finding, ...]:
     """All findings of the rules in one file, in its order, without those that a comment in the file ignores."""
     findings: list[Finding] = []
     for check in (check for rule in rules for kind, check in rule.text_checks if kind == document.kind):
         try:
-            findings.extend(check(document, target))
+            findings.extend(check(document, goal))
         except Exception as error:
             findings.append(_broken(check, error, document.path, document))
     file = document.python
@@ -136,7 +136,7 @@ def check_file(document: Document, rules: Sequence[Rule], target: Target) -> tup
         for node in file.nodes:
             for check in checks.get(type(node), ()):
                 try:
-                    findings.extend(check(node, file, target))
+                    findings.extend(check(node, file, goal))
                 except Exception as error:
                     findings.append(_broken(check, error, document.path, node))
     kept = [finding for finding in findings if not _ignored(finding, document)]

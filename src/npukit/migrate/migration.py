@@ -6,19 +6,22 @@ Each file is parsed again after its edits; edits after which it would not parse 
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
 from npukit.errors import NpukitError
+from npukit.facts.versions import key
 from npukit.migrate import compat
 from npukit.migrate.engine import FileResult, check_file, on_all_cores, open_file, unreadable
+from npukit.migrate.goal import Goal
 from npukit.migrate.options import project_options
 from npukit.migrate.rule import Rule
 from npukit.migrate.rules import choose
-from npukit.migrate.target import Target
 from npukit.report import Edit, Finding
+from npukit.report.terminal import printable_line
 from npukit.source import Document, Unreadable, find
 
 _ROUNDS = 8
@@ -40,9 +43,14 @@ class Change:
         """The change as a unified diff, with paths relative to the root."""
         name = self.path.relative_to(root) if self.path.is_relative_to(root) else self.path
         lines = difflib.unified_diff(
-            self.before.splitlines(keepends=True), self.after.splitlines(keepends=True), f"a/{name}", f"b/{name}"
+            _lines(self.before), _lines(self.after), printable_line(f"a/{name}"), printable_line(f"b/{name}")
         )
         return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
+
+
+def _lines(text: str) -> list[str]:
+    """Lines with their ends, as patch counts them; Python's splitlines ends one at a form feed as well."""
+    return re.findall(r"[^\n]*\n|[^\n]+", text)
 
 
 @dataclass(frozen=True)
@@ -50,7 +58,7 @@ class Migration:
     """What migrating a project does: the changes, and what is left to do by hand."""
 
     root: Path
-    target: Target
+    goal: Goal
     changes: tuple[Change, ...]
     left: tuple[Finding, ...]  # what could not be migrated, with places
     files: int
@@ -69,9 +77,7 @@ class _Migrated:
     lines: int
 
 
-def migrate(
-    path: Path, target: Target | None = None, select: Sequence[str] = (), ignore: Sequence[str] = ()
-) -> Migration:
+def migrate(path: Path, goal: Goal | None = None, select: Sequence[str] = (), ignore: Sequence[str] = ()) -> Migration:
     """Work out how to migrate a project or a file; write nothing.
 
     >>> print(migrate(Path("project")).changes[0].diff(Path("project")))
@@ -79,57 +85,57 @@ def migrate(
     if not path.exists():
         raise NpukitError(f"There is no {path}: name a project's folder or a file.")
     root = path if path.is_dir() else path.parent
-    target = target or Target()
+    goal = goal or Goal()
     pinned = compat.pinned_torch(root)
-    if pinned is not None and pinned < target.torch:
-        target = replace(target, torch=pinned)
+    if pinned and key(pinned) < key(goal.torch):
+        goal = replace(goal, pinned_torch=pinned)
     options = project_options(path)
     rules = [rule for rule in choose(select, ignore, MIGRATING) if select or options.uses(rule.code)]
-    codes = tuple(rule.code for rule in rules if target.distributed or rule.code != DISTRIBUTING)
+    codes = tuple(rule.code for rule in rules if goal.distributed or rule.code != DISTRIBUTING)
     files = [file for file in find([path]) if not options.excludes(file)]
-    done = on_all_cores(partial(_migrate_path, codes=codes, target=target, root=root), files)
+    done = on_all_cores(partial(_migrate_path, codes=codes, goal=goal, root=root), files)
     changes = tuple(each.change for each in done if each.change)
     left = tuple(finding for each in done for finding in each.left)
     homes = {compat.home_of(change.path)[0] for change in changes if compat.NAME in change.after}
     added = tuple(sorted(file for home in homes if not (file := home / f"{compat.NAME}.py").exists()))
-    return Migration(root, target, changes, left, len(files), sum(each.lines for each in done), added)
+    return Migration(root, goal, changes, left, len(files), sum(each.lines for each in done), added)
 
 
-def _migrate_path(path: Path, codes: tuple[str, ...], target: Target, root: Path) -> _Migrated:
+def _migrate_path(path: Path, codes: tuple[str, ...], goal: Goal, root: Path) -> _Migrated:
     opened = open_file(path, codes, root)
     if isinstance(opened, FileResult):
         return _Migrated(None, opened.findings, opened.lines)
     document, rules, lines = opened
     try:
-        change, left = migrate_document(document, [rule for rule in rules if rule.code != DISTRIBUTING], target)
+        change, left = migrate_document(document, [rule for rule in rules if rule.code != DISTRIBUTING], goal)
         last = [rule for rule in rules if rule.code == DISTRIBUTING]
         if last and document.kind == "python":
-            change, left = _then(change, left, document, last, target)
+            change, left = _then(change, left, document, last, goal)
     except Unreadable as error:
         return _Migrated(None, (unreadable(path, str(error)),), lines)
     return _Migrated(change, left, lines)
 
 
 def _then(
-    change: Change | None, left: tuple[Finding, ...], document: Document, rules: Sequence[Rule], target: Target
+    change: Change | None, left: tuple[Finding, ...], document: Document, rules: Sequence[Rule], goal: Goal
 ) -> tuple[Change | None, tuple[Finding, ...]]:
     """A second migration upon the first: its rules see what the others wrote."""
     now = replace(document, text=change.after) if change else document
-    again, more = migrate_document(now, rules, target)
+    again, more = migrate_document(now, rules, goal)
     if again and change:
         again = replace(again, before=change.before, fixed=(*change.fixed, *again.fixed))
     return again or change, (*left, *more)
 
 
 def migrate_document(
-    document: Document, rules: Sequence[Rule], target: Target
+    document: Document, rules: Sequence[Rule], goal: Goal
 ) -> tuple[Change | None, tuple[Finding, ...]]:
     """The change of one file, and the findings that stay."""
     now = document
     fixed: list[Finding] = []
     at_first: tuple[Finding, ...] | None = None
     for _ in range(_ROUNDS):
-        findings = check_file(now, rules, target)
+        findings = check_file(now, rules, goal)
         at_first = findings if at_first is None else at_first
         fixable = [finding for finding in findings if finding.edits]
         after, done = _apply(now, fixable) if fixable else (now, [])

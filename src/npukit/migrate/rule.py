@@ -20,7 +20,7 @@ class Rule:
 
     >>> rule = Rule("NPK110", "tensor-or-module-cuda", words=("cuda",))
     >>> @rule.on(ast.Call)
-    ... def check(call: ast.Call, file: PythonFile, target: Target) -> Iterator[Finding]: ...
+    ... def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]: ...
     """
 
     code: str
@@ -33,7 +33,7 @@ class Rule:
     doc: str = ""
 
     def on(self, *types: type[ast.AST]) -> Callable[[_C], _C]:
-        """Call the function with every node of these types: (node, PythonFile, Target). ast.Module is once a file."""
+        """Call the function with every node of these types: (node, PythonFile, Goal). ast.Module is once a file."""
 
         def register(check: _C) -> _C:
             self.checks += [(each, check) for each in types]
@@ -42,7 +42,7 @@ class Rule:
         return register
 
     def on_text(self, *kinds: str) -> Callable[[_C], _C]:
-        """Call the function with every file of these kinds (see source.find.kind_of): (Document, Target)."""
+        """Call the function with every file of these kinds (see source.find.kind_of): (Document, Goal)."""
 
         def register(check: _C) -> _C:
             self.text_checks += [(each, check) for each in kinds]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +9,10 @@ from typing import Any
 
 from npukit.migrate.migration import Migration
 from npukit.report import Finding, Severity
-from npukit.report.rendering import counted
+from npukit.report.json import to_json
+from npukit.report.markdown import cell, escaped, fence
+from npukit.report.report import counted, printable_finding
+from npukit.report.terminal import printable, printable_line
 
 
 def as_text(migration: Migration) -> str:
@@ -20,7 +22,7 @@ def as_text(migration: Migration) -> str:
     todo = _todo(migration)
     if todo:
         lines += ["", f"Left to do by hand ({len(todo)}):"]
-        lines += [f"  {_place(finding, migration.root)}: {finding.code} {finding.what}" for finding in todo]
+        lines += [f"  {_place(finding, migration.root)}: {finding.code} {printable(finding.what)}" for finding in todo]
     return "\n".join(lines)
 
 
@@ -30,9 +32,9 @@ def as_markdown(migration: Migration) -> str:
     parts += [f"| {code} | {count} | {what} |" for code, count, what in _by_rule(migration)]
     parts += ["", "## Left to do", *_table(migration.left, migration.root), "", "## Changes"]
     for change in migration.changes:
-        name = _name(change.path, migration.root)
-        parts += ["", f"### {name}", *_table(change.fixed, migration.root), "", "```diff"]
-        parts += [change.diff(migration.root).rstrip("\n"), "```"]
+        name, diff = _name(change.path, migration.root), printable(change.diff(migration.root)).rstrip("\n")
+        parts += ["", f"### {escaped(name)}", *_table(change.fixed, migration.root), ""]
+        parts += [f"{fence(diff)}diff", diff, fence(diff)]
     return "\n".join(parts) + "\n"
 
 
@@ -41,7 +43,7 @@ def as_json(migration: Migration) -> str:
     root = migration.root
     value = {
         "root": str(root),
-        "style": migration.target.style.value,
+        "style": migration.goal.style.value,
         "files": migration.files,
         "lines": migration.lines,
         "changes": [
@@ -54,7 +56,7 @@ def as_json(migration: Migration) -> str:
         ],
         "left": [finding_as_dict(finding, root) for finding in migration.left],
     }
-    return json.dumps(value, indent=2)
+    return to_json(value)
 
 
 def finding_as_dict(finding: Finding, root: Path) -> dict[str, Any]:
@@ -76,7 +78,7 @@ def finding_as_dict(finding: Finding, root: Path) -> dict[str, Any]:
 def _summary(migration: Migration) -> str:
     return (
         f"{len(migration.changes)} of {migration.files} files change in {counted(len(migration.fixed), 'place')} "
-        f"(style {migration.target.style.value}); {counted(len(_todo(migration)), 'place')} left."
+        f"(style {migration.goal.style.value}); {counted(len(_todo(migration)), 'place')} left."
     )
 
 
@@ -96,15 +98,11 @@ def _table(findings: Sequence[Finding], root: Path) -> list[str]:
     if not findings:
         return ["", "Nothing."]
     rows = [
-        f"| {_place(finding, root)} | {finding.code} | {_cell(finding.what)} | {_cell(finding.why)} "
-        f"| {_cell(finding.remedy)} |"
-        for finding in findings
+        f"| {cell(_place(finding, root))} | {finding.code} | {cell(finding.what)} | {cell(finding.why)} "
+        f"| {cell(finding.remedy)} |"
+        for finding in map(printable_finding, findings)
     ]
     return ["", "| place | rule | what | why | remedy |", "|---|---|---|---|---|", *rows]
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")
 
 
 def _place(finding: Finding, root: Path) -> str:
@@ -116,4 +114,4 @@ def _place(finding: Finding, root: Path) -> str:
 
 
 def _name(path: Path, root: Path) -> str:
-    return str(path.relative_to(root) if path.is_relative_to(root) else path)
+    return printable_line(str(path.relative_to(root) if path.is_relative_to(root) else path))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from npukit.migrate import compat
-from npukit.migrate.target import Target
+from npukit.migrate.goal import Goal
 from npukit.report import Edit
 from npukit.source import PythonFile
 
@@ -48,54 +48,54 @@ def import_torch_npu(file: PythonFile) -> tuple[Edit, ...]:
     return (file.insert_import("import torch_npu", after="torch"),)
 
 
-def device(file: PythonFile, target: Target) -> Text:
+def device(file: PythonFile, goal: Goal) -> Text:
     """The device as a torch.device."""
     torch = torch_name(file)
-    if not target.portable:
+    if not goal.portable:
         return Text(f'{torch.text}.device("npu")', import_torch_npu(file))
     own = _own_constant(file)
     if own:
         return Text(own)
     taken = "DEVICE" in file.text and any(isinstance(node, ast.Name) and node.id == "DEVICE" for node in file.nodes)
     name = "ACCELERATOR" if taken else "DEVICE"
-    api = accelerator(file, target)
+    api = accelerator(file, goal)
     line = f'{name} = {api.text}.current_accelerator(check_available=True) or {torch.text}.device("cpu")'
     below = torch.edits[0].start if torch.edits else below_torch(file)
     return Text(name, (*api.edits, file.insert_line(below, file.newline + line)))
 
 
-def device_type(file: PythonFile, target: Target, quote: str = '"') -> Text:
+def device_type(file: PythonFile, goal: Goal, quote: str = '"') -> Text:
     """The kind of device as a string expression."""
-    if not target.portable:
+    if not goal.portable:
         return Text(f"{quote}npu{quote}", import_torch_npu(file))
-    name = device(file, target)
+    name = device(file, goal)
     return Text(f"{name.text}.type", name.edits)
 
 
-def device_module(file: PythonFile, target: Target) -> Text:
+def device_module(file: PythonFile, goal: Goal) -> Text:
     """The module with the device's functions: torch.npu, or the one of whatever device there is."""
     torch = torch_name(file)
-    if not target.portable:
+    if not goal.portable:
         return Text(f"{torch.text}.npu", (*torch.edits, *import_torch_npu(file)))
-    name = device(file, target)
-    owner = torch.text if target.has_accelerator else accelerator(file, target).text
+    name = device(file, goal)
+    owner = torch.text if goal.has_accelerator else accelerator(file, goal).text
     return Text(f"{owner}.get_device_module({name.text})", name.edits)
 
 
-def accelerator(file: PythonFile, target: Target) -> Text:
+def accelerator(file: PythonFile, goal: Goal) -> Text:
     """torch.accelerator as this file writes it; for a torch without it, the module that takes its place."""
     torch = torch_name(file)
-    if target.has_accelerator:
+    if goal.has_accelerator:
         return Text(f"{torch.text}.accelerator", torch.edits)
     statement = compat.home_of(file.path)[1]
     imported = any(isinstance(each, ast.alias) and each.name == compat.NAME for each in file.nodes)
     return Text(compat.NAME, torch.edits if imported else (*torch.edits, file.insert_import(statement, after="torch")))
 
 
-def default_backend(file: PythonFile, target: Target) -> Text:
+def default_backend(file: PythonFile, goal: Goal) -> Text:
     """The communication backend of the device."""
-    name = device(file, target)
-    module = distributed_name(file) if target.has_accelerator else accelerator(file, target).text
+    name = device(file, goal)
+    module = distributed_name(file) if goal.has_accelerator else accelerator(file, goal).text
     return Text(f"{module}.get_default_backend_for_device({name.text})", name.edits)
 
 

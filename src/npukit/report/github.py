@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from npukit.report.rendering import Report, in_order, shown
+from npukit.report.report import Report, in_order, shown
 
 _LEVELS = {"error": "error", "warning": "warning", "note": "notice"}
 

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 from npukit.report.json import finding_data
-from npukit.report.rendering import Report, in_order
+from npukit.report.report import Report, in_order
 
 
 def render_html(report: Report) -> str:

@@ -3,15 +3,35 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 from npukit.report.finding import Finding
-from npukit.report.rendering import Report, in_order, shown
+from npukit.report.report import Report, in_order, shown
+from npukit.report.terminal import UNSAFE
+
+
+def to_json(value: Any) -> str:
+    """A result as JSON: dataclasses, pydantic models and paths become plain data, and a terminal shows it safely.
+
+    >>> to_json({"file": Path("a.py"), "name": "\x1b"})
+    '{\n  "file": "a.py",\n  "name": "\\u001b"\n}'
+    """
+    text = json.dumps(value, indent=2, ensure_ascii=False, default=_plain)
+    return UNSAFE.sub(lambda match: json.dumps(match[0])[1:-1], text)
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        return {each.name: getattr(value, each.name) for each in fields(value)}
+    if hasattr(value, "model_dump"):
+        return value.model_dump(mode="json")
+    return list(value) if isinstance(value, set | frozenset) else str(value)
 
 
 def render_json(report: Report) -> str:
     """The report as one JSON object."""
-    return json.dumps(as_data(report), indent=1, ensure_ascii=False) + "\n"
+    return to_json(as_data(report)) + "\n"
 
 
 def as_data(report: Report) -> dict[str, Any]:

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from npukit.report.finding import Finding
-from npukit.report.rendering import Group, Report, counted, groups, shown
+from npukit.report.report import Group, Report, counted, groups, shown
 
 _MOST_PLACES = 50
+_CODE = re.compile(r"(?<!`)(`[^`\n]+`)(?!`)")
+_MARKS = re.compile(r"[\\`*\[\]<>&]|(?<![^\W_])_|_(?![^\W_])")
 
 
 def render_markdown(report: Report) -> str:
     """The report with a table of what was found and a section a finding."""
     found = groups(report.findings)
-    lines = [f"# {report.title}", "", report.verdict, ""]
-    lines += [f"- {name}: {value}" for name, value in report.facts.items()]
+    lines = [f"# {escaped(report.title)}", "", escaped(report.verdict), ""]
+    lines += [f"- {name}: {escaped(value)}" for name, value in report.facts.items()]
     if found:
         lines += ["", "| severity | rule | what | places | migrate |", "|---|---|---|---:|---|"]
         lines += [
-            f"| {group.first.severity.value} | {group.first.code} | {_cell(group.first.what)} | {len(group.findings)} "
+            f"| {group.first.severity.value} | {group.first.code} | {cell(group.first.what)} | {len(group.findings)} "
             f"| {'changes it' if group.first.fixable else 'by hand'} |"
             for group in found
         ]
@@ -27,17 +30,49 @@ def render_markdown(report: Report) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")
+def escaped(text: str) -> str:
+    """Text for Markdown: HTML and marks in it are shown as they are, code between backticks stays code.
+
+    >>> print(escaped("<b> in `List[int]`"))
+    \\<b\\> in `List[int]`
+    """
+    parts = _CODE.split(text)
+    return "".join(part if number % 2 else _MARKS.sub(r"\\\g<0>", part) for number, part in enumerate(parts))
+
+
+def cell(text: str) -> str:
+    """Text for a cell of a table."""
+    return escaped(text).replace("|", "\\|").replace("\n", " ")
+
+
+def code(text: str) -> str:
+    """Code in a line, whatever backticks it holds.
+
+    >>> code("a`b")
+    '`` a`b ``'
+    """
+    ticks = fence(text, 1)
+    space = " " if "`" in text else ""
+    return f"{ticks}{space}{text}{space}{ticks}" if text else ""
+
+
+def fence(text: str, least: int = 3) -> str:
+    """Backticks that the text cannot end.
+
+    >>> fence("no backticks")
+    '```'
+    """
+    longest = max(map(len, re.findall("`+", text)), default=0)
+    return "`" * max(least, longest + 1)
 
 
 def _section(group: Group) -> Iterator[str]:
     first = group.first
-    yield f"## {first.code}: {first.what}"
+    yield f"## {first.code}: {cell(first.what)}"
     if first.why:
-        yield from ("", first.why)
+        yield from ("", escaped(first.why))
     if first.remedy:
-        yield from ("", f"**Do:** {first.remedy}")
+        yield from ("", f"**Do:** {escaped(first.remedy)}")
     yield ""
     placed = [finding for finding in group.findings if finding.place]
     yield from (_place(finding) for finding in placed[:_MOST_PLACES])
@@ -47,7 +82,6 @@ def _section(group: Group) -> Iterator[str]:
 
 def _place(finding: Finding) -> str:
     assert finding.place is not None
-    cell = "" if finding.place.cell is None else f" cell {finding.place.cell}"
-    code = finding.evidence.strip()
-    ticks = "``" if "`" in code else "`"
-    return f"- {shown(finding.place.file)}{cell}:{finding.place.line}" + (f" {ticks}{code}{ticks}" if code else "")
+    number = "" if finding.place.cell is None else f" cell {finding.place.cell}"
+    where = f"- {escaped(shown(finding.place.file))}{number}:{finding.place.line}"
+    return f"{where} {code(finding.evidence.strip())}".rstrip()

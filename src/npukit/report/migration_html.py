@@ -11,6 +11,8 @@ from typing import Any, Protocol
 
 from npukit.report.finding import Finding
 from npukit.report.json import finding_data
+from npukit.report.report import printable_finding
+from npukit.report.terminal import printable, printable_line
 from npukit.report.writing import write_text
 
 _CONTEXT = 3
@@ -57,7 +59,7 @@ def render(result: Migration, verification: Mapping[str, Any] | None = None) -> 
     fixed = sum(len(file["findings"]) for file in changed)
     data = {"changed": changed, "left": left, "verification": dict(verification) if verification else None}
     parts = {
-        "TITLE": html.escape(f"Migration of {result.root.resolve().name}"),
+        "TITLE": html.escape(printable_line(f"Migration of {result.root.resolve().name}")),
         "SUMMARY": f"{fixed} places changed in {len(changed)} of {result.files} files, {len(left)} findings left.",
         # "</script>" inside the data must not end the element that holds it.
         "DATA": json.dumps(data, separators=(",", ":")).replace("<", "\\u003c"),
@@ -71,20 +73,24 @@ def render(result: Migration, verification: Mapping[str, Any] | None = None) -> 
 def _changed(change: Change, root: Path) -> dict[str, Any]:
     return {
         "file": _name(change.path, root),
-        "hunks": list(hunks(change.before.splitlines(), change.after.splitlines())),
+        "hunks": list(hunks(_lines(change.before), _lines(change.after))),
         "findings": [_finding(finding, root) for finding in change.fixed],
     }
 
 
 def _finding(finding: Finding, root: Path) -> dict[str, Any]:
-    data = finding_data(finding)
+    data = finding_data(printable_finding(finding))
     if finding.place:
         data["file"] = _name(finding.place.file, root)
     return data
 
 
 def _name(path: Path, root: Path) -> str:
-    return path.relative_to(root).as_posix() if path.is_relative_to(root) else path.as_posix()
+    return printable_line((path.relative_to(root) if path.is_relative_to(root) else path).as_posix())
+
+
+def _lines(text: str) -> list[str]:
+    return printable(text.replace("\r\n", "\n")).removesuffix("\n").split("\n") if text else []
 
 
 def hunks(before: Sequence[str], after: Sequence[str]) -> Iterator[dict[str, Any]]:

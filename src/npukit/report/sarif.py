@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,8 @@ from urllib.parse import quote
 
 from npukit import __version__
 from npukit.report.finding import Finding
-from npukit.report.rendering import Report, in_order, shown
+from npukit.report.json import to_json
+from npukit.report.report import Report, in_order, relative, shown
 
 
 def render_sarif(report: Report) -> str:
@@ -29,7 +30,7 @@ def render_sarif(report: Report) -> str:
         "properties": {"verdict": report.verdict, **report.facts},
     }
     log = {"$schema": "https://json.schemastore.org/sarif-2.1.0.json", "version": "2.1.0", "runs": [run]}
-    return json.dumps(log, indent=1, ensure_ascii=False) + "\n"
+    return to_json(log) + "\n"
 
 
 def _rule(code: str, report: Report) -> dict[str, Any]:
@@ -58,7 +59,7 @@ def _results(findings: Sequence[Finding], codes: list[str]) -> list[dict[str, An
             region = {"startLine": place.line, "startColumn": place.column}
             if place.end_line and place.end_column:
                 region |= {"endLine": place.end_line, "endColumn": place.end_column}
-            location = {"artifactLocation": {"uri": _uri(shown(place.file))}, "region": region}
+            location = {"artifactLocation": {"uri": _uri(relative(place.file))}, "region": region}
             result["locations"] = [{"physicalLocation": location}]
         # The same line keeps its identity when lines above it move.
         key = f"{finding.code}:{shown(finding.place.file) if finding.place else ''}:{finding.evidence or finding.what}"
@@ -68,5 +69,5 @@ def _results(findings: Sequence[Finding], codes: list[str]) -> list[dict[str, An
     return results
 
 
-def _uri(path: str) -> str:
-    return Path(path).as_uri() if Path(path).is_absolute() else quote(path)
+def _uri(path: Path) -> str:
+    return path.as_uri() if path.is_absolute() else quote(os.fsencode(path))

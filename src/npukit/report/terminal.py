@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, TextIO
 if TYPE_CHECKING:
     from rich.console import Console
 
-# Control characters but tab and line break, what reorders or hides text, and halves of characters (surrogates).
-_UNSAFE = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+# Control characters but tab and line ends, what reorders or hides text, and halves of characters (surrogates).
+UNSAFE = re.compile(
+    "\r(?!\n)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
     "\ud800-\udfff\U000e0000-\U000e007f]"
 )
 
@@ -25,7 +25,12 @@ def printable(text: str) -> str:
     >>> printable("a\\x1b[2Jb")
     'a\\\\x1b[2Jb'
     """
-    return text if text.isascii() and text.isprintable() else _UNSAFE.sub(_escaped, text)
+    return text if text.isascii() and text.isprintable() else UNSAFE.sub(_escaped, text)
+
+
+def printable_line(text: str) -> str:
+    """The same for what stands in a line, such as a file's name: line breaks and tabs are made visible too."""
+    return printable(text).replace("\r", "\\r").replace("\n", "\\n").replace("\t", "\\t")
 
 
 def _escaped(match: re.Match[str]) -> str:

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from npukit.report.finding import Finding, Severity
-from npukit.report.rendering import Group, Report, counted, groups, shown
+from npukit.report.report import Group, Report, counted, groups, shown
+from npukit.report.terminal import paint
 
 _MOST_PLACES = 6
 _LEAST_EVIDENCE = 60  # columns of the line itself, however long its place is
@@ -19,7 +20,7 @@ _COLORS = {Severity.error: "31;1", Severity.warning: "33;1", Severity.note: "36"
 def render_text(report: Report, color: bool = False, width: int | None = None) -> str:
     """The report as lines of at most `width` columns."""
     columns = min(width or shutil.get_terminal_size((110, 24)).columns, 120)
-    lines = [_paint(report.title, "1", color)]
+    lines = [paint(report.title, "1", color)]
     lines += [f"{name}: {value}" for name, value in report.facts.items()]
     by_hand = [finding for finding in report.findings if not finding.fixable]
     for group in groups(by_hand):
@@ -31,15 +32,11 @@ def render_text(report: Report, color: bool = False, width: int | None = None) -
     return "\n".join(lines) + "\n"
 
 
-def _paint(text: str, code: str, color: bool) -> str:
-    return f"\033[{code}m{text}\033[0m" if color else text
-
-
 def _group(group: Group, columns: int, color: bool, base: Path | None) -> Iterator[str]:
     first = group.first
     label = f"{first.severity.value:<8}{first.code}  "
     head = textwrap.wrap(first.what, columns - len(label)) or [""]
-    yield _paint(f"{first.severity.value:<8}", _COLORS[first.severity], color) + f"{first.code}  {head[0]}"
+    yield paint(f"{first.severity.value:<8}", _COLORS[first.severity], color) + f"{first.code}  {head[0]}"
     indent = " " * 8
     yield from (" " * len(label) + line for line in head[1:])
     for name, text in (("why", first.why), ("do", first.remedy)):
@@ -50,7 +47,7 @@ def _group(group: Group, columns: int, color: bool, base: Path | None) -> Iterat
     widest = max((len(place) for place in places), default=0)
     for place, finding in zip(places, placed, strict=False):
         evidence = finding.evidence.strip()[: max(columns - len(indent) - widest - 2, _LEAST_EVIDENCE)]
-        yield f"{indent}{place:<{widest}}  {_paint(evidence, '2', color)}".rstrip()
+        yield f"{indent}{place:<{widest}}  {paint(evidence, '2', color)}".rstrip()
     if len(placed) > _MOST_PLACES:
         rest = placed[_MOST_PLACES:]
         files = len({finding.place.file for finding in rest if finding.place})
@@ -67,7 +64,7 @@ def _where(finding: Finding, base: Path | None) -> str:
 def _fixable(findings: list[Finding], report: Report, columns: int, color: bool) -> Iterator[str]:
     files = len({finding.place.file for finding in findings if finding.place})
     head = f"`npukit migrate` changes {counted(len(findings), 'place')} in {counted(files, 'file')}:"
-    yield _paint(head, "32;1", color)
+    yield paint(head, "32;1", color)
     for code, count in sorted(Counter(finding.code for finding in findings).items()):
         name = report.rule_names.get(code, "")
         yield f"{count:>7} x {code}  {name}"[:columns]

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from npukit.cache import cache_folder, complete_or_absent, only_builder
 from npukit.errors import NpukitError
+from npukit.facts.compatibility import pythons_by_torch
 from npukit.simulate import compile as compiling
 from npukit.simulate import torch_npu as wheel
 from npukit.simulate.machine import home as machine_home
@@ -69,7 +70,10 @@ def _installed_torch() -> tuple[str, Path]:
     except importlib.metadata.PackageNotFoundError:
         spec = None
     if spec is None or not spec.submodule_search_locations:
-        raise NpukitError(f"{sys.executable} has no torch: run `{sys.executable} -m pip install torch==2.13.0` first.")
+        newest = next(iter(pythons_by_torch()))
+        raise NpukitError(
+            f"{sys.executable} has no torch: run `{sys.executable} -m pip install torch=={newest}` first."
+        )
     if importlib.util.find_spec("numpy") is None:
         raise NpukitError(f"torch_npu needs numpy: run `{sys.executable} -m pip install numpy` first.")
     return version, Path(next(iter(spec.submodule_search_locations)))

@@ -20,6 +20,7 @@ from torch.distributed.tensor import DTensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from npukit.errors import NpukitError
+from npukit.launch.devices import torch_device
 from npukit.train.blocks import blocks
 from npukit.train.optimizer import Groups, make_optimizer, parameter_groups
 from npukit.train.options import TrainOptions
@@ -68,17 +69,19 @@ class Parallel:
 
     def _accelerate(self) -> Accelerator:
         forget_earlier_set_up()
+        device = torch_device()
         if self.options.parallel == "ddp":
             # torch_npu's fused optimizers lay the gradients out anew, which views into DDP's buckets do not bear.
-            views = not hasattr(torch, "npu")
+            views = device.type != "npu"
             unused = self.options.find_unused_parameters
             handlers = [DistributedDataParallelKwargs(gradient_as_bucket_view=views, find_unused_parameters=unused)]
-            return Accelerator(mixed_precision="no", cpu=not torch.accelerator.is_available(), kwargs_handlers=handlers)
+            return Accelerator(mixed_precision="no", cpu=device.type == "cpu", kwargs_handlers=handlers)
+        if device.type == "cpu":
+            raise NpukitError("parallel: fsdp2 needs an NPU or a GPU: use ddp on the CPU.")
         pretend_to_be_launched()
-        device = torch.accelerator.current_accelerator()
-        if self.options.offload and device and not dist.is_initialized():
+        if self.options.offload and not dist.is_initialized():
             # Shards in host memory need collectives of their own.
-            torch.accelerator.set_device_index(int(os.environ["LOCAL_RANK"]))
+            torch.accelerator.set_device_index(device.index)
             dist.init_process_group(f"cpu:gloo,{device.type}:{dist.get_default_backend_for_device(device)}")
         self._plugin = FullyShardedDataParallelPlugin(
             fsdp_version=2,
@@ -86,10 +89,7 @@ class Parallel:
             cpu_offload=self.options.offload,
             cpu_ram_efficient_loading=False,
         )
-        accelerator = Accelerator(mixed_precision="no", fsdp_plugin=self._plugin)
-        if not accelerator.is_fsdp2:
-            raise NpukitError("parallel: fsdp2 needs an NPU or a GPU: use ddp on a CPU.")
-        return accelerator
+        return Accelerator(mixed_precision="no", fsdp_plugin=self._plugin)
 
     def prepare(self, model: nn.Module, groups: Groups | None) -> None:
         """Put the model on its devices and make its optimizer."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity
 
+from npukit.launch.devices import is_simulated
 from npukit.train.options import TrainOptions
 
 
@@ -66,7 +66,7 @@ class StepProfiler:
 
     def _on_real_npu(self) -> bool:
         # A simulated card has no device side to record: torch's own profiler sees all there is.
-        return self._device.type == "npu" and "NPUKIT_SIM_DEVICES" not in os.environ
+        return self._device.type == "npu" and not is_simulated()
 
     def _torch_profiler(self) -> Any:
         activities = [ProfilerActivity.CPU]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from npukit.migrate.goal import Goal, Style
 from npukit.migrate.migration import Change, Migration, migrate
-from npukit.migrate.target import Style, Target
 
 
 def migration_between(before: Path, after: Path) -> Migration:
@@ -14,7 +14,7 @@ def migration_between(before: Path, after: Path) -> Migration:
 
     >>> write_report(migration_between(Path("project"), Path("migrated")), Path("report.html"))
     """
-    migrations = [migrate(before, Target(style)) for style in Style]
+    migrations = [migrate(before, Goal(style)) for style in Style]
     found = max(
         migrations, key=lambda each: sum(change.after == _now(change, before, after) for change in each.changes)
     )

@@ -6,7 +6,6 @@ Only where they part are both run again, with every operator recorded, to find w
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -17,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from npukit.errors import NpukitError
-from npukit.launch.device import Device, choose, is_there
+from npukit.launch.devices import Devices, Wanted, choose, count_gpus
 from npukit.launch.run import AGENT, spare_launcher
-from npukit.launch.script import AUTOLOAD
+from npukit.machine import Machine
 from npukit.verify.cause import first_cause
 from npukit.verify.losses import Loss, by_name, difference, first_difference, losses_in
 from npukit.verify.result import Divergence, OpDifference, OpUse, Run, Verification
@@ -38,14 +37,15 @@ class _Side:
     folder: Path
     device: str
     environment: Mapping[str, str]
-    cuda_is_cpu: bool
+    cuda_is_cpu: bool = False
+    simulated: bool = False
 
 
 def verify(
     before: Path,
     after: Path,
     command: Sequence[str],
-    device: Device = Device.sim,
+    device: Wanted = Wanted.sim,
     devices: int = 1,
     tolerance: float = 1e-4,
     tell: Callable[[str], None] = lambda _: None,
@@ -60,7 +60,7 @@ def verify(
         work = Path(folder)
         trace = work / "ops.json"
         original = _original(before)
-        migrated = _migrated(after, device, devices, trace)
+        migrated = _migrated(after, choose(device, devices), trace)
         tell(f"running the original on {original.device}")
         first, expected = _run(original, arguments, devices, work / "before")
         if first.exit_code:
@@ -80,7 +80,7 @@ def verify(
             cause = _find_cause(original, migrated, arguments, devices, work, tolerance)
             divergence = Divergence(**{**divergence.__dict__, "cause": cause})
         uses = _uses(trace, after)
-    npu_ops = sum(use.count for use in uses["npu"]) if choose(device) is Device.sim else None
+    npu_ops = sum(use.count for use in uses["npu"]) if migrated.simulated else None
     return Verification(
         same=divergence is None and second.exit_code == 0 and npu_ops != 0,
         tolerance=tolerance,
@@ -118,22 +118,15 @@ def _python_arguments(command: Sequence[str], before: Path, after: Path) -> list
 
 
 def _original(folder: Path) -> _Side:
-    environment = {**os.environ, AUTOLOAD: "0"}
-    if is_there(Device.cuda):
-        return _Side(folder, "CUDA", environment, cuda_is_cpu=False)
+    if count_gpus(Machine()):
+        return _Side(folder, "CUDA", choose(Wanted.cuda).environment())
+    environment = choose(Wanted.cpu).environment()
+    environment.pop("CUDA_VISIBLE_DEVICES")  # a script that reads it believes that there is CUDA
     return _Side(folder, "the CPU in place of CUDA", environment, cuda_is_cpu=True)
 
 
-def _migrated(folder: Path, device: Device, devices: int, trace: Path) -> _Side:
-    chosen = choose(device)
-    if chosen is Device.sim:
-        from npukit.simulate import environment
-
-        name = "a simulated NPU" if devices == 1 else f"{devices} simulated NPUs"
-        return _Side(folder, name, environment(devices, trace=trace), cuda_is_cpu=False)
-    if chosen is Device.cpu:
-        return _Side(folder, "the CPU", {**os.environ, "CUDA_VISIBLE_DEVICES": "", AUTOLOAD: "0"}, cuda_is_cpu=False)
-    return _Side(folder, chosen.value, dict(os.environ), cuda_is_cpu=False)
+def _migrated(folder: Path, devices: Devices, trace: Path) -> _Side:
+    return _Side(folder, str(devices), devices.environment(trace=trace), simulated=devices.simulated)
 
 
 def _run(
@@ -220,6 +213,6 @@ def _notes(original: _Side, migrated: _Side) -> tuple[str, ...]:
     notes = [SAME_NUMBERS]
     if original.cuda_is_cpu:
         notes.append("The original ran on the CPU: wherever it says cuda the CPU was meant, half precision included.")
-    if "simulated" in migrated.device:
+    if migrated.simulated:
         notes.append("The NPU was simulated: results are the CPU's arithmetic behind torch_npu, not a card's.")
     return tuple(notes)

@@ -2,41 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from npukit.errors import NpukitError
-from npukit.launch import launch
-from npukit.launch.device import Device
-from npukit.llm.start import asked_world_size, count_ranks, nodes_of
+from npukit.llm.start import asked_ranks, asked_world_size, nodes_of
 
 
-@pytest.fixture
-def eight_cards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for number in range(8):
-        (tmp_path / f"davinci{number}").touch()
-        (tmp_path / f"nvidia{number}").touch()
-    monkeypatch.setattr(launch, "DEVICE_FILES", tmp_path)
-
-
-@pytest.mark.usefixtures("eight_cards")
-def test_every_visible_card_unless_something_else_is_asked_for() -> None:
-    assert count_ranks(None, Device.npu, {}, every_card=True) == 8
-    assert count_ranks(None, Device.npu, {"ASCEND_RT_VISIBLE_DEVICES": "0,1,2"}, every_card=True) == 3
-    assert count_ranks(None, Device.cuda, {"CUDA_VISIBLE_DEVICES": "5"}, every_card=True) == 1
-    assert count_ranks(None, Device.npu, {}, every_card=False) == 1
-    assert count_ranks(None, Device.npu, {"NPROC_PER_NODE": "4"}, every_card=True) == 4
-    assert count_ranks(2, Device.npu, {"NPROC_PER_NODE": "4"}, every_card=True) == 2
-    assert count_ranks(None, Device.sim, {}, every_card=True) == 1
-    assert count_ranks(None, Device.cpu, {"LOCAL_WORLD_SIZE": "2"}, every_card=True) == 2
-
-
-def test_more_processes_than_visible_cards_is_a_mistake() -> None:
-    with pytest.raises(NpukitError, match="4 processes for 2 visible cards"):
-        count_ranks(None, Device.sim, {"NPROC_PER_NODE": "4", "ASCEND_RT_VISIBLE_DEVICES": "0,1"}, every_card=False)
+def test_ranks_are_asked_for_by_an_option_torchrun_or_swifts_variable() -> None:
+    assert asked_ranks(None, {}) is None
+    assert asked_ranks(None, {"NPROC_PER_NODE": "4"}) == 4
+    assert asked_ranks(2, {"NPROC_PER_NODE": "4"}) == 2
+    assert asked_ranks(None, {"LOCAL_WORLD_SIZE": "2"}) == 2
     with pytest.raises(NpukitError, match="NPROC_PER_NODE is 'all'"):
-        count_ranks(None, Device.npu, {"NPROC_PER_NODE": "all"}, every_card=False)
+        asked_ranks(None, {"NPROC_PER_NODE": "all"})
 
 
 def test_several_machines_by_swifts_variables() -> None:

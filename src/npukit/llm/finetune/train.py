@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from transformers.utils.logging import disable_progress_bar
 
 from npukit.errors import NpukitError
+from npukit.launch.devices import torch_device
 from npukit.llm import families
 from npukit.llm.config.options import Config
 from npukit.llm.data.collate import Collator, tokens, weight
@@ -48,7 +49,7 @@ def train(config: Config) -> Summary:
 
 
 def _train(config: Config, tell: Callable[[str], None], is_main: bool) -> Summary:
-    device = torch.accelerator.current_accelerator() or torch.device("cpu")
+    device = torch_device()
     place = locate(config.model)
     shape = load_config(config.model, place)
     config = _packed_if_possible(config, shape, tell)

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from npukit.errors import NpukitError
+from npukit.launch.devices import torch_device
 from npukit.llm.config.options import ModelOptions
 
 
@@ -54,7 +55,7 @@ def load_model(options: ModelOptions, place: str, dtype: torch.dtype, attention:
 
     common = {"dtype": dtype, "trust_remote_code": options.trust_remote_code, "attn_implementation": attention}
     if options.from_config:
-        with torch.accelerator.current_accelerator() or torch.device("cpu"):  # where weights are drawn fastest
+        with torch_device():  # where weights are drawn fastest
             return AutoModelForCausalLM.from_config(load_config(options, place), **common)
     with _told(options):
         return AutoModelForCausalLM.from_pretrained(place, revision=options.revision, **common)

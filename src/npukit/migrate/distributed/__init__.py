@@ -6,7 +6,7 @@ from npukit.migrate.distributed.data import loader_of, sampled
 from npukit.migrate.distributed.model import trained_model, wrapped
 from npukit.migrate.distributed.parts import Unseen
 from npukit.migrate.distributed.processes import process_group, saved_once, without_index
-from npukit.migrate.target import Target
+from npukit.migrate.goal import Goal
 from npukit.migrate.training import calls, step_loops
 from npukit.report import Edit
 from npukit.source import PythonFile
@@ -15,14 +15,14 @@ __all__ = ["Unseen", "distributed"]
 _LIBRARIES = ("torch.distributed", "accelerate", "deepspeed", "horovod", "lightning", "pytorch_lightning", "ignite")
 
 
-def distributed(file: PythonFile, target: Target) -> list[Edit]:
+def distributed(file: PythonFile, goal: Goal) -> list[Edit]:
     """The edits that make the file's training distributed; none where it does not train, or is distributed already."""
     loops = step_loops(file)
     in_use = any(name.startswith(_LIBRARIES) for name in file.imported) or "DistributedDataParallel" in file.text
     if not loops or in_use:
         return []
     model = trained_model(file)
-    edits = [*wrapped(model, file), *process_group(file, target)]
+    edits = [*wrapped(model, file), *process_group(file, goal)]
     for loop in loops:
         loader, epochs = loader_of(loop, file)
         edits += [*sampled(loader, file), *epochs]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from npukit.migrate import writing
 from npukit.migrate.distributed.parts import Unseen, indent_of, line_after, line_before
-from npukit.migrate.target import Target
+from npukit.migrate.goal import Goal
 from npukit.migrate.training import LOOPS, method
 from npukit.report import Edit
 from npukit.source import PythonFile
@@ -35,11 +35,11 @@ def saved_once(call: ast.Call, file: PythonFile) -> Iterator[Edit]:
         line = file.text.find("\n", line) + 1 or end
 
 
-def process_group(file: PythonFile, target: Target) -> Iterator[Edit]:
+def process_group(file: PythonFile, goal: Goal) -> Iterator[Edit]:
     """Join the other processes before anything is done, and part from them at the end."""
-    module = writing.device_module(file, target)
+    module = writing.device_module(file, goal)
     torch = writing.torch_name(file).text
-    backend = writing.default_backend(file, target) if target.portable else writing.Text('"hccl"')
+    backend = writing.default_backend(file, goal) if goal.portable else writing.Text('"hccl"')
     yield from dict.fromkeys([*module.edits, *backend.edits])
     lines = (
         f'{module.text}.set_device(int(os.environ["LOCAL_RANK"]))',

@@ -15,11 +15,11 @@ import ast
 import re
 from collections.abc import Iterator
 
-from npukit.facts.names import names_of
-from npukit.migrate import writing
+from npukit.facts.torch_npu.names import names_of
+from npukit.migrate import compat, writing
+from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Rule
 from npukit.migrate.rules.npk102_cuda_imports import goes_over
-from npukit.migrate.target import Target
 from npukit.migrate.writing import Text
 from npukit.report import Edit, Finding
 from npukit.source import PythonFile
@@ -29,7 +29,6 @@ rule = Rule("NPK101", "cuda-functions", words=("cuda",), fixes=True)
 _OTHER_RULES = {"amp"}
 _DIFFERENT = {"get_device_capability": "it returns None on an NPU, so that every comparison with it fails"}
 _RENAMED = {"CUDAGraph": "NPUGraph", "CUDAPluggableAllocator": "NPUPluggableAllocator"}
-_MEMORY = {name for name in names_of("accelerator") if "memory" in name or name == "empty_cache"} - {"memory"}
 _ONLY_CUDA = re.compile(
     r"CUDA_HOME|CUDAExtension|(?<![a-z])(?:apex|triton|cupy|tensorrt|flash_attn|xformers)(?![a-z])", re.IGNORECASE
 )  # stays false
@@ -37,7 +36,7 @@ _SEEDS = ("manual_seed", "manual_seed_all")
 
 
 @rule.on(ast.Attribute, ast.Name)
-def check(node: ast.Attribute | ast.Name, file: PythonFile, target: Target) -> Iterator[Finding]:
+def check(node: ast.Attribute | ast.Name, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     if writing.cuda_name(node, file) is None:
         return
     part, function = _function(node, file)
@@ -45,12 +44,12 @@ def check(node: ast.Attribute | ast.Name, file: PythonFile, target: Target) -> I
         return
     if function == "is_available" and _ONLY_CUDA.search(file.source(_condition(node, file))):
         return
-    why = _why_not(function, target)
+    why = _why_not(function, goal)
     if why:
         lacks = "another name" if function in _RENAMED else "no counterpart"
         yield rule.finding((file, node), f"torch.cuda.{function} has {lacks} on an NPU", why, "Rewrite by hand.")
         return
-    new = _portable(part, function, file, target) if target.portable else _npu(part, function, file, target)
+    new = _portable(part, function, file, goal) if goal.portable else _npu(part, function, file, goal)
     if new is not None:
         yield rule.finding(
             (file, node),
@@ -80,20 +79,25 @@ def _function(node: ast.Attribute | ast.Name, file: PythonFile) -> tuple[ast.exp
     return part, name.removeprefix("torch.cuda").lstrip(".").split(".")[0]
 
 
-def _why_not(function: str, target: Target) -> str:
+def _why_not(function: str, goal: Goal) -> str:
     if function in _DIFFERENT:
         return f"torch.npu has the name, but {_DIFFERENT[function]}."
-    if target.portable and function in _RENAMED:
+    if goal.portable and function in _RENAMED:
         return f"It is called {_RENAMED[function]} in torch.npu, so that no name serves both."
-    known = not function or function in names_of("npu") or function in _RENAMED or function == "OutOfMemoryError"
+    known = (
+        not function
+        or function in names_of("npu", goal.target.torch_npu)
+        or function in _RENAMED
+        or function == "OutOfMemoryError"
+    )
     return "" if known else f"torch.npu has no {function}."
 
 
-def _npu(part: ast.expr, function: str, file: PythonFile, target: Target) -> Text | None:
+def _npu(part: ast.expr, function: str, file: PythonFile, goal: Goal) -> Text | None:
     if isinstance(part, ast.Name):  # from torch.cuda import NAME
-        if function == "OutOfMemoryError" or any(goes_over(each.node) for each in file.bindings(part)):
+        if function == "OutOfMemoryError" or any(goes_over(each.node, goal) for each in file.bindings(part)):
             return None
-        return _replaced(Text(f"{writing.device_module(file, target).text}.{function}"), part, file)
+        return _replaced(Text(f"{writing.device_module(file, goal).text}.{function}"), part, file)
     imports = writing.import_torch_npu(file)
     if function == "OutOfMemoryError":
         new = f"{writing.torch_name(file).text}.OutOfMemoryError"
@@ -109,11 +113,11 @@ def _npu(part: ast.expr, function: str, file: PythonFile, target: Target) -> Tex
             end = file.span(part)[1]
             edits.append(Edit(end - len(function), end, _RENAMED[function]))
         return Text(f"torch.npu.{_RENAMED.get(function, function)}", (*imports, *edits))
-    module = writing.device_module(file, target)
+    module = writing.device_module(file, goal)
     return Text(f"{module.text}.{function}", (*module.edits, file.replace(part.value, module.text)))
 
 
-def _portable(part: ast.expr, function: str, file: PythonFile, target: Target) -> Text | None:
+def _portable(part: ast.expr, function: str, file: PythonFile, goal: Goal) -> Text | None:
     torch = writing.torch_name(file)
     if function == "OutOfMemoryError":
         return _replaced(Text(f"{torch.text}.OutOfMemoryError", torch.edits), part, file)
@@ -123,17 +127,25 @@ def _portable(part: ast.expr, function: str, file: PythonFile, target: Target) -
     if function in _SEEDS:
         return _seed(part, torch, file)
     if function in ("is_available", "device_count"):
-        api = writing.accelerator(file, target)
+        api = writing.accelerator(file, goal)
         return _replaced(Text(f"{api.text}.{function}", api.edits), part, file)
-    if function in _MEMORY and target.torch >= (2, 9):
-        api = writing.accelerator(file, target)
+    if _of_memory(function) and function in names_of("accelerator", goal.torch):
+        api = writing.accelerator(file, goal)
         new = Text(f"{api.text}.{function}", api.edits)
     else:
-        module = writing.device_module(file, target)
+        module = writing.device_module(file, goal)
         new = Text(f"{module.text}.{function}" if function else module.text, module.edits)
-    if not function or function in names_of("cpu") or writing.guarded(part, file):
+    if not function or _cpu_has(function, goal) or writing.guarded(part, file):
         return _replaced(new, part, file)
-    return _only_with_accelerator(new, part, file, target)
+    return _only_with_accelerator(new, part, file, goal)
+
+
+def _of_memory(function: str) -> bool:
+    return "memory_" in function or function == "empty_cache"
+
+
+def _cpu_has(function: str, goal: Goal) -> bool:
+    return function in (names_of("cpu", goal.torch) if goal.has_accelerator else compat.CPU_NAMES)
 
 
 def _is_annotation(node: ast.AST, file: PythonFile) -> bool:
@@ -171,10 +183,10 @@ def _blocks(parent: ast.AST | None) -> list[list[ast.stmt]]:
     return [block for name in ("body", "orelse", "finalbody") if isinstance(block := getattr(parent, name, None), list)]
 
 
-def _only_with_accelerator(new: Text, part: ast.expr, file: PythonFile, target: Target) -> Text:
+def _only_with_accelerator(new: Text, part: ast.expr, file: PythonFile, goal: Goal) -> Text:
     """The CPU has no such function: guard a statement by an if, give a figure the value 0."""
     call = file.parent(part)
-    api = writing.accelerator(file, target)
+    api = writing.accelerator(file, goal)
     edits = (*api.edits, *new.edits, file.replace(part, new.text))
     if not isinstance(call, ast.Call) or call.func is not part:
         return Text(new.text, edits)

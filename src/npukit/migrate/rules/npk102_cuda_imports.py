@@ -12,10 +12,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from npukit.facts.names import names_of
+from npukit.facts.torch_npu.names import names_of
 from npukit.migrate import writing
+from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Rule
-from npukit.migrate.target import Target
 from npukit.report import Edit, Finding
 from npukit.source import PythonFile
 
@@ -23,10 +23,10 @@ rule = Rule("NPK102", "cuda-imports", words=("cuda",), fixes=True)
 
 
 @rule.on(ast.ImportFrom)
-def check(node: ast.ImportFrom, file: PythonFile, target: Target) -> Iterator[Finding]:
-    if target.portable or node.level or node.module != "torch.cuda" or writing.serves_npu_already(node, file):
+def check(node: ast.ImportFrom, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+    if goal.portable or node.level or node.module != "torch.cuda" or writing.serves_npu_already(node, file):
         return
-    if not goes_over(node):
+    if not goes_over(node, goal):
         return
     start = file.span(node)[0]
     at = file.text.index("torch.cuda", start) + len("torch.")
@@ -39,7 +39,7 @@ def check(node: ast.ImportFrom, file: PythonFile, target: Target) -> Iterator[Fi
     )
 
 
-def goes_over(node: ast.AST) -> bool:
+def goes_over(node: ast.AST, goal: Goal) -> bool:
     """Whether torch.npu has every name that is imported here from torch.cuda."""
     names = [alias.name for alias in node.names] if isinstance(node, ast.ImportFrom) else []
-    return "amp" not in names and all(name in names_of("npu") or name == "*" for name in names)
+    return "amp" not in names and all(name in names_of("npu", goal.target.torch_npu) or name == "*" for name in names)

@@ -14,8 +14,8 @@ import ast
 from collections.abc import Iterator
 
 from npukit.migrate import writing
+from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Rule
-from npukit.migrate.target import Target
 from npukit.report import Edit, Finding
 from npukit.source import PythonFile
 
@@ -43,12 +43,12 @@ _WHY = "Its autocast and scaler act on CUDA devices only: on an NPU nothing is c
 
 
 @rule.on(ast.Attribute, ast.Name)
-def use(node: ast.Attribute | ast.Name, file: PythonFile, target: Target) -> Iterator[Finding]:
+def use(node: ast.Attribute | ast.Name, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     resolved = writing.cuda_name(node, file) or ""
     if not resolved.startswith("torch.cuda.amp") or writing.serves_npu_already(node, file):
         return
     name = _NAMES.get(resolved)
-    edits = _edits(node, name, file, target) if name else None
+    edits = _edits(node, name, file, goal) if name else None
     yield rule.finding(
         (file, node),
         f"{resolved} is for CUDA devices",
@@ -59,9 +59,9 @@ def use(node: ast.Attribute | ast.Name, file: PythonFile, target: Target) -> Ite
 
 
 @rule.on(ast.Call)
-def default(call: ast.Call, file: PythonFile, target: Target) -> Iterator[Finding]:
+def default(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     """What means CUDA because no device is named."""
-    if not target.has_accelerator or not writing.may_be(call.func, _LAST_NAMES, file):
+    if not goal.has_accelerator or not writing.may_be(call.func, _LAST_NAMES, file):
         return
     new, arguments = _MEAN_CUDA.get(file.resolve(call.func) or "", ("", 0))
     named = any(keyword.arg in ("device", None) for keyword in call.keywords)
@@ -69,7 +69,7 @@ def default(call: ast.Call, file: PythonFile, target: Target) -> Iterator[Findin
         return
     if not new or len(call.args) != arguments or named or writing.serves_npu_already(call, file):
         return
-    kind = writing.device_type(file, target)
+    kind = writing.device_type(file, goal)
     end = file.span(call.func)[1]
     old = file.source(call.func).rpartition(".")[2]
     renamed = [Edit(end - len(old), end, new)] if old.endswith("gpu_dtype") else []
@@ -83,10 +83,10 @@ def default(call: ast.Call, file: PythonFile, target: Target) -> Iterator[Findin
     )
 
 
-def _edits(node: ast.Attribute | ast.Name, name: str, file: PythonFile, target: Target) -> tuple[Edit, ...] | None:
+def _edits(node: ast.Attribute | ast.Name, name: str, file: PythonFile, goal: Goal) -> tuple[Edit, ...] | None:
     """What makes one use right; None where the function is passed on rather than called."""
-    kind = writing.device_type(file, target)
-    head = _head(node, name, file, target)
+    kind = writing.device_type(file, goal)
+    head = _head(node, name, file, goal)
     if head is None:
         return None
     call = file.parent(node)
@@ -97,7 +97,7 @@ def _edits(node: ast.Attribute | ast.Name, name: str, file: PythonFile, target: 
         return (*kind.edits, *head, file.insert(end, f"(device_type={kind.text})"))
     if isinstance(call, ast.Call) and call.func is node:
         enabled = [Edit(p, p, "enabled=") for p in _positional(call, file)] if name == "autocast" else []
-        takes_type = target.has_accelerator or target.portable or name == "autocast"
+        takes_type = goal.has_accelerator or goal.portable or name == "autocast"
         first = _first_argument(call, kind.text, file) if takes_type else ()
         return (*kind.edits, *head, *first, *enabled)
     if _in_partial(node, file):
@@ -105,10 +105,10 @@ def _edits(node: ast.Attribute | ast.Name, name: str, file: PythonFile, target: 
     return head if name == "GradScaler" else None  # isinstance and annotations
 
 
-def _head(node: ast.Attribute | ast.Name, name: str, file: PythonFile, target: Target) -> tuple[Edit, ...] | None:
+def _head(node: ast.Attribute | ast.Name, name: str, file: PythonFile, goal: Goal) -> tuple[Edit, ...] | None:
     """torch.amp.NAME in the place of the dotted name; for a bare name its import is changed."""
-    if not target.has_accelerator:
-        return _old_head(node, name, file, target)
+    if not goal.has_accelerator:
+        return _old_head(node, name, file, goal)
     if isinstance(node, ast.Attribute):
         torch = writing.torch_name(file)
         return (*torch.edits, file.replace(node, f"{torch.text}.amp.{name}"))
@@ -116,16 +116,16 @@ def _head(node: ast.Attribute | ast.Name, name: str, file: PythonFile, target: T
     return import_edits(statement, file) or None
 
 
-def _old_head(node: ast.Attribute | ast.Name, name: str, file: PythonFile, target: Target) -> tuple[Edit, ...] | None:
+def _old_head(node: ast.Attribute | ast.Name, name: str, file: PythonFile, goal: Goal) -> tuple[Edit, ...] | None:
     """In older torch there is torch.autocast, and our own module has the scaler."""
     torch = writing.torch_name(file)
     if name == "autocast":
         return (*torch.edits, file.replace(node, f"{torch.text}.autocast"))
     if name != "GradScaler" or not isinstance(file.parent(node), ast.Call):
         return None
-    if not target.portable:
+    if not goal.portable:
         return (*writing.import_torch_npu(file), file.replace(node, f"{torch.text}.npu.amp.GradScaler"))
-    api = writing.accelerator(file, target)
+    api = writing.accelerator(file, goal)
     return (*api.edits, file.replace(node, f"{api.text}.GradScaler"))
 
 
@@ -156,9 +156,9 @@ def _in_partial(node: ast.AST, file: PythonFile) -> bool:
 
 
 @rule.on(ast.ImportFrom)
-def unused_import(node: ast.ImportFrom, file: PythonFile, target: Target) -> Iterator[Finding]:
+def unused_import(node: ast.ImportFrom, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     """The import itself, also where what it imports is not used here."""
-    edits = import_edits(node, file) if target.has_accelerator else ()
+    edits = import_edits(node, file) if goal.has_accelerator else ()
     if edits and not writing.serves_npu_already(node, file):
         yield rule.finding((file, node), "torch.cuda.amp is for CUDA devices", _WHY, "Import from torch.amp.", edits)
 

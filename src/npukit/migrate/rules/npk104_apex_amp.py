@@ -16,8 +16,8 @@ import ast
 from collections.abc import Iterator
 
 from npukit.migrate import writing
+from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Rule
-from npukit.migrate.target import Target
 from npukit.migrate.writing import Text
 from npukit.report import Edit, Finding
 from npukit.source import PythonFile
@@ -28,7 +28,7 @@ _Edits = list[Edit]
 
 
 @rule.on(ast.ImportFrom)
-def check(node: ast.ImportFrom, file: PythonFile, target: Target) -> Iterator[Finding]:
+def check(node: ast.ImportFrom, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     if node.module != "apex" or not any(alias.name == "amp" for alias in node.names):
         return
     if writing.serves_npu_already(node, file):
@@ -38,13 +38,13 @@ def check(node: ast.ImportFrom, file: PythonFile, target: Target) -> Iterator[Fi
         "apex.amp is for CUDA devices",
         "apex needs CUDA to be built, and torch.amp does the same.",
         "Use torch.amp.autocast and torch.amp.GradScaler.",
-        _edits(node, file, target) or (),
+        _edits(node, file, goal) or (),
     )
 
 
-def _edits(node: ast.ImportFrom, file: PythonFile, target: Target) -> _Edits | None:
+def _edits(node: ast.ImportFrom, file: PythonFile, goal: Goal) -> _Edits | None:
     """All edits of the file; None where some use of amp cannot be rewritten."""
-    if len(node.names) != 1 or not file.alone_on_lines(node) or not target.has_accelerator:
+    if len(node.names) != 1 or not file.alone_on_lines(node) or not goal.has_accelerator:
         return None
     edits: _Edits = [_removed(node, file)]
     losses: list[ast.Call] = []
@@ -55,7 +55,7 @@ def _edits(node: ast.ImportFrom, file: PythonFile, target: Target) -> _Edits | N
         call = file.parent(attribute) if isinstance(attribute, ast.Attribute) else None
         if not isinstance(attribute, ast.Attribute) or not isinstance(call, ast.Call) or call.func is not attribute:
             return None
-        new = _use(attribute.attr, call, file, target)
+        new = _use(attribute.attr, call, file, goal)
         if new is None:
             return None
         edits += new
@@ -69,7 +69,7 @@ def _edits(node: ast.ImportFrom, file: PythonFile, target: Target) -> _Edits | N
         indent = file.text[file.line_start(step) : start]
         optimizer = file.source(step).removesuffix(".step()")
         edits.append(file.replace(step, f"SCALER.step({optimizer}){file.newline}{indent}SCALER.update()"))
-    return [*_scaler(file, target).edits, *edits] if trains else edits
+    return [*_scaler(file, goal).edits, *edits] if trains else edits
 
 
 def _uses(node: ast.ImportFrom, file: PythonFile) -> list[ast.Name]:
@@ -78,14 +78,14 @@ def _uses(node: ast.ImportFrom, file: PythonFile) -> list[ast.Name]:
     return [name for name in names if any(binding.node is node for binding in file.bindings(name))]
 
 
-def _scaler(file: PythonFile, target: Target) -> Text:
+def _scaler(file: PythonFile, goal: Goal) -> Text:
     """SCALER, made below the imports."""
-    kind = writing.device_type(file, target)
+    kind = writing.device_type(file, goal)
     torch = writing.torch_name(file)
     line = f"SCALER = {torch.text}.amp.GradScaler({kind.text})"
-    device = kind.edits[-1] if target.portable and kind.edits else None
+    device = kind.edits[-1] if goal.portable and kind.edits else None
     below = device.start if device else writing.below_torch(file)
-    head = "" if target.portable else file.newline
+    head = "" if goal.portable else file.newline
     return Text("SCALER", (*torch.edits, *kind.edits, file.insert_line(below, head + line)))
 
 
@@ -96,9 +96,9 @@ def _removed(node: ast.ImportFrom, file: PythonFile) -> Edit:
     return file.replace(node, "pass")
 
 
-def _use(name: str, call: ast.Call, file: PythonFile, target: Target) -> _Edits | None:
+def _use(name: str, call: ast.Call, file: PythonFile, goal: Goal) -> _Edits | None:
     if name == "initialize":
-        return _initialize(call, file, target)
+        return _initialize(call, file, goal)
     if name == "scale_loss":
         return _scale_loss(call, file)
     if name in ("state_dict", "load_state_dict"):
@@ -117,7 +117,7 @@ def _use(name: str, call: ast.Call, file: PythonFile, target: Target) -> _Edits 
     return None
 
 
-def _initialize(call: ast.Call, file: PythonFile, target: Target) -> _Edits | None:
+def _initialize(call: ast.Call, file: PythonFile, goal: Goal) -> _Edits | None:
     """model, optimizer = amp.initialize(model, optimizer, opt_level=...): cast in the model's forward."""
     statement = file.parent(call)
     level = file.argument(call, None, "opt_level")
@@ -129,7 +129,7 @@ def _initialize(call: ast.Call, file: PythonFile, target: Target) -> _Edits | No
     if isinstance(level, ast.Constant) and level.value == "O0":
         return [file.replace(statement, "pass")]
     enabled = "" if isinstance(level, ast.Constant) else f', enabled={file.source(level)} != "O0"'
-    kind = writing.device_type(file, target)
+    kind = writing.device_type(file, goal)
     torch = writing.torch_name(file).text
     forward = f"{file.source(model)}.forward"
     text = f"{forward} = {torch}.amp.autocast({kind.text}, dtype={torch}.float16{enabled})({forward})"

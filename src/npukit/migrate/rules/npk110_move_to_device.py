@@ -13,9 +13,9 @@ import ast
 from collections.abc import Iterator
 
 from npukit.migrate import writing
+from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Rule
 from npukit.migrate.sinks import DEVICE
-from npukit.migrate.target import Target
 from npukit.report import Edit, Finding
 from npukit.source import PythonFile
 
@@ -23,18 +23,18 @@ rule = Rule("NPK110", "move-to-device", words=(".cuda",), fixes=True)
 
 
 @rule.on(ast.Call)
-def check(call: ast.Call, file: PythonFile, target: Target) -> Iterator[Finding]:
+def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     func = call.func
     if not isinstance(func, ast.Attribute) or func.attr != "cuda" or file.resolve(func) == "torch.cuda":
         return
     if _own_method(func, file) or writing.serves_npu_already(call, file):
         return
-    edits = _portable(call, func, file, target) if target.portable else _npu(func, file)
+    edits = _portable(call, func, file, goal) if goal.portable else _npu(func, file)
     yield rule.finding(
         (file, call),
         f"{file.source(func)[:60]}() moves to a CUDA device",
         "There is none on a machine with NPUs, and torch says it was not compiled with CUDA.",
-        "Move to the device with .to(DEVICE)." if target.portable else "Use .npu().",
+        "Move to the device with .to(DEVICE)." if goal.portable else "Use .npu().",
         edits,
     )
 
@@ -63,11 +63,11 @@ def _npu(func: ast.Attribute, file: PythonFile) -> tuple[Edit, ...]:
     return (*writing.import_torch_npu(file), Edit(end - len("cuda"), end, "npu"))
 
 
-def _portable(call: ast.Call, func: ast.Attribute, file: PythonFile, target: Target) -> tuple[Edit, ...]:
+def _portable(call: ast.Call, func: ast.Attribute, file: PythonFile, goal: Goal) -> tuple[Edit, ...]:
     unclear = any(isinstance(each, ast.Starred) for each in call.args) or any(k.arg is None for k in call.keywords)
     if unclear:
         return ()
-    constant = writing.device(file, target)
+    constant = writing.device(file, goal)
     end = file.span(func)[1]
     edits = [*constant.edits, Edit(end - len("cuda"), end, "to")]
     given = file.argument(call, 0, "device")

@@ -15,9 +15,9 @@ import re
 from collections.abc import Iterator
 
 from npukit.migrate import writing
+from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Rule
 from npukit.migrate.sinks import DEVICE, reaches
-from npukit.migrate.target import Target
 from npukit.report import Edit, Finding, Severity
 from npukit.source import PythonFile
 
@@ -31,7 +31,7 @@ _UNCLEAR = "Where it goes is not visible in this file, so it was not rewritten."
 
 
 @rule.on(ast.Constant, ast.JoinedStr)
-def check(node: ast.Constant | ast.JoinedStr, file: PythonFile, target: Target) -> Iterator[Finding]:
+def check(node: ast.Constant | ast.JoinedStr, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     if not _is_cuda(node) or isinstance(file.parent(node), ast.JoinedStr) or writing.serves_npu_already(node, file):
         return
     pair = _pair_of_map_location(node, file)
@@ -52,13 +52,13 @@ def check(node: ast.Constant | ast.JoinedStr, file: PythonFile, target: Target) 
     match = _LITERAL.fullmatch(file.source(node))
     edits: tuple[Edit, ...] = ()
     if match:
-        edits = _choice(node, match, file) if target.portable and _is_choice(node, file) else ()
-        edits = edits or (_portable if target.portable else _npu)(node, match, file, target)
+        edits = _choice(node, match, file) if goal.portable and _is_choice(node, file) else ()
+        edits = edits or (_portable if goal.portable else _npu)(node, match, file, goal)
     yield rule.finding(
         (file, node),
         f"{file.source(node)[:40]} names a CUDA device",
         "There is none on a machine with NPUs.",
-        "Name the device that is there." if target.portable else 'Write "npu".',
+        "Name the device that is there." if goal.portable else 'Write "npu".',
         edits,
     )
 
@@ -86,17 +86,17 @@ def _is_cuda(node: ast.Constant | ast.JoinedStr) -> bool:
     return first.value == "cuda" or first.value.startswith("cuda:")
 
 
-def _npu(node: ast.AST, match: re.Match[str], file: PythonFile, target: Target) -> tuple[Edit, ...]:
+def _npu(node: ast.AST, match: re.Match[str], file: PythonFile, goal: Goal) -> tuple[Edit, ...]:
     start = file.span(node)[0]
     return (*writing.import_torch_npu(file), Edit(start + match.start(3), start + match.end(3), "npu"))
 
 
-def _portable(node: ast.AST, match: re.Match[str], file: PythonFile, target: Target) -> tuple[Edit, ...]:
+def _portable(node: ast.AST, match: re.Match[str], file: PythonFile, goal: Goal) -> tuple[Edit, ...]:
     prefix, quote, _, rest = match.groups()
     call = file.parent(node)
     whole = call if not rest and _is_only_argument_of_device(call, file) else None
-    api = _idiom(whole or node, file, target)
-    kind = writing.device_type(file, target)
+    api = _idiom(whole or node, file, goal)
+    kind = writing.device_type(file, goal)
     if api is not None:
         kind = writing.Text(f"{api.text}.current_accelerator().type", api.edits)
     if whole is not None:
@@ -116,12 +116,12 @@ def _is_only_argument_of_device(call: ast.AST | None, file: PythonFile) -> bool:
     return len(call.args) == 1 and not call.keywords
 
 
-def _idiom(node: ast.AST, file: PythonFile, target: Target) -> writing.Text | None:
+def _idiom(node: ast.AST, file: PythonFile, goal: Goal) -> writing.Text | None:
     """`"cuda" if torch.cuda.is_available() else "cpu"`: ask torch.accelerator, as the condition will."""
     parent = file.parent(node)
     if not isinstance(parent, ast.IfExp) or parent.body is not node or not isinstance(parent.test, ast.Call):
         return None
-    return writing.accelerator(file, target) if file.resolve(parent.test.func) == "torch.cuda.is_available" else None
+    return writing.accelerator(file, goal) if file.resolve(parent.test.func) == "torch.cuda.is_available" else None
 
 
 def _is_choice(node: ast.AST, file: PythonFile) -> bool:

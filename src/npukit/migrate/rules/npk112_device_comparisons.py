@@ -15,9 +15,9 @@ import re
 from collections.abc import Iterator
 
 from npukit.migrate import writing
+from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Rule
 from npukit.migrate.sinks import BACKEND, DEVICE
-from npukit.migrate.target import Target
 from npukit.report import Edit, Finding, Severity
 from npukit.source import PythonFile
 
@@ -34,7 +34,7 @@ _CUDA_ONLY = re.compile(
 
 
 @rule.on(ast.Compare)
-def compare(node: ast.Compare, file: PythonFile, target: Target) -> Iterator[Finding]:
+def compare(node: ast.Compare, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     if len(node.ops) != 1:
         return
     left, operator, right = node.left, node.ops[0], node.comparators[0]
@@ -43,9 +43,9 @@ def compare(node: ast.Compare, file: PythonFile, target: Target) -> Iterator[Fin
         if word is None or not _names(other, word, file):
             continue
         if isinstance(operator, (ast.Eq, ast.NotEq)):
-            yield from _report(node, word, file, target, _equality(node, constant, other, operator, word, file))
+            yield from _report(node, word, file, goal, _equality(node, constant, other, operator, word, file))
         elif isinstance(operator, (ast.In, ast.NotIn)) and constant is left:
-            yield from _report(node, word, file, target, _contained(node, other, operator, word, file))
+            yield from _report(node, word, file, goal, _contained(node, other, operator, word, file))
         return
     if isinstance(operator, (ast.In, ast.NotIn)) and isinstance(right, (ast.Tuple, ast.List, ast.Set)):
         for element in right.elts:
@@ -54,33 +54,33 @@ def compare(node: ast.Compare, file: PythonFile, target: Target) -> Iterator[Fin
                 at = file.span(element)[1]
                 quote = _quote(file.source(element))
                 added = (file.insert(at, f", {quote}{_WORDS[word][0]}{quote}"),)
-                yield from _report(node, word, file, target, added, element)
+                yield from _report(node, word, file, goal, added, element)
 
 
 @rule.on(ast.Call)
-def startswith(call: ast.Call, file: PythonFile, target: Target) -> Iterator[Finding]:
+def startswith(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     func = call.func
     if isinstance(func, ast.Attribute) and func.attr == "startswith" and len(call.args) == 1:
         word = _word(call.args[0], file) if isinstance(call.args[0], ast.Constant) else None
         if word and _names(func.value, word, file):
             source = file.source(call.args[0])
             both = f"({source}, {source[0]}{_WORDS[word][0]}{source[0]})"
-            yield from _report(call, word, file, target, (file.replace(call.args[0], both),))
+            yield from _report(call, word, file, goal, (file.replace(call.args[0], both),))
 
 
 @rule.on(ast.MatchValue)
-def case(node: ast.MatchValue, file: PythonFile, target: Target) -> Iterator[Finding]:
+def case(node: ast.MatchValue, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     """match device.type: case "cuda" """
     word = _word(node.value, file)
     match = next((each for each in file.ancestors(node) if isinstance(each, ast.Match)), None)
     if word and match and _names(match.subject, word, file):
         source = file.source(node.value)
         both = f"{source} | {_quote(source)}{_WORDS[word][0]}{_quote(source)}"
-        yield from _report(node.value, word, file, target, (file.replace(node.value, both),))
+        yield from _report(node.value, word, file, goal, (file.replace(node.value, both),))
 
 
 @rule.on(ast.Constant)
-def out_of_memory(node: ast.Constant, file: PythonFile, target: Target) -> Iterator[Finding]:
+def out_of_memory(node: ast.Constant, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     parent = file.parent(node)
     is_asked = (
         isinstance(parent, ast.Compare) and parent.left is node and isinstance(parent.ops[0], (ast.In, ast.NotIn))
@@ -163,7 +163,7 @@ def _report(
     node: ast.expr,
     word: str,
     file: PythonFile,
-    target: Target,
+    goal: Goal,
     portable: tuple[Edit, ...],
     constant: ast.AST | None = None,
 ) -> Iterator[Finding]:
@@ -173,7 +173,7 @@ def _report(
     reason = left_alone(node, file)
     edits: tuple[Edit, ...] = ()
     if not reason:
-        edits = portable if target.portable else _npu(node, word, file)
+        edits = portable if goal.portable else _npu(node, word, file)
     yield rule.finding(
         (file, node),
         f"{file.source(node)[:60]} asks for CUDA alone",

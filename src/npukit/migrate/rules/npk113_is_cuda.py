@@ -11,9 +11,9 @@ import ast
 from collections.abc import Iterator
 
 from npukit.migrate import writing
+from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Rule
 from npukit.migrate.rules.npk112_device_comparisons import left_alone
-from npukit.migrate.target import Target
 from npukit.report import Edit, Finding, Severity
 from npukit.source import PythonFile
 
@@ -21,7 +21,7 @@ rule = Rule("NPK113", "is-cuda", words=("is_cuda",), fixes=True)
 
 
 @rule.on(ast.Attribute)
-def check(node: ast.Attribute, file: PythonFile, target: Target) -> Iterator[Finding]:
+def check(node: ast.Attribute, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     if node.attr != "is_cuda" or not isinstance(node.ctx, ast.Load) or writing.serves_npu_already(node, file):
         return
     if (isinstance(node.value, ast.Name) and node.value.id == "self") or file.resolve(node):
@@ -30,7 +30,7 @@ def check(node: ast.Attribute, file: PythonFile, target: Target) -> Iterator[Fin
     end = file.span(node)[1]
     old = Edit(end - len("is_cuda"), end, "is_npu")
     edits: tuple[Edit, ...] = (*writing.import_torch_npu(file), old)
-    if target.portable:
+    if goal.portable:
         start, inner = file.span(node.value)
         new = Edit(inner, end, '.device.type in ("cuda", "npu")')
         plain = isinstance(file.parent(node), (ast.If, ast.IfExp, ast.BoolOp, ast.Assert, ast.Assign, ast.Return))

@@ -13,8 +13,8 @@ import ast
 from collections.abc import Iterator
 
 from npukit.migrate import writing
+from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Rule
-from npukit.migrate.target import Target
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
 
@@ -25,15 +25,15 @@ _DEPTH = 4
 
 
 @rule.on(ast.Call)
-def check(call: ast.Call, file: PythonFile, target: Target) -> Iterator[Finding]:
-    if not target.portable or "cuda" not in file.text:
+def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+    if not goal.portable or "cuda" not in file.text:
         return
     if not isinstance(call.func, ast.Attribute) or call.func.attr != "to" or len(call.args) != 1:
         return
     number = call.args[0]
     if not _is_number(number, file) or writing.guarded(call, file) or writing.serves_npu_already(call, file):
         return
-    kind = writing.device_type(file, target)
+    kind = writing.device_type(file, goal)
     torch = writing.torch_name(file)
     yield rule.finding(
         (file, call),

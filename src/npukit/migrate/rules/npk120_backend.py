@@ -14,9 +14,9 @@ import re
 from collections.abc import Iterator
 
 from npukit.migrate import writing
+from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Rule
 from npukit.migrate.sinks import BACKEND, reaches
-from npukit.migrate.target import Target
 from npukit.report import Edit, Finding
 from npukit.source import PythonFile
 
@@ -31,7 +31,7 @@ _WHY = "torch without CUDA has no NCCL; NPUs communicate through HCCL."
 
 
 @rule.on(ast.Constant)
-def check(node: ast.Constant, file: PythonFile, target: Target) -> Iterator[Finding]:
+def check(node: ast.Constant, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     if not isinstance(node.value, str) or "nccl" not in node.value or isinstance(file.parent(node), ast.JoinedStr):
         return
     match = _LITERAL.fullmatch(file.source(node))
@@ -40,41 +40,41 @@ def check(node: ast.Constant, file: PythonFile, target: Target) -> Iterator[Find
     if _is_choice(node, file):
         edits: tuple[Edit, ...] = (file.insert(file.span(node)[1], f", {match[1]}hccl{match[1]}"),)
     else:
-        edits = (_portable if target.portable else _npu)(node, match, file, target)
+        edits = (_portable if goal.portable else _npu)(node, match, file, goal)
     yield rule.finding(
         (file, node),
         f"{file.source(node)} is the backend of CUDA devices",
         _WHY,
-        "Ask torch for the device's backend." if target.portable else 'Use "hccl".',
+        "Ask torch for the device's backend." if goal.portable else 'Use "hccl".',
         edits,
     )
 
 
 @rule.on(ast.Attribute)
-def member(node: ast.Attribute, file: PythonFile, target: Target) -> Iterator[Finding]:
+def member(node: ast.Attribute, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     if node.attr != "NCCL" or isinstance(file.parent(node), (ast.Compare, ast.Dict)):
         return
     if file.resolve(node) != "torch.distributed.Backend.NCCL" or writing.serves_npu_already(node, file):
         return
     end = file.span(node)[1]
     edits = (*writing.import_torch_npu(file), Edit(end - len("NCCL"), end, "HCCL"))
-    if target.portable:
-        backend = writing.default_backend(file, target)
+    if goal.portable:
+        backend = writing.default_backend(file, goal)
         edits = (*backend.edits, file.replace(node, backend.text))
     yield rule.finding(
         (file, node), "Backend.NCCL is the backend of CUDA devices", _WHY, "Use the device's backend.", edits
     )
 
 
-def _npu(node: ast.AST, match: re.Match[str], file: PythonFile, target: Target) -> tuple[Edit, ...]:
+def _npu(node: ast.AST, match: re.Match[str], file: PythonFile, goal: Goal) -> tuple[Edit, ...]:
     start = file.span(node)[0]
     new = match["pair"].replace("cuda:", "npu:").replace("nccl", "hccl")
     return (*writing.import_torch_npu(file), Edit(start + match.start("pair"), start + match.end("pair"), new))
 
 
-def _portable(node: ast.AST, match: re.Match[str], file: PythonFile, target: Target) -> tuple[Edit, ...]:
-    name = writing.device(file, target)
-    backend = writing.default_backend(file, target).text
+def _portable(node: ast.AST, match: re.Match[str], file: PythonFile, goal: Goal) -> tuple[Edit, ...]:
+    name = writing.device(file, goal)
+    backend = writing.default_backend(file, goal).text
     if match["before"] or match["after"] or match["pair"] != "nccl":
         quote = match[1]
         pair = f"{{{name.text}.type}}:{{{backend}}}"

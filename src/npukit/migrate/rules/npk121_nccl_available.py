@@ -11,8 +11,8 @@ import ast
 from collections.abc import Iterator
 
 from npukit.migrate import writing
+from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Rule
-from npukit.migrate.target import Target
 from npukit.report import Finding
 from npukit.source import PythonFile
 
@@ -20,12 +20,12 @@ rule = Rule("NPK121", "nccl-available", words=("is_nccl_available",), fixes=True
 
 
 @rule.on(ast.Call)
-def check(call: ast.Call, file: PythonFile, target: Target) -> Iterator[Finding]:
+def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     if file.resolve(call.func) != "torch.distributed.is_nccl_available" or writing.serves_npu_already(call, file):
         return
     distributed = writing.distributed_name(file)
-    if target.portable:
-        backend = writing.default_backend(file, target)
+    if goal.portable:
+        backend = writing.default_backend(file, goal)
         edits = (*backend.edits, file.replace(call, f"{distributed}.is_backend_available({backend.text})"))
     else:
         edits = (*writing.import_torch_npu(file), file.replace(call, f"{distributed}.is_hccl_available()"))

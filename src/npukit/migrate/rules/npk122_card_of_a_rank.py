@@ -13,8 +13,8 @@ import ast
 from collections.abc import Iterator
 
 from npukit.migrate import writing
+from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Rule
-from npukit.migrate.target import Target
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
 
@@ -29,8 +29,8 @@ _NAMES = {name for names in _TAKERS.values() for name in names}
 
 
 @rule.on(ast.Call)
-def check(call: ast.Call, file: PythonFile, target: Target) -> Iterator[Finding]:
-    if not target.portable or not any(keyword.arg in _NAMES for keyword in call.keywords):
+def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+    if not goal.portable or not any(keyword.arg in _NAMES for keyword in call.keywords):
         return
     takes = _TAKERS.get(file.resolve(call.func) or "", ())
     named = [keyword.value for keyword in call.keywords if keyword.arg in takes]
@@ -40,7 +40,7 @@ def check(call: ast.Call, file: PythonFile, target: Target) -> Iterator[Finding]
     about_cuda = "cuda" in file.text or "nccl" in file.text
     if not about_cuda or writing.guarded(call, file) or writing.serves_npu_already(call, file):
         return
-    kind = writing.device_type(file, target)
+    kind = writing.device_type(file, goal)
     yield rule.finding(
         (file, call),
         "device_ids is for ranks with cards",

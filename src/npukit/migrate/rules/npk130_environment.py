@@ -14,8 +14,8 @@ import ast
 from collections.abc import Iterator, Sequence
 
 from npukit.migrate import writing
+from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Rule
-from npukit.migrate.target import Target
 from npukit.report import Edit, Finding
 from npukit.source import PythonFile
 
@@ -31,18 +31,18 @@ _CALLS = ("os.environ.get", "os.getenv", "os.environ.setdefault", "os.environ.po
 
 
 @rule.on(ast.Constant)
-def check(node: ast.Constant, file: PythonFile, target: Target) -> Iterator[Finding]:
+def check(node: ast.Constant, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     if not isinstance(node.value, str) or node.value not in VARIABLES or writing.serves_npu_already(node, file):
         return
     access = _access(node, file)
     new = VARIABLES[node.value]
-    if access is None or (target.portable and new in file.text):
+    if access is None or (goal.portable and new in file.text):
         return
-    yield _finding(node, node.value, _portable(node, access, new, file), [_renamed(node, new, file)], file, target)
+    yield _finding(node, node.value, _portable(node, access, new, file), [_renamed(node, new, file)], file, goal)
 
 
 @rule.on(ast.keyword)
-def keyword(node: ast.keyword, file: PythonFile, target: Target) -> Iterator[Finding]:
+def keyword(node: ast.keyword, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     """dict(os.environ, CUDA_VISIBLE_DEVICES="0"), os.environ.update(CUDA_VISIBLE_DEVICES="0")"""
     call = file.parent(node)
     if node.arg not in VARIABLES or not isinstance(call, ast.Call) or writing.serves_npu_already(node, file):
@@ -50,23 +50,23 @@ def keyword(node: ast.keyword, file: PythonFile, target: Target) -> Iterator[Fin
     if file.resolve(call.func) != "os.environ.update" and not any(_is_environment(each, file) for each in call.args):
         return
     new = VARIABLES[node.arg]
-    if target.portable and new in file.text:
+    if goal.portable and new in file.text:
         return
     start, end = file.span(node)
     twin = [file.insert(end, f", {new}{file.text[start + len(node.arg) : end]}")]
-    yield _finding(node, node.arg, twin, [Edit(start, start + len(node.arg), new)], file, target)
+    yield _finding(node, node.arg, twin, [Edit(start, start + len(node.arg), new)], file, goal)
 
 
 def _finding(
-    node: ast.AST, old: str, portable: Sequence[Edit], npu: Sequence[Edit], file: PythonFile, target: Target
+    node: ast.AST, old: str, portable: Sequence[Edit], npu: Sequence[Edit], file: PythonFile, goal: Goal
 ) -> Finding:
     new = VARIABLES[old]
     return rule.finding(
         (file, node),
         f"{old} has no effect on NPUs",
         f"torch_npu and CANN read {new}.",
-        f"Use {new}{' too' if target.portable else ''}.",
-        portable if target.portable else npu,
+        f"Use {new}{' too' if goal.portable else ''}.",
+        portable if goal.portable else npu,
     )
 
 

@@ -13,9 +13,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
+from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Rule, place_in
 from npukit.migrate.rules.npk130_environment import VARIABLES
-from npukit.migrate.target import Target
 from npukit.report import Edit, Finding, Place, Severity
 from npukit.source import Document
 
@@ -51,11 +51,11 @@ _NEW = {"cuda": "npu", "nccl": "hccl"}
 
 
 @rule.on_text("shell", "docker", "yaml")
-def variables(document: Document, target: Target) -> Iterator[Finding]:
+def variables(document: Document, goal: Goal) -> Iterator[Finding]:
     """Where NPUs have their place only, the variable's name changes wherever it stands; else each setting of it gets a
     twin."""
     text = document.text
-    if not target.portable:
+    if not goal.portable:
         renamed = ((m.span(), m[0], Edit(*m.span(), VARIABLES[m[0]])) for m in _WORD.finditer(text))
         yield from _found(document, renamed)
         return
@@ -66,7 +66,7 @@ def variables(document: Document, target: Target) -> Iterator[Finding]:
 
 
 @rule.on_text("notebook")
-def commands(document: Document, target: Target) -> Iterator[Finding]:
+def commands(document: Document, goal: Goal) -> Iterator[Finding]:
     """!CUDA_VISIBLE_DEVICES=0 python train.py, and cells that are not Python."""
     for cell, line, text in document.book.commands if document.book else ():
         if _WORD.search(text) or _DEVICE.search(text) or ".cuda" in text:
@@ -103,12 +103,12 @@ def _beside(match: re.Match[str], text: str) -> Edit:
 
 
 @rule.on_text("shell", "yaml", "docker", "json", "toml")
-def words(document: Document, target: Target) -> Iterator[Finding]:
+def words(document: Document, goal: Goal) -> Iterator[Finding]:
     for match in _DEVICE.finditer(document.text):
         start, end = match.span(1)
         if _line(document, start).startswith("#"):
             continue
-        edits = () if target.portable else (Edit(start, end, _NEW[match[1]]),)
+        edits = () if goal.portable else (Edit(start, end, _NEW[match[1]]),)
         yield rule.finding(
             place_in(document, start, end),
             f"{match[1]} is asked for by name",

@@ -12,8 +12,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Rule, place_in
-from npukit.migrate.target import Target
 from npukit.report import Finding, Severity
 from npukit.source import Document
 
@@ -26,7 +26,7 @@ _REQUIREMENT = re.compile(
 
 
 @rule.on_text("docker")
-def image(document: Document, target: Target) -> Iterator[Finding]:
+def image(document: Document, goal: Goal) -> Iterator[Finding]:
     for match in _IMAGE.finditer(document.text):
         yield rule.finding(
             place_in(document, *match.span(1)),
@@ -38,12 +38,12 @@ def image(document: Document, target: Target) -> Iterator[Finding]:
 
 
 @rule.on_text("requirements")
-def requirement(document: Document, target: Target) -> Iterator[Finding]:
+def requirement(document: Document, goal: Goal) -> Iterator[Finding]:
     for match in _REQUIREMENT.finditer(document.text):
         yield rule.finding(
             place_in(document, *match.span(1)),
             f"{match[1].strip()} is for CUDA",
             "It cannot be installed for, or is of no use on, NPUs.",
-            f"Require torch and torch_npu=={target.torch_npu}.* instead.",
+            f"Require torch and torch_npu=={goal.target.torch_npu}.* instead.",
             evidence=match[0].strip(),
         )

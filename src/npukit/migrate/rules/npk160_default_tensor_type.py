@@ -11,8 +11,8 @@ import ast
 from collections.abc import Iterator
 
 from npukit.migrate import writing
+from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Rule
-from npukit.migrate.target import Target
 from npukit.report import Edit, Finding
 from npukit.source import PythonFile
 
@@ -20,7 +20,7 @@ rule = Rule("NPK160", "default-tensor-type", words=("torch.cuda.",), fixes=True)
 
 
 @rule.on(ast.Constant)
-def check(node: ast.Constant, file: PythonFile, target: Target) -> Iterator[Finding]:
+def check(node: ast.Constant, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     if not isinstance(node.value, str) or not node.value.startswith("torch.cuda.") or not node.value.endswith("Tensor"):
         return
     call = file.parent(node)
@@ -30,11 +30,11 @@ def check(node: ast.Constant, file: PythonFile, target: Target) -> Iterator[Find
     if not is_default and not (isinstance(call.func, ast.Attribute) and call.func.attr == "type"):
         return
     edits: tuple[Edit, ...] = ()
-    if not target.portable:
+    if not goal.portable:
         at = file.span(node)[0] + file.source(node).index("cuda")
         edits = (*writing.import_torch_npu(file), Edit(at, at + len("cuda"), "npu"))
     elif is_default and node.value == "torch.cuda.FloatTensor":
-        name = writing.device(file, target)
+        name = writing.device(file, goal)
         torch = writing.torch_name(file).text
         edits = (*name.edits, file.replace(call, f"{torch}.set_default_device({name.text})"))
     yield rule.finding(

@@ -13,8 +13,8 @@ import ast
 from collections.abc import Iterator
 
 from npukit.migrate import writing
+from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Rule
-from npukit.migrate.target import Target
 from npukit.report import Finding
 from npukit.source import PythonFile
 
@@ -26,7 +26,7 @@ _FLOAT64 = ("torch.float64", "torch.double")
 
 
 @rule.on(ast.Call)
-def check(call: ast.Call, file: PythonFile, target: Target) -> Iterator[Finding]:
+def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     if not call.args or not isinstance(call.args[0], ast.Name) or not writing.may_be(call.func, _NAMES, file):
         return
     if file.resolve(call.func) not in _REDUCE:

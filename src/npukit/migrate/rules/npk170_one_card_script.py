@@ -35,8 +35,8 @@ import ast
 from collections.abc import Iterator
 
 from npukit.migrate.distributed import Unseen, distributed
+from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Rule
-from npukit.migrate.target import Target
 from npukit.report import Finding
 from npukit.source import PythonFile
 
@@ -44,11 +44,11 @@ rule = Rule("NPK170", "one-card-script", words=("backward",), fixes=True)
 
 
 @rule.on(ast.Module)
-def check(module: ast.Module, file: PythonFile, target: Target) -> Iterator[Finding]:
-    if not target.distributed:
+def check(module: ast.Module, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+    if not goal.distributed:
         return
     try:
-        edits = distributed(file, target)
+        edits = distributed(file, goal)
     except Unseen as unseen:
         yield rule.finding(
             (file, unseen.node),

@@ -16,8 +16,8 @@ import ast
 from collections.abc import Iterator
 
 from npukit.facts.cuda_apis import CudaApi, cuda_api
+from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Rule
-from npukit.migrate.target import Target
 from npukit.migrate.training import guarded
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
@@ -36,7 +36,7 @@ def used_api(node: ast.Attribute | ast.Name, file: PythonFile) -> CudaApi | None
 
 
 @rule.on(ast.Attribute, ast.Name)
-def check(node: ast.Attribute | ast.Name, file: PythonFile, target: Target) -> Iterator[Finding]:
+def check(node: ast.Attribute | ast.Name, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     api = used_api(node, file)
     if api and api.kind == "none":
         yield rule.finding(

@@ -12,8 +12,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Rule, place_in
-from npukit.migrate.target import Target
 from npukit.report import Finding, Place, Severity
 from npukit.source import Document
 
@@ -28,7 +28,7 @@ _REMEDY = (
 
 
 @rule.on_text("cuda")
-def check_cuda(document: Document, target: Target) -> Iterator[Finding]:
+def check_cuda(document: Document, goal: Goal) -> Iterator[Finding]:
     kernels = [match[1] for match in _KERNEL.finditer(document.text)]
     named = f", kernels {', '.join(kernels[:4])}{', …' if len(kernels) > 4 else ''}" if kernels else ""
     yield rule.finding(
@@ -41,7 +41,7 @@ def check_cuda(document: Document, target: Target) -> Iterator[Finding]:
 
 
 @rule.on_text("cpp")
-def check_cpp(document: Document, target: Target) -> Iterator[Finding]:
+def check_cpp(document: Document, goal: Goal) -> Iterator[Finding]:
     if match := _INCLUDE.search(document.text):
         yield rule.finding(
             place_in(document, match.start(), match.end()),

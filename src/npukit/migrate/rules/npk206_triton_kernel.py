@@ -17,8 +17,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Rule
-from npukit.migrate.target import Target
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
 
@@ -26,7 +26,7 @@ rule = Rule("NPK206", "triton-kernel", words=("triton",), severity=Severity.erro
 
 
 @rule.on(ast.FunctionDef)
-def check(function: ast.FunctionDef, file: PythonFile, target: Target) -> Iterator[Finding]:
+def check(function: ast.FunctionDef, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     for decorator in function.decorator_list:
         name = file.resolve(decorator.func if isinstance(decorator, ast.Call) else decorator)
         if name == "triton.jit":

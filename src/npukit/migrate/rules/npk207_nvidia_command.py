@@ -15,8 +15,8 @@ import ast
 import re
 from collections.abc import Iterator
 
+from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Rule, place_in
-from npukit.migrate.target import Target
 from npukit.report import Finding, Place, Severity
 from npukit.source import Document, PythonFile
 
@@ -48,7 +48,7 @@ rule = Rule("NPK207", "nvidia-command", words=tuple(_TOOLS), severity=Severity.w
 
 
 @rule.on(ast.Call)
-def check_python(call: ast.Call, file: PythonFile, target: Target) -> Iterator[Finding]:
+def check_python(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     name = (file.resolve(call.func) or "").rpartition(".")[2]
     if name not in _RUNNERS or not call.args:
         return
@@ -57,7 +57,7 @@ def check_python(call: ast.Call, file: PythonFile, target: Target) -> Iterator[F
 
 
 @rule.on_text("shell", "docker")
-def check_text(document: Document, target: Target) -> Iterator[Finding]:
+def check_text(document: Document, goal: Goal) -> Iterator[Finding]:
     start = 0
     for line in document.text.splitlines(keepends=True):
         if not line.lstrip().startswith("#") and (match := _COMMAND.search(line)):
@@ -67,7 +67,7 @@ def check_text(document: Document, target: Target) -> Iterator[Finding]:
 
 
 @rule.on_text("notebook")
-def check_notebook(document: Document, target: Target) -> Iterator[Finding]:
+def check_notebook(document: Document, goal: Goal) -> Iterator[Finding]:
     for cell, line, text in document.book.commands if document.book else ():
         if match := _COMMAND.search(text.replace("!", " ")):
             yield _finding(match[1], Place(document.path, line, cell=cell), text.strip())

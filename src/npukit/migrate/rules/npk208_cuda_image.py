@@ -4,7 +4,7 @@ bad (Dockerfile):
     FROM nvidia/cuda:12.1.0-devel-ubuntu22.04
 
 good (Dockerfile):
-    FROM quay.io/ascend/cann:8.5.0-910b-ubuntu22.04-py3.11
+    FROM quay.io/ascend/cann:8.5.1-910b-ubuntu22.04-py3.11
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from npukit.migrate.goal import Goal
 from npukit.migrate.requirements import meant_for_cuda
 from npukit.migrate.rule import Rule, place_in
-from npukit.migrate.target import Target
 from npukit.report import Finding, Severity
 from npukit.source import Document
 
@@ -26,7 +26,7 @@ _CUDA = re.compile(r"nvidia|nvcr\.io/|cuda|[:-]cu1[0-9]{2}|-gpu\b", re.IGNORECAS
 
 
 @rule.on_text("docker", "yaml")
-def check(document: Document, target: Target) -> Iterator[Finding]:
+def check(document: Document, goal: Goal) -> Iterator[Finding]:
     for match in (_DOCKER if document.kind == "docker" else _IMAGE).finditer(document.text):
         if _CUDA.search(match[1]):
             yield rule.finding(

@@ -14,8 +14,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Rule
-from npukit.migrate.target import Target
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
 
@@ -23,7 +23,7 @@ rule = Rule("NPK209", "torch-compile", words=("compile",), severity=Severity.war
 
 
 @rule.on(ast.Call)
-def check_call(call: ast.Call, file: PythonFile, target: Target) -> Iterator[Finding]:
+def check_call(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     if file.resolve(call.func) != "torch.compile":
         return
     backend = file.argument(call, None, "backend")
@@ -32,7 +32,7 @@ def check_call(call: ast.Call, file: PythonFile, target: Target) -> Iterator[Fin
 
 
 @rule.on(ast.FunctionDef)
-def check_decorator(function: ast.FunctionDef, file: PythonFile, target: Target) -> Iterator[Finding]:
+def check_decorator(function: ast.FunctionDef, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     for decorator in function.decorator_list:
         if file.resolve(decorator) == "torch.compile":
             yield _finding(decorator, file)

@@ -14,9 +14,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from npukit.facts.api_support import Support, support
+from npukit.facts.torch_npu.support import Support, support
+from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Rule
-from npukit.migrate.target import Target
 from npukit.migrate.training import method
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
@@ -61,29 +61,28 @@ _METHODS = {
 }
 
 
-def called_api(call: ast.Call, file: PythonFile, target: Target) -> Support | None:
+def called_api(call: ast.Call, file: PythonFile, goal: Goal) -> Support | None:
     """What is known about the function of torch that is called, through whatever name."""
     name = file.resolve(call.func)
     if name is None and method(call) in _METHODS and "torch" in file.text:
         name = f"torch.Tensor.{method(call)}"
     if not name or not name.startswith("torch.") or name.startswith(_ELSEWHERE):
         return None
-    return support(name, target.torch_npu, target.card)
+    return support(name, goal.target)
 
 
 @rule.on(ast.Call)
-def check(call: ast.Call, file: PythonFile, target: Target) -> Iterator[Finding]:
-    found = called_api(call, file, target)
+def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+    found = called_api(call, file, goal)
     if found and found.status == "no":
-        certain = "dispatcher" in found.source
         yield rule.finding(
             (file, call),
-            f"{found.api} {'has no kernel' if certain else 'is documented as not supported'} on {target.card}",
+            f"{found.api} {'has no kernel' if found.certain else 'is documented as unsupported'} on {goal.target.card}",
             why=f"Source: {found.source}.",
             remedy=(
                 "Replace it, or compute this part on the CPU."
-                if certain
+                if found.certain
                 else "Try it before you replace it: functions that are made of other operators often run."
             ),
-            severity=Severity.error if certain else Severity.note,
+            severity=Severity.error if found.certain else Severity.note,
         )

@@ -14,9 +14,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Rule
 from npukit.migrate.rules.npk301_api_not_supported import called_api
-from npukit.migrate.target import Target
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
 
@@ -24,15 +24,14 @@ rule = Rule("NPK302", "api-falls-back-to-cpu", words=("torch",), severity=Severi
 
 
 @rule.on(ast.Call)
-def check(call: ast.Call, file: PythonFile, target: Target) -> Iterator[Finding]:
-    found = called_api(call, file, target)
+def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+    found = called_api(call, file, goal)
     if found and found.status == "cpu_fallback":
-        certain = "dispatcher" in found.source
         yield rule.finding(
             (file, call),
-            f"{found.api} {'runs' if certain else 'may run'} on the CPU",
-            why=f"{'torch_npu has no kernel for it' if certain else 'In some cases torch_npu has no kernel for it'}:"
+            f"{found.api} {'runs' if found.certain else 'may run'} on the CPU",
+            why=f"{'torch_npu has no kernel for it' if found.certain else 'torch_npu lacks a kernel for some cases'}:"
             f" tensors are then copied to the host and back. Source: {found.source}.",
             remedy="Keep it out of the training step, or compute it from operators that have a kernel.",
-            severity=Severity.warning if certain else Severity.note,
+            severity=Severity.warning if found.certain else Severity.note,
         )

@@ -14,9 +14,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Rule
 from npukit.migrate.rules.npk301_api_not_supported import called_api
-from npukit.migrate.target import Target
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
 
@@ -44,9 +44,9 @@ _SHORT = {
 
 
 @rule.on(ast.Call)
-def check(call: ast.Call, file: PythonFile, target: Target) -> Iterator[Finding]:
+def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     wanted = _SHORT.get(file.resolve(file.argument(call, None, "dtype")) or "")
-    found = called_api(call, file, target) if wanted else None
+    found = called_api(call, file, goal) if wanted else None
     taken = found.types().get("dtype") if found else None
     if found and taken and wanted not in taken:
         yield rule.finding(

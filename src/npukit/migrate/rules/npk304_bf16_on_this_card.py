@@ -15,8 +15,8 @@ import ast
 from collections.abc import Iterator
 
 from npukit.facts.cards import card
+from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Rule
-from npukit.migrate.target import Target
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
 
@@ -24,13 +24,13 @@ rule = Rule("NPK304", "bf16-on-this-card", words=("bfloat16",), severity=Severit
 
 
 @rule.on(ast.Attribute)
-def check_name(name: ast.Attribute, file: PythonFile, target: Target) -> Iterator[Finding]:
+def check_name(name: ast.Attribute, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     used = isinstance(file.parent(name), (ast.Call, ast.keyword, ast.Assign)) and file.resolve(name) == "torch.bfloat16"
     called = name.attr == "bfloat16" and isinstance(file.parent(name), ast.Call) and file.resolve(name) is None
-    if (used or called) and not card(target.card).bf16:
+    if (used or called) and not card(goal.target.card).bf16:
         yield rule.finding(
             (file, name),
-            f"{target.card} does not compute in bfloat16",
+            f"{goal.target.card} does not compute in bfloat16",
             why="Its units know fp16 and fp32; torch_npu refuses bf16 on it.",
             remedy="Use float16 with a GradScaler, or float32.",
         )

@@ -14,9 +14,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from npukit.facts.api_support import has_own_op, own_ops
+from npukit.facts.torch_npu.support import has_own_op, own_ops
+from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Rule
-from npukit.migrate.target import Target
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
 
@@ -24,14 +24,14 @@ rule = Rule("NPK305", "deprecated-npu-operator", words=("torch_npu.npu_",), seve
 
 
 @rule.on(ast.Call)
-def check(call: ast.Call, file: PythonFile, target: Target) -> Iterator[Finding]:
+def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     name = file.resolve(call.func) or ""
     op = name.removeprefix("torch_npu.")
     found = own_ops().get(op)
-    if name == op or found is None or has_own_op(op, target.torch_npu):
+    if name == op or found is None or has_own_op(op, goal.target.torch_npu):
         return
     yield rule.finding(
         (file, call),
-        f"{op} is deprecated" if found.instead else f"{op} is not there in torch_npu {target.torch_npu}",
+        f"{op} is deprecated" if found.instead else f"{op} is not there in torch_npu {goal.target.torch_npu}",
         remedy=f"Use {found.instead}." if found.instead not in ("", "-") else "Use plain torch operators.",
     )

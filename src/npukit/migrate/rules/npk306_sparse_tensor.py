@@ -16,8 +16,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Rule
-from npukit.migrate.target import Target
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
 
@@ -28,13 +28,13 @@ _FUNCTIONS = tuple(f"torch.sparse_{kind}_tensor" for kind in ("coo", "csr", "csc
 
 
 @rule.on(ast.Call)
-def check(call: ast.Call, file: PythonFile, target: Target) -> Iterator[Finding]:
+def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     method = call.func.attr if isinstance(call.func, ast.Attribute) else ""
     name = file.resolve(call.func) or ""
     if method in _METHODS or name in _FUNCTIONS or name.startswith("torch.sparse."):
         yield rule.finding(
             (file, call),
             "sparse tensors cannot be multiplied on NPUs",
-            why="torch_npu 2.13 refuses their products and their softmax (aten::addmm, aten::_sparse_softmax).",
+            why="torch_npu implements neither their products nor their softmax (aten::addmm, aten::_sparse_softmax).",
             remedy="Keep it dense, gather and add by index (index_add, scatter_reduce), or leave that part on the CPU.",
         )

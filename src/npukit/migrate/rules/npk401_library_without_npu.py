@@ -15,9 +15,9 @@ import ast
 from collections.abc import Iterator
 
 from npukit.facts.libraries import Library, imported
+from npukit.migrate.goal import Goal
 from npukit.migrate.installed import installed_version
 from npukit.migrate.rule import Rule
-from npukit.migrate.target import Target
 from npukit.migrate.training import guarded
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
@@ -69,7 +69,7 @@ def advice(library: Library) -> str:
 
 
 @rule.on(ast.Import, ast.ImportFrom)
-def check(node: ast.Import | ast.ImportFrom, file: PythonFile, target: Target) -> Iterator[Finding]:
+def check(node: ast.Import | ast.ImportFrom, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     for library in imported_libraries(node, file):
         if library.verdict == "replace":
             when, severity = needed_when(node, file)

@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from npukit.facts.libraries import Library, packaged
+from npukit.migrate.goal import Goal
 from npukit.migrate.requirements import meant_for_cuda, requirements
 from npukit.migrate.rule import Rule, place_in
 from npukit.migrate.rules.npk401_library_without_npu import advice
-from npukit.migrate.target import Target
 from npukit.report import Finding, Severity
 from npukit.source import Document
 
@@ -29,7 +29,7 @@ _SEVERITY = {"replace": Severity.error, "blocks": Severity.error, "adapter": Sev
 
 
 @rule.on_text("requirements", "toml", "yaml", "shell", "docker", "python")
-def check(document: Document, target: Target) -> Iterator[Finding]:
+def check(document: Document, goal: Goal) -> Iterator[Finding]:
     for needed in requirements(document):
         library = packaged(needed.name) or _of_cuda(needed.name)
         if library is None or library.verdict not in _SEVERITY:

@@ -13,9 +13,9 @@ import re
 from collections.abc import Iterator
 
 from npukit.facts.compatibility import pythons_by_torch, releases
+from npukit.migrate.goal import Goal
 from npukit.migrate.requirements import meant_for_cuda, requirements
 from npukit.migrate.rule import Rule, place_in
-from npukit.migrate.target import Target
 from npukit.report import Finding, Severity
 from npukit.source import Document
 
@@ -25,7 +25,7 @@ _INDEX = re.compile(r"https?://download\.pytorch\.org/whl/(?:nightly/)?cu\d+\S*"
 
 
 @rule.on_text("requirements", "toml", "yaml", "shell", "docker", "python")
-def check(document: Document, target: Target) -> Iterator[Finding]:
+def check(document: Document, goal: Goal) -> Iterator[Finding]:
     known = {release.torch.split("+")[0] for release in releases()} | set(pythons_by_torch())
     severity = Severity.note if meant_for_cuda(document) else Severity.error
     for needed in requirements(document):

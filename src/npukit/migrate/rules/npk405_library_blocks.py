@@ -12,9 +12,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Rule
 from npukit.migrate.rules.npk401_library_without_npu import advice, imported_libraries, needed_when, state_here
-from npukit.migrate.target import Target
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
 
@@ -22,7 +22,7 @@ rule = Rule("NPK405", "library-blocks", words=("import",), severity=Severity.err
 
 
 @rule.on(ast.Import, ast.ImportFrom)
-def check(node: ast.Import | ast.ImportFrom, file: PythonFile, target: Target) -> Iterator[Finding]:
+def check(node: ast.Import | ast.ImportFrom, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     for library in imported_libraries(node, file):
         if library.verdict == "blocks":
             when, severity = needed_when(node, file)

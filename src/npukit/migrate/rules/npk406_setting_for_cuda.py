@@ -13,8 +13,8 @@ import ast
 import re
 from collections.abc import Iterator, Mapping
 
+from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Rule, place_in
-from npukit.migrate.target import Target
 from npukit.report import Finding, Place, Severity
 from npukit.source import Document, PythonFile
 
@@ -54,7 +54,7 @@ _LINE = re.compile(rf"""["']?\b({"|".join(_IN_DATA)})["']?[ \t]*[:=][ \t]*["']?(
 
 
 @rule.on_text("json", "toml", "yaml")
-def check_data(document: Document, target: Target) -> Iterator[Finding]:
+def check_data(document: Document, goal: Goal) -> Iterator[Finding]:
     for match in _LINE.finditer(document.text):
         name, value = match.groups()
         if document.kind == "yaml" and name not in _SETTINGS:
@@ -64,7 +64,7 @@ def check_data(document: Document, target: Target) -> Iterator[Finding]:
 
 
 @rule.on(ast.keyword)
-def check_argument(keyword: ast.keyword, file: PythonFile, target: Target) -> Iterator[Finding]:
+def check_argument(keyword: ast.keyword, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     if keyword.arg in _SETTINGS and isinstance(keyword.value, ast.Constant):
         value, place = str(keyword.value.value), file.place(keyword)
         if finding := _finding(keyword.arg, value, _SETTINGS, place, file.source(keyword)):

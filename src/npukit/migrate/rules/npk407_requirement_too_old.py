@@ -14,11 +14,11 @@ import re
 from collections.abc import Iterator
 
 from npukit.facts.libraries import packaged
+from npukit.migrate.goal import Goal
 from npukit.migrate.installed import installed_version
 from npukit.migrate.requirements import meant_for_cuda, requirements
 from npukit.migrate.rule import Rule, place_in
 from npukit.migrate.rules.npk401_library_without_npu import imported_libraries, needed_when
-from npukit.migrate.target import Target
 from npukit.report import Finding, Severity
 from npukit.source import Document, PythonFile
 
@@ -28,7 +28,7 @@ _UPPER = re.compile(r"(?:==|~=|<=|<)\s*(\d+(?:\.\d+)*)")
 
 
 @rule.on_text("requirements", "toml", "yaml", "shell", "docker", "python")
-def check(document: Document, target: Target) -> Iterator[Finding]:
+def check(document: Document, goal: Goal) -> Iterator[Finding]:
     for needed in requirements(document):
         library = packaged(needed.name)
         newest = _UPPER.search(needed.version)
@@ -45,7 +45,7 @@ def check(document: Document, target: Target) -> Iterator[Finding]:
 
 
 @rule.on(ast.Import, ast.ImportFrom)
-def check_import(node: ast.Import | ast.ImportFrom, file: PythonFile, target: Target) -> Iterator[Finding]:
+def check_import(node: ast.Import | ast.ImportFrom, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     for library in imported_libraries(node, file):
         version = installed_version(library) if library.since else None
         if version and _number(version) < _number(library.since):

@@ -20,8 +20,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Rule
-from npukit.migrate.target import Target
 from npukit.migrate.training import enclosing_loops, method, step_loops
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
@@ -38,7 +38,7 @@ _METHODS = {"nonzero", "masked_select", "unique_consecutive", "argwhere"}  # .un
 
 
 @rule.on(ast.Call)
-def check(call: ast.Call, file: PythonFile, target: Target) -> Iterator[Finding]:
+def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     name = file.resolve(call.func) or ""
     last = name.removeprefix("torch.")
     one_sided_where = name == "torch.where" and len(call.args) == 1 and not call.keywords

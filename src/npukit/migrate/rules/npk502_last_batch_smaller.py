@@ -14,8 +14,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Rule
-from npukit.migrate.target import Target
 from npukit.migrate.training import has_double_star, is_true
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
@@ -24,7 +24,7 @@ rule = Rule("NPK502", "last-batch-smaller", words=("DataLoader",), severity=Seve
 
 
 @rule.on(ast.Call)
-def check(call: ast.Call, file: PythonFile, target: Target) -> Iterator[Finding]:
+def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     if (file.resolve(call.func) or "") not in ("torch.utils.data.DataLoader", "torch.utils.data.dataloader.DataLoader"):
         return
     batch = file.argument(call, 1, "batch_size")

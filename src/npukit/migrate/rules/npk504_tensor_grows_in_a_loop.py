@@ -16,8 +16,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Rule
-from npukit.migrate.target import Target
 from npukit.migrate.training import enclosing_loop, inside
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
@@ -28,7 +28,7 @@ _JOINS = {"torch.cat", "torch.concat", "torch.concatenate", "torch.hstack", "tor
 
 
 @rule.on(ast.Assign)
-def check(assign: ast.Assign, file: PythonFile, target: Target) -> Iterator[Finding]:
+def check(assign: ast.Assign, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     value = assign.value
     if not (isinstance(value, ast.Call) and file.resolve(value.func) in _JOINS and value.args):
         return

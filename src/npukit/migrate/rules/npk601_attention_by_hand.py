@@ -20,8 +20,8 @@ import ast
 from collections.abc import Iterator
 
 from npukit.facts.affinity import fused
+from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Rule
-from npukit.migrate.target import Target
 from npukit.migrate.training import inside, method
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
@@ -32,19 +32,19 @@ _MATMULS = {"matmul", "bmm", "einsum", "baddbmm"}
 
 
 @rule.on(ast.Call)
-def check(call: ast.Call, file: PythonFile, target: Target) -> Iterator[Finding]:
+def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     name = method(call) or (call.func.id if isinstance(call.func, ast.Name) else "")
     if name != "softmax" or "scaled_dot_product_attention" in file.source(file.function(call)):
         return
     products = [node for node in inside(file.function(call)) if _is_matmul(node)]
     before = [each for each in products if each.lineno <= call.lineno and _turns_keys(each, file)]  # type: ignore[attr-defined]
     after = [each for each in products if each.end_lineno >= call.lineno and each not in before]  # type: ignore[attr-defined]
-    if before and after:
+    if before and after and (instead := fused("attention", goal.target)):
         yield rule.finding(
             (file, call),
             "attention is written out",
             why="Scores of all pairs are kept in memory, and each operator reads and writes them once more.",
-            remedy=fused("attention").advice,
+            remedy=instead.advice,
         )
 
 

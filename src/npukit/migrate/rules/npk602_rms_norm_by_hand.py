@@ -17,8 +17,8 @@ import ast
 from collections.abc import Iterator
 
 from npukit.facts.affinity import fused
+from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Rule
-from npukit.migrate.target import Target
 from npukit.migrate.training import inside, method
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
@@ -27,16 +27,17 @@ rule = Rule("NPK602", "rms-norm-by-hand", words=("rsqrt",), severity=Severity.no
 
 
 @rule.on(ast.Call)
-def check(call: ast.Call, file: PythonFile, target: Target) -> Iterator[Finding]:
+def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     if method(call) != "rsqrt":
         return
     around = file.function(call)
-    if not isinstance(around, ast.Module) and any(_mean_of_squares(node) for node in inside(around)):
+    written_out = not isinstance(around, ast.Module) and any(_mean_of_squares(node) for node in inside(around))
+    if written_out and (instead := fused("rms_norm", goal.target)):
         yield rule.finding(
             (file, call),
             "RMSNorm is written out",
             why="Five operators, each of which reads and writes all activations, instead of one.",
-            remedy=fused("rms_norm").advice,
+            remedy=instead.advice,
         )
 
 

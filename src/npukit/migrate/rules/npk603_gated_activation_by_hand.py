@@ -17,8 +17,8 @@ import ast
 from collections.abc import Iterator
 
 from npukit.facts.affinity import fused
+from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Rule
-from npukit.migrate.target import Target
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
 
@@ -28,16 +28,17 @@ _GATES = {"torch.nn.functional.silu": "swiglu", "torch.nn.functional.gelu": "geg
 
 
 @rule.on(ast.BinOp)
-def check(product: ast.BinOp, file: PythonFile, target: Target) -> Iterator[Finding]:
+def check(product: ast.BinOp, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     if not isinstance(product.op, ast.Mult):
         return
     for gate, other in ((product.left, product.right), (product.right, product.left)):
         pattern = _GATES.get(file.resolve(gate.func) or "") if isinstance(gate, ast.Call) else None
-        if pattern and not isinstance(other, ast.Constant):
+        instead = fused(pattern, goal.target) if pattern else None
+        if instead and not isinstance(other, ast.Constant):
             yield rule.finding(
                 (file, product),
                 f"{'SwiGLU' if pattern == 'swiglu' else 'GEGLU'} is written out",
                 why="The activation and the product each read and write the widest tensor of the layer.",
-                remedy=fused(pattern).advice,
+                remedy=instead.advice,
             )
             return

@@ -16,8 +16,8 @@ import ast
 from collections.abc import Iterator
 
 from npukit.facts.affinity import fused
+from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Rule
-from npukit.migrate.target import Target
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
 
@@ -25,17 +25,18 @@ rule = Rule("NPK604", "rotary-by-hand", words=("rotate",), severity=Severity.not
 
 
 @rule.on(ast.BinOp)
-def check(total: ast.BinOp, file: PythonFile, target: Target) -> Iterator[Finding]:
+def check(total: ast.BinOp, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     if not isinstance(total.op, ast.Add):
         return
     sides = [
         side for side in (total.left, total.right) if isinstance(side, ast.BinOp) and isinstance(side.op, ast.Mult)
     ]
     texts = [file.source(side) for side in sides]
-    if len(texts) == 2 and "cos" in texts[0] and "sin" in texts[1] and "rotate" in texts[1]:
+    written_out = len(texts) == 2 and "cos" in texts[0] and "sin" in texts[1] and "rotate" in texts[1]
+    if written_out and (instead := fused("rotary", goal.target)):
         yield rule.finding(
             (file, total),
             "the rotary embedding is written out",
             why="It is made of six operators on queries and keys in every layer.",
-            remedy=fused("rotary").advice,
+            remedy=instead.advice,
         )

@@ -15,8 +15,8 @@ import ast
 from collections.abc import Iterator
 
 from npukit.facts.affinity import fused
+from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Rule
-from npukit.migrate.target import Target
 from npukit.migrate.training import has_double_star
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
@@ -25,13 +25,14 @@ rule = Rule("NPK605", "optimizer-not-fused", words=("Adam",), severity=Severity.
 
 
 @rule.on(ast.Call)
-def check(call: ast.Call, file: PythonFile, target: Target) -> Iterator[Finding]:
+def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     if file.resolve(call.func) not in ("torch.optim.AdamW", "torch.optim.Adam") or has_double_star(call):
         return
-    if not any(keyword.arg in ("fused", "foreach", "capturable") for keyword in call.keywords):
+    chosen = any(keyword.arg in ("fused", "foreach", "capturable") for keyword in call.keywords)
+    if not chosen and (instead := fused("adamw", goal.target)):
         yield rule.finding(
             (file, call),
             "the optimizer updates parameters by many small operators",
             why="On an NPU, launching them takes longer than computing them.",
-            remedy=fused("adamw").advice,
+            remedy=instead.advice,
         )

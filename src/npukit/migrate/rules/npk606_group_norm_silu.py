@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from npukit.facts.affinity import fused
+from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Rule
-from npukit.migrate.target import Target
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
 
@@ -25,16 +25,17 @@ rule = Rule("NPK606", "group-norm-silu", words=("GroupNorm",), severity=Severity
 
 
 @rule.on(ast.Call)
-def check(call: ast.Call, file: PythonFile, target: Target) -> Iterator[Finding]:
+def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     if file.resolve(call.func) != "torch.nn.Sequential":
         return
     names = [file.resolve(each.func) if isinstance(each, ast.Call) else None for each in call.args]
     for norm, activation in pairwise(names):
-        if norm == "torch.nn.GroupNorm" and activation == "torch.nn.SiLU":
+        instead = fused("group_norm_silu", goal.target)
+        if norm == "torch.nn.GroupNorm" and activation == "torch.nn.SiLU" and instead:
             yield rule.finding(
                 (file, call),
                 "GroupNorm and SiLU can be one operator in inference",
                 why="Each of them reads and writes the whole feature map.",
-                remedy=fused("group_norm_silu").advice,
+                remedy=instead.advice,
             )
             return

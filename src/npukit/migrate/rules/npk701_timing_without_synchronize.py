@@ -27,8 +27,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Rule
-from npukit.migrate.target import Target
 from npukit.migrate.training import inside, method
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
@@ -40,7 +40,7 @@ _WAITS = {"synchronize", "item", "cpu", "tolist", "numpy", "wait", "elapsed_time
 
 
 @rule.on(ast.BinOp)
-def check(difference: ast.BinOp, file: PythonFile, target: Target) -> Iterator[Finding]:
+def check(difference: ast.BinOp, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     if not isinstance(difference.op, ast.Sub) or not isinstance(difference.right, ast.Name):
         return
     if not (_is_clock(difference.left, file) or _reads_clock(difference.left, file)):

@@ -17,8 +17,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Rule
-from npukit.migrate.target import Target
 from npukit.migrate.training import has_double_star, is_true
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
@@ -27,7 +27,7 @@ rule = Rule("NPK702", "pin-memory-without-workers", words=("pin_memory",), sever
 
 
 @rule.on(ast.Call)
-def check(call: ast.Call, file: PythonFile, target: Target) -> Iterator[Finding]:
+def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     if (file.resolve(call.func) or "").rpartition(".")[2] != "DataLoader" or has_double_star(call):
         return
     workers = file.argument(call, 5, "num_workers")

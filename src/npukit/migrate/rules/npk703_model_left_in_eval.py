@@ -29,8 +29,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Rule
-from npukit.migrate.target import Target
 from npukit.migrate.training import Loop, calls, enclosing_loops, inside, method, receiver, step_loops
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
@@ -39,7 +39,7 @@ rule = Rule("NPK703", "model-left-in-eval", words=("backward",), severity=Severi
 
 
 @rule.on(ast.Call)
-def check(call: ast.Call, file: PythonFile, target: Target) -> Iterator[Finding]:
+def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     if method(call) != "eval" or call.args or not _is_trained(receiver(call, file), file):
         return
     for loop in _loops_after(call, file):
@@ -55,7 +55,7 @@ def check(call: ast.Call, file: PythonFile, target: Target) -> Iterator[Finding]
 
 
 @rule.on(ast.Call)
-def check_helper(call: ast.Call, file: PythonFile, target: Target) -> Iterator[Finding]:
+def check_helper(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     """An evaluating function that is called between training steps, in a file that never calls train()."""
     function = file.function(call)
     if method(call) != "eval" or call.args or not isinstance(function, ast.FunctionDef):

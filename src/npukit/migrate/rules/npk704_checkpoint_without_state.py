@@ -23,8 +23,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Rule
-from npukit.migrate.target import Target
 from npukit.migrate.training import GRAD_SCALERS, assigned_from, calls, method, receiver
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
@@ -36,7 +36,7 @@ _STATELESS = {"torch.optim.lr_scheduler.LambdaLR"}
 
 
 @rule.on(ast.Call)
-def check(call: ast.Call, file: PythonFile, target: Target) -> Iterator[Finding]:
+def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     if file.resolve(call.func) != "torch.save" or not call.args:
         return
     saved = _dictionary(call.args[0], file)

@@ -22,8 +22,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Rule
-from npukit.migrate.target import Target
 from npukit.migrate.training import assigned_from, enclosing_loop, inside, method, receiver, step_loops
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
@@ -32,7 +32,7 @@ rule = Rule("NPK705", "scheduler-in-the-wrong-place", words=("sched",), severity
 
 
 @rule.on(ast.Call)
-def check(call: ast.Call, file: PythonFile, target: Target) -> Iterator[Finding]:
+def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     if method(call) != "step" or "sched" not in receiver(call, file).lower():
         return
     loop = enclosing_loop(call, file)

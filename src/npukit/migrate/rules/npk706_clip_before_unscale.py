@@ -17,8 +17,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Rule
-from npukit.migrate.target import Target
 from npukit.migrate.training import blocks_around, inside, method
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
@@ -27,7 +27,7 @@ rule = Rule("NPK706", "clip-before-unscale", words=("clip_grad",), severity=Seve
 
 
 @rule.on(ast.Call)
-def check(call: ast.Call, file: PythonFile, target: Target) -> Iterator[Finding]:
+def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     name = method(call) or (call.func.id if isinstance(call.func, ast.Name) else "")
     if not name.startswith(("clip_grad_norm", "clip_grad_value")):
         return

@@ -20,8 +20,8 @@ import ast
 import re
 from collections.abc import Iterator
 
+from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Rule
-from npukit.migrate.target import Target
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
 
@@ -29,7 +29,7 @@ rule = Rule("NPK707", "sampler-without-set-epoch", words=("DistributedSampler",)
 
 
 @rule.on(ast.Call)
-def check(call: ast.Call, file: PythonFile, target: Target) -> Iterator[Finding]:
+def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     if not (file.resolve(call.func) or "").startswith("torch.utils.data") or "set_epoch" in file.text:
         return
     if not (file.resolve(call.func) or "").endswith(".DistributedSampler"):

@@ -23,8 +23,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Rule
-from npukit.migrate.target import Target
 from npukit.migrate.training import enclosing_loop, method, receiver, runs_every_turn, step_loops
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
@@ -33,7 +33,7 @@ rule = Rule("NPK708", "value-read-in-every-step", words=(".item(",), severity=Se
 
 
 @rule.on(ast.Call)
-def check(call: ast.Call, file: PythonFile, target: Target) -> Iterator[Finding]:
+def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     if method(call) != "item" or call.args:
         return
     loop = enclosing_loop(call, file)

@@ -15,8 +15,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Rule
-from npukit.migrate.target import Target
 from npukit.migrate.training import method
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
@@ -29,14 +29,14 @@ _REMEDY = "Compute in float32, or move this part to the CPU on purpose."
 
 
 @rule.on(ast.Attribute)
-def check_name(name: ast.Attribute, file: PythonFile, target: Target) -> Iterator[Finding]:
+def check_name(name: ast.Attribute, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     if file.resolve(name) in _TYPES and not _is_compared(name, file) and not _on_cpu(name, file):
         severity = Severity.note if _made_on_host(name, file) else None
         yield rule.finding((file, name), "double precision", why=_WHY, remedy=_REMEDY, severity=severity)
 
 
 @rule.on(ast.Call)
-def check_method(call: ast.Call, file: PythonFile, target: Target) -> Iterator[Finding]:
+def check_method(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     if method(call) != "double" or call.args or call.keywords or "torch" not in file.text:
         return
     if not (file.resolve(call.func) or "").startswith(("torch.", "numpy.")) and not _on_cpu(call, file):

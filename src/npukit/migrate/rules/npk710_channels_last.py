@@ -18,8 +18,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Rule
-from npukit.migrate.target import Target
 from npukit.migrate.training import guarded
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
@@ -28,7 +28,7 @@ rule = Rule("NPK710", "channels-last", words=("channels_last",), severity=Severi
 
 
 @rule.on(ast.Attribute)
-def check(name: ast.Attribute, file: PythonFile, target: Target) -> Iterator[Finding]:
+def check(name: ast.Attribute, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     if file.resolve(name) not in ("torch.channels_last", "torch.channels_last_3d") or guarded(name, file):
         return
     if isinstance(file.parent(name), (ast.keyword, ast.Call)):

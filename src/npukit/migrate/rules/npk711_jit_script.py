@@ -20,8 +20,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Rule
-from npukit.migrate.target import Target
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
 
@@ -31,7 +31,7 @@ _NAMES = {"torch.jit.script", "torch.jit.script_if_tracing", "torch.jit.script_m
 
 
 @rule.on(ast.Attribute, ast.Name)
-def check(name: ast.Attribute | ast.Name, file: PythonFile, target: Target) -> Iterator[Finding]:
+def check(name: ast.Attribute | ast.Name, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     if isinstance(name.ctx, ast.Load) and file.resolve(name) in _NAMES:
         yield rule.finding(
             (file, name),

@@ -18,8 +18,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Rule
-from npukit.migrate.target import Target
 from npukit.migrate.writing import may_be
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
@@ -35,7 +35,7 @@ _NAMES = {
 
 
 @rule.on(ast.Call)
-def check(call: ast.Call, file: PythonFile, target: Target) -> Iterator[Finding]:
+def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     if may_be(call.func, ("DataParallel", "data_parallel"), file) and file.resolve(call.func) in _NAMES:
         conditional = any(isinstance(each, (ast.If, ast.IfExp)) for each in file.ancestors(call))
         yield rule.finding(

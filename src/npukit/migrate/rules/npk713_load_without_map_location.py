@@ -14,8 +14,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Rule
-from npukit.migrate.target import Target
 from npukit.migrate.training import has_double_star
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
@@ -26,7 +26,7 @@ _LOADERS = {"torch.load": 1, "torch.hub.load_state_dict_from_url": 2, "torch.uti
 
 
 @rule.on(ast.Call)
-def check(call: ast.Call, file: PythonFile, target: Target) -> Iterator[Finding]:
+def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     position = _LOADERS.get(file.resolve(call.func) or "")
     if position is None or has_double_star(call) or file.argument(call, position, "map_location") is not None:
         return

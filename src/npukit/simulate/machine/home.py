@@ -5,8 +5,10 @@ from __future__ import annotations
 import platform
 from pathlib import Path
 
+from npukit.facts.compatibility import newest_cann
+
 # A real release, so that version checks take the paths they take on a current machine.
-CANN_VERSION = "9.1.0"
+CANN_VERSION = newest_cann()
 DRIVER_VERSION = "25.5.0"
 COMPONENTS = ("runtime", "compiler", "opp", "toolkit", "hccl")
 

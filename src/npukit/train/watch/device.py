@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import resource
 
 import torch
 
 from npukit.facts.peak_flops import peak_flops
+from npukit.launch.devices import is_simulated
 
 GIB = 2**30
 
@@ -22,13 +22,12 @@ def device_name(device: torch.device) -> str:
     if device.type == "cpu":
         return f"CPU ({platform.machine()})"
     name = str(torch.get_device_module(device).get_device_name(device))
-    return f"simulated {name}" if "NPUKIT_SIM_DEVICES" in os.environ else name
+    return f"simulated {name}" if is_simulated() else name
 
 
 def known_peak(device: torch.device) -> float | None:
     """Operations per second at best; None for a CPU, an unknown card, and a simulated one, whose speed says nothing."""
-    name = device_name(device)
-    return None if name.startswith(("CPU", "simulated")) else peak_flops(name)
+    return None if device.type == "cpu" or is_simulated() else peak_flops(device_name(device))
 
 
 def peak_memory_gib(device: torch.device) -> float:

@@ -1,4 +1,4 @@
-"""What of torch runs on an NPU, by torch_npu version and card; scripts/make_support_facts.py makes the data."""
+"""What of torch runs on an NPU, by version of torch_npu and card; scripts/make_support_facts.py makes the data."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from npukit.errors import NpukitError
+from npukit.facts.cards import card
+from npukit.facts.target import Target
+from npukit.facts.torch_npu import file_for
+from npukit.facts.versions import key
 
-DEFAULT_VERSION = "2.13"
 Status = Literal["yes", "limited", "cpu_fallback", "no", "unknown"]
 
-_FOLDER = Path(__file__).with_name("support")
 # Where the public function is only a shell around an operator of another name.
 _BEHIND = {
     "linalg_inv": "linalg_inv_ex",
@@ -53,56 +54,39 @@ class Support:
     source: str
     version: str
     limits: tuple[str, ...] = ()
+    certain: bool = False  # the dispatcher says so, not the documentation alone
 
     def types(self) -> dict[str, frozenset[str]]:
         """The number types that each limited argument may have.
 
-        >>> support("torch.bincount").types()
+        >>> support("torch.bincount", Target.of()).types()
         {}
         """
         named = (limit.split(":", 1) for limit in self.limits if ":" in limit and not limit.startswith("without:"))
         return {argument: frozenset(types.split("|")) for argument, types in named}
 
 
-@functools.cache
-def versions() -> tuple[str, ...]:
-    """The torch_npu versions that there are tables for, oldest first."""
-    found = [path.stem.removeprefix("apis-") for path in _FOLDER.glob("apis-*.csv")]
-    return tuple(sorted(found, key=lambda version: [int(part) for part in version.split(".")]))
-
-
-def known_version(version: str) -> str:
-    """The version with a table that `version` stands for.
-
-    >>> known_version("2.13.0")
-    '2.13'
-    """
-    short = ".".join(version.split(".")[:2])
-    if short not in versions():
-        raise NpukitError(f"There are no support facts for torch_npu {version}: known are {', '.join(versions())}.")
-    return short
+def _rows(path: Path | None) -> Iterator[dict[str, str]]:
+    if path is None:
+        return
+    with path.open(encoding="utf-8", newline="") as file:
+        yield from csv.DictReader(file)
 
 
 @functools.cache
 def _documented(version: str) -> dict[str, dict[str, str]]:
-    with (_FOLDER / f"apis-{version}.csv").open(encoding="utf-8", newline="") as file:
-        return {row["api"]: row for row in csv.DictReader(file)}
+    return {row["api"]: row for row in _rows(file_for(version, "apis.csv"))}
 
 
 @functools.cache
 def _kernels(version: str) -> dict[str, str]:
-    """What runs an aten op: npu, composite, cpu or none; empty for versions whose dispatcher was not asked."""
-    path = _FOLDER / f"ops-{version}.csv"
-    if not path.exists():
-        return {}
-    with path.open(encoding="utf-8", newline="") as file:
-        return {row["op"]: row["kernel"] for row in csv.DictReader(file)}
+    """What runs an aten op: npu, composite, cpu or none; empty for versions whose dispatcher was not asked.
 
-
-def _series(card: str) -> str | None:
-    if card.startswith("910B"):
-        return "A2"
-    return "A3" if card.startswith("910_93") else None
+    Only the dispatcher of the version itself counts: that of an older one knows nothing of newer operators.
+    """
+    file = file_for(version, "operators.csv")
+    same = file is not None and file.parent.name == version
+    return {row["op"]: row["kernel"] for row in _rows(file)} if same else {}
 
 
 def _spellings(api: str) -> Iterator[str]:
@@ -127,26 +111,27 @@ def _operator(api: str) -> str:
 
 
 @functools.lru_cache(maxsize=8192)
-def support(api: str, version: str = DEFAULT_VERSION, card: str = "910B3") -> Support:
+def support(api: str, target: Target) -> Support:
     """What is known about `api` on that torch_npu and card.
 
     The dispatcher decides where it knows the operator: it is what runs. Else the documentation does.
 
-    >>> support("torch.linalg.det").status
+    >>> support("torch.linalg.det", Target.of()).status
     'cpu_fallback'
     """
+    version = target.facts_version
     rows = _documented(version)
     row: dict[str, str] = next((rows[name] for name in _spellings(api) if name in rows), {})
-    stated = row.get(_series(card) or "", "unknown")
+    stated = row.get(card(target.card).series, "unknown")
     limits = tuple(row.get("limits", "").split())
     kernel = _kernels(version).get(_operator(api), "")
     dispatcher = f"dispatcher of torch_npu {version}"
     if kernel in ("cpu", "none"):
-        return Support(api, "cpu_fallback" if kernel == "cpu" else "no", dispatcher, version)
+        return Support(api, "cpu_fallback" if kernel == "cpu" else "no", dispatcher, version, certain=True)
     if kernel and stated in ("no", "unknown"):
         if stated == "no":
             return Support(api, "unknown", f"{dispatcher} has it, the documentation says no", version)
-        return Support(api, "yes", dispatcher, version)
+        return Support(api, "yes", dispatcher, version, certain=True)
     if kernel and stated == "cpu_fallback":
         stated = "limited"  # only some types leave the NPU
     source = f"API table of torch_npu {version}" if row else "no source"
@@ -166,24 +151,17 @@ class OwnOp:
 @functools.cache
 def own_ops() -> dict[str, OwnOp]:
     """torch_npu's own operators by name."""
-    with (_FOLDER / "own_ops.csv").open(encoding="utf-8", newline="") as file:
-        return {row["op"]: OwnOp(**row) for row in csv.DictReader(file)}
+    return {row["op"]: OwnOp(**row) for row in _rows(Path(__file__).with_name("own_operators.csv"))}
 
 
-def has_own_op(op: str, version: str = DEFAULT_VERSION) -> bool:
+def has_own_op(op: str, version: str) -> bool:
     """Whether torch_npu of that version has `op` and does not call it deprecated.
 
-    >>> has_own_op("npu_rms_norm"), has_own_op("npu_silu")
+    >>> has_own_op("npu_rms_norm", "2.13"), has_own_op("npu_silu", "2.13")
     (True, False)
     """
     found = own_ops().get(op)
-
-    def number(text: str) -> list[int]:
-        return [int(part) for part in text.split(".")]
-
-    return (
-        found is not None
-        and not found.instead
-        and number(found.first) <= number(version)
-        and (not found.last or number(version) <= number(found.last))
-    )
+    if found is None or found.instead:
+        return False
+    minor = key(version)[:2]
+    return key(found.first) <= minor and (not found.last or minor <= key(found.last))

@@ -1,0 +1,112 @@
+"""What code is to run on: versions of torch_npu, torch and CANN, and a card."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+
+from npukit.errors import NpukitError
+from npukit.facts.cards import DEFAULT_CARD, card
+from npukit.facts.compatibility import Release, releases
+from npukit.facts.torch_npu import file_for, versions
+from npukit.facts.versions import key, same
+
+_FIELDS = ("torch_npu", "torch", "cann", "card")
+EXAMPLE = "torch_npu=2.7,card=910B3"
+
+
+@dataclass(frozen=True)
+class Target:
+    """Versions and a card that belong together; `Target.of` fills in what is not given.
+
+    >>> Target.of(torch_npu="2.7").torch
+    '2.7.1'
+    """
+
+    torch_npu: str
+    torch: str
+    cann: str  # "" where no release for this torch_npu is known
+    card: str
+
+    @classmethod
+    def of(cls, torch_npu: str = "", torch: str = "", cann: str = "", card: str = DEFAULT_CARD) -> Target:
+        """The target with these versions; the newest version that there are facts for where none is given."""
+        release = _release(torch_npu, torch, cann)
+        if not torch_npu:
+            torch_npu = torch or (release.torch_npu if release else versions()[-1])
+        if file_for(torch_npu, "apis.csv") is None:
+            raise NpukitError(f"npukit knows torch_npu from {versions()[0]} on, not {torch_npu}.")
+        if not torch:
+            torch = release.torch if release else ".".join(torch_npu.split(".")[:3])
+        if key(torch)[:2] != key(torch_npu)[:2]:
+            raise NpukitError(f"torch_npu {torch_npu} needs torch {_minor(torch_npu)}, not torch {torch}.")
+        return cls(torch_npu, torch, cann or (release.cann if release else ""), _card_name(card))
+
+    @classmethod
+    def parse(cls, text: str) -> Target:
+        """A target written as NAME=VALUE pairs.
+
+        >>> Target.parse("torch_npu=2.7,card=910B3").card
+        '910B3'
+        """
+        given: dict[str, str] = {}
+        for part in text.split(","):
+            name, _, value = (each.strip() for each in part.partition("="))
+            name = name.lower().replace("-", "_")
+            if name not in _FIELDS or not value:
+                raise NpukitError(f"{text!r} is not a target: write it as {EXAMPLE}; there are {', '.join(_FIELDS)}.")
+            if name != "card" and not re.fullmatch(r"\d+(\.\w+)+", value):
+                raise NpukitError(f"{value!r} is not a version of {name}: write the target as {EXAMPLE}.")
+            given[name] = value
+        return cls.of(**given)
+
+    @classmethod
+    def installed(cls, cann: str = "", card: str = DEFAULT_CARD) -> Target:
+        """The target with the torch_npu that is installed here; with the newest known one where there is none."""
+        from importlib import metadata
+
+        try:
+            version = metadata.version("torch_npu").split("+")[0]
+        except metadata.PackageNotFoundError:
+            version = ""
+        known = version if version and file_for(version, "apis.csv") else ""
+        return cls.of(torch_npu=known, cann=cann, card=card)
+
+    @cached_property
+    def facts_version(self) -> str:
+        """The version of torch_npu whose API facts stand for this one: the nearest below that has some."""
+        file = file_for(self.torch_npu, "apis.csv")
+        assert file is not None, "of() refuses versions without facts"
+        return file.parent.name
+
+    def has_torch(self, version: str) -> bool:
+        """Whether its torch is at least this version."""
+        return key(self.torch) >= key(version)
+
+    def __str__(self) -> str:
+        stand_in = "" if self.facts_version == _minor(self.torch_npu) else f" (API facts of {self.facts_version})"
+        cann = f", CANN {self.cann}" if self.cann else ""
+        return f"torch_npu {self.torch_npu}{stand_in}, torch {self.torch}{cann}, card {self.card}"
+
+
+def _release(torch_npu: str, torch: str, cann: str) -> Release | None:
+    """The newest release that has all the versions that are given, where any is."""
+    for release in releases() if torch_npu or torch or cann else ():
+        pairs = ((torch_npu, release.torch_npu), (torch, release.torch), (cann, release.cann))
+        if all(not wanted or _is_of(known, wanted) for wanted, known in pairs):
+            return release
+    return None
+
+
+def _is_of(known: str, wanted: str) -> bool:
+    """Whether a version is the one that is wanted, or one of its line: 2.7.1 is of 2.7."""
+    return same(".".join(known.split(".")[: wanted.count(".") + 1]), wanted)
+
+
+def _minor(version: str) -> str:
+    return ".".join(version.split(".")[:2])
+
+
+def _card_name(name: str) -> str:
+    return card(name).name

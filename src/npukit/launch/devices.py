@@ -1,0 +1,186 @@
+"""What a wanted device means here, and the environment of a process that gets it. Nothing else decides about devices.
+
+A command calls `choose` and starts its processes with `Devices.environment()`; a process calls `torch_device` to learn
+which device it was given.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import TYPE_CHECKING, Literal
+
+from npukit.errors import NpukitError
+from npukit.facts.cards import DEFAULT_CARD
+from npukit.facts.cards import card as find_card
+from npukit.launch.script import AUTOLOAD, GIVEN
+from npukit.machine import Machine
+from npukit.machine.npus import SIMULATED, VISIBLE, Npus, npus, visible_among
+
+if TYPE_CHECKING:
+    import torch
+
+Kind = Literal["npu", "cuda", "cpu"]
+NAMES = {"npu": "NPU", "cuda": "GPU"}
+VISIBLE_BY = {"npu": VISIBLE, "cuda": "CUDA_VISIBLE_DEVICES"}
+
+
+class Wanted(str, Enum):
+    """What a user can ask for."""
+
+    auto = "auto"
+    npu = "npu"
+    sim = "sim"
+    cuda = "cuda"
+    cpu = "cpu"
+
+
+@dataclass(frozen=True)
+class Devices:
+    """The devices that processes get, one each."""
+
+    kind: Kind  # torch's name for them
+    count: int = 1  # how many are used; for the CPU, how many processes share it
+    visible: tuple[int, ...] = ()  # the numbers of the cards that every process sees
+    simulated: bool = False
+    card: str = ""  # its model, where that is known
+    total: int = 0  # how many cards there are, visible or not
+
+    def __str__(self) -> str:
+        if self.kind == "cpu":
+            return "the CPU"
+        name = f"{self.count} {'simulated ' * self.simulated}{NAMES[self.kind]}{'s' * (self.count > 1)}"
+        return name + (f" ({self.card})" if self.card else "")
+
+    @property
+    def has_bf16(self) -> bool:
+        """Whether they compute in bf16, as far as that is known without asking them."""
+        return find_card(self.card).bf16 if self.card else True
+
+    def environment(
+        self,
+        base: Mapping[str, str] | None = None,
+        compute: Literal["full", "shapes"] | None = None,
+        faults: Sequence[str] = (),
+        trace: str | os.PathLike[str] | None = None,
+    ) -> dict[str, str]:
+        """The complete environment of a process that uses these devices, and no others.
+
+        `compute`, `faults` and `trace` are for simulated NPUs; what is not given stays as the shell has it.
+
+        >>> subprocess.run([sys.executable, "train.py"], env=choose("cpu").environment())
+        """
+        variables = {**(os.environ if base is None else base), GIVEN: self.kind}
+        if self.kind != "npu":
+            variables |= {AUTOLOAD: "0", VISIBLE: ""}
+        if self.kind == "cpu":
+            variables["CUDA_VISIBLE_DEVICES"] = ""
+        if not self.simulated:
+            return variables
+        from npukit.simulate import environment as simulated
+
+        compute = compute or ("shapes" if variables.get("NPUKIT_SIM_COMPUTE") == "shapes" else "full")
+        return simulated(self.total, self.card, compute, faults, trace, base=variables)
+
+
+def choose(
+    wanted: Wanted | str = Wanted.auto,
+    count: int | None = None,
+    card: str = DEFAULT_CARD,
+    machine: Machine | None = None,
+    suppose: bool = False,
+) -> Devices:
+    """The devices that `wanted` means on this machine, in this shell: `count` of them, or all that are visible.
+
+    auto is an NPU, else CUDA, else the CPU. In a shell of `npukit sim env` npu and auto are the simulated NPUs that it
+    has; anywhere else nothing is simulated unless sim is asked for, which brings `count` (or one) of `card` along.
+    With `suppose` the device need not be there: a plan is made for it.
+
+    >>> choose("sim", count=2)
+    Devices(kind='npu', count=2, visible=(0, 1), simulated=True, card='910B3', total=2)
+    """
+    wanted, machine = Wanted(wanted), machine or Machine()
+    if wanted is Wanted.sim:
+        return _simulated(count, card, machine)
+    if wanted in (Wanted.auto, Wanted.npu) and (found := npus(machine)).visible:
+        return _used(Devices("npu", 1, found.visible, found.simulated, found.card, found.count), count)
+    if wanted in (Wanted.auto, Wanted.cuda) and (gpus := count_gpus(machine)):
+        return _used(Devices("cuda", 1, tuple(range(gpus)), total=gpus), count)
+    if wanted in (Wanted.auto, Wanted.cpu):
+        return Devices("cpu", count or 1)
+    if suppose:
+        return Devices("npu" if wanted is Wanted.npu else "cuda", count or 1)
+    raise NpukitError(_absent(wanted, machine))
+
+
+def _simulated(count: int | None, card: str, machine: Machine) -> Devices:
+    chosen = machine.environ.get(VISIBLE)
+    # The numbers that the user's variables name must exist: 4,5 takes six cards, of which two are seen.
+    highest = max((int(number) for number in (chosen or "").split(",") if number.isdecimal()), default=-1)
+    there = max(count or 1, highest + 1)
+    found = Devices("npu", 1, visible_among(there, chosen), True, find_card(card).name, there)
+    if not found.visible:
+        raise NpukitError(_hidden(Npus(there, ()), chosen or ""))
+    return _used(found, count)
+
+
+def _used(found: Devices, count: int | None) -> Devices:
+    there = len(found.visible)
+    if count is not None and count > there:
+        name = NAMES[found.kind]
+        raise NpukitError(
+            f"{count} {name}s were requested, but {there} {'is' if there == 1 else 'are'} visible: "
+            f"request fewer, or change {VISIBLE_BY[found.kind]}."
+        )
+    return replace(found, count=count or there)
+
+
+def _absent(wanted: Wanted, machine: Machine) -> str:
+    if wanted is Wanted.cuda:
+        return "This machine has no CUDA device that torch can use: choose --device cpu or --device auto."
+    found = npus(machine)
+    if found.count:
+        return _hidden(found, machine.environ.get(VISIBLE, ""))
+    return (
+        "This machine has no NPU: use --device sim for a simulated one, or run `npukit doctor` if it should have one."
+    )
+
+
+def _hidden(found: Npus, value: str) -> str:
+    return f"{VISIBLE}={value!r} hides all {found.count} NPUs: unset it, or list their numbers in ascending order."
+
+
+def count_gpus(machine: Machine) -> int:
+    """How many CUDA devices torch can use; it is asked in a process of its own, and only where there is a driver."""
+    if not machine.glob("/dev/nvidia[0-9]*") and not machine.exists("/dev/kfd"):
+        return 0
+    code = "import torch; print(torch.cuda.device_count())"
+    environment = {**machine.environ, AUTOLOAD: "0"}
+    said = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True).stdout.strip()
+    return int(said) if said.isdecimal() else 0
+
+
+def torch_device() -> torch.device:
+    """The device of this process: the one it was started with, else the accelerator that torch finds, else the CPU.
+
+    >>> torch.ones(3, device=torch_device())
+    """
+    import torch
+
+    found = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    kind = os.environ.get(GIVEN) or (found.type if found else "cpu")
+    if kind == "cpu":
+        return torch.device("cpu")
+    module = getattr(torch, kind, None)
+    if module is None or not module.is_available():
+        raise NpukitError(f"torch finds no {NAMES[kind]} in this process: `npukit doctor` says why.")
+    return torch.device(kind, int(os.environ.get("LOCAL_RANK", "0")) % module.device_count())
+
+
+def is_simulated() -> bool:
+    """Whether the NPUs of this process are simulated."""
+    return SIMULATED in os.environ

@@ -1,0 +1,56 @@
+"""The NPUs that a process started now would see: the machine's own, or those of a shell with simulated ones."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from npukit.facts.cards import DEFAULT_CARD
+from npukit.machine.machine import Machine
+
+VISIBLE = "ASCEND_RT_VISIBLE_DEVICES"
+SIMULATED = "NPUKIT_SIM_DEVICES"  # how many simulated NPUs a shell has, from `npukit sim env`
+SIMULATED_CARD = "NPUKIT_SIM_CARD"
+FILES = "/dev/davinci[0-9]*"
+
+
+@dataclass(frozen=True)
+class Npus:
+    """How many there are, and the numbers of those that ASCEND_RT_VISIBLE_DEVICES leaves visible."""
+
+    count: int
+    visible: tuple[int, ...]
+    simulated: bool = False
+    card: str = ""  # its model, where that is known without asking npu-smi
+
+
+def npus(machine: Machine | None = None) -> Npus:
+    """Find them.
+
+    >>> npus(Machine(environ={"NPUKIT_SIM_DEVICES": "2"}))
+    Npus(count=2, visible=(0, 1), simulated=True, card='910B3')
+    """
+    machine = machine or Machine()
+    simulated = machine.environ.get(SIMULATED, "")
+    # A simulated shell's processes load the simulated CANN, whatever cards the machine has.
+    count = int(simulated) if simulated.isdecimal() else len(machine.glob(FILES))
+    card = machine.environ.get(SIMULATED_CARD, DEFAULT_CARD) if simulated else ""
+    return Npus(count, visible_among(count, machine.environ.get(VISIBLE)), bool(simulated), card)
+
+
+def visible_among(count: int, variable: str | None) -> tuple[int, ...]:
+    """The cards that CANN shows: it reads up to the first thing that is no card, and wants ascending numbers.
+
+    >>> visible_among(4, "1,3"), visible_among(4, "0, 1"), visible_among(4, "2,1"), visible_among(4, None)
+    ((1, 3), (0,), (), (0, 1, 2, 3))
+    """
+    if variable is None:
+        return tuple(range(count))
+    numbers: list[int] = []
+    for word in variable.split(","):
+        if not (digits := re.match(r"\d+", word)) or int(digits[0]) >= count:
+            break
+        numbers.append(int(digits[0]))
+        if digits[0] != word:
+            break
+    return tuple(numbers) if numbers == sorted(set(numbers)) else ()

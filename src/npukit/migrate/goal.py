@@ -1,0 +1,42 @@
+"""What migrated code is to run on, and in which style it is written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import cached_property
+
+from npukit.facts.target import Target
+from npukit.facts.versions import key
+
+_ACCELERATOR_SINCE = "2.7"  # torch.accelerator is older, but current_accelerator() could not check
+
+
+class Style(str, Enum):
+    """How migrated code names the device."""
+
+    portable = "portable"  # the same file runs on CUDA, NPU and CPU
+    npu = "npu"  # torch_npu, .npu(), hccl
+
+
+@dataclass(frozen=True)
+class Goal:
+    """The target that rules judge by and write for, and how they write."""
+
+    style: Style = Style.portable
+    target: Target = field(default_factory=Target.of)
+    pinned_torch: str = ""  # the torch that the project is held to, where that is older than the target's
+    distributed: bool = False  # whether scripts for one card become scripts for several
+
+    @property
+    def torch(self) -> str:
+        """The torch that migrated code must run with."""
+        return self.pinned_torch or self.target.torch
+
+    @cached_property
+    def has_accelerator(self) -> bool:
+        return key(self.torch) >= key(_ACCELERATOR_SINCE)
+
+    @property
+    def portable(self) -> bool:
+        return self.style is Style.portable

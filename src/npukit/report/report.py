@@ -1,0 +1,112 @@
+"""A report: findings and the sentence that sums them up, before it is known in which form they are shown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from pathlib import Path
+
+from npukit.report.finding import Finding, Severity
+from npukit.report.terminal import printable, printable_line
+
+ORDER = [Severity.error, Severity.warning, Severity.note]
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a command found, with the sentence that sums it up.
+
+    >>> Report("my-project", "Ready after migrate.", facts={"target": "torch_npu 2.13 on 910B3"}, findings=[])
+    """
+
+    title: str
+    verdict: str
+    findings: Sequence[Finding]
+    facts: Mapping[str, str] = field(default_factory=dict)  # what was looked at and for which target
+    rule_names: Mapping[str, str] = field(default_factory=dict)  # code: short name
+    base: Path | None = None  # the folder that people read paths from, where it is not the working one
+
+
+@dataclass(frozen=True)
+class Group:
+    """Findings that say the same: told once, with all their places."""
+
+    first: Finding
+    findings: tuple[Finding, ...]
+
+    @property
+    def files(self) -> int:
+        return len({finding.place.file for finding in self.findings if finding.place})
+
+
+def counted(number: int, noun: str) -> str:
+    """
+    >>> counted(1, "place"), counted(3, "place")
+    ('1 place', '3 places')
+    """
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def in_order(findings: Sequence[Finding]) -> list[Finding]:
+    """By file and place, those without a place first."""
+
+    def key(finding: Finding) -> tuple[str, int, int, int, str]:
+        place = finding.place
+        return (str(place.file), place.cell or 0, place.line, place.column, finding.code) if place else (
+            "", 0, 0, 0, finding.code
+        )  # fmt: skip
+
+    return sorted(findings, key=key)
+
+
+def groups(findings: Sequence[Finding]) -> list[Group]:
+    """The findings that say the same together, the gravest and then the most frequent first."""
+
+    def same(finding: Finding) -> tuple[int, str, str, str, str]:
+        return ORDER.index(finding.severity), finding.code, finding.what, finding.why, finding.remedy
+
+    found = []
+    for _, members in groupby(sorted(in_order(findings), key=same), key=same):
+        every = tuple(members)
+        found.append(Group(every[0], every))
+    return sorted(found, key=lambda group: (ORDER.index(group.first.severity), group.first.code, -len(group.findings)))
+
+
+def printable_report(report: Report) -> Report:
+    """The report with everything made visible that could steer a terminal or a viewer."""
+    return replace(
+        report,
+        title=printable_line(report.title),
+        verdict=printable(report.verdict),
+        facts={name: printable_line(value) for name, value in report.facts.items()},
+        findings=[printable_finding(finding) for finding in report.findings],
+    )
+
+
+def printable_finding(finding: Finding) -> Finding:
+    """The finding with its texts made visible; its place stays a path of the file system."""
+    return replace(
+        finding,
+        what=printable(finding.what),
+        why=printable(finding.why),
+        remedy=printable(finding.remedy),
+        evidence=printable(finding.evidence),
+    )
+
+
+def shown(path: Path, base: Path | None = None) -> str:
+    """A path as a user would write it: relative where it lies below the base or the working folder.
+
+    >>> shown(Path.cwd() / "src" / "train.py")
+    'src/train.py'
+    """
+    return printable_line(relative(path, base).as_posix())
+
+
+def relative(path: Path, base: Path | None = None) -> Path:
+    """A path relative to the base or the working folder, where it lies below one of them."""
+    for folder in filter(None, (base, Path.cwd())):
+        if path.absolute().is_relative_to(folder):
+            return path.absolute().relative_to(folder)
+    return path

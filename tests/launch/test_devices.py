@@ -1,0 +1,116 @@
+"""What a wanted device means on a machine, in a shell; and what environment it gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from npukit.errors import NpukitError
+from npukit.launch import devices
+from npukit.launch.devices import Wanted, choose
+from npukit.launch.script import GIVEN
+from npukit.machine import Machine
+
+MakeMachine = Callable[..., Machine]
+SHELL = {"NPUKIT_SIM_DEVICES": "4", "NPUKIT_SIM_CARD": "910B1"}
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> MakeMachine:
+    """machine(npus=8, gpus=0, **environ)"""
+
+    def make(npus: int = 0, gpus: int = 0, **environ: str) -> Machine:
+        (tmp_path / "dev").mkdir(exist_ok=True)
+        for name in [*(f"davinci{number}" for number in range(npus)), *(f"nvidia{number}" for number in range(gpus))]:
+            (tmp_path / "dev" / name).touch()
+        return Machine(root=tmp_path, environ=environ)
+
+    return make
+
+
+@pytest.fixture
+def torch_counts(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    return lambda count: monkeypatch.setattr(devices, "count_gpus", lambda machine: count)
+
+
+def test_auto_is_an_npu_else_cuda_else_the_cpu(machine: MakeMachine, torch_counts: Callable[[int], None]) -> None:
+    assert choose("auto", machine=machine()).kind == "cpu"
+    torch_counts(2)
+    assert choose("auto", machine=machine(gpus=2)).kind == "cuda"
+    found = choose("auto", machine=machine(npus=2, gpus=2))
+    assert (found.kind, found.count, found.simulated) == ("npu", 2, False)
+
+
+def test_a_gpu_that_torch_cannot_use_is_none(machine: MakeMachine, tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("raise ImportError")
+    found = choose("auto", machine=machine(gpus=1, PYTHONPATH=str(tmp_path)))
+    assert found.kind == "cpu"
+
+
+@pytest.mark.parametrize("wanted", ["npu", "auto"])
+def test_in_a_shell_with_simulated_npus_they_are_the_npus(machine: MakeMachine, wanted: str) -> None:
+    found = choose(wanted, machine=machine(**SHELL))
+    assert (found.kind, found.count, found.simulated, found.card) == ("npu", 4, True, "910B1")
+    # Its processes load the simulated CANN even where the machine has cards.
+    assert choose(wanted, machine=machine(npus=8, **SHELL)).simulated
+
+
+def test_nothing_is_simulated_unless_it_is_asked_for(machine: MakeMachine) -> None:
+    assert not choose("auto", machine=machine()).simulated
+    with pytest.raises(NpukitError, match="--device sim"):
+        choose("npu", machine=machine())
+    found = choose("sim", 2, "910B1", machine())
+    assert (found.kind, found.count, found.simulated, found.card, found.total) == ("npu", 2, True, "910B1", 2)
+
+
+def test_visible_cards_are_those_that_cann_shows(machine: MakeMachine) -> None:
+    assert choose("npu", machine=machine(npus=8, ASCEND_RT_VISIBLE_DEVICES="2,5")).visible == (2, 5)
+    assert choose("auto", machine=machine(npus=8, ASCEND_RT_VISIBLE_DEVICES="")).kind == "cpu"
+    with pytest.raises(NpukitError, match="hides all 8 NPUs"):
+        choose("npu", machine=machine(npus=8, ASCEND_RT_VISIBLE_DEVICES="3,1"))
+
+
+def test_simulated_cards_have_the_numbers_that_the_variable_names(machine: MakeMachine) -> None:
+    found = choose("sim", machine=machine(ASCEND_RT_VISIBLE_DEVICES="4,5"))
+    assert (found.count, found.visible, found.total) == (2, (4, 5), 6)
+
+
+def test_more_than_there_are_is_a_mistake(machine: MakeMachine, torch_counts: Callable[[int], None]) -> None:
+    torch_counts(2)
+    for wanted, there in (("npu", machine(npus=2)), ("cuda", machine(gpus=2)), ("npu", machine(**SHELL))):
+        with pytest.raises(NpukitError, match=r"5 [NG]PUs were requested"):
+            choose(wanted, 5, machine=there)
+    with pytest.raises(NpukitError, match="4 NPUs were requested, but 2 are visible"):
+        choose("sim", 4, machine=machine(ASCEND_RT_VISIBLE_DEVICES="0,1"))
+
+
+def test_a_plan_can_be_made_for_what_is_not_there(machine: MakeMachine) -> None:
+    found = choose("npu", 8, machine=machine(), suppose=True)
+    assert (found.kind, found.count, found.simulated) == ("npu", 8, False)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "hidden"),
+    [
+        (Wanted.cpu, {"CUDA_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES"}),
+        (Wanted.cuda, {"ASCEND_RT_VISIBLE_DEVICES"}),
+        (Wanted.npu, set()),
+    ],
+)
+def test_a_process_sees_its_own_kind_of_device_and_no_other(
+    machine: MakeMachine, torch_counts: Callable[[int], None], wanted: Wanted, hidden: set[str]
+) -> None:
+    torch_counts(1)
+    before = {"CUDA_VISIBLE_DEVICES": "0", "ASCEND_RT_VISIBLE_DEVICES": "0", "HOME": "/home/me"}
+    variables = choose(wanted, machine=machine(npus=1)).environment(before)
+    assert variables[GIVEN] == wanted.value
+    assert {name for name in before if variables[name] == ""} == hidden
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_simulated_devices_are_called_simulated(machine: MakeMachine, count: int) -> None:
+    assert "simulated" in str(choose("sim", count, machine=machine()))
+    assert "simulated" in str(choose("auto", count, machine=machine(**SHELL)))
+    assert "simulated" not in str(choose("npu", count, machine=machine(npus=3)))

@@ -1,0 +1,131 @@
+"""A project that tries to steer the terminal, the browser or the CI of whoever looks at it."""
+
+from __future__ import annotations
+
+import html.parser
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from urllib.parse import unquote_to_bytes
+
+import pytest
+from markdown_it import MarkdownIt  # of rich's
+
+from npukit.report.markdown import cell, code, escaped, fence
+from npukit.report.rendering import Format
+
+SOURCE = (
+    "import torch\n"
+    "model.cuda()  # \x1b[2J\x1b]0;owned\x07 \u202e reversed\n"
+    "import flash_attn  # <script>alert(1)</script> | ``` ::error::injected\n"
+    "page = '\x0c'\n"
+)
+NAMES = [
+    b"caf\xe9.py",
+    b"\x1b[31mred.py",
+    "rtl\u202eyp.py".encode(),
+    b"<img src=x onerror=alert(1)>.py",
+    b"two\nlines.py",
+    b"::error::x.py",
+]
+UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\ud800-\udfff]")
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    for name in NAMES:
+        Path(os.fsdecode(bytes(folder) + b"/" + name)).write_text(SOURCE)
+    return folder
+
+
+def npukit(*arguments: str | Path, cwd: Path) -> str:
+    command = [sys.executable, "-m", "npukit", *map(str, arguments)]
+    result = subprocess.run(command, capture_output=True, timeout=60, cwd=cwd)
+    assert result.returncode == 0, result.stderr.decode(errors="replace")
+    return result.stdout.decode()
+
+
+@pytest.mark.parametrize("format", list(Format))
+def test_no_format_of_a_report_holds_what_steers_a_viewer(project: Path, format: Format) -> None:
+    printed = npukit("analyze", "project", "--format", format.value, cwd=project.parent)
+    assert not UNSAFE.search(printed)
+    npukit("analyze", "project", "--format", format.value, "--output", "report", cwd=project.parent)
+    written = (project.parent / "report").read_text(encoding="utf-8")
+    assert not UNSAFE.search(written)
+    assert r"caf\xe9.py" in written.replace(r"\\", "\\") or format is Format.sarif
+
+
+def test_sarif_names_the_files_themselves(project: Path) -> None:
+    results = json.loads(npukit("analyze", "project", "--format", "sarif", cwd=project.parent))["runs"][0]["results"]
+    uris = {result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] for result in results}
+    assert {unquote_to_bytes(uri).removeprefix(b"project/") for uri in uris} == set(NAMES)
+
+
+def test_github_annotations_cannot_be_added_to(project: Path) -> None:
+    lines = npukit("analyze", "project", "--format", "github", cwd=project.parent).splitlines()
+    assert all(re.match(r"::(error|warning|notice) file=project/", line) for line in lines[:-1])
+
+
+@pytest.mark.parametrize("name", ["report.html", "report.md", "report.json"])
+def test_a_report_of_a_migration_is_as_safe(project: Path, name: str) -> None:
+    npukit("migrate", "project", "--report", name, "--format", "json", cwd=project.parent)
+    written = (project.parent / name).read_text(encoding="utf-8")
+    assert not UNSAFE.search(written)
+    if name == "report.html":
+        assert "<img" not in written and "<script>alert" not in written
+
+
+def test_a_diff_for_a_program_is_exact(project: Path) -> None:
+    (project / "plain.py").write_text(SOURCE)
+    diff = npukit("migrate", "project/plain.py", "--diff", cwd=project.parent)
+    patch = diff[: diff.rindex("\n", 0, diff.index("files change"))]
+    subprocess.run(["patch", "-p1", "-d", str(project)], input=patch, text=True, check=True, capture_output=True)
+    assert (project / "plain.py").read_text() != SOURCE
+    assert "\x1b[2J" in (project / "plain.py").read_text()
+
+
+class _Tags(html.parser.HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        self.found.append(tag)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<img src=x>",
+        "a `<b>` c",
+        r"\`<b>\`",
+        "`` <b> `",
+        "`<b>``",
+        "[x](javascript:alert(1))",
+        "![x](http://tracker)",
+        "&lt;b&gt;",
+        "*a* _b_ __init__.py snake_case",
+        "a | `b | c`",
+    ],
+)
+def test_markdown_shows_text_as_it_is(text: str) -> None:
+    render = MarkdownIt("commonmark").enable("table").render
+    page = _Tags()
+    page.feed(render(escaped(text)))
+    assert set(page.found) <= {"p", "code"}
+    page = _Tags()
+    page.feed(render(f"| a |\n|---|\n| {cell(text)} |\n"))
+    assert page.found.count("td") == 1 and set(page.found) <= {"table", "thead", "tbody", "tr", "th", "td", "code"}
+    page = _Tags()
+    page.feed(render(code(text)))
+    assert set(page.found) <= {"p", "code"}
+
+
+def test_a_fence_is_longer_than_what_it_holds() -> None:
+    assert fence("a ```` b") == "`````"
+    assert fence("a") == "```"
