@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -67,6 +68,40 @@ def info(here: Path) -> None:
 @pytest.mark.parametrize("name", ["renamed", "tagged", "openai"])
 def test_entries_of_dataset_info(name: str) -> None:
     assert first_row(find(name)) == [QUESTION, ANSWER]
+
+
+def _downloaded(folder: Path) -> None:
+    (folder / ".cache/huggingface/download").mkdir(parents=True)
+
+
+def _cloned(folder: Path) -> None:
+    (folder / ".git").mkdir()
+    (folder / ".git/config").write_text('[remote "origin"]\n\turl = https://huggingface.co/datasets/owner/name\n')
+
+
+@pytest.mark.parametrize("name", ["../secret.json", "{here}/secret.json", "link.json"])
+@pytest.mark.parametrize("arrive", [_downloaded, _cloned])
+def test_what_came_from_a_hub_names_no_file_elsewhere(here: Path, arrive: Callable[[Path], None], name: str) -> None:
+    (here / "secret.json").write_text(json.dumps([{"instruction": "Hi", "output": "Hello"}]))
+    (here / "data/link.json").symlink_to(here / "secret.json")
+    entry = {"x": {"file_name": name.format(here=here)}}
+    (here / "data/dataset_info.json").write_text(json.dumps(entry))
+    assert find("x").files, "the user's own may"
+    arrive(here / "data")
+    with pytest.raises(NpukitError, match="came from a hub"):
+        find("x")
+
+
+def test_links_inside_a_hub_s_cache_are_followed(here: Path) -> None:
+    snapshot, blobs = here / "datasets--owner--name/snapshots/1", here / "datasets--owner--name/blobs"
+    snapshot.mkdir(parents=True)
+    blobs.mkdir()
+    (blobs / "1").write_text(json.dumps({"x": {"file_name": "a.json"}}))
+    (blobs / "2").write_text(json.dumps([{"instruction": "Hi", "output": "Hello"}]))
+    (snapshot / "dataset_info.json").symlink_to("../../blobs/1")
+    (snapshot / "a.json").symlink_to("../../blobs/2")
+    table = find_table(Source(path="x"), DataOptions(train=(Source(path="x"),), folder=snapshot))
+    assert table.files == (snapshot / "a.json",)
 
 
 @pytest.mark.usefixtures("info")

@@ -15,6 +15,7 @@ from npukit.errors import NpukitError
 from npukit.llm.config.options import DataOptions, Source
 from npukit.llm.data.files import READERS, Record, read_file
 from npukit.llm.data.layout import COLUMNS, Layout
+from npukit.llm.data.origin import hub_root
 
 Hub = Literal["huggingface", "modelscope"]
 INFO = "dataset_info.json"
@@ -175,7 +176,21 @@ def _from_info(table: Table, name: str, entry: Any, folder: Path, hub: Hub) -> T
         return replace(table, hub=place, hub_name=hub_name, subset=entry.get("subset", table.subset))
     if not entry.get("file_name"):
         raise NpukitError(f"{where}: it names no file_name, hf_hub_url or ms_hub_url; nothing else is supported.")
-    place_on_disk = _local(entry["file_name"], folder)
+    place_on_disk = _named_by_info(entry["file_name"], folder, where)
     if place_on_disk is None:
         raise NpukitError(f"{where}: its file {folder / entry['file_name']} does not exist.")
     return replace(table, files=_files(place_on_disk, split))
+
+
+def _named_by_info(name: str, folder: Path, where: str) -> Path | None:
+    """A dataset_info.json that the user wrote may name any file; one that came from a hub only files beside it."""
+    root = hub_root(folder)
+    if root is None:
+        return _local(name, folder)
+    place = folder / name
+    if not place.resolve().is_relative_to(root):
+        raise NpukitError(
+            f"{where}: {name} lies outside {root}, which came from a hub. If you trust it, name that file itself as "
+            "the data set."
+        )
+    return place if place.exists() else None

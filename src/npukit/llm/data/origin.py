@@ -1,0 +1,30 @@
+"""Whether a folder came from a hub: then others wrote its files, and they may not point elsewhere."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+_LEFT_BY_DOWNLOADS = (".cache/huggingface/download", ".msc", ".mv")  # by the hubs' own tools, in the folder they fill
+_CACHED = re.compile(r"(datasets|models|spaces)--.+")
+_HOSTS = ("huggingface.co", "hf.co", "modelscope.cn")
+
+
+def hub_root(folder: Path) -> Path | None:
+    """The top of what was downloaded or cloned from a hub, if the folder belongs to that.
+
+    >>> hub_root(Path("~/.cache/huggingface/hub/datasets--owner--name/snapshots/main").expanduser())
+    PosixPath('/home/me/.cache/huggingface/hub/datasets--owner--name')
+    """
+    place = folder.resolve()
+    return next((each for each in (place, *place.parents) if _is_from_hub(each)), None)
+
+
+def _is_from_hub(folder: Path) -> bool:
+    if _CACHED.fullmatch(folder.name) or any((folder / mark).exists() for mark in _LEFT_BY_DOWNLOADS):
+        return True
+    try:
+        config = (folder / ".git" / "config").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+    return any(host in config for host in _HOSTS)
