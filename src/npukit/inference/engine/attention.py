@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -29,6 +31,22 @@ class Batch:
     total: tuple[int, ...] = ()
     # Decode on NPUs, whose kernel wants the lengths on the host.
     host_lengths: list[int] | None = None
+    block_size: int = 0
+
+    @cached_property
+    def all_slots(self) -> Tensor:
+        """Prefill: where all tokens of the sequences are, new or not, one sequence behind the other."""
+        device = self.tables.device
+        place = torch.cat([torch.arange(total) for total in self.total]).to(device)
+        row = torch.repeat_interleave(torch.tensor(self.total)).to(device)
+        return self.tables[row, place // self.block_size].long() * self.block_size + place % self.block_size
+
+    @cached_property
+    def borders(self) -> tuple[Tensor, Tensor]:
+        """Prefill: where each sequence begins, and the last one ends, among the new tokens and among all."""
+        ends = ([0, *accumulate(lengths)] for lengths in (self.new or (), self.total))
+        new, total = (torch.tensor(each, dtype=torch.int32).to(self.tables.device) for each in ends)
+        return new, total
 
 
 def register() -> None:

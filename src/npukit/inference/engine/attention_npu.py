@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import torch
+from itertools import accumulate
+
 import torch_npu
 from torch import Tensor
 
-from npukit.inference.engine.attention import Batch, gather
+from npukit.inference.engine.attention import Batch
 from npukit.llm.models.attention import NPU_CAUSAL, causal_mask
 
 
@@ -44,16 +45,7 @@ def prefill(
 ) -> Tensor:
     """The sequences one behind the other (TND), their keys and values fetched from the cache."""
     assert batch.new is not None
-    size = key_cache.shape[1]
-    keys, values = (
-        torch.cat(
-            [
-                gather(cache, batch.tables[row : row + 1, : -(-total // size)])[0, :, :total].transpose(0, 1)
-                for row, total in enumerate(batch.total)
-            ]
-        )
-        for cache in (key_cache, value_cache)
-    )
+    keys, values = (cache.flatten(0, 1)[batch.all_slots] for cache in (key_cache, value_cache))
     result: Tensor = torch_npu.npu_fusion_attention(
         query,
         keys,
@@ -63,15 +55,7 @@ def prefill(
         atten_mask=causal_mask(query.device),
         scale=scale,
         sparse_mode=NPU_CAUSAL,
-        actual_seq_qlen=_ends(batch.new),
-        actual_seq_kvlen=_ends(batch.total),
+        actual_seq_qlen=list(accumulate(batch.new)),
+        actual_seq_kvlen=list(accumulate(batch.total)),
     )[0]
     return result
-
-
-def _ends(lengths: tuple[int, ...]) -> list[int]:
-    ends, end = [], 0
-    for length in lengths:
-        end += length
-        ends.append(end)
-    return ends

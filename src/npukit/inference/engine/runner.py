@@ -126,6 +126,7 @@ class Runner:
             torch.tensor(total, device=self.device),
             new=tuple(chunk.stop - chunk.start for chunk in chunks),
             total=total,
+            block_size=size,
         )
         hidden: Tensor = self._body(packed[:1], position_ids=packed[1:2], use_cache=False, batch=batch)[0]
         return hidden[0]
