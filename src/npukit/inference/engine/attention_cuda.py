@@ -30,9 +30,10 @@ def decode(
     window: int | None,
 ) -> Tensor:
     """One query a sequence."""
-    return _decode(
+    result: Tensor = _decode(
         query, key, value, key_cache, value_cache, batch.slots, batch.tables, batch.lengths, scale, window or 0
     )
+    return result
 
 
 # An operator of its own, so that the compiler takes it as it is. It does write to the caches; that is not declared,

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from npukit.errors import NpukitError
+from npukit.inference.engine.adapters import Adapters, read_adapter
 from npukit.inference.engine.cache import Cache, CacheShape
+from npukit.inference.engine.graphs import can_record
+from npukit.inference.engine.own_caches import OwnCaches
 from npukit.inference.engine.pool import BlockPool
 from npukit.inference.engine.request import Answer, Finish, Output, Request, Stats, Token
-from npukit.inference.engine.runner import Launched, Runner
+from npukit.inference.engine.results import Launched
+from npukit.inference.engine.runner import Runner
 from npukit.inference.engine.scheduler import Scheduler
 from npukit.inference.engine.sequence import Sequence
 from npukit.inference.engine.sizes import blocks_that_fit
+from npukit.llm import families
 
 
 @dataclass(frozen=True)
@@ -30,7 +36,8 @@ class EngineOptions:
     memory: float = 0.9  # the share of the device's memory that may be used in all
     prefill_tokens: int | None = None  # of prompts in a step
     reuse: bool = True  # of what is in the cache of an earlier prompt
-    graphs: bool | None = None
+    graphs: bool | None = None  # decode as graphs; None: on NPU and CUDA
+    compile: bool | None = None  # the layers, for decoding; None: on CUDA
     ahead: bool = True  # launch a step before the tokens of the one before are known
 
 
@@ -49,20 +56,59 @@ class Engine:
         self.words = model.get_output_embeddings().weight.shape[0]
         made_for = model.config.get_text_config().max_position_embeddings
         self.longest = min(options.longest or made_for, made_for)
+        self.is_paged = _can_page(model, self.longest)
+        self._adapters, self._loads, self._leaving = Adapters(model), 0, set[str]()
+        prefill = options.prefill_tokens or (512 if self.device.type == "cpu" else 8192)
+        if self.is_paged:
+            pool, self._runner = self._make_paged(model, options)
+            self._scheduler = Scheduler(pool, options.rows, prefill, options.reuse)
+        else:  # a block is the whole of a sequence
+            self._runner = OwnCaches(model, self._adapters)
+            self._scheduler = Scheduler(BlockPool(options.rows + 1, self.longest), options.rows, prefill, reuse=False)
+        self._ahead = options.ahead and self.is_paged
+        self._launched: Launched | None = None
+        self._sequences: dict[int, Sequence] = {}
+        self._ended: list[Output] = []
+        self._next_number = self._prompt_tokens = self._generated_tokens = 0
+
+    def _make_paged(self, model: Any, options: EngineOptions) -> tuple[BlockPool, Runner | OwnCaches]:
         size = options.block_size or (128 if self.device.type == "npu" else 16)
         shape = CacheShape.of(model)
         blocks = options.blocks or blocks_that_fit(shape, size, options.rows, self.longest, options.memory, self.device)
         self.longest = min(self.longest, (blocks - 1) * size)
         cache = Cache(model, shape, blocks, size, options.rows, self.longest)
-        graphs = options.graphs if options.graphs is not None else self.device.type in ("cuda", "npu")
-        self._runner = Runner(model, cache, options.rows, graphs)
-        prefill = options.prefill_tokens or (512 if self.device.type == "cpu" else 8192)
-        self._scheduler = Scheduler(BlockPool(blocks, size), options.rows, prefill, options.reuse)
-        self._ahead = options.ahead
-        self._launched: Launched | None = None
-        self._sequences: dict[int, Sequence] = {}
-        self._ended: list[Output] = []
-        self._next_number = self._prompt_tokens = self._generated_tokens = 0
+        graphs = options.graphs if options.graphs is not None else can_record(self.device, model.dtype)
+        runner = Runner(model, cache, self._adapters, options.rows, graphs)
+        if options.compile if options.compile is not None else graphs and self.device.type == "cuda":
+            runner.compile()
+        return BlockPool(blocks, size), runner
+
+    @property
+    def adapters(self) -> list[str]:
+        """The names of the adapters that requests can ask for."""
+        return [name for name in self._adapters.names if name not in self._leaving]
+
+    def load_adapter(self, name: str, folder: Path) -> None:
+        """Make a LoRA adapter known under a name; a name that is taken is refused."""
+        if name in self._adapters:
+            raise NpukitError(f"There is an adapter {name} already: unload it first, or choose another name.")
+        self._adapters.add(read_adapter(name, folder))
+        self._loads += 1
+        self._runner.forget_graphs()
+
+    def unload_adapter(self, name: str) -> None:
+        """Forget an adapter. Requests that have it are answered to their end; new ones are refused at once."""
+        if name not in self.adapters:
+            raise NpukitError(f"There is no adapter {name}.")
+        self._leaving.add(name)
+        self._drop_adapters()
+
+    def _drop_adapters(self) -> None:
+        used = {sequence.request.adapter for sequence in self._sequences.values()}
+        for name in self._leaving - used:
+            self._leaving.remove(name)
+            self._adapters.remove(name)
+            self._runner.forget_graphs()
 
     @property
     def is_idle(self) -> bool:
@@ -147,8 +193,12 @@ class Engine:
                 f"The prompt has a token that the model does not have: ids go from 0 to {self.words - 1}."
             )
 
+        if request.adapter is not None and request.adapter not in self.adapters:
+            raise NpukitError(f"There is no adapter {request.adapter}: load it first.")
+
     def _root_of(self, request: Request) -> bytes:
-        return (request.adapter or "").encode()
+        """What sets the cache of an adapter apart, also from one that had its name before."""
+        return f"{self._loads}:{request.adapter}".encode() if request.adapter else b""
 
     def _can_go_ahead(self) -> bool:
         """Not where the only sequences are those whose next token depends on the one on its way."""
@@ -191,4 +241,16 @@ class Engine:
         sequence.finish = finish
         self._scheduler.end(sequence)
         del self._sequences[sequence.number]
+        if self._leaving:
+            self._drop_adapters()
         return Output(sequence.number, token, finish, prompt)
+
+
+def _can_page(model: Any, longest: int) -> bool:
+    """Whether the model's attention is one that the paged cache computes."""
+    config = families.as_mapping(model.config)
+    family = families.of(config)
+    window = family.window(config)
+    if model.device.type == "npu" and window is not None and window < longest:
+        return False  # the NPU's kernel for decoding looks back over everything
+    return family.attention == "plain" and family.plain_logits

@@ -7,15 +7,27 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from npukit.inference.engine.adapters import Adapters
+
 # Batches are filled up to the next of these.
 SIZES = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 
 Decode = Callable[[Tensor, "list[int]"], "tuple[Tensor, Tensor]"]
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A graph, and what it reads and writes in fixed places."""
+
+    graph: Any
+    results: tuple[Tensor, Tensor]
+    mask: Tensor | None  # of the adapters
 
 
 class Graphs:
@@ -24,37 +36,49 @@ class Graphs:
     `inputs` is where the graphs find rows, lengths and blocks, [3, rows], on the device.
     """
 
-    def __init__(self, decode: Decode, inputs: Tensor, rows: int) -> None:
-        self._decode, self._inputs = decode, inputs
+    def __init__(self, decode: Decode, inputs: Tensor, adapters: Adapters) -> None:
+        self._decode, self._inputs, self._adapters = decode, inputs, adapters
+        rows = inputs.shape[1]
         self._sizes = [*SIZES[: bisect_left(SIZES, rows)], rows]
         self._filler = rows  # the row that belongs to nobody
+        self._is_npu = inputs.device.type == "npu"
         self._device = torch.get_device_module(inputs.device)
-        self._graphs: dict[int, tuple[Any, tuple[Tensor, Tensor]]] = {}
+        self._graphs: dict[int, Recorded] = {}
         self._pool: Any = None
 
-    def run(self, host: Tensor, lengths: list[int]) -> tuple[Tensor, Tensor]:
+    def forget(self) -> None:
+        """Record again when they are next needed."""
+        self._graphs.clear()
+
+    def run(self, host: Tensor, lengths: list[int], adapters: list[str | None]) -> tuple[Tensor, Tensor]:
         """Logits and tokens; behind the wanted rows come some that only fill up."""
         size = self._sizes[bisect_left(self._sizes, len(lengths))]
         filling = size - len(lengths)
         host[:, len(lengths) : size] = torch.tensor([[self._filler], [1], [0]])
         self._inputs[:, :size].copy_(host[:, :size], non_blocking=True)
-        lengths = lengths + [1] * filling
-        if size not in self._graphs:
-            self._graphs[size] = self._record(size, lengths)
-        graph, results = self._graphs[size]
-        graph.replay()
-        if self._inputs.device.type == "npu":
-            graph.update(cpu_update_input=[{"actual_seq_lengths_kv": lengths}])
-        return results
+        lengths, adapters = lengths + [1] * filling, adapters + [None] * filling
+        if (recorded := self._graphs.get(size)) is None:
+            recorded = self._graphs[size] = self._record(size, lengths, adapters)
+        else:
+            self._adapters.select_rows(adapters, recorded.mask)
+        recorded.graph.replay()
+        if self._is_npu:
+            recorded.graph.update(cpu_update_input=[{"actual_seq_lengths_kv": lengths}])
+        return recorded.results
 
-    def _record(self, size: int, lengths: list[int]) -> tuple[Any, tuple[Tensor, Tensor]]:
+    def _record(self, size: int, lengths: list[int], adapters: list[str | None]) -> Recorded:
         inputs = self._inputs[:, :size]
+        mask = self._adapters.select_rows(adapters, None)
         self._decode(inputs, lengths)  # what is only done once is done before
         self._device.synchronize()
-        is_npu = self._inputs.device.type == "npu"
-        graph = self._device.NPUGraph() if is_npu else self._device.CUDAGraph()
-        options = {"auto_dispatch_capture": True} if is_npu else {"capture_error_mode": "thread_local"}
+        graph = self._device.NPUGraph() if self._is_npu else self._device.CUDAGraph()
+        options = {"auto_dispatch_capture": True} if self._is_npu else {"capture_error_mode": "thread_local"}
         with self._device.graph(graph, pool=self._pool, **options):
             results = self._decode(inputs, lengths)
         self._pool = self._pool or graph.pool()
-        return graph, results
+        return Recorded(graph, results, mask)
+
+
+def can_record(device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether decoding can be a graph: where no operator of it asks the host for anything."""
+    return device.type in ("cuda", "npu") and dtype in (torch.float16, torch.bfloat16)

@@ -1,7 +1,7 @@
 """Carry out a step on the device: decode with one token a sequence, as a graph where the device has them, and prefill.
 
 Nothing here waits for the device. Tokens stay on it from step to step (`Cache.last`); the host learns them when it
-asks a `Launched` step, by which time the next one may be running.
+asks for them, by which time the next step may be running.
 """
 
 from __future__ import annotations
@@ -10,50 +10,46 @@ from collections.abc import Sequence as Many
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from npukit.inference.engine.adapters import Adapters
 from npukit.inference.engine.attention import NAME, Batch, register
-from npukit.inference.engine.cache import Cache
+from npukit.inference.engine.cache import Cache, attention_modules
 from npukit.inference.engine.graphs import Graphs
-from npukit.inference.engine.request import Token
+from npukit.inference.engine.results import Launched, score
 from npukit.inference.engine.sampler import Chosen, choose, is_plain
 from npukit.inference.engine.scheduler import Chunk, Step
 from npukit.inference.engine.sequence import Sequence
 
 
-class Launched:
-    """A step that the device has been told to do."""
-
-    def __init__(self, step: Step, parts: list[Chosen], device: torch.device) -> None:
-        self.step = step
-        self._parts = [_to_host(part) for part in parts]
-        self._done = _record(device)
-
-    def tokens(self) -> list[Token]:
-        """What was generated for each of step.sampled; waits for the device."""
-        if self._done is not None:
-            self._done.synchronize()
-        return [
-            _token(part, row, sequence) for (part, row), sequence in zip(self._places(), self.step.sampled, strict=True)
-        ]
-
-    def _places(self) -> list[tuple[Chosen, int]]:
-        return [(part, row) for part in self._parts for row in range(len(part.tokens))]
-
-
 class Runner:
     """A model with its cache."""
 
-    def __init__(self, model: Any, cache: Cache, rows: int, graphs: bool) -> None:
+    def __init__(self, model: Any, cache: Cache, adapters: Adapters, rows: int, graphs: bool) -> None:
         register()
         model.set_attn_implementation(NAME)
         self._body, self._head = model.base_model, model.get_output_embeddings()
-        self._cache, self._rows = cache, rows
+        self._cache, self._adapters = cache, adapters
         self.device = cache.last.device
-        self.adapters: Any = None
         self._inputs = [_pinned((3, rows), self.device) for _ in range(2)]
         self._on_device = torch.zeros((3, rows), dtype=torch.int64, device=self.device)
-        self._graphs = Graphs(self._decode, self._on_device, rows) if graphs else None
+        self._graphs = Graphs(self._decode, self._on_device, adapters) if graphs else None
+
+    def forget_graphs(self) -> None:
+        """They hold addresses of weights: after these have changed they are made again."""
+        if self._graphs is not None:
+            self._graphs.forget()
+
+    def compile(self) -> None:
+        """Let the layers be compiled for decoding: what lies between matrix products becomes one kernel each.
+
+        Layers share their code, so that this is done once for all of them, and once more where sizes change.
+        """
+        layers = attention_modules(self._body)
+        for stack in self._body.modules():
+            if isinstance(stack, nn.ModuleList) and len(stack) == len(layers):
+                for layer in stack:
+                    layer.compile()
 
     @torch.no_grad()
     def launch(self, step: Step) -> Launched:
@@ -73,11 +69,13 @@ class Runner:
         host[0, :count] = torch.tensor([sequence.row for sequence in sequences])
         host[1, :count] = torch.tensor(lengths)
         host[2, :count] = torch.tensor([each.blocks[(each.cached - 1) // size] for each in sequences])
+        adapters = [sequence.request.adapter for sequence in sequences]
         if self._graphs is None:
             self._on_device.copy_(host, non_blocking=True)
+            self._adapters.select(adapters, [1] * count)
             logits, tokens = self._decode(self._on_device[:, :count], lengths)
         else:
-            logits, tokens = self._graphs.run(host, lengths)
+            logits, tokens = self._graphs.run(host, lengths, adapters)
         return self._choose(logits[:count], tokens[:count], sequences)
 
     def _decode(self, inputs: Tensor, host_lengths: list[int]) -> tuple[Tensor, Tensor]:
@@ -86,7 +84,12 @@ class Runner:
         cache, size = self._cache, self._cache.block_size
         places = lengths - 1
         cache.tables[rows, places // size] = blocks.int()
-        batch = Batch(blocks * size + places % size, cache.tables[rows], lengths, host_lengths=host_lengths)
+        batch = Batch(
+            blocks * size + places % size,
+            cache.tables[rows],
+            lengths,
+            host_lengths=host_lengths if self.device.type == "npu" else None,
+        )
         hidden = self._body(cache.last[rows][None], position_ids=places[None], use_cache=False, batch=batch)[0]
         logits = self._head(hidden[0])
         tokens = logits.argmax(-1)
@@ -98,7 +101,8 @@ class Runner:
         ends, end = [], 0
         for chunk in chunks:
             if chunk.sequence.request.prompt_logprobs is not None:
-                self._score(chunk, hidden[end : end + chunk.stop - chunk.start])
+                own = hidden[end : end + chunk.stop - chunk.start]
+                score(chunk, lambda start, stop, own=own: self._head(own[start:stop]))  # type: ignore[misc]
             end += chunk.stop - chunk.start
             ends.append(end - 1)
         finished = [place for place, chunk in zip(ends, chunks, strict=True) if chunk.is_last]
@@ -119,16 +123,19 @@ class Runner:
             slots.append(torch.tensor(chunk.sequence.blocks)[place // size] * size + place % size)
         packed = torch.stack([torch.cat(ids), torch.cat(places), torch.cat(slots)]).to(self.device)
         total = tuple(chunk.stop for chunk in chunks)
+        new = tuple(chunk.stop - chunk.start for chunk in chunks)
+        self._adapters.select([chunk.sequence.request.adapter for chunk in chunks], new)
         rows = torch.tensor([chunk.sequence.row for chunk in chunks], device=self.device)
         batch = Batch(
             packed[2],
             self._cache.tables[rows],
             torch.tensor(total, device=self.device),
-            new=tuple(chunk.stop - chunk.start for chunk in chunks),
+            new=new,
             total=total,
             block_size=size,
         )
-        hidden: Tensor = self._body(packed[:1], position_ids=packed[1:2], use_cache=False, batch=batch)[0]
+        with torch.compiler.set_stance("force_eager"):  # prompts are of every length
+            hidden: Tensor = self._body(packed[:1], position_ids=packed[1:2], use_cache=False, batch=batch)[0]
         return hidden[0]
 
     def _choose(self, logits: Tensor, tokens: Tensor, sequences: Many[Sequence], write: bool = False) -> Chosen:
@@ -141,59 +148,6 @@ class Runner:
             rows = torch.tensor([sequence.row for sequence in sequences], device=self.device)
             self._cache.last[rows] = chosen.tokens
         return chosen
-
-    def _score(self, chunk: Chunk, hidden: Tensor) -> None:
-        """Note how likely the tokens of a prompt were, each after those before it."""
-        sequence = chunk.sequence
-        known, prompt = sequence.prompt, sequence.request.prompt
-        if not known:
-            known.append(Token(prompt[0]))
-        first = len(known)  # the first token that has still to be scored, from the hidden state before it
-        last = min(chunk.stop, len(prompt) - 1)
-        for start in range(first, last + 1, 128):  # all logits at once would be large
-            stop = min(start + 128, last + 1)
-            logits = self._head(hidden[start - 1 - chunk.start : stop - 1 - chunk.start]).float().log_softmax(-1)
-            ids = torch.tensor(prompt[start:stop], device=logits.device)
-            wanted = sequence.request.prompt_logprobs
-            top = logits.topk(wanted, -1) if wanted else None
-            part = Chosen(ids, logits.gather(1, ids[:, None]).squeeze(1), (top.values, top.indices) if top else None)
-            part = _to_host(part)
-            known += [_make_token(part, row, wanted or 0) for row in range(stop - start)]
-
-
-def _token(part: Chosen, row: int, sequence: Sequence) -> Token:
-    wanted = sequence.request.sampling.logprobs
-    if wanted is None:
-        return Token(int(part.tokens[row]))
-    return _make_token(part, row, wanted)
-
-
-def _make_token(part: Chosen, row: int, wanted: int) -> Token:
-    assert part.logprobs is not None
-    top: tuple[tuple[int, float], ...] = ()
-    if wanted and part.top is not None:
-        values, ids = (column[row, :wanted].tolist() for column in part.top)
-        top = tuple(zip(ids, values, strict=True))
-    return Token(int(part.tokens[row]), float(part.logprobs[row]), top)
-
-
-def _to_host(part: Chosen) -> Chosen:
-    def moved(tensor: Tensor) -> Tensor:
-        if tensor.device.type == "cpu":
-            return tensor
-        host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
-        return host.copy_(tensor, non_blocking=True)
-
-    top = None if part.top is None else (moved(part.top[0]), moved(part.top[1]))
-    return Chosen(moved(part.tokens), None if part.logprobs is None else moved(part.logprobs), top)
-
-
-def _record(device: torch.device) -> Any:
-    if device.type == "cpu":
-        return None
-    event = torch.get_device_module(device).Event()
-    event.record()
-    return event
 
 
 def _pinned(shape: tuple[int, ...], device: torch.device) -> Tensor:

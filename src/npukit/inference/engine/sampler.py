@@ -25,6 +25,12 @@ class Chosen:
     top: tuple[Tensor, Tensor] | None = None  # values and ids
 
 
+def chosen_of(tokens: Tensor, logprobs: Tensor, wanted: int) -> Chosen:
+    """Tokens with their log-probabilities, and those of the `wanted` likeliest."""
+    top = logprobs.topk(wanted, -1) if wanted else None
+    return Chosen(tokens, logprobs.gather(1, tokens[:, None]).squeeze(1), (top.values, top.indices) if top else None)
+
+
 def is_plain(sampling: Sampling) -> bool:
     """Whether the likeliest token is all that is asked for."""
     return sampling.temperature == 0 and not _changes_logits(sampling) and sampling.logprobs is None
@@ -54,8 +60,7 @@ def choose(logits: Tensor, sequences: Many[Sequence], positions: Many[int]) -> C
         tokens[rows] = drawn
     if raw is None:
         return Chosen(tokens)
-    top = raw.topk(wanted, -1) if wanted else None
-    return Chosen(tokens, raw.gather(1, tokens[:, None]).squeeze(1), (top.values, top.indices) if top else None)
+    return chosen_of(tokens, raw, wanted or 0)
 
 
 def _changed(logits: Tensor, sequences: Many[Sequence], positions: Many[int]) -> Tensor:

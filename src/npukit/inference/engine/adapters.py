@@ -1,0 +1,201 @@
+"""Several LoRA adapters over one base, mixed in one batch.
+
+The adapters of a linear layer lie one behind the other in one pair of matrices. A token goes through all of them, and
+a mask keeps what belongs to its own: at the ranks that adapters have this costs less than sorting the tokens would.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence as Many
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from npukit.errors import NpukitError
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """One adapter as PEFT saves it: its matrices by the name of the layer that they belong to, its factor in B."""
+
+    name: str
+    rank: int
+    layers: dict[str, tuple[Tensor, Tensor]]  # A [rank, in] and B [out, rank]
+
+
+class Adapters:
+    """The adapters of a model, and which of them each token of the batch has.
+
+    >>> adapters = Adapters(model)
+    >>> adapters.add(read_adapter("french", Path("lora")))
+    >>> adapters.select(["french", None])   # for a batch of two tokens
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+        self._adapters: dict[str, Adapter] = {}
+        self._adapted: dict[str, AdaptedLinear] = {}
+        self._rows: dict[str | None, Tensor] = {}  # of the mask, by adapter
+        self._device = next(model.parameters()).device
+        self.mask: Tensor | None = None
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._adapters
+
+    @property
+    def names(self) -> list[str]:
+        """In the order in which they were added."""
+        return list(self._adapters)
+
+    def add(self, adapter: Adapter) -> None:
+        """Make an adapter known by its name."""
+        modules = dict(self._model.named_modules())
+        for name, (a, b) in adapter.layers.items():
+            linear = modules.get(name)
+            if isinstance(linear, AdaptedLinear):
+                linear = linear.base
+            if linear is None or _sizes(linear) != (a.shape[1], b.shape[0]):
+                raise NpukitError(
+                    f"The adapter {adapter.name} does not fit this model: its layer {name} is for "
+                    f"{a.shape[1]} inputs and {b.shape[0]} outputs. Take the base model that it was trained on."
+                )
+        self._adapters[adapter.name] = adapter
+        self._rebuild()
+
+    def remove(self, name: str) -> None:
+        """Forget an adapter."""
+        del self._adapters[name]
+        self._rebuild()
+
+    def select(self, names: Many[str | None], counts: Many[int]) -> None:
+        """Say which adapter each sequence of the next batch has, and how many tokens."""
+        if not self._adapters:
+            self.mask = None
+            return
+        rows = torch.stack([self._rows[name] for name in names])
+        self.mask = rows.repeat_interleave(torch.tensor(counts), dim=0).to(self._device, non_blocking=True)
+
+    def select_rows(self, names: Many[str | None], kept: Tensor | None) -> Tensor | None:
+        """The same for one token a sequence, with the mask in a place that a graph can keep: `kept` from before."""
+        self.select(names, [1] * len(names))
+        if kept is not None and self.mask is not None:
+            self.mask = kept.copy_(self.mask)
+        return self.mask
+
+    def _rebuild(self) -> None:
+        """Stack the matrices anew; a layer that no adapter has any more is as it was."""
+        wanted = {name for adapter in self._adapters.values() for name in adapter.layers}
+        for name in set(self._adapted) - wanted:
+            self._model.set_submodule(name, self._adapted.pop(name).base)
+        for name in wanted - set(self._adapted):
+            self._adapted[name] = AdaptedLinear(self._model.get_submodule(name), self)
+            self._model.set_submodule(name, self._adapted[name])
+        ranks = [each.rank for each in self._adapters.values()]
+        kinds = torch.repeat_interleave(torch.tensor(ranks, dtype=torch.int64))  # which adapter a column belongs to
+        self._rows = {name: (kinds == index).float() for index, name in enumerate(self._adapters)}
+        self._rows[None] = torch.zeros(len(kinds))
+        for name, module in self._adapted.items():
+            module.stack([(each.rank, each.layers.get(name)) for each in self._adapters.values()])
+
+
+class AdaptedLinear(nn.Module):
+    """A linear layer with all its adapters."""
+
+    def __init__(self, base: nn.Module, adapters: Adapters) -> None:
+        super().__init__()
+        self.base, self._adapters = base, [adapters]  # in a list, so that it does not become a submodule
+        self.a: Tensor
+        self.b: Tensor
+
+    @property
+    def weight(self) -> Any:
+        """The base layer's, for whoever asks for its size or type."""
+        return self.base.weight
+
+    def stack(self, parts: Many[tuple[int, tuple[Tensor, Tensor] | None]]) -> None:
+        """Take the matrices of each adapter; zeros where it has none for this layer."""
+        inputs, outputs = _sizes(self.base)
+        dtype, device = self.weight.dtype, self.weight.device
+        a = [torch.zeros(rank, inputs) if pair is None else pair[0] for rank, pair in parts]
+        b = [torch.zeros(outputs, rank) if pair is None else pair[1] for rank, pair in parts]
+        self.a = torch.cat(a).to(device, dtype)
+        self.b = torch.cat(b, dim=1).to(device, dtype)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """The base, and for each token its own adapter."""
+        result: Tensor = self.base(hidden)
+        mask = self._adapters[0].mask
+        if mask is None:
+            return result
+        return result + ((hidden @ self.a.T) * mask.to(hidden.dtype)) @ self.b.T
+
+
+def _sizes(linear: Any) -> tuple[int, int]:
+    """Inputs and outputs; GPT-2's Conv1D keeps its weight the other way round than nn.Linear."""
+    if isinstance(linear, nn.Linear):
+        return linear.in_features, linear.out_features
+    return int(linear.weight.shape[0]), int(linear.weight.shape[1])
+
+
+def read_adapter(name: str, folder: Path) -> Adapter:
+    """Read an adapter that PEFT saved.
+
+    >>> read_adapter("french", Path("saves/lora")).rank
+    8
+    """
+    from safetensors.torch import load_file
+
+    try:
+        config = json.loads((folder / "adapter_config.json").read_text())
+        weights = load_file(folder / "adapter_model.safetensors")
+    except (OSError, ValueError) as error:
+        raise NpukitError(f"{folder} is not a LoRA adapter that can be read: {error}") from error
+    _refuse_others(name, config)
+    layers: dict[str, tuple[Tensor, Tensor]] = {}
+    for key, a in weights.items():
+        if key.endswith(".lora_A.weight"):
+            layer = key.removesuffix(".lora_A.weight")
+            b = weights[f"{layer}.lora_B.weight"]
+            layers[layer.removeprefix("base_model.model.")] = (
+                a.float(),
+                b.float() * _factor(config, a.shape[0], layer),
+            )
+    if not layers or len(weights) != 2 * len(layers):
+        raise NpukitError(
+            f"The adapter {name} changes more than linear layers: merge it with `npukit export --merge-lora`."
+        )
+    return Adapter(name, max(a.shape[0] for a, _ in layers.values()), _same_rank(layers))
+
+
+def _refuse_others(name: str, config: dict[str, Any]) -> None:
+    """What changes more than a product of two matrices cannot be mixed in a batch."""
+    if config.get("peft_type") != "LORA":
+        raise NpukitError(f"The adapter {name} is of the kind {config.get('peft_type')}: only LoRA can be served.")
+    others = [key for key in ("use_dora", "modules_to_save", "trainable_token_indices") if config.get(key)]
+    if config.get("bias", "none") != "none":
+        others.append("bias")
+    if others:
+        raise NpukitError(
+            f"The adapter {name} uses {' and '.join(others)}: merge it with `npukit export --merge-lora`."
+        )
+
+
+def _factor(config: dict[str, Any], rank: int, layer: str) -> float:
+    alphas = config.get("alpha_pattern") or {}
+    alpha = next((value for key, value in alphas.items() if layer.endswith(key)), config["lora_alpha"])
+    return float(alpha) / (rank**0.5 if config.get("use_rslora") else rank)
+
+
+def _same_rank(layers: dict[str, tuple[Tensor, Tensor]]) -> dict[str, tuple[Tensor, Tensor]]:
+    """Fill up smaller ranks (PEFT's rank_pattern) with zeros, so that one mask serves all layers."""
+    rank = max(a.shape[0] for a, _ in layers.values())
+
+    def filled(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+        missing = rank - a.shape[0]
+        return nn.functional.pad(a, (0, 0, 0, missing)), nn.functional.pad(b, (0, missing))
+
+    return {name: filled(a, b) for name, (a, b) in layers.items()}

@@ -1,0 +1,76 @@
+"""What comes of a step: tokens on the device, which the host fetches when it needs them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from npukit.inference.engine.request import Token
+from npukit.inference.engine.sampler import Chosen, chosen_of
+from npukit.inference.engine.scheduler import Chunk, Step
+
+# Rows of logits that are made at once to score a prompt; those of a long one would be large.
+_ROWS = 128
+
+
+class Launched:
+    """A step that the device has been told to do; `parts` are its results in the order of step.sampled."""
+
+    def __init__(self, step: Step, parts: list[Chosen], device: torch.device) -> None:
+        self.step = step
+        self._parts = [_to_host(part) for part in parts]
+        self._done: Any = None
+        if device.type != "cpu":
+            self._done = torch.get_device_module(device).Event()
+            self._done.record()
+
+    def tokens(self) -> list[Token]:
+        """What was generated for each of step.sampled; waits for the device."""
+        if self._done is not None:
+            self._done.synchronize()
+        wanted = [sequence.request.sampling.logprobs for sequence in self.step.sampled]
+        tokens: list[Token] = []
+        for part in self._parts:
+            count = len(part.tokens)
+            tokens += _tokens(part, wanted[len(tokens) : len(tokens) + count])
+        return tokens
+
+
+def score(chunk: Chunk, logits: Callable[[int, int], Tensor]) -> None:
+    """Note how likely the prompt's tokens in a chunk were. `logits(start, stop)` are those after these places of it."""
+    sequence = chunk.sequence
+    prompt, known, wanted = sequence.request.prompt, sequence.prompt, sequence.request.prompt_logprobs
+    if not known:
+        known.append(Token(prompt[0]))  # nothing comes before it
+    for start in range(len(known), min(chunk.stop + 1, len(prompt)), _ROWS):
+        stop = min(start + _ROWS, chunk.stop + 1, len(prompt))
+        found = logits(start - 1 - chunk.start, stop - 1 - chunk.start).float().log_softmax(-1)
+        ids = torch.tensor(prompt[start:stop], device=found.device)
+        known += _tokens(_to_host(chosen_of(ids, found, wanted or 0), wait=True), [wanted] * len(ids))
+
+
+def _tokens(part: Chosen, wanted: list[int | None]) -> list[Token]:
+    ids = part.tokens.tolist()
+    if part.logprobs is None:
+        return [Token(each) for each in ids]
+    logprobs = part.logprobs.tolist()
+    values, top = (column.tolist() for column in part.top) if part.top else ([[]] * len(ids), [[]] * len(ids))
+    return [
+        Token(ids[row])
+        if count is None
+        else Token(ids[row], logprobs[row], tuple(zip(top[row][:count], values[row][:count], strict=True)))
+        for row, count in enumerate(wanted)
+    ]
+
+
+def _to_host(part: Chosen, wait: bool = False) -> Chosen:
+    def moved(tensor: Tensor) -> Tensor:
+        if wait or tensor.device.type == "cpu":
+            return tensor.cpu()
+        return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True).copy_(tensor, non_blocking=True)
+
+    top = None if part.top is None else (moved(part.top[0]), moved(part.top[1]))
+    return Chosen(moved(part.tokens), None if part.logprobs is None else moved(part.logprobs), top)
