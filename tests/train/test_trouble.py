@@ -101,8 +101,7 @@ def test_nan_in_the_backward() -> None:
 
 
 def test_nan_that_does_not_come_again() -> None:
-    said = first_nonfinite(model_with(nn.ReLU()), mean, batch())
-    assert "finite" in said and "hardware" in said
+    assert first_nonfinite(model_with(nn.ReLU()), mean, batch()) is None
 
 
 NPU_TEXT = (

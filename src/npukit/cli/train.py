@@ -97,7 +97,7 @@ def _train(
 
 def _check_options(words: list[str]) -> None:
     """An option of this command that is misspelt would be taken for one of the configuration."""
-    from npukit.llm.config.given import nearest
+    from npukit.llm.config.nearest import nearest
 
     for word in words:
         name = word[2:].partition("=")[0]
@@ -124,10 +124,11 @@ def _show_plan(config: Config, devices: int, json: bool) -> None:
 
 def _explain(word: str, json: bool) -> None:
     from npukit.llm.config.explain import as_json, as_text
+    from npukit.llm.config.options import Config
 
     if json:
         from npukit.report.json import to_json
 
-        print(to_json(as_json(word)))
+        print(to_json(as_json(Config, word)))
     else:
-        print(as_text(word))
+        print(as_text(Config, word))

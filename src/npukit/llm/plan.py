@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import asdict, dataclass
 from math import ceil, prod
 from typing import Any
 
 from npukit.llm.config.options import Config
 from npukit.llm.data.count import Rows, count_rows
-from npukit.llm.models.outline import Outline, look_at
+from npukit.llm.models.outline import Outline, is_target, look_at
 
 GIB = 2**30
 LOGITS_AT_ONCE = 1024  # rows of logits that the loss makes at a time
@@ -102,15 +101,6 @@ def trained_parameters(config: Config, model: Outline) -> int:
         if any(part in name.split(".") for part in tuning.modules_to_save)
     ]
     return sum((sum(shape) + tuning.dora) * tuning.rank for shape in targets) + sum(saved)
-
-
-def is_target(module: str, targets: str | tuple[str, ...]) -> bool:
-    """Whether PEFT would put an adapter on a module of this name."""
-    if targets == "all-linear":
-        return True
-    if isinstance(targets, str):
-        return re.fullmatch(targets, module) is not None
-    return any(module == target or module.endswith(f".{target}") for target in targets)
 
 
 def memory(config: Config, model: Outline, devices: int) -> Memory:

@@ -12,9 +12,13 @@ from torch import Tensor, nn
 from npukit.errors import NpukitError
 from npukit.train.data import Batch, counting
 from npukit.train.parallel import Parallel
-from npukit.train.trouble.nonfinite import NOT_AGAIN, first_nonfinite
+from npukit.train.trouble.nonfinite import first_nonfinite
 from npukit.train.trouble.words import few
 
+NOT_AGAIN = (
+    "Computed again, the batch gives finite values, so the cause is random (dropout, for example) or a hardware "
+    "fault; feature_detection watches for the latter."
+)
 LOWEST_SCALE = 2.0**-10  # what overflows in fp16 even then is no matter of scale
 
 
@@ -34,8 +38,8 @@ def refuse_nonfinite_loss(
     causes = []
     for batch in counting(batches):
         cause = first_nonfinite(parallel.module, again, parallel.move(batch.content))
-        sentence = f"Rank {parallel.rank}, rows {few(batch.numbers, most=8)} of the data: {cause}"
-        causes.append((cause == NOT_AGAIN, sentence))
+        sentence = f"Rank {parallel.rank}, rows {few(batch.numbers, most=8)} of the data: {cause or NOT_AGAIN}"
+        causes.append((cause is None, sentence))
     _, sentence = min(parallel.gather(min(causes)))
     raise NpukitError(f"The loss is {value} at step {step}. {sentence}")
 

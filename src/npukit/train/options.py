@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
 
 
+@dataclass(frozen=True)
+class When:
+    """An option has an effect only while another one has this value."""
+
+    key: str
+    value: str | bool
+
+
 class Options(BaseModel):
     """Options cannot be changed once made, and an unknown one is refused."""
+
+    PLURAL: ClassVar[str] = "groups"  # what a list of them is called
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
 
@@ -63,7 +74,9 @@ class TrainOptions(Options):
         "cosine", description="how the learning rate goes down; wsd is warm-up, stable, decay"
     )
     warmup: Annotated[float, Field(ge=0)] = Field(0.0, description="steps of warm-up; below 1 a share of all steps")
-    decay: Fraction = Field(0.1, description="wsd: the share of steps in which the rate goes down")
+    decay: Annotated[Fraction, When("training.schedule", "wsd")] = Field(
+        0.1, description="the share of steps in which the rate goes down"
+    )
     min_learning_rate: Annotated[float, Field(ge=0)] = Field(0.0, description="where cosine, linear and wsd end")
 
     precision: Literal["auto", "bf16", "fp16", "fp32"] = Field(

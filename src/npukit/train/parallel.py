@@ -37,14 +37,6 @@ from npukit.train.state import (
 T = TypeVar("T")
 
 
-def make_parallel(options: TrainOptions) -> Parallel:
-    if options.parallel in ("ddp", "fsdp2"):
-        return Parallel(options)
-    from npukit.train.zero import Zero
-
-    return Zero(options)
-
-
 class Parallel:
     """The model, its optimizer, and what ranks do together. `prepare` comes first."""
 

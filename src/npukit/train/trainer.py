@@ -28,12 +28,12 @@ from npukit.train.loss import Loss, one_number
 from npukit.train.nonfinite import refuse_nonfinite_gradient, refuse_nonfinite_loss
 from npukit.train.optimizer import Groups
 from npukit.train.options import TrainOptions
-from npukit.train.parallel import make_parallel
 from npukit.train.profile import StepProfiler
 from npukit.train.schedule import Schedule
 from npukit.train.state import load_random_state, random_state
 from npukit.train.trouble import FeatureDetector, HangWatch, StopSignals, explain_out_of_memory, explain_unused
 from npukit.train.watch import Summary, Watch
+from npukit.train.zero import make_parallel
 
 SaveModel = Callable[[nn.Module, dict[str, Tensor], Path], None]
 

@@ -16,10 +16,16 @@ from npukit.errors import NpukitError
 from npukit.launch.devices import torch_device
 from npukit.train.deepspeed_config import deepspeed_config
 from npukit.train.optimizer import Groups, make_optimizer, parameter_groups
+from npukit.train.options import TrainOptions
 from npukit.train.parallel import Parallel, forget_earlier_set_up, pretend_to_be_launched
 
 STATES = "zero"  # the folder in a checkpoint that DeepSpeed writes
 NAMES = {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32"}
+
+
+def make_parallel(options: TrainOptions) -> Parallel:
+    """What `options.parallel` asks for."""
+    return Parallel(options) if options.parallel in ("ddp", "fsdp2") else Zero(options)
 
 
 class Zero(Parallel):

@@ -25,6 +25,12 @@ BROKEN = {
         ["x.yaml:7: ", "training.learning_rte", "did you mean learning_rate?"],
     ),
     "key on the wrong level": (GOOD + "rank: 16\n", ["x.yaml:8: ", "it belongs under tuning, as tuning.rank"]),
+    "usual name": (with_line("learning_rate", "lr"), ["x.yaml:7: ", "training.lr: did you mean learning_rate?"]),
+    "usual name of another group": (
+        with_line("epochs: 2", "max_len: 8"),
+        ["x.yaml:6: ", "training.max_len: did you mean data.cutoff?"],
+    ),
+    "nothing like it": (with_line("epochs: 2", "zzz: 8"), ["x.yaml:6: ", "`npukit train --explain` lists"]),
     "key of another tool": (GOOD + "cutoff_len: 16\n", ["x.yaml:8: ", "it is LLaMA-Factory's name of data.cutoff"]),
     "key of a data set": (
         with_line("train: rows.jsonl", "train:\n  - path: rows.jsonl\n    formt: alpaca"),

@@ -10,10 +10,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from npukit.errors import NpukitError
-from npukit.llm.config.explain import as_json, as_text, options
-from npukit.llm.config.given import Mistakes, parse_words
+from npukit.llm.config.explain import as_json, as_text
+from npukit.llm.config.given import Mistakes
 from npukit.llm.config.options import Config
 from npukit.llm.config.read import read
+from npukit.llm.config.schema import options
+from npukit.llm.config.words import parse_words
 
 GOOD = (Path(__file__).parents[2] / "data" / "good.yaml").read_text()
 
@@ -65,14 +67,14 @@ def test_modelscope_by_variable_unless_the_file_says_otherwise(folder: Path) -> 
 
 
 def test_every_option_is_explained() -> None:
-    known = options()
+    known = options(Config)
     assert {"model.path", "tuning.rank", "data.train.format", "training.profile.steps"} <= set(known)
     assert all(option.meaning and option.type and option.default for option in known.values())
-    assert as_text("learning_rate").startswith("training.learning_rate\n")
-    assert as_json("tuning.rank")[0]["default"] == "8"
+    assert as_text(Config, "learning_rate").startswith("training.learning_rate\n")
+    assert as_json(Config, "tuning.rank")[0]["default"] == "8"
 
 
-KEYS = st.sampled_from([key for key in options() if key.count(".") == 1 and not key.startswith("data.train")])
+KEYS = st.sampled_from([key for key in options(Config) if key.count(".") == 1 and not key.startswith("data.train")])
 
 
 VALUES = st.one_of(

@@ -11,18 +11,18 @@ from hypothesis import strategies as st
 
 from npukit.cli.train import OPTIONS
 from npukit.errors import NpukitError
-from npukit.llm.config.dialects import DIALECTS, LLAMA_FACTORY, SWIFT
 from npukit.llm.config.dialects.page import written_anew
 from npukit.llm.config.dialects.table import Dialect
-from npukit.llm.config.explain import options
-from npukit.llm.config.given import nearest
+from npukit.llm.config.dialects.training import DIALECTS, LLAMA_FACTORY, SWIFT
+from npukit.llm.config.nearest import nearest
 from npukit.llm.config.options import Config
 from npukit.llm.config.read import read
+from npukit.llm.config.schema import options
 
 
 @pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.name)
 def test_every_row_leads_somewhere(dialect: Dialect) -> None:
-    known = {*options(), "task"}
+    known = {*options(Config), "task"}
     for key, row in dialect.rows.items():
         kinds = [bool(row.to), bool(row.ignored), bool(row.unsupported)]
         assert sum(kinds) == 1, f"{key} must be translated, ignored or unsupported"

@@ -33,7 +33,7 @@ BROKEN: dict[str, tuple[str, bytes | str, str]] = {
     "compressed": ("train.json", b"\x1f\x8b\x08\0\0\0", "is compressed"),
     "Git LFS pointer": ("train.json", "version https://git-lfs.github.com/spec/v1\noid sha256:0", "git lfs pull"),
     "web page": ("train.json", "<!DOCTYPE html><html>404</html>", "is a web page"),
-    "wrong columns": ("train.csv", "frage,antwort\nHallo,Hi\n", "its rows (frage, antwort)"),
+    "wrong columns": ("train.csv", "frage,antwort\nHallo,Hi\n", "its columns (frage, antwort)"),
     "CSV of another encoding": (
         "train.csv",
         "问题,output\nx,y\n".encode("gbk"),

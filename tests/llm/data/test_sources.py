@@ -188,7 +188,7 @@ def test_a_hub_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
         raise ConnectionError("Couldn't reach the hub\nwith many more lines")
 
     monkeypatch.setattr("datasets.load_dataset", load_dataset)
-    with pytest.raises(NpukitError, match=r"owner/far cannot be had from huggingface \(Couldn't reach the hub\)"):
+    with pytest.raises(NpukitError, match=r"owner/far could not be loaded from huggingface \(Couldn't reach the hub\)"):
         next(find("owner/far").records())
 
 

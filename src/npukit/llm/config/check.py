@@ -8,13 +8,14 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from npukit.errors import NpukitError
-from npukit.llm.config.explain import options
-from npukit.llm.config.given import Given, Keys, Mistake, nearest, nearest_file
+from npukit.llm.config.given import MISSING, Given, Keys, Mistake
+from npukit.llm.config.nearest import nearest, nearest_file
 from npukit.llm.config.options import Config
-from npukit.llm.config.validation import MISSING
-from npukit.llm.models.outline import look_at
+from npukit.llm.config.schema import options, plain
+from npukit.llm.models.outline import is_target, look_at
 from npukit.llm.models.weights import broken_weights
 
 
@@ -46,28 +47,20 @@ def _keys(key: str) -> Keys:
 
 def _without_effect(config: Config, given: Given) -> Iterator[Problem]:
     """Options that were written although what was chosen makes no use of them."""
-    unused = {
-        "lora": config.tuning.method != "lora" and f"tuning.method is {config.tuning.method}",
-        "freeze": config.tuning.method != "freeze" and f"tuning.method is {config.tuning.method}",
-        "wsd": config.training.schedule != "wsd" and f"training.schedule is {config.training.schedule}",
-    }
-    for key, option in options().items():
-        reason = unused.get(option.meaning.partition(":")[0])
-        if reason and _chosen(key, config, given):
-            yield Problem(key, f"{given.name(_keys(key))} has no effect, because {reason}")
-    if _chosen("data.pack_length", config, given) and not config.data.packing:
-        yield Problem("data.pack_length", "data.pack_length has no effect, because data.packing is false")
-    if config.task == "pt":
-        for name in ("template", "system", "train_on_prompt", "last_answer_only"):
-            if _chosen(f"data.{name}", config, given):
-                yield Problem(f"data.{name}", f"{given.name(('data', name))} has no effect, because task is pt")
+    for key, option in options(Config).items():
+        when = option.when
+        if when and _value(config, when.key) != when.value and given.has(_keys(key)):
+            if _value(config, key) == option.field.default:
+                continue
+            chosen = f"{when.key} is {plain(_value(config, when.key))}"
+            yield Problem(key, f"{given.name(_keys(key))} has no effect, because {chosen}")
 
 
-def _chosen(key: str, config: Config, given: Given) -> bool:
-    """Whether somebody wrote it, and something else than its default."""
-    section, name = key.split(".")
-    options = getattr(config, section)
-    return given.has(_keys(key)) and getattr(options, name) != type(options).model_fields[name].default
+def _value(config: Config, key: str) -> Any:
+    value: Any = config
+    for name in key.split("."):
+        value = getattr(value, name)
+    return value
 
 
 def _options_together(config: Config, given: Given) -> Iterator[Problem]:
@@ -135,8 +128,6 @@ def _model_files(config: Config, given: Given) -> Iterator[Problem]:
 
 def _targets(config: Config) -> Iterator[Problem]:
     """Whether an adapter finds its modules, where the model is at hand."""
-    from npukit.llm.plan import is_target
-
     targets = config.tuning.targets
     model = look_at(config.model) if config.tuning.method == "lora" and targets != "all-linear" else None
     modules = list(model.linear()) if model else []

@@ -1,141 +1,17 @@
-"""Every option with its type, default and meaning, from the fields of the configuration."""
+"""Every option, as a table for people and for programs."""
 
 from __future__ import annotations
 
-import functools
-import types
-import typing
-from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated, Any, Literal
-
-from annotated_types import Ge, Gt, Le
 from pydantic import BaseModel
-from pydantic.fields import FieldInfo
-from pydantic_core import PydanticUndefined
 
 from npukit.errors import NpukitError
-from npukit.llm.config.given import nearest
-from npukit.llm.config.options import Config
-
-WORDS: dict[Any, str] = {
-    bool: "true or false",
-    int: "a whole number",
-    float: "a number",
-    str: "text",
-    Path: "a path",
-    type(None): "nothing",
-}
+from npukit.llm.config.nearest import nearest
+from npukit.llm.config.schema import Option, options, plain
 
 
-@dataclass(frozen=True)
-class Option:
-    """One line of `npukit train --explain`."""
-
-    key: str
-    type: str
-    default: str
-    meaning: str
-    field: FieldInfo
-
-
-@functools.cache
-def options(model: type[BaseModel] = Config, above: str = "") -> dict[str, Option]:
-    """Every option by its dotted key; those of one data set are under `data.train`."""
-    return {option.key: option for option in _options(model, above)}
-
-
-def _options(model: type[BaseModel], above: str) -> Iterator[Option]:
-    for name, field in model.model_fields.items():
-        inner = section(field.annotation)
-        if inner is not None and not field.description:
-            yield from _options(inner, f"{above}{name}.")
-            continue
-        yield Option(f"{above}{name}", describe(field), _default(field), field.description or "", field)
-        for each in parts(field.annotation):
-            if isinstance(each, type) and issubclass(each, BaseModel) and name != "validation":
-                yield from _options(each, f"{above}{name}.")
-
-
-def section(annotation: Any) -> type[BaseModel] | None:
-    """The options below a key, where it is a group of them."""
-    is_section = isinstance(annotation, type) and issubclass(annotation, BaseModel)
-    return annotation if is_section else None
-
-
-def parts(annotation: Any) -> list[Any]:
-    """All types that an annotation is made of."""
-    if typing.get_origin(annotation) is Literal:
-        return [annotation]
-    below = [part for each in typing.get_args(annotation) for part in parts(each)]
-    return below or [annotation]
-
-
-def choices(annotation: Any) -> list[str]:
-    """The words that may be written."""
-    literals = [each for each in parts(annotation) if typing.get_origin(each) is Literal]
-    return [str(word) for each in literals for word in typing.get_args(each)]
-
-
-def describe(field: FieldInfo) -> str:
-    """A field's type in words: "a whole number, 1 or more, or epoch"."""
-    return _describe(field.annotation, field.metadata)
-
-
-def _describe(annotation: Any, limits: list[Any]) -> str:
-    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
-    if origin is Annotated:
-        return _describe(arguments[0], [*arguments[1:]])
-    if origin in (types.UnionType, typing.Union):
-        return " or ".join(_describe(each, []) for each in sorted(arguments, key=lambda each: each is type(None)))
-    if origin is Literal:
-        return " | ".join(str(each) for each in arguments)
-    if origin is tuple and arguments[-1] is not ...:
-        return f"a list of {len(arguments)}: {_describe(arguments[0], [])} each"
-    if origin is tuple:
-        return "a list of " + {"text": "names", "Source": "data sets"}.get(
-            each := _describe(arguments[0], []), each.replace("a ", "", 1)
-        )
-    if origin is dict:
-        return "a mapping of names"
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return "Source" if annotation.__name__ == "Source" else f"{{{', '.join(annotation.model_fields)}}}"
-    return WORDS[annotation] + _range([each for limit in limits for each in getattr(limit, "metadata", [limit])])
-
-
-def _range(limits: list[Any]) -> str:
-    words = []
-    for limit in limits:
-        if isinstance(limit, Gt):
-            words.append(f"above {limit.gt}")
-        elif isinstance(limit, Ge):
-            words.append(f"{limit.ge} or more")
-        elif isinstance(limit, Le):
-            words.append(f"up to {limit.le}")
-    return "".join(f", {word}" for word in words)
-
-
-def _default(field: FieldInfo) -> str:
-    if field.default is PydanticUndefined:
-        return "required"
-    return plain(field.default)
-
-
-def plain(value: Any) -> str:
-    """A value as it is written in YAML."""
-    if value is None or value == () or value == {}:
-        return "none"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, tuple | list):
-        return "[" + ", ".join(plain(each) for each in value) + "]"
-    return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def matching(word: str) -> list[Option]:
-    """All options, or those with `word` in their key."""
-    known = options()
+def matching(schema: type[BaseModel], word: str) -> list[Option]:
+    """The options with `word` in their key; all of them if it is empty."""
+    known = options(schema)
     wanted = [option for option in known.values() if word.lower() in option.key.lower()]
     if not wanted:
         ends = {key.rsplit(".", 1)[-1]: key for key in known}
@@ -144,16 +20,17 @@ def matching(word: str) -> list[Option]:
     return wanted
 
 
-def as_text(word: str = "") -> str:
+def as_text(schema: type[BaseModel], word: str = "") -> str:
     """The table for people."""
     lines = []
-    for option in matching(word):
-        default = "required" if option.default == "required" else f"default {option.default}"
-        lines.append(f"{option.key}\n    {option.meaning}\n    {option.type} ({default})")
+    for option in matching(schema, word):
+        default = "required" if option.field.is_required() else f"default {option.default}"
+        only = f", only with {option.when.key}: {plain(option.when.value)}" if option.when else ""
+        lines.append(f"{option.key}\n    {option.meaning}\n    {option.type} ({default}{only})")
     return "\n".join(lines)
 
 
-def as_json(word: str = "") -> list[dict[str, str]]:
+def as_json(schema: type[BaseModel], word: str = "") -> list[dict[str, str]]:
     """The table for programs."""
     names = ("key", "type", "default", "meaning")
-    return [{name: getattr(option, name) for name in names} for option in matching(word)]
+    return [{name: getattr(option, name) for name in names} for option in matching(schema, word)]

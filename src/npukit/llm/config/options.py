@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveFloat, PositiveInt
 
-from npukit.train.options import Fraction, Options, TrainOptions
+from npukit.train.options import Fraction, Options, TrainOptions, When
 
+LORA, FREEZE = When("tuning.method", "lora"), When("tuning.method", "freeze")
+CHAT = When("task", "sft")
 Format = Literal["auto", "alpaca", "sharegpt", "messages", "prompt", "text"]
 
 
@@ -40,22 +42,24 @@ class TuningOptions(Options):
     """What of the model is trained."""
 
     method: Literal["lora", "full", "freeze"] = Field("lora", description="an adapter, everything, or the last layers")
-    rank: PositiveInt = Field(8, description="lora: of the two small matrices")
-    alpha: PositiveFloat | None = Field(None, description="lora: scale; twice the rank where not given")
-    dropout: Fraction = Field(0.0, description="lora: of the adapter's input")
-    targets: Annotated[str | tuple[str, ...], BeforeValidator(_as_names)] = Field(
-        "all-linear", description="lora: names of modules, or a regular expression for their whole names"
+    rank: Annotated[PositiveInt, LORA] = Field(8, description="of the two small matrices")
+    alpha: Annotated[PositiveFloat | None, LORA] = Field(None, description="scale; twice the rank where not given")
+    dropout: Annotated[Fraction, LORA] = Field(0.0, description="of the adapter's input")
+    targets: Annotated[str | tuple[str, ...], BeforeValidator(_as_names), LORA] = Field(
+        "all-linear", description="names of modules, or a regular expression for their whole names"
     )
-    rslora: bool = Field(False, description="lora: scale by the root of the rank")
-    dora: bool = Field(False, description="lora: train magnitude and direction apart")
-    bias: Literal["none", "all", "lora_only"] = Field("none", description="lora: which biases are trained")
-    init: str | bool = Field(True, description="lora: PEFT's init_lora_weights")
-    modules_to_save: tuple[str, ...] = Field((), description="lora: modules that are trained whole")
-    layers: PositiveInt = Field(2, description="freeze: how many of the last layers are trained")
+    rslora: Annotated[bool, LORA] = Field(False, description="scale by the root of the rank")
+    dora: Annotated[bool, LORA] = Field(False, description="train magnitude and direction apart")
+    bias: Annotated[Literal["none", "all", "lora_only"], LORA] = Field("none", description="which biases are trained")
+    init: Annotated[str | bool, LORA] = Field(True, description="PEFT's init_lora_weights")
+    modules_to_save: Annotated[tuple[str, ...], LORA] = Field((), description="modules that are trained whole")
+    layers: Annotated[PositiveInt, FREEZE] = Field(2, description="how many of the last layers are trained")
 
 
 class Source(Options):
     """One data set."""
+
+    PLURAL: ClassVar[str] = "data sets"
 
     path: str = Field(description="a file, a folder, a hub's name, or a name in dataset_info.json; path#N takes N rows")
     format: Format = Field("auto", description="how rows are laid out; auto looks at the first ones")
@@ -84,14 +88,22 @@ class DataOptions(Options):
         0.0, description="data sets to evaluate on, or a share of the training rows, or from 1 a number of rows"
     )
     folder: Path = Field(Path("data"), description="where dataset_info.json and files named without a path are")
-    template: str | None = Field(None, description="chat template: a name, or a Jinja file; the tokenizer's if empty")
-    system: str | None = Field(None, description="system message for rows without one")
+    template: Annotated[str | None, CHAT] = Field(
+        None, description="chat template, by name or as a Jinja file; the tokenizer's own if empty"
+    )
+    system: Annotated[str | None, CHAT] = Field(None, description="system message for rows without one")
     cutoff: PositiveInt = Field(2048, description="rows are cut after this many tokens")
     max_rows: PositiveInt | None = Field(None, description="of each data set")
-    train_on_prompt: bool = Field(False, description="loss on the question too; otherwise on answers alone")
-    last_answer_only: bool = Field(False, description="loss on the last answer of a conversation alone")
+    train_on_prompt: Annotated[bool, CHAT] = Field(
+        False, description="loss on the question too; otherwise on answers alone"
+    )
+    last_answer_only: Annotated[bool, CHAT] = Field(
+        False, description="loss on the last answer of a conversation alone"
+    )
     packing: bool = Field(True, description="fill each batch row with several data rows that do not see each other")
-    pack_length: PositiveInt | None = Field(None, description="tokens of a packed row; cutoff where not given")
+    pack_length: Annotated[PositiveInt | None, When("data.packing", True)] = Field(
+        None, description="tokens of a packed row; cutoff where not given"
+    )
     streaming: bool = Field(False, description="read rows as they are needed; training.max_steps must be set")
     bad_rows: Literal["skip", "stop"] = Field("skip", description="what to do about rows that cannot be used")
     preprocessing_workers: NonNegativeInt | None = Field(None, description="cores that tokenise; all if empty")

@@ -7,12 +7,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from npukit.llm.config.check import check
-from npukit.llm.config.dialects import Translator, recognise
 from npukit.llm.config.dialects.table import Dialect
+from npukit.llm.config.dialects.training import DIALECTS
+from npukit.llm.config.dialects.translator import Translator, recognise
 from npukit.llm.config.dialects.values import Values
-from npukit.llm.config.given import Given, Mistake, Mistakes, parse_words, read_yaml
+from npukit.llm.config.given import COMMAND_LINE, Given, Mistake, Mistakes, Place
+from npukit.llm.config.names import Names
 from npukit.llm.config.options import Config
 from npukit.llm.config.validation import validate
+from npukit.llm.config.words import parse_words
+from npukit.llm.config.yaml_file import read_yaml
+
+NAMES = Names({dialect.name: dialect.rows for dialect in DIALECTS}, "npukit train --explain")
 
 
 @dataclass(frozen=True)
@@ -44,19 +50,19 @@ def read(
     options = parse_words(words)
     flat = {key: option for key, option in options.items() if "." not in key}
     for key, (value, name) in flat.items():
-        given.set((key,), value, "command line", name)
-    dialect = recognise(given.values, flags=bool(flat) and verb != "train")
+        given.set((key,), value, COMMAND_LINE, name)
+    dialect = _dialect(given, flags=bool(flat) and verb != "train")
     mistakes: list[Mistake] = []
     notes: list[str] = []
     if dialect:
         given, mistakes, notes = _translate(dialect, given, environ, verb, ranks)
     for key, (value, name) in options.items():
         if "." in key:
-            given.set(tuple(key.split(".")), value, "command line", name)
+            given.set(tuple(key.split(".")), value, COMMAND_LINE, name)
     mistakes += _same_task(given, verb)
     if environ.get("USE_MODELSCOPE_HUB", "").lower() in ("1", "true"):
-        given.set_default(("model", "hub"), "modelscope", "USE_MODELSCOPE_HUB")
-    config, wrong = validate(given)
+        given.set_default(("model", "hub"), "modelscope", Place("USE_MODELSCOPE_HUB"))
+    config, wrong = validate(given, Config, NAMES)
     mistakes += wrong
     if config:
         wrong, more = check(config, given)
@@ -67,12 +73,21 @@ def read(
     return Reading(config, notes, given, dialect.name if dialect else "npukit")
 
 
+def _dialect(given: Given, flags: bool) -> Dialect | None:
+    """Whose words these are; None is our own. Flags without a dot can only be another tool's."""
+    if any(isinstance(value, dict) and key in Config.model_fields for key, value in given.values.items()):
+        return None
+    # Between equals flags are ms-swift's, a file LLaMA-Factory's.
+    order = DIALECTS[::-1] if flags else DIALECTS
+    return recognise(given.values, order) or (order[0] if flags else None)
+
+
 def _translate(
     dialect: Dialect, given: Given, environ: Mapping[str, str], verb: str, ranks: int
 ) -> tuple[Given, list[Mistake], list[str]]:
     task = "pt" if verb == "pt" else "sft"
     values = Values(given.values, dialect.defaults(), environ, task, ranks)
-    translator = Translator(dialect, given, values)
+    translator = Translator(dialect, given, values, NAMES)
     translator.translate()
     return translator.ours, translator.mistakes, values.notes
 
@@ -85,5 +100,5 @@ def _same_task(given: Given, verb: str) -> list[Mistake]:
     if given.has(("task",)) and written != verb and written in ("sft", "pt"):
         name = given.name(("task",))
         return [given.mistake(("task",), f"{name} is {written}, but the command is npukit {verb}.")]
-    given.set(("task",), verb, "command line")
+    given.set(("task",), verb, COMMAND_LINE)
     return []

@@ -52,7 +52,7 @@ def _check_table(table: Table, data: DataOptions, task: str | None) -> None:
 def find_layout(records: Iterable[Record], table: Table, task: str | None) -> Layout:
     """The table's layout, recognised by the first row that has the columns of one."""
     layout = table.layout
-    first: str | None = None
+    first: list[str] | None = None
     unreadable: list[str] = []
     for record in records if layout.format == "auto" else ():
         try:
@@ -60,7 +60,7 @@ def find_layout(records: Iterable[Record], table: Table, task: str | None) -> La
         except BadRow as error:
             unreadable.append(f"{record.place} {error}")
             continue
-        first = first if first is not None else listed(row)
+        first = first if first is not None else list(row)
         if found := recognise(row):
             layout = replace(layout, format=found[0], columns=found[1] | layout.columns)
             break
@@ -73,11 +73,12 @@ def find_layout(records: Iterable[Record], table: Table, task: str | None) -> La
     return layout
 
 
-def _unknown_columns(table: Table, names: str) -> str:
-    if "rejected" in names:
-        return f"{table.name} has preference pairs ({names}), which are not supported: give the better answers alone."
+def _unknown_columns(table: Table, columns: list[str]) -> str:
+    names = listed(columns)
+    if "rejected" in columns:
+        return f"{table.name} has preference pairs ({names}), which are not supported: keep only the better answers."
     return (
-        f"{table.name}: no known layout has the columns of its rows ({names}); "
+        f"{table.name}: its columns ({names}) match no known layout; "
         "say what they mean, as columns: {instruction: ..., output: ...}, {messages: ...} or {text: ...}."
     )
 

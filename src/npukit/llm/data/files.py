@@ -91,8 +91,6 @@ def _json_lines(path: Path) -> Iterator[Record]:
         for number, line in enumerate(file, 1):
             if line.strip():
                 value, problem = _loads(line)
-                if problem and "JSON" in problem and not line.endswith(b"\n"):
-                    problem += "; the file seems to be cut here"
                 yield Record(str(path), number, value, problem)
 
 
@@ -102,7 +100,8 @@ def _loads(line: bytes) -> tuple[Any, str | None]:
     except UnicodeDecodeError:
         return None, "is not UTF-8"
     except json.JSONDecodeError as error:
-        return None, f"is not JSON ({error.msg.removesuffix(' at')}, column {error.colno})"
+        cut = "" if line.endswith(b"\n") else "; the file seems to be cut here"
+        return None, f"is not JSON ({error.msg.removesuffix(' at')}, column {error.colno}){cut}"
     except RecursionError:
         return None, "is nested too deeply"
 

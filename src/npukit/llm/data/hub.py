@@ -8,33 +8,27 @@ import urllib.parse
 import urllib.request
 from collections.abc import Iterable
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal
 
 from npukit.errors import NpukitError
 
-if TYPE_CHECKING:
-    from npukit.llm.data.sources import Table
+Hub = Literal["huggingface", "modelscope"]
 
 
-def hub_rows(table: Table) -> Iterable[dict[str, Any]]:
-    """The rows of a hub's data set, downloaded at first use, or fetched as they are needed where it is streamed."""
-    load = _from_modelscope if table.hub == "modelscope" else _from_huggingface
+def hub_rows(hub: Hub, name: str, subset: str | None, split: str, streaming: bool = False) -> Iterable[dict[str, Any]]:
+    """The rows of a hub's data set, downloaded at first use, or fetched as they are needed if it is streamed."""
+    load = _from_modelscope if hub == "modelscope" else _from_huggingface
     try:
-        rows: Iterable[dict[str, Any]] = load(table.hub_name, table.subset, table.split, table.streaming)
+        rows: Iterable[dict[str, Any]] = load(name, subset, split, streaming)
         return rows
     except NpukitError:
         raise
     except Exception as error:  # the hubs' libraries raise whatever their HTTP library raised
         reason = str(error).strip().split("\n")[0] or type(error).__name__
         raise NpukitError(
-            f"The data set {table.hub_name} cannot be had from {table.hub} ({reason}): look at the name, the network "
+            f"The data set {name} could not be loaded from {hub} ({reason}): check the name and the network "
             "(HF_ENDPOINT names a mirror, USE_MODELSCOPE_HUB=1 the other hub), or give a local file."
         ) from error
-
-
-def fingerprint(table: Table) -> str:
-    """What changes when the data set does."""
-    return str(getattr(hub_rows(table), "_fingerprint", ""))
 
 
 @cache

@@ -9,15 +9,15 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from npukit.errors import NpukitError
 from npukit.llm.config.options import DataOptions, Source
 from npukit.llm.data.files import READERS, Record, read_file
+from npukit.llm.data.hub import Hub, hub_rows
 from npukit.llm.data.layout import COLUMNS, Layout
 from npukit.llm.data.origin import hub_root
 
-Hub = Literal["huggingface", "modelscope"]
 INFO = "dataset_info.json"
 
 
@@ -39,12 +39,18 @@ class Table:
     def records(self) -> Iterator[Record]:
         """Its rows, in order; a hub's data set is downloaded first."""
         if self.hub:
-            from npukit.llm.data.hub import hub_rows
-
-            for number, row in enumerate(hub_rows(self), 1):
+            for number, row in enumerate(self._hub_rows(), 1):
                 yield Record(self.name, number, row, unit="row")
         for file in self.files:
             yield from read_file(file)
+
+    def fingerprint(self) -> str:
+        """What changes when a hub's data set does."""
+        return str(getattr(self._hub_rows(), "_fingerprint", ""))
+
+    def _hub_rows(self) -> Iterable[dict[str, Any]]:
+        assert self.hub is not None
+        return hub_rows(self.hub, self.hub_name, self.subset, self.split, self.streaming)
 
 
 def find_table(source: Source, data: DataOptions, hub: Hub | None = None) -> Table:

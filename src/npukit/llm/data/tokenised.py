@@ -23,7 +23,6 @@ from npukit.llm.config.options import DataOptions
 from npukit.llm.data.check import find_layout, nothing_usable, row_of, stopped
 from npukit.llm.data.encode import Encoded, Encoder, Tokens
 from npukit.llm.data.files import Record
-from npukit.llm.data.hub import fingerprint
 from npukit.llm.data.layout import BadRow, Conversation, Text
 from npukit.llm.data.parallel import encode_all
 from npukit.llm.data.problems import Problems
@@ -175,7 +174,7 @@ def _key(table: Table, data: DataOptions, task: str, tokenizer: Any, template: T
         "code": [_digest(file) for file in sorted(Path(__file__).parent.glob("*.py"))],
         "libraries": [importlib.metadata.version(name) for name in ("tokenizers", "transformers", "jinja2")],
         "files": [(str(file.absolute()), _digest(file)) for file in table.files],
-        "hub": fingerprint(table) if table.hub else None,
+        "hub": table.fingerprint() if table.hub else None,
         "table": [asdict(table.layout), table.limit],
         "options": data.model_dump(include={"system", "cutoff", "train_on_prompt", "last_answer_only"}),
         "task": task,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import struct
 from dataclasses import dataclass
 from math import prod
@@ -62,3 +63,12 @@ def look_at(options: ModelOptions) -> Outline | None:
         return Outline(shapes, family.dimensions(config)) if shapes else None
     except (OSError, ValueError, KeyError, TypeError, struct.error):
         return None
+
+
+def is_target(module: str, targets: str | tuple[str, ...]) -> bool:
+    """Whether PEFT puts an adapter on a module of this name."""
+    if targets == "all-linear":
+        return True
+    if isinstance(targets, str):
+        return re.fullmatch(targets, module) is not None
+    return any(module == target or module.endswith(f".{target}") for target in targets)

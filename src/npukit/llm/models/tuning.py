@@ -6,6 +6,7 @@ from typing import Any
 
 from npukit.errors import NpukitError
 from npukit.llm.config.options import ModelOptions, TuningOptions
+from npukit.llm.models.outline import is_target
 from npukit.train.blocks import blocks
 
 
@@ -47,15 +48,10 @@ def _with_adapter(model: Any, options: TuningOptions, loaded: ModelOptions) -> A
         init_lora_weights=options.init,
         modules_to_save=list(options.modules_to_save) or None,
     )
-    try:
-        return get_peft_model(model, config)
-    except ValueError as error:
-        if "arget modules" not in str(error):
-            raise
+    if not any(is_target(name, options.targets) for name, _ in model.named_modules()):
         names = sorted({name.rpartition(".")[2] for name, part in model.named_modules() if _is_linear(part)})
-        raise NpukitError(
-            f"tuning.targets names no module of this model: take all-linear, or some of {', '.join(names)}."
-        ) from error
+        raise NpukitError(f"tuning.targets matches no module of this model: use all-linear, or {', '.join(names)}.")
+    return get_peft_model(model, config)
 
 
 def _train_in_fp32(module: Any) -> None:

@@ -12,15 +12,11 @@ from npukit.train.batch import named_tensors, row_count
 from npukit.train.shards import local
 from npukit.train.trouble.words import few
 
-NOT_AGAIN = (
-    "Computed once more, the batch gives finite values: what happened is random (dropout) or a fault of the hardware; "
-    "feature_detection watches for the latter."
-)
 
-
-def first_nonfinite(model: nn.Module, loss: Callable[[nn.Module, Any], Tensor], batch: Any) -> str:
+def first_nonfinite(model: nn.Module, loss: Callable[[nn.Module, Any], Tensor], batch: Any) -> str | None:
     """What first gave NaN or Inf, as a sentence: the batch, the weights, a module's forward, the loss, or the backward.
 
+    None if everything is finite this time.
     `loss` is computed as in training, so it is given with autocast around it. Gradients are gone afterwards.
 
     >>> first_nonfinite(model, loss, batch)
@@ -53,7 +49,7 @@ def first_nonfinite(model: nn.Module, loss: Callable[[nn.Module, Any], Tensor], 
         return watcher.backward + (f" So are the gradients of {few(bad_gradients)}." if bad_gradients else "")
     if bad_gradients:
         return f"The forward is finite; the backward gives NaN or Inf in the gradient of {few(bad_gradients)}."
-    return NOT_AGAIN
+    return None
 
 
 class _Watcher:

@@ -7,9 +7,10 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from npukit.llm.config.dialects import DIALECTS
 from npukit.llm.config.dialects.table import Dialect, Row
-from npukit.llm.config.explain import options, plain
+from npukit.llm.config.dialects.training import DIALECTS
+from npukit.llm.config.options import Config
+from npukit.llm.config.schema import options, plain
 
 MARKED = re.compile(r"(<!-- table: (?P<name>[\w-]+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 
@@ -37,7 +38,7 @@ def _default(row: Row) -> str:
     """Theirs, where it is not ours."""
     if "default" not in row.model_fields_set:
         return ""
-    ours = options()[row.to[0]].default if row.to[0] in options() else ""
+    ours = options(Config)[row.to[0]].default if row.to[0] in options(Config) else ""
     theirs = plain(row.default)
     return theirs if theirs == ours else f"{theirs} (npukit's own: {ours})"
 

@@ -17,7 +17,7 @@ Function = Callable[[Values], Mapping[str, Any]]
 
 
 class Row(BaseModel):
-    """One key; the head of transformers.yaml says what the fields mean."""
+    """One key; the head of training/transformers.yaml says what the fields mean."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -48,10 +48,7 @@ class Dialect:
 
     def row(self, key: str) -> Row | None:
         """The row of a key, which may be one that ends in *."""
-        if key in self.rows:
-            return self.rows[key]
-        stems = [each for each in self.rows if each.endswith("*") and key.startswith(each[:-1])]
-        return self.rows[max(stems, key=len)] if stems else None
+        return row_of(key, self.rows)
 
     def defaults(self) -> dict[str, Any]:
         """Their values where they are not ours."""
@@ -63,12 +60,24 @@ class Dialect:
         return [key for key in self.rows if not key.endswith("*")]
 
 
+def row_of(key: str, rows: Mapping[str, Row]) -> Row | None:
+    """The row of a key in a table."""
+    if key in rows:
+        return rows[key]
+    stems = [each for each in rows if each.endswith("*") and key.startswith(each[:-1])]
+    return rows[max(stems, key=len)] if stems else None
+
+
 @functools.cache
-def load(name: str) -> dict[str, Row]:
-    """The rows of transformers.yaml with those of the named table over them."""
+def load(*names: str) -> dict[str, Row]:
+    """The rows of these tables, the later ones over the earlier.
+
+    >>> load("training/transformers", "training/swift")["lora_rank"].to
+    ('tuning.rank',)
+    """
     rows: dict[str, Row] = {}
-    for file in ("transformers", name):
-        text = Path(__file__).with_name(f"{file}.yaml").read_text(encoding="utf-8")
+    for name in names:
+        text = (Path(__file__).parent / f"{name}.yaml").read_text(encoding="utf-8")
         rows |= {key: Row(**row) for key, row in yaml.load(text, _loader()).items()}
     return rows
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from npukit.llm.config.given import nearest
-from npukit.llm.config.validation import shown
+from npukit.llm.config.nearest import nearest
+from npukit.llm.config.schema import shown
 
 
 class Refused(Exception):

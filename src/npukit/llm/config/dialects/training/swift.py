@@ -8,9 +8,9 @@ import re
 from pathlib import Path
 from typing import Any
 
-from npukit.llm.config.dialects import transformers
 from npukit.llm.config.dialects.table import Dialect, load
-from npukit.llm.config.dialects.transformers import Translated
+from npukit.llm.config.dialects.training import transformers
+from npukit.llm.config.dialects.training.transformers import TABLE, Translated
 from npukit.llm.config.dialects.values import Refused, Values
 from npukit.llm.start import nodes_of
 
@@ -225,4 +225,4 @@ def learning_rate(values: Values) -> Translated:
 OWN = (task, hub, dtype, adapter, system, cutoff, datasets, validation, evaluation, shuffle, bad_rows, folder)
 ALSO = (packing, loss_on, targets, modules_to_save, lora_init, output, resume, accumulation, learning_rate)
 FUNCTIONS = {each.__name__: each for each in (*OWN, *ALSO)}
-SWIFT = Dialect("ms-swift", load("swift"), {**transformers.FUNCTIONS, **FUNCTIONS})
+SWIFT = Dialect("ms-swift", load(TABLE, "training/swift"), {**transformers.FUNCTIONS, **FUNCTIONS})

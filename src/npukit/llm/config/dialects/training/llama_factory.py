@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from npukit.llm.config.dialects import transformers
 from npukit.llm.config.dialects.table import Dialect, load
-from npukit.llm.config.dialects.transformers import Translated
+from npukit.llm.config.dialects.training import transformers
+from npukit.llm.config.dialects.training.transformers import TABLE, Translated
 from npukit.llm.config.dialects.values import Refused, Values
 
 LATER = ("rm", "ppo", "dpo", "kto")
@@ -118,4 +118,4 @@ def lora_init(values: Values) -> Translated:
 
 OWN = (task, resume, precision, shuffle, revision, adapter, datasets, validation, folder, template, packing)
 FUNCTIONS = {each.__name__: each for each in (*OWN, targets, modules_to_save, lora_init)}
-LLAMA_FACTORY = Dialect("LLaMA-Factory", load("llama_factory"), {**transformers.FUNCTIONS, **FUNCTIONS})
+LLAMA_FACTORY = Dialect("LLaMA-Factory", load(TABLE, "training/llama_factory"), {**transformers.FUNCTIONS, **FUNCTIONS})

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from npukit.llm.config.dialects.values import Refused, Values
-from npukit.llm.config.given import nearest
+from npukit.llm.config.nearest import nearest
 
+TABLE = "training/transformers"
 Translated = dict[str, Any]
 
 SCHEDULES = {

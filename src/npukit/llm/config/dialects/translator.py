@@ -1,0 +1,110 @@
+"""Configurations in another tool's words: recognised, and translated into ours."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from npukit.llm.config.dialects.table import Dialect
+from npukit.llm.config.dialects.values import Refused, Values
+from npukit.llm.config.given import MISSING, Given, Mistake, Place
+from npukit.llm.config.names import Names
+from npukit.llm.config.nearest import nearest
+
+
+def recognise(keys: Collection[str], dialects: Sequence[Dialect]) -> Dialect | None:
+    """The dialect that knows most of these keys, between equals the first; None if none knows any.
+
+    >>> recognise({"model_name_or_path": "Qwen/Qwen2-7B", "stage": "sft"}, DIALECTS).name
+    'LLaMA-Factory'
+    """
+    score = {dialect.name: sum(dialect.row(key) is not None for key in keys) for dialect in dialects}
+    best = max(dialects, key=lambda dialect: score[dialect.name])
+    return best if score[best.name] else None
+
+
+class Translator:
+    """Turns what is given in a dialect into our own configuration, with notes and mistakes."""
+
+    def __init__(self, dialect: Dialect, given: Given, values: Values, names: Names) -> None:
+        self.dialect, self.given, self.values, self.names = dialect, given, values, names
+        self.ours = Given(source=given.source, theirs=_names(dialect))
+        self.mistakes: list[Mistake] = []
+
+    def translate(self) -> None:
+        """Every key is translated, named as changing nothing, or refused; none is dropped silently."""
+        for key, value in list(self.given.values.items()):
+            self._look_at(key, value)
+        self._copy()
+        for name, function in self.dialect.functions.items():
+            keys = [key for key, row in self.dialect.rows.items() if row.by == name]
+            try:
+                for ours, value in function(self.values).items():
+                    self._set(ours, value, keys)
+            except Refused as refused:
+                self._mistake(refused.key, refused.text)
+                if name == "datasets":  # they are given, if wrongly
+                    self._set("data.train", MISSING, keys)
+
+    def _copy(self) -> None:
+        """The keys whose values can be taken as they are; a default gives way to what is written."""
+        copied: dict[str, str] = {}
+        for key, row in self.dialect.rows.items():
+            is_given = key in self.given.values
+            if not row.to or row.by or not (is_given or "default" in row.model_fields_set):
+                continue
+            before = copied.get(row.to[0])
+            if is_given and before and self.given.values[before] != self.given.values[key]:
+                self._mistake(
+                    key, f"{self._written(before)} and {self._written(key)} say different things: remove one."
+                )
+            if is_given or not before:
+                self._set(row.to[0], self.values.get(key), [key])
+            if is_given:
+                copied[row.to[0]] = key
+
+    def _look_at(self, key: str, value: Any) -> None:
+        row = self.dialect.row(key)
+        if row is None:
+            self._mistake(key, self._unknown(key))
+            self._take_for(nearest(key, self.dialect.keys, cutoff=0.75), key)
+        elif row.unsupported and not row.asks_nothing(value):
+            self._mistake(key, f"{self._written(key)} is not supported: {row.unsupported}.")
+        elif row.ignored:
+            self.values.notes.append(f"{key}: {row.ignored}")
+
+    def _take_for(self, meant: str | None, key: str) -> None:
+        """Go on as if the key had been written right, so that its absence is no mistake besides."""
+        if meant and meant not in self.given.values:
+            self.given.set((meant,), self.given.values[key], self.given.place((key,)), self._written(key))
+
+    def _set(self, ours: str, value: Any, keys: Collection[str]) -> None:
+        written = [key for key in keys if key in self.given.values]
+        if written:
+            # Of several keys that make one option, the one that says it, or else most, is named.
+            said = {key: self.given.values[key] for key in written}
+            key = max(written, key=lambda each: (said[each] == value, bool(said[each]), said[each] is not True))
+            place, name = self.given.place((key,)), self._written(key)
+        else:
+            place, name = Place(self.dialect.name, is_default=True), ours
+        self.ours.set(tuple(ours.split(".")), value, place, name)
+
+    def _unknown(self, key: str) -> str:
+        none = f"{self.dialect.name} has no {self._written(key)}"
+        if near := nearest(key, self.dialect.keys, cutoff=0.75):
+            return f"{none}: did you mean {near}?"
+        if name := self.names.translated(key):
+            return f"{none}: {name}."
+        near = nearest(key, self.dialect.keys)
+        return none + (f": did you mean {near}?" if near else ".")
+
+    def _written(self, key: str) -> str:
+        return self.given.names.get((key,), key)
+
+    def _mistake(self, key: str, text: str) -> None:
+        self.mistakes.append(self.given.mistake((key,), text))
+
+
+def _names(dialect: Dialect) -> dict[str, str]:
+    """What they call our options."""
+    return {ours: key for key, row in reversed(list(dialect.rows.items())) for ours in row.to[:1]}

@@ -1,0 +1,62 @@
+"""What an option is called here that somebody gave another name."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from npukit.llm.config.dialects.table import Row, row_of
+from npukit.llm.config.nearest import nearest
+
+
+@dataclass(frozen=True)
+class Names:
+    """What other tools call the options of one configuration, and the command that lists ours."""
+
+    tables: Mapping[str, Mapping[str, Row]]  # by tool
+    listing: str
+
+    def suggestion(self, word: str, above: str, siblings: Collection[str], known: Collection[str]) -> str:
+        """The end of a sentence about an option that does not exist: what was probably meant, or where to look.
+
+        >>> names.suggestion("lr", "training", ["epochs", "learning_rate"], options(Config))
+        ': did you mean learning_rate?'
+        """
+        if near := nearest(word, siblings, cutoff=0.75):
+            return f": did you mean {near}?"
+        ends = {key.rsplit(".", 1)[-1]: key for key in known if key.count(".") < 2}
+        if key := ends.get(word):
+            return f": it belongs under {key.rsplit('.', 1)[0]}, as {key}."
+        if usual := [key for key in usual_names().get(word, ()) if key in known]:
+            here = [key.rsplit(".", 1)[-1] for key in usual if key.rsplit(".", 1)[0] == above]
+            return f": did you mean {(here or usual)[0]}?"
+        if theirs := self.translated(word):
+            return f": {theirs}."
+        if near := nearest(word, siblings) or ends.get(nearest(word, ends) or ""):
+            return f": did you mean {near}?"
+        return f": `{self.listing}` lists what there is."
+
+    def translated(self, key: str) -> str | None:
+        """Whose key it is, and what it is called here."""
+        for tool, table in self.tables.items():
+            row = row_of(key, table)
+            if row and row.to:
+                return f"it is {tool}'s name of {row.to[0]}"
+            if row:
+                return f"it is {tool}'s, and {row.ignored or row.unsupported}"
+        return None
+
+
+@functools.cache
+def usual_names() -> dict[str, tuple[str, ...]]:
+    """Names that are usual elsewhere, and the options that they may stand for."""
+    rows = yaml.safe_load(Path(__file__).with_name("names.yaml").read_text(encoding="utf-8"))
+    found: dict[str, tuple[str, ...]] = {}
+    for option, names in rows.items():
+        for name in names:
+            found[name] = (*found.get(name, ()), option)
+    return found

@@ -1,0 +1,25 @@
+"""What somebody probably meant."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from pathlib import Path
+
+
+def nearest(word: str, words: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """The one of `words` that was probably meant.
+
+    >>> nearest("learning_rte", ["epochs", "learning_rate"])
+    'learning_rate'
+    """
+    lower = {each.lower(): each for each in words}
+    found = difflib.get_close_matches(word.lower(), lower, n=1, cutoff=cutoff)
+    return lower[found[0]] if found else None
+
+
+def nearest_file(path: Path) -> str:
+    """ ": did you mean X?" if a file beside it has nearly that name, else nothing."""
+    beside = [each.name for each in path.parent.iterdir()] if path.parent.is_dir() else []
+    near = nearest(path.name, beside, cutoff=0.7)
+    return f": did you mean {path.parent / near}?" if near else ""

@@ -1,0 +1,155 @@
+"""What may be written: every option with its type, default and meaning, from the fields of a configuration class."""
+
+from __future__ import annotations
+
+import functools
+import types
+import typing
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from annotated_types import Ge, Gt, Le
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from npukit.train.options import Options, When
+
+WORDS: dict[Any, str] = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "text",
+    Path: "a path",
+    type(None): "nothing",
+}
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option."""
+
+    key: str
+    type: str
+    default: str
+    meaning: str
+    field: FieldInfo
+
+    @property
+    def when(self) -> When | None:
+        """What must be chosen for it to have an effect."""
+        return next((each for each in self.field.metadata if isinstance(each, When)), None)
+
+
+@functools.cache
+def options(schema: type[BaseModel]) -> dict[str, Option]:
+    """Every option by its dotted key; those of one data set are under `data.train`.
+
+    >>> options(Config)["tuning.rank"].default
+    '8'
+    """
+    return {option.key: option for option in _options(schema, "")}
+
+
+def _options(schema: type[BaseModel], above: str) -> Iterator[Option]:
+    for name, field in schema.model_fields.items():
+        inner = section(field.annotation)
+        if inner is not None and not field.description:
+            yield from _options(inner, f"{above}{name}.")
+            continue
+        yield Option(f"{above}{name}", describe(field), _default(field), field.description or "", field)
+        for each in parts(field.annotation):
+            if isinstance(each, type) and issubclass(each, BaseModel) and name != "validation":
+                yield from _options(each, f"{above}{name}.")
+
+
+def section(annotation: Any) -> type[BaseModel] | None:
+    """The options below a key, where it is a group of them."""
+    is_section = isinstance(annotation, type) and issubclass(annotation, BaseModel)
+    return annotation if is_section else None
+
+
+def parts(annotation: Any) -> list[Any]:
+    """All types that an annotation is made of."""
+    if typing.get_origin(annotation) is Literal:
+        return [annotation]
+    below = [part for each in typing.get_args(annotation) for part in parts(each)]
+    return below or [annotation]
+
+
+def choices(annotation: Any) -> list[str]:
+    """The words that may be written."""
+    literals = [each for each in parts(annotation) if typing.get_origin(each) is Literal]
+    return [str(word) for each in literals for word in typing.get_args(each)]
+
+
+def describe(field: FieldInfo) -> str:
+    """A field's type in words: "a whole number, 1 or more, or epoch"."""
+    return _describe(field.annotation, field.metadata)
+
+
+def _describe(annotation: Any, limits: list[Any]) -> str:
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is Annotated:
+        return _describe(arguments[0], [*arguments[1:]])
+    if origin in (types.UnionType, typing.Union):
+        return " or ".join(_describe(each, []) for each in sorted(arguments, key=lambda each: each is type(None)))
+    if origin is Literal:
+        return " | ".join(str(each) for each in arguments)
+    if origin is tuple and arguments[-1] is not ...:
+        return f"a list of {len(arguments)}: {_describe(arguments[0], [])} each"
+    if origin is tuple:
+        return f"a list of {_plural(arguments[0])}"
+    if origin is dict:
+        return "a mapping of names"
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return f"{{{', '.join(annotation.model_fields)}}}"
+    return WORDS[annotation] + _range([each for limit in limits for each in getattr(limit, "metadata", [limit])])
+
+
+def _plural(annotation: Any) -> str:
+    if isinstance(annotation, type) and issubclass(annotation, Options):
+        return annotation.PLURAL
+    return {str: "names", Path: "paths"}.get(annotation) or _describe(annotation, [])
+
+
+def _range(limits: list[Any]) -> str:
+    words = []
+    for limit in limits:
+        if isinstance(limit, Gt):
+            words.append(f"above {limit.gt}")
+        elif isinstance(limit, Ge):
+            words.append(f"{limit.ge} or more")
+        elif isinstance(limit, Le):
+            words.append(f"up to {limit.le}")
+    return "".join(f", {word}" for word in words)
+
+
+def _default(field: FieldInfo) -> str:
+    if field.default is PydanticUndefined:
+        return "required"
+    return plain(field.default)
+
+
+def plain(value: Any) -> str:
+    """A value as it is written in YAML."""
+    if value is None or value == () or value == {}:
+        return "none"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple | list):
+        return "[" + ", ".join(plain(each) for each in value) + "]"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def shown(value: Any) -> str:
+    """A value for a sentence."""
+    if isinstance(value, dict):
+        return "a group of keys"
+    if isinstance(value, list | tuple):
+        return "a list" if len(value) > 4 else plain(value)
+    if isinstance(value, str):
+        return repr(value if len(value) <= 60 else value[:57] + "...")
+    return "nothing" if value is None else plain(value)

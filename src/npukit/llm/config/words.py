@@ -1,0 +1,60 @@
+"""The words of a command line: `--key value` and `key=value`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import yaml
+
+from npukit.llm.config.given import COMMAND_LINE, Mistake, Mistakes
+from npukit.llm.config.yaml_file import Loader, plain, short
+
+ASSIGNMENT = re.compile(r"[A-Za-z_][\w.]*=")
+
+
+def parse_words(words: Sequence[str]) -> dict[str, tuple[Any, str]]:
+    """What the command line says, by key: the value, and how it was written.
+
+    >>> parse_words(["--lora_rank", "8", "training.epochs=2", "--dataset", "a.json", "b.json", "--packing"])
+    {'lora_rank': (8, '--lora_rank'), 'training.epochs': (2, 'training.epochs'),
+     'dataset': (['a.json', 'b.json'], '--dataset'), 'packing': (True, '--packing')}
+    """
+    found: dict[str, tuple[Any, str]] = {}
+    wrong: list[Mistake] = []
+    remaining = list(words)
+    while remaining:
+        word = remaining.pop(0)
+        if word.startswith("--") and len(word) > 2:
+            name, equals, value = word[2:].partition("=")
+            values = [value] if equals else []
+            while not equals and remaining and not _starts_option(remaining[0], after=values):
+                values.append(remaining.pop(0))
+            parsed = [_scalar(each) for each in values]
+            found[name.replace("-", "_")] = (parsed[0] if len(parsed) == 1 else parsed or True, f"--{name}")
+        elif ASSIGNMENT.match(word):
+            name, _, value = word.partition("=")
+            found[name] = (_scalar(value), name)
+        else:
+            wrong.append(Mistake(COMMAND_LINE, f"{short(word)} is neither --key value nor key=value."))
+    if wrong:
+        raise Mistakes(wrong)
+    return found
+
+
+def _starts_option(word: str, after: list[str]) -> bool:
+    return word.startswith("--") or bool(after and ASSIGNMENT.match(word))
+
+
+def _scalar(text: str) -> Any:
+    """A value of the command line: read as YAML would read it, but text that only looks like YAML stays text."""
+    try:
+        value = yaml.load(text, Loader)
+    except yaml.YAMLError:
+        return text
+    if isinstance(value, dict | list):
+        return value if text.lstrip().startswith(("{", "[")) else text  # a system message may be "a: b"
+    if value is None:
+        return None if text in ("null", "~", "None") else text
+    return text if isinstance(value, str) else plain(value, text)

@@ -1,0 +1,112 @@
+"""YAML (and JSON) files, read with the line of every key."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from npukit.errors import NpukitError
+from npukit.llm.config.given import Given, Keys, Mistake, Mistakes, Place
+from npukit.llm.config.nearest import nearest_file
+
+
+class Loader(yaml.SafeLoader):
+    """YAML as people write it: 1e-4 is a number, as in YAML 1.2."""
+
+
+Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789")
+)
+
+
+def read_yaml(path: Path) -> Given:
+    """The mapping in a YAML (or JSON) file; what is wrong with the file itself is raised with its line."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        raise NpukitError(f"There is no file {path}{nearest_file(path) or '.'}") from None
+    except IsADirectoryError:
+        raise NpukitError(f"{path} is a folder: name the YAML file with the configuration.") from None
+    except UnicodeDecodeError as error:
+        raise NpukitError(f"{path} is not text in UTF-8 (byte {error.start}): save it as UTF-8.") from None
+    loader = Loader(text.replace("\t", " ") if path.suffix == ".json" else text)
+    try:
+        node = loader.get_single_node()
+        if node is None:
+            raise NpukitError(f"{path} is empty: see `npukit train --explain` for what can be written.")
+        if not isinstance(node, yaml.MappingNode):
+            found = "a list" if isinstance(node, yaml.SequenceNode) else f"only {short(node.value)}"
+            raise Mistakes([Mistake(Place(str(path), 1), f"the file must hold `key: value` lines, and holds {found}.")])
+        given = Given(source=str(path))
+        wrong: list[Mistake] = []
+        given.values = _mapping(node, loader, (), given, wrong)
+    except yaml.MarkedYAMLError as error:
+        raise Mistakes([_syntax(path, text, error)]) from None
+    except yaml.reader.ReaderError as error:
+        raise NpukitError(f"{path}: {error.reason} ({error.character!r} at {error.position}).") from None
+    finally:
+        loader.dispose()
+    if wrong:
+        raise Mistakes(wrong)
+    return given
+
+
+def _mapping(node: yaml.MappingNode, loader: Loader, above: Keys, given: Given, wrong: list[Mistake]) -> dict[str, Any]:
+    first: dict[Hashable, int] = {}
+    for key, _ in node.value:
+        name, line = getattr(key, "value", None), key.start_mark.line + 1
+        if not isinstance(name, str):
+            wrong.append(Mistake(Place(given.source, line), "a key must be a word, not a list or a mapping."))
+            return {}
+        if first.setdefault(name, line) != line:
+            where = Place(given.source, line)
+            wrong.append(Mistake(where, f"{name} was already given in line {first[name]}: remove one of them."))
+    loader.flatten_mapping(node)
+    result = {}
+    for key, value in node.value:
+        keys = (*above, key.value)
+        given.places[keys] = Place(given.source, key.start_mark.line + 1)
+        result[key.value] = _value(value, loader, keys, given, wrong)
+    return result
+
+
+def _value(node: yaml.Node, loader: Loader, keys: Keys, given: Given, wrong: list[Mistake]) -> Any:
+    if isinstance(node, yaml.MappingNode):
+        return _mapping(node, loader, keys, given, wrong)
+    if isinstance(node, yaml.SequenceNode):
+        for index, item in enumerate(node.value):
+            given.places[(*keys, index)] = Place(given.source, item.start_mark.line + 1)
+        return [_value(item, loader, (*keys, index), given, wrong) for index, item in enumerate(node.value)]
+    return plain(loader.construct_object(node), node.value)
+
+
+def plain(value: Any, text: str) -> Any:
+    """A date is what somebody called something; nothing here takes one."""
+    return value if value is None or isinstance(value, bool | int | float | str) else text
+
+
+def _syntax(path: Path, text: str, error: yaml.MarkedYAMLError) -> Mistake:
+    mark = error.problem_mark or error.context_mark
+    number = mark.line + 1 if mark else 1
+    lines = text.splitlines()
+    line = lines[number - 1] if number <= len(lines) else ""
+    if "\t" in line[: len(line) - len(line.lstrip())]:
+        return Mistake(Place(str(path), number), "a tab stands at the start of the line: YAML wants spaces there.")
+    # The parser stumbles over the line after the one without a colon.
+    for at in (number, *range(number - 1, 0, -1)):
+        words = lines[at - 1].strip() if at <= len(lines) else ""
+        if words and not words.startswith(("#", "-")) and ":" not in words and not re.search(r"[\[\]{}]", words):
+            return Mistake(Place(str(path), at), f"there is no colon in {short(words)}: write key: value.")
+        if words and at < number:
+            break
+    return Mistake(Place(str(path), number), f"this is not YAML: {error.problem} in {short(line.strip())}.")
+
+
+def short(text: object) -> str:
+    """Text for a sentence."""
+    words = str(text)
+    return repr(words if len(words) <= 60 else words[:57] + "...")
