@@ -47,7 +47,10 @@ VERBS = {
         Verb("pt", "train", settings=OPTIONS_OF_OTHERS),
         Verb("new"),
     ),
-    "Use": (Verb("serve", settings=MORE_OPTIONS),),
+    "Use": (
+        Verb("serve", settings=MORE_OPTIONS),
+        Verb("export"),
+    ),
     "Look into": (
         Verb("explain"),
         Verb("sim"),

@@ -1,0 +1,1 @@
+"""Write a trained model in the form that another program reads."""

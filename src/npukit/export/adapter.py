@@ -1,0 +1,125 @@
+"""What a LoRA adapter, as PEFT saves it, makes of each weight of its base model. All is computed in fp32."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from npukit.errors import NpukitError
+from npukit.llm.models.checkpoint import Checkpoint, open_checkpoint
+from npukit.llm.models.folder import ADAPTER, read_json
+
+PREFIX = "base_model.model."
+Change = Callable[[Tensor], Tensor]
+# The parts of a LoRA layer; every other tensor of an adapter replaces one of the base model.
+PART = re.compile(
+    r"(?P<module>.+)\.(?P<part>lora_A\.weight|lora_B\.weight|lora_B\.bias|lora_embedding_A|lora_embedding_B"
+    r"|lora_magnitude_vector(\.weight)?|token_adapter\.trainable_tokens_delta)"
+)
+WRAPPED = re.compile(r"\.(base_layer|modules_to_save(\.default)?)\.")
+# How PEFT may start an adapter without changing the base model.
+PLAIN_STARTS = (True, False, "gaussian", "eva", "orthogonal", "lora_ga", "mica")
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """A LoRA adapter in a folder."""
+
+    folder: Path
+    config: Mapping[str, Any]
+    weights: Checkpoint
+
+    def changes(self, is_transposed: Callable[[str], bool]) -> Iterator[tuple[str, Change]]:
+        """What happens to which parameter of the base model, in order.
+
+        `is_transposed` says of a module whether its weight is kept as (in, out): GPT-2's Conv1D, embeddings.
+        """
+        parts: dict[str, dict[str, str]] = {}
+        for key in self.weights.entries:
+            name = key.removeprefix(PREFIX)
+            if match := PART.fullmatch(name):
+                parts.setdefault(match["module"], {})[match["part"].removesuffix(".weight")] = key
+            elif ".original_module." not in name:  # beside a trained module PEFT may keep what it replaces
+                yield WRAPPED.sub(".", name), self._replaced(key)
+        for module, keys in parts.items():
+            if "token_adapter.trainable_tokens_delta" in keys:
+                yield f"{module}.weight", self._tokens(module, keys["token_adapter.trainable_tokens_delta"])
+                continue
+            if "lora_B.bias" in keys:
+                yield f"{module}.bias", self._bias(module, keys)
+            yield f"{module}.weight", self._low_rank(module, keys, is_transposed(module))
+
+    def _low_rank(self, module: str, keys: Mapping[str, str], transposed: bool) -> Change:
+        """W + s·B·A; with DoRA its rows are brought to the lengths that were learnt."""
+        embedding = "embedding_" if "lora_embedding_A" in keys else ""
+        down, up = keys.get(f"lora_{embedding}A"), keys.get(f"lora_{embedding}B")
+        if down is None or up is None:
+            raise NpukitError(f"{self.folder}: {module} has only one of its two matrices: save the adapter again.")
+        scale = self._scale(module, self.weights.entries[down].shape[0])
+
+        def change(weight: Tensor) -> Tensor:
+            rows = weight.T if transposed else weight
+            product = self._read(up) @ self._read(down)
+            if product.shape != rows.shape:
+                raise NpukitError(
+                    f"{self.folder}: {module} is {tuple(product.shape)} there and {tuple(rows.shape)} in the model: "
+                    "it was trained on another one."
+                )
+            rows = rows.add(product, alpha=scale)
+            if magnitude := keys.get("lora_magnitude_vector"):
+                rows *= (self._read(magnitude).flatten() / rows.norm(dim=1))[:, None]
+            return rows.T if transposed else rows
+
+        return change
+
+    def _bias(self, module: str, keys: Mapping[str, str]) -> Change:
+        scale = self._scale(module, self.weights.entries[keys["lora_A"]].shape[0])
+        return lambda bias: bias + scale * self._read(keys["lora_B.bias"])
+
+    def _tokens(self, module: str, key: str) -> Change:
+        """Some rows of an embedding that were trained alone."""
+        given = self.config["trainable_token_indices"]
+        own = (
+            next((rows for name, rows in given.items() if module.endswith(name)), [])
+            if isinstance(given, dict)
+            else given
+        )
+        return lambda weight: weight.index_copy(0, torch.tensor(own), self._read(key))
+
+    def _replaced(self, key: str) -> Change:
+        return lambda _: self._read(key)
+
+    def _scale(self, module: str, rank: int) -> float:
+        patterns: Mapping[str, float] = self.config.get("alpha_pattern") or {}
+        found = (alpha for pattern, alpha in patterns.items() if re.match(rf"(.*\.)?({pattern})$", module))
+        alpha = next(found, self.config.get("lora_alpha", 8))
+        return float(alpha) / (math.sqrt(rank) if self.config.get("use_rslora") else rank)
+
+    def _read(self, key: str) -> Tensor:
+        return self.weights.read(key).float()
+
+
+def read_adapter(folder: Path) -> Adapter:
+    """The adapter in a folder; kinds that cannot be merged are refused."""
+    config = read_json(folder / ADAPTER)
+    if (kind := config.get("peft_type")) != "LORA":
+        raise NpukitError(f"{folder} is an adapter of the kind {kind}: only LoRA can be merged.")
+    if (task := config.get("task_type")) not in (None, "CAUSAL_LM"):
+        raise NpukitError(f"{folder} was trained for {task}: only adapters of causal language models can be merged.")
+    start = config.get("init_lora_weights", True)
+    if start not in PLAIN_STARTS:
+        raise NpukitError(
+            f"{folder}: an adapter that was started with {start} belongs to a changed base model: convert it with "
+            "PEFT's save_pretrained(path_initial_model_for_weight_conversion=…) first."
+        )
+    for unsupported in ("target_parameters", "alora_invocation_tokens", "arrow_config", "layer_replication"):
+        if config.get(unsupported):
+            raise NpukitError(f"{folder}: {unsupported} cannot be merged into the weights.")
+    return Adapter(folder, config, open_checkpoint(folder, "adapter_model"))

@@ -1,0 +1,213 @@
+"""Write a model with its adapters merged, one tensor at a time, or just in another dtype or from pickles."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from npukit.errors import NpukitError
+from npukit.export.adapter import Change, read_adapter
+from npukit.export.folder import check_output, new_folder
+from npukit.export.safetensors import Planned, write_sharded
+from npukit.llm.models.checkpoint import Checkpoint, open_checkpoint
+from npukit.llm.models.folder import read_json
+
+GB = 10**9
+TOKENIZER = ("tokenizer", "special_tokens_map", "added_tokens", "vocab", "merges", "chat_template", "generation_config")
+OTHERS = ("config", "preprocessor_config", "LICENSE", "NOTICE", "README")
+CODE = (".py", ".model", ".tiktoken")
+Progress = Callable[[int, int], None]  # bytes written, bytes in all
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A folder that was written."""
+
+    output: Path
+    files: tuple[str, ...]
+    tensors: int
+    changed: int
+    bytes: int
+    dtype: str
+    adapters: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def merge(
+    model: Path,
+    adapters: Sequence[Path],
+    output: Path,
+    *,
+    dtype: str = "auto",
+    shard_bytes: int = 5 * GB,
+    force: bool = False,
+    trust_remote_code: bool = False,
+    progress: Progress = lambda done, total: None,
+) -> Exported:
+    """Write `model` with `adapters` merged one after the other, or as it is; `auto` keeps the dtype of each tensor.
+
+    >>> merge(Path("qwen2"), [Path("lora")], Path("qwen2-merged"), dtype="bfloat16").changed
+    196
+    """
+    check_output(output, force, (model, *adapters))
+    config = read_json(model / "config.json")
+    if "quantization_config" in config and adapters:
+        raise NpukitError(f"The weights of {model} are quantised: merge into the model that they were made from.")
+    weights = open_checkpoint(model)
+    merged = _Merged(model, weights, adapters, trust_remote_code)
+    plan = merged.plan(None if dtype == "auto" else getattr(torch, dtype))
+    total = sum(each.bytes for each in plan.values())
+    done = 0
+
+    def wrote(size: int) -> None:
+        nonlocal done
+        done += size
+        progress(done, total)
+
+    with new_folder(output, total, force, (model, *adapters)) as folder:
+        files = write_sharded(folder, plan, merged.tensor, shard_bytes, wrote=wrote)
+        files += _copy_others(model, adapters, folder)
+        written = merged.config(config, plan)
+        (folder / "config.json").write_text(json.dumps(written, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    kinds = sorted({str(each.dtype).removeprefix("torch.") for each in plan.values()})
+    names = tuple(str(adapter) for adapter in adapters)
+    return Exported(output, tuple(files), len(plan), len(merged.changes), total, ", ".join(kinds), names, merged.notes)
+
+
+class _Merged:
+    """The tensors of the merged model: which there are, and each of them when it is asked for."""
+
+    def __init__(self, model: Path, weights: Checkpoint, adapters: Sequence[Path], trust_remote_code: bool) -> None:
+        self._weights = weights
+        self.changes: dict[str, list[Change]] = {}
+        self.notes: tuple[str, ...] = ()
+        self._untied: dict[str, str] = {}
+        self._dropped: set[str] = set()
+        if adapters:
+            self._skeleton = make_skeleton(model, trust_remote_code)
+            for adapter in adapters:
+                self._add(adapter)
+            self._settle_ties()
+
+    def _add(self, folder: Path) -> None:
+        tied = tied_weights(self._skeleton)
+        adapter = read_adapter(folder)
+        for parameter, change in adapter.changes(lambda module: is_transposed(self._skeleton, module, folder)):
+            name = self._saved_name(parameter, tied, folder)
+            self.changes.setdefault(name, []).append(change)
+            if adapter.config.get("trainable_token_indices") and name in tied.values():
+                for other in (other for other, source in tied.items() if source == name):
+                    self.changes.setdefault(other, []).append(change)
+
+    def _saved_name(self, parameter: str, tied: Mapping[str, str], folder: Path) -> str:
+        """The name that a parameter has in the files: some models are saved without the prefix of their body."""
+        bare = parameter.removeprefix(f"{self._skeleton.base_model_prefix}.")
+        for name in (parameter, bare):
+            if name in self._weights.entries or name in tied:
+                return name
+        raise NpukitError(
+            f"{folder} changes {parameter}, and {self._weights.folder} has no such weight: is it its base?"
+        )
+
+    def _settle_ties(self) -> None:
+        """A layer that shares its weight with the embedding is written by itself where they are no longer the same."""
+        for name, source in tied_weights(self._skeleton).items():
+            saved = next((each for each in (source, source.partition(".")[2]) if each in self._weights.entries), None)
+            if saved is None or (name not in self.changes and saved not in self.changes):
+                continue
+            self._untied[name] = saved
+            if torch.equal(self.tensor(name), self.tensor(saved)):
+                del self._untied[name]
+                self.changes.pop(name, None)
+                self._dropped.add(name)
+            else:
+                self.notes += (f"{name} is no longer tied to {saved}: they were trained apart.",)
+
+    def plan(self, dtype: torch.dtype | None) -> dict[str, Planned]:
+        """What will be written, from names and shapes alone but for embeddings that have got more rows."""
+        plan = {}
+        for name in [*(name for name in self._weights.entries if name not in self._dropped), *self._untied]:
+            entry = self._weights.entries.get(self._untied.get(name, name)) or self._weights.entries[name]
+            kind = dtype if dtype and entry.dtype.is_floating_point else entry.dtype
+            resized = name in self.changes and self._is_embedding(name)
+            plan[name] = Planned(tuple(self.tensor(name).shape) if resized else entry.shape, kind)
+        return plan
+
+    def _is_embedding(self, name: str) -> bool:
+        return any(
+            name.endswith(each) for each in ("embed_tokens.weight", "wte.weight", "lm_head.weight", "lm_head.bias")
+        )
+
+    def tensor(self, name: str) -> Tensor:
+        """A tensor of the merged model."""
+        tensor = self._weights.read(self._untied.get(name, name))
+        for change in self.changes.get(name, ()):
+            tensor = change(tensor.float())
+        return tensor
+
+    def config(self, config: dict[str, Any], plan: Mapping[str, Planned]) -> dict[str, Any]:
+        """The model's config.json, as far as it says what has changed."""
+        kinds = {each.dtype for each in plan.values() if each.dtype.is_floating_point}
+        changed = dict(config)
+        if len(kinds) == 1:
+            key = "torch_dtype" if "torch_dtype" in config else "dtype"
+            changed[key] = str(kinds.pop()).removeprefix("torch.")
+        if self._untied:
+            changed["tie_word_embeddings"] = False
+        sizes = [each.shape[0] for name, each in plan.items() if name in self.changes and self._is_embedding(name)]
+        if sizes and "vocab_size" in config:
+            changed["vocab_size"] = max(sizes)
+        return changed
+
+
+def make_skeleton(model: Path, trust_remote_code: bool) -> Any:
+    """The model's modules without weights: to know of which kind each of them is."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    try:
+        with torch.device("meta"):
+            config = AutoConfig.from_pretrained(model, trust_remote_code=trust_remote_code)
+            return AutoModelForCausalLM.from_config(config, trust_remote_code=trust_remote_code)
+    except (ValueError, KeyError, OSError) as error:
+        first = str(error).strip().split("\n")[0]
+        raise NpukitError(f"{model / 'config.json'} cannot be used: {first}") from error
+
+
+def tied_weights(skeleton: Any) -> dict[str, str]:
+    """Parameters that are saved under another's name, with that name."""
+    return dict(getattr(skeleton, "all_tied_weights_keys", None) or {})
+
+
+def is_transposed(skeleton: nn.Module, module: str, folder: Path) -> bool:
+    """Whether a module's weight is kept as (in, out)."""
+    try:
+        found = skeleton.get_submodule(module)
+    except AttributeError:
+        raise NpukitError(f"{folder} changes {module}, and the model has no such part: is it its base?") from None
+    return isinstance(found, nn.Embedding) or type(found).__name__ == "Conv1D"
+
+
+def _copy_others(model: Path, adapters: Sequence[Path], folder: Path) -> list[str]:
+    """All that belongs to a model beside its weights; an adapter that has its own tokenizer was trained with it."""
+    copied = {
+        file.name: file
+        for file in model.iterdir()
+        if file.is_file() and (file.name.startswith((*TOKENIZER, *OTHERS)) or file.suffix in CODE)
+    }
+    for adapter in adapters:
+        if (adapter / "tokenizer_config.json").is_file():
+            copied |= {
+                file.name: file
+                for file in adapter.iterdir()
+                if file.is_file() and (file.name.startswith(TOKENIZER) or file.suffix == ".model")
+            }
+    for name, file in copied.items():
+        shutil.copyfile(file, folder / name)
+    return sorted(copied)

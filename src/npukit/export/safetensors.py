@@ -1,0 +1,92 @@
+"""Write safetensors files one tensor at a time: never more than one is in memory."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from npukit.llm.models.checkpoint import DTYPES
+
+NAMES = {dtype: name for name, dtype in DTYPES.items()}
+ALIGNMENT = 8
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A tensor that will be written."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+    @property
+    def bytes(self) -> int:
+        return prod(self.shape) * self.dtype.itemsize
+
+
+def write_sharded(
+    folder: Path,
+    plan: Mapping[str, Planned],
+    tensor_of: Callable[[str], Tensor],
+    shard_bytes: int,
+    stem: str = "model",
+    wrote: Callable[[int], None] = lambda _: None,
+) -> list[str]:
+    """Write the planned tensors as transformers does, with an index where there are several files; returns the files.
+
+    `wrote` is told how many bytes were written.
+    """
+    shards = _shards(plan, shard_bytes)
+    files: list[str] = []
+    weight_map: dict[str, str] = {}
+    for number, names in enumerate(shards, 1):
+        one = len(shards) == 1
+        files.append(f"{stem}.safetensors" if one else f"{stem}-{number:05}-of-{len(shards):05}.safetensors")
+        _write_file(folder / files[-1], {name: plan[name] for name in names}, tensor_of, wrote)
+        weight_map |= dict.fromkeys(names, files[-1])
+    if len(shards) > 1:
+        total = {"total_size": sum(each.bytes for each in plan.values())}
+        index = {"metadata": total, "weight_map": dict(sorted(weight_map.items()))}
+        files.append(f"{stem}.safetensors.index.json")
+        (folder / files[-1]).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
+    return files
+
+
+def _shards(plan: Mapping[str, Planned], shard_bytes: int) -> list[list[str]]:
+    shards: list[list[str]] = [[]]
+    size = 0
+    for name, planned in plan.items():
+        if shards[-1] and size + planned.bytes > shard_bytes:
+            shards.append([])
+            size = 0
+        shards[-1].append(name)
+        size += planned.bytes
+    return shards
+
+
+def _write_file(
+    path: Path, plan: Mapping[str, Planned], tensor_of: Callable[[str], Tensor], wrote: Callable[[int], None]
+) -> None:
+    """The length of the header, the header (where each tensor is), the tensors' bytes."""
+    header: dict[str, object] = {"__metadata__": {"format": "pt"}}
+    plan = dict(sorted(plan.items(), key=lambda item: -item[1].dtype.itemsize))  # so that each one is aligned
+    at = 0
+    for name, planned in plan.items():
+        offsets = [at, at + planned.bytes]
+        header[name] = {"dtype": NAMES[planned.dtype], "shape": list(planned.shape), "data_offsets": offsets}
+        at = offsets[1]
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % ALIGNMENT)
+    with path.open("wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for name, planned in plan.items():
+            tensor = tensor_of(name)
+            assert tuple(tensor.shape) == planned.shape, name
+            raw = tensor.to(planned.dtype).contiguous().flatten().view(torch.uint8)
+            raw.numpy().tofile(file)
+            wrote(planned.bytes)

@@ -1,0 +1,140 @@
+"""The tensors of a saved model or adapter, one at a time: from safetensors, or from pickles without running code."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from npukit.errors import NpukitError
+from npukit.llm.models.weights import broken_weights
+
+DTYPES = {
+    "F64": torch.float64,
+    "F32": torch.float32,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "F8_E4M3": torch.float8_e4m3fn,
+    "F8_E5M2": torch.float8_e5m2,
+    "I64": torch.int64,
+    "I32": torch.int32,
+    "I16": torch.int16,
+    "I8": torch.int8,
+    "U8": torch.uint8,
+    "BOOL": torch.bool,
+}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Where a tensor is, and what it looks like."""
+
+    file: Path
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+    @property
+    def bytes(self) -> int:
+        return prod(self.shape) * self.dtype.itemsize
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The tensors of a folder by name. Nothing but names and shapes is read until `read` asks for a tensor.
+
+    >>> weights = open_checkpoint(Path("models/qwen2"))
+    >>> weights.entries["model.norm.weight"].shape, weights.read("model.norm.weight").dtype
+    ((3584,), torch.bfloat16)
+    """
+
+    folder: Path
+    entries: Mapping[str, Entry]
+    is_pickled: bool
+    _unpickled: dict[str, Tensor] = field(default_factory=dict, repr=False)
+
+    @property
+    def bytes(self) -> int:
+        return sum(entry.bytes for entry in self.entries.values())
+
+    def read(self, name: str) -> Tensor:
+        """One tensor, on the CPU. The file is opened for it alone, so that its pages do not stay in memory."""
+        if self.is_pickled:
+            return self._unpickled[name]
+        from safetensors import safe_open
+
+        with safe_open(self.entries[name].file, framework="pt") as file:
+            tensor: Tensor = file.get_tensor(name)
+        return tensor
+
+
+def open_checkpoint(folder: Path, stem: str = "model", pickles: bool = True) -> Checkpoint:
+    """The weights in a model's folder, or an adapter's with the stem `adapter_model`; safetensors are preferred.
+
+    Pickles are read with torch's `weights_only`, which builds tensors and runs no code.
+    """
+    if files := _files(folder, stem, ".safetensors"):
+        if broken := [text for text in broken_weights(folder) if any(str(file) in text for file in files)]:
+            raise NpukitError(broken[0])
+        return Checkpoint(folder, _entries(files), is_pickled=False)
+    files = _files(folder, "pytorch_model" if stem == "model" else stem, ".bin")
+    if not files:
+        raise NpukitError(f"{folder} has no weights: there is no {stem}.safetensors and no index of its parts.")
+    if not pickles:
+        raise NpukitError(
+            f"{folder} has its weights in pickles ({files[0].name}): convert them once with `npukit export {folder} "
+            "--output FOLDER`, or allow them with --allow-pickles."
+        )
+    tensors = {name: tensor for file in files for name, tensor in _unpickle(file).items()}
+    entries = {name: Entry(folder, tuple(tensor.shape), tensor.dtype) for name, tensor in tensors.items()}
+    return Checkpoint(folder, entries, is_pickled=True, _unpickled=tensors)
+
+
+def _files(folder: Path, stem: str, suffix: str) -> list[Path]:
+    """One file, or the parts that an index lists; Mistral's consolidated.safetensors, say, is a second copy."""
+    index = folder / f"{stem}{suffix}.index.json"
+    if not index.is_file():
+        return [file for file in [folder / f"{stem}{suffix}"] if file.is_file()]
+    try:
+        names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise NpukitError(f"{index} cannot be read: download it again.") from None
+    if missing := [name for name in names if not (folder / name).is_file()]:
+        raise NpukitError(f"{folder} lacks {missing[0]}, which its index lists: download it.")
+    return [folder / name for name in names]
+
+
+def _entries(files: list[Path]) -> dict[str, Entry]:
+    from safetensors import safe_open
+
+    entries = {}
+    for file in files:
+        with safe_open(file, framework="pt") as opened:
+            for name in opened.keys():  # noqa: SIM118 - it is no dict
+                part = opened.get_slice(name)
+                kind = part.get_dtype()
+                if kind not in DTYPES:
+                    raise NpukitError(f"{file}: {name} is of the type {kind}, which is not supported.")
+                entries[name] = Entry(file, tuple(part.get_shape()), DTYPES[kind])
+    return entries
+
+
+def _unpickle(file: Path) -> dict[str, Tensor]:
+    load = functools.partial(torch.load, file, map_location="cpu", weights_only=True)
+    try:
+        try:
+            found: Any = load(mmap=True)
+        except RuntimeError:  # files older than torch 1.6 cannot be mapped
+            found = load()
+    except Exception as error:
+        first = str(error).strip().split("\n")[0]
+        raise NpukitError(f"{file} cannot be read without running the code in it: {first}") from None
+    if not isinstance(found, dict) or not all(isinstance(each, Tensor) for each in found.values()):
+        raise NpukitError(f"{file} has something else than named tensors: is it a model's weights?")
+    return found

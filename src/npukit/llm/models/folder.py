@@ -1,0 +1,84 @@
+"""Find a model on this machine: a folder as it is, or a name on a hub, which is downloaded first."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from npukit.errors import NpukitError
+
+ADAPTER = "adapter_config.json"
+PICKLES = ["*.bin", "*.pt", "*.pth", "*.ckpt"]
+OTHER_FORMATS = ["*.h5", "*.msgpack", "*.gguf", "*.onnx", "original/*", "consolidated*"]
+
+
+def find_model(name: str, revision: str | None = None, hub: str | None = None) -> Path:
+    """The folder of a model or adapter.
+
+    >>> find_model("models/qwen2")
+    PosixPath('models/qwen2')
+    """
+    folder = Path(name).expanduser()
+    if folder.is_dir():
+        if not (folder / "config.json").is_file() and not (folder / ADAPTER).is_file():
+            raise NpukitError(f"{folder} is no model: it has neither config.json nor {ADAPTER}.")
+        return folder
+    if folder.is_file():
+        raise NpukitError(f"{folder} is a file: name the folder that it is in.")
+    if folder.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1:
+        raise NpukitError(f"There is no folder {folder}.")
+    uses_modelscope = os.environ.get("USE_MODELSCOPE_HUB", "").lower() in ("1", "true")
+    return _from_modelscope(name, revision) if hub == "modelscope" or uses_modelscope else _from_hub(name, revision)
+
+
+def _from_hub(name: str, revision: str | None) -> Path:
+    from huggingface_hub import HfApi, snapshot_download
+
+    try:
+        files = HfApi().list_repo_files(name, revision=revision) if not _is_offline() else []
+        has_safetensors = any(file.endswith(".safetensors") for file in files)
+        ignored = [*OTHER_FORMATS, *(PICKLES if has_safetensors else [])]
+        return Path(snapshot_download(name, revision=revision, ignore_patterns=ignored))
+    except Exception as error:  # a name that is none, no network, no right to it: the libraries have a class for each
+        first = str(error).strip().split("\n")[0]
+        raise NpukitError(
+            f"There is no folder {name}, and it cannot be had from Hugging Face's hub: {first}"
+        ) from error
+
+
+def _is_offline() -> bool:
+    from huggingface_hub import constants
+
+    return bool(constants.HF_HUB_OFFLINE)
+
+
+def _from_modelscope(name: str, revision: str | None) -> Path:
+    try:
+        from modelscope import snapshot_download  # type: ignore[import-not-found, import-untyped, unused-ignore]
+    except ImportError as error:
+        raise NpukitError("ModelScope's library is not installed: `pip install modelscope`.") from error
+    return Path(snapshot_download(name, revision=revision))
+
+
+def read_json(file: Path) -> dict[str, Any]:
+    """A model's JSON file, such as config.json."""
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise NpukitError(f"There is no {file}: is {file.parent} complete?") from None
+    except (OSError, ValueError) as error:
+        raise NpukitError(f"{file} cannot be read: {error}.") from error
+    if not isinstance(found, dict):
+        raise NpukitError(f"{file} should be a JSON object.")
+    return found
+
+
+def base_of(adapter: Path) -> str:
+    """The name or folder of the model that an adapter was trained on; relative folders are also looked up from it."""
+    name = read_json(adapter / ADAPTER).get("base_model_name_or_path")
+    if not isinstance(name, str) or not name:
+        raise NpukitError(f"{adapter / ADAPTER} does not name its base model: name the model as well.")
+    beside = adapter / name
+    return str(beside) if not Path(name).is_dir() and beside.is_dir() else name
