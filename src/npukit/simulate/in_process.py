@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,6 +15,16 @@ import torch
 from npukit.simulate.ops import registry
 
 kernels = registry.KERNELS
+traits = registry.TRAITS
+
+
+def cpu_multiplies_bf16() -> bool:
+    """Whether this CPU multiplies matrices of bf16 faster than fp32: with AMX it does, by two to seven times.
+
+    With AVX512_BF16 alone it does not, and without either it is up to 300 times slower. For fp16, AVX512_FP16 gains
+    nothing over fp32.
+    """
+    return " amx_bf16" in Path("/proc/cpuinfo").read_text(errors="replace")
 
 
 def set_generator_source(draw: Callable[[torch.Generator | None], torch.Generator]) -> None:

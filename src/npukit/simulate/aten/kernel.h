@@ -11,27 +11,34 @@ namespace npusim {
 // Computes an op whose arguments were already turned into CPU or meta tensors; works on the stack like the op.
 using Body = std::function<void(const c10::OperatorHandle&, torch::jit::Stack*)>;
 
+// What npukit.simulate.ops.registry says of an op.
+struct Traits {
+    bool host_tensors = false; // CPU tensors are allowed beside NPU ones
+    bool values = false;       // computed in shapes-only mode, too
+    bool product = false;      // half precision is computed in fp32 and rounded once
+    bool kept = false;         // torch_npu's own code stays
+};
+
 // True on a thread that is in the middle of a simulated kernel: what it calls there is not the user's.
 bool inside_kernel();
 
 class SimulatedKernel final : public c10::OperatorKernel {
 public:
     // Without a body the op's own CPU kernel computes it.
-    explicit SimulatedKernel(const c10::OperatorHandle& op, Body body = {});
+    SimulatedKernel(const c10::OperatorHandle& op, Traits traits, Body body);
 
     void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
 
 private:
-    void run(const c10::OperatorHandle& op, torch::jit::Stack* stack, bool random, c10::DeviceIndex device) const;
+    void run(const c10::OperatorHandle& op, torch::jit::Stack* stack, c10::DeviceIndex device) const;
 
     std::string name_;
+    Traits traits_;
     Body body_;
     size_t arguments_;
     size_t returns_;
     std::vector<int> aliased_argument_; // for each return: the argument it is, or -1
-    bool needs_values_;                 // its result steers Python, or its shape depends on values
     bool random_;                       // draws random numbers without being given a generator
-    bool accepts_host_tensors_;         // CPU tensors are allowed beside NPU ones
 };
 
 } // namespace npusim

@@ -114,15 +114,14 @@ size_t span_bytes(const at::Tensor& tensor) {
         tensor.sizes(), tensor.strides(), tensor.element_size(), tensor.storage_offset());
 }
 
-} // namespace
+c10::Storage borrowed_storage(const c10::Storage& npu) {
+    return c10::Storage(c10::make_intrusive<c10::StorageImpl>(
+        c10::StorageImpl::use_byte_size_t(), npu.nbytes(), borrow(npu), c10::GetCPUAllocator(), /*resizable=*/true));
+}
 
-at::Tensor cpu_view(const at::Tensor& npu) {
-    const auto& storage = npu.storage();
-    auto borrowed = c10::make_intrusive<c10::StorageImpl>(
-        c10::StorageImpl::use_byte_size_t(), storage.nbytes(), borrow(storage), c10::GetCPUAllocator(),
-        /*resizable=*/true);
+at::Tensor cpu_view_on(c10::Storage borrowed, const at::Tensor& npu) {
     auto view = at::detail::make_tensor<c10::TensorImpl>(
-        c10::Storage(std::move(borrowed)), c10::DispatchKeySet(c10::DispatchKey::CPU), npu.dtype());
+        std::move(borrowed), c10::DispatchKeySet(c10::DispatchKey::CPU), npu.dtype());
     auto* const impl = view.unsafeGetTensorImpl();
     impl->set_sizes_and_strides(npu.sizes(), npu.strides(), npu.storage_offset());
     if (npu.is_conj()) {
@@ -136,6 +135,23 @@ at::Tensor cpu_view(const at::Tensor& npu) {
         impl->set_wrapped_number(true);
     }
     return view;
+}
+
+} // namespace
+
+at::Tensor cpu_view(const at::Tensor& npu) {
+    return cpu_view_on(borrowed_storage(npu.storage()), npu);
+}
+
+at::Tensor CpuViews::of(const at::Tensor& npu) {
+    const auto* const storage = npu.storage().unsafeGetStorageImpl();
+    for (const auto& [known, borrowed] : borrowed_) {
+        if (known == storage) {
+            return cpu_view_on(borrowed, npu);
+        }
+    }
+    borrowed_.emplace_back(storage, borrowed_storage(npu.storage()));
+    return cpu_view_on(borrowed_.back().second, npu);
 }
 
 at::Tensor meta_view(const at::Tensor& npu) {
@@ -192,8 +208,8 @@ void write_back(const at::Tensor& view, const at::Tensor& npu) {
     }
 }
 
-OutputsOnDevice::OutputsOnDevice() : before_(outputs_on_device) {
-    outputs_on_device = true;
+OutputsOnDevice::OutputsOnDevice(bool on_device) : before_(outputs_on_device) {
+    outputs_on_device = on_device;
 }
 
 OutputsOnDevice::~OutputsOnDevice() {

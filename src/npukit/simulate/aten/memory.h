@@ -18,6 +18,16 @@ inline bool is_npu(const at::Tensor& tensor) {
 // A CPU tensor on the memory of an NPU tensor.
 at::Tensor cpu_view(const at::Tensor& npu);
 
+// CPU views of the arguments of one operator: where NPU tensors share memory, so do their views, and PyTorch's checks
+// for tensors that overlap see it.
+class CpuViews {
+public:
+    at::Tensor of(const at::Tensor& npu);
+
+private:
+    c10::SmallVector<std::pair<const c10::StorageImpl*, c10::Storage>, 6> borrowed_;
+};
+
 // A tensor without memory that has the geometry of an NPU tensor.
 at::Tensor meta_view(const at::Tensor& npu);
 
@@ -28,10 +38,10 @@ at::Tensor npu_tensor(const at::Tensor& result, c10::Device device);
 // Carry a change of shape, strides or storage that a kernel made on a view back to its NPU tensor.
 void write_back(const at::Tensor& view, const at::Tensor& npu);
 
-// While one lives, this thread's CPU allocations of a kilobyte and more come from the NPU's memory.
+// While one lives, this thread's CPU allocations of a kilobyte and more come from the NPU's memory; or from the host's.
 class OutputsOnDevice {
 public:
-    OutputsOnDevice();
+    explicit OutputsOnDevice(bool on_device = true);
     ~OutputsOnDevice();
 
 private:

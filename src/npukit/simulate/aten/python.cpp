@@ -1,5 +1,6 @@
 #include "python.h"
 
+#include "half.h"
 #include "random.h"
 
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -56,7 +57,7 @@ void call(Function function, const c10::OperatorHandle& op, torch::jit::Stack* s
 
 } // namespace
 
-PythonKernels::PythonKernels() {
+PythonSide::PythonSide() {
     const py::gil_scoped_acquire gil;
     const auto in_process = py::module_::import("npukit.simulate.in_process");
     in_process.attr("run_compiled_graphs_eagerly")();
@@ -65,6 +66,9 @@ PythonKernels::PythonKernels() {
         const auto npu = given.is_none() ? std::nullopt : std::optional(py::cast<at::Generator>(given));
         return draw_generator(npu, device.index());
     }));
+    if (py::cast<bool>(in_process.attr("cpu_multiplies_bf16")())) {
+        leave_bf16_to_cpu();
+    }
     for (const auto& [name, function] : py::cast<py::dict>(in_process.attr("kernels"))) {
         const Function kept = function;
         kept.inc_ref();
@@ -72,12 +76,19 @@ PythonKernels::PythonKernels() {
             call(kept, op, stack);
         };
     }
+    for (const auto& [name, of] : py::cast<py::dict>(in_process.attr("traits"))) {
+        const auto has = [&of](const char* trait) { return py::cast<bool>(of.attr(trait)); };
+        traits_[py::cast<std::string>(name)] = {has("host_tensors"), has("values"), has("product"), has("kept")};
+    }
 }
 
-Body PythonKernels::find(const c10::OperatorHandle& op) const {
+std::pair<Traits, Body> PythonSide::find(const c10::OperatorHandle& op) const {
     const auto& name = op.operator_name();
-    const auto found = bodies_.find(name.overload_name.empty() ? name.name : name.name + "." + name.overload_name);
-    return found == bodies_.end() ? Body{} : found->second;
+    const auto full = name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
+    const auto body = bodies_.find(full);
+    const auto traits = traits_.find(body == bodies_.end() ? name.name : full);
+    return {
+        traits == traits_.end() ? Traits{} : traits->second, body == bodies_.end() ? Body{} : body->second};
 }
 
 } // namespace npusim

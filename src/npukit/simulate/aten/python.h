@@ -1,4 +1,4 @@
-// The reference kernels written in Python (npukit.simulate.ops), for the ops that have no CPU kernel.
+// What is written in Python (npukit.simulate.in_process): the ops' traits, and the kernels of those without a CPU kernel.
 #pragma once
 
 #include "kernel.h"
@@ -8,15 +8,16 @@
 
 namespace npusim {
 
-class PythonKernels {
+class PythonSide {
 public:
-    PythonKernels(); // imports npukit.simulate.in_process
+    PythonSide(); // imports npukit.simulate.in_process
 
-    // The body that calls the Python kernel of an op; empty if there is none.
-    Body find(const c10::OperatorHandle& op) const;
+    // An op's traits, and the body that calls its Python kernel; the body is empty if there is none.
+    std::pair<Traits, Body> find(const c10::OperatorHandle& op) const;
 
 private:
     std::unordered_map<std::string, Body> bodies_;
+    std::unordered_map<std::string, Traits> traits_;
 };
 
 } // namespace npusim

@@ -106,10 +106,15 @@ class Call:
         return queries.size(0) * self.head_num * queries.size(2) * keys.size(2)
 
     def views(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Dense views; where heads are folded into the last dimension, key tells how many it has by its depth."""
+        """Dense views; where heads are folded into the last dimension, key tells how many it has by its depth.
+
+        One batch stands for all: F.scaled_dot_product_attention broadcasts.
+        """
         q = dense(query, self.input_layout, self.head_num)
         kv_heads = key.size(-1) // q.size(3)
-        return q, dense(key, self.input_layout, kv_heads), dense(value, self.input_layout, kv_heads)
+        k, v = dense(key, self.input_layout, kv_heads), dense(value, self.input_layout, kv_heads)
+        batch = q.size(0) if k.size(0) == 1 else k.size(0)
+        return q.expand(batch, -1, -1, -1), k.expand(batch, -1, -1, -1), v.expand(batch, -1, -1, -1)
 
 
 def forward(query: Tensor, key: Tensor, value: Tensor, call: Call, keep: Tensor | None) -> tuple[Tensor, ...]:
@@ -164,7 +169,9 @@ def backward(
     rules = call.rules(q.size(2), k.size(2), keep)
     *grads, dbias, of_sink = attend_backward(dy, q, k, v, out, _lse(softmax_max, softmax_sum), rules)
     dpse = call.pse_gradient(dbias)
-    return *(undense(x, call.input_layout) for x in grads), dpse, dsink if of_sink is None else of_sink
+    undensed = (undense(grad, call.input_layout) for grad in grads)
+    unbroadcast = (grad.sum_to_size(x.shape) for grad, x in zip(undensed, (query, key, value), strict=True))
+    return *unbroadcast, dpse, dsink if of_sink is None else of_sink
 
 
 def _backward_ragged(

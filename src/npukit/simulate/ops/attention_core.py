@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from .attention_mask import Pattern
+from .common import wide
 
 _flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
 _flash_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default
@@ -42,11 +43,11 @@ def attend(q: Tensor, k: Tensor, v: Tensor, rules: Rules, exact: bool = False) -
         return q.new_zeros((*q.shape[:-1], v.size(-1))), lowest, torch.ones_like(lowest)
     if rules.plain(q, k, v) and not exact:
         out, lse = _flash(
-            *map(_unit_stride, (q, k, v)), 0.0, rules.pattern.causal, attn_mask=_additive(rules, q), scale=rules.scale
+            *map(_flat, (q, k, v)), 0.0, rules.pattern.causal, attn_mask=_additive(rules), scale=rules.scale
         )
         if rules.pattern.drop is not None:
             lse.masked_fill_(rules.pattern.drop.all(-1), _LOWEST)
-        return out, lse, torch.ones_like(lse)
+        return out.to(q.dtype), lse, torch.ones_like(lse)
     scores = _scores(q, k, rules)
     top = scores.amax(-1, keepdim=True).clamp_min_(_LOWEST)
     if rules.sink is not None:
@@ -65,10 +66,10 @@ def attend_backward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
     """The gradients of q, k, v, of the bias (over every batch, head, query and key, in fp32) and of the sink."""
     if rules.plain(q, k, v) and q.numel() and k.numel():
-        q, k, v, grad, out = map(_unit_stride, (q, k, v, grad, out))
-        mask = _additive(rules, q)
-        found = _flash_backward(grad, q, k, v, out, lse, 0.0, rules.pattern.causal, attn_mask=mask, scale=rules.scale)
-        return *found, None, None
+        given = map(_flat, (grad, q, k, v, out))
+        found = _flash_backward(*given, lse, 0.0, rules.pattern.causal, attn_mask=_additive(rules), scale=rules.scale)
+        dq, dk, dv = (found_one.to(q.dtype) for found_one in found)
+        return dq, dk, dv, None, None
     weights = _scores(q, k, rules).sub_(lse.unsqueeze(-1)).exp_()
     grad = grad.float()
     mean = (grad * out).sum(-1, keepdim=True)
@@ -99,13 +100,13 @@ def _dropout(x: Tensor, rules: Rules) -> Tensor:
     return x if rules.keep is None else x * rules.keep / rules.keep_prob
 
 
-def _additive(rules: Rules, q: Tensor) -> Tensor | None:
+def _additive(rules: Rules) -> Tensor | None:
     """The mask as numbers to add: what the flash kernel takes, of two or four dimensions."""
     drop = rules.pattern.drop
     if drop is None:
         return None
     drop = drop if drop.dim() in (2, 4) else drop.unsqueeze(0)
-    return torch.zeros(drop.shape, dtype=q.dtype).masked_fill_(drop, float("-inf"))
+    return torch.zeros(drop.shape).masked_fill_(drop, float("-inf"))
 
 
 def _share(kv: Tensor, q: Tensor) -> Tensor:
@@ -118,5 +119,7 @@ def _gather(grad: Tensor, kv: Tensor) -> Tensor:
     return grad.unflatten(1, (kv.size(1), -1)).sum(2).to(kv.dtype)
 
 
-def _unit_stride(x: Tensor) -> Tensor:
+def _flat(x: Tensor) -> Tensor:
+    """x as the flash kernel takes it here: in fp32, with neighbours of the last dimension side by side."""
+    x = wide(x)
     return x if x.stride(-1) == 1 else x.contiguous()

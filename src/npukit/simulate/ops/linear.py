@@ -7,23 +7,23 @@ import math
 import torch
 from torch import Tensor
 
-from npukit.simulate.ops.common import gradients
+from npukit.simulate.ops.common import gradients, wide, wide_or_none
 from npukit.simulate.ops.registry import kernel
 
 
 @kernel("npu_linear")
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x @ weight.T + bias, for two dimensions."""
-    return torch.nn.functional.linear(x, weight, None if bias is None else bias.to(x.dtype))
+    return torch.nn.functional.linear(wide(x), wide(weight), wide_or_none(bias)).to(x.dtype)
 
 
-@kernel("npu_linear_backward")
+@kernel("npu_linear_backward", product=True)
 def linear_backward(grad: Tensor, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     """Gradients of x and weight; the bias gets its own from autograd."""
     return grad @ weight, grad.T @ x
 
 
-@kernel("npu_bmmV2")
+@kernel("npu_bmmV2", product=True)
 def bmm_v2(a: Tensor, b: Tensor, output_sizes: list[int]) -> Tensor:
     """a @ b; with output_sizes the batch dimensions that differ from it are summed away."""
     if not output_sizes:
@@ -34,19 +34,19 @@ def bmm_v2(a: Tensor, b: Tensor, output_sizes: list[int]) -> Tensor:
     return product.sum_to_size(output_sizes)
 
 
-@kernel("npu_bmm_v2_mat1_backward")
+@kernel("npu_bmm_v2_mat1_backward", product=True)
 def bmm_v2_mat1_backward(grad: Tensor, a: Tensor, b: Tensor, sizes: list[int]) -> Tensor:
     """Gradient of the first factor."""
     return matmul_backward(grad, a, b, [True, False])[0].reshape(sizes)
 
 
-@kernel("npu_bmm_v2_mat2_backward")
+@kernel("npu_bmm_v2_mat2_backward", product=True)
 def bmm_v2_mat2_backward(grad: Tensor, a: Tensor, b: Tensor, sizes: list[int]) -> Tensor:
     """Gradient of the second factor."""
     return matmul_backward(grad, a, b, [False, True])[1].reshape(sizes)
 
 
-@kernel("aten::matmul_backward")
+@kernel("aten::matmul_backward", product=True)
 def matmul_backward(grad: Tensor, a: Tensor, b: Tensor, mask: list[bool]) -> tuple[Tensor, Tensor]:
     """Gradients of both factors of a matmul with its broadcasting; one that is not asked for is empty."""
     if a.dim() > 1 and b.dim() == 2:  # a linear layer: one product of two matrices each
@@ -64,7 +64,7 @@ def matmul_backward(grad: Tensor, a: Tensor, b: Tensor, mask: list[bool]) -> tup
     return da, db
 
 
-@kernel("matmul_double_backward")
+@kernel("matmul_double_backward", product=True)
 def matmul_double_backward(
     grad_a: Tensor | None, grad_b: Tensor | None, grad: Tensor, a: Tensor, b: Tensor, mask: list[bool]
 ) -> tuple[Tensor, ...]:

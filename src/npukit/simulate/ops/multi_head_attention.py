@@ -6,9 +6,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import linear
 
+from .common import wide
 from .dropout_mask import pack, unpack
+from .linear import linear
 from .registry import generator, kernel
 
 
@@ -52,14 +53,14 @@ def multi_head_attention(
     q = _heads(linear(query, query_weight, query_bias) * depth**-0.5, queries, heads)
     k = _heads(linear(key, key_weight, key_bias), keys, heads)
     v = _heads(linear(value, value_weight, value_bias), keys, heads)
-    weights = (q @ k.mT + attn_mask).float().softmax(-1)
+    weights = ((wide(q) @ wide(k).mT).to(q.dtype) + attn_mask).float().softmax(-1)
     if dropout_mask is None:
         drawn = (
             weights.new_empty(weights.numel()) if query.is_meta else torch.rand(weights.numel(), generator=generator())
         )
         dropout_mask = pack(drawn >= dropout_prob)
     kept = _dropped(weights, dropout_mask, dropout_prob).to(query.dtype)
-    context = _rows(kept @ v)
+    context = _rows((wide(kept) @ wide(v)).to(v.dtype))
     out = linear(context, out_proj_weight, out_proj_bias)
     softmax = weights if softmax_use_float else weights.to(query.dtype)
     bits = dropout_mask[: weights.numel() // 8].clone()

@@ -1,23 +1,47 @@
-"""Where reference kernels of torch_npu's own ops are kept, by op name, for the simulated NPU to find."""
+"""What the simulated NPU knows of each operator: its reference kernel, if it has one, and its traits.
+
+The C++ side reads both once, when torch_npu initialises the runtime.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
 
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 
+
+@dataclass(frozen=True)
+class Traits:
+    """What has to be known of an operator besides how it computes."""
+
+    host_tensors: bool = False
+    """CPU tensors, such as indices or lengths, may stand beside NPU tensors, as torch_npu allows."""
+    values: bool = False
+    """It computes in shapes-only mode too: its result steers Python, or the shape of its result is a value."""
+    product: bool = False
+    """It multiplies and adds up: half-precision arguments are widened to fp32, and its results are rounded once."""
+    kept: bool = False
+    """torch_npu's own code stays: it ends in the runtime, not in a kernel of the card."""
+
+
 KERNELS: dict[str, Callable[..., Any]] = {}
-"""Full op name, such as `npu::npu_rms_norm`, to the function that computes it on CPU or meta tensors."""
+"""Full operator name, such as `npu::npu_rms_norm`, to the function that computes it on CPU or meta tensors."""
+
+TRAITS: dict[str, Traits] = {}
+"""Its traits: under the full name where there is a kernel, else under the name that all of its overloads share."""
 
 draw_generator: Callable[[torch.Generator | None], torch.Generator] | None = None
 """Set by the simulator: a CPU generator at the NPU's seed and offset (or a given generator's), which it advances."""
 
 
-def kernel(*names: str) -> Callable[[Kernel], Kernel]:
-    """Register a function as the simulated kernel of torch ops; a name without a namespace is an npu op.
+def kernel(*names: str, product: bool = False) -> Callable[[Kernel], Kernel]:
+    """Register a function as the simulated kernel of operators; a name without a namespace is one of torch_npu's.
+
+    torch_npu's own operators all take host tensors.
 
     >>> @kernel("npu_fast_gelu", "aten::gelu.out")
     ... def gelu(x): ...
@@ -29,9 +53,21 @@ def kernel(*names: str) -> Callable[[Kernel], Kernel]:
             if full in KERNELS:
                 raise ValueError(f"{full} already has a kernel, {KERNELS[full].__module__}.{KERNELS[full].__name__}.")
             KERNELS[full] = function
+            TRAITS[full] = Traits(host_tensors=full.startswith("npu::"), product=product)
         return function
 
     return register
+
+
+def traits(*names: str, **which: bool) -> None:
+    """Give traits to operators that have no kernel here: PyTorch's CPU kernel, or torch_npu's code, computes them.
+
+    >>> traits("aten::nonzero", "aten::unique_dim", values=True)
+    """
+    for name in names:
+        if name in TRAITS:
+            raise ValueError(f"{name} already has traits.")
+        TRAITS[name] = Traits(**which)
 
 
 def generator(given: torch.Generator | None = None) -> torch.Generator:

@@ -1,0 +1,17 @@
+// Half precision in operators that multiply and add up: fp32 inside, one rounding at the end, as on a card.
+#pragma once
+
+#include <ATen/core/ivalue.h>
+
+#include <optional>
+
+namespace npusim {
+
+// The half type that all floating-point tensors of a product have, if it is to be computed in fp32; else nothing.
+// With mixed types it is nothing, too: PyTorch's own complaint about them is what the user should see.
+std::optional<at::ScalarType> half_to_widen(c10::ArrayRef<c10::IValue> arguments);
+
+// The CPU has instructions for bf16 that beat fp32, and rounds once itself: leave bf16 to it.
+void leave_bf16_to_cpu();
+
+} // namespace npusim
