@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from npukit.errors import NpukitError
-from npukit.export.adapter import Change, read_adapter
 from npukit.export.folder import check_output, new_folder
 from npukit.export.safetensors import Planned, write_sharded
+from npukit.llm.models.adapter import Change, is_transposed, read_adapter, tied_weights
 from npukit.llm.models.checkpoint import Checkpoint, open_checkpoint
 from npukit.llm.models.folder import read_json
 
@@ -178,20 +178,6 @@ def make_skeleton(model: Path, trust_remote_code: bool) -> Any:
     except (ValueError, KeyError, OSError) as error:
         first = str(error).strip().split("\n")[0]
         raise NpukitError(f"{model / 'config.json'} cannot be used: {first}") from error
-
-
-def tied_weights(skeleton: Any) -> dict[str, str]:
-    """Parameters that are saved under another's name, with that name."""
-    return dict(getattr(skeleton, "all_tied_weights_keys", None) or {})
-
-
-def is_transposed(skeleton: nn.Module, module: str, folder: Path) -> bool:
-    """Whether a module's weight is kept as (in, out)."""
-    try:
-        found = skeleton.get_submodule(module)
-    except AttributeError:
-        raise NpukitError(f"{folder} changes {module}, and the model has no such part: is it its base?") from None
-    return isinstance(found, nn.Embedding) or type(found).__name__ == "Conv1D"
 
 
 def _copy_others(model: Path, adapters: Sequence[Path], folder: Path) -> list[str]:

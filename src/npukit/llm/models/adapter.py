@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from npukit.errors import NpukitError
 from npukit.llm.models.checkpoint import Checkpoint, open_checkpoint
@@ -123,3 +123,41 @@ def read_adapter(folder: Path) -> Adapter:
         if config.get(unsupported):
             raise NpukitError(f"{folder}: {unsupported} cannot be merged into the weights.")
     return Adapter(folder, config, open_checkpoint(folder, "adapter_model"))
+
+
+def apply_adapter(model: Any, folder: Path) -> None:
+    """Merge an adapter into a loaded model, as PEFT computes the two apart.
+
+    >>> apply_adapter(model, Path("runs/lora"))
+    """
+    adapter = read_adapter(folder)
+    tied = tied_weights(model)
+    for name, change in list(adapter.changes(lambda module: is_transposed(model, module, folder))):
+        try:
+            before = model.get_parameter(name)
+        except AttributeError:
+            raise NpukitError(f"{folder} changes {name}, and the model has no such weight: is it its base?") from None
+        after = nn.Parameter(change(before.detach().float()).to(before.dtype), requires_grad=False)
+        _put(model, name, after)  # a weight that was tied to it stays as it was
+        if adapter.config.get("trainable_token_indices"):
+            for other in (other for other, source in tied.items() if source == name):
+                _put(model, other, after)
+
+
+def _put(model: nn.Module, name: str, parameter: nn.Parameter) -> None:
+    module, _, attribute = name.rpartition(".")
+    setattr(model.get_submodule(module), attribute, parameter)
+
+
+def tied_weights(skeleton: Any) -> dict[str, str]:
+    """Parameters that are saved under another's name, with that name."""
+    return dict(getattr(skeleton, "all_tied_weights_keys", None) or {})
+
+
+def is_transposed(skeleton: nn.Module, module: str, folder: Path) -> bool:
+    """Whether a module's weight is kept as (in, out)."""
+    try:
+        found = skeleton.get_submodule(module)
+    except AttributeError:
+        raise NpukitError(f"{folder} changes {module}, and the model has no such part: is it its base?") from None
+    return isinstance(found, nn.Embedding) or type(found).__name__ == "Conv1D"

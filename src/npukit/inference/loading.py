@@ -1,0 +1,229 @@
+"""Load a language model to use it; refuse what would fail later: half a model, foreign code, too little memory."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from npukit.errors import NpukitError
+from npukit.inference.engine.request import Sampling
+from npukit.launch.devices import torch_device
+from npukit.llm.chat.chat import Chat
+from npukit.llm.chat.templates import find_template
+from npukit.llm.models.adapter import apply_adapter
+from npukit.llm.models.checkpoint import Checkpoint, open_checkpoint
+from npukit.llm.models.folder import ADAPTER, base_of, find_model, read_json
+
+SHOWN = 3  # names of weights in a sentence
+GIB = 2**30
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The model that somebody wants to use.
+
+    >>> Wanted("models/qwen2", adapters=("runs/lora",))
+    """
+
+    model: str  # a folder or a hub's name; an adapter's folder brings its base along
+    adapters: tuple[str, ...] = ()  # merged into the model, one after the other
+    dtype: str = "auto"
+    template: str | None = None  # of chats; None: the tokenizer's own
+    system: str | None = None  # for conversations without a system message
+    trust_remote_code: bool = False
+    allow_pickles: bool = False
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A model that is ready to be used, on its device."""
+
+    folder: Path
+    model: Any
+    tokenizer: Any
+    chat: Chat
+    defaults: Sampling  # as the model's generation_config.json wants it
+    adapters: tuple[Path, ...]
+
+    @property
+    def end_tokens(self) -> frozenset[int]:
+        return self.chat.stop_ids
+
+
+def load(wanted: Wanted, device: torch.device | None = None) -> Loaded:
+    """Load a model with its adapters merged, onto the device of this process unless another one is given.
+
+    >>> load(Wanted("runs/lora")).chat.prompt([{"role": "user", "content": "Hi"}]).ids
+    """
+    device = device or torch_device()
+    folder, adapters = find_parts(wanted)
+    weights = open_checkpoint(folder, pickles=wanted.allow_pickles)
+    config = _config(folder, wanted)
+    dtype = choose_dtype(wanted.dtype, weights, device)
+    _check_memory(weights, dtype, device, folder)
+    model = _load_weights(folder, config, dtype, wanted)
+    for adapter in adapters:
+        apply_adapter(model, adapter)
+    model = model.to(device).eval()
+    tokenizer = _tokenizer([*reversed(adapters), folder], wanted)
+    generation = _generation_config([*reversed(adapters), folder])
+    chat = Chat(tokenizer, find_template(wanted.template, tokenizer), wanted.system, _end_tokens(generation))
+    return Loaded(folder, model, tokenizer, chat, _defaults(generation, chat), adapters)
+
+
+def find_parts(wanted: Wanted) -> tuple[Path, tuple[Path, ...]]:
+    """The folders of the model and of its adapters."""
+    folder = find_model(wanted.model)
+    adapters = [find_model(each) for each in wanted.adapters]
+    if (folder / ADAPTER).is_file():
+        adapters, folder = [folder, *adapters], find_model(base_of(folder))
+    for adapter in adapters:
+        if not (adapter / ADAPTER).is_file():
+            raise NpukitError(f"{adapter} is not an adapter: it has no {ADAPTER}.")
+    return folder, tuple(adapters)
+
+
+def choose_dtype(name: str, weights: Checkpoint, device: torch.device) -> torch.dtype:
+    """`auto`: as saved, but 16 bits on an accelerator, and nothing that the device does not compute in."""
+    if name != "auto":
+        found = getattr(torch, name, None)
+        if not isinstance(found, torch.dtype) or not found.is_floating_point:
+            raise NpukitError(f"There is no dtype {name}: choose auto, bfloat16, float16 or float32.")
+        return found
+    sizes: dict[torch.dtype, int] = {}
+    for entry in weights.entries.values():
+        if entry.dtype.is_floating_point:
+            sizes[entry.dtype] = sizes.get(entry.dtype, 0) + entry.bytes
+    saved = max(sizes, key=lambda each: sizes[each], default=torch.float32)
+    if device.type == "cpu":
+        return torch.float32 if saved is torch.float16 else saved
+    has_bf16 = torch.get_device_module(device).is_bf16_supported()
+    if saved is torch.float16 or not has_bf16:
+        return torch.float16
+    return torch.bfloat16
+
+
+def _check_memory(weights: Checkpoint, dtype: torch.dtype, device: torch.device, folder: Path) -> None:
+    needed = sum(
+        entry.bytes // entry.dtype.itemsize * dtype.itemsize if entry.dtype.is_floating_point else entry.bytes
+        for entry in weights.entries.values()
+    )
+    places = {"the host": _host_memory()}
+    if device.type != "cpu":
+        places[str(device)] = torch.get_device_module(device).mem_get_info(device)[0]
+    for place, free in places.items():
+        if needed > free:
+            raise NpukitError(
+                f"{folder} takes {needed / GIB:.1f} GiB in {str(dtype).removeprefix('torch.')}, but {place} has "
+                f"{free / GIB:.1f} GiB free: free some memory, or use a smaller model or dtype."
+            )
+
+
+def _host_memory() -> int:
+    """What programs can still have, with what the system only caches."""
+    lines = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+    return int(lines["MemAvailable"].split()[0]) * 1024
+
+
+def _config(folder: Path, wanted: Wanted) -> Any:
+    from transformers import AutoConfig
+
+    raw = read_json(folder / "config.json")
+    if "auto_map" in raw and not wanted.trust_remote_code:
+        from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+        if raw.get("model_type") not in CONFIG_MAPPING:
+            raise NpukitError(
+                f"{folder} comes with Python code of its own: read it, then allow it with --trust-remote-code."
+            )
+    with _named(folder):
+        return AutoConfig.from_pretrained(folder, trust_remote_code=wanted.trust_remote_code)
+
+
+def _load_weights(folder: Path, config: Any, dtype: torch.dtype, wanted: Wanted) -> Any:
+    from transformers import AutoModelForCausalLM
+
+    with _named(folder), quiet():
+        model, told = AutoModelForCausalLM.from_pretrained(
+            folder,
+            config=config,
+            dtype=dtype,
+            trust_remote_code=wanted.trust_remote_code,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,  # they are told below, all at once
+        )
+    if wrong := told["mismatched_keys"]:
+        some = [f"{name} is {tuple(there)} instead of {tuple(here)}" for name, there, here in sorted(wrong)[:SHOWN]]
+        raise NpukitError(f"The weights in {folder} do not fit its config.json: {_some(some, len(wrong))}.")
+    if missing := sorted(told["missing_keys"]):
+        raise NpukitError(f"{folder} lacks weights: {_some(missing[:SHOWN], len(missing))}. Download it again.")
+    return model
+
+
+def _some(names: list[str], count: int) -> str:
+    return ", ".join(names) + (f" and {count - len(names)} others" if count > len(names) else "")
+
+
+def _tokenizer(folders: list[Path], wanted: Wanted) -> Any:
+    """The adapter's own, if it was saved with one."""
+    from transformers import AutoTokenizer
+
+    folder = next((each for each in folders if (each / "tokenizer_config.json").is_file()), folders[-1])
+    with _named(folder), quiet():
+        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=wanted.trust_remote_code)
+    if len(tokenizer) <= len(tokenizer.all_special_tokens):  # what transformers makes where there is none
+        raise NpukitError(f"{folder} has no tokenizer: copy its tokenizer.json there.")
+    return tokenizer
+
+
+def _generation_config(folders: list[Path]) -> dict[str, Any]:
+    file = next(
+        (each / "generation_config.json" for each in folders if (each / "generation_config.json").is_file()), None
+    )
+    return read_json(file) if file else {}
+
+
+def _end_tokens(generation: dict[str, Any]) -> list[int]:
+    found = generation.get("eos_token_id")
+    return [found] if isinstance(found, int) else list(found or [])
+
+
+def _defaults(generation: dict[str, Any], chat: Chat) -> Sampling:
+    """Greedy, unless the model's authors say how it is to be sampled."""
+    common = {"end_tokens": chat.stop_ids, "repetition_penalty": generation.get("repetition_penalty") or 1.0}
+    if not generation.get("do_sample"):
+        return Sampling(temperature=0, **common)
+    named = {name: generation[name] for name in ("temperature", "top_p", "top_k", "min_p") if generation.get(name)}
+    return Sampling(**named, **common)
+
+
+@contextlib.contextmanager
+def _named(folder: Path) -> Iterator[None]:
+    """Turn what transformers raises about a broken model into one sentence."""
+    try:
+        yield
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        first = str(error).strip().split("\n")[0]
+        raise NpukitError(f"{folder} cannot be loaded: {first}") from error
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Without the bars and hints of the libraries below; what matters of them is told by us."""
+    from transformers.utils import logging
+
+    level = logging.get_verbosity()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        with contextlib.redirect_stderr(io.StringIO()):
+            yield
+    finally:
+        logging.set_verbosity(level)
+        logging.enable_progress_bar()
