@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,8 +16,25 @@ from npukit.report.writing import remove_unfinished, whole_folder
 def cache_folder() -> Path:
     """Where npukit keeps what it builds: $NPUKIT_CACHE, else npukit in the user's cache folder."""
     if chosen := os.environ.get("NPUKIT_CACHE"):
-        return Path(chosen).absolute()
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "npukit"
+        folder = Path(chosen).absolute()
+    else:
+        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "npukit"
+    _check_that_no_stranger_fills(folder)
+    return folder
+
+
+def _check_that_no_stranger_fills(folder: Path) -> None:
+    """Libraries are loaded from the cache: whoever can write to it runs code as whoever uses it."""
+    try:
+        status, parent = folder.stat(), folder.parent.stat()
+    except OSError:  # not there yet, or not for us to see: making it will tell
+        return
+    made_by_stranger = status.st_uid not in (0, os.geteuid()) and parent.st_mode & stat.S_IWOTH
+    if status.st_mode & stat.S_IWOTH or made_by_stranger:
+        raise NpukitError(
+            f"Other users of this machine can put code into {folder}: set NPUKIT_CACHE to a folder that only you, or "
+            "people you trust, can write to."
+        )
 
 
 @contextlib.contextmanager

@@ -89,6 +89,24 @@ def test_a_diff_for_a_program_is_exact(project: Path) -> None:
     assert "\x1b[2J" in (project / "plain.py").read_text()
 
 
+def test_a_repository_s_own_configuration_runs_nothing(project: Path) -> None:
+    def git(*arguments: str) -> None:
+        identity = ("-c", "user.name=a", "-c", "user.email=a@b")
+        subprocess.run(["git", "-C", str(project), *identity, *arguments], check=True, capture_output=True)
+
+    git("init")
+    git("add", ".")
+    git("commit", "-m", "first")
+    git("config", "core.fsmonitor", "touch ../ran; true")
+    git("config", "filter.x.clean", "touch ../ran; cat")
+    (project / ".git/info/attributes").write_text("*.py filter=x\n")
+    (project / ".gitattributes").write_text("*.py filter=x\n")
+    for file in project.glob("*.py"):
+        file.touch()
+    npukit("migrate", "project", "--in-place", cwd=project.parent)
+    assert not (project.parent / "ran").exists()
+
+
 class _Tags(html.parser.HTMLParser):
     def __init__(self) -> None:
         super().__init__()

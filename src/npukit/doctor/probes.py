@@ -173,7 +173,7 @@ def _packages(machine: Machine) -> tuple[dict[str, str], str]:
 
 def _load_libraries(machine: Machine) -> Answer:
     code = LOAD_LIBRARIES.format(libraries=LIBRARIES)
-    return machine.run([sys.executable, "-S", "-c", code], machine.environ, 1.0)
+    return machine.run([sys.executable, "-I", "-S", "-c", code], machine.environ, 1.0)
 
 
 def _missing_library(answer: Answer) -> str | None:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-import subprocess
 from pathlib import Path
 
 from npukit.errors import NpukitError
 from npukit.migrate import compat
+from npukit.migrate.git import has_uncommitted_changes
 from npukit.migrate.migration import Migration
 from npukit.report.writing import UNFINISHED, whole_folder, write_bytes, write_json
 
@@ -24,7 +24,7 @@ def write_in_place(migration: Migration, allow_dirty: bool = False) -> None:
     """Replace the project's files by the migrated ones, each at once or not at all."""
     if not migration.changes:
         return
-    if not allow_dirty and _is_dirty(migration.root):
+    if not allow_dirty and has_uncommitted_changes(migration.root):
         raise NpukitError(
             f"{migration.root} has changes that are not committed: commit them first, so that the migration is a "
             "change of its own, or add --allow-dirty."
@@ -124,12 +124,3 @@ def _relative(path: Path, root: Path) -> Path:
 
 def _hash(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
-
-
-def _is_dirty(root: Path) -> bool:
-    command = ["git", "-C", str(root), "status", "--porcelain", "--untracked-files=no", "--", "."]
-    try:
-        result = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    except (OSError, subprocess.TimeoutExpired):
-        return False
-    return result.returncode == 0 and bool(result.stdout.strip())
