@@ -44,7 +44,10 @@ def parse_words(words: Sequence[str]) -> dict[str, tuple[Any, str]]:
 
 
 def _starts_option(word: str, after: list[str]) -> bool:
-    return word.startswith("--") or bool(after and ASSIGNMENT.match(word))
+    """Whether a word begins another option; `--adapters a=x b=y` are two values of one."""
+    if word.startswith("--") or not after or not ASSIGNMENT.match(word):
+        return word.startswith("--")
+    return not ASSIGNMENT.match(after[-1]) or "." in word.partition("=")[0]
 
 
 def _scalar(text: str) -> Any:

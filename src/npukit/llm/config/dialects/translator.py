@@ -30,11 +30,13 @@ class Translator:
         self.dialect, self.given, self.values, self.names = dialect, given, values, names
         self.ours = Given(source=given.source, theirs=_names(dialect))
         self.mistakes: list[Mistake] = []
+        self._ignored: dict[str, list[str]] = {}  # keys without effect, by the reason
 
     def translate(self) -> None:
         """Every key is translated, named as changing nothing, or refused; none is dropped silently."""
         for key, value in list(self.given.values.items()):
             self._look_at(key, value)
+        self.values.notes += [f"{', '.join(keys)}: {reason}" for reason, keys in self._ignored.items()]
         self._copy()
         for name, function in self.dialect.functions.items():
             keys = [key for key, row in self.dialect.rows.items() if row.by == name]
@@ -71,7 +73,7 @@ class Translator:
         elif row.unsupported and not row.asks_nothing(value):
             self._mistake(key, f"{self._written(key)} is not supported: {row.unsupported}.")
         elif row.ignored:
-            self.values.notes.append(f"{key}: {row.ignored}")
+            self._ignored.setdefault(row.ignored, []).append(key)
 
     def _take_for(self, meant: str | None, key: str) -> None:
         """Go on as if the key had been written right, so that its absence is no mistake besides."""

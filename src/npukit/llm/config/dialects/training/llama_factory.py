@@ -85,10 +85,15 @@ def folder(values: Values) -> Translated:
 
 
 def template(values: Values) -> Translated:
+    return {"data.template": template_name(values)}
+
+
+def template_name(values: Values) -> str | None:
+    """What their template is called here."""
     name = values.get("template")
     if name in WRITTEN_OTHERWISE and values.get("stage") != "pt":
         values.notes.append(f"template: {name} has other spaces and line breaks here than in LLaMA-Factory")
-    return {"data.template": "qwen2_5" if name == "qwen" else name}
+    return "qwen2_5" if name == "qwen" else name
 
 
 def packing(values: Values) -> Translated:

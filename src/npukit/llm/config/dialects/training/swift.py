@@ -84,13 +84,13 @@ def _length_of(model: Any) -> int | None:
 
 def datasets(values: Values) -> Translated:
     _check_names(values)
-    sources, shares = _sources("dataset", values), values.words("interleave_prob")
-    if shares and len(shares) != len(sources):
-        text = f"interleave_prob has {len(shares)} numbers for {len(sources)} data sets: give one for each."
+    found, shares = sources("dataset", values), values.words("interleave_prob")
+    if shares and len(shares) != len(found):
+        text = f"interleave_prob has {len(shares)} numbers for {len(found)} data sets: give one for each."
         raise Refused("interleave_prob", text)
     if shares:
-        sources = [{**source, "weight": share} for source, share in zip(sources, shares, strict=True)]
-    return {"data.train": sources} if sources else {}
+        found = [{**source, "weight": share} for source, share in zip(found, shares, strict=True)]
+    return {"data.train": found} if found else {}
 
 
 def _check_names(values: Values) -> None:
@@ -102,7 +102,8 @@ def _check_names(values: Values) -> None:
         values.notes.append(f"{key}: it is for the data set swift/self-cognition")
 
 
-def _sources(key: str, values: Values) -> list[Translated]:
+def sources(key: str, values: Values) -> list[Translated]:
+    """The data sets that a key names."""
     value = values.get(key, [])
     result = []
     for name in [value] if isinstance(value, str) else values.words(key):
@@ -119,8 +120,7 @@ def _sources(key: str, values: Values) -> list[Translated]:
 
 
 def validation(values: Values) -> Translated:
-    sources = _sources("val_dataset", values)
-    return {"data.validation": sources or values.get("split_dataset_ratio", 0.0)}
+    return {"data.validation": sources("val_dataset", values) or values.get("split_dataset_ratio", 0.0)}
 
 
 def evaluation(values: Values) -> Translated:

@@ -1,0 +1,6 @@
+"""Their configurations of a model's use."""
+
+from npukit.llm.config.dialects.use.llama_factory import LLAMA_FACTORY
+from npukit.llm.config.dialects.use.swift import SWIFT
+
+DIALECTS = (LLAMA_FACTORY, SWIFT)

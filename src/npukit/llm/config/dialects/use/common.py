@@ -1,0 +1,23 @@
+"""What the dialects of using a model have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from npukit.llm.config.dialects.table import Row
+from npukit.llm.config.dialects.values import Refused, Values
+
+BACKENDS = {**dict.fromkeys(("huggingface", "hf", "transformers", "pt"), "npukit"), "vllm": "vllm"}
+OTHERS = ("sglang", "lmdeploy", "ktransformers")
+
+
+def backend(values: Values) -> str:
+    """The engine that infer_backend stands for."""
+    if (name := values.get("infer_backend")) in OTHERS:
+        raise Refused("infer_backend", f"infer_backend {name} is not supported: use vllm, or leave it out.")
+    return str(values.choice("infer_backend", BACKENDS, "transformers"))
+
+
+def for_training(rows: Mapping[str, Row]) -> dict[str, Row]:
+    """Keys of a training have no effect here."""
+    return {key: Row(ignored="only for training") for key in rows}

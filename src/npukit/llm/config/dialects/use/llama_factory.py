@@ -1,0 +1,74 @@
+"""LLaMA-Factory's keys for using a model that cannot be taken word for word."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from npukit.llm.config.dialects.table import Dialect, load
+from npukit.llm.config.dialects.training.llama_factory import LLAMA_FACTORY as TRAINING
+from npukit.llm.config.dialects.training.llama_factory import template_name
+from npukit.llm.config.dialects.use.common import backend, for_training
+from npukit.llm.config.dialects.values import Values
+
+Translated = dict[str, Any]
+
+
+def adapters(values: Values) -> Translated:
+    return {"adapters": [{"path": path} for path in values.words("adapter_name_or_path")]}
+
+
+def revision(values: Values) -> Translated:
+    name = values.get("model_revision", "main")
+    return {"model.revision": None if name == "main" else name}
+
+
+def dtype(values: Values) -> Translated:
+    """LLaMA-Factory writes fp32 weights as bf16 if nothing is said."""
+    name = values.choice("infer_dtype", {each: each for each in ("auto", "float16", "bfloat16", "float32")}, "auto")
+    if name == "auto" and values.task == "export":
+        values.notes.append("infer_dtype: weights keep their type; LLaMA-Factory writes fp32 as bf16")
+    return {"model.dtype": name, "export.dtype": name}
+
+
+def engine(values: Values) -> Translated:
+    return {"engine.engine": backend(values)}
+
+
+def template(values: Values) -> Translated:
+    return {"chat.template": template_name(values)} if values.get("template") else {}
+
+
+def temperature(values: Values) -> Translated:
+    """Without do_sample the likeliest token is taken."""
+    return {"sampling.temperature": values.get("temperature") if values.flag("do_sample") else 0.0}
+
+
+def input(values: Values) -> Translated:
+    return {"data.input": [{"path": name} for name in values.words("eval_dataset")]}
+
+
+def output(values: Values) -> Translated:
+    folder = values.get("output_dir")
+    return {"data.output": str(Path(str(folder)) / "generated_predictions.jsonl")} if folder else {}
+
+
+def shard_size(values: Values) -> Translated:
+    return {"export.shard_size": f"{values.number('export_size', 5):g}GB"}
+
+
+def server(values: Values) -> Translated:
+    """LLaMA-Factory's server is set up by variables."""
+    names = {"API_HOST": "serve.host", "API_PORT": "serve.port", "API_KEY": "serve.api_key"}
+    found: Translated = {ours: values.environ[name] for name, ours in names.items() if values.environ.get(name)}
+    if name := values.environ.get("API_MODEL_NAME"):
+        found["serve.names"] = [name]
+    if values.task == "serve" and "serve.host" not in found:
+        values.notes.append("API_HOST: listens on 127.0.0.1 only; LLaMA-Factory listens on every address")
+    return found
+
+
+OWN = (adapters, revision, dtype, engine, template, temperature, input, output, shard_size, server)
+FUNCTIONS = {each.__name__: each for each in OWN}
+ROWS = {**for_training(TRAINING.rows), **load("use/llama_factory")}
+LLAMA_FACTORY = Dialect("LLaMA-Factory", ROWS, FUNCTIONS)

@@ -1,0 +1,84 @@
+"""ms-swift's flags for using a model that cannot be taken word for word."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from npukit.llm.config.dialects.table import Dialect, load
+from npukit.llm.config.dialects.training.swift import SWIFT as TRAINING
+from npukit.llm.config.dialects.training.swift import folder as training_folder
+from npukit.llm.config.dialects.training.swift import hub, sources
+from npukit.llm.config.dialects.training.swift import system as training_system
+from npukit.llm.config.dialects.use.common import backend, for_training
+from npukit.llm.config.dialects.values import Refused, Values
+
+Translated = dict[str, Any]
+DTYPES = {each: each for each in ("auto", "bfloat16", "float16", "float32")}
+METRICS = {"acc": ["accuracy"], "rouge": ["rouge", "bleu"]}
+
+
+def dtype(values: Values) -> Translated:
+    name = values.choice("torch_dtype", DTYPES, "auto")
+    return {"model.dtype": name, "export.dtype": name}
+
+
+def system(values: Values) -> Translated:
+    return {"chat.system": training_system(values)["data.system"]} if "system" in values.given else {}
+
+
+def engine(values: Values) -> Translated:
+    return {"engine.engine": backend(values)}
+
+
+def merge_lora(values: Values) -> Translated:
+    wanted = values.flag("merge_lora")
+    if wanted and values.task != "export":
+        values.notes.append("merge_lora: adapters are applied without merging, which gives the same answers")
+    return {"export.merge_lora": wanted}
+
+
+def max_requests(values: Values) -> Translated:
+    """ms-swift answers one row at a time unless told otherwise; here memory decides."""
+    wanted = values.get("vllm_max_num_seqs") or values.get("max_batch_size")
+    return {"engine.max_requests": wanted} if wanted else {}
+
+
+def stop(values: Values) -> Translated:
+    return {"sampling.stop": values.words("stop_words")}
+
+
+def top_logprobs(values: Values) -> Translated:
+    return {"sampling.top_logprobs": values.get("top_logprobs", 0)}
+
+
+def input(values: Values) -> Translated:
+    """Rows to answer: the validation data, or all of it where a share of 1 is set apart."""
+    if found := sources("val_dataset", values):
+        return {"data.input": found}
+    found = sources("dataset", values)
+    share = values.number("split_dataset_ratio", 0)
+    if found and share not in (0, 1):
+        raise Refused("split_dataset_ratio", "a share of the data set is not supported: give its rows as val_dataset.")
+    return {"data.input": found} if found else {}
+
+
+def folder(values: Values) -> Translated:
+    return training_folder(values)
+
+
+def metrics(values: Values) -> Translated:
+    return {"data.metrics": values.choice("metric", METRICS, "acc")} if values.get("metric") else {}
+
+
+def names(values: Values) -> Translated:
+    name = values.get("served_model_name")
+    if values.task == "serve" and "host" not in values.given:
+        values.notes.append("host: listens on 127.0.0.1 only; ms-swift listens on every address")
+    return {"serve.names": [str(name)]} if name else {}
+
+
+OWN = (dtype, hub, system, engine, merge_lora, max_requests, stop, top_logprobs)
+ALSO = (input, folder, metrics, names)
+FUNCTIONS = {each.__name__: each for each in (*OWN, *ALSO)}
+ROWS = {**for_training(TRAINING.rows), **load("use/swift")}
+SWIFT = Dialect("ms-swift", ROWS, FUNCTIONS)

@@ -1,0 +1,221 @@
+"""Read how a model is to be used: a file, flags in our words or another tool's, and what the run left beside it.
+
+    reading = read_use("chat", ["run/", "--temperature", "0.7"], os.environ)
+    reading = read_use("infer", ["--adapters", "xxx/checkpoint-100", "--load_data_args", "true"], os.environ)
+    reading = read_use("serve", ["deploy.yaml"], os.environ)      # LLaMA-Factory's or ms-swift's YAML, or ours
+    reading.use.model.path, reading.use.adapters, reading.use.chat.template, reading.use.sampling.temperature, …
+    reading.notes                                                 # to be shown; every key without effect is in it
+
+The first word may be a YAML file, a model's folder or name, or an adapter's folder. Mistakes are raised together.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from npukit.errors import NpukitError
+from npukit.llm.chat.templates import find_template
+from npukit.llm.config.dialects.table import Dialect
+from npukit.llm.config.dialects.translator import Translator, recognise
+from npukit.llm.config.dialects.use import DIALECTS
+from npukit.llm.config.dialects.values import Values
+from npukit.llm.config.given import COMMAND_LINE, MISSING, Given, Mistake, Mistakes, Place
+from npukit.llm.config.names import Names
+from npukit.llm.config.nearest import nearest_file
+from npukit.llm.config.record import ADAPTER, Record, base_of, find_record
+from npukit.llm.config.schema import options
+from npukit.llm.config.use import USED, Use, Verb
+from npukit.llm.config.validation import validate
+from npukit.llm.config.words import parse_words
+from npukit.llm.config.yaml_file import read_yaml
+
+FILES = (".yaml", ".yml", ".json")
+HUB_NAME = re.compile(r"\w[\w.-]*/[\w.-]+")
+SHORT = {"adapter": "adapters", "chat_template": "chat.template", "max_tokens": "sampling.max_new_tokens"}
+
+
+@dataclass(frozen=True)
+class UseReading:
+    """A configuration, whose words it was written in, and what its author should know about it."""
+
+    use: Use
+    notes: list[str]
+    dialect: str = "npukit"
+
+
+def read_use(verb: Verb, words: Sequence[str], environ: Mapping[str, str] = os.environ) -> UseReading:
+    """The configuration that the words of a command line make, with all that is known about the model's run.
+
+    >>> read_use("chat", ["--adapters", "run", "--stream", "true"]).use.model.path
+    'Qwen/Qwen2-7B-Instruct'
+    """
+    file, model, rows, words = _first(words)
+    given = read_yaml(file) if file else Given()
+    written = parse_words(words)
+    for key, (value, name) in written.items():
+        if "." not in key:
+            given.set((key,), value, COMMAND_LINE, name)
+    mistakes: list[Mistake] = []
+    notes: list[str] = []
+    dialect = _dialect(given, verb, is_file=file is not None)
+    if dialect:
+        given, mistakes, notes = _translate(dialect, given, environ, verb)
+    else:
+        _spell_out(given, verb)
+    for key, (value, name) in written.items():
+        if "." in key:
+            given.set(tuple(key.split(".")), value, COMMAND_LINE, name)
+    if model:
+        given.set(("model", "path"), model, COMMAND_LINE)
+    if rows:
+        given.set(("data", "input"), rows, COMMAND_LINE)
+    if environ.get("USE_MODELSCOPE_HUB", "").lower() in ("1", "true"):
+        given.set_default(("model", "hub"), "modelscope", Place("USE_MODELSCOPE_HUB"))
+    _adapter_for_a_model(given)
+    use, wrong = validate(given, Use, Names({each.name: each.rows for each in DIALECTS}, f"npukit {verb} --help"))
+    mistakes += wrong
+    if use:
+        use = _completed(use, notes)
+        mistakes += _missing_files(use, given)
+    if mistakes or use is None:
+        raise Mistakes(mistakes)
+    return UseReading(use, notes + _without_effect(verb, given), dialect.name if dialect else "npukit")
+
+
+def _first(words: Sequence[str]) -> tuple[Path | None, str | None, list[str], list[str]]:
+    """The file or the model that stands before the options, and the rows to answer after it."""
+    bare = list(itertools.takewhile(lambda word: not word.startswith("--") and "=" not in word, words))
+    rest = list(words[len(bare) :])
+    if bare and bare[0].endswith(FILES) and not Path(bare[0]).is_dir():
+        return Path(bare[0]), None, bare[1:], rest
+    return None, bare[0] if bare else None, bare[1:], rest
+
+
+def own_names(verb: Verb) -> dict[str, str]:
+    """Our options by the names that they have as flags: `temperature` is sampling.temperature.
+
+    Where two groups have an option of one name, the verb's is meant.
+    """
+    keys = [key for key in options(Use) if key.count(".") == 1 and not key.startswith("adapters.")]
+    keys.sort(key=lambda key: (key.split(".")[0] in USED[verb], not key.startswith("model.")))
+    return {**{key.split(".")[1]: key for key in keys if key != "model.path"}, **SHORT}
+
+
+def _dialect(given: Given, verb: Verb, is_file: bool) -> Dialect | None:
+    """Whose words these are; None is our own: MODEL and --adapter, where ms-swift has --model and --adapters."""
+    if any(isinstance(value, dict) and key in Use.model_fields for key, value in given.values.items()):
+        return None
+    own = own_names(verb).keys() - {"adapters"}
+    if all(key in own for key in given.values):
+        return None
+    return recognise(given.values, DIALECTS if is_file else DIALECTS[::-1])
+
+
+def _spell_out(given: Given, verb: Verb) -> None:
+    """Short names become the options that they stand for."""
+    own = own_names(verb)
+    for key in [key for key in given.values if key in own and key != own[key]]:
+        place, name, value = given.place((key,)), given.name((key,)), given.values[key]
+        if isinstance(value, dict) and key in Use.model_fields:
+            continue  # a group of options has its name
+        del given.values[key]
+        given.set(tuple(own[key].split(".")), value, place, name)
+
+
+def _translate(
+    dialect: Dialect, given: Given, environ: Mapping[str, str], verb: str
+) -> tuple[Given, list[Mistake], list[str]]:
+    values = Values(given.values, dialect.defaults(), environ, verb, 1)
+    names = Names({each.name: each.rows for each in DIALECTS}, f"npukit {verb} --help")
+    translator = Translator(dialect, given, values, names)
+    translator.translate()
+    return translator.ours, translator.mistakes, values.notes
+
+
+def _adapter_for_a_model(given: Given) -> None:
+    """An adapter's folder may be named as the model, and its model need not be named at all."""
+    group = given.values.get("model")
+    path = group.get("path") if isinstance(group, dict) else None
+    adapters = given.values.get("adapters") or []
+    adapters = [adapters] if isinstance(adapters, str) else adapters
+    if isinstance(path, str) and _is_adapter(path) and isinstance(adapters, list):
+        given.set(("adapters",), [path, *adapters], given.place(("model", "path")))
+        adapters, path = given.values["adapters"], None
+    if path is None and adapters and isinstance(adapters, list):
+        first = adapters[0].get("path") if isinstance(adapters[0], dict) else str(adapters[0]).rpartition("=")[2]
+        if base := _base(str(first)):
+            given.set(("model", "path"), base, given.place(("adapters",)), "adapters")
+        elif isinstance(group, dict):
+            group.pop("path", None)
+
+
+def _is_adapter(path: str) -> bool:
+    folder = Path(path).expanduser()
+    return (folder / ADAPTER).is_file() and not (folder / "config.json").is_file()
+
+
+def _base(adapter: str) -> str | None:
+    """The model below an adapter; the run's record knows it where the adapter's own file does not."""
+    folder = Path(adapter).expanduser()
+    record = find_record(folder)
+    return base_of(folder) or (record.model if record else None)
+
+
+def _completed(use: Use, notes: list[str]) -> Use:
+    """With what the run that trained the model has to say."""
+    nameless = [each.path for each in use.adapters if each.name is None]
+    folder = Path(nameless[-1] if nameless else use.model.path).expanduser()
+    record = find_record(folder) if folder.is_dir() else None
+    chat = use.chat
+    if chat.tokenizer is None and nameless and (folder / "tokenizer_config.json").is_file():
+        chat = chat.model_copy(update={"tokenizer": str(folder)})
+    if record and chat.from_run:
+        update = {"system": chat.system if chat.system is not None else record.system}
+        if chat.template is None:
+            update["template"] = _template(record, notes)
+        chat = chat.model_copy(update=update)
+    data = use.data
+    if data.of_run and not data.input:
+        if record is None or record.data is None:
+            raise NpukitError(f"There is no record of a run's data beside {folder}: name the rows to answer.")
+        data = data.model_copy(update={"run": record.data, "run_seed": record.seed, "folder": record.data.folder})
+    return use.model_copy(update={"chat": chat, "data": data})
+
+
+def _template(record: Record, notes: list[str]) -> str | None:
+    """The run's template, if it is one that npukit has; otherwise the one that was saved with the tokenizer."""
+    if record.template is None:
+        return None
+    try:
+        find_template(record.template)
+        return record.template
+    except NpukitError:
+        notes.append(f"template: {record.template} of {record.file} is not known here; the tokenizer's own is used")
+        return None
+
+
+def _missing_files(use: Use, given: Given) -> list[Mistake]:
+    paths = [(("model", "path"), use.model.path), *((("adapters",), each.path) for each in use.adapters)]
+    return [
+        given.mistake(keys, f"there is no folder {path}{nearest_file(Path(path).expanduser()) or '.'}")
+        for keys, path in paths
+        if path != MISSING and not Path(path).expanduser().is_dir() and not _may_be_on_a_hub(path)
+    ]
+
+
+def _may_be_on_a_hub(path: str) -> bool:
+    if Path(path).expanduser().is_file():
+        return False
+    return bool(HUB_NAME.fullmatch(path)) and not Path(path).parent.is_dir()
+
+
+def _without_effect(verb: Verb, given: Given) -> list[str]:
+    """Options that somebody wrote and that this verb makes no use of."""
+    written = [keys for keys in given.places if given.has(keys) and keys[0] in Use.model_fields]
+    names = [given.name(keys) for keys in written if keys[0] not in USED[verb]]
+    return [f"{', '.join(dict.fromkeys(names))}: without effect in npukit {verb}"] if names else []

@@ -1,0 +1,76 @@
+"""What a training run left beside a model about how it was made: npukit.yaml, or ms-swift's args.json."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from npukit.llm.config.options import Config, DataOptions
+
+RUN = "npukit.yaml"
+ARGS = "args.json"
+ADAPTER = "adapter_config.json"
+VALIDATION = "val_dataset.jsonl"  # what ms-swift set apart
+
+
+@dataclass(frozen=True)
+class Record:
+    """What is known of the run; None is not."""
+
+    file: Path
+    model: str | None = None
+    template: str | None = None
+    system: str | None = None
+    data: DataOptions | None = None
+    seed: int = 42
+
+
+def find_record(folder: Path) -> Record | None:
+    """The record in a model's, an adapter's or a checkpoint's folder, or in the folder of the run around it.
+
+    >>> find_record(Path("run/checkpoint-85")).template
+    'qwen2_5'
+    """
+    for place in (folder, folder.parent):
+        for name, read in ((RUN, _of_npukit), (ARGS, _of_swift)):
+            try:
+                if (place / name).is_file() and (found := read(place / name)):
+                    return found
+            except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError):
+                continue  # it is not needed, and may be something else of that name
+    return None
+
+
+def _of_npukit(file: Path) -> Record | None:
+    try:
+        config = Config.model_validate(yaml.safe_load(file.read_text(encoding="utf-8")))
+    except ValidationError:
+        return None
+    data = config.data
+    return Record(file, config.model.path, data.template, data.system, data, config.training.seed)
+
+
+def _of_swift(file: Path) -> Record | None:
+    args: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    apart = file.parent / VALIDATION
+    sources = [str(apart)] if apart.is_file() else args.get("val_dataset") or []
+    sources = [sources] if isinstance(sources, str) else sources
+    data = DataOptions(train=sources, validation=sources) if sources else None
+    return Record(file, args.get("model"), args.get("template"), args.get("system"), data, args.get("seed") or 42)
+
+
+def base_of(adapter: Path) -> str | None:
+    """The model that an adapter's own configuration names; a folder may be named from where the adapter is."""
+    try:
+        name = json.loads((adapter / ADAPTER).read_text(encoding="utf-8")).get("base_model_name_or_path")
+    except (OSError, ValueError, AttributeError):
+        return None
+    if not isinstance(name, str) or not name:
+        return None
+    beside = adapter / name
+    return str(beside) if not Path(name).is_dir() and beside.is_dir() else name

@@ -1,0 +1,187 @@
+"""How a model is used, as people write it: our words, LLaMA-Factory's and ms-swift's."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from npukit.errors import NpukitError
+from npukit.llm.config.dialects.use import DIALECTS
+from npukit.llm.config.given import Mistakes
+from npukit.llm.config.options import Config
+from npukit.llm.config.read_use import own_names, read_use
+from npukit.llm.config.schema import options
+from npukit.llm.config.use import USED, Use, Verb
+
+
+@pytest.fixture
+def run(folder: Path) -> Path:
+    """What `npukit train` leaves: an adapter with its tokenizer in a checkpoint, and the record of the run."""
+    checkpoint = folder / "run" / "checkpoint-5"
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": "models/tiny"}))
+    (checkpoint / "tokenizer_config.json").write_text("{}")
+    data = {"train": "rows.jsonl", "validation": 0.1, "template": "qwen2_5", "system": "Be brief."}
+    config = Config(model={"path": "models/tiny"}, data=data, training={"seed": 7})
+    (folder / "run" / "npukit.yaml").write_text(yaml.safe_dump(json.loads(config.model_dump_json())))
+    return Path("run/checkpoint-5")
+
+
+def use(verb: Verb, *words: str, **environ: str) -> Use:
+    return read_use(verb, words, environ).use
+
+
+def test_our_own_words(folder: Path) -> None:
+    found = use("chat", "models/tiny", "--temperature", "0.7", "--max-new-tokens", "64", "--stop", "a", "b")
+    assert found.model.path == "models/tiny"
+    assert (found.sampling.temperature, found.sampling.max_new_tokens, found.sampling.stop) == (0.7, 64, ("a", "b"))
+    assert found.sampling.top_p is None, "as the model's generation_config.json says"
+
+
+def test_one_name_means_what_the_verb_writes(folder: Path) -> None:
+    assert use("infer", "models/tiny", "rows.jsonl", "--output", "out.jsonl").data.output == Path("out.jsonl")
+    exported = use("export", "models/tiny", "--output", "out", "--dtype", "bfloat16").export
+    assert (exported.output, exported.dtype) == (Path("out"), "bfloat16")
+
+
+def test_our_own_file(folder: Path) -> None:
+    (folder / "x.yaml").write_text("model: {path: models/tiny}\nchat: {system: Be brief.}\nserve: {port: 9000}\n")
+    found = use("serve", "x.yaml", "--host", "0.0.0.0")
+    assert (found.chat.system, found.serve.port, found.serve.host) == ("Be brief.", 9000, "0.0.0.0")
+
+
+def test_llama_factory_chat_of_seed_002(folder: Path, run: Path) -> None:
+    words = f"--model_name_or_path models/tiny --adapter_name_or_path {run} --template qwen --finetuning_type lora"
+    reading = read_use("chat", words.split(), {})
+    found = reading.use
+    assert reading.dialect == "LLaMA-Factory"
+    assert (found.model.path, [each.path for each in found.adapters]) == ("models/tiny", [str(run)])
+    assert found.chat.template == "qwen2_5" and found.chat.tokenizer == str(run)
+    sampling = found.sampling
+    assert (sampling.temperature, sampling.top_p, sampling.top_k, sampling.max_new_tokens) == (0.95, 0.7, 50, 1024)
+
+
+def test_llama_factory_files(folder: Path) -> None:
+    (folder / "x.yaml").write_text(
+        "model_name_or_path: models/tiny\nadapter_name_or_path: a/b,c/d\ntemplate: llama3\ninfer_backend: huggingface\n"
+        "trust_remote_code: true\ndo_sample: false\nexport_dir: out\nexport_size: 2\nexport_device: cpu\nlora_rank: 8\n"
+    )
+    reading = read_use("export", ["x.yaml", "export_legacy_format=false"], {})
+    found = reading.use
+    assert [each.path for each in found.adapters] == ["a/b", "c/d"]
+    assert (found.export.output, found.export.shard_size) == (Path("out"), "2GB")
+    assert found.sampling.temperature == 0 and found.model.trust_remote_code
+    assert any(note.startswith("lora_rank: ") for note in reading.notes), "a key of training is named"
+
+
+def test_llama_factorys_server_is_set_up_by_variables(folder: Path) -> None:
+    words = ("--model_name_or_path", "models/tiny", "--template", "qwen3")
+    found = use("serve", *words, API_HOST="0.0.0.0", API_PORT="9", API_KEY="k", API_MODEL_NAME="m").serve
+    assert (found.host, found.port, found.api_key, found.names) == ("0.0.0.0", 9, "k", ("m",))
+    assert use("serve", *words).serve.host == "127.0.0.1", "nobody is let in by default"
+
+
+def test_swift_commands_of_seed_004(folder: Path, run: Path) -> None:
+    plain = use("infer", "--model", "Qwen/Qwen2-7B-Instruct")
+    assert (plain.model.path, plain.model.hub, plain.data.input) == ("Qwen/Qwen2-7B-Instruct", "modelscope", ())
+    answered = use("infer", "--adapters", str(run), "--load_data_args", "true")
+    assert answered.model.path == "models/tiny", "from the adapter's own file"
+    assert answered.data.run and answered.data.run.validation == 0.1 and answered.data.run_seed == 7
+    assert (answered.chat.template, answered.chat.system) == ("qwen2_5", "Be brief.")
+    merged = use("export", "--adapters", str(run), "--merge_lora", "true")
+    assert merged.export.merge_lora and merged.export.output is None
+    served = use("serve", "--adapters", str(run), "--load_data_args", "true")
+    assert [each.path for each in served.adapters] == [str(run)]
+
+
+def test_a_runs_folder_is_enough(folder: Path, run: Path) -> None:
+    found = use("chat", str(run))
+    assert (found.model.path, [each.path for each in found.adapters]) == ("models/tiny", [str(run)])
+    assert found.chat.system == "Be brief."
+    assert use("chat", str(run), "--from-run", "false").chat.system is None
+
+
+def test_swifts_own_record(folder: Path) -> None:
+    checkpoint = folder / "v0" / "checkpoint-9"
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "adapter_config.json").write_text("{}")
+    args = {"model": "models/tiny", "template": "qwen3", "system": None, "seed": 3}
+    (checkpoint / "args.json").write_text(json.dumps(args))
+    (checkpoint / "val_dataset.jsonl").write_text("{}")
+    found = use("infer", "--adapters", str(checkpoint), "--load_data_args", "true")
+    assert (found.model.path, found.chat.template) == ("models/tiny", "qwen3")
+    assert found.data.run and found.data.run.train[0].path.endswith("val_dataset.jsonl")
+    (checkpoint / "args.json").write_text(json.dumps({**args, "template": "its_own"}))
+    reading = read_use("infer", ["--adapters", str(checkpoint)], {})
+    assert reading.use.chat.template is None and any("its_own" in note for note in reading.notes)
+
+
+def test_swift_flags(folder: Path, run: Path) -> None:
+    words = "--adapters one={0} two={0} --infer_backend vllm --vllm_max_model_len 4096 --served_model_name m --port 9"
+    found = use("serve", "--model", "models/tiny", *words.format(run).split(), "--stop_words", "x", "--stream", "true")
+    assert [(each.name, each.path) for each in found.adapters] == [("one", str(run)), ("two", str(run))]
+    assert (found.engine.engine, found.engine.max_length) == ("vllm", 4096)
+    assert (found.serve.names, found.serve.port, found.sampling.stop) == (("m",), 9, ("x",))
+    data = use(
+        "infer", "--model", "models/tiny", "--val_dataset", "rows.jsonl#5", "--metric", "rouge", "--use_hf", "true"
+    )
+    assert [each.path for each in data.data.input] == ["rows.jsonl#5"]
+    assert (data.data.metrics, data.model.hub) == (("rouge", "bleu"), "huggingface")
+
+
+def test_what_has_no_effect_is_named(folder: Path) -> None:
+    reading = read_use("chat", ["models/tiny", "--port", "9", "--shard-size", "1GB"], {})
+    assert [note for note in reading.notes if "--port" in note and "--shard-size" in note]
+
+
+BROKEN: dict[str, tuple[Verb, list[str], list[str]]] = {
+    "misspelt": ("chat", ["models/tiny", "--temprature", "1"], ["--temprature", "temperature"]),
+    "misspelt of theirs": (
+        "infer",
+        ["--model", "models/tiny", "--max_new_token", "1"],
+        ["did you mean max_new_tokens?"],
+    ),
+    "usual name": ("chat", ["models/tiny", "sampling.max_gen_len=1"], ["did you mean max_new_tokens?"]),
+    "not a number": ("chat", ["models/tiny", "--temperature", "warm"], ["--temperature must be a number", "'warm'"]),
+    "not supported": ("infer", ["--model", "models/tiny", "--num_beams", "4"], ["--num_beams is not supported"]),
+    "another engine": ("serve", ["--model", "models/tiny", "--infer_backend", "sglang"], ["sglang is not supported"]),
+    "no such model": ("chat", ["models/tinny"], ["there is no folder models/tinny: did you mean models/tiny?"]),
+    "no such adapter": ("chat", ["models/tiny", "--adapter", "./nowhere"], ["there is no folder ./nowhere"]),
+    "no model": ("chat", [], ["model is missing"]),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_mistakes_are_told(case: str, folder: Path) -> None:
+    verb, words, said = BROKEN[case]
+    with pytest.raises(Mistakes) as raised:
+        read_use(verb, words, {})
+    assert all(each in str(raised.value) for each in said), raised.value
+
+
+def test_a_file_tells_its_line(folder: Path) -> None:
+    (folder / "x.yaml").write_text("model_name_or_path: models/tiny\ntemplate: qwen3\ntop_pp: 1\n")
+    with pytest.raises(Mistakes, match=r"x.yaml:3: LLaMA-Factory has no top_pp: did you mean top_p\?"):
+        read_use("chat", ["x.yaml"], {})
+
+
+def test_no_record_of_data(folder: Path) -> None:
+    with pytest.raises(NpukitError, match="no record"):
+        read_use("infer", ["--model", "models/tiny", "--load_data_args", "true"], {})
+
+
+@pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.name)
+def test_every_row_leads_somewhere(dialect: Any) -> None:
+    for key, row in dialect.rows.items():
+        assert sum([bool(row.to), bool(row.ignored), bool(row.unsupported)]) == 1, key
+        assert set(row.to) <= {*options(Use), "adapters"}, key
+        assert not row.by or row.by in dialect.functions, key
+
+
+@pytest.mark.parametrize("verb", USED)
+def test_flags_lead_to_options(verb: Verb) -> None:
+    assert set(own_names(verb).values()) <= {*options(Use), "adapters"}
