@@ -33,7 +33,8 @@ class RankLogs(LogsSpecs):
         super().__init__(folder)
         self.logs: dict[int, str] = {}  # by rank
         self._restarts = 0
-        self._errors = Path(folder or tempfile.mkdtemp(prefix="npukit_"))
+        self._temporary = tempfile.TemporaryDirectory(prefix="npukit-")  # removed when the launcher ends
+        self._errors = Path(folder or self._temporary.name)
 
     @property
     def root_log_dir(self) -> str:
@@ -73,6 +74,7 @@ def main() -> None:
         os.environ[ONE_LOG] = "1"
         os.environ.setdefault("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", "[rank ${rank}] ")
     logging.disable(logging.ERROR)  # what torchrun says of a failure is said better below
+    arguments.log_dir = os.devnull  # torchrun would make a folder of its own, and leave it there
     config, command, command_arguments = config_from_args(arguments)
     config.logs_specs = logs
     nodes = config.max_nodes

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NoReturn
 
+from npukit.cache import cache_folder
 from npukit.errors import NpukitError
 from npukit.launch.devices import Devices
 from npukit.launch.launch import plan_job
@@ -18,15 +17,21 @@ from npukit.launch.nodes import DEFAULT_PORT, NodePlan, from_environment
 from npukit.launch.run import run
 from npukit.launch.variables import variables
 from npukit.llm.config.options import Config
+from npukit.llm.finetune import rank
 
-MODULE = "npukit.llm.finetune.rank"
+# What torch compiles; its own choice is a folder in /tmp that another user can make first.
+INDUCTOR_CACHE = "TORCHINDUCTOR_CACHE_DIR"
 
 
 def start(config: Config, devices: Devices) -> NoReturn:
     """Become the training; where torchrun has started this process already, become the rank that it is."""
     check_packages(config)
-    command = ["-m", MODULE, str(_write(config))]
-    environment = devices.environment()
+    command = ["-m", rank.__name__]
+    environment = {
+        INDUCTOR_CACHE: str(cache_folder() / "inductor"),
+        **devices.environment(),
+        **rank.handed_over(config),
+    }
     if "LOCAL_RANK" in environment:
         run(command, environment)
     nodes = nodes_of(os.environ)
@@ -59,8 +64,8 @@ def nodes_of(environ: Mapping[str, str]) -> NodePlan:
     if missing := [name for name in ("NODE_RANK", "MASTER_ADDR") if name not in environ]:
         raise NpukitError(f"NNODES is {nodes}: each machine needs {' and '.join(missing)} too.")
     try:
-        rank, port = int(environ["NODE_RANK"]), int(environ.get("MASTER_PORT", DEFAULT_PORT))
-        return NodePlan(int(nodes), rank, environ["MASTER_ADDR"], port, None, "NNODES")
+        node, port = int(environ["NODE_RANK"]), int(environ.get("MASTER_PORT", DEFAULT_PORT))
+        return NodePlan(int(nodes), node, environ["MASTER_ADDR"], port, None, "NNODES")
     except ValueError:
         raise NpukitError("NNODES, NODE_RANK and MASTER_PORT must be numbers.") from None
 
@@ -73,15 +78,3 @@ def check_packages(config: Config) -> None:
     missing = [name for name in needed if importlib.util.find_spec(name) is None]
     if missing:
         raise NpukitError(f"Training needs {' and '.join(missing)}: pip install {' '.join(missing)}.")
-
-
-def _write(config: Config) -> Path:
-    """Where ranks find the configuration; named after its content, so that the ranks of one job may all write it."""
-    text = config.model_dump_json(indent=1)
-    folder = Path(tempfile.gettempdir()) / f"npukit-{os.getuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    file = folder / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
-    beside = file.with_suffix(f".{os.getpid()}")
-    beside.write_text(text)
-    beside.rename(file)
-    return file

@@ -1,19 +1,33 @@
-"""One rank of a training: `python -m npukit.llm.finetune.rank CONFIG.json`."""
+"""One process of a training: `python -m npukit.llm.finetune.rank`, with the configuration in its environment.
+
+The environment reaches every rank on the machine, outlives nothing, and is closed to other users, which no file in a
+shared folder is.
+"""
 
 from __future__ import annotations
 
+import base64
+import os
 import sys
-from pathlib import Path
+import zlib
 
 from npukit.llm.config.options import Config
+
+CONFIG = "NPUKIT_CONFIG"
+
+
+def handed_over(config: Config) -> dict[str, str]:
+    """The variable that tells a rank its configuration; packed, because Linux limits it to 128 KiB."""
+    return {CONFIG: base64.b64encode(zlib.compress(config.model_dump_json().encode())).decode()}
 
 
 def main() -> None:
     # What the user can mend is said by npukit.launch.script, once for all ranks.
     try:
+        config = Config.model_validate_json(zlib.decompress(base64.b64decode(os.environ.pop(CONFIG))))
         from npukit.llm.finetune.train import train  # seconds, in which somebody may change their mind
 
-        train(Config.model_validate_json(Path(sys.argv[1]).read_text()))
+        train(config)
     except KeyboardInterrupt:
         print("npukit: interrupted.", file=sys.stderr)
         sys.exit(130)
