@@ -30,6 +30,7 @@ from npukit.llm.data.sources import Table
 
 Tell = Callable[[str], None]
 BATCH = 1024
+CODE = ("chat", "data")  # the packages that tokens depend on
 TELL_AFTER = 5.0  # seconds
 
 
@@ -130,19 +131,27 @@ def _make(
 
 def encoded_rows(table: Table, data: DataOptions, task: str, encoder: Encoder, problems: Problems) -> Iterator[Encoded]:
     """The table's usable rows, tokenised a batch at a time; `problems` grows as they are read."""
-    usable = _batches(_usable(table, data, task, problems))
+    for _, result in usable_rows(table, data, task, encoder, problems):
+        problems.cut += any(encoded.was_cut for encoded in result)
+        problems.unmatched += sum(encoded.unmatched for encoded in result)
+        yield from result
+
+
+def usable_rows(
+    table: Table, data: DataOptions, task: str, encoder: Encoder, problems: Problems
+) -> Iterator[tuple[Conversation | Text, list[Encoded]]]:
+    """Each usable row, and its tokens."""
+    usable = _batches(_laid_out(table, data, task, problems))
     for batch, results in encode_all(encoder, usable, 1 if table.streaming else data.preprocessing_workers):
-        for (record, _), result in zip(batch, results, strict=True):
+        for (record, row), result in zip(batch, results, strict=True):
             if isinstance(result, BadRow):
                 _bad(record, result, data, problems)
                 continue
             problems.rows += 1
-            problems.cut += any(encoded.was_cut for encoded in result)
-            problems.unmatched += sum(encoded.unmatched for encoded in result)
-            yield from result
+            yield row, result
 
 
-def _usable(
+def _laid_out(
     table: Table, data: DataOptions, task: str, problems: Problems
 ) -> Iterator[tuple[Record, Conversation | Text]]:
     layout = find_layout(table.records(), table, task)
@@ -171,7 +180,7 @@ def _batches(rows: Iterator[Any]) -> Iterator[list[Any]]:
 def _key(table: Table, data: DataOptions, task: str, tokenizer: Any, template: Template) -> str:
     """A name that changes with everything that the tokens depend on, and with nothing else."""
     parts = {
-        "code": [_digest(file) for file in sorted(Path(__file__).parent.glob("*.py"))],
+        "code": [_digest(file) for name in CODE for file in sorted((Path(__file__).parents[1] / name).glob("*.py"))],
         "libraries": [importlib.metadata.version(name) for name in ("tokenizers", "transformers", "jinja2")],
         "files": [(str(file.absolute()), _digest(file)) for file in table.files],
         "hub": table.fingerprint() if table.hub else None,

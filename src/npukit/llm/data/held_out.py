@@ -1,0 +1,35 @@
+"""The rows that a training run set apart for validation, found again after it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from npukit.llm.chat.templates import find_template
+from npukit.llm.config.options import DataOptions
+from npukit.llm.data.encode import Encoder
+from npukit.llm.data.hub import Hub
+from npukit.llm.data.layout import Conversation
+from npukit.llm.data.mix import split
+from npukit.llm.data.problems import Problems
+from npukit.llm.data.sources import find_table
+from npukit.llm.data.tokenised import usable_rows
+
+
+def held_out(data: DataOptions, seed: int, tokenizer: Any, hub: Hub | None = None) -> list[Conversation]:
+    """The conversations of a run's validation rows: those that it named, or the share that its seed chose.
+
+    `data` is the run's own, as `npukit.llm.config.record.find_record` reads it.
+
+    >>> held_out(record.data, record.seed, tokenizer)[0]
+    [{'role': 'user', 'content': 'What is one plus one?'}, {'role': 'assistant', 'content': 'Two.'}]
+    """
+    sources = data.validation if isinstance(data.validation, tuple) else data.train
+    encoder = Encoder(data, "sft", tokenizer, find_template(data.template, tokenizer))
+    tables = []
+    for source in sources:
+        rows = usable_rows(find_table(source, data, hub), data, "sft", encoder, Problems())
+        tables.append([row for row, _ in rows if isinstance(row, list)])
+    if isinstance(data.validation, tuple):
+        return [row for table in tables for row in table]
+    _, chosen = split([len(table) for table in tables], data.validation, seed)
+    return [table[number] for table, numbers in zip(tables, chosen, strict=True) for number in numbers]
