@@ -1,0 +1,27 @@
+// The page in the languages it has: every text is here.
+export const WORDS = {
+  en: {
+    name: "EN", model: "Model", newChat: "New chat", language: "切换到中文", theme: "Light or dark", settings: "Settings",
+    close: "Close", hello: "What shall we work on?", helloMore: "This page talks to the server it came from, and to nobody else.",
+    system: "System prompt", systemHint: "How the model should behave", temperature: "Temperature", topP: "Top P",
+    repetition: "Repetition penalty", longest: "Max tokens", noLimit: "no limit", seed: "Seed", random: "random",
+    thinking: "Let the model think first, if it can", key: "API key", keyHint: "only if the server asks for one", defaults: "Restore defaults",
+    ask: "Ask anything", send: "Send", stop: "Stop", hint: "Enter sends, Shift+Enter starts a new line. Models make mistakes: check what matters.",
+    copy: "Copy", copied: "Copied", again: "Regenerate", edit: "Edit", reasoning: "Reasoning", thinkingNow: "Thinking…",
+    stopped: "stopped", cut: "cut off: the token limit was reached", unreachable: "The server cannot be reached.",
+    needsKey: "The server wants an API key: enter it in the settings.", perSecond: "tokens/s", tokens: "tokens", first: "first token",
+    ideas: ["Explain paged attention in three sentences", "Write a Python function that merges two sorted lists", "Compare LoRA and full fine-tuning in a table", "Translate “Practice makes perfect” into Chinese"],
+  },
+  zh: {
+    name: "中", model: "模型", newChat: "新对话", language: "Switch to English", theme: "浅色或深色", settings: "设置",
+    close: "关闭", hello: "今天想做点什么？", helloMore: "本页面只与提供它的服务器通信，不会连接其他任何地址。",
+    system: "系统提示词", systemHint: "希望模型如何表现", temperature: "温度", topP: "Top P",
+    repetition: "重复惩罚", longest: "最大词元数", noLimit: "不限", seed: "随机种子", random: "随机",
+    thinking: "允许模型先思考（如支持）", key: "API 密钥", keyHint: "仅在服务器要求时填写", defaults: "恢复默认值",
+    ask: "输入您的问题", send: "发送", stop: "停止", hint: "回车发送，Shift+回车换行。模型可能出错，重要内容请核实。",
+    copy: "复制", copied: "已复制", again: "重新生成", edit: "编辑", reasoning: "思考过程", thinkingNow: "思考中…",
+    stopped: "已停止", cut: "已截断：达到词元上限", unreachable: "无法连接服务器。",
+    needsKey: "服务器需要 API 密钥，请在设置中填写。", perSecond: "词元/秒", tokens: "词元", first: "首词元",
+    ideas: ["用三句话解释分页注意力", "写一个合并两个有序列表的 Python 函数", "用表格比较 LoRA 与全量微调", "把“熟能生巧”翻译成英文"],
+  },
+};

@@ -1,0 +1,184 @@
+"""The chat page in a real browser, on a server whose model says what the test wants."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from npukit.inference.engine.request import Output, Request, Stats, Token
+from npukit.inference.server.app import make_app
+from npukit.inference.server.options import ServerOptions
+from npukit.inference.server.serving import Serving
+from npukit.inference.server.start import listen
+from npukit.inference.service import Service
+from npukit.llm.chat.chat import Chat
+from npukit.llm.chat.templates import find_template
+
+CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
+HOSTILE = (
+    '<img src=x onerror="document.title=1"><script>document.title=2</script>\n\n'
+    "[link](javascript:alert(1)) **bold** `<b>code</b>`\n\n```html\n<script>document.title=3</script>\n```\n"
+)
+LONG = "one two three four five six seven eight nine ten " * 40
+
+
+class Scripted:
+    """An engine that answers what the last question asks for, one token at a time."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+        self._left: dict[int, list[int]] = {}
+        self.asked: list[str] = []
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._left
+
+    def add(self, request: Request) -> int:
+        text = self._tokenizer.decode(request.prompt)
+        self.asked.append(text)
+        answer = HOSTILE if "hostile" in text else LONG if "long" in text else f"Answer {len(self.asked)}."
+        self._left[len(self.asked)] = [*self._tokenizer.encode(answer), self._tokenizer.eos_token_id]
+        return len(self.asked)
+
+    def cancel(self, number: int) -> None:
+        self._left.pop(number, None)
+
+    def stats(self) -> Stats:
+        return Stats(0, 0, 1, 0, 0, 0, 0, 0)
+
+    def step(self) -> list[Output]:
+        time.sleep(0.005)
+        outputs = [Output(n, Token(left.pop(0)), None if left else "stop") for n, left in self._left.items()]
+        self._left = {number: left for number, left in self._left.items() if left}
+        return outputs
+
+
+@pytest.fixture(scope="module")
+def engine(tiny_tokenizer: Any) -> Scripted:
+    return Scripted(tiny_tokenizer)
+
+
+@pytest.fixture(scope="module")
+def address(engine: Scripted, tiny_tokenizer: Any) -> Iterator[str]:
+    import uvicorn
+
+    options = ServerOptions(port=0, names=("first", "second"))
+    chat = Chat(tiny_tokenizer, find_template(None, tiny_tokenizer))
+    app = make_app(Serving(options, Service(engine), chat, 4096, len(tiny_tokenizer)))
+    listener = listen(options)
+    server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{listener.getsockname()[1]}/"
+    server.should_exit = True
+    thread.join(10)
+
+
+@pytest.fixture
+def browser(address: str) -> Iterator[Any]:
+    webdriver = pytest.importorskip("selenium.webdriver")
+    if not CHROMIUM or not DRIVER:
+        pytest.skip("no Chromium with its driver here")
+    options = webdriver.ChromeOptions()
+    options.binary_location = CHROMIUM
+    options.set_capability("goog:loggingPrefs", {"performance": "ALL", "browser": "ALL"})
+    for each in ("--headless=new", "--no-sandbox", "--disable-gpu", "--window-size=1200,900"):
+        options.add_argument(each)
+    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
+    driver.get(address)
+    until(driver, "return document.querySelectorAll('#model option').length === 2")
+    yield driver
+    driver.quit()
+
+
+def until(browser: Any, script: str) -> None:
+    end = time.monotonic() + 20
+    while not browser.execute_script(script):
+        assert time.monotonic() < end, script
+        time.sleep(0.05)
+
+
+def ask(browser: Any, text: str) -> None:
+    browser.find_element("id", "prompt").send_keys(text + "\n")
+
+
+def texts(browser: Any) -> list[str]:
+    script = "return [...document.querySelectorAll('.assistant .prose')].map(each => each.textContent)"
+    found: list[str] = browser.execute_script(script)
+    return found
+
+
+IDLE = "return document.getElementById('stop').hidden"
+
+
+def test_send_stop_regenerate_and_change_the_model(browser: Any, engine: Scripted) -> None:
+    ask(browser, "Hi")
+    until(browser, "return document.querySelector('.figures')?.textContent.includes('tokens/s')")
+    assert texts(browser) == [f"Answer {len(engine.asked)}."]
+    browser.find_element("css selector", ".assistant [title=Regenerate]").click()
+    until(browser, "return document.querySelectorAll('.assistant .figures').length === 1")
+    until(browser, f"return document.querySelector('.assistant .prose')?.textContent === 'Answer {len(engine.asked)}.'")
+
+    browser.find_element("id", "model").send_keys("second")
+    ask(browser, "Something long")
+    until(browser, "return document.querySelectorAll('.assistant .prose')[1]?.textContent.length > 20")
+    browser.find_element("id", "stop").click()
+    until(browser, IDLE)
+    assert 20 < len(texts(browser)[1]) < len(LONG)
+    while not engine.is_idle:  # the place is free
+        time.sleep(0.01)
+    sent = [json.loads(body) for body in sent_bodies(browser)]
+    assert [each["model"] for each in sent] == ["first", "first", "second"]
+    assert [message["role"] for message in sent[2]["messages"]] == ["user", "assistant", "user"]
+
+
+def test_a_reply_cannot_become_markup(browser: Any) -> None:
+    ask(browser, "Be hostile")
+    until(browser, "return document.querySelector('.figures')?.textContent.includes('tokens/s')")
+    assert browser.title == "npukit"
+    inside = browser.find_element("css selector", ".assistant .prose")
+    assert not inside.find_elements("css selector", "img, script, a, b, iframe")
+    assert "<img src=x" in inside.text and "<b>code</b>" in inside.text
+    assert inside.find_element("tag name", "strong").text == "bold"
+    assert inside.find_element("css selector", ".code pre").text == "<script>document.title=3</script>"
+
+
+def test_settings_language_and_theme_reach_the_request_and_stay(browser: Any, address: str) -> None:
+    browser.find_element("id", "open-settings").click()
+    browser.find_element("id", "system").send_keys("Be brief.")
+    browser.find_element("id", "max_tokens").send_keys("50")
+    before = browser.execute_script("return document.documentElement.dataset.theme")
+    browser.find_element("id", "theme").click()
+    browser.find_element("id", "language").click()
+    browser.get(address)
+    assert browser.execute_script("return document.documentElement.lang") == "zh-CN"
+    assert browser.execute_script("return document.documentElement.dataset.theme") != before
+    ask(browser, "Hi")
+    until(browser, "return document.querySelector('.figures')?.textContent.includes('词元')")
+    sent = json.loads(sent_bodies(browser)[-1])
+    assert sent["messages"][0] == {"role": "system", "content": "Be brief."} and sent["max_tokens"] == 50
+
+
+def test_nothing_comes_from_another_host(browser: Any, address: str) -> None:
+    ask(browser, "Be hostile")
+    until(browser, "return document.querySelector('.figures')?.textContent.includes('tokens/s')")
+    asked = [event["params"]["request"]["url"] for event in events(browser, "Network.requestWillBeSent")]
+    assert asked and all(url.startswith((address, "data:")) for url in asked), asked
+    assert not [each for each in browser.get_log("browser") if each["level"] == "SEVERE"]
+
+
+def events(browser: Any, method: str) -> list[Any]:
+    all_events = (json.loads(entry["message"])["message"] for entry in browser.get_log("performance"))
+    return [event for event in all_events if event["method"] == method]
+
+
+def sent_bodies(browser: Any) -> list[str]:
+    requests = [event["params"]["request"] for event in events(browser, "Network.requestWillBeSent")]
+    return [request["postData"] for request in requests if "postData" in request]
