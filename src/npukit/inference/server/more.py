@@ -70,8 +70,12 @@ def _adapter_routes(router: APIRouter, serving: Serving) -> None:
         name, path = asked.lora_name, Path(asked.lora_path)
         if name in serving.options.names or (name in serving.adapters and not asked.load_inplace):
             raise bad_request(f"There is a model {name!r} already.", "lora_name")
+        engine = serving.service.engine
+        if name in serving.adapters:
+            await serving.service.call(lambda: engine.unload_adapter(name))
+            del serving.adapters[name]
         try:
-            await serving.service.call(lambda: serving.service.engine.load_adapter(name, path))
+            await serving.service.call(lambda: engine.load_adapter(name, path))
         except NpukitError as error:
             raise bad_request(str(error), "lora_path") from error
         serving.adapters[name] = path

@@ -27,10 +27,10 @@ def main() -> None:
     check_packages()
     listener = listen(options.server)
     from npukit.inference.server.app import make_app
-    from npukit.inference.server.model import load
+    from npukit.inference.server.model import load_serving
 
     _say(f"loading {options.model}")
-    serving = load(options)
+    serving = load_serving(options)
 
     def ready(address: str) -> None:
         names = ", ".join((*options.server.names, *options.adapters))
