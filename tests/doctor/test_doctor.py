@@ -18,8 +18,9 @@ from npukit.doctor.examine import Diagnosis, examine
 from npukit.doctor.problems import page, problems
 from npukit.facts.variables import variables
 from npukit.machine import Answer, Machine
+from npukit.simulate import environment
 
-NAMES: dict[str, Any] = runpy.run_path(str(Path(__file__).with_name("machines.py")))
+NAMES: dict[str, Any] = runpy.run_path(str(Path(__file__).parents[1] / "machine" / "machines.py"))
 MACHINES, Tree = NAMES["MACHINES"], NAMES["Tree"]
 PAGES = Path(__file__).parents[2] / "docs" / "findings"
 
@@ -288,6 +289,13 @@ def test_the_command_tells_json_and_imports_no_torch(tmp_path: Path) -> None:
     assert result.returncode == (0 if told["good"] else 1)
     assert result.stderr.strip() == "False"
     assert {check["state"] for check in told["checks"]} <= {"good", "warning", "error", "skipped"}
+
+
+def test_a_simulated_machine_is_good_and_called_simulated() -> None:
+    told = json.loads(npukit("doctor", "--json", **environment(devices=2)).stdout)
+    assert (told["good"], told["simulated"], told["first"]) == (True, True, None)
+    states = {check["title"]: check["state"] for check in told["checks"]}
+    assert (states["NPUs"], states["Import"]) == ("good", "good")
 
 
 def test_the_command_is_quick() -> None:

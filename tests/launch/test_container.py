@@ -7,10 +7,11 @@ import yaml
 
 from npukit.errors import NpukitError
 from npukit.launch.container import compose, docker, docker_text, kubernetes, parse_cards, plan_container
+from npukit.machine import Machine
 
 
 @pytest.fixture
-def machine(tmp_path: Path) -> Path:
+def machine(tmp_path: Path) -> Machine:
     """A server with four cards, its npu-smi in the second of the usual places."""
     files = [
         *(f"dev/davinci{number}" for number in range(4)),
@@ -23,10 +24,10 @@ def machine(tmp_path: Path) -> Path:
     for file in files:
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / file).touch()
-    return tmp_path
+    return Machine(root=tmp_path)
 
 
-def test_docker_gets_the_cards_what_opens_them_and_the_driver(machine: Path) -> None:
+def test_docker_gets_the_cards_what_opens_them_and_the_driver(machine: Machine) -> None:
     command = docker(plan_container("image", (1, 2), ("python", "train.py"), machine))
     devices = [command[place + 1] for place, word in enumerate(command) if word == "--device"]
     mounts = [command[place + 1].split(":")[0] for place, word in enumerate(command) if word == "-v"]
@@ -41,30 +42,30 @@ def test_docker_gets_the_cards_what_opens_them_and_the_driver(machine: Path) -> 
     assert command[-3:] == ["image", "python", "train.py"]
 
 
-def test_all_cards_unless_some_are_named(machine: Path) -> None:
-    assert plan_container(root=machine).cards == (0, 1, 2, 3)
+def test_all_cards_unless_some_are_named(machine: Machine) -> None:
+    assert plan_container(machine=machine).cards == (0, 1, 2, 3)
 
 
-def test_a_card_that_is_not_there(machine: Path) -> None:
+def test_a_card_that_is_not_there(machine: Machine) -> None:
     with pytest.raises(NpukitError, match="no card 7 on this machine, which has 0, 1, 2, 3"):
-        plan_container(cards=(7,), root=machine)
+        plan_container(cards=(7,), machine=machine)
 
 
-def test_text_is_the_same_command(machine: Path) -> None:
+def test_text_is_the_same_command(machine: Machine) -> None:
     import shlex
 
-    plan = plan_container("image", (0,), root=machine)
+    plan = plan_container("image", (0,), machine=machine)
     assert shlex.split(docker_text(plan).replace("\\\n", "")) == docker(plan)
 
 
-def test_compose_says_the_same(machine: Path) -> None:
-    service = yaml.safe_load(compose(plan_container("image", (0, 3), root=machine)))["services"]["npu"]
+def test_compose_says_the_same(machine: Machine) -> None:
+    service = yaml.safe_load(compose(plan_container("image", (0, 3), machine=machine)))["services"]["npu"]
     assert service["devices"][:2] == ["/dev/davinci0:/dev/davinci0", "/dev/davinci3:/dev/davinci3"]
     assert service["shm_size"] == "32g"
 
 
-def test_kubernetes_asks_ascends_plugin_for_cards_and_volcano_for_a_place(machine: Path) -> None:
-    job = yaml.safe_load(kubernetes(plan_container("image", (0, 1), root=machine)))
+def test_kubernetes_asks_ascends_plugin_for_cards_and_volcano_for_a_place(machine: Machine) -> None:
+    job = yaml.safe_load(kubernetes(plan_container("image", (0, 1), machine=machine)))
     pod = job["spec"]["tasks"][0]["template"]["spec"]
     assert job["spec"]["schedulerName"] == "volcano"
     assert pod["containers"][0]["resources"]["limits"] == {"huawei.com/Ascend910": 2}
@@ -72,10 +73,10 @@ def test_kubernetes_asks_ascends_plugin_for_cards_and_volcano_for_a_place(machin
 
 
 def test_a_machine_without_cards_is_told_so(tmp_path: Path) -> None:
-    assert docker_text(plan_container(root=tmp_path)).startswith("# this machine has no card")
+    assert plan_container(machine=Machine(root=tmp_path)).for_another_machine
 
 
 @pytest.mark.parametrize("text", ["", "a", "0, 1", "3-1", "-1", "0,,1"])
 def test_bad_lists_of_cards(text: str) -> None:
-    with pytest.raises(NpukitError, match="--devices"):
+    with pytest.raises(NpukitError, match="--cards"):
         parse_cards(text)

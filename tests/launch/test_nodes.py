@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from npukit.errors import NpukitError
-from npukit.launch.nodes import NodePlan, expand_hosts, from_environment, from_hostfile
+from npukit.launch.nodes import NodePlan, expand_hosts, from_environment, from_hostfile, parse_master
 
 SLURM = {
     "SLURM_JOB_ID": "120042",
@@ -84,3 +84,14 @@ def test_hostfile() -> None:
 def test_bad_hostfiles(text: str, sentence: str) -> None:
     with pytest.raises(NpukitError, match=sentence):
         from_hostfile(text, {"me"})
+
+
+@pytest.mark.parametrize("text", ["", "host", "host:", ":1", "host:x", "host:0", "host:65536"])
+def test_bad_masters(text: str) -> None:
+    with pytest.raises(NpukitError, match="is not ADDRESS:PORT"):
+        parse_master(text)
+
+
+def test_masters() -> None:
+    assert parse_master("node0:29500") == ("node0", 29500)
+    assert parse_master("[fe80::1]:80") == ("fe80::1", 80)

@@ -39,9 +39,10 @@ def container(
 
     numbers = containers.parse_cards(cards) if cards else ()
     plan = containers.plan_container(image or containers.IMAGE, numbers, command or ())
-    if run and (form is not Form.docker or plan.notes):
-        why = "this machine has no card" if plan.notes else f"--run starts docker, not {form.value}"
-        raise NpukitError(f"Nothing was started: {why}; leave out --run.")
+    if run and form is not Form.docker:
+        raise NpukitError(f"--run starts docker, not {form.value}: leave out --run.")
+    if run and plan.for_another_machine:
+        raise NpukitError("This machine has no NPU to give to a container: leave out --run.")
     if run:
         if not shutil.which("docker"):
             raise NpukitError("There is no docker on this machine: install it, or leave out --run.")

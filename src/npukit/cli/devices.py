@@ -13,7 +13,7 @@ from npukit.report.terminal import console
 if TYPE_CHECKING:
     from rich.console import Group
 
-    from npukit.doctor.devices import Devices
+    from npukit.machine.status import MachineStatus
 
 SECONDS_BETWEEN = 2.0
 KINDS = {"npu": "NPUs", "gpu": "GPUs, no NPU", "cpu": "The CPU; no NPU, no GPU"}
@@ -24,7 +24,7 @@ def devices(
     json: JsonOption = False,
 ) -> None:
     """Show the cards of this machine: health, memory, load and links."""
-    from npukit.doctor.devices import devices as find
+    from npukit.machine.status import status as find
 
     if json and watch:
         raise NpukitError("--watch is for people and --json for programs: choose one.")
@@ -49,7 +49,7 @@ def devices(
         return
 
 
-def _shown(found: Devices) -> Group:
+def _shown(found: MachineStatus) -> Group:
     from rich.console import Group
     from rich.table import Table
 

@@ -24,8 +24,8 @@ def explain(
     Reads standard input if nothing is named. Among the logs of several ranks it finds the line where the trouble
     began. Exits with code 1 if it knows none of the errors.
     """
-    from npukit.doctor.explain import explain_logs, first_error_line
-    from npukit.doctor.explanation_text import as_text
+    from npukit.explain import explain_logs, first_error_line
+    from npukit.explain.text import as_text
 
     logs = _logs(what or ["-"])
     explanations = explain_logs(logs)
@@ -43,7 +43,7 @@ def explain(
 
 
 def _logs(what: list[str]) -> dict[str, str]:
-    from npukit.doctor.log_lines import decode
+    from npukit.explain.log_lines import decode
 
     if what == ["-"]:
         if sys.stdin.isatty():

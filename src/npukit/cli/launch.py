@@ -37,8 +37,8 @@ def launch(
     from npukit.cli.run import check_auto, check_command
     from npukit.launch.devices import choose
     from npukit.launch.launch import plan_job, start
-    from npukit.launch.network import names_of_this_host, parse_master
-    from npukit.launch.nodes import from_environment, from_hostfile
+    from npukit.launch.nodes import from_environment, from_hostfile, parse_master
+    from npukit.machine.network import names_of_this_host
 
     check_command(command, "launch")
     if hostfile and not hostfile.is_file():

@@ -1,1 +1,1 @@
-"""Look at a machine and say what is wrong with it; read an error and say what it means."""
+"""Checks over what was found on a machine: can it train on NPUs, and if not, what is wrong?"""

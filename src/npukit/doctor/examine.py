@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from npukit.doctor import hardware, settings, software
 from npukit.doctor.check import Check, State
-from npukit.doctor.found import Found
-from npukit.doctor.probes import probe
 from npukit.doctor.problems import Trouble
 from npukit.machine import Machine
+from npukit.machine.found import Found
+from npukit.machine.probe import probe
 from npukit.report import Finding, Severity
 
 # What stands first is mended first: nothing below a missing driver can work.

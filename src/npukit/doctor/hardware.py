@@ -6,12 +6,13 @@ from collections import Counter
 from collections.abc import Iterator
 
 from npukit.doctor.check import Check, skip
-from npukit.doctor.found import Found
-from npukit.doctor.npu_smi import IDLE_MEMORY_MIB, Chip
-from npukit.doctor.probes import SHARED_FILES, numbers_of
 from npukit.doctor.problems import Trouble, trouble
 from npukit.facts.cards import cards
 from npukit.facts.versions import within
+from npukit.machine.cpus import numbers_of
+from npukit.machine.found import Found
+from npukit.machine.npu_smi import IDLE_MEMORY_MIB, Chip
+from npukit.machine.npus import MANAGEMENT_FILES
 from npukit.report import Severity
 
 HEALTHY = ("OK", "NA", "")  # what npu-smi does not tell is no fault
@@ -77,7 +78,7 @@ def device_files(found: Found) -> Check:
         what = "No card has a device file" + (" in this container" if found.in_container else "")
         troubles.append(trouble("NPK906", what, evidence="there is no /dev/davinci0"))
     elif found.card_files:
-        missing = [name for name in (*found.held_by_container, *SHARED_FILES) if name not in names]
+        missing = [name for name in (*found.held_by_container, *MANAGEMENT_FILES) if name not in names]
         troubles += [trouble("NPK906", f"/dev/{name} is missing") for name in missing]
     if refused:
         command = "sudo usermod -a -G HwHiAiUser $USER"

@@ -7,16 +7,16 @@ import shlex
 from collections.abc import Iterator, Mapping
 
 from npukit.doctor.check import Check, skip
-from npukit.doctor.found import Found
 from npukit.doctor.problems import Trouble, trouble
 from npukit.facts.variables import Variable, conflicts, meant, variables
 from npukit.facts.versions import key
+from npukit.machine.found import Found
+from npukit.machine.network import HCCL_PORTS, hccl_ports
 from npukit.report import Severity
 
 GIB = 2**30
 LEAST_SHARED_MEMORY = GIB
 LEAST_DISK = 20 * GIB
-HCCL_PORTS = 32
 OURS = re.compile(
     r"(?:ASCEND|HCCL|TORCH_HCCL|TORCH_NPU|PYTORCH_NPU|ACL|ACLNN|NPU|TASK_QUEUE|COMBINED|INF_NAN|MULTI_STREAM)_"
 )
@@ -129,11 +129,10 @@ def network(found: Found) -> Check:
 
 
 def _network_troubles(found: Found) -> Iterator[Trouble]:
-    base = found.environ.get("HCCL_IF_BASE_PORT", "60000")
-    first = int(base) if base.isdecimal() else 60000
-    taken = sorted(port for port in found.ports_in_use if first <= port < first + HCCL_PORTS)
+    wanted_ports = hccl_ports(found.environ)
+    taken = sorted(found.ports_in_use.intersection(wanted_ports))
     if taken:
-        command = f"export HCCL_IF_BASE_PORT={_free_range(found, first)}"
+        command = f"export HCCL_IF_BASE_PORT={_free_range(found, wanted_ports.start)}"
         what = f"HCCL's ports are partly taken: {', '.join(map(str, taken[:5]))}"
         yield trouble("NPK950", what, f"Run `{command}` on every node.", commands=(command,))
     wanted = found.environ.get("HCCL_SOCKET_IFNAME", "")

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 
 from npukit.doctor.check import Check, skip
 from npukit.doctor.compatibility import nearest, pip_line, pythons_of, release_of
-from npukit.doctor.found import Cann, Found
 from npukit.doctor.problems import Trouble, trouble
 from npukit.facts.cards import kernel_folder
 from npukit.facts.versions import key, same, within
+from npukit.machine.found import Found
+from npukit.machine.installed import Cann
 from npukit.report import Severity
 
 AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"

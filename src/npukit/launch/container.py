@@ -5,16 +5,18 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from npukit.errors import NpukitError
 from npukit.facts.compatibility import cann_image
+from npukit.machine import Machine
+from npukit.machine.cpus import numbers_of
+from npukit.machine.npus import MANAGEMENT_FILES, card_numbers
 
 IMAGE = cann_image()
 SHARED_MEMORY_PER_CARD = 16  # GiB: data loader workers and HCCL exchange tensors there
-MANAGEMENT = ("davinci_manager", "devmm_svm", "hisi_hdc")  # without these no card can be opened
 HOST_PARTS = (
     "/usr/local/Ascend/driver",  # libraries that must match the kernel's driver
     "/usr/local/dcmi",  # what npu-smi asks
@@ -36,7 +38,7 @@ class Container:
     mounts: tuple[str, ...]
     workdir: str
     command: tuple[str, ...] = ("bash",)
-    notes: tuple[str, ...] = field(default=())
+    for_another_machine: bool = False  # this one has no card
 
     @property
     def shared_memory(self) -> int:
@@ -51,33 +53,30 @@ def parse_cards(text: str) -> tuple[int, ...]:
     (0, 2, 3)
     """
     if not re.fullmatch(r"\d+(-\d+)?(,\d+(-\d+)?)*", text):
-        raise NpukitError(f"--devices {text} is not a list of cards, such as 0,1 or 0-7.")
-    cards: set[int] = set()
-    for part in text.split(","):
-        first, _, last = part.partition("-")
-        cards.update(range(int(first), int(last or first) + 1))
+        raise NpukitError(f"--cards {text} is not a list of cards, such as 0,1 or 0-7.")
+    cards = numbers_of(text)
     if not cards:
-        raise NpukitError(f"--devices {text} names no card: a range goes upwards, such as 0-7.")
+        raise NpukitError(f"--cards {text} contains no card: write a range upwards, such as 0-7.")
     return tuple(sorted(cards))
 
 
 def plan_container(
-    image: str = IMAGE, cards: Sequence[int] = (), command: Sequence[str] = (), root: Path = Path("/")
+    image: str = IMAGE, cards: Sequence[int] = (), command: Sequence[str] = (), machine: Machine | None = None
 ) -> Container:
-    """The container for `cards` of the machine at `root`; for all its cards when none is named.
+    """The container for `cards` of a machine, or for all its cards.
 
-    On a machine without cards it is the container of a usual one, and says so.
+    On a machine without cards it is made for another one, and says so.
     """
-    there = sorted(int(file.name[7:]) for file in (root / "dev").glob("davinci[0-9]*"))
+    machine = machine or Machine()
+    there = card_numbers(machine)
     missing = [card for card in cards if there and card not in there]
     if missing:
         known = ", ".join(map(str, there))
         raise NpukitError(f"There is no card {missing[0]} on this machine, which has {known}.")
     chosen = tuple(cards or there or (0,))
-    devices = tuple(f"/dev/{name}" for name in (*(f"davinci{card}" for card in chosen), *MANAGEMENT))
-    mounts = tuple(part for part in HOST_PARTS if (root / part[1:]).exists()) if there else NEEDED_PARTS
-    notes = () if there else ("this machine has no card: written for one with its driver in the usual place",)
-    return Container(image, chosen, devices, mounts, str(Path.cwd()), tuple(command) or ("bash",), notes)
+    devices = tuple(f"/dev/{name}" for name in (*(f"davinci{card}" for card in chosen), *MANAGEMENT_FILES))
+    mounts = tuple(part for part in HOST_PARTS if machine.exists(part)) if there else NEEDED_PARTS
+    return Container(image, chosen, devices, mounts, str(Path.cwd()), tuple(command) or ("bash",), not there)
 
 
 def docker(container: Container) -> list[str]:
@@ -100,8 +99,7 @@ def docker_text(container: Container) -> str:
             lines.append([])
         lines[-1].append(word)
     lines.append(words[-1 - len(container.command) :])
-    notes = [f"# {note}" for note in container.notes]
-    return "\n".join([*notes, " \\\n    ".join(map(shlex.join, lines))])
+    return _note(container) + " \\\n    ".join(map(shlex.join, lines))
 
 
 def compose(container: Container) -> str:
@@ -117,7 +115,7 @@ def compose(container: Container) -> str:
         "stdin_open": True,
         "tty": True,
     }
-    return _yaml({"services": {"npu": service}}, container.notes)
+    return _note(container) + _yaml({"services": {"npu": service}})
 
 
 def kubernetes(container: Container) -> str:
@@ -155,10 +153,17 @@ def kubernetes(container: Container) -> str:
             "tasks": [{"name": "worker", "replicas": 1, "template": {"spec": pod}}],
         },
     }
-    return _yaml(job, ("for more machines: raise replicas and minAvailable, and start `npukit launch` in each",))
+    more = "# For several machines, raise replicas and minAvailable, and start `npukit launch` in each.\n"
+    return _note(container) + more + _yaml(job)
 
 
-def _yaml(data: dict[str, Any], notes: Sequence[str]) -> str:
+def _note(container: Container) -> str:
+    if not container.for_another_machine:
+        return ""
+    return "# This machine has no NPU: this is for one with a card and its driver in the usual places.\n"
+
+
+def _yaml(data: dict[str, Any]) -> str:
     import yaml
 
-    return "".join(f"# {note}\n" for note in notes) + yaml.safe_dump(data, sort_keys=False)
+    return yaml.safe_dump(data, sort_keys=False)

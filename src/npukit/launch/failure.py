@@ -45,7 +45,7 @@ class Failure:
     @property
     def is_consequence(self) -> bool:
         """Whether it says no more than that another rank is gone, or that it was told to end."""
-        from npukit.doctor.explain import explain
+        from npukit.explain import explain
 
         kinds = {error.kind for error in explain(self.text)}
         return self.exit_code == -signal.SIGTERM or ("consequence" in kinds and "cause" not in kinds)
@@ -112,8 +112,8 @@ def _shown(text: str) -> str:
 
 def explained(text: str) -> str:
     """What is known about the error in `text`, or nothing."""
-    from npukit.doctor.explain import explain
-    from npukit.doctor.explanation_text import as_text
+    from npukit.explain import explain
+    from npukit.explain.text import as_text
 
     known = explain(text)
     return f"\n{as_text(known)}\n" if known else ""

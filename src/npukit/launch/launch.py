@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import socket
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -13,12 +12,12 @@ from pathlib import Path
 from typing import NoReturn
 
 from npukit.errors import NpukitError
-from npukit.launch import cpus, network
 from npukit.launch.devices import Devices
 from npukit.launch.nodes import NodePlan
 from npukit.launch.run import AGENT, become, script_arguments, spare_launcher
 from npukit.launch.script import RANK_CPUS
 from npukit.launch.variables import Variable, variables
+from npukit.machine import Machine, cpus, network
 
 LOGS = Path("npukit-logs")
 
@@ -74,8 +73,10 @@ def plan_job(
 def start(job: Job, environment: Mapping[str, str]) -> NoReturn:
     """Become the launcher of `job`."""
     uses_hccl = job.devices.kind == "npu" and not job.devices.simulated
-    if uses_hccl and "HCCL_IF_BASE_PORT" not in environment and (used := network.used_hccl_ports()):
-        print(f"npukit: HCCL uses ports 60000 to 60031; {used[0]} is taken: set HCCL_IF_BASE_PORT.", file=sys.stderr)
+    ports = network.hccl_ports(environment)
+    if uses_hccl and (taken := network.ports_in_use(Machine()).intersection(ports)):
+        used = f"{ports.start} to {ports.stop - 1}"
+        print(f"npukit: HCCL uses ports {used}, but {min(taken)} is taken: set HCCL_IF_BASE_PORT.", file=sys.stderr)
     print(f"npukit: {_ranks(job.devices)}; logs are in {job.logs}", file=sys.stderr)
     complete = {**environment, **{each.name: each.value for each in job.variables}}
     spare_launcher(complete, job.devices.count)
@@ -99,9 +100,9 @@ def _meeting_place(plan: NodePlan, max_restarts: int) -> list[str]:
 def _check_network(plan: NodePlan, address: str, environ: Mapping[str, str]) -> None:
     if plan.rank == 0:
         network.check_listening(address, plan.port)
-    interfaces = [name for _, name in socket.if_nameindex()]
+    interfaces = ("lo", *network.interfaces(Machine()))
     for variable in ("HCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"):
         prefixes = [each.lstrip("=") for each in environ.get(variable, "").split(",") if each]
         if prefixes and prefixes[0][0] != "^" and not any(name.startswith(tuple(prefixes)) for name in interfaces):
             there = ", ".join(interfaces)
-            raise NpukitError(f"{variable} is {environ[variable]}, but this machine has {there}: unset or mend it.")
+            raise NpukitError(f"{variable} is {environ[variable]}, but this machine has {there}: unset or correct it.")

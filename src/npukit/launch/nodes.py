@@ -96,6 +96,18 @@ def from_hostfile(text: str, names_of_this_host: Collection[str]) -> NodePlan:
     raise NpukitError(f"This host is not in the hostfile, which names {named}: add it, or give --node-rank.")
 
 
+def parse_master(text: str) -> tuple[str, int]:
+    """Address and port of node 0.
+
+    >>> parse_master("10.0.0.1:29500")
+    ('10.0.0.1', 29500)
+    """
+    address, _, port = text.rpartition(":")
+    if not address or not port.isdigit() or not 0 < int(port) < 65536:
+        raise NpukitError(f"--master {text} is not ADDRESS:PORT, such as 10.0.0.1:29500.")
+    return address.strip("[]"), int(port)
+
+
 def expand_hosts(text: str) -> list[str]:
     """SLURM's short form of a list of hosts, written out.
 

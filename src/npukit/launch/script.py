@@ -115,9 +115,9 @@ def _become_rank(launcher: int) -> None:
     if os.environ.pop(ONE_LOG, None):
         os.dup2(1, 2)
     if cpus := os.environ.pop(RANK_CPUS, None):
-        from npukit.launch.cpus import parse
+        from npukit.machine.cpus import numbers_of
 
-        os.sched_setaffinity(0, parse(cpus.split(";")[int(os.environ["LOCAL_RANK"])]))
+        os.sched_setaffinity(0, numbers_of(cpus.split(";")[int(os.environ["LOCAL_RANK"])]))
 
 
 def _tell_failure(error: Exception) -> int:

@@ -12,6 +12,17 @@ VISIBLE = "ASCEND_RT_VISIBLE_DEVICES"
 SIMULATED = "NPUKIT_SIM_DEVICES"  # how many simulated NPUs a shell has, from `npukit sim env`
 SIMULATED_CARD = "NPUKIT_SIM_CARD"
 FILES = "/dev/davinci[0-9]*"
+MANAGEMENT_FILES = ("davinci_manager", "devmm_svm", "hisi_hdc")  # without these no card can be opened
+PCI_VENDOR = "0x19e5"
+PCI_CLASS = "0x12"  # an accelerator
+
+
+@dataclass(frozen=True)
+class DeviceFile:
+    """A file in /dev that using NPUs needs."""
+
+    name: str
+    usable: bool
 
 
 @dataclass(frozen=True)
@@ -33,7 +44,7 @@ def npus(machine: Machine | None = None) -> Npus:
     machine = machine or Machine()
     simulated = machine.environ.get(SIMULATED, "")
     # A simulated shell's processes load the simulated CANN, whatever cards the machine has.
-    count = int(simulated) if simulated.isdecimal() else len(machine.glob(FILES))
+    count = int(simulated) if simulated.isdecimal() else len(card_numbers(machine))
     card = machine.environ.get(SIMULATED_CARD, DEFAULT_CARD) if simulated else ""
     return Npus(count, visible_among(count, machine.environ.get(VISIBLE)), bool(simulated), card)
 
@@ -54,3 +65,23 @@ def visible_among(count: int, variable: str | None) -> tuple[int, ...]:
         if digits[0] != word:
             break
     return tuple(numbers) if numbers == sorted(set(numbers)) else ()
+
+
+def card_numbers(machine: Machine) -> list[int]:
+    """The numbers of the machine's own cards, by their files in /dev."""
+    numbers = [path.name.removeprefix("davinci") for path in machine.glob(FILES)]
+    return sorted(int(number) for number in numbers if number.isdecimal())
+
+
+def device_files(machine: Machine) -> tuple[DeviceFile, ...]:
+    """The files of the cards, then those that all cards share."""
+    names = [f"davinci{number}" for number in card_numbers(machine)]
+    names += [name for name in MANAGEMENT_FILES if machine.exists(f"/dev/{name}")]
+    return tuple(DeviceFile(name, machine.may_use(machine.path(f"/dev/{name}"))) for name in names)
+
+
+def on_bus(machine: Machine) -> int:
+    """How many Ascend accelerators are plugged in, whether or not there is a driver for them."""
+    folders = [machine.shown(device) for device in machine.glob("/sys/bus/pci/devices/*")]
+    ours = [folder for folder in folders if machine.read(f"{folder}/vendor").strip() == PCI_VENDOR]
+    return sum(machine.read(f"{folder}/class").strip().startswith(PCI_CLASS) for folder in ours)

@@ -1,4 +1,4 @@
-"""The devices of a machine: NPUs, else GPUs, else the CPU."""
+"""How the devices of a machine are: its NPUs, else its GPUs, else its CPU."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Literal
 
-from npukit.doctor.npu_smi import Info, Topology, parse_info, parse_topology
-from npukit.machine import Machine
+from npukit.machine.machine import Machine
+from npukit.machine.npu_smi import Info, Topology, parse_info, parse_topology
 from npukit.machine.npus import npus
 
 GPU_FIELDS = "index,name,memory.used,memory.total,temperature.gpu,power.draw,utilization.gpu,pci.bus_id"
@@ -16,7 +16,7 @@ PROCESS_FIELDS = "gpu_bus_id,pid,process_name,used_memory"
 
 
 @dataclass(frozen=True)
-class Device:
+class DeviceStatus:
     """One device; what could not be found out is None or empty."""
 
     number: int
@@ -32,20 +32,20 @@ class Device:
 
 
 @dataclass(frozen=True)
-class Devices:
+class MachineStatus:
     """All devices of one kind, and how they are linked."""
 
     kind: Literal["npu", "gpu", "cpu"]
-    devices: tuple[Device, ...]
+    devices: tuple[DeviceStatus, ...]
     topology: Topology = field(default_factory=Topology)
     simulated: bool = False
     trouble: str = ""  # why less is shown than there is
 
 
-def devices(machine: Machine | None = None) -> Devices:
+def status(machine: Machine | None = None) -> MachineStatus:
     """What this machine can train on.
 
-    >>> devices().devices[0].name
+    >>> status().devices[0].name
     '910B3'
     """
     machine = machine or Machine()
@@ -64,24 +64,24 @@ def devices(machine: Machine | None = None) -> Devices:
         info, topology, gpus, processes = (answer.result() for answer in ask)
     parsed = parse_info(info.output)
     if parsed.chips:
-        return Devices("npu", tuple(_npus(parsed)), parse_topology(topology.output), simulated)
+        return MachineStatus("npu", tuple(_npus(parsed)), parse_topology(topology.output), simulated)
     files = machine.glob("/dev/davinci[0-9]*")
     if files:
         said = "did not answer in time" if info.late else info.output.strip().partition("\n")[0] or "is not installed"
-        named = tuple(Device(number, "NPU", machine.shown(path)) for number, path in enumerate(files))
-        return Devices("npu", named, trouble=f"npu-smi: {said}. See `npukit doctor`.")
+        named = tuple(DeviceStatus(number, "NPU", machine.shown(path)) for number, path in enumerate(files))
+        return MachineStatus("npu", named, trouble=f"npu-smi: {said}. See `npukit doctor`.")
     if gpus.good and (found := _gpus(gpus.output, processes.output)):
-        return Devices("gpu", found)
-    return Devices("cpu", (_cpu(machine),))
+        return MachineStatus("gpu", found)
+    return MachineStatus("cpu", (_cpu(machine),))
 
 
-def _npus(info: Info) -> list[Device]:
+def _npus(info: Info) -> list[DeviceStatus]:
     result = []
     for number, chip in enumerate(info.chips):
         mine = [each for each in info.processes if (each.npu, each.chip) == (chip.npu, chip.chip)]
         told = tuple(f"{each.name or '?'} (pid {each.pid}, {each.memory_mib or '?'} MiB)" for each in mine)
         result.append(
-            Device(
+            DeviceStatus(
                 number if chip.device is None else chip.device,
                 chip.name,
                 f"NPU {chip.npu} chip {chip.chip}",
@@ -97,7 +97,7 @@ def _npus(info: Info) -> list[Device]:
     return result
 
 
-def _gpus(table: str, processes: str) -> tuple[Device, ...]:
+def _gpus(table: str, processes: str) -> tuple[DeviceStatus, ...]:
     users = [[cell.strip() for cell in line.split(",")] for line in processes.splitlines()]
     result = []
     for line in table.splitlines():
@@ -109,7 +109,7 @@ def _gpus(table: str, processes: str) -> tuple[Device, ...]:
             f"{user[2]} (pid {user[1]}, {user[3]})" for user in users if len(user) == 4 and user[0] == cells[7]
         )
         result.append(
-            Device(
+            DeviceStatus(
                 int(cells[0]),
                 cells[1],
                 cells[7],
@@ -129,7 +129,7 @@ def _number(text: str) -> float | None:
     return float(text) if match else None
 
 
-def _cpu(machine: Machine) -> Device:
+def _cpu(machine: Machine) -> DeviceStatus:
     text = machine.read("/proc/cpuinfo")
     name = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
     cores = len(re.findall(r"^processor\s*:", text, re.MULTILINE))
@@ -137,4 +137,4 @@ def _cpu(machine: Machine) -> Device:
     total = int(sizes["MemTotal"]) // 1024 if "MemTotal" in sizes else None
     used = total - int(sizes["MemAvailable"]) // 1024 if total and "MemAvailable" in sizes else None
     label = f"{name[1].strip() if name else 'CPU'}, {cores} cores"
-    return Device(0, label, memory_used_mib=used, memory_total_mib=total)
+    return DeviceStatus(0, label, memory_used_mib=used, memory_total_mib=total)

@@ -1,27 +1,18 @@
-"""Where node 0 is, whether it can be listened at, and which way leads there."""
+"""The network: interfaces, ports that are taken, and whether and how node 0 of a job can be reached."""
 
 from __future__ import annotations
 
 import fcntl
+import re
 import socket
 import struct
+from collections.abc import Mapping
 
 from npukit.errors import NpukitError
+from npukit.machine.machine import Machine
 
 SIOCGIFADDR = 0x8915
-HCCL_PORTS = range(60000, 60032)
-
-
-def parse_master(text: str) -> tuple[str, int]:
-    """Address and port of node 0.
-
-    >>> parse_master("10.0.0.1:29500")
-    ('10.0.0.1', 29500)
-    """
-    address, _, port = text.rpartition(":")
-    if not address or not port.isdigit() or not 0 < int(port) < 65536:
-        raise NpukitError(f"--master {text} is not ADDRESS:PORT, such as 10.0.0.1:29500.")
-    return address.strip("[]"), int(port)
+HCCL_BASE_PORT, HCCL_PORTS = 60000, 32
 
 
 def resolve(master: str) -> str:
@@ -49,17 +40,25 @@ def check_listening(address: str, port: int) -> None:
             ) from None
 
 
-def used_hccl_ports() -> list[int]:
-    """Those of the ports HCCL listens at that somebody else listens at."""
-    used = []
-    for port in HCCL_PORTS:
-        with socket.socket() as listener:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                listener.bind(("", port))
-            except OSError:
-                used.append(port)
-    return used
+def interfaces(machine: Machine) -> tuple[str, ...]:
+    """The network interfaces that are up, without the loopback."""
+    folders = [path for path in machine.glob("/sys/class/net/*") if path.name != "lo"]
+    states = {path.name: machine.read(f"{machine.shown(path)}/operstate").strip() for path in folders}
+    return tuple(name for name, state in states.items() if state in ("up", "unknown"))
+
+
+def ports_in_use(machine: Machine) -> frozenset[int]:
+    """The TCP ports that somebody listens at."""
+    table = machine.read("/proc/net/tcp") + machine.read("/proc/net/tcp6")
+    listening = re.findall(r"^\s*\d+: [0-9A-F]+:([0-9A-F]{4}) \S+ 0A ", table, re.MULTILINE)
+    return frozenset(int(port, 16) for port in listening)
+
+
+def hccl_ports(environ: Mapping[str, str]) -> range:
+    """The ports that HCCL listens at."""
+    base = environ.get("HCCL_IF_BASE_PORT", "")
+    first = int(base) if base.isdecimal() else HCCL_BASE_PORT
+    return range(first, first + HCCL_PORTS)
 
 
 def interface_to(address: str) -> str:

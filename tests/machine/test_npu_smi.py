@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from npukit.doctor.npu_smi import parse_fields, parse_info, parse_topology
+from npukit.machine.npu_smi import parse_fields, parse_info, parse_topology
 from npukit.simulate.machine import npu_smi
 
 NAMES = runpy.run_path(str(Path(__file__).with_name("machines.py")))

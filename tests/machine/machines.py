@@ -181,7 +181,7 @@ def container(tree: Tree) -> None:
 
 
 def gpu_box(tree: Tree) -> None:
-    from npukit.doctor.devices import GPU_FIELDS, PROCESS_FIELDS
+    from npukit.machine.status import GPU_FIELDS, PROCESS_FIELDS
 
     tree.says(
         "nvidia-smi", "-L", "GPU 0: NVIDIA A100-SXM4-80GB (UUID: GPU-1)\nGPU 1: NVIDIA A100-SXM4-80GB (UUID: GPU-2)\n"

@@ -5,38 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from npukit.doctor.npu_smi import Chip, Info, Topology
-
-
-@dataclass(frozen=True)
-class Driver:
-    """The NPU driver and firmware; what a file did not tell is empty."""
-
-    folder: str
-    version: str
-    hal_version: str = ""
-    firmware: str = ""
-    firmware_limits: str = ""
-
-
-@dataclass(frozen=True)
-class Cann:
-    """A CANN installation."""
-
-    folder: str
-    version: str
-    set_env: str
-    in_use: bool  # its variables are set
-    kernels: tuple[str, ...] = ()  # kinds of card that kernels are installed for, such as ascend910b
-    hal_limits: str = ""  # the driver that it asks for
-
-
-@dataclass(frozen=True)
-class DeviceFile:
-    """A file in /dev that using NPUs needs."""
-
-    name: str
-    usable: bool
+from npukit.machine.installed import Cann, Driver
+from npukit.machine.npu_smi import Chip, Info, Topology
+from npukit.machine.npus import DeviceFile
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from npukit.doctor.explain import Explanation
+from npukit.explain.explanation import Explanation
 from npukit.report.terminal import printable, printable_line
 
 

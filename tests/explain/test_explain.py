@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from npukit.doctor.explain import explain, explain_logs, first_error_line
-from npukit.doctor.log_lines import decode
+from npukit.explain import explain, explain_logs, first_error_line
+from npukit.explain.log_lines import decode
 from npukit.facts.errors import KnownError, known_errors
 
 ENTRIES = list(known_errors().values())

@@ -5,18 +5,7 @@ import socket
 import pytest
 
 from npukit.errors import NpukitError
-from npukit.launch.network import check_listening, interface_to, parse_master, resolve
-
-
-@pytest.mark.parametrize("text", ["", "host", "host:", ":1", "host:x", "host:0", "host:65536"])
-def test_bad_masters(text: str) -> None:
-    with pytest.raises(NpukitError, match="is not ADDRESS:PORT"):
-        parse_master(text)
-
-
-def test_masters() -> None:
-    assert parse_master("node0:29500") == ("node0", 29500)
-    assert parse_master("[fe80::1]:80") == ("fe80::1", 80)
+from npukit.machine.network import check_listening, interface_to, resolve
 
 
 def test_a_port_in_use_is_told() -> None:

@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from npukit.doctor.error_codes import codes_in, composed
-from npukit.doctor.log_lines import Log
+from npukit.explain.codes import codes_in, composed
+from npukit.explain.log_lines import Log
 from npukit.facts.errors import Kind, KnownError, known_errors
 
 ORDER = {"cause": 0, "general": 1, "consequence": 2, "wrapper": 3}

@@ -1,0 +1,56 @@
+"""Which CPUs a process may use, and which of them are near which card."""
+
+from __future__ import annotations
+
+import re
+
+from npukit.machine.machine import Machine
+from npukit.machine.npu_smi import Topology, parse_topology
+
+
+def numbers_of(text: str) -> frozenset[int]:
+    """The numbers in a list of CPUs.
+
+    >>> sorted(numbers_of("0-2,8"))
+    [0, 1, 2, 8]
+    """
+    numbers: set[int] = set()
+    for first, last in re.findall(r"(\d+)(?:-(\d+))?", text):
+        numbers.update(range(int(first), min(int(last or first), int(first) + 4096) + 1))
+    return frozenset(numbers)
+
+
+def allowed(machine: Machine) -> frozenset[int]:
+    """Those that this process may run on; empty if that cannot be told."""
+    match = re.search(r"^Cpus_allowed_list:\s*([\d,-]+)", machine.read("/proc/self/status"), re.MULTILINE)
+    return numbers_of(match[1]) if match else frozenset()
+
+
+def near_cards(topology: Topology) -> dict[int, frozenset[int]]:
+    """The CPUs near each card, where npu-smi tells them."""
+    rows = zip(topology.names, topology.cpus, strict=True)
+    return {int(re.sub(r"\D", "", name)): numbers_of(cpus) for name, cpus in rows if cpus}
+
+
+def share(cards: list[int], near: dict[int, frozenset[int]], usable: frozenset[int]) -> list[set[int]]:
+    """The CPUs of the rank on each of `cards`: cards near the same CPUs divide them. Empty when a rank would get none.
+
+    >>> share([0, 1], {0: frozenset(range(4)), 1: frozenset(range(4))}, frozenset(range(8)))
+    [{0, 1}, {2, 3}]
+    """
+    shares = []
+    for place, card in enumerate(cards):
+        cpus = sorted(near.get(card, frozenset()) & usable)
+        neighbours = [each for each in cards if near.get(each) == near.get(card)]
+        size = len(cpus) // len(neighbours)
+        turn = cards[:place].count(card) + neighbours.index(card)
+        shares.append(set(cpus[turn * size : (turn + 1) * size]))
+    return shares if all(shares) else []
+
+
+def of_ranks(cards: list[int], machine: Machine | None = None) -> str:
+    """What each local rank is bound to, as "0-7;8-15" would say it; empty when this machine does not tell."""
+    machine = machine or Machine()
+    topology = parse_topology(machine.ask("npu-smi", "info", "-t", "topo", seconds=10).output)
+    shares = share(cards, near_cards(topology), allowed(machine))
+    return ";".join(",".join(map(str, sorted(cpus))) for cpus in shares)

@@ -1,0 +1,103 @@
+"""What is installed on a machine: the NPU driver, CANN, Python packages."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from npukit.facts.versions import key
+from npukit.machine.machine import Machine
+
+PACKAGES = ("torch", "torch_npu", "transformers", "accelerate", "peft", "deepspeed", "numpy")
+
+
+@dataclass(frozen=True)
+class Driver:
+    """The NPU driver and firmware; what a file did not tell is empty."""
+
+    folder: str
+    version: str
+    hal_version: str = ""
+    firmware: str = ""
+    firmware_limits: str = ""
+
+
+@dataclass(frozen=True)
+class Cann:
+    """A CANN installation."""
+
+    folder: str
+    version: str
+    set_env: str
+    in_use: bool  # its variables are set
+    kernels: tuple[str, ...] = ()  # kinds of card that kernels are installed for, such as ascend910b
+    hal_limits: str = ""  # the driver that it asks for
+
+
+def driver(machine: Machine) -> Driver | None:
+    """The driver, as its own files describe it."""
+    folder = machine.settings("/etc/ascend_install.info").get("Driver_Install_Path_Param", "/usr/local/Ascend")
+    about = machine.settings(f"{folder}/driver/version.info")
+    if not about:
+        return None
+    firmware = machine.settings(f"{folder}/firmware/version.info")
+    return Driver(
+        f"{folder}/driver",
+        about.get("package_version") or about.get("Version", ""),
+        about.get("ascendhal_version", ""),
+        firmware.get("package_version") or firmware.get("Version", ""),
+        about.get("compatible_version_fw", ""),
+    )
+
+
+def canns(machine: Machine) -> tuple[Cann, ...]:
+    """Every CANN: the one in use first, then the newest."""
+    named = [machine.environ[name] for name in ("ASCEND_HOME_PATH", "ASCEND_TOOLKIT_HOME") if machine.environ.get(name)]
+    homes = ["/usr/local/Ascend", f"{machine.environ.get('HOME', '/root')}/Ascend"]
+    patterns = [f"{home}/{part}" for home in homes for part in ("cann-[0-9]*", "cann", "ascend-toolkit/[0-9l]*")]
+    folders = [machine.path(name) for name in named] + [path for each in patterns for path in machine.glob(each)]
+    by_place: dict[str, Cann] = {}
+    for folder in folders:
+        cann = _cann(machine, machine.shown(folder), in_use=machine.shown(folder) in named)
+        if cann:
+            by_place.setdefault(str(folder.resolve()), cann)
+    return tuple(sorted(by_place.values(), key=lambda cann: (cann.in_use, key(cann.version)), reverse=True))
+
+
+def _cann(machine: Machine, folder: str, in_use: bool) -> Cann | None:
+    infos = [machine.shown(path) for path in machine.glob(f"{folder}/*-linux/ascend_toolkit_install.info")]
+    version = machine.settings(infos[0]).get("version", "") if infos else ""
+    for part in ("toolkit", "compiler", "runtime"):
+        version = version or machine.settings(f"{folder}/{part}/version.info").get("Version", "")
+    if not version:
+        return None
+    runtime = machine.settings(f"{folder}/runtime/version.info")
+    operators = machine.environ.get("ASCEND_OPP_PATH", f"{folder}/opp") if in_use else f"{folder}/opp"
+    kernels = machine.glob(f"{operators}/built-in/op_impl/ai_core/tbe/kernel/ascend*")
+    beside = f"{folder.rpartition('/')[0]}/set_env.sh"
+    return Cann(
+        folder,
+        version,
+        f"{folder}/set_env.sh" if machine.exists(f"{folder}/set_env.sh") else beside,
+        in_use,
+        tuple(path.name for path in kernels),
+        runtime.get("required_driver_ascendhal_version", ""),
+    )
+
+
+def packages(machine: Machine) -> tuple[dict[str, str], str]:
+    """The versions of the packages that matter, and the torch that torch_npu asks for."""
+    versions: dict[str, str] = {}
+    torch_wanted = ""
+    for folder in machine.python_paths:
+        for package in PACKAGES:
+            for info in sorted(folder.glob(f"{package}-*.dist-info")) if package not in versions else ():
+                versions[package] = info.name.removeprefix(f"{package}-").removesuffix(".dist-info")
+                metadata = info / "METADATA"
+                if package == "torch_npu" and metadata.is_file():
+                    text = metadata.read_text(encoding="utf-8", errors="replace")
+                    wanted = re.search(
+                        r"^Requires-Dist: torch\s*\(?==\s*([\w.]+?)(?:\.\*)?[);\s]*$", text, re.MULTILINE
+                    )
+                    torch_wanted = wanted[1] if wanted else ""
+    return versions, torch_wanted

@@ -1,0 +1,116 @@
+"""Find out about a machine: read files, ask programs. Every probe may find nothing, and none of them fails."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+
+from npukit.machine import cpus, installed, network, npus
+from npukit.machine.found import Found
+from npukit.machine.machine import Answer, Machine
+from npukit.machine.npu_smi import parse_fields, parse_info, parse_topology
+
+# What torch_npu's own library is linked with; asked of the dynamic linker, because only it knows where it looks.
+LIBRARIES = ("libascendcl.so", "libhccl.so", "libge_runner.so", "libgraph.so", "libacl_op_compiler.so")
+LOAD_LIBRARIES = "import ctypes\nfor library in {libraries}: ctypes.CDLL(library, mode=ctypes.RTLD_GLOBAL)"
+
+
+def probe(machine: Machine) -> Found:
+    """Everything that can be found out about a machine within a second or so."""
+    simulated = npus.npus(machine).simulated
+    # The simulated npu-smi is a Python program: it starts more slowly than the real one.
+    seconds = 5.0 if simulated else 1.0
+    with ThreadPoolExecutor(max_workers=7) as pool:
+        questions = {
+            "info": pool.submit(machine.ask, "npu-smi", "info", seconds=seconds),
+            "topology": pool.submit(machine.ask, "npu-smi", "info", "-t", "topo", seconds=seconds),
+            "gpus": pool.submit(machine.ask, "nvidia-smi", "-L"),
+            "disk": pool.submit(machine.ask, "df", "-Pk", "."),
+        }
+        if not simulated:
+            questions["board"] = pool.submit(machine.ask, "npu-smi", "info", "-t", "board", "-i", "0")
+            questions["list"] = pool.submit(machine.ask, "npu-list")
+        packages, torch_wanted = installed.packages(machine)
+        if "torch_npu" in packages:
+            questions["libraries"] = pool.submit(_load_libraries, machine)
+        found = replace(_from_files(machine), simulated=simulated, packages=packages, torch_wanted=torch_wanted)
+        answers = {name: question.result() for name, question in questions.items()}
+    return replace(found, **_from_answers(answers))
+
+
+def _from_files(machine: Machine) -> Found:
+    return Found(
+        environ=machine.environ,
+        python=machine.python,
+        in_container=_in_container(machine),
+        npus_on_bus=npus.on_bus(machine),
+        device_files=npus.device_files(machine),
+        driver=installed.driver(machine),
+        canns=installed.canns(machine),
+        shared_memory=_shared_memory(machine),
+        memory=_memory(machine),
+        cpus=cpus.allowed(machine),
+        numa_nodes=len(machine.glob("/sys/devices/system/node/node[0-9]*")),
+        interfaces=network.interfaces(machine),
+        ports_in_use=network.ports_in_use(machine),
+    )
+
+
+def _from_answers(answers: Mapping[str, Answer]) -> dict[str, Any]:
+    info, board, gpus = answers["info"], answers.get("board", Answer()), answers["gpus"]
+    smi = parse_info(info.output)
+    failure = "" if smi.chips or info.code is None else next(iter(info.output.strip().splitlines()), "no output")
+    names = re.findall(r"^GPU \d+: ([^(\n]+)", gpus.output, re.MULTILINE)
+    return {
+        "smi": smi,
+        "smi_installed": info.code is not None or info.late,
+        "smi_late": info.late,
+        "smi_failure": failure.strip(),
+        "board": parse_fields(board.output) if board.good else {},
+        "topology": parse_topology(answers["topology"].output),
+        "held_by_container": tuple(re.findall(r"davinci\d+", answers.get("list", Answer()).output)),
+        "gpus": tuple(name.strip() for name in names) if gpus.good else (),
+        "disk_free": _disk_free(answers["disk"]),
+        "missing_library": _missing_library(answers.get("libraries", Answer())),
+    }
+
+
+def _in_container(machine: Machine) -> bool:
+    if machine.exists("/.dockerenv") or machine.exists("/run/.containerenv"):
+        return True
+    return bool(re.search(r"docker|kubepods|containerd|lxc", machine.read("/proc/1/cgroup")))
+
+
+def _load_libraries(machine: Machine) -> Answer:
+    code = LOAD_LIBRARIES.format(libraries=LIBRARIES)
+    return machine.run([sys.executable, "-I", "-S", "-c", code], machine.environ, 1.0)
+
+
+def _missing_library(answer: Answer) -> str | None:
+    match = re.search(r"OSError: (.+)", answer.output)
+    return "" if answer.good else match[1].strip() if match else None
+
+
+def _shared_memory(machine: Machine) -> int | None:
+    mount = re.search(r"^\S+ /dev/shm tmpfs (\S+)", machine.read("/proc/mounts"), re.MULTILINE)
+    if not mount:
+        return None
+    size = re.search(r"\bsize=(\d+)([kmg]?)", mount[1])
+    if size:
+        return int(size[1]) * {"": 1, "k": 2**10, "m": 2**20, "g": 2**30}[size[2]]
+    memory = _memory(machine)
+    return memory // 2 if memory else None  # tmpfs takes half of the memory where nothing is said
+
+
+def _memory(machine: Machine) -> int | None:
+    match = re.search(r"^MemTotal:\s+(\d+) kB", machine.read("/proc/meminfo"), re.MULTILINE)
+    return int(match[1]) * 1024 if match else None
+
+
+def _disk_free(answer: Answer) -> int | None:
+    fields = answer.output.strip().splitlines()[-1].split() if answer.good and answer.output.strip() else []
+    return int(fields[3]) * 1024 if len(fields) > 3 and fields[3].isdecimal() else None

@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+
+def npukit(*arguments: str, env: dict[str, str] | None = None, text: str = "") -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "npukit", *arguments]
+    variables = {**(env or os.environ), "COLUMNS": "160"}
+    return subprocess.run(command, capture_output=True, text=True, timeout=90, env=variables, input=text)
+
+
+def test_explain_takes_codes_text_files_folders_and_pipes(tmp_path: Path) -> None:
+    codes = npukit("explain", "507015", "EI0002").stdout
+    assert "a kernel stopped on the card" in codes and "a rank waited in a collective" in codes
+    assert "no-cuda" in npukit("explain", "Torch", "not", "compiled", "with", "CUDA", "enabled").stdout
+    (tmp_path / "rank0.log").write_text("2026-11-14 10:30:00,000 EI0002: timed out\n")
+    (tmp_path / "rank1.log").write_text("2026-11-14 10:05:00,000 x\nRuntimeError: NPU out of memory. Tried 2 GiB\n")
+    folder = npukit("explain", str(tmp_path)).stdout
+    assert folder.index("rank1.log:2") < folder.index("rank0.log:1: EI0002")
+    assert npukit("explain", str(tmp_path / "rank0.log"), str(tmp_path / "rank1.log")).stdout == folder
+    assert "ERR01002" in npukit("explain", text="[ERROR] ERR01002 OPS invalid type\n").stdout
+    told = json.loads(npukit("explain", "--json", "-", text="NPU out of memory").stdout)
+    assert told[0]["code"] == "out-of-memory"
+
+
+def test_explain_says_when_it_knows_nothing(tmp_path: Path) -> None:
+    unknown = npukit("explain", text="Traceback:\nZeroDivisionError: division by zero\n")
+    assert unknown.returncode == 1 and "ZeroDivisionError: division by zero" in unknown.stdout
+    missing = npukit("explain", "logs/none.log")
+    assert missing.returncode == 2 and "There is no file logs/none.log" in missing.stderr
