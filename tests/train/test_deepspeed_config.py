@@ -64,5 +64,5 @@ def test_what_contradicts_is_refused(tmp_path: Path, content: Any, sentence: str
 
 
 def test_no_file() -> None:
-    with pytest.raises(NpukitError, match=r"nowhere.json is none of ddp, fsdp2, zero1, zero2, zero3, nor"):
+    with pytest.raises(NpukitError, match=r"nowhere.json .* ddp, fsdp2, zero1, zero2, zero3"):
         deepspeed_config(TrainOptions(parallel=Path("nowhere.json")), 1, "bf16", None)

@@ -64,7 +64,7 @@ def test_the_command_is_quick_and_needs_no_torch(tmp_path: Path) -> None:
         ("learning_rte: 0.1", "config.yaml: there is no option learning_rte: did you mean learning_rate?"),
         ("batch_size: 0", "batch_size is 0: input should be greater than 0."),
         ("epochs: [", "is not YAML"),
-        ("- epochs", "must hold options"),
+        ("- epochs", "`name: value`"),
     ],
 )
 def test_mistakes_in_a_configuration(tmp_path: Path, text: str, sentence: str) -> None:

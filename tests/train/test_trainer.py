@@ -76,7 +76,7 @@ def test_evaluation_is_the_weighted_mean_without_dropout(job: Any) -> None:
 
 @pytest.mark.parametrize(
     ("options", "sentence"),
-    [({"eval_every": 2}, "no data to evaluate"), ({"early_stopping": 2}, "eval_every")],
+    [({"eval_every": 2}, "evaluation data"), ({"early_stopping": 2}, "eval_every")],
 )
 def test_evaluation_that_cannot_be_is_said(job: Any, options: dict[str, Any], sentence: str) -> None:
     with pytest.raises(NpukitError, match=sentence):
@@ -113,7 +113,7 @@ def test_a_gradient_that_is_not_finite_is_told_with_its_step(job: Any, save_ever
         found = job.loss(model, batch)
         return _Overflow.apply(found) if calls == 6 else found
 
-    with pytest.raises(NpukitError, match="gradient of step 3 is nan, though its loss was finite"):
+    with pytest.raises(NpukitError, match="gradient of step 3 is nan"):
         job(loss=loss, save_every=save_every, max_steps=max_steps).train()
     assert job.checkpoints() == [] and not (job.output / "model.safetensors").exists()
 
@@ -131,7 +131,7 @@ def test_fp16_scales_gradients_leaves_out_steps_that_overflow_and_resumes(
 
 
 def test_fp16_gradients_that_no_scale_mends_end_the_run(job: Any) -> None:
-    with pytest.raises(NpukitError, match="gradient of step 19 is still nan, though the gradient scaler went down to"):
+    with pytest.raises(NpukitError, match=r"gradient of step 19 is still nan.* gradient scaler"):
         loss = lambda model, batch: _Overflow.apply(job.loss(model, batch))  # noqa: E731
         job(loss=loss, precision="fp16", loss_scale=2.0**8, epochs=9).train()
 

@@ -46,7 +46,9 @@ class Checkpoint:
         try:
             state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
         except Exception as error:
-            raise NpukitError(f"{path} cannot be read ({error}): delete {self.folder} to go on without it.") from None
+            raise NpukitError(
+                f"{path} cannot be read ({error}). Delete {self.folder} to resume from an older checkpoint."
+            ) from None
         return state
 
 
@@ -66,7 +68,7 @@ class Checkpoints:
         try:
             self._options.output.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise NpukitError(f"The output folder cannot be made: {error}.") from None
+            raise NpukitError(f"Cannot create the output folder: {error}.") from None
         remove_unfinished(self._options.output)
         for part in self._options.output.glob("checkpoint-*.part"):
             shutil.rmtree(part)
@@ -88,7 +90,7 @@ class Checkpoints:
             try:
                 found = read(folder)
             except NpukitError as error:
-                warnings.warn(f"{error} An older one is looked for.", stacklevel=2)
+                warnings.warn(f"{error} Looking for an older one.", stacklevel=2)
             else:
                 return self._check(found)
         return None
@@ -98,8 +100,8 @@ class Checkpoints:
             then = found.run.get(name)
             if then != now:
                 raise NpukitError(
-                    f"{found.folder} was written with {name} {then}, and this run has {now}: go on with the same, "
-                    "or start anew with resume: never, or in another output folder."
+                    f"{found.folder} was written with {name} {then}, but this run has {now}: use the same value, set "
+                    "resume: never to start over, or choose another output folder."
                 )
         return found
 
@@ -121,9 +123,7 @@ class Checkpoints:
             self._writing.join()
             self._writing = None
             if self._error and _is_of_the_disk(self._error):
-                raise NpukitError(
-                    f"A checkpoint could not be written ({self._error}); those before it are as they were."
-                )
+                raise NpukitError(f"A checkpoint could not be written ({self._error}). Earlier checkpoints are intact.")
             if self._error:
                 raise self._error
             self._done()
@@ -175,7 +175,7 @@ def written_into(folder: Path) -> Iterator[Path]:
         shutil.rmtree(beside)
     except Exception as error:
         if _is_of_the_disk(error):
-            raise NpukitError(f"The model could not be written ({error}); what was there before still is.") from error
+            raise NpukitError(f"The model could not be written ({error}). Existing files are intact.") from error
         raise
 
 
@@ -190,11 +190,11 @@ def read(folder: Path) -> Checkpoint:
         contents = json.loads((folder / CONTENTS).read_text(encoding="utf-8"))
         sizes, step, run = contents["files"], contents["step"], contents["run"]
     except (OSError, ValueError, KeyError, TypeError):
-        raise NpukitError(f"{folder} is no complete checkpoint: it has no readable {CONTENTS}.") from None
+        raise NpukitError(f"{folder} is not a complete checkpoint: its {CONTENTS} is missing or unreadable.") from None
     for name, size in sizes.items():
         path = folder / name
         if not path.is_file() or path.stat().st_size != size:
-            raise NpukitError(f"{folder} is broken: {name} is missing or not as long as it was written.")
+            raise NpukitError(f"{folder} is damaged: {name} is missing or has the wrong size.")
     return Checkpoint(folder, step, run)
 
 
@@ -212,8 +212,8 @@ def _wait_for(marks: list[Path]) -> None:
     while missing := [mark.stem for mark in marks if not mark.exists()]:
         if time.monotonic() > deadline:
             raise NpukitError(
-                f"The checkpoint's part of {', '.join(missing)} did not appear in {marks[0].parent}: "
-                "with several nodes, output must be on a disk that all of them share."
+                f"{', '.join(missing)} wrote no part of the checkpoint to {marks[0].parent}: with several nodes, "
+                "output must be on a file system that all of them share."
             )
         time.sleep(LOOK_EVERY)
 

@@ -219,8 +219,8 @@ class Data:
     ) -> None:
         if isinstance(rows, DataLoader):
             raise NpukitError(
-                "Give Trainer the data set itself, not a DataLoader: batch_size, shuffle and workers are options, and "
-                "its collate_fn is Trainer's collate."
+                "Pass Trainer the data set itself, not a DataLoader: batch_size, shuffle and workers are options, and "
+                "collate_fn is Trainer's collate."
             )
         maker = _Maker(collate, weight, size or weight)
         streaming = isinstance(rows, IterableDataset) or not hasattr(rows, "__getitem__")
@@ -273,9 +273,9 @@ def _no_rows(rows: Any) -> NpukitError:
     if isinstance(rows, Iterator):
         return NpukitError(
             "The data set is an iterator and has been read to its end: give a list, or an IterableDataset, which "
-            "begins anew whenever it is gone through."
+            "can be iterated more than once."
         )
-    return NpukitError("The data set has no rows: look at what it reads.")
+    return NpukitError("The data set has no rows: check what it reads.")
 
 
 def _pick(rows: Sequence[Any], first: int, numbers: Sequence[int]) -> list[Any]:

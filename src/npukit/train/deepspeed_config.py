@@ -44,11 +44,11 @@ def _read(path: Path) -> Config:
         config = json.loads(path.read_text(encoding="utf-8"))
     except OSError:
         names = ", ".join(("ddp", "fsdp2", *STAGES))
-        raise NpukitError(f"parallel: {path} is none of {names}, nor a DeepSpeed file that is there.") from None
+        raise NpukitError(f"parallel: {path} is neither one of {names} nor an existing DeepSpeed file.") from None
     except ValueError as error:
         raise NpukitError(f"{path} is not JSON: {error}.") from None
     if not isinstance(config, dict):
-        raise NpukitError(f"{path} is no DeepSpeed configuration: it must be a JSON object.")
+        raise NpukitError(f"{path} is not a DeepSpeed configuration: it must be a JSON object.")
     return config
 
 
@@ -90,7 +90,9 @@ def _settle(config: Config, place: str, value: Any, name: str) -> None:
     if given in (None, "auto"):
         _set(config, place, value)
     elif given != value and not place.endswith("scale_power"):
-        raise NpukitError(f'{name} says {place} {given}, the training options {value}: change one, or say "auto".')
+        raise NpukitError(
+            f'{name} says {place} {given}, the training options {value}: change one of them, or set it to "auto".'
+        )
 
 
 def _get(config: Config, place: str) -> Any:

@@ -17,7 +17,9 @@ def rows(batch: Any) -> int:
     count = row_count(batch)
     if count is None:
         kind = type(batch).__name__
-        raise NpukitError(f"How many rows a batch ({kind}) has cannot be seen: give Trainer a weight that counts them.")
+        raise NpukitError(
+            f"Cannot tell how many rows a batch ({kind}) has: pass Trainer a weight function that counts them."
+        )
     return count
 
 

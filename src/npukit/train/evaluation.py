@@ -37,7 +37,7 @@ def evaluate(parallel: Parallel, data: Data, metrics: Metrics, beat: Callable[[]
     parallel.model.train()
     names = dict.fromkeys(name for own in parallel.gather(list(sums)) for name in own)
     if not names:
-        raise NpukitError("metrics gave no figure for any batch: it must give some.")
+        raise NpukitError("metrics returned no value for any batch.")
     table = torch.stack([torch.stack([sums[name], sums[name].new_tensor(items[name])]) for name in names])
     return {
         f"eval_{name}": total / (count or math.nan)
@@ -47,11 +47,15 @@ def evaluate(parallel: Parallel, data: Data, metrics: Metrics, beat: Callable[[]
 
 def _numbers(found: Any, device: torch.device) -> Iterator[tuple[str, Tensor]]:
     if not isinstance(found, Mapping):
-        raise NpukitError(f'metrics gave {type(found).__name__}: it must give figures by name, as {{"accuracy": …}}.')
+        raise NpukitError(
+            f'metrics returned {type(found).__name__}: it must return values by name, such as {{"accuracy": …}}.'
+        )
     for name, value in found.items():
         number = torch.as_tensor(value, dtype=torch.float32, device=device)
         if number.numel() != 1:
-            raise NpukitError(f"metrics gave {name} of shape {tuple(number.shape)}: it must be one number, a mean.")
+            raise NpukitError(
+                f"metrics returned {name} with shape {tuple(number.shape)}: it must be one number, the mean."
+            )
         yield name, number.reshape(())
 
 
@@ -68,7 +72,7 @@ class Best:
         if options.best_metric not in metrics:
             if options.early_stopping or "best_metric" in options.model_fields_set:
                 known = ", ".join(metrics)
-                raise NpukitError(f"best_metric: {options.best_metric} is not evaluated here; there is {known}.")
+                raise NpukitError(f"best_metric: {options.best_metric} is not among the evaluated metrics: {known}.")
             return False
         value = metrics[options.best_metric]
         if self._beats(value, options.best_is_highest):

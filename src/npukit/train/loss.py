@@ -19,7 +19,9 @@ def one_number(loss: Loss) -> Loss:
         found: Any = loss(model, batch)
         if not isinstance(found, Tensor) or found.numel() != 1:
             what = f"a tensor of shape {tuple(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
-            raise NpukitError(f"loss gave {what}: it must give the mean loss of the batch, one number in a tensor.")
+            raise NpukitError(
+                f"loss returned {what}: it must return the mean loss of the batch as a tensor with one number."
+            )
         return found.reshape(())
 
     return checked

@@ -50,13 +50,13 @@ def refuse_nonfinite_gradient(parallel: Parallel, step: int, norm: float, rows: 
         return
     if parallel.dtype != torch.float16:
         raise NpukitError(
-            f"The gradient of step {step} is {norm}, though its loss was finite, and the weights are spoilt. Rank "
-            f"{parallel.rank} computed rows {few(rows, most=8)} of the data. Go on from the last checkpoint with a "
+            f"The gradient of step {step} is {norm}, although its loss was finite, and the weights are lost. Rank "
+            f"{parallel.rank} computed rows {few(rows, most=8)} of the data. Resume from the last checkpoint with a "
             "lower learning_rate, or with precision: fp32."
         )
     scale = float(parallel.loss_scale)
     if scale < LOWEST_SCALE:
         raise NpukitError(
-            f"The gradient of step {step} is still {norm}, though the gradient scaler went down to {scale:.1g}: every "
-            "step is left out, and nothing is learnt. Look for a root or a norm at 0, or use precision: bf16 or fp32."
+            f"The gradient of step {step} is still {norm}, although the gradient scaler fell to {scale:.1g}: every "
+            "step is skipped, and nothing is learned. Look for a root or a norm at 0, or use precision: bf16 or fp32."
         )

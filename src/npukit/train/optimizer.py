@@ -18,7 +18,7 @@ def parameter_groups(model: nn.Module, weight_decay: float) -> Groups:
     """The trained parameters, those without weight decay apart: biases and norms, which have one dimension at most."""
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     if not trained:
-        raise NpukitError("No parameter of the model is to be trained: set requires_grad on some.")
+        raise NpukitError("The model has no trainable parameters: set requires_grad on some of them.")
     decayed = [parameter for parameter in trained if parameter.dim() >= 2]
     others = [parameter for parameter in trained if parameter.dim() < 2]
     groups: Groups = [

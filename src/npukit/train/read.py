@@ -25,7 +25,7 @@ def read_options(file: str | Path) -> TrainOptions:
     except yaml.YAMLError as error:
         raise NpukitError(f"{file} is not YAML: {' '.join(str(error).split())}") from None
     if not isinstance(values, dict):
-        raise NpukitError(f"{file} must hold options as `name: value`, one a line.")
+        raise NpukitError(f"{file} must contain options as `name: value`, one per line.")
     try:
         return TrainOptions.model_validate(values)
     except ValidationError as error:

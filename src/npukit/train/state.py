@@ -40,8 +40,8 @@ def load_model_state(model: nn.Module, state: dict[str, Tensor]) -> None:
     shapes = [{name: tuple(value.shape) for name, value in of.items()} for of in (places, state)]
     if different := sorted({name for name, _ in shapes[0].items() ^ shapes[1].items()}):
         raise NpukitError(
-            f"The checkpoint is of another model, or of one with other frozen weights: {', '.join(different[:3])} "
-            "differ. Go on with the same model, or start anew with resume: never."
+            f"The checkpoint belongs to another model, or to one with other frozen weights: {', '.join(different[:3])} "
+            "differ. Use the same model, or set resume: never to start over."
         )
     for name, value in state.items():
         places[name].copy_(value)
@@ -59,8 +59,8 @@ def load_optimizer_state(optimizer: torch.optim.Optimizer, state: dict[str, Any]
     groups = optimizer.state_dict()["param_groups"]
     if [group["params"] for group in groups] != state["groups"]:
         raise NpukitError(
-            "The checkpoint has other groups of parameters in its optimizer: go on with the same parameter_groups, or "
-            "start anew with resume: never."
+            "The checkpoint has other parameter groups in its optimizer: use the same parameter_groups, or "
+            "set resume: never to start over."
         )
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     own = {

@@ -195,13 +195,13 @@ class Trainer:
     def _total_steps(self) -> int:
         options = self.options
         if options.early_stopping and not options.eval_every:
-            raise NpukitError("early_stopping counts evaluations: say with eval_every when to make them.")
+            raise NpukitError("early_stopping counts evaluations: set eval_every as well.")
         if options.eval_every and self._eval_data is None:
-            raise NpukitError("eval_every is set, but there is no data to evaluate on.")
+            raise NpukitError("eval_every is set, but there is no evaluation data.")
         if options.max_steps:
             return options.max_steps
         if self._data.steps_per_epoch is None:
-            raise NpukitError("The length of the data set is not known: say with max_steps how long to train.")
+            raise NpukitError("The length of the data set is unknown: set max_steps.")
         return math.ceil(self._data.steps_per_epoch * options.epochs)
 
     def _must_stay(self) -> dict[str, Any]:

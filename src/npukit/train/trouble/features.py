@@ -184,17 +184,17 @@ class FeatureDetector:
     def _sentence(self, step: int, score: float, kind: float, number: float, *figures: float) -> str:
         value, usual, alone, usually_alone = (2**figure if math.isfinite(figure) else figure for figure in figures)
         whose = f"the gradient of {self._names[int(number)]}"
-        usually = f"usually {usual:.2g}" if math.isfinite(usual) else "with nothing to compare"
+        usually = f"usually {usual:.2g}" if math.isfinite(usual) else "with nothing to compare it to"
         what = (
-            f"{whose} reached {value:.2g}, {usually}, while the others did not rise alike",
+            f"{whose} reached {value:.2g}, {usually}, while the others did not",
             f"one element of {whose} is {value:.2g} ({usually}), {alone:.0f} times the next largest "
             f"(usually {usually_alone:.1f})",
             f"all gradients rose together; {whose} reached {value:.2g}, {usually}",
             f"{whose} holds NaN or Inf, {usually}",
         )[int(kind)]
         return (
-            f"Feature detection, step {step}, rank {self._rank}: {what}. A fault of the hardware does this; "
-            "odd data seldom does."
+            f"Feature detection, step {step}, rank {self._rank}: {what}. Faulty hardware causes this; "
+            "unusual data rarely does."
         )
 
 

@@ -130,7 +130,7 @@ def describe(heads: Mapping[int, Mapping[str, object]], world_size: int, folder:
         lines.append(
             f"  rank {rank}: after step {head['last_step']}, at {head['at']}"
             if head
-            else f"  rank {rank}: wrote nothing; it has ended, still goes on, or writes to another machine's folder"
+            else f"  rank {rank}: wrote nothing: it exited, still makes progress, or has another output folder"
         )
     lines += [f"  {verdict}" for verdict in _lagging(heads, world_size)]
     return "\n".join(lines)

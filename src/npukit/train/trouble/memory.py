@@ -72,9 +72,7 @@ def explain_out_of_memory(
         figures += f", {size(memory.asked / GIB)} more asked for)" if memory.asked else ")"
     where = "The host" if device is None or device.type == "cpu" else f"{device.type.upper()} {device.index or 0}"
     changes = list(_changes(options, memory, world_size, _row_length(batch)))
-    return NpukitError(
-        "\n  - ".join([f"{where} is out of memory{at}{figures}. Change one of these, in this order:", *changes])
-    )
+    return NpukitError("\n  - ".join([f"{where} is out of memory{at}{figures}. Try these, in this order:", *changes]))
 
 
 def _changes(options: TrainOptions, memory: Memory, world_size: int, length: int | None) -> Iterator[str]:
@@ -82,7 +80,7 @@ def _changes(options: TrainOptions, memory: Memory, world_size: int, length: int
     known = memory.total > 0 and memory.activations > 0
     if known and memory.peak + memory.asked < memory.total * _ALMOST_ALL:
         used = size(memory.peak / GIB)
-        yield f"end what else uses this device (npu-smi or nvidia-smi shows it): this run took {used} only"
+        yield f"stop other processes on this device (see npu-smi or nvidia-smi): this run used only {used}"
     fits = not known or room > 0  # whether anything about activations can help
     if fits and options.batch_size > 1:
         smaller = _batch_size(options.batch_size, room / memory.activations if known else 0.5)
@@ -90,15 +88,15 @@ def _changes(options: TrainOptions, memory: Memory, world_size: int, length: int
         saved = f", about {size((memory.activations * (1 - 1 / factor)) / GIB)} less" if known else ""
         yield (
             f"batch_size: {smaller} and accumulation: {options.accumulation * factor} (now {options.batch_size} and "
-            f"{options.accumulation}: the same {options.batch_size * options.accumulation} rows a step{saved})"
+            f"{options.accumulation}: the same {options.batch_size * options.accumulation} rows per step{saved})"
         )
     if fits and not options.activation_checkpointing:
         saved = f": about {size((memory.activations * (1 - _CHECKPOINTED)) / GIB)} less" if known else ""
-        yield f"activation_checkpointing: true{saved}, for about a third more time"
+        yield f"activation_checkpointing: true{saved}, at the cost of about a third more time"
     if fits and length:
-        yield f"shorter rows: they are {length} long now (language models: data.cutoff, data.pack_length)"
+        yield f"shorter rows: they have length {length} now (language models: data.cutoff, data.pack_length)"
     if options.precision == "fp32":
-        yield "precision: auto, which halves activations where the device knows bf16 or fp16"
+        yield "precision: auto, which halves activations if the device supports bf16 or fp16"
     yield from _sharding(options, memory, world_size)
 
 
@@ -107,12 +105,12 @@ def _sharding(options: TrainOptions, memory: Memory, world_size: int) -> Iterato
     sharded = options.parallel not in ("ddp", "zero1", "zero2")
     if world_size > 1 and not sharded:
         each = f", {size((memory.fixed / world_size) / GIB)} on each" if memory.fixed else ""
-        yield f"parallel: fsdp2 (or zero3): shares {fixed} among {world_size} devices{each}"
+        yield f"parallel: fsdp2 (or zero3), which splits {fixed} over {world_size} devices{each}"
     if world_size == 1:
-        yield f"more devices with parallel: fsdp2 (or zero3), which share {fixed}"
+        yield f"more devices with parallel: fsdp2 (or zero3), which splits {fixed}"
     elif not options.offload:
-        yield "offload: true with fsdp2 or zero: keeps optimizer states in host memory, slower"
-    yield "train less of the model (language models: tuning.method: lora), which needs no states for the rest"
+        yield "offload: true with fsdp2 or zero, which keeps optimizer states in host memory but is slower"
+    yield "training fewer parameters (language models: tuning.method: lora), which needs fewer optimizer states"
 
 
 def _batch_size(now: int, share: float) -> int:

@@ -31,16 +31,14 @@ def first_nonfinite(model: nn.Module, loss: Callable[[nn.Module, Any], Tensor], 
     bad_inputs = [(name, given) for name, given in named_tensors(batch) if _is_bad(given)]
     if bad_inputs:
         name, given = bad_inputs[0]
-        return f"The batch itself holds {_count(given)} in {name or 'its tensor'}{_rows(given, row_count(batch))}."
+        return f"The batch itself contains {_count(given)} in {name or 'its tensor'}{_rows(given, row_count(batch))}."
     bad_weights = [name for name, weight in model.named_parameters() if _is_bad(weight)]
     if bad_weights:
-        return f"The weights hold NaN or Inf already, from an earlier step: {few(bad_weights)}."
+        return f"The weights already contain NaN or Inf from an earlier step: {few(bad_weights)}."
     if watcher.forward:
         return watcher.forward
     if _is_bad(value):
-        return (
-            f"The loss itself is {float(value.detach())}: every module gave finite values, the loss function did not."
-        )
+        return f"The loss itself is {float(value.detach())}: every module returned finite values."
     bad_gradients = [
         name for name, weight in model.named_parameters() if weight.grad is not None and _is_bad(weight.grad)
     ]
@@ -48,7 +46,9 @@ def first_nonfinite(model: nn.Module, loss: Callable[[nn.Module, Any], Tensor], 
     if watcher.backward:
         return watcher.backward + (f" So are the gradients of {few(bad_gradients)}." if bad_gradients else "")
     if bad_gradients:
-        return f"The forward is finite; the backward gives NaN or Inf in the gradient of {few(bad_gradients)}."
+        return (
+            f"The forward pass is finite; the backward pass gives NaN or Inf in the gradient of {few(bad_gradients)}."
+        )
     return None
 
 
@@ -82,11 +82,11 @@ class _Watcher:
 
     def _forward_sentence(self, name: str, module: nn.Module, inputs: Any, output: Tensor) -> str:
         given = [value for _, value in named_tensors(inputs) if value.is_floating_point() and value.numel()]
-        gave = f"{name} ({type(module).__name__}) gave {_count(output)}{_rows(output, self._rows)}"
+        gave = f"{name} ({type(module).__name__}) returned {_count(output)}{_rows(output, self._rows)}"
         if not given:
             return f"{gave}."
         if any(_is_bad(value) for value in given):
-            return f"What is computed between modules, right before {name} ({type(module).__name__}), gave NaN or Inf."
+            return f"An operation between modules, right before {name} ({type(module).__name__}), returned NaN or Inf."
         largest = max(float(value.detach().abs().max()) for value in given)
         return f"{gave}; its input was finite, at most {largest:.2g} in {_dtype(given[0])}."
 
@@ -94,7 +94,7 @@ class _Watcher:
         def hook(gradient: Tensor) -> None:
             if not self.backward and _is_bad(gradient):
                 self.backward = (
-                    f"The forward is finite; in the backward the gradient of the output of {name} "
+                    f"The forward pass is finite; in the backward pass the gradient of the output of {name} "
                     f"({type(module).__name__}) is the first with {_count(gradient)}{_rows(gradient, self._rows)}: "
                     "look at what is computed from that output."
                 )

@@ -48,7 +48,7 @@ class StopSignals:
         if not self.requested:
             self.requested, self.name, self._at = True, signal.Signals(number).name, now
             if self._tell:
-                text = f"\n{self.name}: stopping after this step, with a checkpoint; once more ends at once.\n"
+                text = f"\n{self.name}: stopping after this step with a checkpoint; send it again to stop at once.\n"
                 os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, text.encode())  # print may be busy
         elif now - self._at > _SAME_SIGNAL_SECONDS:
             signal.signal(number, signal.SIG_DFL)

@@ -19,6 +19,6 @@ def explain_unused(error: BaseException, model: nn.Module) -> NpukitError | None
     names = [trained[int(number)] for number in listed[1].split()] if listed else []
     shown = f" ({few(names)})" if names else ""
     return NpukitError(
-        f"Trained parameters took no part in the loss of a step{shown}: freeze them (requires_grad_(False)) if they "
-        "never do, or set find_unused_parameters: true, which costs a little time."
+        f"Some trainable parameters took no part in the loss of a step{shown}: freeze them (requires_grad_(False)) if "
+        "they never do, or set find_unused_parameters: true, which costs a little time."
     )

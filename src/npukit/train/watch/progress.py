@@ -32,10 +32,11 @@ class Lines:
     def begin(self, start_step: int) -> None:
         if start_step >= self._total:
             self.say(
-                f"all {self._total} steps were done before: more epochs or max_steps go on, resume: never begins anew"
+                f"all {self._total} steps are done already: raise epochs or max_steps to continue, or set resume: "
+                "never to start over"
             )
         elif start_step:
-            self.say(f"going on after step {start_step} of {self._total}")
+            self.say(f"resuming after step {start_step} of {self._total}")
 
     def step(self, step: int) -> None:
         pass

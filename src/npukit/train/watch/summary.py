@@ -41,9 +41,9 @@ class Summary:
 
     def rows(self) -> Iterator[tuple[str, str]]:
         """Its lines as a person reads them: what, and how much."""
-        yield "ended", self.reason
+        yield "result", self.reason
         yield "steps", f"{self.steps:,} of {self.total_steps:,} ({self.epochs:.2f} epochs)"
-        paused = f", of these {duration(self.pauses)} for evaluations and checkpoints" if self.pauses >= 0.1 else ""
+        paused = f", including {duration(self.pauses)} for evaluations and checkpoints" if self.pauses >= 0.1 else ""
         yield "time", duration(self.seconds) + paused
         if self.first_loss is not None:
             yield "loss", f"{self.first_loss:.4f} → {self.last_loss:.4f}"
@@ -56,7 +56,7 @@ class Summary:
             yield "utilisation", f"{self.utilisation:.1%} of the device's peak"
         yield "data wait", f"{self.data_wait:.1%} of the time"
         yield "device", f"{self.world_size} x {self.device}"
-        yield "memory", f"{size(self.memory_gib)} at most" + (" on the first" if self.world_size > 1 else "")
+        yield "memory", f"{size(self.memory_gib)} at peak" + (" on the first device" if self.world_size > 1 else "")
         if self.checkpoint:
             yield "checkpoint", self.checkpoint
         yield "output", self.output

@@ -126,7 +126,7 @@ class Watch:
         if self._is_main:
             summary.write(self._options.output)
             if self._options.plot and not plot_loss(self._history, self._options.output / "loss.png"):
-                self._progress.say("No loss curve was drawn: matplotlib is missing (`pip install matplotlib`).")
+                self._progress.say("No loss curve: matplotlib is not installed (`pip install matplotlib`).")
         self._progress.end(summary)
         for logger in self._loggers:
             logger.close()
