@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
+
+from npukit.cli.translated import TranslatedCommand
 
 SCRIPT_FOLLOWS = {"allow_interspersed_args": False, "ignore_unknown_options": True}
 COMMAND_FOLLOWS = {"allow_interspersed_args": False}
@@ -26,6 +28,8 @@ class Verb:
     name: str
     module: str = ""  # of npukit.cli; named like the verb unless said otherwise
     settings: Mapping[str, Any] = field(default_factory=dict)  # click's context settings
+    also: tuple[str, ...] = ()  # what other tools call it
+    translates: str = ""  # the verb of npukit.llm.config.use as which other tools' words are read
 
 
 VERBS = {
@@ -48,8 +52,8 @@ VERBS = {
         Verb("new"),
     ),
     "Use": (
-        Verb("serve", settings=MORE_OPTIONS),
-        Verb("export"),
+        Verb("serve", settings=MORE_OPTIONS, also=("deploy", "api", "app", "webchat"), translates="serve"),
+        Verb("export", also=("merge-lora",), translates="export"),
     ),
     "Look into": (
         Verb("explain"),
@@ -81,7 +85,7 @@ class Verbs(Group):
         return [verb.name for group in VERBS.values() for verb in group]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        found = (verb for group in VERBS.values() for verb in group if verb.name == cmd_name)
+        found = (verb for group in VERBS.values() for verb in group if cmd_name in (verb.name, *verb.also))
         return next((load(verb) for verb in found), None)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
@@ -99,8 +103,10 @@ def load(verb: Verb) -> Any:
     made = getattr(importlib.import_module(f"npukit.cli.{verb.module or verb.name}"), verb.name)
     if not isinstance(made, typer.Typer):
         function, made = made, new_app()
-        made.command(name=verb.name, context_settings=dict(verb.settings))(function)
-    command = typer.main.get_command(made)
+        kind = TranslatedCommand if verb.translates else TyperCommand
+        made.command(name=verb.name, cls=kind, context_settings=dict(verb.settings))(function)
+    command: Any = typer.main.get_command(made)
+    command.verb = verb.translates
     command.name = verb.name
     return command
 

@@ -81,7 +81,7 @@ def test_llama_factory_files(folder: Path) -> None:
 def test_llama_factorys_server_is_set_up_by_variables(folder: Path) -> None:
     words = ("--model_name_or_path", "models/tiny", "--template", "qwen3")
     found = use("serve", *words, API_HOST="0.0.0.0", API_PORT="9", API_KEY="k", API_MODEL_NAME="m").serve
-    assert (found.host, found.port, found.api_key, found.names) == ("0.0.0.0", 9, "k", ("m",))
+    assert (found.host, found.port, found.api_key, found.served_model_name) == ("0.0.0.0", 9, "k", ("m",))
     assert use("serve", *words).serve.host == "127.0.0.1", "nobody is let in by default"
 
 
@@ -93,7 +93,7 @@ def test_swift_commands_of_seed_004(folder: Path, run: Path) -> None:
     assert answered.data.run and answered.data.run.validation == 0.1 and answered.data.run_seed == 7
     assert (answered.chat.template, answered.chat.system) == ("qwen2_5", "Be brief.")
     merged = use("export", "--adapters", str(run), "--merge_lora", "true")
-    assert merged.export.merge_lora and merged.export.output is None
+    assert merged.export.merge_lora and merged.export.output == Path(f"{run}-merged")
     served = use("serve", "--adapters", str(run), "--load_data_args", "true")
     assert [each.path for each in served.adapters] == [str(run)]
 
@@ -124,8 +124,8 @@ def test_swift_flags(folder: Path, run: Path) -> None:
     words = "--adapters one={0} two={0} --infer_backend vllm --vllm_max_model_len 4096 --served_model_name m --port 9"
     found = use("serve", "--model", "models/tiny", *words.format(run).split(), "--stop_words", "x", "--stream", "true")
     assert [(each.name, each.path) for each in found.adapters] == [("one", str(run)), ("two", str(run))]
-    assert (found.engine.engine, found.engine.max_length) == ("vllm", 4096)
-    assert (found.serve.names, found.serve.port, found.sampling.stop) == (("m",), 9, ("x",))
+    assert (found.engine.engine, found.engine.max_model_len) == ("vllm", 4096)
+    assert (found.serve.served_model_name, found.serve.port, found.sampling.stop) == (("m",), 9, ("x",))
     data = use(
         "infer", "--model", "models/tiny", "--val_dataset", "rows.jsonl#5", "--metric", "rouge", "--use_hf", "true"
     )

@@ -17,22 +17,26 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from npukit.errors import NpukitError
 from npukit.llm.chat.templates import find_template
-from npukit.llm.config.dialects.table import Dialect
+from npukit.llm.config.dialects.table import Dialect, load, row_of
 from npukit.llm.config.dialects.translator import Translator, recognise
 from npukit.llm.config.dialects.use import DIALECTS
+from npukit.llm.config.dialects.use.llama_factory import TABLE as LLAMA_FACTORY_TABLE
+from npukit.llm.config.dialects.use.swift import TABLE as SWIFT_TABLE
 from npukit.llm.config.dialects.values import Values
-from npukit.llm.config.given import COMMAND_LINE, MISSING, Given, Mistake, Mistakes, Place
+from npukit.llm.config.given import COMMAND_LINE, MISSING, Given, Keys, Mistake, Mistakes, Place
 from npukit.llm.config.names import Names
 from npukit.llm.config.nearest import nearest_file
-from npukit.llm.config.record import ADAPTER, Record, base_of, find_record
+from npukit.llm.config.record import Record, find_record
 from npukit.llm.config.schema import options
 from npukit.llm.config.use import USED, Use, Verb
 from npukit.llm.config.validation import validate
 from npukit.llm.config.words import parse_words
 from npukit.llm.config.yaml_file import read_yaml
+from npukit.llm.models.folder import ADAPTER, base_of
 
 FILES = (".yaml", ".yml", ".json")
 HUB_NAME = re.compile(r"\w[\w.-]*/[\w.-]+")
@@ -46,6 +50,7 @@ class UseReading:
     use: Use
     notes: list[str]
     dialect: str = "npukit"
+    written: frozenset[str] = frozenset()  # the options that somebody wrote; others are defaults of the tool or the run
 
 
 def read_use(verb: Verb, words: Sequence[str], environ: Mapping[str, str] = os.environ) -> UseReading:
@@ -63,10 +68,11 @@ def read_use(verb: Verb, words: Sequence[str], environ: Mapping[str, str] = os.e
     mistakes: list[Mistake] = []
     notes: list[str] = []
     dialect = _dialect(given, verb, is_file=file is not None)
+    own = _taken_out(given, own_names(verb), dialect)
     if dialect:
         given, mistakes, notes = _translate(dialect, given, environ, verb)
-    else:
-        _spell_out(given, verb)
+    for keys, value, place, name in own:
+        given.set(keys, value, place, name)
     for key, (value, name) in written.items():
         if "." in key:
             given.set(tuple(key.split(".")), value, COMMAND_LINE, name)
@@ -80,11 +86,12 @@ def read_use(verb: Verb, words: Sequence[str], environ: Mapping[str, str] = os.e
     use, wrong = validate(given, Use, Names({each.name: each.rows for each in DIALECTS}, f"npukit {verb} --help"))
     mistakes += wrong
     if use:
-        use = _completed(use, notes)
+        use = _completed(use, verb, notes)
         mistakes += _missing_files(use, given)
     if mistakes or use is None:
         raise Mistakes(mistakes)
-    return UseReading(use, notes + _without_effect(verb, given), dialect.name if dialect else "npukit")
+    chosen = frozenset(".".join(map(str, keys)) for keys in given.places if given.has(keys))
+    return UseReading(use, notes + _without_effect(verb, given), dialect.name if dialect else "npukit", chosen)
 
 
 def _first(words: Sequence[str]) -> tuple[Path | None, str | None, list[str], list[str]]:
@@ -106,6 +113,22 @@ def own_names(verb: Verb) -> dict[str, str]:
     return {**{key.split(".")[1]: key for key in keys if key != "model.path"}, **SHORT}
 
 
+def is_anothers(key: str) -> bool:
+    """Whether a key is an option of LLaMA-Factory or ms-swift for using a model, or one of ours with its group.
+
+    >>> is_anothers("adapter_name_or_path"), is_anothers("sampling.top_p"), is_anothers("device")
+    (True, True, False)
+    """
+    key = key.replace("-", "_")
+    return key in options(Use) or any(row_of(key, rows) for rows in (load(LLAMA_FACTORY_TABLE), load(SWIFT_TABLE)))
+
+
+def is_known(flag: str, verb: Verb) -> bool:
+    """Whether `read_use` understands a flag, whoever it belongs to."""
+    key = flag.removeprefix("--").replace("-", "_")
+    return key in own_names(verb) or is_anothers(key)
+
+
 def _dialect(given: Given, verb: Verb, is_file: bool) -> Dialect | None:
     """Whose words these are; None is our own: MODEL and --adapter, where ms-swift has --model and --adapters."""
     if any(isinstance(value, dict) and key in Use.model_fields for key, value in given.values.items()):
@@ -116,15 +139,15 @@ def _dialect(given: Given, verb: Verb, is_file: bool) -> Dialect | None:
     return recognise(given.values, DIALECTS if is_file else DIALECTS[::-1])
 
 
-def _spell_out(given: Given, verb: Verb) -> None:
-    """Short names become the options that they stand for."""
-    own = own_names(verb)
-    for key in [key for key in given.values if key in own and key != own[key]]:
-        place, name, value = given.place((key,)), given.name((key,)), given.values[key]
-        if isinstance(value, dict) and key in Use.model_fields:
-            continue  # a group of options has its name
-        del given.values[key]
-        given.set(tuple(own[key].split(".")), value, place, name)
+def _taken_out(given: Given, own: Mapping[str, str], dialect: Dialect | None) -> Sequence[tuple[Keys, Any, Place, str]]:
+    """Short names of ours that the dialect does not have, as the options that they stand for."""
+    found = []
+    for key, value in list(given.values.items()):
+        is_group = isinstance(value, dict) and key in Use.model_fields
+        if key in own and not is_group and not (dialect and dialect.row(key)):
+            found.append((tuple(own[key].split(".")), value, given.place((key,)), given.name((key,))))
+            del given.values[key]
+    return found
 
 
 def _translate(
@@ -148,8 +171,8 @@ def _adapter_for_a_model(given: Given) -> None:
         adapters, path = given.values["adapters"], None
     if path is None and adapters and isinstance(adapters, list):
         first = adapters[0].get("path") if isinstance(adapters[0], dict) else str(adapters[0]).rpartition("=")[2]
-        if base := _base(str(first)):
-            given.set(("model", "path"), base, given.place(("adapters",)), "adapters")
+        if below := base(str(first)):
+            given.set(("model", "path"), below, given.place(("adapters",)), "adapters")
         elif isinstance(group, dict):
             group.pop("path", None)
 
@@ -159,14 +182,17 @@ def _is_adapter(path: str) -> bool:
     return (folder / ADAPTER).is_file() and not (folder / "config.json").is_file()
 
 
-def _base(adapter: str) -> str | None:
+def base(adapter: str) -> str | None:
     """The model below an adapter; the run's record knows it where the adapter's own file does not."""
     folder = Path(adapter).expanduser()
-    record = find_record(folder)
-    return base_of(folder) or (record.model if record else None)
+    try:
+        return base_of(folder)
+    except NpukitError:
+        record = find_record(folder)
+        return record.model if record else None
 
 
-def _completed(use: Use, notes: list[str]) -> Use:
+def _completed(use: Use, verb: Verb, notes: list[str]) -> Use:
     """With what the run that trained the model has to say."""
     nameless = [each.path for each in use.adapters if each.name is None]
     folder = Path(nameless[-1] if nameless else use.model.path).expanduser()
@@ -180,11 +206,14 @@ def _completed(use: Use, notes: list[str]) -> Use:
             update["template"] = _template(record, notes)
         chat = chat.model_copy(update=update)
     data = use.data
-    if data.of_run and not data.input:
+    if verb == "infer" and data.of_run and not data.input:
         if record is None or record.data is None:
             raise NpukitError(f"There is no record of a run's data beside {folder}: name the rows to answer.")
         data = data.model_copy(update={"run": record.data, "run_seed": record.seed, "folder": record.data.folder})
-    return use.model_copy(update={"chat": chat, "data": data})
+    export = use.export
+    if verb == "export" and export.output is None:
+        export = export.model_copy(update={"output": Path(f"{str(folder).rstrip('/')}-merged")})
+    return use.model_copy(update={"chat": chat, "data": data, "export": export})
 
 
 def _template(record: Record, notes: list[str]) -> str | None:

@@ -14,7 +14,6 @@ from npukit.llm.config.options import Config, DataOptions
 
 RUN = "npukit.yaml"
 ARGS = "args.json"
-ADAPTER = "adapter_config.json"
 VALIDATION = "val_dataset.jsonl"  # what ms-swift set apart
 
 
@@ -62,15 +61,3 @@ def _of_swift(file: Path) -> Record | None:
     sources = [sources] if isinstance(sources, str) else sources
     data = DataOptions(train=sources, validation=sources) if sources else None
     return Record(file, args.get("model"), args.get("template"), args.get("system"), data, args.get("seed") or 42)
-
-
-def base_of(adapter: Path) -> str | None:
-    """The model that an adapter's own configuration names; a folder may be named from where the adapter is."""
-    try:
-        name = json.loads((adapter / ADAPTER).read_text(encoding="utf-8")).get("base_model_name_or_path")
-    except (OSError, ValueError, AttributeError):
-        return None
-    if not isinstance(name, str) or not name:
-        return None
-    beside = adapter / name
-    return str(beside) if not Path(name).is_dir() and beside.is_dir() else name

@@ -80,13 +80,13 @@ class EngineOptions(Options):
     """What generates the tokens."""
 
     engine: Literal["npukit", "vllm"] = Field("npukit", description="npukit's own engine, or vLLM from its environment")
-    max_length: PositiveInt | None = Field(None, description="longest prompt with its answer, in tokens")
-    max_requests: PositiveInt | None = Field(None, description="answers generated at the same time")
+    max_model_len: PositiveInt | None = Field(None, description="longest prompt with its answer, in tokens")
+    max_num_seqs: PositiveInt | None = Field(None, description="answers generated at the same time")
     memory: Annotated[float, SHARE] | None = Field(None, description="share of the device's memory to use")
-    eager: bool = Field(False, description="do not capture decoding as graphs")
-    tensor_parallel: PositiveInt = Field(1, description="vllm: devices that share each layer")
-    pipeline_parallel: PositiveInt = Field(1, description="vllm: devices that share the layers")
-    data_parallel: PositiveInt = Field(1, description="copies of the model")
+    enforce_eager: bool = Field(False, description="do not capture decoding as graphs")
+    tensor_parallel_size: PositiveInt = Field(1, description="vllm: devices that share each layer")
+    pipeline_parallel_size: PositiveInt = Field(1, description="vllm: devices that share the layers")
+    data_parallel_size: PositiveInt = Field(1, description="copies of the model")
     extra: dict[str, Any] = Field({}, description="vllm: more of its own options")
 
 
@@ -109,7 +109,9 @@ class ServeOptions(Options):
     host: str = Field("127.0.0.1", description="address to listen on")
     port: NonNegativeInt = Field(8000, description="port to listen on; 0 picks a free one", le=65535)
     api_key: str | None = Field(None, description="key that clients must send")
-    names: tuple[str, ...] = Field((), description="what clients call the model; its folder's name if empty")
+    served_model_name: tuple[str, ...] = Field(
+        (), description="what clients call the model; by default its folder's name"
+    )
     ssl_keyfile: Path | None = Field(None, description="key for HTTPS")
     ssl_certfile: Path | None = Field(None, description="certificate for HTTPS")
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+from pathlib import Path
 from typing import Any
 
+from npukit.cache import cache_folder
 from npukit.llm.chat.templates import find_template
 from npukit.llm.config.options import DataOptions
 from npukit.llm.data.encode import Encoder
@@ -13,6 +17,17 @@ from npukit.llm.data.mix import split
 from npukit.llm.data.problems import Problems
 from npukit.llm.data.sources import find_table
 from npukit.llm.data.tokenised import usable_rows
+from npukit.report.writing import write_text
+
+
+def held_out_file(data: DataOptions, seed: int, tokenizer: Any, hub: Hub | None = None) -> Path:
+    """The same rows as a file of messages, kept in npukit's cache."""
+    lines = [json.dumps({"messages": row}, ensure_ascii=False) + "\n" for row in held_out(data, seed, tokenizer, hub)]
+    text = "".join(lines)
+    file = cache_folder() / "validation" / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.jsonl"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_text(file, text)
+    return file
 
 
 def held_out(data: DataOptions, seed: int, tokenizer: Any, hub: Hub | None = None) -> list[Conversation]:

@@ -62,7 +62,7 @@ def server(values: Values) -> Translated:
     names = {"API_HOST": "serve.host", "API_PORT": "serve.port", "API_KEY": "serve.api_key"}
     found: Translated = {ours: values.environ[name] for name, ours in names.items() if values.environ.get(name)}
     if name := values.environ.get("API_MODEL_NAME"):
-        found["serve.names"] = [name]
+        found["serve.served_model_name"] = [name]
     if values.task == "serve" and "serve.host" not in found:
         values.notes.append("API_HOST: listens on 127.0.0.1 only; LLaMA-Factory listens on every address")
     return found
@@ -70,5 +70,6 @@ def server(values: Values) -> Translated:
 
 OWN = (adapters, revision, dtype, engine, template, temperature, input, output, shard_size, server)
 FUNCTIONS = {each.__name__: each for each in OWN}
-ROWS = {**for_training(TRAINING.rows), **load("use/llama_factory")}
+TABLE = "use/llama_factory"
+ROWS = {**for_training(TRAINING.rows), **load(TABLE)}
 LLAMA_FACTORY = Dialect("LLaMA-Factory", ROWS, FUNCTIONS)

@@ -40,7 +40,7 @@ def merge_lora(values: Values) -> Translated:
 def max_requests(values: Values) -> Translated:
     """ms-swift answers one row at a time unless told otherwise; here memory decides."""
     wanted = values.get("vllm_max_num_seqs") or values.get("max_batch_size")
-    return {"engine.max_requests": wanted} if wanted else {}
+    return {"engine.max_num_seqs": wanted} if wanted else {}
 
 
 def stop(values: Values) -> Translated:
@@ -74,11 +74,12 @@ def names(values: Values) -> Translated:
     name = values.get("served_model_name")
     if values.task == "serve" and "host" not in values.given:
         values.notes.append("host: listens on 127.0.0.1 only; ms-swift listens on every address")
-    return {"serve.names": [str(name)]} if name else {}
+    return {"serve.served_model_name": [str(name)]} if name else {}
 
 
 OWN = (dtype, hub, system, engine, merge_lora, max_requests, stop, top_logprobs)
 ALSO = (input, folder, metrics, names)
 FUNCTIONS = {each.__name__: each for each in (*OWN, *ALSO)}
-ROWS = {**for_training(TRAINING.rows), **load("use/swift")}
+TABLE = "use/swift"
+ROWS = {**for_training(TRAINING.rows), **load(TABLE)}
 SWIFT = Dialect("ms-swift", ROWS, FUNCTIONS)

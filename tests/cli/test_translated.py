@@ -1,0 +1,73 @@
+"""LLaMA-Factory's and ms-swift's command lines for using a model become npukit's own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from npukit.cli.verbs import VERBS, load
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text("{}")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": "model"}))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("USE_MODELSCOPE_HUB", "0")
+    return tmp_path
+
+
+def parsed(verb: str, *args: str) -> dict[str, Any]:
+    command = load(next(each for each in VERBS["Use"] if each.name == verb))
+    params: dict[str, Any] = command.make_context(verb, list(args)).params
+    return params
+
+
+def test_our_own_words_stay_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    found = parsed("serve", "model", "--port", "9", "--adapter", "a=run")
+    assert (found["model"], found["port"], found["adapter"]) == ("model", 9, ["a=run"])
+    assert capsys.readouterr().err == ""
+
+
+def test_swift_deploy(capsys: pytest.CaptureFixture[str]) -> None:
+    words = "--adapters run --load_data_args true --port 9 --max_batch_size 4 --device cpu"
+    found = parsed("serve", *words.split())
+    assert (found["model"], found["port"], found["max_num_seqs"], found["device"]) == ("run", 9, 4, "cpu")
+    assert "npukit serve run" in capsys.readouterr().err, "the command in our own words is shown"
+
+
+def test_several_adapters_are_served_by_name() -> None:
+    found = parsed("serve", "--model", "model", "--adapters", "a=run", "b=run")
+    assert (found["model"], found["adapter"]) == ("model", ["a=run", "b=run"])
+
+
+def test_llama_factory_api_from_a_file(folder: Path) -> None:
+    (folder / "x.yaml").write_text("model_name_or_path: model\nadapter_name_or_path: run\ntemplate: qwen3\n")
+    found = parsed("serve", "x.yaml", "--port", "9")
+    assert (found["model"], found["chat_template"], found["port"]) == ("run", "qwen3", 9)
+
+
+def test_swift_export() -> None:
+    found = parsed("export", "--adapters", "run", "--merge_lora", "true", "--max_shard_size", "1GB")
+    assert (found["model"], found["output"], found["shard_size"]) == ("run", Path("run-merged"), "1GB")
+
+
+def test_llama_factory_export(folder: Path) -> None:
+    (folder / "other").mkdir()
+    (folder / "x.yaml").write_text("model_name_or_path: other\nadapter_name_or_path: run\nexport_dir: out\n")
+    found = parsed("export", "x.yaml")
+    assert (found["model"], found["adapter"], found["output"]) == ("other", ["run"], Path("out"))
+
+
+def test_their_names_of_the_verbs_and_their_mistakes() -> None:
+    command = [sys.executable, "-m", "npukit", "deploy", "--model", "model", "--adaptors", "run"]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 2
+    assert "--adaptors: did you mean adapters?" in ended.stderr and "Traceback" not in ended.stderr
