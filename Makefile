@@ -23,8 +23,8 @@ demo: setup
 	@$(BIN)/npukit run --device sim --devices 2 examples/gpt2/train.py --out demo-output
 	@echo "==> 6/8 draw the loss and sum up: examples/gpt2/show.py"
 	@$(BIN)/python examples/gpt2/show.py demo-output
-	@echo "==> 7/8 make a small chat model and questions for it: examples/finetune/make.py"
-	@$(BIN)/python examples/finetune/make.py demo-output/finetune
+	@echo "==> 7/8 make a small chat model and questions for it: npukit run --device cpu examples/finetune/make.py"
+	@$(BIN)/npukit run --device cpu examples/finetune/make.py demo-output/finetune
 	@echo "==> 8/8 fine-tune it with LoRA: npukit train examples/finetune/lora.yaml --device sim --devices 2"
 	@$(BIN)/npukit train examples/finetune/lora.yaml --device sim --devices 2
 	@echo "The migration's report: demo-output/report.html; the loss curve: demo-output/finetune/run/loss.png"

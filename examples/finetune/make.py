@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+from transformers.utils.logging import disable_progress_bar
 
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 CHAT = (
@@ -52,6 +53,7 @@ def make_tokenizer(texts: list[str]) -> Any:
 
 
 def main() -> None:
+    disable_progress_bar()
     folder = Path(sys.argv[1])
     (folder / "data").mkdir(parents=True, exist_ok=True)
     rows = conversations(400)

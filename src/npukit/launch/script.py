@@ -4,6 +4,7 @@ Run as `python -m npukit.launch.script [--auto] SCRIPT|-m MODULE [ARGS]`. It add
 - an explanation after the traceback of an error that nobody caught; a rank hands its error to the launcher instead,
   which explains the first one;
 - for a rank: it dies with its launcher, keeps to the CPUs near its card and writes one log;
+- silence about what is of no use to anybody, see npukit/quiet.py;
 - with --auto: CUDA code runs on an NPU, see auto.py;
 - on the CPU or on CUDA: torch_npu is not there, even where it is installed.
 
@@ -16,6 +17,8 @@ import os
 import sys
 import types
 from pathlib import Path
+
+from npukit import quiet
 
 AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"
 GIVEN = "NPUKIT_DEVICE"  # the kind of device that a process was given
@@ -38,6 +41,7 @@ def main() -> None:
     folder = str(Path.cwd() if arguments[0] == "-m" else Path(arguments[0]).resolve().parent)
     if not getattr(sys.flags, "safe_path", False):
         sys.path[0] = folder
+    quiet.install()
     if os.environ.get(GIVEN, "npu") != "npu":
         _go_without_torch_npu()
     if auto:

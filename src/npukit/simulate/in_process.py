@@ -12,8 +12,10 @@ from typing import Any
 
 import torch
 
+from npukit import quiet
 from npukit.simulate.ops import registry
 
+quiet.install()
 kernels = registry.KERNELS
 traits = registry.TRAITS
 

@@ -1,6 +1,7 @@
 #include "python.h"
 
 #include "half.h"
+#include "quiet.h"
 #include "random.h"
 
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -66,6 +67,7 @@ PythonSide::PythonSide() {
         const auto npu = given.is_none() ? std::nullopt : std::optional(py::cast<at::Generator>(given));
         return draw_generator(npu, device.index());
     }));
+    keep_from_stderr(py::cast<std::vector<std::string>>(in_process.attr("quiet").attr("NATIVE")));
     if (py::cast<bool>(in_process.attr("cpu_multiplies_bf16")())) {
         leave_bf16_to_cpu();
     }

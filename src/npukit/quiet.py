@@ -1,0 +1,54 @@
+"""What the libraries below say that is of no use to anybody: kept from the user. All else they say is let through.
+
+Every process that npukit starts calls `install`, before it imports torch; so does a simulated NPU.
+"""
+
+from __future__ import annotations
+
+import logging
+import warnings
+
+WARNINGS = (
+    # On CPUs without bf16 or fp16 instructions, with all of its C++ frames.
+    r"mkldnn_matmul failed, switching to BLAS gemm",
+    # torch_npu about its own files, wherever somebody else installed it.
+    r"Warning: The .* owner does not match the current user",
+)
+"""Python's warnings, by how they begin."""
+
+LOGGERS = {
+    # A model's class decides about its loss; that the configuration is silent about it is the usual case.
+    "transformers.modeling_utils": ("`loss_type=None` was set in the config",),
+    # DeepSpeed is imported by other libraries to see whether it is there.
+    "DeepSpeed": ("Setting accelerator to CPU",),
+    "torch.distributed.elastic.multiprocessing.redirects": ("NOTE: Redirects are currently not supported",),
+}
+"""Messages of these loggers, by how they begin."""
+
+NATIVE = (
+    "require processing for 32 padding size, with memory allocation",
+    "Cannot create tensor with internal format while allow_internal_format=False",
+)
+"""Parts of lines that C++ code writes to stderr; only the simulated NPU can hold them back."""
+
+
+def install() -> None:
+    """Keep this noise from the user, in this process.
+
+    >>> install()
+    """
+    for beginning in WARNINGS:
+        warnings.filterwarnings("ignore", beginning)
+    for name, beginnings in LOGGERS.items():
+        logging.getLogger(name).addFilter(_Without(beginnings))
+
+
+class _Without(logging.Filter):
+    """Lets through what begins otherwise."""
+
+    def __init__(self, beginnings: tuple[str, ...]) -> None:
+        super().__init__()
+        self.beginnings = beginnings
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return not record.getMessage().startswith(self.beginnings)

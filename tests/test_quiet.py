@@ -1,0 +1,28 @@
+"""What is of no use to anybody is kept back; everything else is let through."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+
+import pytest
+
+from npukit import quiet
+
+
+def test_warnings() -> None:
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        quiet.install()
+        warnings.warn("mkldnn_matmul failed, switching to BLAS gemm:mkldnn_matmul: …", stacklevel=1)
+        warnings.warn("Warning: The /opt/torch_npu/lib owner does not match the current user.", stacklevel=1)
+        warnings.warn("torch.cuda.amp.GradScaler(args...) is deprecated.", stacklevel=1)
+    assert [str(each.message) for each in heard] == ["torch.cuda.amp.GradScaler(args...) is deprecated."]
+
+
+def test_loggers(caplog: pytest.LogCaptureFixture) -> None:
+    quiet.install()
+    logger = logging.getLogger("transformers.modeling_utils")
+    logger.warning("`loss_type=None` was set in the config but it is unrecognized.")
+    logger.warning("Some weights of the model were not used.")
+    assert caplog.messages == ["Some weights of the model were not used."]
