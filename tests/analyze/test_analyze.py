@@ -105,7 +105,7 @@ def test_a_trace_shows_fallbacks_and_changing_shapes(tmp_path: Path) -> None:
     project(tmp_path, a_py="x = 1\n")
     found = {each.code: each for each in analyze([tmp_path / "a.py"], trace=trace).findings}
     assert set(found) == {"NPK510", "NPK511"}
-    assert "5 shapes" in found["NPK510"].evidence
+    assert "mm: 5 " in found["NPK510"].evidence
     assert str(found["NPK510"].place) == "/p/a.py:7:1"
     assert str(found["NPK511"].place) == "/p/a.py:7:1"
 
@@ -138,7 +138,7 @@ def test_check_fails_on_new_findings_only(tmp_path: Path) -> None:
     assert run(file, "--check")[0] == 1
     assert run(file, "--baseline", baseline, "--update-baseline")[0] == 0
     code, output = run(file, "--baseline", baseline, "--check")
-    assert code == 0 and "of the baseline: ready" in output
+    assert code == 0 and "torch.load" not in output
     file.write_text("import torch\n\n\nx = torch.load('f')\ny = torch.load('g')\n")
     code, output = run(file, "--baseline", baseline, "--check")
     assert code == 1
@@ -231,8 +231,8 @@ def test_libraries_are_told_with_their_installed_version(tmp_path: Path) -> None
     (tmp_path / "a.py").write_text("import yaml\nimport triton\n\nx = triton.jit\n")
     (tmp_path / "b.py").write_text("import flash_attn\n")
     whys = {each.place.file.name: each.why for each in analyze([tmp_path]).findings if each.place}
-    assert whys["b.py"].endswith("It is not installed here. This file imports it only.")
-    assert "imports it only" not in whys["a.py"]
+    assert whys["b.py"].endswith("It is not installed. This file imports it without using it.")
+    assert "without using" not in whys["a.py"]
     assert installed_version(Library("PyYAML", ("yaml",), "works", "", packages=("PyYAML",))) == version("PyYAML")
 
 
@@ -240,7 +240,7 @@ def test_an_installed_library_from_before_it_knew_npus(tmp_path: Path, monkeypat
     (tmp_path / "a.py").write_text("import accelerate\naccelerate.Accelerator()\n")
     rule = "npukit.migrate.rules.npk407_requirement_too_old.installed_version"
     monkeypatch.setattr(rule, lambda _: "0.12.0.dev1")
-    found = [each.what for each in analyze([tmp_path], select=["NPK407"]).findings]
-    assert found and "0.12.0.dev1 is installed here and does not know NPUs yet" in found[0]
+    found = analyze([tmp_path], select=["NPK407"]).findings
+    assert [each.code for each in found] == ["NPK407"] and "0.12.0.dev1" in found[0].what
     monkeypatch.setattr(rule, lambda _: "99.1")
     assert not analyze([tmp_path], select=["NPK407"]).findings

@@ -157,7 +157,7 @@ def files() -> dict[str, bytes]:
     return made
 
 
-NO_FILES = ("itself.py", "one.py", "other.py", "nowhere.ipynb", "pipe.py")
+NO_FILES = ("itself.py", "one.py", "other.py", "nowhere.ipynb")
 
 
 def write(folder: Path) -> None:

@@ -11,8 +11,9 @@ from pathlib import Path
 from hypothesis import strategies as st
 
 from npukit.migrate.goal import Goal, Style
-from npukit.migrate.migration import MIGRATING, migrate_document
-from npukit.migrate.rules import choose
+from npukit.migrate.migration import migrate_document
+from npukit.migrate.rule import Phase
+from npukit.migrate.selection import Selection
 from npukit.source import read
 
 _names = st.sampled_from(["x", "device", "model", "torch", "args.gpu", "f", "torch.cuda", "os.environ", "dist"])
@@ -49,7 +50,7 @@ PROGRAMS = st.lists(_statements, min_size=1, max_size=5).map(
 
 def trouble(program: str, style: Style) -> str | None:
     """What is wrong with the migration of a program: a rule fails, the result does not parse, or changes once more."""
-    rules = choose(among=MIGRATING)
+    rules = Selection().rules((Phase.rewrite,))
     change, left = migrate_document(read(Path("a.py"), program.encode()), rules, Goal(style))
     if broken := [finding for finding in left if finding.code == "NPK002"]:
         return broken[0].what

@@ -6,8 +6,9 @@ import ast
 from pathlib import Path
 
 from npukit.migrate.goal import Goal, Style
-from npukit.migrate.migration import MIGRATING, migrate_document
-from npukit.migrate.rules import choose
+from npukit.migrate.migration import migrate_document
+from npukit.migrate.rule import Phase
+from npukit.migrate.selection import Selection
 from npukit.source import read
 
 TRAIN = """import torch
@@ -26,7 +27,7 @@ def train(model, optimizer, data, args):
 
 
 def migrated(text: str, style: Style) -> str:
-    change, _ = migrate_document(read(Path("a.py"), text.encode()), choose(among=MIGRATING), Goal(style))
+    change, _ = migrate_document(read(Path("a.py"), text.encode()), Selection().rules((Phase.rewrite,)), Goal(style))
     return change.after if change else text
 
 

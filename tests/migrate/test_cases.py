@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 from npukit.migrate.goal import Goal, Style
-from npukit.migrate.migration import MIGRATING, migrate_document
-from npukit.migrate.rules import choose
+from npukit.migrate.migration import migrate_document
+from npukit.migrate.rule import Phase
+from npukit.migrate.selection import Selection
 from npukit.source import read
 
 _TABLE = runpy.run_path(str(Path(__file__).with_name("cases.py")))
-_RULES = choose(among=MIGRATING)
+_RULES = Selection().rules((Phase.rewrite,))
 
 
 def migrated(text: str, style: Style) -> str:

@@ -54,7 +54,7 @@ def made_distributed(folder: Path, text: str, style: Style = Style.npu) -> tuple
     (folder / "train.py").write_text(text)
     result = migrate(folder, Goal(style, distributed=True))
     after = result.changes[0].after if result.changes else text
-    return after, [finding.what for finding in result.left if finding.code == "NPK170"]
+    return after, [finding.subject for finding in result.left if finding.code == "NPK170"]
 
 
 def test_a_plain_script(tmp_path: Path) -> None:
@@ -97,23 +97,23 @@ def test_other_ways_to_write_it(tmp_path: Path, text: str, expected: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "part"),
     [
-        (replaced("shuffle=True", "**options"), "how this loader orders its data"),
-        (replaced("shuffle=True", "sampler=mine"), "how this loader orders its data"),
-        (replaced("loader = DataLoader(data, batch_size=8, shuffle=True)", "loader = make()"), "what loader is"),
-        (replaced("in loader:", "in self.loader:"), "the data of this training loop"),
-        (replaced("model.parameters()", "groups"), "whose parameters are trained"),
-        (replaced("torch.optim.SGD(model.parameters(), lr=0.1)", "make(model)"), "the optimizer is made"),
-        (replaced("Net().cuda()", "Net()"), "moved to the device is not in sight"),
-        (replaced("Net().cuda()", "Net().cuda(1)"), "card 1 is named here"),
-        (replaced("for epoch in range(3):", "while True:"), "counts no epochs"),
-        (SCRIPT.replace("loader =", "other = torch.optim.SGD(critic.parameters())\nloader ="), "more than one model"),
+        (replaced("shuffle=True", "**options"), "loader"),
+        (replaced("shuffle=True", "sampler=mine"), "loader"),
+        (replaced("loader = DataLoader(data, batch_size=8, shuffle=True)", "loader = make()"), "loader"),
+        (replaced("in loader:", "in self.loader:"), "loader"),
+        (replaced("model.parameters()", "groups"), "model"),
+        (replaced("torch.optim.SGD(model.parameters(), lr=0.1)", "make(model)"), "optimizer"),
+        (replaced("Net().cuda()", "Net()"), "device"),
+        (replaced("Net().cuda()", "Net().cuda(1)"), "card"),
+        (replaced("for epoch in range(3):", "while True:"), "epochs"),
+        (SCRIPT.replace("loader =", "other = torch.optim.SGD(critic.parameters())\nloader ="), "models"),
     ],
 )
-def test_what_is_not_in_sight_is_told_and_nothing_made_distributed(tmp_path: Path, text: str, said: str) -> None:
+def test_what_is_not_in_sight_is_told_and_nothing_made_distributed(tmp_path: Path, text: str, part: str) -> None:
     after, left = made_distributed(tmp_path, text)
-    assert len(left) == 1 and said in left[0]
+    assert left == [part]
     assert "distributed" not in after and "npu" in after, "but it is migrated"
 
 

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from npukit.report import Edit, Finding, Place, Severity
+from npukit.report import Finding, Severity
 from npukit.report.rendering import Format, render
 from npukit.report.report import Report
+from npukit.source import Edit, Place
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 PROBE = """<script>

@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from npukit.report import Finding, Place, Severity
+from npukit.report import Finding, Severity
 from npukit.report.migration_html import hunks, render, write_report
+from npukit.source import Place
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from npukit.report import Edit, Finding, Place, Severity
+from npukit.report import Finding, Severity
 from npukit.report.rendering import Format, render
 from npukit.report.report import Report, groups
 from npukit.report.text import render_text
+from npukit.source import Edit, Place
 
 FINDINGS = [
     Finding(

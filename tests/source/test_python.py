@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from npukit.report import Edit
-from npukit.source import PythonFile, apply_edits, find
+from npukit.source import Edit, PythonFile, apply_edits, find
 
 
 def last_name(text: str, path: Path = Path("a.py")) -> str | None:

@@ -28,7 +28,7 @@ def migrate(
         bool, typer.Option("--in-place", help="Change the files themselves; --undo restores them.")
     ] = False,
     output: OutputOption = None,
-    diff: Annotated[bool, typer.Option("--diff", help="Only print the changes (the default).")] = False,
+    diff: Annotated[bool, typer.Option("--diff", help="Print the changes as a patch and write nothing.")] = False,
     undo: Annotated[bool, typer.Option("--undo", help="Undo the last migration in place.")] = False,
     style: Annotated[
         Style, typer.Option(help="portable: runs on CUDA, NPU and CPU; npu: torch_npu, .npu(), hccl.")
@@ -61,9 +61,8 @@ def migrate(
         restored = journal.undo(path)
         print(f"Put back {counted(len(restored), 'file')} as before the migration.")
         return
-    result = work_out(
-        path, Goal(style, target or Target.installed(), distributed=distributed), select or (), ignore or ()
-    )
+    goal = Goal(style, target or Target.installed(), distributed=distributed)
+    result = work_out(path, goal, select or (), ignore or ())
     if in_place:
         journal.write_in_place(result, allow_dirty)
     elif output is not None:
@@ -78,4 +77,5 @@ def migrate(
     if format is Format.text and not in_place and output is None:
         text = "".join(change.diff(result.root) for change in result.changes)
         print(printable(text) if sys.stdout.isatty() else text, end="")  # a program gets it as it is, to apply it
-    print({Format.text: show.as_text, Format.json: show.as_json, Format.markdown: show.as_markdown}[format](result))
+    shown = {Format.text: show.as_text, Format.json: show.as_json, Format.markdown: show.as_markdown}[format](result)
+    print(shown, file=sys.stderr if diff and format is Format.text else sys.stdout)

@@ -35,6 +35,12 @@ def _by_name() -> dict[str, CudaApi]:
     return {row["name"]: CudaApi(**row) for row in rows}
 
 
+@functools.cache
+def last_names() -> frozenset[str]:
+    """The last parts of all known names."""
+    return frozenset(name.rpartition(".")[2] for name in _by_name())
+
+
 def cuda_api(name: str) -> CudaApi | None:
     """What is known about a dotted name: the longest entry that it lies in.
 

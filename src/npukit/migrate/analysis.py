@@ -5,50 +5,29 @@ from __future__ import annotations
 import importlib.util
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
 from npukit.errors import NpukitError
 from npukit.facts.libraries import imported
 from npukit.facts.target import Target
-from npukit.migrate.engine import UNREADABLE, FileResult, run
+from npukit.migrate.engine import FileResult, run
 from npukit.migrate.goal import Goal
-from npukit.migrate.options import project_options
-from npukit.migrate.rules import all_rules, choose
-from npukit.report import Finding, Severity
+from npukit.migrate.rule import Effort, Phase
+from npukit.migrate.rules import all_rules, npk490_reaches_unsupported
+from npukit.migrate.selection import Selection
+from npukit.report import Finding, Severity, by_hand
 from npukit.report.report import Report, counted, groups
-from npukit.source import find
 
-# Minutes of work for the first place of a kind and for each further one, by the start of the code; what is only noted
-# and what migrate changes costs nothing. Judged by hand: an order of magnitude.
-_MINUTES = {
-    "NPK1": (15, 5),
-    "NPK712": (120, 20),
-    "NPK2": (20, 5),
-    "NPK204": (960, 480),
-    "NPK205": (120, 30),
-    "NPK206": (240, 120),
-    "NPK3": (45, 10),
-    "NPK401": (120, 15),
-    "NPK402": (60, 5),
-    "NPK403": (15, 5),
-    "NPK404": (15, 5),
-    "NPK405": (2400, 60),
-    "NPK406": (15, 2),
-    "NPK407": (60, 5),
-    "NPK5": (30, 5),
-    "NPK7": (10, 3),
-}
-
-_LESS_EXACT = ("NPK151",)  # what migrate says of images and requirements; NPK208, NPK403 and NPK404 say more
-_KNOWN = {
+_LIBRARIES = {
     "works": "runs on NPUs",
-    "adapter": "runs on NPUs with something beside it",
-    "partial": "runs on NPUs in part",
+    "adapter": "runs on NPUs with an additional package",
+    "partial": "runs partly on NPUs",
     "replace": "does not run on NPUs",
     "blocks": "does not run on NPUs",
 }
+_BLOCKING = "NPK405"
 
 
 class Verdict(str, Enum):
@@ -74,52 +53,55 @@ class Analysis:
 
     @property
     def by_hand(self) -> list[Finding]:
-        """Errors that migrate does not mend."""
-        return [each for each in self.findings if each.severity is Severity.error and not each.fixable]
+        """Errors and warnings that migrate does not fix: what `npukit migrate` counts as left, too."""
+        return by_hand(self.findings)
+
+    @property
+    def errors(self) -> list[Finding]:
+        """What will not run, and migrate does not fix."""
+        return [each for each in self.by_hand if each.severity is Severity.error]
 
     @property
     def verdict(self) -> Verdict:
-        if any(finding.code == "NPK405" for finding in self.by_hand):
+        if any(finding.code == _BLOCKING for finding in self.errors):
             return Verdict.blocked
-        if self.by_hand:
+        if self.errors:
             return Verdict.needs_work
         return Verdict.after_migrate if any(each.fixable for each in self.findings) else Verdict.ready
 
     @property
     def hours(self) -> float:
         """An estimate of the work that is left after migrate."""
-        serious = [each for each in self.findings if each.severity is not Severity.note and not each.fixable]
+        efforts = {rule.code: rule.effort for rule in all_rules()}
         minutes = 0
-        for group in groups(serious):
-            code = group.first.code
-            prefix = max((each for each in _MINUTES if code.startswith(each)), key=len, default=None)
-            first, further = _MINUTES[prefix] if prefix else (0, 0)
-            minutes += first + further * (len(group.findings) - 1)
+        for group in groups(self.by_hand):
+            effort = efforts.get(group.first.code, Effort())
+            minutes += effort.first + effort.further * (len(group.findings) - 1)
         return minutes / 60
 
     @property
     def summary(self) -> str:
         """The verdict as sentences."""
         fixable = sum(each.fixable for each in self.findings)
-        warned = sum(each.severity is Severity.warning and not each.fixable for each in self.findings)
-        beside = f" beside {counted(self.known, 'finding')} of the baseline" if self.known else ""
-        parts = [f"Verdict{beside}: {self.verdict.value}" + self._reason()]
+        warnings = len(self.by_hand) - len(self.errors)
+        known = f" ({counted(self.known, 'known finding')} in the baseline)" if self.known else ""
+        parts = [f"Verdict{known}: {self.verdict.value}" + self._reason()]
         if fixable and self.verdict is not Verdict.after_migrate:
-            parts.append(f"migrate changes {counted(fixable, 'place')}")
-        if warned:
-            parts.append(f"{counted(warned, 'warning')} to read")
-        parts.append(f"effort by hand: {_duration(self.hours)}" if self.hours else "nothing left to do by hand")
+            parts.append(f"`npukit migrate` changes {counted(fixable, 'place')}")
+        if warnings:
+            parts.append(counted(warnings, "warning"))
+        parts.append(f"manual effort: {_duration(self.hours)}" if self.hours else "nothing left to do by hand")
         return "; ".join(parts) + "."
 
     def _reason(self) -> str:
         if self.verdict is Verdict.blocked:
-            names = {each.what.split(" does not run")[0] for each in self.by_hand if each.code == "NPK405"}
+            names = {each.subject for each in self.errors if each.code == _BLOCKING}
             return f" by {', '.join(sorted(names))}"
         if self.verdict is Verdict.needs_work:
-            files = len({each.place.file for each in self.by_hand if each.place})
-            codes = Counter(each.code for each in self.by_hand).most_common()
+            files = len({each.place.file for each in self.errors if each.place})
+            codes = Counter(each.code for each in self.errors).most_common()
             most = ", ".join(f"{code} x {number}" for code, number in codes[:4]) + (", …" if len(codes) > 4 else "")
-            return f" in {counted(len(self.by_hand), 'place')} of {counted(files, 'file')} ({most})"
+            return f" in {counted(len(self.errors), 'place')} of {counted(files, 'file')} ({most})"
         if self.verdict is Verdict.after_migrate:
             return f" ({counted(sum(each.fixable for each in self.findings), 'place')})"
         return ""
@@ -134,7 +116,7 @@ class Analysis:
         if self.base:
             facts["in"] = str(self.base)
         if self.base and (library := imported(self.title)):
-            facts["known"] = f"{library.name} {_KNOWN[library.verdict]}: {library.why}."
+            facts["known"] = f"{library.name} {_LIBRARIES[library.verdict]}: {library.why}."
         return Report(self.title, self.summary, self.findings, facts, names, self.base)
 
 
@@ -145,7 +127,7 @@ def analyze(
     ignore: Sequence[str] = (),
     trace: Path | None = None,
 ) -> Analysis:
-    """Say what in files, folders or installed packages will not run, run slowly or differ on an NPU.
+    """Find what in files, folders or installed packages will not work, or will work differently, on an NPU.
 
     >>> analyze([Path("nanoGPT")]).verdict
     <Verdict.after_migrate: 'ready after migrate'>
@@ -155,15 +137,14 @@ def analyze(
     findings: list[Finding] = []
     folders = [_existing(each) for each in paths]
     for path in folders:
-        options = project_options(path)
-        rules = choose(select or options.select, [*ignore, *options.ignore, *_LESS_EXACT])
+        selection = Selection.of(path, select, ignore)
+        rules = selection.rules((Phase.find, Phase.rewrite), goal.target)
         root = path if path.is_dir() else path.parent
-        files = [file for file in find([path]) if not options.excludes(file)]
-        done = run(files, rules, goal, root)
-        found = _told_once([_reason_aside(finding) for result in done for finding in result.findings])
+        done = run(selection.files(path), rules, goal.for_project(root), root)
+        found = [finding for result in done for finding in result.findings]
         results += done
         findings += found
-        if (path / "__init__.py").is_file() and any(rule.code == "NPK490" for rule in rules):
+        if (path / "__init__.py").is_file() and npk490_reaches_unsupported.rule in rules:
             from npukit.migrate.callgraph import reaching
 
             findings += reaching(path, found)
@@ -188,31 +169,6 @@ def _existing(path: Path) -> Path:
         if spec and spec.origin and spec.origin.endswith(".py"):
             return Path(spec.origin)
     raise NpukitError(f"There is no file, folder or installed package {path}.")
-
-
-def _reason_aside(finding: Finding) -> Finding:
-    """Files that cannot be read, each for a reason of its own, are told of together."""
-    if finding.code != UNREADABLE:
-        return finding
-    what, _, reason = finding.what.partition(": ")
-    return replace(finding, what=what, evidence=reason)
-
-
-def _told_once(findings: Sequence[Finding]) -> tuple[Finding, ...]:
-    """Without what a more exact rule says about the same line: a name without counterpart is found by two."""
-    exact = {
-        (each.place.file, each.place.cell, each.place.line)
-        for each in findings
-        if each.place and each.code.startswith(("NPK2", "NPK40"))
-    }
-    return tuple(
-        each
-        for each in findings
-        if each.fixable
-        or not each.code.startswith("NPK1")
-        or each.place is None
-        or (each.place.file, each.place.cell, each.place.line) not in exact
-    )
 
 
 def _duration(hours: float) -> str:

@@ -33,9 +33,9 @@ def new_findings(path: Path, findings: Iterable[Finding]) -> list[Finding]:
     try:
         known = Counter(json.loads(path.read_text(encoding="utf-8"))["findings"])
     except OSError as error:
-        raise NpukitError(f"There is no baseline {path}: make it with --update-baseline.") from error
+        raise NpukitError(f"There is no baseline {path}: create it with --update-baseline.") from error
     except (ValueError, KeyError, TypeError) as error:
-        raise NpukitError(f"{path} is not a baseline of npukit: write it again with --update-baseline.") from error
+        raise NpukitError(f"{path} is not an npukit baseline: write it again with --update-baseline.") from error
     base = path.absolute().parent
     new = []
     for finding in findings:

@@ -119,7 +119,7 @@ def _reached_from(
             if function.public:
                 yield npk490_reaches_unsupported.rule.finding(
                     (function.file, function.node),
-                    f"functions that reach: {finding.what}",
-                    remedy=f"Mend {start.name}, which does it, or do not call these on NPUs.",
+                    f"functions that reach {finding.code}: {finding.what}",
+                    remedy=f"Fix {start.name}, or do not call these functions on NPUs.",
                     evidence=caller,
                 )

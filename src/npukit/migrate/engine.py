@@ -10,9 +10,8 @@ import ast
 import gc
 import os
 import re
-import stat
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import islice
@@ -21,10 +20,10 @@ from typing import TypeVar
 
 from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Check, Rule
-from npukit.report import Finding, Place, Severity
-from npukit.source import Document, Unreadable, read
+from npukit.migrate.rules import all_rules, npk001_unreadable, npk002_broken_rule
+from npukit.report import Finding
+from npukit.source import Document, Place, Unreadable, read
 
-UNREADABLE, BROKEN_RULE = "NPK001", "NPK002"
 _T = TypeVar("_T")
 _IGNORE = re.compile(r"#\s*npukit:\s*ignore(?:\[([\w\s,]+)\])?")
 _MANY = 200  # files; fewer are done sooner, and with less work, in this process
@@ -44,7 +43,7 @@ class FileResult:
 def run(files: Iterable[Path], rules: Sequence[Rule], goal: Goal, root: Path | None = None) -> list[FileResult]:
     """Check every file, on all cores when there are many.
 
-    >>> results = run(find([Path("project")]), choose(), Goal())
+    >>> results = run(find([Path("project")]), all_rules(), Goal())
     """
     codes = tuple(rule.code for rule in rules)
     return on_all_cores(partial(_check_path, codes=codes, goal=goal, root=root), list(files))
@@ -89,20 +88,18 @@ def open_file(
     """The file, the rules that have something to look for in it, its lines; a result where there is nothing to do."""
     prefilter, rules = _prepared(codes)
     try:
-        if not stat.S_ISREG(path.stat().st_mode):  # to read a pipe would wait for ever
-            return FileResult(path, (unreadable(path, "it is not a regular file"),))
         data = path.read_bytes()
     except OSError as error:
         return FileResult(path, (unreadable(path, str(error.strerror)),))
     lines = data.count(b"\n") + 1
     if b"\0" in data:
-        return FileResult(path, (unreadable(path, "it is binary, or UTF-16"),), lines)
+        return FileResult(path, (unreadable(path, "binary data, or UTF-16"),), lines)
     lowered = data.lower()
     words = {word for word in prefilter if word in lowered}
     if not words:
         return FileResult(path, lines=lines)
     if len(data) > _MAX_BYTES:
-        return FileResult(path, (unreadable(path, "it is larger than 8 MiB"),), lines)
+        return FileResult(path, (unreadable(path, "larger than 8 MiB"),), lines)
     active = [rule for rule in rules if any(word.lower().encode() in words for word in rule.words)]
     try:
         return read(path, data, root), active, lines
@@ -113,9 +110,7 @@ def open_file(
 @lru_cache(maxsize=8)
 def _prepared(codes: tuple[str, ...]) -> tuple[frozenset[bytes], tuple[Rule, ...]]:
     """The words that any of the rules looks for, and the rules."""
-    from npukit.migrate.rules import rules_of
-
-    rules = rules_of(codes)
+    rules = tuple(rule for rule in all_rules() if rule.code in codes)
     return frozenset(word.lower().encode() for rule in rules for word in rule.words), rules
 
 
@@ -127,12 +122,12 @@ def check_file(document: Document, rules: Sequence[Rule], goal: Goal) -> tuple[F
             findings.extend(check(document, goal))
         except Exception as error:
             findings.append(_broken(check, error, document.path, document))
-    file = document.python
+    checks: dict[type[ast.AST], list[Check]] = defaultdict(list)
+    for rule in rules:
+        for node_type, check in rule.checks:
+            checks[node_type].append(check)
+    file = document.python if checks else None
     if file is not None:
-        checks: dict[type[ast.AST], list[Check]] = defaultdict(list)
-        for rule in rules:
-            for node_type, check in rule.checks:
-                checks[node_type].append(check)
         for node in file.nodes:
             for check in checks.get(type(node), ()):
                 try:
@@ -140,14 +135,29 @@ def check_file(document: Document, rules: Sequence[Rule], goal: Goal) -> tuple[F
                 except Exception as error:
                     findings.append(_broken(check, error, document.path, node))
     kept = [finding for finding in findings if not _ignored(finding, document)]
-    return tuple(sorted(kept, key=lambda finding: (_line(finding), finding.code)))
+    return tuple(sorted(_without_superseded(kept, rules), key=lambda finding: (_line(finding), finding.code)))
+
+
+def _without_superseded(findings: Sequence[Finding], rules: Sequence[Rule]) -> Iterator[Finding]:
+    """Without findings that have no edit, where another rule says more about the same line."""
+    superseded = {
+        (code, finding.place and (finding.place.cell, finding.place.line))
+        for rule in rules
+        if rule.supersedes
+        for finding in findings
+        if finding.code == rule.code
+        for code in rule.supersedes
+    }
+    for finding in findings:
+        place = finding.place and (finding.place.cell, finding.place.line)
+        if finding.fixable or (finding.code, place) not in superseded:
+            yield finding
 
 
 def _broken(check: Check, error: Exception, path: Path, node: object) -> Finding:
     """A check that fails is a finding, so that the others and the other files are still done."""
     what = f"{check.__module__.rsplit('.', 1)[-1]} failed here: {type(error).__name__}: {error}"
-    place = Place(path, getattr(node, "lineno", 1))
-    return Finding(BROKEN_RULE, Severity.warning, what, "This is a bug of npukit.", "Please report it.", place)
+    return npk002_broken_rule.rule.finding(Place(path, getattr(node, "lineno", 1)), what)
 
 
 def _ignored(finding: Finding, document: Document) -> bool:
@@ -168,11 +178,4 @@ def _line(finding: Finding) -> int:
 
 def unreadable(path: Path, reason: str) -> Finding:
     """The finding that a file could not be read, and so was not checked."""
-    return Finding(
-        UNREADABLE,
-        Severity.warning,
-        f"this file could not be read: {reason}",
-        why="Nothing in it was checked or changed.",
-        remedy="Mend the file, or leave it out.",
-        place=Place(path),
-    )
+    return npk001_unreadable.rule.finding(Place(path), "this file could not be read", evidence=reason)

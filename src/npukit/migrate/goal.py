@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property
+from pathlib import Path
 
 from npukit.facts.target import Target
 from npukit.facts.versions import key
+from npukit.migrate import compat
 
 _ACCELERATOR_SINCE = "2.7"  # torch.accelerator is older, but current_accelerator() could not check
 
@@ -36,6 +38,11 @@ class Goal:
     @cached_property
     def has_accelerator(self) -> bool:
         return key(self.torch) >= key(_ACCELERATOR_SINCE)
+
+    def for_project(self, root: Path) -> Goal:
+        """The goal for a project, whose requirements may hold it to an older torch."""
+        pinned = compat.pinned_torch(root)
+        return replace(self, pinned_torch=pinned) if pinned and key(pinned) < key(self.torch) else self
 
     @property
     def portable(self) -> bool:

@@ -26,15 +26,15 @@ def write_in_place(migration: Migration, allow_dirty: bool = False) -> None:
         return
     if not allow_dirty and has_uncommitted_changes(migration.root):
         raise NpukitError(
-            f"{migration.root} has changes that are not committed: commit them first, so that the migration is a "
-            "change of its own, or add --allow-dirty."
+            f"{migration.root} has uncommitted changes: commit them first, so that the migration is a separate "
+            "change, or add --allow-dirty."
         )
     folder = _next_folder(migration.root)
     entries: list[dict[str, str | None]] = []
     for number, change in enumerate(migration.changes):
         original = change.path.read_bytes()
         if original != change.before.encode(change.encoding):
-            raise NpukitError(f"{change.path} changed while it was migrated: run the migration again.")
+            raise NpukitError(f"{change.path} changed during the migration: run it again.")
         (folder / str(number)).write_bytes(original)
         new = change.after.encode(change.encoding)
         entries.append(
@@ -78,7 +78,7 @@ def undo(path: Path) -> list[Path]:
     root = path.parent if path.is_file() else path
     folders = _folders(root)
     if not folders:
-        raise NpukitError(f"{path} has no migration to undo: there is none in {root / _FOLDER}.")
+        raise NpukitError(f"{path} has no migration to undo: {root / _FOLDER} is empty.")
     folder = folders[-1]
     entries = json.loads((folder / "changes.json").read_text(encoding="utf-8"))
     edited = [entry["file"] for entry in entries if _is_edited(root / entry["file"], entry, folder)]

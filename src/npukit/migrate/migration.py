@@ -13,20 +13,17 @@ from functools import partial
 from pathlib import Path
 
 from npukit.errors import NpukitError
-from npukit.facts.versions import key
 from npukit.migrate import compat
 from npukit.migrate.engine import FileResult, check_file, on_all_cores, open_file, unreadable
 from npukit.migrate.goal import Goal
-from npukit.migrate.options import project_options
-from npukit.migrate.rule import Rule
-from npukit.migrate.rules import choose
-from npukit.report import Edit, Finding
+from npukit.migrate.rule import Phase, Rule
+from npukit.migrate.selection import Selection
+from npukit.report import Finding, Severity
 from npukit.report.terminal import printable_line
-from npukit.source import Document, Unreadable, find
+from npukit.source import Document, Edit, Unreadable
 
 _ROUNDS = 8
-MIGRATING = ("NPK1", "NPK712")
-DISTRIBUTING = "NPK170"
+_PHASES = (Phase.rewrite, Phase.distribute)
 
 
 @dataclass(frozen=True)
@@ -66,6 +63,11 @@ class Migration:
     added: tuple[Path, ...] = ()  # where compat.TEXT is written
 
     @property
+    def by_hand(self) -> list[Finding]:
+        """What is left to do: the errors and warnings that analyze counts, too, of the rules that migrate applies."""
+        return [finding for finding in self.left if finding.severity is not Severity.note]
+
+    @property
     def fixed(self) -> tuple[Finding, ...]:
         return tuple(finding for change in self.changes for finding in change.fixed)
 
@@ -83,16 +85,15 @@ def migrate(path: Path, goal: Goal | None = None, select: Sequence[str] = (), ig
     >>> print(migrate(Path("project")).changes[0].diff(Path("project")))
     """
     if not path.exists():
-        raise NpukitError(f"There is no {path}: name a project's folder or a file.")
+        raise NpukitError(f"There is no {path}: name a project folder or a file.")
     root = path if path.is_dir() else path.parent
-    goal = goal or Goal()
-    pinned = compat.pinned_torch(root)
-    if pinned and key(pinned) < key(goal.torch):
-        goal = replace(goal, pinned_torch=pinned)
-    options = project_options(path)
-    rules = [rule for rule in choose(select, ignore, MIGRATING) if select or options.uses(rule.code)]
-    codes = tuple(rule.code for rule in rules if goal.distributed or rule.code != DISTRIBUTING)
-    files = [file for file in find([path]) if not options.excludes(file)]
+    goal = (goal or Goal()).for_project(root)
+    selection = Selection.of(path, select, ignore)
+    rules = selection.rules(_PHASES if goal.distributed else (Phase.rewrite,), goal.target)
+    if not rules:
+        raise NpukitError("migrate applies none of the selected rules: use `npukit analyze` for them.")
+    codes = tuple(rule.code for rule in rules)
+    files = selection.files(path)
     done = on_all_cores(partial(_migrate_path, codes=codes, goal=goal, root=root), files)
     changes = tuple(each.change for each in done if each.change)
     left = tuple(finding for each in done for finding in each.left)
@@ -107,8 +108,8 @@ def _migrate_path(path: Path, codes: tuple[str, ...], goal: Goal, root: Path) ->
         return _Migrated(None, opened.findings, opened.lines)
     document, rules, lines = opened
     try:
-        change, left = migrate_document(document, [rule for rule in rules if rule.code != DISTRIBUTING], goal)
-        last = [rule for rule in rules if rule.code == DISTRIBUTING]
+        change, left = migrate_document(document, [rule for rule in rules if rule.phase is Phase.rewrite], goal)
+        last = [rule for rule in rules if rule.phase is Phase.distribute]
         if last and document.kind == "python":
             change, left = _then(change, left, document, last, goal)
     except Unreadable as error:
@@ -154,7 +155,7 @@ def migrate_document(
 
 def _speaks_to(rules: Sequence[Rule], done: Sequence[Finding]) -> bool:
     """Whether what was written may be something for the rules again: an edit may copy code that another one changes."""
-    words = {word.lower() for rule in rules for word in rule.words}
+    words = {word.lower() for rule in rules if rule.fixes for word in rule.words}
     written = "\n".join({edit.text for finding in done for edit in finding.edits}).lower()
     return any(word in written for word in words)
 

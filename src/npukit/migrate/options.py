@@ -30,10 +30,6 @@ class Options:
         path = (file.relative_to(self.folder) if file.is_relative_to(self.folder) else file).as_posix()
         return any(fnmatch(path, each) or fnmatch(path, f"{each.rstrip('/')}/*") for each in self.exclude)
 
-    def uses(self, code: str) -> bool:
-        """Whether a rule is selected, and not ignored."""
-        return code.startswith(self.select or ("",)) and not code.startswith(self.ignore or ("-",))
-
 
 def project_options(start: Path) -> Options:
     """The options of the project that a path lies in: of the nearest pyproject.toml above it.
@@ -55,7 +51,7 @@ def _read(path: Path) -> Options:
         return Options()  # a broken file of a project must not stop its analysis
     for key, value in table.items():
         if key not in ("select", "ignore", "exclude"):
-            raise NpukitError(f"{path}: [tool.npukit] has no option {key!r}; there are select, ignore and exclude.")
+            raise NpukitError(f"{path}: [tool.npukit] has no option {key!r}: use select, ignore or exclude.")
         if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
             raise NpukitError(f"{path}: [tool.npukit] {key} must be a list of strings.")
     return Options(**{key: tuple(value) for key, value in table.items()}, folder=path.parent)

@@ -1,24 +1,43 @@
-"""A rule: what it looks for in which nodes or files, and the findings it makes."""
+"""A rule: what it looks for in which nodes or files, the findings it makes, and its policy."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from enum import Enum
+from typing import NamedTuple, TypeVar
 
-from npukit.report import Edit, Finding, Place, Severity
-from npukit.source import Document, PythonFile
+from npukit.report import Finding, Severity
+from npukit.source import Document, Edit, Place, PythonFile
 
 Check = Callable[..., Iterable[Finding]]
 _C = TypeVar("_C", bound=Check)
+
+
+class Phase(Enum):
+    """Who applies a rule."""
+
+    find = "find"  # analyze
+    rewrite = "rewrite"  # analyze and migrate
+    distribute = "distribute"  # migrate --distributed, after the other rules
+
+
+class Effort(NamedTuple):
+    """Minutes of work by hand for the first place and for each further one. Estimates: an order of magnitude."""
+
+    first: int = 0
+    further: int = 0
+
+
+_NONE = Effort()
 
 
 @dataclass(eq=False)
 class Rule:
     """One rule, one file in migrate/rules/. The module's docstring explains it and has its before and after.
 
-    >>> rule = Rule("NPK110", "tensor-or-module-cuda", words=("cuda",))
+    >>> rule = Rule("NPK110", "move-to-device", words=("cuda",), why="...", remedy="...", phase=Phase.rewrite)
     >>> @rule.on(ast.Call)
     ... def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]: ...
     """
@@ -26,8 +45,14 @@ class Rule:
     code: str
     name: str
     words: tuple[str, ...]  # a file without any of these substrings is never parsed for this rule
+    why: str  # of every finding that does not give its own
+    remedy: str  # likewise
     severity: Severity = Severity.error
     fixes: bool = False  # whether its findings may carry edits
+    phase: Phase = Phase.find
+    effort: Effort = _NONE
+    supersedes: tuple[str, ...] = ()  # codes whose findings on the same line say less, where they carry no edits
+    since: str = ""  # the first torch that it holds for; "" for all
     checks: list[tuple[type[ast.AST], Check]] = field(default_factory=list)
     text_checks: list[tuple[str, Check]] = field(default_factory=list)
     doc: str = ""
@@ -59,13 +84,24 @@ class Rule:
         edits: Sequence[Edit] = (),
         severity: Severity | None = None,
         evidence: str = "",
+        subject: str = "",
     ) -> Finding:
         """A finding of this rule: `where` is (file, node), or a Place for files that are not Python."""
         if not isinstance(where, Place):
             file, node = where
             evidence = evidence or file.line_of(node).strip()
             where = file.place(node)
-        return Finding(self.code, severity or self.severity, what, why, remedy, where, evidence, tuple(edits))
+        return Finding(
+            self.code,
+            severity or self.severity,
+            what,
+            why or self.why,
+            remedy or self.remedy,
+            where,
+            evidence,
+            tuple(edits),
+            subject,
+        )
 
 
 def place_in(document: Document, start: int, end: int) -> Place:

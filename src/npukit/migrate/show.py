@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from npukit.migrate.migration import Migration
-from npukit.report import Finding, Severity
+from npukit.report import Finding
 from npukit.report.json import to_json
 from npukit.report.markdown import cell, escaped, fence
 from npukit.report.report import counted, printable_finding
@@ -19,9 +19,9 @@ def as_text(migration: Migration) -> str:
     """A summary for the terminal."""
     lines = [_summary(migration)]
     lines += [f"  {code}  {count:5}  {what}" for code, count, what in _by_rule(migration)]
-    todo = _todo(migration)
+    todo = migration.by_hand
     if todo:
-        lines += ["", f"Left to do by hand ({len(todo)}):"]
+        lines += ["", f"To change by hand ({len(todo)}):"]
         lines += [f"  {_place(finding, migration.root)}: {finding.code} {printable(finding.what)}" for finding in todo]
     return "\n".join(lines)
 
@@ -77,13 +77,9 @@ def finding_as_dict(finding: Finding, root: Path) -> dict[str, Any]:
 
 def _summary(migration: Migration) -> str:
     return (
-        f"{len(migration.changes)} of {migration.files} files change in {counted(len(migration.fixed), 'place')} "
-        f"(style {migration.goal.style.value}); {counted(len(_todo(migration)), 'place')} left."
+        f"{counted(len(migration.fixed), 'change')} in {len(migration.changes)} of {counted(migration.files, 'file')} "
+        f"(style: {migration.goal.style.value}); {counted(len(migration.by_hand), 'place')} left to change by hand."
     )
-
-
-def _todo(migration: Migration) -> list[Finding]:
-    return [finding for finding in migration.left if finding.severity is not Severity.note]
 
 
 def _by_rule(migration: Migration) -> list[tuple[str, int, str]]:

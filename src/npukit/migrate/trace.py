@@ -10,7 +10,8 @@ from typing import Any
 
 from npukit.errors import NpukitError
 from npukit.migrate.rules import npk510_shapes_change, npk511_ran_on_the_cpu
-from npukit.report import Finding, Place
+from npukit.report import Finding
+from npukit.source import Place
 
 _MANY = 4  # shapes of one operator on one line; an epoch's last batch and an evaluation make fewer
 _MANY_UNSEEN = 16  # where the trace does not show how many steps there were
@@ -48,8 +49,6 @@ def _fallbacks(operators: list[dict[str, Any]]) -> Iterator[Finding]:
         yield npk511_ran_on_the_cpu.rule.finding(
             _place(line) or Place(Path("unknown")),
             f"{op} ran on the CPU",
-            why="torch_npu has no kernel for it: the tensors are copied to the host and back.",
-            remedy="Keep it out of the step, or compute it from operators that have a kernel.",
             evidence=f"{count} calls in the traced run",
         )
 
@@ -70,7 +69,5 @@ def _changing_shapes(operators: list[dict[str, Any]]) -> Iterator[Finding]:
             yield npk510_shapes_change.rule.finding(
                 place,
                 "operators on this line ran with changing shapes",
-                why="Every new shape costs compilation or a lookup on NPUs.",
-                remedy="Pad to a fixed length or a few lengths, drop the last batch, keep full shapes with a mask.",
-                evidence=f"{op.removeprefix('aten::')}: {len(seen)} shapes in the traced run",
+                evidence=f"{op.removeprefix('aten::')}: {len(seen)} different shapes in the traced run",
             )

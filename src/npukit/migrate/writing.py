@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import lru_cache
 
 from npukit.migrate import compat
 from npukit.migrate.goal import Goal
-from npukit.report import Edit
-from npukit.source import PythonFile
+from npukit.source import Edit, PythonFile
 
 _GUARD = re.compile(r"cuda|gpu|npu|accelerator|(?-i:\bDEVICE\b)", re.IGNORECASE)
 _NPU = re.compile(r"ASCEND_|(?<![A-Za-z])npu(?![a-z])|hccl|transfer_to_npu", re.IGNORECASE)
@@ -161,7 +161,7 @@ def cuda_name(node: ast.Attribute | ast.Name, file: PythonFile) -> str | None:
     return None if is_alias else name
 
 
-def may_be(func: ast.expr, names: tuple[str, ...], file: PythonFile) -> bool:
+def may_be(func: ast.expr, names: Collection[str], file: PythonFile) -> bool:
     """Whether a function that is called may be one of these, by its last name or that of its import: to resolve every
     call takes long."""
     if isinstance(func, ast.Attribute):
@@ -170,13 +170,13 @@ def may_be(func: ast.expr, names: tuple[str, ...], file: PythonFile) -> bool:
 
 
 @lru_cache(maxsize=16)
-def _aliases(file: PythonFile, names: tuple[str, ...]) -> frozenset[str]:
+def _aliases(file: PythonFile, names: Collection[str]) -> frozenset[str]:
     imported = (alias for node in file.names.imports for alias in node.names)
     assigned = (
         node for node in file.tree.body if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
     )
     return frozenset(
-        [alias.asname or alias.name for alias in imported if alias.name in names]
+        [alias.asname or alias.name for alias in imported if alias.name.rpartition(".")[2] in names]
         + [node.targets[0].id for node in assigned if getattr(node.value, "attr", "") in names]  # type: ignore[attr-defined]
     )
 

@@ -1,5 +1,5 @@
 """What was found in somebody's code, machine or run, and how it is shown."""
 
-from npukit.report.finding import Edit, Finding, Place, Severity
+from npukit.report.finding import Finding, Severity, by_hand
 
-__all__ = ["Edit", "Finding", "Place", "Severity"]
+__all__ = ["Finding", "Severity", "by_hand"]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
-from pathlib import Path
+
+from npukit.source.place import Edit, Place
 
 
 class Severity(str, Enum):
@@ -13,31 +15,6 @@ class Severity(str, Enum):
     error = "error"  # it will not run
     warning = "warning"  # it will run, slowly or with other results
     note = "note"  # good to know
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where in a file: lines and columns count from 1; a notebook's cells from 0."""
-
-    file: Path
-    line: int = 1
-    column: int = 1
-    end_line: int | None = None
-    end_column: int | None = None
-    cell: int | None = None
-
-    def __str__(self) -> str:
-        cell = "" if self.cell is None else f"[cell {self.cell}]"
-        return f"{self.file}{cell}:{self.line}:{self.column}"
-
-
-@dataclass(frozen=True)
-class Edit:
-    """Replace the characters from `start` up to `end` (offsets into the file's text) by `text`."""
-
-    start: int
-    end: int
-    text: str
 
 
 @dataclass(frozen=True)
@@ -54,8 +31,14 @@ class Finding:
     remedy: str = ""
     place: Place | None = None  # findings about a machine have none
     evidence: str = ""  # the line, the version, the output that shows it
-    edits: tuple[Edit, ...] = field(default=(), repr=False)  # what mends it, where npukit can
+    edits: tuple[Edit, ...] = field(default=(), repr=False)  # what fixes it, where npukit can
+    subject: str = ""  # the library, API or setting that it is about, where it is about one
 
     @property
     def fixable(self) -> bool:
         return bool(self.edits)
+
+
+def by_hand(findings: Iterable[Finding]) -> list[Finding]:
+    """The errors and warnings that npukit does not fix."""
+    return [each for each in findings if each.severity is not Severity.note and not each.fixable]

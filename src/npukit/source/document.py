@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from npukit.report import Edit
 from npukit.source import notebook
 from npukit.source.find import kind_of
+from npukit.source.place import Edit
 from npukit.source.python import PythonFile
 
 
@@ -116,5 +116,5 @@ def _reason(error: BaseException) -> str:
     if isinstance(error, SyntaxError):
         return f"line {error.lineno}: {error.msg}" if error.lineno else str(error.msg)
     if isinstance(error, (RecursionError, MemoryError)):
-        return "it is nested too deeply"
+        return "nested too deeply"
     return str(error)

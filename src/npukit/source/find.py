@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -46,14 +47,19 @@ def find(paths: Iterable[Path]) -> Iterator[Path]:
     """Every source file under the paths, in a fixed order, each once; hidden and installed folders not.
 
     A path that is itself a file is taken whatever its folder is. Links are taken only where they lead nowhere, so that
-    this can be told.
+    this can be reported; pipes, sockets and devices never are.
     """
     seen: set[Path] = set()
     for path in paths:
         for file in [path] if path.is_file() else _walk(path):
-            if kind_of(file) and not (file.is_symlink() and file.exists()) and file not in seen:
+            if kind_of(file) and file not in seen and _is_own_file(file):
                 seen.add(file)
                 yield file
+
+
+def _is_own_file(file: Path) -> bool:
+    mode = file.lstat().st_mode
+    return stat.S_ISREG(mode) or (stat.S_ISLNK(mode) and not file.exists())
 
 
 def _walk(root: Path) -> Iterator[Path]:

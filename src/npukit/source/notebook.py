@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from json.decoder import scanstring  # type: ignore[attr-defined]
 from typing import Any
 
-from npukit.report import Edit
+from npukit.source.place import Edit
 
 _SPACE = re.compile(r"[ \t\r\n]*")
 _MAGIC = re.compile(r"^([ \t]*)([%!?].*)$", re.MULTILINE)

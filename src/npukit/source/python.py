@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path
 
-from npukit.report import Edit, Place
 from npukit.source.names import Binding, Names
+from npukit.source.place import Edit, Place
 
 Function = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _LINE_END = re.compile(r"\r\n|\r|\n")

@@ -8,8 +8,7 @@ from npukit.migrate.distributed.parts import Unseen
 from npukit.migrate.distributed.processes import process_group, saved_once, without_index
 from npukit.migrate.goal import Goal
 from npukit.migrate.training import calls, step_loops
-from npukit.report import Edit
-from npukit.source import PythonFile
+from npukit.source import Edit, PythonFile
 
 __all__ = ["Unseen", "distributed"]
 _LIBRARIES = ("torch.distributed", "accelerate", "deepspeed", "horovod", "lightning", "pytorch_lightning", "ignite")

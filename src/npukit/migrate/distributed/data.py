@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from npukit.migrate import writing
 from npukit.migrate.distributed.parts import Unseen, last_name, line_before, parameter_for
 from npukit.migrate.training import LOOPS, Loop, calls, enclosing_loops, has_double_star, is_true
-from npukit.report import Edit
-from npukit.source import PythonFile
+from npukit.source import Edit, PythonFile
 
 _WRAPPERS = ("enumerate", "tqdm", "iter", "track", "trange")
 
@@ -20,12 +19,17 @@ def loader_of(loop: Loop, file: PythonFile) -> tuple[ast.Call, list[Edit]]:
     while isinstance(name, ast.Call) and name.args and last_name(name.func) in _WRAPPERS:
         name = name.args[0]
     if not isinstance(name, ast.Name):
-        raise Unseen(loop, "the data of this training loop is not in sight", "Give its loader a DistributedSampler.")
+        raise Unseen(
+            loop,
+            "loader",
+            "the data loader of this training loop is not in this file",
+            "Give its loader a DistributedSampler.",
+        )
     edits = _set_epoch(loop, name, file)
     found = list(_values_of(name, file))
     loaders = [value for value, _ in found if isinstance(value, ast.Call) and _is_loader(value, file)]
     if len(loaders) != 1 or len(found) != 1:
-        raise Unseen(loop, f"what {name.id} is cannot be made out", "Give its loader a DistributedSampler.")
+        raise Unseen(loop, "loader", f"it is unclear what {name.id} is", "Give its loader a DistributedSampler.")
     for _, at in found:
         edits += _set_epoch_at_call(at, name, file) if not edits else []
     return loaders[0], edits
@@ -80,9 +84,14 @@ def _set_epoch_at_call(call: ast.Call | None, loader: ast.Name, file: PythonFile
 
 def _epoch_line(loop: Loop, loader: str, file: PythonFile) -> Edit:
     if not isinstance(loop, ast.For) or not isinstance(loop.target, ast.Name):
-        raise Unseen(loop, "this loop counts no epochs", "Call set_epoch of the loader's sampler in each turn.")
+        raise Unseen(
+            loop,
+            "epochs",
+            "this loop does not count epochs",
+            "Call set_epoch() of the loader's sampler in every epoch.",
+        )
     if not file.alone_on_lines(loop.body[0]) and not isinstance(loop.body[0], LOOPS):
-        raise Unseen(loop, "several statements share a line", "Put each on a line of its own.")
+        raise Unseen(loop, "statement", "several statements share a line", "Put each statement on its own line.")
     return line_before(loop.body[0], f"{loader}.sampler.set_epoch({loop.target.id})", file)
 
 
@@ -91,7 +100,12 @@ def sampled(loader: ast.Call, file: PythonFile) -> Iterator[Edit]:
     data = file.argument(loader, 0, "dataset")
     given = {keyword.arg for keyword in loader.keywords}
     if has_double_star(loader) or data is None or given & {"sampler", "batch_sampler"} or len(loader.args) > 3:
-        raise Unseen(loader, "how this loader orders its data is not in sight", "Give it a DistributedSampler by hand.")
+        raise Unseen(
+            loader,
+            "loader",
+            "the order in which this loader reads its data is not in this file",
+            "Give it a DistributedSampler by hand.",
+        )
     statement = file.statement(loader)
     name = file.source(data)
     if not isinstance(data, (ast.Name, ast.Attribute)):  # made once, not twice

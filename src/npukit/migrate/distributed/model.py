@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from npukit.migrate import writing
 from npukit.migrate.distributed.parts import Unseen, line_after, parameter_for
 from npukit.migrate.training import calls, method, step_loops
-from npukit.report import Edit
-from npukit.source import PythonFile
+from npukit.source import Edit, PythonFile
 
 _MOVES = ("to", "cuda", "npu", "to_empty")
 # fmt: off
@@ -31,13 +30,15 @@ def trained_model(file: PythonFile) -> ast.Name:
         is_plain = method(argument) == "parameters" if argument else False
         owner = argument.func.value if is_plain else None  # type: ignore[union-attr]
         if not isinstance(owner, ast.Name):
-            raise Unseen(call, "whose parameters are trained is not in sight", "Wrap that model by hand.")
+            raise Unseen(call, "model", "it is unclear which model is trained", "Wrap that model by hand.")
         found[owner.id] = owner
     loop = next(iter(step_loops(file)))
     if not found:
-        raise Unseen(loop, "the optimizer is made in another file, or by a function", "Wrap the model by hand.")
+        raise Unseen(
+            loop, "optimizer", "the optimizer is created in another file or by a function", "Wrap the model by hand."
+        )
     if len(found) > 1:
-        raise Unseen(optimizers[1], "more than one model is trained", "Wrap each model by hand.")
+        raise Unseen(optimizers[1], "models", "more than one model is trained", "Wrap each model by hand.")
     return next(iter(found.values()))
 
 
@@ -47,20 +48,23 @@ def wrapped(model: ast.Name, file: PythonFile) -> Iterator[Edit]:
     moved = [call for call in calls(file) if _is_move(call, model, file)]
     if not bindings or not moved:
         raise Unseen(
-            model, f"where {model.id} is moved to the device is not in sight", "Wrap it after it was moved, by hand."
+            model,
+            "device",
+            f"the place where {model.id} is moved to the device is not in this file",
+            "Wrap it by hand after it was moved.",
         )
     block = _block_of(file.statement(bindings[0]), file)
     last: ast.stmt | None = None
     for node in (*bindings, *moved):
         around = [each for each in (node, *file.ancestors(node)) if each in block]
         if not around:
-            raise Unseen(node, f"{model.id} is made in one place and moved in another", "Wrap it by hand.")
+            raise Unseen(node, "device", f"{model.id} is created in one place and moved in another", "Wrap it by hand.")
         statement = around[0]
         assert isinstance(statement, ast.stmt)
         last = statement if last is None or statement.lineno > last.lineno else last
     assert last is not None
     if not file.alone_on_lines(last) and not hasattr(last, "body"):
-        raise Unseen(last, "several statements share a line", "Put each on a line of its own.")
+        raise Unseen(last, "statement", "several statements share a line", "Put each statement on its own line.")
     wrap = f"{model.id} = {writing.torch_name(file).text}.nn.parallel.DistributedDataParallel({model.id})"
     yield line_after(last, wrap, file)
     yield from _through_module(model, file.line_end(last), file)

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import ast
 
-from npukit.report import Edit
-from npukit.source import PythonFile
+from npukit.source import Edit, PythonFile
 
 
 class Unseen(Exception):
-    """A part of the script that is needed and cannot be made out."""
+    """A part of the script that is needed and cannot be identified: the loader, the model, the card …"""
 
-    def __init__(self, node: ast.AST, what: str, remedy: str) -> None:
+    def __init__(self, node: ast.AST, part: str, what: str, remedy: str) -> None:
         super().__init__(what)
-        self.node, self.what, self.remedy = node, what, remedy
+        self.node, self.part, self.what, self.remedy = node, part, what, remedy
 
 
 def indent_of(statement: ast.stmt, file: PythonFile) -> str:

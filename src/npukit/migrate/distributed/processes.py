@@ -9,8 +9,7 @@ from npukit.migrate import writing
 from npukit.migrate.distributed.parts import Unseen, indent_of, line_after, line_before
 from npukit.migrate.goal import Goal
 from npukit.migrate.training import LOOPS, method
-from npukit.report import Edit
-from npukit.source import PythonFile
+from npukit.source import Edit, PythonFile
 
 _IMPORTS = (ast.Import, ast.ImportFrom)
 
@@ -26,7 +25,7 @@ def saved_once(call: ast.Call, file: PythonFile) -> Iterator[Edit]:
     start, end = file.span(statement)
     inner = [each for each in ast.walk(statement) if isinstance(each, ast.Constant) and isinstance(each.value, str)]
     if not file.alone_on_lines(statement) or any(each.lineno != each.end_lineno for each in inner):
-        raise Unseen(statement, "this statement cannot be indented", "Let it run where get_rank() is 0, by hand.")
+        raise Unseen(statement, "statement", "this statement cannot be indented", "Run it only where get_rank() is 0.")
     indent = indent_of(statement, file)
     yield line_before(statement, f"if {writing.torch_name(file).text}.distributed.get_rank() == 0:", file)
     line = file.line_start(statement)
@@ -89,7 +88,7 @@ def without_index(file: PythonFile) -> Iterator[Edit]:
         elif isinstance(node, ast.Call) and method(node) in ("cuda", "npu", "set_device", "to") and node.args:
             first = node.args[0]
             if isinstance(first, ast.Constant) and type(first.value) is int:
-                raise Unseen(node, f"card {first.value} is named here", "Name the card by LOCAL_RANK.")
+                raise Unseen(node, "card", f"card {first.value} is hard-coded", "Select the card by LOCAL_RANK.")
 
 
 def _in_string(node: ast.AST, file: PythonFile) -> bool:

@@ -6,41 +6,23 @@ import functools
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Sequence
 
-from npukit.errors import NpukitError
 from npukit.migrate.rule import Rule
 
 
-def all_rules() -> tuple[Rule, ...]:
-    """Every rule, by code."""
-    return rules_of(("NPK",))
-
-
 @functools.cache
-def rules_of(prefixes: tuple[str, ...]) -> tuple[Rule, ...]:
-    """The rules whose codes start so, by code. Only their modules are imported: npk101_cuda_functions has NPK101."""
-    names = (info.name for info in pkgutil.iter_modules(__path__))
-    modules = [importlib.import_module(f"{__name__}.{name}") for name in names if name.upper().startswith(prefixes)]
+def all_rules() -> tuple[Rule, ...]:
+    """Every rule, by code: one a module, whose docstring is the rule's."""
+    modules = [importlib.import_module(f"{__name__}.{info.name}") for info in pkgutil.iter_modules(__path__)]
     for module in modules:
         module.rule.doc = inspect.cleandoc(module.__doc__ or "")
     return tuple(sorted((module.rule for module in modules), key=lambda rule: rule.code))
 
 
-def choose(
-    select: Sequence[str] = (), ignore: Sequence[str] = (), among: tuple[str, ...] = ("NPK",)
-) -> tuple[Rule, ...]:
-    """The rules whose codes start with one of `select` (all when empty) and with none of `ignore`.
+def rule_of(code: str) -> Rule | None:
+    """The rule with this code, in whatever case it is written.
 
-    >>> [rule.code for rule in choose(select=["NPK11"])]
-    ['NPK110', 'NPK111']
+    >>> rule_of("npk110").name
+    'move-to-device'
     """
-    rules = rules_of(among)
-    for prefix in [*select, *ignore]:
-        if not any(rule.code.startswith(prefix) for rule in rules):
-            raise NpukitError(f"No rule's code starts with {prefix}: known are {', '.join(r.code for r in rules)}.")
-    return tuple(
-        rule
-        for rule in rules
-        if (not select or rule.code.startswith(tuple(select))) and not rule.code.startswith(tuple(ignore) or ("-",))
-    )
+    return next((rule for rule in all_rules() if rule.code == code.upper()), None)

@@ -1,4 +1,4 @@
-"""Call the functions of torch.cuda on the device that is there.
+"""Replace torch.cuda functions with their counterparts.
 
 before:           if torch.cuda.is_available(): torch.cuda.synchronize()
 after (npu):      if torch.npu.is_available(): torch.npu.synchronize()
@@ -18,16 +18,25 @@ from collections.abc import Iterator
 from npukit.facts.torch_npu.names import names_of
 from npukit.migrate import compat, writing
 from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Rule
+from npukit.migrate.rule import Effort, Phase, Rule
 from npukit.migrate.rules.npk102_cuda_imports import goes_over
 from npukit.migrate.writing import Text
-from npukit.report import Edit, Finding
-from npukit.source import PythonFile
+from npukit.report import Finding
+from npukit.source import Edit, PythonFile
 
-rule = Rule("NPK101", "cuda-functions", words=("cuda",), fixes=True)
+rule = Rule(
+    "NPK101",
+    "cuda-functions",
+    words=("cuda",),
+    fixes=True,
+    phase=Phase.rewrite,
+    why='A torch without CUDA support raises "Torch not compiled with CUDA enabled".',
+    remedy="Use the counterpart in torch.accelerator or torch.npu.",
+    effort=Effort(15, 5),
+)
 
 _OTHER_RULES = {"amp"}
-_DIFFERENT = {"get_device_capability": "it returns None on an NPU, so that every comparison with it fails"}
+_DIFFERENT = {"get_device_capability": "it returns None on an NPU, so comparisons with it raise"}
 _RENAMED = {"CUDAGraph": "NPUGraph", "CUDAPluggableAllocator": "NPUPluggableAllocator"}
 _ONLY_CUDA = re.compile(
     r"CUDA_HOME|CUDAExtension|(?<![a-z])(?:apex|triton|cupy|tensorrt|flash_attn|xformers)(?![a-z])", re.IGNORECASE
@@ -46,17 +55,18 @@ def check(node: ast.Attribute | ast.Name, file: PythonFile, goal: Goal) -> Itera
         return
     why = _why_not(function, goal)
     if why:
-        lacks = "another name" if function in _RENAMED else "no counterpart"
-        yield rule.finding((file, node), f"torch.cuda.{function} has {lacks} on an NPU", why, "Rewrite by hand.")
+        lacks = "a different name" if function in _RENAMED else "no counterpart"
+        yield rule.finding(
+            (file, node), f"torch.cuda.{function} has {lacks} in torch.npu", why=why, remedy="Rewrite it by hand."
+        )
         return
     new = _portable(part, function, file, goal) if goal.portable else _npu(part, function, file, goal)
     if new is not None:
         yield rule.finding(
             (file, node),
-            f"torch.cuda{'.' + function if function else ''} asks for a CUDA device",
-            "There is none on a machine with NPUs, and torch says it was not compiled with CUDA.",
-            f"Use {new.text}." if new.text else "Seeding torch seeds every device.",
-            new.edits,
+            f"torch.cuda{'.' + function if function else ''} requires a CUDA device",
+            remedy=f"Use {new.text}." if new.text else "Remove it: torch.manual_seed seeds every device.",
+            edits=new.edits,
         )
 
 
@@ -81,9 +91,9 @@ def _function(node: ast.Attribute | ast.Name, file: PythonFile) -> tuple[ast.exp
 
 def _why_not(function: str, goal: Goal) -> str:
     if function in _DIFFERENT:
-        return f"torch.npu has the name, but {_DIFFERENT[function]}."
+        return f"torch.npu has a function of this name, but {_DIFFERENT[function]}."
     if goal.portable and function in _RENAMED:
-        return f"It is called {_RENAMED[function]} in torch.npu, so that no name serves both."
+        return f"torch.npu calls it {_RENAMED[function]}, so no single name works on both."
     known = (
         not function
         or function in names_of("npu", goal.target.torch_npu)

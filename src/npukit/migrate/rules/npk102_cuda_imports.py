@@ -1,4 +1,4 @@
-"""Import from torch.npu what was imported from torch.cuda.
+"""Import from torch.npu instead of torch.cuda.
 
 before:       from torch.cuda import synchronize
 after (npu):  from torch.npu import synchronize
@@ -15,11 +15,20 @@ from collections.abc import Iterator
 from npukit.facts.torch_npu.names import names_of
 from npukit.migrate import writing
 from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Rule
-from npukit.report import Edit, Finding
-from npukit.source import PythonFile
+from npukit.migrate.rule import Effort, Phase, Rule
+from npukit.report import Finding
+from npukit.source import Edit, PythonFile
 
-rule = Rule("NPK102", "cuda-imports", words=("cuda",), fixes=True)
+rule = Rule(
+    "NPK102",
+    "cuda-imports",
+    words=("cuda",),
+    fixes=True,
+    phase=Phase.rewrite,
+    why="The imported functions require a CUDA device.",
+    remedy="Import them from torch.npu.",
+    effort=Effort(15, 5),
+)
 
 
 @rule.on(ast.ImportFrom)
@@ -32,10 +41,8 @@ def check(node: ast.ImportFrom, file: PythonFile, goal: Goal) -> Iterator[Findin
     at = file.text.index("torch.cuda", start) + len("torch.")
     yield rule.finding(
         (file, node),
-        "names are imported from torch.cuda",
-        "They ask for a CUDA device.",
-        "Import them from torch.npu.",
-        (*writing.import_torch_npu(file), Edit(at, at + len("cuda"), "npu")),
+        "imports from torch.cuda",
+        edits=(*writing.import_torch_npu(file), Edit(at, at + len("cuda"), "npu")),
     )
 
 

@@ -1,4 +1,4 @@
-"""Use torch.amp with the device's name instead of torch.cuda.amp.
+"""Replace torch.cuda.amp with torch.amp.
 
 before:           with torch.cuda.amp.autocast(dtype=torch.float16): ...
 after (npu):      with torch.amp.autocast("npu", dtype=torch.float16): ...
@@ -15,11 +15,20 @@ from collections.abc import Iterator
 
 from npukit.migrate import writing
 from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Rule
-from npukit.report import Edit, Finding
-from npukit.source import PythonFile
+from npukit.migrate.rule import Effort, Phase, Rule
+from npukit.report import Finding
+from npukit.source import Edit, PythonFile
 
-rule = Rule("NPK103", "cuda-amp", words=("cuda", "GradScaler", "_autocast_"), fixes=True)
+rule = Rule(
+    "NPK103",
+    "cuda-amp",
+    words=("cuda", "GradScaler", "_autocast_"),
+    fixes=True,
+    phase=Phase.rewrite,
+    why="torch.cuda.amp acts on CUDA devices only: on an NPU nothing is cast or scaled.",
+    remedy="Use torch.amp with the device type.",
+    effort=Effort(15, 5),
+)
 
 _NAMES = {
     "torch.cuda.amp.autocast": "autocast",
@@ -39,7 +48,6 @@ _MEAN_CUDA = {
     "torch.amp.grad_scaler.GradScaler": ("GradScaler", 0),
 }
 _LAST_NAMES = tuple(name.rpartition(".")[2] for name in _MEAN_CUDA)
-_WHY = "Its autocast and scaler act on CUDA devices only: on an NPU nothing is cast or scaled."
 
 
 @rule.on(ast.Attribute, ast.Name)
@@ -51,10 +59,9 @@ def use(node: ast.Attribute | ast.Name, file: PythonFile, goal: Goal) -> Iterato
     edits = _edits(node, name, file, goal) if name else None
     yield rule.finding(
         (file, node),
-        f"{resolved} is for CUDA devices",
-        _WHY,
-        f"Use torch.amp.{name} with the device's type." if name else "Use torch.amp.",
-        edits or (),
+        f"{resolved} works on CUDA devices only",
+        remedy=f"Use torch.amp.{name} with the device type." if name else "Use torch.amp instead.",
+        edits=edits or (),
     )
 
 
@@ -76,10 +83,9 @@ def default(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     follows = isinstance(call.func, ast.Attribute) or not renamed  # else its import would have to change too
     yield rule.finding(
         (file, call),
-        f"{file.source(call.func)} without a device means CUDA's",
-        "On an NPU it scales nothing, and knows nothing of the autocast that is on.",
-        "Name the device's type.",
-        [*kind.edits, *renamed, *_first_argument(call, kind.text, file)] if follows else (),
+        f"{file.source(call.func)} without a device type defaults to CUDA",
+        why="On an NPU it scales nothing, and does not see the active autocast.",
+        edits=[*kind.edits, *renamed, *_first_argument(call, kind.text, file)] if follows else (),
     )
 
 
@@ -160,7 +166,9 @@ def unused_import(node: ast.ImportFrom, file: PythonFile, goal: Goal) -> Iterato
     """The import itself, also where what it imports is not used here."""
     edits = import_edits(node, file) if goal.has_accelerator else ()
     if edits and not writing.serves_npu_already(node, file):
-        yield rule.finding((file, node), "torch.cuda.amp is for CUDA devices", _WHY, "Import from torch.amp.", edits)
+        yield rule.finding(
+            (file, node), "torch.cuda.amp works on CUDA devices only", remedy="Import it from torch.amp.", edits=edits
+        )
 
 
 def _first_argument(call: ast.Call, text: str, file: PythonFile) -> tuple[Edit, ...]:

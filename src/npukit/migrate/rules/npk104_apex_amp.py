@@ -1,4 +1,4 @@
-"""Replace apex.amp by torch.amp.
+"""Replace apex.amp with torch.amp.
 
 before:           model = amp.initialize(model, opt_level="O1")
 after (npu):      model.forward = torch.amp.autocast("npu", dtype=torch.float16)(model.forward)
@@ -17,12 +17,21 @@ from collections.abc import Iterator
 
 from npukit.migrate import writing
 from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Rule
+from npukit.migrate.rule import Effort, Phase, Rule
 from npukit.migrate.writing import Text
-from npukit.report import Edit, Finding
-from npukit.source import PythonFile
+from npukit.report import Finding
+from npukit.source import Edit, PythonFile
 
-rule = Rule("NPK104", "apex-amp", words=("apex",), fixes=True)
+rule = Rule(
+    "NPK104",
+    "apex-amp",
+    words=("apex",),
+    fixes=True,
+    phase=Phase.rewrite,
+    why="apex cannot be built without CUDA. torch.amp provides the same features.",
+    remedy="Use torch.amp.autocast and torch.amp.GradScaler.",
+    effort=Effort(15, 5),
+)
 
 _Edits = list[Edit]
 
@@ -33,13 +42,7 @@ def check(node: ast.ImportFrom, file: PythonFile, goal: Goal) -> Iterator[Findin
         return
     if writing.serves_npu_already(node, file):
         return
-    yield rule.finding(
-        (file, node),
-        "apex.amp is for CUDA devices",
-        "apex needs CUDA to be built, and torch.amp does the same.",
-        "Use torch.amp.autocast and torch.amp.GradScaler.",
-        _edits(node, file, goal) or (),
-    )
+    yield rule.finding((file, node), "apex.amp works on CUDA devices only", edits=_edits(node, file, goal) or ())
 
 
 def _edits(node: ast.ImportFrom, file: PythonFile, goal: Goal) -> _Edits | None:

@@ -1,4 +1,4 @@
-"""Move tensors and modules to the device that is there.
+"""Move tensors and modules with .to(device).
 
 before:           x = x.cuda(rank, non_blocking=True)
 after (npu):      x = x.npu(rank, non_blocking=True)
@@ -14,12 +14,21 @@ from collections.abc import Iterator
 
 from npukit.migrate import writing
 from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Rule
+from npukit.migrate.rule import Effort, Phase, Rule
 from npukit.migrate.sinks import DEVICE
-from npukit.report import Edit, Finding
-from npukit.source import PythonFile
+from npukit.report import Finding
+from npukit.source import Edit, PythonFile
 
-rule = Rule("NPK110", "move-to-device", words=(".cuda",), fixes=True)
+rule = Rule(
+    "NPK110",
+    "move-to-device",
+    words=(".cuda",),
+    fixes=True,
+    phase=Phase.rewrite,
+    why='A torch without CUDA support raises "Torch not compiled with CUDA enabled".',
+    remedy="Use .to() with the accelerator, or .npu().",
+    effort=Effort(15, 5),
+)
 
 
 @rule.on(ast.Call)
@@ -33,9 +42,8 @@ def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     yield rule.finding(
         (file, call),
         f"{file.source(func)[:60]}() moves to a CUDA device",
-        "There is none on a machine with NPUs, and torch says it was not compiled with CUDA.",
-        "Move to the device with .to(DEVICE)." if goal.portable else "Use .npu().",
-        edits,
+        remedy="Use .to(DEVICE)." if goal.portable else "Use .npu().",
+        edits=edits,
     )
 
 

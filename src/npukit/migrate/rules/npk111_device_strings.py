@@ -1,4 +1,4 @@
-"""Name the device that is there where a string becomes a device.
+"""Replace strings that name a CUDA device.
 
 before:           device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 after (npu):      device = torch.device("npu" if torch.npu.is_available() else "cpu")
@@ -16,18 +16,27 @@ from collections.abc import Iterator
 
 from npukit.migrate import writing
 from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Rule
+from npukit.migrate.rule import Effort, Phase, Rule
 from npukit.migrate.sinks import DEVICE, reaches
-from npukit.report import Edit, Finding, Severity
-from npukit.source import PythonFile
+from npukit.report import Finding, Severity
+from npukit.source import Edit, PythonFile
 
-rule = Rule("NPK111", "device-strings", words=("cuda",), fixes=True)
+rule = Rule(
+    "NPK111",
+    "device-strings",
+    words=("cuda",),
+    fixes=True,
+    phase=Phase.rewrite,
+    why="No CUDA device exists on an NPU machine.",
+    remedy="Use the type of the accelerator.",
+    effort=Effort(15, 5),
+)
 
 _LITERAL = re.compile(r"""([rRuUfF]*)("{3}|'{3}|"|')(cuda)((?::(?:(?!\2)[^\\])*)?)\2""")
 _OTHERS = re.compile(r"[\"'](?:xpu|hpu|mps|musa|mlu)[\"']")
 _CUDA = re.compile(r"(?<![\w.])cuda(?=[\"':])")
 _NUMBERED = re.compile(r"cuda:\d+")
-_UNCLEAR = "Where it goes is not visible in this file, so it was not rewritten."
+_UNCLEAR = "npukit cannot see where the string is used, so it did not change it."
 
 
 @rule.on(ast.Constant, ast.JoinedStr)
@@ -39,15 +48,17 @@ def check(node: ast.Constant | ast.JoinedStr, file: PythonFile, goal: Goal) -> I
         twin = ": ".join(_CUDA.sub("npu", file.source(each)) for each in pair)
         yield rule.finding(
             (file, node),
-            f"{file.source(node)[:40]} is where a checkpoint of a GPU was saved",
-            "One that was saved on an NPU says so, and would not be mapped.",
-            "Map both.",
-            [file.insert(file.span(pair[0])[0], f"{twin}, ")],
+            f"{file.source(node)[:40]} is a device that a checkpoint was saved on",
+            why="A checkpoint saved on an NPU names an NPU, and would not be mapped.",
+            remedy="Map both devices.",
+            edits=[file.insert(file.span(pair[0])[0], f"{twin}, ")],
         )
         return
     if not reaches(node, DEVICE, file):
         if isinstance(node, ast.Constant) and _NUMBERED.fullmatch(str(node.value)) and not _is_key(node, file):
-            yield rule.finding((file, node), f"{node.value!r} looks like a device", _UNCLEAR, severity=Severity.warning)
+            yield rule.finding(
+                (file, node), f"{node.value!r} looks like a CUDA device", why=_UNCLEAR, severity=Severity.warning
+            )
         return
     match = _LITERAL.fullmatch(file.source(node))
     edits: tuple[Edit, ...] = ()
@@ -57,9 +68,8 @@ def check(node: ast.Constant | ast.JoinedStr, file: PythonFile, goal: Goal) -> I
     yield rule.finding(
         (file, node),
         f"{file.source(node)[:40]} names a CUDA device",
-        "There is none on a machine with NPUs.",
-        "Name the device that is there." if goal.portable else 'Write "npu".',
-        edits,
+        remedy="Use the type of the accelerator." if goal.portable else 'Use "npu".',
+        edits=edits,
     )
 
 

@@ -1,4 +1,4 @@
-"""Let a condition on CUDA devices or NCCL hold on NPUs too.
+"""Extend conditions on CUDA or NCCL to NPUs.
 
 before:           if device.type == "cuda": ...
 after (npu):      if device.type == "npu": ...
@@ -16,12 +16,21 @@ from collections.abc import Iterator
 
 from npukit.migrate import writing
 from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Rule
+from npukit.migrate.rule import Effort, Phase, Rule
 from npukit.migrate.sinks import BACKEND, DEVICE
-from npukit.report import Edit, Finding, Severity
-from npukit.source import PythonFile
+from npukit.report import Finding, Severity
+from npukit.source import Edit, PythonFile
 
-rule = Rule("NPK112", "device-comparisons", words=("cuda", "nccl"), fixes=True)
+rule = Rule(
+    "NPK112",
+    "device-comparisons",
+    words=("cuda", "nccl"),
+    fixes=True,
+    phase=Phase.rewrite,
+    why="The condition is false on an NPU, so the wrong branch runs.",
+    remedy="Compare with the NPU's name as well.",
+    effort=Effort(15, 5),
+)
 
 _NO_MEMORY = "CUDA out of memory"
 _WORDS = {"cuda": ("npu", DEVICE), "nccl": ("hccl", BACKEND)}
@@ -90,10 +99,10 @@ def out_of_memory(node: ast.Constant, file: PythonFile, goal: Goal) -> Iterator[
     at = file.span(node)[0] + file.source(node).index(_NO_MEMORY)
     yield rule.finding(
         (file, node),
-        f"{file.source(node)[:60]} is what an error on a CUDA device says",
-        "On an NPU it says NPU out of memory.",
-        "Look for the words that both have.",
-        [Edit(at, at + len("CUDA "), "")],
+        f"{file.source(node)[:60]} is the message of a CUDA error",
+        why='On an NPU the message begins with "NPU out of memory".',
+        remedy="Match the part that both messages share.",
+        edits=[Edit(at, at + len("CUDA "), "")],
     )
 
 
@@ -176,11 +185,11 @@ def _report(
         edits = portable if goal.portable else _npu(node, word, file)
     yield rule.finding(
         (file, node),
-        f"{file.source(node)[:60]} asks for CUDA alone",
-        reason or f"The device is called {new!r} there, and the other branch would be taken.",
-        "Look whether the other branch is right on an NPU." if reason else f"Compare with {new!r} too.",
-        edits,
-        Severity.note if reason else None,
+        f"{file.source(node)[:60]} checks for CUDA only",
+        why=reason or f"An NPU is called {new!r}, so the wrong branch runs.",
+        remedy="Check that the other branch is right on an NPU." if reason else f"Compare with {new!r} as well.",
+        edits=edits,
+        severity=Severity.note if reason else None,
     )
 
 

@@ -1,4 +1,4 @@
-"""Ask whether a tensor is on the accelerator.
+"""Replace Tensor.is_cuda.
 
 before:           if x.is_cuda: ...
 after (npu):      if x.is_npu: ...
@@ -12,12 +12,21 @@ from collections.abc import Iterator
 
 from npukit.migrate import writing
 from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Rule
+from npukit.migrate.rule import Effort, Phase, Rule
 from npukit.migrate.rules.npk112_device_comparisons import left_alone
-from npukit.report import Edit, Finding, Severity
-from npukit.source import PythonFile
+from npukit.report import Finding, Severity
+from npukit.source import Edit, PythonFile
 
-rule = Rule("NPK113", "is-cuda", words=("is_cuda",), fixes=True)
+rule = Rule(
+    "NPK113",
+    "is-cuda",
+    words=("is_cuda",),
+    fixes=True,
+    phase=Phase.rewrite,
+    why="The condition is false on an NPU, so the wrong branch runs.",
+    remedy="Check the device type instead.",
+    effort=Effort(15, 5),
+)
 
 
 @rule.on(ast.Attribute)
@@ -38,8 +47,8 @@ def check(node: ast.Attribute, file: PythonFile, goal: Goal) -> Iterator[Finding
     yield rule.finding(
         (file, node),
         "is_cuda is False for a tensor on an NPU",
-        reason or "The branch for the accelerator would not be taken.",
-        "Look whether the other branch is right on an NPU." if reason else "Ask for the device's type.",
-        () if reason else edits,
-        Severity.note if reason else None,
+        why=reason,
+        remedy="Check that the other branch is right on an NPU." if reason else "",
+        edits=() if reason else edits,
+        severity=Severity.note if reason else None,
     )

@@ -1,4 +1,4 @@
-"""Name the device beside the number of a card.
+"""Qualify card indices with a device type.
 
 before:           model.to(int(os.environ["LOCAL_RANK"]))  # on cuda
 after (portable): model.to(torch.device(DEVICE.type, int(os.environ["LOCAL_RANK"])))  # on cuda
@@ -14,11 +14,21 @@ from collections.abc import Iterator
 
 from npukit.migrate import writing
 from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Rule
+from npukit.migrate.rule import Effort, Phase, Rule
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
 
-rule = Rule("NPK114", "card-by-number", words=("cuda",), severity=Severity.warning, fixes=True)
+rule = Rule(
+    "NPK114",
+    "card-by-number",
+    words=("cuda",),
+    severity=Severity.warning,
+    fixes=True,
+    phase=Phase.rewrite,
+    why="A bare index is an error on a machine without an accelerator.",
+    remedy="Add the device type.",
+    effort=Effort(15, 5),
+)
 
 _RANKS = ("int", "torch.distributed.get_rank", "torch.distributed.get_node_local_rank")
 _DEPTH = 4
@@ -37,10 +47,12 @@ def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     torch = writing.torch_name(file)
     yield rule.finding(
         (file, call),
-        "a card is named by its number alone",
-        "Without an accelerator, torch refuses it.",
-        "Name the kind of device too.",
-        [*kind.edits, *torch.edits, file.replace(number, f"{torch.text}.device({kind.text}, {file.source(number)})")],
+        "a card is selected by its index alone",
+        edits=[
+            *kind.edits,
+            *torch.edits,
+            file.replace(number, f"{torch.text}.device({kind.text}, {file.source(number)})"),
+        ],
     )
 
 

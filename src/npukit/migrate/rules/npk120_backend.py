@@ -1,4 +1,4 @@
-"""Communicate through the backend of the device that is there.
+"""Use the accelerator's communication backend instead of NCCL.
 
 before:           dist.init_process_group("nccl")
 after (npu):      dist.init_process_group("hccl")
@@ -15,19 +15,25 @@ from collections.abc import Iterator
 
 from npukit.migrate import writing
 from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Rule
+from npukit.migrate.rule import Effort, Phase, Rule
 from npukit.migrate.sinks import BACKEND, reaches
-from npukit.report import Edit, Finding
-from npukit.source import PythonFile
+from npukit.report import Finding
+from npukit.source import Edit, PythonFile
 
-rule = Rule("NPK120", "nccl-backend", words=("nccl",), fixes=True)
+rule = Rule(
+    "NPK120",
+    "nccl-backend",
+    words=("nccl",),
+    fixes=True,
+    phase=Phase.rewrite,
+    why="NCCL runs on CUDA devices only. NPUs communicate through HCCL.",
+    remedy="Use the backend of the accelerator.",
+    effort=Effort(15, 5),
+)
 
 _LITERAL = re.compile(
     r"""[rRuU]*("{3}|'{3}|"|')(?P<before>(?:\w+:\w+,)*)(?P<pair>(?:cuda:)?nccl)(?P<after>[\w:,]*)\1"""
 )
-
-
-_WHY = "torch without CUDA has no NCCL; NPUs communicate through HCCL."
 
 
 @rule.on(ast.Constant)
@@ -43,10 +49,9 @@ def check(node: ast.Constant, file: PythonFile, goal: Goal) -> Iterator[Finding]
         edits = (_portable if goal.portable else _npu)(node, match, file, goal)
     yield rule.finding(
         (file, node),
-        f"{file.source(node)} is the backend of CUDA devices",
-        _WHY,
-        "Ask torch for the device's backend." if goal.portable else 'Use "hccl".',
-        edits,
+        f"{file.source(node)} runs on CUDA devices only",
+        remedy="Use the backend of the accelerator." if goal.portable else 'Use "hccl".',
+        edits=edits,
     )
 
 
@@ -61,9 +66,7 @@ def member(node: ast.Attribute, file: PythonFile, goal: Goal) -> Iterator[Findin
     if goal.portable:
         backend = writing.default_backend(file, goal)
         edits = (*backend.edits, file.replace(node, backend.text))
-    yield rule.finding(
-        (file, node), "Backend.NCCL is the backend of CUDA devices", _WHY, "Use the device's backend.", edits
-    )
+    yield rule.finding((file, node), "Backend.NCCL runs on CUDA devices only", edits=edits)
 
 
 def _npu(node: ast.AST, match: re.Match[str], file: PythonFile, goal: Goal) -> tuple[Edit, ...]:

@@ -1,4 +1,4 @@
-"""Ask for the device's backend where the code asks for NCCL.
+"""Check for the accelerator's backend instead of NCCL.
 
 before:           ok = dist.is_nccl_available()
 after (npu):      ok = dist.is_hccl_available()
@@ -12,11 +12,20 @@ from collections.abc import Iterator
 
 from npukit.migrate import writing
 from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Rule
+from npukit.migrate.rule import Effort, Phase, Rule
 from npukit.report import Finding
 from npukit.source import PythonFile
 
-rule = Rule("NPK121", "nccl-available", words=("is_nccl_available",), fixes=True)
+rule = Rule(
+    "NPK121",
+    "nccl-available",
+    words=("is_nccl_available",),
+    fixes=True,
+    phase=Phase.rewrite,
+    why="NPUs communicate through HCCL, so the code falls back to a slower backend.",
+    remedy="Check for the backend of the accelerator.",
+    effort=Effort(15, 5),
+)
 
 
 @rule.on(ast.Call)
@@ -29,10 +38,4 @@ def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
         edits = (*backend.edits, file.replace(call, f"{distributed}.is_backend_available({backend.text})"))
     else:
         edits = (*writing.import_torch_npu(file), file.replace(call, f"{distributed}.is_hccl_available()"))
-    yield rule.finding(
-        (file, call),
-        "is_nccl_available() is False on NPUs",
-        "They communicate through HCCL, and the code would fall back to a slower backend.",
-        "Ask for the backend of the device.",
-        edits,
-    )
+    yield rule.finding((file, call), "is_nccl_available() is False on NPUs", edits=edits)

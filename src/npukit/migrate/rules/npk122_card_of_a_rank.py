@@ -1,4 +1,4 @@
-"""Name the card of a rank only where there are cards.
+"""Pass device_ids only when there is an accelerator.
 
 before:           model = torch.nn.parallel.DistributedDataParallel(model, device_ids=[rank])  # by nccl
 after (portable): model = torch.nn.parallel.DistributedDataParallel(model, device_ids=[rank] if DEVICE.type != "cpu" else None)  # by nccl
@@ -14,11 +14,21 @@ from collections.abc import Iterator
 
 from npukit.migrate import writing
 from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Rule
+from npukit.migrate.rule import Effort, Phase, Rule
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
 
-rule = Rule("NPK122", "card-of-a-rank", words=("device_id",), severity=Severity.warning, fixes=True)
+rule = Rule(
+    "NPK122",
+    "card-of-a-rank",
+    words=("device_id",),
+    severity=Severity.warning,
+    fixes=True,
+    phase=Phase.rewrite,
+    why="torch rejects device_ids and device_id on the CPU.",
+    remedy="Pass None on the CPU.",
+    effort=Effort(15, 5),
+)
 
 _TAKERS = {
     "torch.nn.parallel.DistributedDataParallel": ("device_ids", "output_device"),
@@ -43,8 +53,9 @@ def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     kind = writing.device_type(file, goal)
     yield rule.finding(
         (file, call),
-        "device_ids is for ranks with cards",
-        "On the CPU, torch refuses it.",
-        "Give None there.",
-        [*kind.edits, *(file.insert(file.span(value)[1], f' if {kind.text} != "cpu" else None') for value in named)],
+        "device_ids requires an accelerator",
+        edits=[
+            *kind.edits,
+            *(file.insert(file.span(value)[1], f' if {kind.text} != "cpu" else None') for value in named),
+        ],
     )

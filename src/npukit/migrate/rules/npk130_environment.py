@@ -1,4 +1,4 @@
-"""Set and read the environment variables of NPUs.
+"""Set and read the NPU's environment variables in Python.
 
 before:           os.environ["CUDA_VISIBLE_DEVICES"] = gpus
 after (npu):      os.environ["ASCEND_RT_VISIBLE_DEVICES"] = gpus
@@ -15,9 +15,9 @@ from collections.abc import Iterator, Sequence
 
 from npukit.migrate import writing
 from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Rule
-from npukit.report import Edit, Finding
-from npukit.source import PythonFile
+from npukit.migrate.rule import Effort, Phase, Rule
+from npukit.report import Finding
+from npukit.source import Edit, PythonFile
 
 VARIABLES = {
     "CUDA_VISIBLE_DEVICES": "ASCEND_RT_VISIBLE_DEVICES",
@@ -25,7 +25,16 @@ VARIABLES = {
     "PYTORCH_CUDA_ALLOC_CONF": "PYTORCH_NPU_ALLOC_CONF",
     "NCCL_SOCKET_IFNAME": "HCCL_SOCKET_IFNAME",
 }
-rule = Rule("NPK130", "environment-variables", words=tuple(VARIABLES), fixes=True)
+rule = Rule(
+    "NPK130",
+    "environment-variables",
+    words=tuple(VARIABLES),
+    fixes=True,
+    phase=Phase.rewrite,
+    why="torch_npu and CANN read variables of their own.",
+    remedy="Set the variable that NPUs read.",
+    effort=Effort(15, 5),
+)
 
 _CALLS = ("os.environ.get", "os.getenv", "os.environ.setdefault", "os.environ.pop", "os.putenv", "os.unsetenv")
 
@@ -64,9 +73,9 @@ def _finding(
     return rule.finding(
         (file, node),
         f"{old} has no effect on NPUs",
-        f"torch_npu and CANN read {new}.",
-        f"Use {new}{' too' if goal.portable else ''}.",
-        portable if goal.portable else npu,
+        why=f"torch_npu and CANN read {new}.",
+        remedy=f"Set {new}{' as well' if goal.portable else ''}.",
+        edits=portable if goal.portable else npu,
     )
 
 

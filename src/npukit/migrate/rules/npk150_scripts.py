@@ -1,4 +1,4 @@
-"""Set the environment variables and devices of NPUs in shell scripts, configuration files and Dockerfiles.
+"""Set the NPU's variables and devices in scripts, configuration files and Dockerfiles.
 
 before:           CUDA_VISIBLE_DEVICES=0,1 torchrun train.py
 after (npu):      ASCEND_RT_VISIBLE_DEVICES=0,1 torchrun train.py
@@ -14,12 +14,21 @@ import re
 from collections.abc import Iterable, Iterator
 
 from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Rule, place_in
+from npukit.migrate.rule import Effort, Phase, Rule, place_in
 from npukit.migrate.rules.npk130_environment import VARIABLES
-from npukit.report import Edit, Finding, Place, Severity
-from npukit.source import Document
+from npukit.report import Finding, Severity
+from npukit.source import Document, Edit, Place
 
-rule = Rule("NPK150", "scripts", words=("cuda", "nccl"), fixes=True)
+rule = Rule(
+    "NPK150",
+    "scripts",
+    words=("cuda", "nccl"),
+    fixes=True,
+    phase=Phase.rewrite,
+    why="No CUDA device exists on an NPU machine.",
+    remedy="Name the NPU's variable, device or backend.",
+    effort=Effort(15, 5),
+)
 
 _NAMES = "|".join(VARIABLES)
 _WORD = re.compile(rf"(?<!\w)(?:{_NAMES})(?!\w)")
@@ -72,9 +81,7 @@ def commands(document: Document, goal: Goal) -> Iterator[Finding]:
         if _WORD.search(text) or _DEVICE.search(text) or ".cuda" in text:
             yield rule.finding(
                 Place(document.path, line, cell=cell),
-                "a command in this notebook asks for CUDA",
-                "There is none on a machine with NPUs.",
-                "Write it for NPUs.",
+                "a command in this notebook requires CUDA",
                 severity=Severity.warning,
                 evidence=text.strip(),
             )
@@ -111,11 +118,10 @@ def words(document: Document, goal: Goal) -> Iterator[Finding]:
         edits = () if goal.portable else (Edit(start, end, _NEW[match[1]]),)
         yield rule.finding(
             place_in(document, start, end),
-            f"{match[1]} is asked for by name",
-            "There is none on a machine with NPUs.",
-            f"Write {_NEW[match[1]]} for NPUs.",
-            edits,
-            Severity.warning,
+            f"{match[1]} is hard-coded",
+            remedy=f"Use {_NEW[match[1]]} on NPUs.",
+            edits=edits,
+            severity=Severity.warning,
             evidence=_line(document, start),
         )
 
@@ -129,9 +135,9 @@ def _found(document: Document, edits: Iterable[tuple[tuple[int, int], str, Edit]
         yield rule.finding(
             place_in(document, start, end),
             f"{old} has no effect on NPUs",
-            f"torch_npu and CANN read {new}.",
-            f"Set {new}.",
-            (edit,),
+            why=f"torch_npu and CANN read {new}.",
+            remedy=f"Set {new}.",
+            edits=(edit,),
             evidence=_line(document, start),
         )
 

@@ -1,4 +1,4 @@
-"""Make new tensors on the device by torch.set_default_device.
+"""Replace torch.set_default_tensor_type for CUDA tensors.
 
 before:           torch.set_default_tensor_type("torch.cuda.FloatTensor")
 after (npu):      torch.set_default_tensor_type("torch.npu.FloatTensor")
@@ -12,11 +12,20 @@ from collections.abc import Iterator
 
 from npukit.migrate import writing
 from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Rule
-from npukit.report import Edit, Finding
-from npukit.source import PythonFile
+from npukit.migrate.rule import Effort, Phase, Rule
+from npukit.report import Finding
+from npukit.source import Edit, PythonFile
 
-rule = Rule("NPK160", "default-tensor-type", words=("torch.cuda.",), fixes=True)
+rule = Rule(
+    "NPK160",
+    "default-tensor-type",
+    words=("torch.cuda.",),
+    fixes=True,
+    phase=Phase.rewrite,
+    why="CUDA tensor types do not exist on an NPU machine.",
+    remedy="Set the default device and the dtype separately.",
+    effort=Effort(15, 5),
+)
 
 
 @rule.on(ast.Constant)
@@ -37,10 +46,4 @@ def check(node: ast.Constant, file: PythonFile, goal: Goal) -> Iterator[Finding]
         name = writing.device(file, goal)
         torch = writing.torch_name(file).text
         edits = (*name.edits, file.replace(call, f"{torch}.set_default_device({name.text})"))
-    yield rule.finding(
-        (file, node),
-        f"{node.value} is a type of CUDA tensors",
-        "There are none on a machine with NPUs.",
-        "Name the device and the dtype apart.",
-        edits,
-    )
+    yield rule.finding((file, node), f"{node.value} is a CUDA tensor type", edits=edits)

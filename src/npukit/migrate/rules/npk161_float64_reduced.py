@@ -1,4 +1,4 @@
-"""Reduce over processes in float32: HCCL sums no float64.
+"""Reduce in float32: HCCL does not reduce float64.
 
 before:           total = torch.tensor([3.0], dtype=torch.float64); dist.all_reduce(total)
 after (npu):      total = torch.tensor([3.0], dtype=torch.float32); dist.all_reduce(total)
@@ -14,11 +14,20 @@ from collections.abc import Iterator
 
 from npukit.migrate import writing
 from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Rule
+from npukit.migrate.rule import Effort, Phase, Rule
 from npukit.report import Finding
 from npukit.source import PythonFile
 
-rule = Rule("NPK161", "float64-reduced", words=("all_reduce", "reduce_scatter", ".reduce("), fixes=True)
+rule = Rule(
+    "NPK161",
+    "float64-reduced",
+    words=("all_reduce", "reduce_scatter", ".reduce("),
+    fixes=True,
+    phase=Phase.rewrite,
+    why='HCCL raises "Unsupported data type at::kDouble".',
+    remedy="Reduce in float32.",
+    effort=Effort(15, 5),
+)
 
 _NAMES = ("all_reduce", "reduce", "reduce_scatter_tensor")
 _REDUCE = tuple(f"torch.distributed.{name}" for name in _NAMES)
@@ -38,8 +47,8 @@ def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
             assert dtype is not None
             yield rule.finding(
                 (file, dtype),
-                "HCCL reduces no float64",
-                "torch_npu refuses it: HCCL allreduce: Unsupported data type at::kDouble.",
-                "Reduce in float32.",
-                [file.replace(dtype, file.source(dtype).replace("float64", "float32").replace("double", "float32"))],
+                "HCCL does not reduce float64",
+                edits=[
+                    file.replace(dtype, file.source(dtype).replace("float64", "float32").replace("double", "float32"))
+                ],
             )

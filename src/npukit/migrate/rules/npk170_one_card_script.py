@@ -1,4 +1,4 @@
-"""Turn a script for one card into one with a process a card; only with `npukit migrate --distributed`.
+"""Turn a single-card training script into a distributed one (only with --distributed).
 
 before:
     loader = DataLoader(data, batch_size=32, shuffle=True)
@@ -36,11 +36,20 @@ from collections.abc import Iterator
 
 from npukit.migrate.distributed import Unseen, distributed
 from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Rule
+from npukit.migrate.rule import Effort, Phase, Rule
 from npukit.report import Finding
 from npukit.source import PythonFile
 
-rule = Rule("NPK170", "one-card-script", words=("backward",), fixes=True)
+rule = Rule(
+    "NPK170",
+    "one-card-script",
+    words=("backward",),
+    fixes=True,
+    phase=Phase.distribute,
+    why="Training on several cards needs one process per card, which share the data and average gradients.",
+    remedy="Start one process per card, and wrap the model in DistributedDataParallel.",
+    effort=Effort(15, 5),
+)
 
 
 @rule.on(ast.Module)
@@ -53,16 +62,15 @@ def check(module: ast.Module, file: PythonFile, goal: Goal) -> Iterator[Finding]
         yield rule.finding(
             (file, unseen.node),
             f"not made distributed: {unseen.what}",
-            "A script that is distributed in part trains wrongly without a word.",
-            unseen.remedy,
+            why="A partly distributed script trains incorrectly without any error.",
+            remedy=unseen.remedy,
+            subject=unseen.part,
         )
         return
     if edits:
         yield rule.finding(
             (file, module.body[0]),
-            "this script trains on one card",
-            "Several cards need a process each, which share the data and average their gradients.",
-            "Start it with one process a card, and wrap the model in DistributedDataParallel.",
-            edits,
-            evidence="the whole file",
+            "this script trains on a single card",
+            edits=edits,
+            evidence="whole file",
         )

@@ -1,4 +1,4 @@
-"""Names of CUDA that exist for NPUs with another meaning or result.
+"""CUDA names that behave differently on NPUs.
 
 bad:
     import torch
@@ -15,13 +15,23 @@ import ast
 from collections.abc import Iterator
 
 from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Rule
+from npukit.migrate.rule import Effort, Phase, Rule
 from npukit.migrate.rules.npk201_cuda_api_without_counterpart import used_api
 from npukit.migrate.training import guarded
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
 
-rule = Rule("NPK202", "cuda-api-differs", words=("cuda",), severity=Severity.warning)
+rule = Rule(
+    "NPK202",
+    "cuda-api-differs",
+    words=("cuda",),
+    severity=Severity.warning,
+    phase=Phase.rewrite,
+    why="The NPU's function returns something else.",
+    remedy="Use the alternative that fits what the code needs to know.",
+    effort=Effort(20, 5),
+    supersedes=("NPK101",),
+)
 
 
 @rule.on(ast.Attribute, ast.Name)
@@ -30,7 +40,7 @@ def check(node: ast.Attribute | ast.Name, file: PythonFile, goal: Goal) -> Itera
     if api and api.kind == "differs":
         yield rule.finding(
             (file, node),
-            f"{api.name} differs on an NPU",
+            f"{api.name} behaves differently on NPUs",
             why=f"{api.why}.",
             remedy=api.advice,
             severity=Severity.note if guarded(node, file) else None,

@@ -1,4 +1,4 @@
-"""Switches of cuDNN, cuBLAS and CUDA's attention kernels: accepted, without effect on an NPU.
+"""Settings of cuDNN, cuBLAS and CUDA attention kernels that have no effect on NPUs.
 
 bad:
     import torch
@@ -21,7 +21,12 @@ from npukit.report import Finding, Severity
 from npukit.source import PythonFile
 
 rule = Rule(
-    "NPK203", "cuda-switch-without-effect", words=("cudnn", "backends", "matmul_precision"), severity=Severity.note
+    "NPK203",
+    "cuda-switch-without-effect",
+    words=("cudnn", "backends", "matmul_precision"),
+    severity=Severity.note,
+    why="The setting belongs to a CUDA library that NPUs do not use.",
+    remedy="Use the NPU's own setting where one exists.",
 )
 
 
@@ -29,9 +34,4 @@ rule = Rule(
 def check(node: ast.Attribute | ast.Name, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     api = used_api(node, file)
     if api and api.kind == "ignored":
-        yield rule.finding(
-            (file, node),
-            f"{api.name} has no effect on an NPU",
-            why=f"{api.why}.",
-            remedy=api.advice,
-        )
+        yield rule.finding((file, node), f"{api.name} has no effect on NPUs", why=f"{api.why}.", remedy=api.advice)

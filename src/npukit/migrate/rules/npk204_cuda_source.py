@@ -1,4 +1,4 @@
-"""CUDA C++ sources, and C++ sources that include CUDA headers: nothing compiles them for an NPU.
+"""CUDA C++ sources, and C++ sources that include CUDA headers.
 
 bad (kernel.cu):
     __global__ void add(float *x) { x[threadIdx.x] += 1; }
@@ -13,31 +13,30 @@ import re
 from collections.abc import Iterator
 
 from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Rule, place_in
-from npukit.report import Finding, Place, Severity
-from npukit.source import Document
+from npukit.migrate.rule import Effort, Phase, Rule, place_in
+from npukit.report import Finding, Severity
+from npukit.source import Document, Place
 
-rule = Rule("NPK204", "cuda-source", words=("__global__", "cuda", "<<<"), severity=Severity.error)
+rule = Rule(
+    "NPK204",
+    "cuda-source",
+    words=("__global__", "cuda", "<<<"),
+    severity=Severity.error,
+    phase=Phase.rewrite,
+    why="NPU kernels are written in Ascend C. No tool translates CUDA C++.",
+    remedy="Replace the kernel with torch or fused torch_npu operators, or rewrite it in Ascend C.",
+    effort=Effort(960, 480),
+)
 
 _KERNEL = re.compile(r"__global__\s+(?:__launch_bounds__\([^)]*\)\s*)?[\w:<>\s*]*?(\w+)\s*\(")
 _INCLUDE = re.compile(r'#\s*include\s*[<"]([^>"]*(?:cuda|cublas|cudnn|nccl|thrust/|cub/)[^>"]*)[>"]', re.IGNORECASE)
-_REMEDY = (
-    "Replace what it computes by torch operators or a fused operator of torch_npu, or write it as an Ascend C operator"
-    " and keep this one for CUDA only."
-)
 
 
 @rule.on_text("cuda")
 def check_cuda(document: Document, goal: Goal) -> Iterator[Finding]:
     kernels = [match[1] for match in _KERNEL.finditer(document.text)]
     named = f", kernels {', '.join(kernels[:4])}{', …' if len(kernels) > 4 else ''}" if kernels else ""
-    yield rule.finding(
-        Place(document.path),
-        "CUDA source",
-        why="NPUs run kernels written in Ascend C; nothing translates CUDA C++.",
-        remedy=_REMEDY,
-        evidence=f"{len(document.text.splitlines())} lines{named}",
-    )
+    yield rule.finding(Place(document.path), "CUDA source", evidence=f"{len(document.text.splitlines())} lines{named}")
 
 
 @rule.on_text("cpp")
@@ -46,8 +45,7 @@ def check_cpp(document: Document, goal: Goal) -> Iterator[Finding]:
         yield rule.finding(
             place_in(document, match.start(), match.end()),
             "C++ source that includes CUDA headers",
-            why="The headers come with CUDA and are not there on an NPU machine.",
-            remedy=_REMEDY,
-            severity=Severity.note,  # it is the kernels beside it that cost work
+            why="CUDA headers are missing on an NPU machine.",
+            severity=Severity.note,
             evidence=match[0],
         )

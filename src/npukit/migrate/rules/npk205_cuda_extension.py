@@ -1,4 +1,4 @@
-"""Extensions that are compiled with nvcc, at install or at run time.
+"""Extensions compiled with nvcc, at install time or at run time.
 
 bad:
     from torch.utils.cpp_extension import CUDAExtension
@@ -15,12 +15,21 @@ import ast
 from collections.abc import Iterator
 
 from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Rule
+from npukit.migrate.rule import Effort, Phase, Rule
 from npukit.migrate.training import guarded
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
 
-rule = Rule("NPK205", "cuda-extension", words=("cpp_extension",), severity=Severity.error)
+rule = Rule(
+    "NPK205",
+    "cuda-extension",
+    words=("cpp_extension",),
+    severity=Severity.error,
+    phase=Phase.rewrite,
+    why="The build needs nvcc, which NPU machines do not have.",
+    remedy="Use the pure PyTorch path on NPUs, or build an operator with torch_npu's NpuExtension.",
+    effort=Effort(120, 30),
+)
 
 
 @rule.on(ast.Call)
@@ -32,9 +41,5 @@ def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     given = file.source(call)
     if last == "CUDAExtension" or (last in ("load", "load_inline") and ("cuda" in given.lower() or ".cu" in given)):
         yield rule.finding(
-            (file, call),
-            f"{last} compiles CUDA code",
-            why="It needs nvcc, which is not there on an NPU machine; the build fails.",
-            remedy="Use the plain torch path on NPUs, or build an operator with torch_npu's NpuExtension.",
-            severity=Severity.warning if guarded(call, file) else None,
+            (file, call), f"{last} compiles CUDA code", severity=Severity.warning if guarded(call, file) else None
         )

@@ -1,4 +1,4 @@
-"""Kernels written in Triton.
+"""Triton kernels.
 
 bad:
     import triton
@@ -18,11 +18,20 @@ import ast
 from collections.abc import Iterator
 
 from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Rule
+from npukit.migrate.rule import Effort, Phase, Rule
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
 
-rule = Rule("NPK206", "triton-kernel", words=("triton",), severity=Severity.error)
+rule = Rule(
+    "NPK206",
+    "triton-kernel",
+    words=("triton",),
+    severity=Severity.error,
+    phase=Phase.rewrite,
+    why="Upstream Triton has no NPU backend, and blocks sized for CUDA often exceed the buffer of an NPU core.",
+    remedy="Use the PyTorch path on NPUs, or run the kernel with triton-ascend and smaller blocks.",
+    effort=Effort(240, 120),
+)
 
 
 @rule.on(ast.FunctionDef)
@@ -32,8 +41,6 @@ def check(function: ast.FunctionDef, file: PythonFile, goal: Goal) -> Iterator[F
         if name == "triton.jit":
             yield rule.finding(
                 (file, function),
-                "a Triton kernel needs triton-ascend, and tuning of its own",
-                why="Upstream Triton makes no code for NPUs; blocks chosen for CUDA often exceed an NPU core's buffer.",
-                remedy="Take the torch path on NPUs, or try the kernel with triton-ascend and smaller blocks.",
+                "Triton kernels need triton-ascend and their own tuning",
                 evidence=f"def {function.name}",
             )

@@ -1,4 +1,4 @@
-"""NVIDIA's command-line tools, called from Python, shell scripts or Dockerfiles.
+"""NVIDIA command-line tools called from Python, shell scripts or Dockerfiles.
 
 bad:
     import subprocess
@@ -16,13 +16,14 @@ import re
 from collections.abc import Iterator
 
 from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Rule, place_in
-from npukit.report import Finding, Place, Severity
-from npukit.source import Document, PythonFile
+from npukit.migrate.rule import Effort, Phase, Rule, place_in
+from npukit.migrate.writing import may_be
+from npukit.report import Finding, Severity
+from npukit.source import Document, Place, PythonFile
 
 _TOOLS = {
     "nvidia-smi": "Use npu-smi info.",
-    "nvcc": "Skip building CUDA code on NPUs.",
+    "nvcc": "Do not build CUDA code on NPUs.",
     "nsys": "Use msprof.",
     "ncu": "Use msprof op.",
     "nvprof": "Use msprof.",
@@ -31,7 +32,7 @@ _TOOLS = {
     "compute-sanitizer": "Use mssanitizer.",
 }
 _COMMAND = re.compile(rf"(?:^|[\s;&|(`\"'/])({'|'.join(_TOOLS)})(?=[\s;&|)`\"']|$)", re.MULTILINE)
-_RUNNERS = {
+_RUNNERS = (
     "system",
     "popen",
     "run",
@@ -42,15 +43,26 @@ _RUNNERS = {
     "getoutput",
     "getstatusoutput",
     "which",
-}
+)
 
-rule = Rule("NPK207", "nvidia-command", words=tuple(_TOOLS), severity=Severity.warning)
+rule = Rule(
+    "NPK207",
+    "nvidia-command",
+    words=tuple(_TOOLS),
+    severity=Severity.warning,
+    phase=Phase.rewrite,
+    why="The tool is part of NVIDIA's driver or toolkit.",
+    remedy="Use the Ascend tool instead.",
+    effort=Effort(20, 5),
+    supersedes=("NPK150",),
+)
 
 
 @rule.on(ast.Call)
 def check_python(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
-    name = (file.resolve(call.func) or "").rpartition(".")[2]
-    if name not in _RUNNERS or not call.args:
+    if not call.args or not may_be(call.func, _RUNNERS, file):
+        return
+    if (file.resolve(call.func) or "").rpartition(".")[2] not in _RUNNERS:
         return
     if match := _COMMAND.search(file.source(call.args[0])):
         yield _finding(match[1], (file, call))
@@ -73,11 +85,5 @@ def check_notebook(document: Document, goal: Goal) -> Iterator[Finding]:
             yield _finding(match[1], Place(document.path, line, cell=cell), text.strip())
 
 
-def _finding(tool: str, where: object, evidence: str = "") -> Finding:
-    return rule.finding(
-        where,  # type: ignore[arg-type]
-        f"{tool} is not there on an NPU machine",
-        why="It belongs to NVIDIA's driver or toolkit.",
-        remedy=_TOOLS[tool],
-        evidence=evidence,
-    )
+def _finding(tool: str, where: tuple[PythonFile, ast.AST] | Place, evidence: str = "") -> Finding:
+    return rule.finding(where, f"{tool} is not available on an NPU machine", remedy=_TOOLS[tool], evidence=evidence)

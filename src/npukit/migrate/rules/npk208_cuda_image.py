@@ -1,4 +1,4 @@
-"""Container images with CUDA inside.
+"""Container images built for CUDA.
 
 bad (Dockerfile):
     FROM nvidia/cuda:12.1.0-devel-ubuntu22.04
@@ -14,11 +14,20 @@ from collections.abc import Iterator
 
 from npukit.migrate.goal import Goal
 from npukit.migrate.requirements import meant_for_cuda
-from npukit.migrate.rule import Rule, place_in
+from npukit.migrate.rule import Effort, Phase, Rule, place_in
 from npukit.report import Finding, Severity
 from npukit.source import Document
 
-rule = Rule("NPK208", "cuda-image", words=("nvidia", "cuda", "nvcr.io"), severity=Severity.error)
+rule = Rule(
+    "NPK208",
+    "cuda-image",
+    words=("nvidia", "cuda", "nvcr.io"),
+    severity=Severity.error,
+    phase=Phase.rewrite,
+    why="The image contains neither CANN nor torch_npu, and its torch is a CUDA build.",
+    remedy="Start from an image with CANN, such as quay.io/ascend/cann, and install torch and torch_npu.",
+    effort=Effort(20, 5),
+)
 
 _DOCKER = re.compile(r"^\s*FROM\s+(?:--platform=\S+\s+)?(\S+)", re.MULTILINE | re.IGNORECASE)
 _IMAGE = re.compile(r"""^\s*-?\s*(?:image|base_image)\s*:\s*["']?([^\s"']+)""", re.MULTILINE)
@@ -31,9 +40,7 @@ def check(document: Document, goal: Goal) -> Iterator[Finding]:
         if _CUDA.search(match[1]):
             yield rule.finding(
                 place_in(document, match.start(1), match.end(1)),
-                f"the image {match[1]} is made for CUDA",
-                why="It has neither CANN nor torch_npu, and its torch is built for CUDA.",
-                remedy="Start from an image with CANN (quay.io/ascend/cann) and install torch and torch_npu.",
+                f"the image {match[1]} is built for CUDA",
                 severity=Severity.note if meant_for_cuda(document) else None,
                 evidence=match[0].strip(),
             )

@@ -15,11 +15,20 @@ import ast
 from collections.abc import Iterator
 
 from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Rule
+from npukit.migrate.rule import Effort, Rule
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
 
-rule = Rule("NPK209", "torch-compile", words=("compile",), severity=Severity.warning)
+rule = Rule(
+    "NPK209",
+    "torch-compile",
+    words=("compile",),
+    severity=Severity.warning,
+    why="The default backend generates Triton code. Without triton-ascend, compilation fails at the first call.",
+    remedy='Make it optional: on NPUs disable it first, then try backend="npugraphs" or TorchAir.',
+    effort=Effort(20, 5),
+    since="2.0",
+)
 
 
 @rule.on(ast.Call)
@@ -39,9 +48,4 @@ def check_decorator(function: ast.FunctionDef, file: PythonFile, goal: Goal) -> 
 
 
 def _finding(node: ast.AST, file: PythonFile) -> Finding:
-    return rule.finding(
-        (file, node),
-        "torch.compile's default backend makes Triton code, which NPUs run only with triton-ascend",
-        why="Without it compilation fails at the first call.",
-        remedy='Make it optional; on NPUs leave it off first, then try backend="npugraphs" or TorchAir\'s backend.',
-    )
+    return rule.finding((file, node), "torch.compile uses its default backend, which needs triton-ascend on NPUs")

@@ -1,4 +1,4 @@
-"""Functions of torch that torch_npu does not have, by its dispatcher or its documentation.
+"""torch functions that torch_npu does not support.
 
 bad:
     import torch
@@ -16,12 +16,20 @@ from collections.abc import Iterator
 
 from npukit.facts.torch_npu.support import Support, support
 from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Rule
+from npukit.migrate.rule import Effort, Rule
 from npukit.migrate.training import method
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
 
-rule = Rule("NPK301", "api-not-supported", words=("torch",), severity=Severity.warning)
+rule = Rule(
+    "NPK301",
+    "api-not-supported",
+    words=("torch",),
+    severity=Severity.warning,
+    why="torch_npu has no kernel for this function.",
+    remedy="Replace the function, or run this part on the CPU.",
+    effort=Effort(45, 10),
+)
 
 # Told by rules of their own, or only about the host.
 _ELSEWHERE = (
@@ -79,10 +87,8 @@ def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
             (file, call),
             f"{found.api} {'has no kernel' if found.certain else 'is documented as unsupported'} on {goal.target.card}",
             why=f"Source: {found.source}.",
-            remedy=(
-                "Replace it, or compute this part on the CPU."
-                if found.certain
-                else "Try it before you replace it: functions that are made of other operators often run."
-            ),
+            remedy=""
+            if found.certain
+            else "Try it before you replace it: functions composed of other operators often work.",
             severity=Severity.error if found.certain else Severity.note,
         )

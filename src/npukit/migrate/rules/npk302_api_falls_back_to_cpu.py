@@ -1,4 +1,4 @@
-"""Functions of torch that torch_npu computes on the CPU: copied there and back in every call.
+"""torch functions that torch_npu runs on the CPU.
 
 bad:
     import torch
@@ -15,12 +15,20 @@ import ast
 from collections.abc import Iterator
 
 from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Rule
+from npukit.migrate.rule import Effort, Rule
 from npukit.migrate.rules.npk301_api_not_supported import called_api
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
 
-rule = Rule("NPK302", "api-falls-back-to-cpu", words=("torch",), severity=Severity.warning)
+rule = Rule(
+    "NPK302",
+    "api-falls-back-to-cpu",
+    words=("torch",),
+    severity=Severity.warning,
+    why="torch_npu has no kernel for this function, so every call copies tensors to the host and back.",
+    remedy="Keep it out of the training step, or build it from operators that have a kernel.",
+    effort=Effort(45, 10),
+)
 
 
 @rule.on(ast.Call)
@@ -30,8 +38,7 @@ def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
         yield rule.finding(
             (file, call),
             f"{found.api} {'runs' if found.certain else 'may run'} on the CPU",
-            why=f"{'torch_npu has no kernel for it' if found.certain else 'torch_npu lacks a kernel for some cases'}:"
-            f" tensors are then copied to the host and back. Source: {found.source}.",
-            remedy="Keep it out of the training step, or compute it from operators that have a kernel.",
+            why=f"{'torch_npu has no kernel for it' if found.certain else 'torch_npu lacks a kernel for some cases'},"
+            f" so tensors are copied to the host and back. Source: {found.source}.",
             severity=Severity.warning if found.certain else Severity.note,
         )

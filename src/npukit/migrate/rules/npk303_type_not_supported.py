@@ -1,4 +1,4 @@
-"""A number type that the function does not take on an NPU, where the call itself names the type.
+"""Data types that a function does not accept on NPUs, where the call names the type.
 
 bad:
     import torch
@@ -15,12 +15,20 @@ import ast
 from collections.abc import Iterator
 
 from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Rule
+from npukit.migrate.rule import Effort, Rule
 from npukit.migrate.rules.npk301_api_not_supported import called_api
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
 
-rule = Rule("NPK303", "type-not-supported", words=("dtype",), severity=Severity.warning)
+rule = Rule(
+    "NPK303",
+    "type-not-supported",
+    words=("dtype",),
+    severity=Severity.warning,
+    why="The NPU kernel does not accept this data type.",
+    remedy="Use one of the supported types, or create the tensor on the CPU.",
+    effort=Effort(45, 10),
+)
 
 _SHORT = {
     "torch.float64": "fp64",
@@ -51,7 +59,6 @@ def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     if found and taken and wanted not in taken:
         yield rule.finding(
             (file, call),
-            f"{found.api} does not take {wanted} on an NPU",
-            why=f"It takes {', '.join(sorted(taken))}. Source: {found.source}.",
-            remedy="Make it in one of these types, or on the CPU.",
+            f"{found.api} does not accept {wanted} on NPUs",
+            why=f"It accepts {', '.join(sorted(taken))}. Source: {found.source}.",
         )

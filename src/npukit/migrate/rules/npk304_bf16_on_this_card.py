@@ -1,4 +1,4 @@
-"""bfloat16 on a card that does not compute in it (910A, 310P); other cards have no finding.
+"""bfloat16 on a card that does not support it.
 
 bad (card=910A):
     import torch
@@ -16,11 +16,19 @@ from collections.abc import Iterator
 
 from npukit.facts.cards import card
 from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Rule
+from npukit.migrate.rule import Effort, Rule
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
 
-rule = Rule("NPK304", "bf16-on-this-card", words=("bfloat16",), severity=Severity.error)
+rule = Rule(
+    "NPK304",
+    "bf16-on-this-card",
+    words=("bfloat16",),
+    severity=Severity.error,
+    why="Older cards have no bfloat16 units.",
+    remedy="Use float16 with a GradScaler, or float32.",
+    effort=Effort(45, 10),
+)
 
 
 @rule.on(ast.Attribute)
@@ -28,9 +36,4 @@ def check_name(name: ast.Attribute, file: PythonFile, goal: Goal) -> Iterator[Fi
     used = isinstance(file.parent(name), (ast.Call, ast.keyword, ast.Assign)) and file.resolve(name) == "torch.bfloat16"
     called = name.attr == "bfloat16" and isinstance(file.parent(name), ast.Call) and file.resolve(name) is None
     if (used or called) and not card(goal.target.card).bf16:
-        yield rule.finding(
-            (file, name),
-            f"{goal.target.card} does not compute in bfloat16",
-            why="Its units know fp16 and fp32; torch_npu refuses bf16 on it.",
-            remedy="Use float16 with a GradScaler, or float32.",
-        )
+        yield rule.finding((file, name), f"{goal.target.card} does not support bfloat16")

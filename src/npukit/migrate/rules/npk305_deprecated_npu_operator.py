@@ -1,4 +1,4 @@
-"""Operators of torch_npu that are deprecated, or not there in the target version.
+"""torch_npu operators that are deprecated or missing in the target version.
 
 bad:
     import torch_npu
@@ -16,11 +16,19 @@ from collections.abc import Iterator
 
 from npukit.facts.torch_npu.support import has_own_op, own_ops
 from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Rule
+from npukit.migrate.rule import Effort, Rule
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
 
-rule = Rule("NPK305", "deprecated-npu-operator", words=("torch_npu.npu_",), severity=Severity.warning)
+rule = Rule(
+    "NPK305",
+    "deprecated-npu-operator",
+    words=("torch_npu.npu_",),
+    severity=Severity.warning,
+    why="Deprecated operators are removed in later versions.",
+    remedy="Use the replacement, or plain torch operators.",
+    effort=Effort(45, 10),
+)
 
 
 @rule.on(ast.Call)
@@ -32,6 +40,6 @@ def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
         return
     yield rule.finding(
         (file, call),
-        f"{op} is deprecated" if found.instead else f"{op} is not there in torch_npu {goal.target.torch_npu}",
+        f"{op} is deprecated" if found.instead else f"{op} is missing in torch_npu {goal.target.torch_npu}",
         remedy=f"Use {found.instead}." if found.instead not in ("", "-") else "Use plain torch operators.",
     )

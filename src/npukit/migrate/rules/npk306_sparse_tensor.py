@@ -1,4 +1,4 @@
-"""Sparse tensors: torch_npu has no products for them.
+"""Sparse tensors on NPUs.
 
 Moving one to an NPU works, adding two of them too; a product with one fails. Those that stay on the CPU are fine.
 
@@ -17,11 +17,19 @@ import ast
 from collections.abc import Iterator
 
 from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Rule
+from npukit.migrate.rule import Effort, Rule
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
 
-rule = Rule("NPK306", "sparse-tensor", words=("sparse",), severity=Severity.warning)
+rule = Rule(
+    "NPK306",
+    "sparse-tensor",
+    words=("sparse",),
+    severity=Severity.warning,
+    why="torch_npu implements neither products nor softmax of sparse tensors (aten::addmm, aten::_sparse_softmax).",
+    remedy="Keep the tensor dense, use index_add or scatter_reduce, or run this part on the CPU.",
+    effort=Effort(45, 10),
+)
 
 _METHODS = ("to_sparse", "to_sparse_coo", "to_sparse_csr", "to_sparse_csc", "to_sparse_bsr")
 _FUNCTIONS = tuple(f"torch.sparse_{kind}_tensor" for kind in ("coo", "csr", "csc", "bsr", "compressed"))
@@ -32,9 +40,4 @@ def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     method = call.func.attr if isinstance(call.func, ast.Attribute) else ""
     name = file.resolve(call.func) or ""
     if method in _METHODS or name in _FUNCTIONS or name.startswith("torch.sparse."):
-        yield rule.finding(
-            (file, call),
-            "sparse tensors cannot be multiplied on NPUs",
-            why="torch_npu implements neither their products nor their softmax (aten::addmm, aten::_sparse_softmax).",
-            remedy="Keep it dense, gather and add by index (index_add, scatter_reduce), or leave that part on the CPU.",
-        )
+        yield rule.finding((file, call), "sparse tensors cannot be multiplied on NPUs")

@@ -1,4 +1,4 @@
-"""An import of a library that does not run on NPUs.
+"""Imports of libraries that do not run on NPUs.
 
 An import that the code can do without (inside `try`, or under a check that it is available) is only noted.
 
@@ -14,15 +14,25 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from npukit.facts.libraries import Library, imported
+from npukit.facts.libraries import Library, import_words, imported
 from npukit.migrate.goal import Goal
 from npukit.migrate.installed import installed_version
-from npukit.migrate.rule import Rule
+from npukit.migrate.rule import Effort, Phase, Rule
 from npukit.migrate.training import guarded
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
 
-rule = Rule("NPK401", "library-without-npu", words=("import",), severity=Severity.error)
+rule = Rule(
+    "NPK401",
+    "library-without-npu",
+    words=import_words("replace"),
+    severity=Severity.error,
+    phase=Phase.rewrite,
+    why="The library does not run on NPUs.",
+    remedy="Use the alternative for NPUs.",
+    effort=Effort(120, 15),
+    supersedes=("NPK104",),
+)
 
 
 def imported_libraries(node: ast.Import | ast.ImportFrom, file: PythonFile) -> list[Library]:
@@ -33,8 +43,8 @@ def imported_libraries(node: ast.Import | ast.ImportFrom, file: PythonFile) -> l
         modules = [f"{node.module}.{alias.name}" for alias in node.names]
     else:
         modules = []
-    found = [imported(module) for module in modules if not _is_own(module.split(".")[0], file)]
-    return list(dict.fromkeys(library for library in found if library))
+    found = {module: library for module in modules if (library := imported(module))}
+    return list(dict.fromkeys(found[module] for module in found if not _is_own(module.split(".")[0], file)))
 
 
 def _is_own(module: str, file: PythonFile) -> bool:
@@ -47,25 +57,27 @@ def _is_own(module: str, file: PythonFile) -> bool:
 def needed_when(node: ast.AST, file: PythonFile) -> tuple[str, Severity]:
     """How much an import matters: always needed, only inside a function, or one that the code can do without."""
     if guarded(node, file):
-        return " (optional here)", Severity.note
+        return " (optional)", Severity.note
     if not isinstance(file.function(node), ast.Module):
-        return " (imported where it is used)", Severity.warning
+        return " (imported on use)", Severity.warning
     return "", Severity.error
 
 
 def state_here(node: ast.Import | ast.ImportFrom, library: Library, file: PythonFile) -> str:
     """Which version of the library is installed here, and whether the file uses what it imports of it."""
     version = installed_version(library)
-    installed = f"Version {version} is installed here." if version else "It is not installed here."
+    installed = f"Version {version} is installed." if version else "It is not installed."
     names = {alias.asname or alias.name.split(".")[0] for alias in node.names}
     used = any(isinstance(each, ast.Name) and each.id in names for each in file.nodes)
-    return installed if used or file.path.name == "__init__.py" else f"{installed} This file imports it only."
+    return (
+        installed if used or file.path.name == "__init__.py" else f"{installed} This file imports it without using it."
+    )
 
 
 def advice(library: Library) -> str:
     """What to do about a library."""
     parts = [f"Install {library.needs}." if library.needs else "", f"Use {library.instead}." if library.instead else ""]
-    return " ".join(filter(None, parts)) or "Leave it out on NPUs."
+    return " ".join(filter(None, parts)) or "Remove it on NPUs."
 
 
 @rule.on(ast.Import, ast.ImportFrom)
@@ -78,5 +90,6 @@ def check(node: ast.Import | ast.ImportFrom, file: PythonFile, goal: Goal) -> It
                 f"{library.name} does not run on NPUs{when}",
                 why=f"{library.why}. {state_here(node, library, file)}",
                 remedy=advice(library),
+                subject=library.name,
                 severity=severity,
             )

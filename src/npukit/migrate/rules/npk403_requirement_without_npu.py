@@ -1,4 +1,4 @@
-"""A dependency that cannot be installed or used on an NPU machine, in any of the files that name dependencies.
+"""Dependencies that cannot be installed or used on an NPU machine.
 
 bad (requirements.txt):
     flash-attn==2.5.6
@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from npukit.facts.libraries import Library, packaged
 from npukit.migrate.goal import Goal
 from npukit.migrate.requirements import meant_for_cuda, requirements
-from npukit.migrate.rule import Rule, place_in
+from npukit.migrate.rule import Effort, Phase, Rule, place_in
 from npukit.migrate.rules.npk401_library_without_npu import advice
 from npukit.report import Finding, Severity
 from npukit.source import Document
@@ -24,7 +24,17 @@ rule = Rule(
     "requirement-without-npu",
     words=("requires", "depend", "pip", "conda", "==", ">=", "\n"),
     severity=Severity.error,
+    phase=Phase.rewrite,
+    why="The package does not run on NPUs.",
+    remedy="Replace the dependency, or make it optional.",
+    effort=Effort(15, 5),
 )
+_STATUS = {
+    "replace": "does not run on NPUs",
+    "blocks": "does not run on NPUs",
+    "adapter": "needs an additional package on NPUs",
+    "partial": "runs partly on NPUs",
+}
 _SEVERITY = {"replace": Severity.error, "blocks": Severity.error, "adapter": Severity.warning, "partial": Severity.note}
 
 
@@ -36,7 +46,7 @@ def check(document: Document, goal: Goal) -> Iterator[Finding]:
             continue
         yield rule.finding(
             place_in(document, needed.start, needed.end),
-            f"required: {library.name}{' (not for NPUs)' if library.verdict in ('replace', 'blocks') else ''}",
+            f"{library.name} {_STATUS[library.verdict]}",
             why=f"{library.why}.",
             remedy=advice(library),
             severity=Severity.note if meant_for_cuda(document) else _SEVERITY[library.verdict],
@@ -48,4 +58,4 @@ def _of_cuda(package: str) -> Library | None:
     """The packages in which NVIDIA ships parts of CUDA."""
     if not package.lower().startswith(("nvidia-", "nvidia_", "cuda-", "cuda_", "cupy-", "cudatoolkit", "pytorch-cuda")):
         return None
-    return Library(package, (), "replace", "It is a part of CUDA", instead="CANN, which is installed beside Python")
+    return Library(package, (), "replace", "It is part of CUDA", instead="CANN, which is installed outside of Python")

@@ -1,4 +1,4 @@
-"""A pinned torch that is built for CUDA, or that no torch_npu was released for.
+"""A pinned torch that is a CUDA build, or that has no matching torch_npu.
 
 bad (requirements.txt):
     torch==1.7.1
@@ -15,11 +15,21 @@ from collections.abc import Iterator
 from npukit.facts.compatibility import pythons_by_torch, releases
 from npukit.migrate.goal import Goal
 from npukit.migrate.requirements import meant_for_cuda, requirements
-from npukit.migrate.rule import Rule, place_in
+from npukit.migrate.rule import Effort, Phase, Rule, place_in
 from npukit.report import Finding, Severity
 from npukit.source import Document
 
-rule = Rule("NPK404", "torch-pin", words=("torch",), severity=Severity.error)
+rule = Rule(
+    "NPK404",
+    "torch-pin",
+    words=("torch",),
+    severity=Severity.error,
+    phase=Phase.rewrite,
+    why="Every torch_npu release works with exactly one torch release, in its CPU build.",
+    remedy="Pin a torch release that has a torch_npu.",
+    effort=Effort(15, 5),
+    supersedes=("NPK403",),
+)
 
 _INDEX = re.compile(r"https?://download\.pytorch\.org/whl/(?:nightly/)?cu\d+\S*")
 
@@ -36,9 +46,8 @@ def check(document: Document, goal: Goal) -> Iterator[Finding]:
         if pin[2]:
             yield rule.finding(
                 place,
-                f"torch{pin[2]} is a build for CUDA",
-                why="torch_npu goes with the CPU build of the same version.",
-                remedy=f"Require torch=={pin[1]} and torch_npu of the same version.",
+                f"torch{pin[2]} is a CUDA build",
+                remedy=f"Require torch=={pin[1]} and the torch_npu release for it.",
                 severity=severity,
                 evidence=evidence,
             )
@@ -46,17 +55,16 @@ def check(document: Document, goal: Goal) -> Iterator[Finding]:
             yield rule.finding(
                 place,
                 f"there is no torch_npu for torch {pin[1]}",
-                why="A torch_npu works with exactly one version of torch.",
-                remedy=f"Move to a torch that has one: {', '.join(list(pythons_by_torch())[:4])} …",
+                remedy=f"Pin a torch release that has one: {', '.join(list(pythons_by_torch())[:4])} …",
                 severity=severity,
                 evidence=evidence,
             )
     for match in () if document.kind == "python" else _INDEX.finditer(document.text):
         yield rule.finding(
             place_in(document, match.start(), match.end()),
-            "this package index has builds for CUDA",
-            why="torch_npu goes with the CPU build of torch.",
-            remedy="Use https://download.pytorch.org/whl/cpu, or the plain index.",
+            "this package index serves CUDA builds",
+            why="torch_npu works with the CPU build of torch.",
+            remedy="Use https://download.pytorch.org/whl/cpu, or the default index.",
             severity=severity,
             evidence=match[0],
         )

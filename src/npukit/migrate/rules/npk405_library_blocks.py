@@ -1,4 +1,4 @@
-"""An import of a library that does not run on NPUs and that nothing takes the place of.
+"""Imports of libraries that do not run on NPUs and have no replacement.
 
 bad:
     import MinkowskiEngine as ME
@@ -12,13 +12,23 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from npukit.facts.libraries import import_words
 from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Rule
+from npukit.migrate.rule import Effort, Phase, Rule
 from npukit.migrate.rules.npk401_library_without_npu import advice, imported_libraries, needed_when, state_here
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
 
-rule = Rule("NPK405", "library-blocks", words=("import",), severity=Severity.error)
+rule = Rule(
+    "NPK405",
+    "library-blocks",
+    words=import_words("blocks"),
+    severity=Severity.error,
+    phase=Phase.rewrite,
+    why="The library does not run on NPUs, and nothing replaces it.",
+    remedy="Remove what depends on it, or port the operators that you need.",
+    effort=Effort(2400, 60),
+)
 
 
 @rule.on(ast.Import, ast.ImportFrom)
@@ -31,5 +41,6 @@ def check(node: ast.Import | ast.ImportFrom, file: PythonFile, goal: Goal) -> It
                 f"{library.name} does not run on NPUs{when}",
                 why=f"{library.why}. {state_here(node, library, file)}",
                 remedy=advice(library),
+                subject=library.name,
                 severity=severity,
             )

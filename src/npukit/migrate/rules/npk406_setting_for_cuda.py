@@ -1,4 +1,4 @@
-"""A setting in code or configuration that asks for CUDA: 8-bit optimizers, bitsandbytes, TF32, devices.
+"""Settings that request CUDA features: 8-bit optimizers, bitsandbytes, TF32, devices.
 
 bad (config.json):
     {"device": "cuda", "optim": "paged_adamw_8bit"}
@@ -14,41 +14,46 @@ import re
 from collections.abc import Iterator, Mapping
 
 from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Rule, place_in
-from npukit.report import Finding, Place, Severity
-from npukit.source import Document, PythonFile
+from npukit.migrate.rule import Effort, Phase, Rule, place_in
+from npukit.report import Finding, Severity
+from npukit.source import Document, Place, PythonFile
 
 rule = Rule(
     "NPK406",
     "setting-for-cuda",
-    words=("load_in_4bit", "load_in_8bit", "tf32", "_8bit", "bnb", "device", "nccl", "cuda"),
+    words=("load_in_4bit", "load_in_8bit", "tf32", "8bit", "bnb", "paged", "nccl", "cuda"),
     severity=Severity.warning,
+    phase=Phase.rewrite,
+    why="The setting requests something that only CUDA provides.",
+    remedy="Change the setting for NPUs.",
+    effort=Effort(15, 2),
+    supersedes=("NPK150",),
 )
 
-_QUANTIZED = ("bitsandbytes quantizes for CUDA", "Load in bf16, with LoRA if memory is short.")
+_QUANTIZED = ("bitsandbytes quantization requires CUDA", "Load the model in bf16, with LoRA if memory is short.")
 _OPTIMIZER = (
-    "this optimizer is one of bitsandbytes, for CUDA",
+    "bitsandbytes optimizers require CUDA",
     "Use adamw_torch, or adamw_torch_npu_fused in transformers.",
 )
 _SETTINGS = {
     "load_in_4bit": ("true", *_QUANTIZED),
     "load_in_8bit": ("true", *_QUANTIZED),
     "optim": (r"\w*(?:8bit|bnb|paged)\w*", *_OPTIMIZER),
-    "tf32": ("true", "TF32 is asked for, which only CUDA has", "Leave it out; NPUs have torch.npu.matmul.allow_hf32."),
+    "tf32": ("true", "TF32 is available on CUDA only", "Remove it. NPUs have torch.npu.matmul.allow_hf32."),
 }
 _IN_DATA = {
     **_SETTINGS,
-    "device": (r"cuda(?::\d+)?", "a CUDA device is asked for by name", "Write npu, or let the code choose."),
-    "backend": ("nccl", "the backend of CUDA is asked for by name", "Write hccl, or let the code choose."),
+    "device": (r"cuda(?::\d+)?", "a CUDA device is hard-coded", "Use npu, or let the code choose the device."),
+    "backend": ("nccl", "the NCCL backend is hard-coded", "Use hccl, or let the code choose the backend."),
 }
-_BITSANDBYTES = "Its kernels are CUDA code; newer versions have an experimental path for NPUs, for NF4 only."
+_BITSANDBYTES = "Its kernels are CUDA code. Newer versions have experimental NPU support for NF4 only."
 _WHY = {
     "load_in_4bit": _BITSANDBYTES,
     "load_in_8bit": _BITSANDBYTES,
     "optim": _BITSANDBYTES,
-    "tf32": "TF32 is a number type of NVIDIA's tensor cores; transformers refuses it elsewhere.",
-    "device": "There is none on a machine with NPUs.",
-    "backend": "There is none on a machine with NPUs.",
+    "tf32": "TF32 is a data type of NVIDIA tensor cores. transformers rejects it elsewhere.",
+    "device": "CUDA and NCCL are not available on an NPU machine.",
+    "backend": "CUDA and NCCL are not available on an NPU machine.",
 }
 _LINE = re.compile(rf"""["']?\b({"|".join(_IN_DATA)})["']?[ \t]*[:=][ \t]*["']?([\w:]+)""")
 
@@ -77,4 +82,4 @@ def _finding(
     pattern, what, remedy = settings[name]
     if not re.fullmatch(pattern, value, re.IGNORECASE):
         return None
-    return rule.finding(place, what, _WHY[name], remedy, evidence=text)
+    return rule.finding(place, what, why=_WHY[name], remedy=remedy, evidence=text)

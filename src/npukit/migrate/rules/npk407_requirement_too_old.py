@@ -1,4 +1,4 @@
-"""A library that runs on NPUs, pinned to a version from before it did, or imported and installed in such a version.
+"""Libraries pinned to, or installed in, a version older than their NPU support.
 
 bad (requirements.txt):
     accelerate==0.12.0
@@ -13,16 +13,24 @@ import ast
 import re
 from collections.abc import Iterator
 
-from npukit.facts.libraries import packaged
+from npukit.facts.libraries import import_words, packaged
 from npukit.migrate.goal import Goal
 from npukit.migrate.installed import installed_version
 from npukit.migrate.requirements import meant_for_cuda, requirements
-from npukit.migrate.rule import Rule, place_in
+from npukit.migrate.rule import Effort, Rule, place_in
 from npukit.migrate.rules.npk401_library_without_npu import imported_libraries, needed_when
 from npukit.report import Finding, Severity
 from npukit.source import Document, PythonFile
 
-rule = Rule("NPK407", "requirement-too-old", words=("==", "<", "import"), severity=Severity.error)
+rule = Rule(
+    "NPK407",
+    "requirement-too-old",
+    words=import_words("works", "adapter", "partial"),
+    severity=Severity.error,
+    why="NPU support was added in a later version.",
+    remedy="Upgrade the library.",
+    effort=Effort(60, 5),
+)
 
 _UPPER = re.compile(r"(?:==|~=|<=|<)\s*(\d+(?:\.\d+)*)")
 
@@ -36,8 +44,8 @@ def check(document: Document, goal: Goal) -> Iterator[Finding]:
             continue
         yield rule.finding(
             place_in(document, needed.start, needed.end),
-            f"{library.name} {newest[1]} does not know NPUs yet",
-            why=f"It runs on NPUs since {library.since}.",
+            f"{library.name} {newest[1]} does not support NPUs yet",
+            why=f"NPU support was added in {library.since}.",
             remedy=f"Require {needed.name}>={library.since}.",
             severity=Severity.note if meant_for_cuda(document) else None,
             evidence=document.text[needed.start : needed.end],
@@ -51,8 +59,8 @@ def check_import(node: ast.Import | ast.ImportFrom, file: PythonFile, goal: Goal
         if version and _number(version) < _number(library.since):
             yield rule.finding(
                 (file, node),
-                f"{library.name} {version} is installed here and does not know NPUs yet",
-                why=f"It runs on NPUs since {library.since}.",
+                f"{library.name} {version} is installed and does not support NPUs yet",
+                why=f"NPU support was added in {library.since}.",
                 remedy=f"Install {library.packages[0]}>={library.since}.",
                 severity=needed_when(node, file)[1],
             )

@@ -1,4 +1,4 @@
-"""Operators whose result has as many elements as the data says, inside a model or a training step.
+"""Operators in a training step whose output shape depends on the data.
 
 Their shape must be read back from the device, and every new shape is compiled or looked up anew.
 
@@ -21,7 +21,7 @@ import ast
 from collections.abc import Iterator
 
 from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Rule
+from npukit.migrate.rule import Effort, Rule
 from npukit.migrate.training import enclosing_loops, method, step_loops
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
@@ -31,6 +31,9 @@ rule = Rule(
     "shape-from-data",
     words=("nonzero", "masked_select", "unique", "where", "argwhere"),
     severity=Severity.warning,
+    why="The host has to wait for the device to learn the shape, and each new shape is compiled or looked up.",
+    remedy="In hot code, keep the full shape and use a mask (torch.where with three arguments).",
+    effort=Effort(30, 5),
 )
 
 _FUNCTIONS = {"nonzero", "masked_select", "unique", "unique_consecutive", "argwhere"}
@@ -45,12 +48,7 @@ def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     of_torch = name.startswith("torch.") and last in _FUNCTIONS
     is_method = not name and method(call) in _METHODS and "torch" in file.text
     if (of_torch or is_method or one_sided_where) and _in_step(call, file):
-        yield rule.finding(
-            (file, call),
-            f"the shape of {last if name else method(call)}'s result depends on the data",
-            why="The host waits for the device to learn the shape, and every new shape costs compilation or a lookup.",
-            remedy="Where it is hot, keep the full shape and use a mask (torch.where with three arguments).",
-        )
+        yield rule.finding((file, call), f"the output shape of {last if name else method(call)} depends on the data")
 
 
 def _in_step(node: ast.AST, file: PythonFile) -> bool:

@@ -1,4 +1,4 @@
-"""A training loader whose last batch is smaller than the others.
+"""A training data loader whose last batch is smaller.
 
 bad:
     from torch.utils.data import DataLoader
@@ -20,7 +20,14 @@ from npukit.migrate.training import has_double_star, is_true
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
 
-rule = Rule("NPK502", "last-batch-smaller", words=("DataLoader",), severity=Severity.note)
+rule = Rule(
+    "NPK502",
+    "last-batch-smaller",
+    words=("DataLoader",),
+    severity=Severity.note,
+    why="The second shape makes every operator of the step compile or look up its kernel again.",
+    remedy="Add drop_last=True to the training loader.",
+)
 
 
 @rule.on(ast.Call)
@@ -31,12 +38,7 @@ def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     single = batch is None or (isinstance(batch, ast.Constant) and batch.value in (1, None))
     shuffled = is_true(file.argument(call, 2, "shuffle")) or _samples_for_training(call, file)
     if shuffled and not single and not has_double_star(call) and file.argument(call, 8, "drop_last") is None:
-        yield rule.finding(
-            (file, call),
-            "the last batch of an epoch has another shape",
-            why="A second shape makes every operator of the step compile or look up its kernel once more.",
-            remedy="Add drop_last=True to the training loader.",
-        )
+        yield rule.finding((file, call), "the last batch of an epoch has a different shape")
 
 
 def _samples_for_training(call: ast.Call, file: PythonFile) -> bool:

@@ -1,4 +1,4 @@
-"""Sequences padded to the longest of the batch: a new shape in almost every step.
+"""Sequences padded to the longest one in each batch.
 
 bad:
     batch = tokenizer(texts, padding=True, return_tensors="pt")
@@ -17,7 +17,14 @@ from npukit.migrate.rule import Rule
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
 
-rule = Rule("NPK503", "length-of-the-batch", words=("padding", "pad_sequence", "DataCollator"), severity=Severity.note)
+rule = Rule(
+    "NPK503",
+    "length-of-the-batch",
+    words=("padding", "pad_sequence", "DataCollator"),
+    severity=Severity.note,
+    why="Almost every step has a new shape, which has to be compiled or looked up on NPUs.",
+    remedy="Pad to a fixed length or to a multiple of 128 (pad_to_multiple_of), or pack sequences.",
+)
 
 
 @rule.on(ast.Call)
@@ -29,9 +36,4 @@ def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     tokenized = isinstance(padding, ast.Constant) and padding.value in (True, "longest")
     tokenizer = "token" in file.source(call.func).lower() or "processor" in file.source(call.func).lower()
     if name == "torch.nn.utils.rnn.pad_sequence" or (tokenized and (tokenizer or name.startswith("transformers."))):
-        yield rule.finding(
-            (file, call),
-            "sequences are padded to the longest of each batch",
-            why="Nearly every step has a new shape, which costs compilation or a lookup on NPUs.",
-            remedy="Pad to a fixed length or a multiple of 128 (pad_to_multiple_of), or pack sequences.",
-        )
+        yield rule.finding((file, call), "sequences are padded to the longest one in each batch")

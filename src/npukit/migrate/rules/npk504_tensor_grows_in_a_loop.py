@@ -1,4 +1,4 @@
-"""A tensor that gets longer with every turn of a loop.
+"""A tensor that grows in every iteration of a loop.
 
 bad:
     import torch
@@ -22,7 +22,14 @@ from npukit.migrate.training import enclosing_loop, inside
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
 
-rule = Rule("NPK504", "tensor-grows-in-a-loop", words=(".cat", "concat", "hstack", "vstack"), severity=Severity.note)
+rule = Rule(
+    "NPK504",
+    "tensor-grows-in-a-loop",
+    words=(".cat", "concat", "hstack", "vstack"),
+    severity=Severity.note,
+    why="Each iteration has a new shape and copies everything computed before.",
+    remedy="Write into a preallocated tensor. For generation, use a cache of fixed length.",
+)
 
 _JOINS = {"torch.cat", "torch.concat", "torch.concatenate", "torch.hstack", "torch.vstack"}
 
@@ -36,12 +43,7 @@ def check(assign: ast.Assign, file: PythonFile, goal: Goal) -> Iterator[Finding]
     names = {file.source(each) for each in getattr(joined, "elts", ())}
     name, loop = file.source(assign.targets[0]), enclosing_loop(assign, file)
     if name in names and loop is not None and not _set_anew(name, assign, loop, file):
-        yield rule.finding(
-            (file, assign),
-            "a tensor that grows with every turn of the loop",
-            why="Each turn has a new shape, and copies all that was there before.",
-            remedy="Write into a tensor of the final size; for generation, use a cache of fixed length.",
-        )
+        yield rule.finding((file, assign), "a tensor grows in every iteration of a loop")
 
 
 def _set_anew(name: str, grows: ast.Assign, loop: ast.AST, file: PythonFile) -> bool:

@@ -1,4 +1,4 @@
-"""An operator that torch_npu computed on the CPU, by a trace of a run.
+"""Operators that torch_npu ran on the CPU (found in a trace).
 
 `npukit run --device sim --trace-ops ops.json train.py` records the trace, `npukit analyze . --trace ops.json` reads it.
 The tensors are copied to the host and back in every call, and the device waits.
@@ -6,7 +6,15 @@ The tensors are copied to the host and back in every call, and the device waits.
 
 from __future__ import annotations
 
-from npukit.migrate.rule import Rule
+from npukit.migrate.rule import Effort, Rule
 from npukit.report import Severity
 
-rule = Rule("NPK511", "ran-on-the-cpu", words=(), severity=Severity.warning)
+rule = Rule(
+    "NPK511",
+    "ran-on-the-cpu",
+    words=(),
+    severity=Severity.warning,
+    why="Each call copies its tensors to the host and back while the device waits.",
+    remedy="Replace the operator, or move it out of the step.",
+    effort=Effort(30, 5),
+)

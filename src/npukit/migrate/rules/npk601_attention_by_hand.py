@@ -26,7 +26,14 @@ from npukit.migrate.training import inside, method
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
 
-rule = Rule("NPK601", "attention-by-hand", words=("softmax",), severity=Severity.note)
+rule = Rule(
+    "NPK601",
+    "attention-by-hand",
+    words=("softmax",),
+    severity=Severity.note,
+    why="The full score matrix is kept in memory, and every operator reads and writes it.",
+    remedy="Use a fused attention operator.",
+)
 
 _MATMULS = {"matmul", "bmm", "einsum", "baddbmm"}
 
@@ -40,12 +47,7 @@ def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     before = [each for each in products if each.lineno <= call.lineno and _turns_keys(each, file)]  # type: ignore[attr-defined]
     after = [each for each in products if each.end_lineno >= call.lineno and each not in before]  # type: ignore[attr-defined]
     if before and after and (instead := fused("attention", goal.target)):
-        yield rule.finding(
-            (file, call),
-            "attention is written out",
-            why="Scores of all pairs are kept in memory, and each operator reads and writes them once more.",
-            remedy=instead.advice,
-        )
+        yield rule.finding((file, call), "attention is written out", remedy=instead.advice)
 
 
 def _is_matmul(node: ast.AST) -> bool:

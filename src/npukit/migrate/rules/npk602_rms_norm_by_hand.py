@@ -23,7 +23,14 @@ from npukit.migrate.training import inside, method
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
 
-rule = Rule("NPK602", "rms-norm-by-hand", words=("rsqrt",), severity=Severity.note)
+rule = Rule(
+    "NPK602",
+    "rms-norm-by-hand",
+    words=("rsqrt",),
+    severity=Severity.note,
+    why="Five operators read and write all activations where one would do.",
+    remedy="Use the fused operator.",
+)
 
 
 @rule.on(ast.Call)
@@ -33,12 +40,7 @@ def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     around = file.function(call)
     written_out = not isinstance(around, ast.Module) and any(_mean_of_squares(node) for node in inside(around))
     if written_out and (instead := fused("rms_norm", goal.target)):
-        yield rule.finding(
-            (file, call),
-            "RMSNorm is written out",
-            why="Five operators, each of which reads and writes all activations, instead of one.",
-            remedy=instead.advice,
-        )
+        yield rule.finding((file, call), "RMSNorm is written out", remedy=instead.advice)
 
 
 def _mean_of_squares(node: ast.AST) -> bool:

@@ -22,7 +22,14 @@ from npukit.migrate.rule import Rule
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
 
-rule = Rule("NPK603", "gated-activation-by-hand", words=("silu", "gelu"), severity=Severity.note)
+rule = Rule(
+    "NPK603",
+    "gated-activation-by-hand",
+    words=("silu", "gelu"),
+    severity=Severity.note,
+    why="The activation and the product each read and write the widest tensor of the layer.",
+    remedy="Use the fused operator.",
+)
 
 _GATES = {"torch.nn.functional.silu": "swiglu", "torch.nn.functional.gelu": "geglu"}
 
@@ -36,9 +43,6 @@ def check(product: ast.BinOp, file: PythonFile, goal: Goal) -> Iterator[Finding]
         instead = fused(pattern, goal.target) if pattern else None
         if instead and not isinstance(other, ast.Constant):
             yield rule.finding(
-                (file, product),
-                f"{'SwiGLU' if pattern == 'swiglu' else 'GEGLU'} is written out",
-                why="The activation and the product each read and write the widest tensor of the layer.",
-                remedy=instead.advice,
+                (file, product), f"{'SwiGLU' if pattern == 'swiglu' else 'GEGLU'} is written out", remedy=instead.advice
             )
             return

@@ -21,7 +21,14 @@ from npukit.migrate.rule import Rule
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
 
-rule = Rule("NPK604", "rotary-by-hand", words=("rotate",), severity=Severity.note)
+rule = Rule(
+    "NPK604",
+    "rotary-by-hand",
+    words=("rotate",),
+    severity=Severity.note,
+    why="It takes six operators on queries and keys in every layer.",
+    remedy="Use the fused operator.",
+)
 
 
 @rule.on(ast.BinOp)
@@ -34,9 +41,4 @@ def check(total: ast.BinOp, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     texts = [file.source(side) for side in sides]
     written_out = len(texts) == 2 and "cos" in texts[0] and "sin" in texts[1] and "rotate" in texts[1]
     if written_out and (instead := fused("rotary", goal.target)):
-        yield rule.finding(
-            (file, total),
-            "the rotary embedding is written out",
-            why="It is made of six operators on queries and keys in every layer.",
-            remedy=instead.advice,
-        )
+        yield rule.finding((file, total), "rotary position embedding is written out", remedy=instead.advice)

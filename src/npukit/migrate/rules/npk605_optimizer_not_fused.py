@@ -1,4 +1,4 @@
-"""Adam or AdamW without its fused form.
+"""Adam or AdamW without the fused implementation.
 
 bad:
     import torch
@@ -21,7 +21,14 @@ from npukit.migrate.training import has_double_star
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
 
-rule = Rule("NPK605", "optimizer-not-fused", words=("Adam",), severity=Severity.note)
+rule = Rule(
+    "NPK605",
+    "optimizer-not-fused",
+    words=("Adam",),
+    severity=Severity.note,
+    why="The update launches many small operators. On an NPU, launching them takes longer than computing them.",
+    remedy="Use the fused optimizer.",
+)
 
 
 @rule.on(ast.Call)
@@ -30,9 +37,4 @@ def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
         return
     chosen = any(keyword.arg in ("fused", "foreach", "capturable") for keyword in call.keywords)
     if not chosen and (instead := fused("adamw", goal.target)):
-        yield rule.finding(
-            (file, call),
-            "the optimizer updates parameters by many small operators",
-            why="On an NPU, launching them takes longer than computing them.",
-            remedy=instead.advice,
-        )
+        yield rule.finding((file, call), "the optimizer is not fused", remedy=instead.advice)

@@ -21,7 +21,14 @@ from npukit.migrate.rule import Rule
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
 
-rule = Rule("NPK606", "group-norm-silu", words=("GroupNorm",), severity=Severity.note)
+rule = Rule(
+    "NPK606",
+    "group-norm-silu",
+    words=("GroupNorm",),
+    severity=Severity.note,
+    why="Each of the two reads and writes the whole feature map.",
+    remedy="Use the fused operator for inference.",
+)
 
 
 @rule.on(ast.Call)
@@ -32,10 +39,5 @@ def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     for norm, activation in pairwise(names):
         instead = fused("group_norm_silu", goal.target)
         if norm == "torch.nn.GroupNorm" and activation == "torch.nn.SiLU" and instead:
-            yield rule.finding(
-                (file, call),
-                "GroupNorm and SiLU can be one operator in inference",
-                why="Each of them reads and writes the whole feature map.",
-                remedy=instead.advice,
-            )
+            yield rule.finding((file, call), "GroupNorm and SiLU can be fused for inference", remedy=instead.advice)
             return

@@ -1,4 +1,4 @@
-"""Time measured around device work without waiting for the device.
+"""Time measured without waiting for the device.
 
 Operators only queue work; the clock is read before the NPU has done it. Code that copies a value back in between
 (`.item()`, `.cpu()`) has waited already and is not reported.
@@ -28,12 +28,20 @@ import ast
 from collections.abc import Iterator
 
 from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Rule
+from npukit.migrate.rule import Effort, Rule
 from npukit.migrate.training import inside, method
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
 
-rule = Rule("NPK701", "timing-without-synchronize", words=("time.", "perf_counter"), severity=Severity.warning)
+rule = Rule(
+    "NPK701",
+    "timing-without-synchronize",
+    words=("time.", "perf_counter"),
+    severity=Severity.warning,
+    why="Operators are queued asynchronously, so the clock measures how long queueing took.",
+    remedy="Call torch.accelerator.synchronize() (or torch.npu.synchronize()) before each clock reading.",
+    effort=Effort(10, 3),
+)
 
 _CLOCKS = {"time.time", "time.perf_counter", "time.monotonic", "time.time_ns", "time.perf_counter_ns"}
 _WAITS = {"synchronize", "item", "cpu", "tolist", "numpy", "wait", "elapsed_time"}
@@ -55,12 +63,7 @@ def check(difference: ast.BinOp, file: PythonFile, goal: Goal) -> Iterator[Findi
         if isinstance(node, ast.Call) and max(starts) <= node.lineno <= difference.lineno
     ]
     if any(method(call) == "backward" for call in between) and not any(_waits(call) for call in between):
-        yield rule.finding(
-            (file, difference),
-            "this time is taken before the device has finished",
-            why="Operators only queue work on the device: the clock measures how long queueing took.",
-            remedy="Call torch.accelerator.synchronize() (torch.npu.synchronize()) before each reading of the clock.",
-        )
+        yield rule.finding((file, difference), "the time is taken before the device has finished")
 
 
 def _is_clock(node: ast.AST | None, file: PythonFile) -> bool:

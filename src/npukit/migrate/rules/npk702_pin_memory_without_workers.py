@@ -1,4 +1,4 @@
-"""Pinned memory in a data loader that has no workers.
+"""Pinned memory in a data loader without workers.
 
 With num_workers=0 the main process loads, copies into pinned memory and trains by turns: pinning costs a copy and
 overlaps with nothing.
@@ -23,7 +23,14 @@ from npukit.migrate.training import has_double_star, is_true
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
 
-rule = Rule("NPK702", "pin-memory-without-workers", words=("pin_memory",), severity=Severity.note)
+rule = Rule(
+    "NPK702",
+    "pin-memory-without-workers",
+    words=("pin_memory",),
+    severity=Severity.note,
+    why="A single process loads and trains in turns, so the additional copy overlaps with nothing.",
+    remedy="Set num_workers to 4 or more, or remove pin_memory.",
+)
 
 
 @rule.on(ast.Call)
@@ -33,9 +40,4 @@ def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     workers = file.argument(call, 5, "num_workers")
     none = workers is None or (isinstance(workers, ast.Constant) and workers.value == 0)
     if none and is_true(file.argument(call, 7, "pin_memory")):
-        yield rule.finding(
-            (file, call),
-            "pin_memory=True without workers gains nothing",
-            why="The same process loads and trains by turns, so that the extra copy overlaps with nothing.",
-            remedy="Give the loader num_workers of 4 or more, or leave pin_memory out.",
-        )
+        yield rule.finding((file, call), "pin_memory=True has no benefit without workers")

@@ -1,4 +1,4 @@
-"""A model that trains in evaluation mode.
+"""A model that keeps training in evaluation mode.
 
 After `model.eval()` dropout is off and batch norm keeps its statistics until `model.train()` is called again.
 
@@ -30,12 +30,20 @@ import ast
 from collections.abc import Iterator
 
 from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Rule
+from npukit.migrate.rule import Effort, Rule
 from npukit.migrate.training import Loop, calls, enclosing_loops, inside, method, receiver, step_loops
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
 
-rule = Rule("NPK703", "model-left-in-eval", words=("backward",), severity=Severity.warning)
+rule = Rule(
+    "NPK703",
+    "model-left-in-eval",
+    words=("backward",),
+    severity=Severity.warning,
+    why="Dropout stays off and batch norm stops updating until train() is called.",
+    remedy="Call model.train() at the start of every training epoch.",
+    effort=Effort(10, 3),
+)
 
 
 @rule.on(ast.Call)
@@ -47,8 +55,7 @@ def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
         if not _set_to_train(receiver(call, file), file.function(call), first, loop.end_lineno or loop.lineno, file):
             yield rule.finding(
                 (file, call),
-                f"{receiver(call, file)} trains on in evaluation mode after this",
-                why="Dropout stays off and batch norm stops learning until train() is called.",
+                f"{receiver(call, file)} stays in evaluation mode while it trains",
                 remedy=f"Call {receiver(call, file)}.train() at the start of every training epoch.",
             )
             return
@@ -70,9 +77,7 @@ def check_helper(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Findi
         if called and any(loop in loops for loop in enclosing_loops(each, file)):
             yield rule.finding(
                 (file, call),
-                f"after {function.name}() the model trains on in evaluation mode",
-                why="Dropout is off and batch norm learns nothing until train() is called, which this file never does.",
-                remedy="Call model.train() at the start of every training epoch.",
+                f"the model stays in evaluation mode after {function.name}()",
             )
             return
 

@@ -1,4 +1,4 @@
-"""A checkpoint to resume from that forgets the scaler, the scheduler or the random states.
+"""A checkpoint that omits the state of the scaler, the scheduler or the random number generators.
 
 A resumed run then starts with a fresh loss scale, a fresh learning rate or other random numbers, and its losses leave
 those of the run that was never stopped. Where only the random states are missing it is a note: few runs must match that
@@ -24,12 +24,20 @@ import ast
 from collections.abc import Iterator
 
 from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Rule
+from npukit.migrate.rule import Effort, Rule
 from npukit.migrate.training import GRAD_SCALERS, assigned_from, calls, method, receiver
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
 
-rule = Rule("NPK704", "checkpoint-without-state", words=("torch.save", "save("), severity=Severity.warning)
+rule = Rule(
+    "NPK704",
+    "checkpoint-without-state",
+    words=("torch.save", "save("),
+    severity=Severity.warning,
+    why="A run that resumes from it restarts them, so its losses diverge from those of an uninterrupted run.",
+    remedy="Save and restore the missing states.",
+    effort=Effort(10, 3),
+)
 
 _RANDOM = ("get_rng_state", "get_rng_state_all", "getstate", "get_state")
 _STATELESS = {"torch.optim.lr_scheduler.LambdaLR"}
@@ -53,13 +61,12 @@ def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     keeps_random = any(method(each) in _RANDOM for each in calls(file))
     if missing or not keeps_random:
         parts = [f"the state of the {' and the '.join(missing)}"] if missing else []
-        parts += [] if keeps_random else ["the random states"]
+        parts += [] if keeps_random else ["the random number generators"]
         states = [f"{kind}.state_dict()" for kind in missing] + ([] if keeps_random else ["torch.get_rng_state()"])
         yield rule.finding(
             (file, call),
-            f"this checkpoint does not hold {' nor '.join(parts)}",
-            why="A run resumed from it starts them afresh, and its losses leave those of an unbroken run.",
-            remedy=f"Save and load {' and '.join(states)} too.",
+            f"the checkpoint omits {' and '.join(parts)}",
+            remedy=f"Save and restore {' and '.join(states)} as well.",
             severity=None if missing else Severity.note,
         )
 

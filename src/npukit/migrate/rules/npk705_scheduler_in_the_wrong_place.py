@@ -1,4 +1,4 @@
-"""A learning-rate scheduler that is stepped before the optimizer, or at the wrong rhythm.
+"""A learning-rate scheduler stepped before the optimizer, or at the wrong frequency.
 
 Stepping first skips the first value of the schedule; OneCycleLR counts batches and must be stepped after every one.
 
@@ -23,12 +23,20 @@ import ast
 from collections.abc import Iterator
 
 from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Rule
+from npukit.migrate.rule import Effort, Rule
 from npukit.migrate.training import assigned_from, enclosing_loop, inside, method, receiver, step_loops
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
 
-rule = Rule("NPK705", "scheduler-in-the-wrong-place", words=("sched",), severity=Severity.warning)
+rule = Rule(
+    "NPK705",
+    "scheduler-in-the-wrong-place",
+    words=("sched",),
+    severity=Severity.warning,
+    why="The learning rate does not follow the schedule.",
+    remedy="Step the scheduler after optimizer.step(), once per batch or epoch as it expects.",
+    effort=Effort(10, 3),
+)
 
 
 @rule.on(ast.Call)
@@ -56,8 +64,8 @@ def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     if receiver(call, file) in one_cycle and loop not in steps and any(node in steps for node in inside(loop)):
         yield rule.finding(
             (file, call),
-            "OneCycleLR is stepped once an epoch",
-            why="It counts batches: at this rhythm the rate hardly moves.",
+            "OneCycleLR is stepped once per epoch",
+            why="OneCycleLR counts batches, so the learning rate hardly changes.",
             remedy="Step it after every optimizer.step().",
         )
 

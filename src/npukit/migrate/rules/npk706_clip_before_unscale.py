@@ -1,4 +1,4 @@
-"""Gradients clipped while they are still multiplied by the loss scale.
+"""Gradients clipped before they are unscaled.
 
 bad:
     scaler.scale(loss).backward()
@@ -18,12 +18,20 @@ import ast
 from collections.abc import Iterator
 
 from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Rule
+from npukit.migrate.rule import Effort, Rule
 from npukit.migrate.training import blocks_around, inside, method
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
 
-rule = Rule("NPK706", "clip-before-unscale", words=("clip_grad",), severity=Severity.warning)
+rule = Rule(
+    "NPK706",
+    "clip-before-unscale",
+    words=("clip_grad",),
+    severity=Severity.warning,
+    why="The gradients are still multiplied by the loss scale, so the threshold is wrong by that factor.",
+    remedy="Call scaler.unscale_(optimizer) before clipping.",
+    effort=Effort(10, 3),
+)
 
 
 @rule.on(ast.Call)
@@ -46,9 +54,4 @@ def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
         and file.statement(node) in statements
     ]
     if scaled and not any(method(node) == "unscale_" and node.lineno >= scaled[-1].lineno for node in before):
-        yield rule.finding(
-            (file, call),
-            "gradients are clipped while they are still scaled",
-            why="The norm is too large by the loss scale, so that every step is clipped to almost nothing.",
-            remedy="Call scaler.unscale_(optimizer) before clipping.",
-        )
+        yield rule.finding((file, call), "gradients are clipped while they are still scaled")

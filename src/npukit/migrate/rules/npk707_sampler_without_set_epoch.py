@@ -1,4 +1,4 @@
-"""A DistributedSampler whose epoch is never set.
+"""A DistributedSampler without set_epoch().
 
 bad:
     from torch.utils.data.distributed import DistributedSampler
@@ -21,11 +21,19 @@ import re
 from collections.abc import Iterator
 
 from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Rule
+from npukit.migrate.rule import Effort, Rule
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
 
-rule = Rule("NPK707", "sampler-without-set-epoch", words=("DistributedSampler",), severity=Severity.warning)
+rule = Rule(
+    "NPK707",
+    "sampler-without-set-epoch",
+    words=("DistributedSampler",),
+    severity=Severity.warning,
+    why="Every epoch visits the data in the same order.",
+    remedy="Call sampler.set_epoch(epoch) at the start of every epoch.",
+    effort=Effort(10, 3),
+)
 
 
 @rule.on(ast.Call)
@@ -40,9 +48,4 @@ def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     if shuffle is not None and not (isinstance(shuffle, ast.Constant) and shuffle.value):
         return
     if any(isinstance(node, ast.For) and "epoch" in file.source(node.target) for node in file.nodes):
-        yield rule.finding(
-            (file, call),
-            "set_epoch() is never called on this sampler",
-            why="Every epoch then goes through the data in the same order.",
-            remedy="Call sampler.set_epoch(epoch) at the start of every epoch.",
-        )
+        yield rule.finding((file, call), "set_epoch() is never called on this sampler")

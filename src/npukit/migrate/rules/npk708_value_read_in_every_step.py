@@ -1,4 +1,4 @@
-"""A value copied from the device in every training step.
+"""A value read back from the device in every training step.
 
 `.item()` waits until the device has done all that is queued; the next step is then queued on an idle device. On an NPU,
 where queueing takes longer, this costs more than on a GPU.
@@ -24,12 +24,20 @@ import ast
 from collections.abc import Iterator
 
 from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Rule
+from npukit.migrate.rule import Effort, Rule
 from npukit.migrate.training import enclosing_loop, method, receiver, runs_every_turn, step_loops
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
 
-rule = Rule("NPK708", "value-read-in-every-step", words=(".item(",), severity=Severity.warning)
+rule = Rule(
+    "NPK708",
+    "value-read-in-every-step",
+    words=(".item(",),
+    severity=Severity.warning,
+    why="Each read waits for the device. NPUs depend on a filled queue more than GPUs do.",
+    remedy="Accumulate tensors with .detach() and read them every N steps.",
+    effort=Effort(10, 3),
+)
 
 
 @rule.on(ast.Call)
@@ -43,8 +51,6 @@ def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     if reads[0] is call:  # once a statement
         yield rule.finding(
             (file, call),
-            ".item() in every training step",
-            why="It waits for the device in every step; NPUs need the queue filled ahead more than GPUs do.",
-            remedy="Add up tensors with .detach() and read them every N steps.",
+            ".item() is called in every training step",
             evidence=f"{receiver(call, file)}.item()" if "\n" in file.source(call) else "",
         )

@@ -16,23 +16,29 @@ import ast
 from collections.abc import Iterator
 
 from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Rule
+from npukit.migrate.rule import Effort, Rule
 from npukit.migrate.training import method
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
 
-rule = Rule("NPK709", "float64", words=("float64", "double"), severity=Severity.warning)
+rule = Rule(
+    "NPK709",
+    "float64",
+    words=("float64", "double"),
+    severity=Severity.warning,
+    why="NPUs have no double-precision units: most operators reject float64 or run on the CPU.",
+    remedy="Compute in float32, or run this part on the CPU explicitly.",
+    effort=Effort(10, 3),
+)
 
 _TYPES = {"torch.float64", "torch.double", "torch.complex128", "torch.cdouble", "torch.DoubleTensor"}
-_WHY = "NPUs have no double-precision units: most operators refuse float64 or compute it on the CPU."
-_REMEDY = "Compute in float32, or move this part to the CPU on purpose."
 
 
 @rule.on(ast.Attribute)
 def check_name(name: ast.Attribute, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     if file.resolve(name) in _TYPES and not _is_compared(name, file) and not _on_cpu(name, file):
         severity = Severity.note if _made_on_host(name, file) else None
-        yield rule.finding((file, name), "double precision", why=_WHY, remedy=_REMEDY, severity=severity)
+        yield rule.finding((file, name), "double precision is used on the device", severity=severity)
 
 
 @rule.on(ast.Call)
@@ -40,7 +46,7 @@ def check_method(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Findi
     if method(call) != "double" or call.args or call.keywords or "torch" not in file.text:
         return
     if not (file.resolve(call.func) or "").startswith(("torch.", "numpy.")) and not _on_cpu(call, file):
-        yield rule.finding((file, call), "double precision", why=_WHY, remedy=_REMEDY)
+        yield rule.finding((file, call), "double precision is used on the device")
 
 
 def _is_compared(name: ast.Attribute, file: PythonFile) -> bool:

@@ -19,12 +19,20 @@ import ast
 from collections.abc import Iterator
 
 from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Rule
+from npukit.migrate.rule import Effort, Rule
 from npukit.migrate.training import guarded
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
 
-rule = Rule("NPK710", "channels-last", words=("channels_last",), severity=Severity.error)
+rule = Rule(
+    "NPK710",
+    "channels-last",
+    words=("channels_last",),
+    severity=Severity.error,
+    why="torch_npu accepts contiguous tensors only, and chooses internal layouts itself.",
+    remedy="Do not set the memory format on NPUs.",
+    effort=Effort(10, 3),
+)
 
 
 @rule.on(ast.Attribute)
@@ -34,9 +42,5 @@ def check(name: ast.Attribute, file: PythonFile, goal: Goal) -> Iterator[Finding
     if isinstance(file.parent(name), (ast.keyword, ast.Call)):
         conditional = any(isinstance(each, ast.If) for each in file.ancestors(name))
         yield rule.finding(
-            (file, name),
-            "channels_last is refused on an NPU",
-            why="torch_npu takes contiguous tensors only and has layouts of its own that it chooses itself.",
-            remedy="Leave the memory format out on NPUs.",
-            severity=Severity.warning if conditional else None,
+            (file, name), "channels_last is rejected on NPUs", severity=Severity.warning if conditional else None
         )

@@ -25,7 +25,14 @@ from npukit.migrate.rule import Rule
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
 
-rule = Rule("NPK711", "jit-script", words=("jit",), severity=Severity.note)
+rule = Rule(
+    "NPK711",
+    "jit-script",
+    words=("jit",),
+    severity=Severity.note,
+    why="The fuser generates code for CUDA and CPU only, so scripted operators run one by one.",
+    remedy="Remove it, or use a fused function of torch.nn.functional.",
+)
 
 _NAMES = {"torch.jit.script", "torch.jit.script_if_tracing", "torch.jit.script_method"}
 
@@ -33,9 +40,4 @@ _NAMES = {"torch.jit.script", "torch.jit.script_if_tracing", "torch.jit.script_m
 @rule.on(ast.Attribute, ast.Name)
 def check(name: ast.Attribute | ast.Name, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     if isinstance(name.ctx, ast.Load) and file.resolve(name) in _NAMES:
-        yield rule.finding(
-            (file, name),
-            "TorchScript brings no fusion on an NPU",
-            why="The fuser makes CUDA and CPU code only; the scripted operators run one by one.",
-            remedy="Leave it out, or use torch.nn.functional's fused function where there is one.",
-        )
+        yield rule.finding((file, name), "TorchScript does not fuse operators on NPUs")

@@ -1,4 +1,4 @@
-"""One process for several cards: torch.nn.DataParallel.
+"""torch.nn.DataParallel: one process for several cards.
 
 The recipe: start one process a card (torchrun --nproc_per_node=N train.py), call torch.distributed.init_process_group,
 choose the card by LOCAL_RANK, wrap the model in DistributedDataParallel(model, device_ids=[local_rank]), and give the
@@ -19,12 +19,21 @@ import ast
 from collections.abc import Iterator
 
 from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Rule
+from npukit.migrate.rule import Effort, Phase, Rule
 from npukit.migrate.writing import may_be
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
 
-rule = Rule("NPK712", "data-parallel", words=("DataParallel", "data_parallel"), severity=Severity.error)
+rule = Rule(
+    "NPK712",
+    "data-parallel",
+    words=("DataParallel", "data_parallel"),
+    severity=Severity.error,
+    phase=Phase.rewrite,
+    why="It replicates the model across cards within one process, which torch_npu does not support.",
+    remedy="Start one process per card with torchrun, and use DistributedDataParallel and a DistributedSampler.",
+    effort=Effort(120, 20),
+)
 
 _NAMES = {
     "torch.nn.DataParallel",
@@ -39,10 +48,5 @@ def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     if may_be(call.func, ("DataParallel", "data_parallel"), file) and file.resolve(call.func) in _NAMES:
         conditional = any(isinstance(each, (ast.If, ast.IfExp)) for each in file.ancestors(call))
         yield rule.finding(
-            (file, call),
-            "DataParallel does not run on NPUs",
-            why="It copies the model to all cards inside one process, for which torch_npu has no counterpart.",
-            remedy="Start one process a card with torchrun and wrap the model in DistributedDataParallel(model,"
-            " device_ids=[local_rank]), with a DistributedSampler for the data.",
-            severity=Severity.warning if conditional else None,
+            (file, call), "DataParallel does not run on NPUs", severity=Severity.warning if conditional else None
         )

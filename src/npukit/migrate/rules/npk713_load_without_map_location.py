@@ -1,4 +1,4 @@
-"""A checkpoint loaded onto the device it was saved from.
+"""Checkpoints loaded without map_location.
 
 bad:
     import torch
@@ -15,12 +15,20 @@ import ast
 from collections.abc import Iterator
 
 from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Rule
+from npukit.migrate.rule import Effort, Rule
 from npukit.migrate.training import has_double_star
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
 
-rule = Rule("NPK713", "load-without-map-location", words=("load",), severity=Severity.warning)
+rule = Rule(
+    "NPK713",
+    "load-without-map-location",
+    words=("load",),
+    severity=Severity.warning,
+    why="Tensors saved on a CUDA device name that device. Without CUDA, loading them raises.",
+    remedy='Pass map_location="cpu" and move the model afterwards.',
+    effort=Effort(10, 3),
+)
 
 _LOADERS = {"torch.load": 1, "torch.hub.load_state_dict_from_url": 2, "torch.utils.model_zoo.load_url": 2}
 
@@ -30,9 +38,4 @@ def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     position = _LOADERS.get(file.resolve(call.func) or "")
     if position is None or has_double_star(call) or file.argument(call, position, "map_location") is not None:
         return
-    yield rule.finding(
-        (file, call),
-        "a checkpoint saved from CUDA cannot be loaded here without map_location",
-        why="Its tensors name a CUDA device; without CUDA, loading them raises.",
-        remedy='Add map_location="cpu" and move the model afterwards.',
-    )
+    yield rule.finding((file, call), "checkpoints saved on CUDA need map_location")

@@ -1,4 +1,4 @@
-"""A number of processes written into the code.
+"""A hard-coded number of processes.
 
 bad:
     import torch.distributed as dist
@@ -15,11 +15,19 @@ import ast
 from collections.abc import Iterator
 
 from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Rule
+from npukit.migrate.rule import Effort, Rule
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
 
-rule = Rule("NPK714", "hard-coded-world-size", words=("world_size", "nprocs"), severity=Severity.warning)
+rule = Rule(
+    "NPK714",
+    "hard-coded-world-size",
+    words=("world_size", "nprocs"),
+    severity=Severity.warning,
+    why="NPU servers have 8 or 16 cards. With a wrong number of processes, HCCL waits until it times out.",
+    remedy='Take it from the launcher: int(os.environ["WORLD_SIZE"]) or torch.accelerator.device_count().',
+    effort=Effort(10, 3),
+)
 
 _ARGUMENTS = {
     "torch.distributed.init_process_group": (3, "world_size"),
@@ -36,10 +44,4 @@ def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
         values = [binding.value for binding in file.bindings(size) if binding.kind == "assign"]
         size = values[0] if len(values) == 1 else size
     if isinstance(size, ast.Constant) and isinstance(size.value, int) and size.value > 1:
-        yield rule.finding(
-            (file, call),
-            "the number of processes is written into the code",
-            why="NPU servers have 8 or 16 cards, and a wrong number of processes waits until HCCL times out.",
-            remedy="Take it from the launcher: int(os.environ['WORLD_SIZE']), or torch.accelerator.device_count().",
-            evidence=f"{name}={size.value}",
-        )
+        yield rule.finding((file, call), "the number of processes is hard-coded", evidence=f"{name}={size.value}")

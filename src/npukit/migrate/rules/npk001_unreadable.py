@@ -1,0 +1,19 @@
+"""A file that could not be read: invalid Python, truncated, in an unknown encoding, or larger than 8 MiB.
+
+Nothing in the file was checked or changed. Fix it, or leave it out with `exclude` in pyproject.toml.
+"""
+
+from __future__ import annotations
+
+from npukit.migrate.rule import Phase, Rule
+from npukit.report import Severity
+
+rule = Rule(
+    "NPK001",
+    "unreadable",
+    words=(),
+    severity=Severity.warning,
+    phase=Phase.rewrite,
+    why="Nothing in it was checked or changed.",
+    remedy="Fix the file, or leave it out with `exclude` in pyproject.toml.",
+)

@@ -1,0 +1,16 @@
+"""A rule that failed on this file, which is a bug in npukit. All other rules were applied."""
+
+from __future__ import annotations
+
+from npukit.migrate.rule import Phase, Rule
+from npukit.report import Severity
+
+rule = Rule(
+    "NPK002",
+    "broken-rule",
+    words=(),
+    severity=Severity.warning,
+    phase=Phase.rewrite,
+    why="This is a bug in npukit. The other rules were applied.",
+    remedy="Please report it with the line that is shown.",
+)

@@ -1,0 +1,55 @@
+"""Which rules are applied to which files: what the command line asks for, over what pyproject.toml says."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from npukit.errors import NpukitError
+from npukit.facts.target import Target
+from npukit.migrate.options import Options, project_options
+from npukit.migrate.rule import Phase, Rule
+from npukit.migrate.rules import all_rules
+from npukit.source import find
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Prefixes of codes from the command line, and the options of the project.
+
+    The command line wins: rules that it selects are applied even where the project ignores them.
+
+    >>> [rule.code for rule in Selection(select=("NPK12",)).rules()]
+    ['NPK120', 'NPK121', 'NPK122']
+    """
+
+    select: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
+    options: Options = field(default_factory=Options)
+
+    @classmethod
+    def of(cls, path: Path, select: Sequence[str] = (), ignore: Sequence[str] = ()) -> Selection:
+        """The selection for a project or a file."""
+        return cls(tuple(select), tuple(ignore), project_options(path))
+
+    def rules(self, phases: Collection[Phase] = tuple(Phase), target: Target | None = None) -> tuple[Rule, ...]:
+        """The rules of these phases that are chosen and that hold for the target, by code."""
+        known = [rule.code for rule in all_rules()]
+        for prefix in (*self.select, *self.ignore, *self.options.select, *self.options.ignore):
+            if not any(code.startswith(prefix) for code in known):
+                raise NpukitError(f"No rule matches {prefix}: codes go from {known[0]} to {known[-1]}.")
+        held = [rule for rule in all_rules() if not (rule.since and target and not target.has_torch(rule.since))]
+        return tuple(rule for rule in held if rule.phase in phases and self._chooses(rule.code))
+
+    def _chooses(self, code: str) -> bool:
+        if self.ignore and code.startswith(self.ignore):
+            return False
+        if self.select:
+            return code.startswith(self.select)
+        wanted = not self.options.select or code.startswith(self.options.select)
+        return wanted and not (self.options.ignore and code.startswith(self.options.ignore))
+
+    def files(self, path: Path) -> list[Path]:
+        """The source files of a project, without those that its options exclude."""
+        return [file for file in find([path]) if not self.options.excludes(file)]

@@ -1,0 +1,90 @@
+"""analyze and migrate choose rules and count what is left alike; every rule carries its policy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from npukit.errors import NpukitError
+from npukit.facts.target import Target
+from npukit.migrate.analysis import analyze
+from npukit.migrate.migration import migrate
+from npukit.migrate.pages import rule_page
+from npukit.migrate.rule import Phase, Rule
+from npukit.migrate.rules import all_rules, rule_of
+from npukit.migrate.selection import Selection
+from npukit.report import Finding
+
+CODE = """import torch
+import flash_attn
+torch.cuda.nvtx.mark("x")
+x = torch.zeros(3).cuda()
+model = torch.nn.DataParallel(model)
+"""
+
+
+def project(folder: Path, options: str = "") -> Path:
+    (folder / "a.py").write_text(CODE)
+    (folder / "requirements.txt").write_text("torch==2.1.0+cu118\nflash-attn\n")
+    (folder / "Dockerfile").write_text("FROM nvidia/cuda:12.1.0-devel\n")
+    (folder / "pyproject.toml").write_text(f"[tool.npukit]\n{options}\n")
+    return folder
+
+
+def places(findings: list[Finding]) -> set[tuple[str, str, int]]:
+    return {(each.code, each.place.file.name, each.place.line) for each in findings if each.place}
+
+
+@pytest.mark.parametrize(
+    ("options", "select", "ignore"),
+    [
+        ("", [], []),
+        ('ignore = ["NPK4"]', [], []),
+        ('ignore = ["NPK4"]', ["NPK403", "NPK110"], []),  # the command line wins
+        ('select = ["NPK2", "NPK110"]', [], ["NPK208"]),
+    ],
+)
+def test_analyze_and_migrate_agree_on_what_is_left(
+    tmp_path: Path, options: str, select: list[str], ignore: list[str]
+) -> None:
+    folder = project(tmp_path, options)
+    by_migrate = {rule.code for rule in all_rules() if rule.phase is Phase.rewrite}
+    analysis = analyze([folder], select=select, ignore=ignore)
+    migration = migrate(folder, select=select, ignore=ignore)
+    assert places(migration.by_hand) == places([each for each in analysis.by_hand if each.code in by_migrate])
+    assert migration.by_hand
+
+
+def test_the_command_line_wins_over_the_project(tmp_path: Path) -> None:
+    folder = project(tmp_path, 'ignore = ["NPK403"]')
+    assert {each.code for each in analyze([folder], select=["NPK403"]).findings} == {"NPK403"}
+    assert not analyze([folder], select=["NPK403"], ignore=["NPK403"]).findings
+    with pytest.raises(NpukitError, match="analyze"):
+        migrate(folder, select=["NPK6"])
+
+
+def test_a_line_gets_one_remedy(tmp_path: Path) -> None:
+    """NPK201 says more than NPK101 about a name without counterpart, NPK404 more than others about torch."""
+    found = analyze([project(tmp_path)]).findings
+    lines = [(each.place.file.name, each.place.line) for each in found if each.place and each.severity != "note"]
+    assert len(lines) == len(set(lines)), found
+
+
+def test_a_rule_holds_from_its_version_on() -> None:
+    rule = rule_of("NPK209")
+    assert rule is not None and rule.since
+    old = Target("1.11.0", "1.11.0", "", "910B3")
+    assert rule in Selection().rules(target=Target.of()) and rule not in Selection().rules(target=old)
+
+
+@pytest.mark.parametrize("rule", all_rules(), ids=lambda rule: rule.code)
+def test_every_rule_carries_its_policy(rule: Rule) -> None:
+    assert rule.why.endswith(".") and rule.remedy.endswith(".")
+    assert all(rule_of(code) for code in rule.supersedes)
+    page = rule_page(rule.code.lower())
+    assert page and rule.why in page and rule.remedy in page
+
+
+def test_there_is_no_page_of_an_unknown_rule() -> None:
+    assert rule_page("NPK999") is None
