@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from npukit.cli import app
 from npukit.errors import NpukitError
 from npukit.facts.target import Target
 from npukit.migrate.analysis import analyze
@@ -88,3 +90,8 @@ def test_every_rule_carries_its_policy(rule: Rule) -> None:
 
 def test_there_is_no_page_of_an_unknown_rule() -> None:
     assert rule_page("NPK999") is None
+
+
+def test_explain_prints_the_page_of_a_rule() -> None:
+    result = CliRunner().invoke(app, ["explain", "npk110"])
+    assert (result.exit_code, result.output) == (0, rule_page("NPK110"))

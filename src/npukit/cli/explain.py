@@ -27,6 +27,8 @@ def explain(
     from npukit.explain import explain_logs, first_error_line
     from npukit.explain.text import as_text
 
+    if what and _explain_rules(what, json):
+        return
     logs = _logs(what or ["-"])
     explanations = explain_logs(logs)
     if json:
@@ -40,6 +42,24 @@ def explain(
         first = f" The first line that looks like one:\n  {printable(unknown[0])}" if unknown else ""
         print(f"npukit knows none of the errors here.{first}")
     raise typer.Exit(0 if explanations else 1)
+
+
+def _explain_rules(codes: list[str], json: bool) -> bool:
+    """Print the pages of rules, where all that is named are codes of rules."""
+    if not all(code.upper().startswith("NPK") for code in codes):
+        return False
+    from npukit.migrate.pages import rule_page
+
+    pages = {code.upper(): page for code in codes if (page := rule_page(code))}
+    if len(pages) < len(codes):
+        return False
+    if json:
+        from npukit.report.json import to_json
+
+        print(to_json(pages))
+    else:
+        print("\n".join(pages.values()), end="")
+    return True
 
 
 def _logs(what: list[str]) -> dict[str, str]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Collection
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -161,7 +160,7 @@ def cuda_name(node: ast.Attribute | ast.Name, file: PythonFile) -> str | None:
     return None if is_alias else name
 
 
-def may_be(func: ast.expr, names: Collection[str], file: PythonFile) -> bool:
+def may_be(func: ast.expr, names: tuple[str, ...] | frozenset[str], file: PythonFile) -> bool:
     """Whether a function that is called may be one of these, by its last name or that of its import: to resolve every
     call takes long."""
     if isinstance(func, ast.Attribute):
@@ -170,7 +169,7 @@ def may_be(func: ast.expr, names: Collection[str], file: PythonFile) -> bool:
 
 
 @lru_cache(maxsize=16)
-def _aliases(file: PythonFile, names: Collection[str]) -> frozenset[str]:
+def _aliases(file: PythonFile, names: tuple[str, ...] | frozenset[str]) -> frozenset[str]:
     imported = (alias for node in file.names.imports for alias in node.names)
     assigned = (
         node for node in file.tree.body if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
