@@ -24,7 +24,7 @@ from npukit.launch.devices import torch_device
 from npukit.train.blocks import blocks
 from npukit.train.optimizer import Groups, make_optimizer, parameter_groups
 from npukit.train.options import TrainOptions
-from npukit.train.precision import autocast, compute_dtype, make_scaler
+from npukit.train.precision import autocast, choose_precision, make_scaler
 from npukit.train.state import (
     copies,
     host_copy,
@@ -51,7 +51,8 @@ class Parallel:
         self.rank: int = self.accelerator.process_index
         self.world_size: int = self.accelerator.num_processes
         self.is_main = self.rank == 0
-        self.dtype = compute_dtype(options, self.device)
+        self.precision = choose_precision(options, self.device)
+        self.dtype = self.precision.dtype
         self.scaler = make_scaler(options, self.device, self.dtype)
 
     @property

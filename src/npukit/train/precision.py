@@ -2,24 +2,52 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Literal
+
 import torch
 
 from npukit.errors import NpukitError
 from npukit.train.options import TrainOptions
 
-LOW = {"bf16": torch.bfloat16, "fp16": torch.float16}
+FORMATS = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
+REASONS = {
+    "asked": "as configured",
+    "cpu": "the default on CPUs",
+    "has bf16": "which this device supports",
+    "no bf16": "because this device has no bf16",
+}
 
 
-def compute_dtype(options: TrainOptions, device: torch.device) -> torch.dtype:
-    """The format of matrix products: bf16 where the device really has it, else fp16; fp32 on a CPU."""
+@dataclass(frozen=True)
+class Precision:
+    """The number format of matrix products, and why it was chosen."""
+
+    name: Literal["bf16", "fp16", "fp32"]
+    reason: Literal["asked", "cpu", "has bf16", "no bf16"]
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return FORMATS[self.name]
+
+    def __str__(self) -> str:
+        return f"{self.name}, {REASONS[self.reason]}"
+
+
+def choose_precision(options: TrainOptions, device: torch.device) -> Precision:
+    """What was asked for; else bf16 if the device really has it, fp16 if not, and fp32 on a CPU.
+
+    >>> str(choose_precision(TrainOptions(), torch.device("cpu")))
+    'fp32, the default on CPUs'
+    """
     wanted = options.precision
     if wanted == "auto":
         if device.type == "cpu":
-            return torch.float32
-        return torch.bfloat16 if _has_bf16(device) else torch.float16
+            return Precision("fp32", "cpu")
+        return Precision("bf16", "has bf16") if _has_bf16(device) else Precision("fp16", "no bf16")
     if wanted == "bf16" and not _has_bf16(device):
         raise NpukitError("This device cannot compute in bf16: use precision: fp16, or auto, which finds out.")
-    return LOW.get(wanted, torch.float32)
+    return Precision(wanted, "asked")
 
 
 def _has_bf16(device: torch.device) -> bool:

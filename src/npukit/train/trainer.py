@@ -236,7 +236,7 @@ class Trainer:
             self._watch.load_state_dict(state["watch"])
             load_random_state(state["random"], parallel.device)
         self._steps = self._data.steps(self._position)
-        self._watch.began(self.step, found.folder if found else None)
+        self._watch.began(self.step, found.folder if found else None, str(parallel.precision))
 
     def _refuse_spoilt(self) -> None:
         refuse_nonfinite_gradient(self.parallel, self.step, float(self._grad_norm), numbers(self._batches))

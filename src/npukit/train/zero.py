@@ -20,7 +20,6 @@ from npukit.train.options import TrainOptions
 from npukit.train.parallel import Parallel, forget_earlier_set_up, pretend_to_be_launched
 
 STATES = "zero"  # the folder in a checkpoint that DeepSpeed writes
-NAMES = {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32"}
 
 
 def make_parallel(options: TrainOptions) -> Parallel:
@@ -39,7 +38,7 @@ class Zero(Parallel):
     def prepare(self, model: nn.Module, groups: Groups | None) -> None:
         self.module = model
         hidden_size = getattr(getattr(model, "config", None), "hidden_size", None)
-        config = deepspeed_config(self.options, self.world_size, NAMES[self.dtype], hidden_size)
+        config = deepspeed_config(self.options, self.world_size, self.precision.name, hidden_size)
         zero = config.get("zero_optimization", {})
         self._shares_weights = zero.get("stage") == 3
         offloaded = zero.get("offload_optimizer", {}).get("device", "none") != "none"

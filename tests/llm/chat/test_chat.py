@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from npukit.llm.chat.chat import Chat, load_chat
+from npukit.llm.chat.chat import Chat, load_chat, writes_alike
 from npukit.llm.chat.messages import BadConversation, prepared
 from npukit.llm.chat.templates import Template, find_template, names
 from npukit.llm.config.options import ModelOptions
@@ -141,3 +141,11 @@ def test_what_a_template_refuses_is_told(tiny_tokenizer: Any) -> None:
     with pytest.raises(BadConversation, match="roles must alternate"):
         chat.prompt([USER])
     assert chat.stop_ids == {tiny_tokenizer.eos_token_id}
+
+
+def test_a_template_that_writes_alike_is_not_replaced(tiny_tokenizer: Any) -> None:
+    assert writes_alike(tiny_tokenizer, find_template("chatml")), "the tokenizer's own is ChatML"
+    assert not writes_alike(tiny_tokenizer, find_template("llama3"))
+    assert not writes_alike(tiny_tokenizer, find_template("qwen")), "it has a system message of its own"
+    tokenizer = type("Bare", (), {"chat_template": None})()
+    assert not writes_alike(tokenizer, find_template("chatml"))

@@ -137,6 +137,24 @@ class Chat:
         return str(texts[0])
 
 
+def writes_alike(tokenizer: Any, template: Template) -> bool:
+    """Whether the tokenizer's own template writes a conversation as this one does.
+
+    Then the tokenizer's is the better one to keep: it may also know tools.
+    """
+    if not getattr(tokenizer, "chat_template", None):
+        return False
+    own, other = (Chat(tokenizer, each) for each in (find_template(None, tokenizer), template))
+    try:
+        return all(
+            own.prompt(turns, add_generation_prompt=asks).text == other.prompt(turns, add_generation_prompt=asks).text
+            for turns in (PROBE, PROBE[:1], [{"role": "system", "content": "Be brief."}, *PROBE])
+            for asks in (True, False)
+        )
+    except BadConversation:
+        return False
+
+
 def load_chat(
     model: ModelOptions, template: str | None = None, system: str | None = None, tokenizer: Any = None
 ) -> Chat:

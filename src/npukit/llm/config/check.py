@@ -27,7 +27,7 @@ class Problem:
     text: str
 
 
-def check(config: Config, given: Given) -> tuple[list[Mistake], list[str]]:
+def mistakes_in(config: Config, given: Given) -> tuple[list[Mistake], list[str]]:
     """The mistakes in `config`, each where `given` has its option; and notes about options without effect."""
     mistakes = [
         given.mistake(keys, problem.text)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from npukit.llm.config.check import check
+from npukit.llm.config.check import mistakes_in
 from npukit.llm.config.dialects.table import Dialect
 from npukit.llm.config.dialects.training import DIALECTS
 from npukit.llm.config.dialects.translator import Translator, recognise
@@ -65,7 +65,7 @@ def read(
     config, wrong = validate(given, Config, NAMES)
     mistakes += wrong
     if config:
-        wrong, more = check(config, given)
+        wrong, more = mistakes_in(config, given)
         mistakes += wrong
         notes += more
     if mistakes or config is None:

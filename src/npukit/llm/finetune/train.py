@@ -16,6 +16,7 @@ from transformers.utils.logging import disable_progress_bar
 from npukit.errors import NpukitError
 from npukit.launch.devices import torch_device
 from npukit.llm import families
+from npukit.llm.chat.chat import writes_alike
 from npukit.llm.config.options import Config
 from npukit.llm.data.collate import Collator, tokens, weight
 from npukit.llm.data.prepare import Prepared, pad_id, prepare
@@ -30,7 +31,7 @@ from npukit.llm.models.loading import load_config, load_model, load_tokenizer, l
 from npukit.llm.models.tuning import tune
 from npukit.train import Trainer
 from npukit.train.blocks import blocks
-from npukit.train.precision import compute_dtype
+from npukit.train.precision import choose_precision
 from npukit.train.watch import Summary
 
 
@@ -61,7 +62,7 @@ def _train(config: Config, tell: Callable[[str], None], is_main: bool) -> Summar
             tell(sentence)
         if config.training.resume == "never" or not (config.training.output / RUN).exists():
             save_run(config, config.training.output)  # a run that cannot go on leaves that of the one before
-    if config.task == "sft" and (config.data.template or not tokenizer.chat_template):
+    if config.task == "sft" and not writes_alike(tokenizer, prepared.template_used):
         # Whoever talks to the model later must talk as it was taught.
         tokenizer.chat_template = prepared.template_used.text
     model = make_model(config, place, device)
@@ -148,4 +149,4 @@ def _weights_dtype(config: Config, device: torch.device) -> torch.dtype:
     """Frozen weights are kept in the format they are computed in; trained ones in fp32, or small steps are lost."""
     if config.model.dtype != "auto":
         return getattr(torch, config.model.dtype)  # type: ignore[no-any-return]
-    return compute_dtype(config.training, device) if config.tuning.method == "lora" else torch.float32
+    return choose_precision(config.training, device).dtype if config.tuning.method == "lora" else torch.float32

@@ -59,7 +59,7 @@ class Watch:
         self._since = {"steps": 0, "items": 0, "seconds": 0.0, "data_wait": 0.0}
         self._mark = 0.0
 
-    def began(self, start_step: int, checkpoint: Path | None = None) -> None:
+    def began(self, start_step: int, checkpoint: Path | None = None, precision: str = "") -> None:
         """The run begins, or goes on from a checkpoint after `start_step` (then load_state_dict came before)."""
         self._step = start_step
         if checkpoint:
@@ -68,6 +68,8 @@ class Watch:
             self._log = Log(self._options.output, self._history)
             self._loggers = open_loggers(self._options, start_step)
         self._progress.begin(start_step)
+        if precision:
+            self._progress.say(f"computing in {precision}")
         self._mark = time.perf_counter()
 
     def step(
