@@ -159,7 +159,7 @@ def compare(folder: Path, ranks: int, parallel: str, kills: int, seed: int) -> b
     expected, found = weights(undisturbed), weights(disturbed)
     same = all(torch.equal(expected[name], found[name]) for name in expected)
     log = disturbed.with_suffix(".log").read_text()
-    resumed = log.count("going on after step")
+    resumed = log.count("resuming after step")
     print(
         f"{ranks} rank{'s' * (ranks > 1)}: killed {killed} times, went on {resumed} times, "
         f"{time.monotonic() - began:.0f} s; final weights {'bit-identical' if same else 'DIFFER'}",
