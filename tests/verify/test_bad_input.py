@@ -25,8 +25,8 @@ def projects(tmp_path: Path) -> tuple[Path, Path]:
     [
         ([], "after `--`"),
         (["bash", "train.sh"], "after `--`"),
-        (["python"], "Name a script"),
-        (["python", "-O", "train.py"], "options of Python itself"),
+        (["python"], "-m and a module"),
+        (["python", "-O", "train.py"], "own options"),
         (["python", "train.py"], "There is no train.py in .*after"),
     ],
 )
@@ -54,5 +54,5 @@ def test_an_original_that_fails_or_prints_no_loss(projects: tuple[Path, Path]) -
     with pytest.raises(NpukitError, match="printed no loss"):
         verify(before, after, ["python", "train.py"])
     (before / "train.py").write_text("raise ValueError('no data')\n")
-    with pytest.raises(NpukitError, match=r"(?s)does not run.*no data"):
+    with pytest.raises(NpukitError, match=r"(?s)fails on.*no data"):
         verify(before, after, ["python", "train.py"])

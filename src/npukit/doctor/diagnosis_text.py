@@ -27,12 +27,10 @@ def verdict(diagnosis: Diagnosis) -> str:
     """What it comes to, in a sentence."""
     first, count = diagnosis.first, sum(t.finding.severity is Severity.error for t in diagnosis.troubles)
     if not diagnosis.good and first:
-        others = f" ({count - 1} more behind it)" if count > 1 else ""
-        return f"This machine cannot train on NPUs yet. Begin with {first.code}{others}: {_sentence(first.what)}"
+        others = f" ({count - 1} more after it)" if count > 1 else ""
+        return f"This machine cannot train on NPUs yet. Start with {first.code}{others}: {_sentence(first.what)}"
     machine = "This simulated machine" if diagnosis.simulated else "This machine"
-    return f"{machine} can train on NPUs." + (
-        f" Better mend {first.code} before: {_sentence(first.what)}" if first else ""
-    )
+    return f"{machine} can train on NPUs." + (f" Fix {first.code} first: {_sentence(first.what)}" if first else "")
 
 
 def _check(check: Check, color: bool, width: int) -> Iterator[str]:
@@ -81,5 +79,5 @@ def fix_script(diagnosis: Diagnosis) -> str:
         lines += [command for command in trouble.commands if command not in lines]
         lines += [] if trouble.commands else [f"# By hand: {' '.join(finding.remedy.split())}"]
     if len(lines) == 1:
-        lines.append("# There is nothing to mend.")
+        lines.append("# There is nothing to fix.")
     return "\n".join(lines) + "\n"

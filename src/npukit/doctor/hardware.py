@@ -30,13 +30,13 @@ def npus(found: Found) -> Check:
         memory = found.chips[0].memory_total_mib
         says += f" with {memory / 1024:.0f} GiB" if memory and len(names) == 1 else ""
     else:
-        says = f"{found.npus_on_bus or len(found.card_files)}, of an unknown kind"
+        says = f"{found.npus_on_bus or len(found.card_files)}, of unknown type"
     if found.simulated:
         says += ", simulated"
     elif found.in_container:
         says += ", in a container"
     without_bf16 = sorted(name for name in names if any(c.smi_name == name and not c.bf16 for c in cards().values()))
-    return Check("NPUs", says, tuple(trouble("NPK916", f"{name} does not know bf16") for name in without_bf16))
+    return Check("NPUs", says, tuple(trouble("NPK916", f"{name} does not support bf16") for name in without_bf16))
 
 
 def driver(found: Found) -> Check:
@@ -83,7 +83,7 @@ def device_files(found: Found) -> Check:
     if refused:
         command = "sudo usermod -a -G HwHiAiUser $USER"
         remedy = f"Run `{command}` and log in again."
-        what = f"This user may not open {_listed(refused)}"
+        what = f"This user cannot open {_listed(refused)}"
         troubles.append(trouble("NPK905", what, remedy, commands=(command,)))
     return Check("Device files", f"{len(found.card_files)} cards, {len(names)} files", tuple(troubles))
 
@@ -99,21 +99,21 @@ def health(found: Found) -> Check:
         return skip("Health", "no cards")
     if not found.chips:
         if not found.smi_installed:
-            return skip("Health", "npu-smi is not here to ask")
+            return skip("Health", "npu-smi is not available")
         if found.smi_late:
             return skip("Health", "npu-smi took longer than a second; `npukit devices` waits for it")
         return Check("Health", "unknown", (trouble("NPK904", evidence=found.smi_failure),))
     ill = [chip for chip in found.chips if chip.health not in HEALTHY]
     hottest = max((chip.temperature_c for chip in found.chips if chip.temperature_c is not None), default=None)
-    says = f"{len(found.chips) - len(ill)} of {len(found.chips)} well"
-    says += f", at most {hottest:.0f} °C" if hottest else ""
+    says = f"{len(found.chips) - len(ill)} of {len(found.chips)} healthy"
+    says += f"; hottest {hottest:.0f} °C" if hottest else ""
     return Check("Health", says, tuple(_ill(chip) for chip in ill))
 
 
 def _ill(chip: Chip) -> Trouble:
     reset = f"npu-smi set -t reset -i {chip.npu} -c {chip.chip}"
     remedy = (
-        f"Leave the card out for now; see `npu-smi info -t health -i {chip.npu} -c {chip.chip}`. "
+        f"Exclude the card for now; see `npu-smi info -t health -i {chip.npu} -c {chip.chip}`. "
         f"When nothing runs on it, reset it with `{reset}`."
     )
     severity = Severity.warning if chip.health == "Warning" else None
@@ -128,7 +128,7 @@ def in_use(found: Found) -> Check:
     free = [index for index, chip in enumerate(found.chips) if chip not in busy]
     says = f"{len(free)} of {len(found.chips)} free"
     command = f"export ASCEND_RT_VISIBLE_DEVICES={','.join(map(str, free))}" if free else ""
-    remedy = f"Use the free ones: `{command}`; or end the process if it is a leftover of yours." if free else ""
+    remedy = f"Use the free ones: `{command}`; or stop the process if it is a leftover of yours." if free else ""
     commands = (command,) if command else ()
     return Check(
         "In use", says, tuple(trouble("NPK908", _users(found, chip), remedy, commands=commands) for chip in busy)
@@ -158,7 +158,7 @@ def links(found: Found) -> Check:
     troubles = []
     # Two dies of one package and the switch between packages belong together, as do all others only with themselves.
     if len(topology.kinds - {"SIO"}) > 1:
-        troubles.append(trouble("NPK942", f"The cards are linked in different ways: {', '.join(kinds)}"))
+        troubles.append(trouble("NPK942", f"The cards have different kinds of links: {', '.join(kinds)}"))
     near: set[int] = set().union(*(numbers_of(cpus) for cpus in topology.cpus))
     if near and found.cpus and not near & found.cpus:
         evidence = f"near the cards: {topology.cpus[0]} …; allowed: {len(found.cpus)} others"

@@ -63,7 +63,7 @@ def page(problem: Problem) -> str:
     """The page of one code in docs/findings, in Markdown."""
     seen = {
         Severity.error: "an error: training will not work",
-        Severity.warning: "a warning: it will run, but not well",
+        Severity.warning: "a warning: training will work, but slowly or unreliably",
         Severity.note: "a note",
     }
     return (

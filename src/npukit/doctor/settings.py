@@ -50,7 +50,7 @@ def _variable_troubles(found: Found, ours: Mapping[str, str]) -> Iterator[Troubl
 
 
 def _bad_value(variable: Variable, value: str) -> Trouble:
-    what = f"{variable.name}={value!r} does not work: {variable.why}"
+    what = f"{variable.name}={value!r} is invalid: {variable.why}"
     if variable.ascending and (numbers := sorted({int(number) for number in re.findall(r"\d+", value)})):
         command = f"export {variable.name}={','.join(map(str, numbers))}"
     elif variable.default:
@@ -106,13 +106,13 @@ def memory(found: Found) -> Check:
     if found.memory:
         told.append(f"{found.memory / GIB:.0f} GiB of memory")
     if found.shared_memory is not None:
-        told.append(f"{_size(found.shared_memory)} of it to share")
+        told.append(f"{_size(found.shared_memory)} of shared memory")
         if found.has_npus and found.shared_memory < LEAST_SHARED_MEMORY:
             troubles.append(trouble("NPK940", f"/dev/shm has only {_size(found.shared_memory)}"))
     if found.disk_free is not None:
         told.append(f"{_size(found.disk_free)} free on this disk")
         if found.has_npus and found.disk_free < LEAST_DISK:
-            troubles.append(trouble("NPK941", f"This disk has only {_size(found.disk_free)} free"))
+            troubles.append(trouble("NPK941", f"Only {_size(found.disk_free)} free on this disk"))
     return Check("Memory, disk", ", ".join(told) or "unknown", tuple(troubles), skipped=not told)
 
 
@@ -124,7 +124,7 @@ def network(found: Found) -> Check:
     """Can ranks meet: are the ports free, and is the interface there?"""
     if not found.has_npus:
         return skip("Network", ", ".join(found.interfaces) or "no interface")
-    says = ", ".join(found.interfaces) or "no interface but the loopback"
+    says = ", ".join(found.interfaces) or "no interface except loopback"
     return Check("Network", says, tuple(_network_troubles(found)))
 
 
@@ -133,13 +133,15 @@ def _network_troubles(found: Found) -> Iterator[Trouble]:
     taken = sorted(found.ports_in_use.intersection(wanted_ports))
     if taken:
         command = f"export HCCL_IF_BASE_PORT={_free_range(found, wanted_ports.start)}"
-        what = f"HCCL's ports are partly taken: {', '.join(map(str, taken[:5]))}"
+        what = f"Some of HCCL's ports are in use: {', '.join(map(str, taken[:5]))}"
         yield trouble("NPK950", what, f"Run `{command}` on every node.", commands=(command,))
     wanted = found.environ.get("HCCL_SOCKET_IFNAME", "")
     if wanted and not wanted.startswith("^"):
         names = [name.lstrip("=") for name in wanted.split(",")]
         if found.interfaces and not any(each.startswith(name) for each in (*found.interfaces, "lo") for name in names):
-            yield trouble("NPK951", f"HCCL_SOCKET_IFNAME={wanted}, but up are {', '.join(found.interfaces)}")
+            yield trouble(
+                "NPK951", f"HCCL_SOCKET_IFNAME={wanted}, but these interfaces are up: {', '.join(found.interfaces)}"
+            )
     elif not wanted and "HCCL_IF_IP" not in found.environ and _real(found.interfaces) > 1 and not found.simulated:
         yield trouble("NPK952", f"HCCL will choose among {', '.join(found.interfaces)} by name")
 

@@ -38,7 +38,7 @@ def _cann_troubles(found: Found, installed: Cann) -> Iterator[Trouble]:
         command = f"source {installed.set_env}"
         what = f"CANN {installed.version} is installed, but not set up in this shell"
         yield trouble(
-            "NPK911", what, f"Run `{command}`; add it to ~/.bashrc if every shell should have it.", commands=(command,)
+            "NPK911", what, f"Run `{command}`; add it to ~/.bashrc to have it in every shell.", commands=(command,)
         )
     homes = {
         name: found.environ[name] for name in ("ASCEND_HOME_PATH", "ASCEND_TOOLKIT_HOME") if found.environ.get(name)
@@ -50,7 +50,7 @@ def _cann_troubles(found: Found, installed: Cann) -> Iterator[Trouble]:
         yield trouble("NPK915", evidence=", ".join(f"{name}={value}" for name, value in homes.items()))
     hal = found.driver.hal_version if found.driver else ""
     if hal and installed.hal_limits and within(hal, installed.hal_limits) is False:
-        yield trouble("NPK914", evidence=f"driver interface {hal}, CANN asks for {installed.hal_limits}")
+        yield trouble("NPK914", evidence=f"driver interface {hal}, but CANN requires {installed.hal_limits}")
 
 
 def kernels(found: Found) -> Check:
@@ -67,7 +67,7 @@ def kernels(found: Found) -> Check:
         kind = wanted[0] if wanted else "your card"
         return Check("Kernels", says, (trouble("NPK912", remedy=package.format(kind)),))
     if not wanted:
-        return Check("Kernels", f"{says}; the kind of card is not known")
+        return Check("Kernels", f"{says}; the type of card is unknown")
     absent = [folder for folder in wanted if folder not in installed.kernels]
     what = "The kernels are for {}, the cards need {}"
     return Check(
@@ -98,7 +98,7 @@ def _package_troubles(found: Found) -> Iterator[Trouble]:
     pythons = pythons_of(torch)
     if pythons and ".".join(found.python.split(".")[:2]) not in pythons:
         what = f"There is no torch_npu for Python {found.python} with torch {torch}"
-        yield trouble("NPK925", what, f"Make an environment with Python {' or '.join(pythons)}.")
+        yield trouble("NPK925", what, f"Create an environment with Python {' or '.join(pythons)}.")
     if not torch_npu:
         yield trouble("NPK921", remedy=remedy, commands=commands)
         return
@@ -117,11 +117,11 @@ def _package_troubles(found: Found) -> Iterator[Trouble]:
 def _cann_for(found: Found, torch_npu: str, cann: str, remedy: str, commands: tuple[str, ...]) -> Iterator[Trouble]:
     release = release_of(torch_npu)
     if release is None:
-        known = f" A combination that is known: `{commands[0]}`." if commands else ""
+        known = f" A listed combination: `{commands[0]}`." if commands else ""
         yield trouble(
             "NPK924",
-            f"The table names no CANN for torch_npu {torch_npu}; CANN {cann} may do",
-            f"Nothing, unless something fails strangely.{known}",
+            f"The published tables list no CANN version for torch_npu {torch_npu}, so CANN {cann} is unconfirmed",
+            f"Nothing, unless something fails unexpectedly.{known}",
         )
     elif key(cann) < key(release.cann):
         what = f"torch_npu {torch_npu} was made for CANN {release.cann}, but CANN is {cann}"
@@ -131,8 +131,8 @@ def _cann_for(found: Found, torch_npu: str, cann: str, remedy: str, commands: tu
             f"Install CANN {release.cann}; or keep CANN {cann}: {remedy[0].lower()}{remedy[1:]}" if remedy else "",
         )
     elif not same(cann, release.cann):
-        what = f"torch_npu {torch_npu} was made for CANN {release.cann}; the newer {cann} is not in the table with it"
-        yield trouble("NPK924", what, f"Nothing, unless something fails strangely. {remedy}")
+        what = f"torch_npu {torch_npu} was made for CANN {release.cann}; the newer {cann} is not listed with it"
+        yield trouble("NPK924", what, f"Nothing, unless something fails unexpectedly. {remedy}")
 
 
 def imports(found: Found) -> Check:
@@ -140,7 +140,7 @@ def imports(found: Found) -> Check:
     if "torch_npu" not in found.packages:
         return skip("Import", "torch_npu is not installed")
     if found.missing_library is None:
-        return skip("Import", "CANN's libraries took too long to load to say")
+        return skip("Import", "unknown: CANN's libraries took too long to load")
     if not found.missing_library:
         return Check("Import", "torch_npu finds CANN's libraries")
     if found.environ.get(AUTOLOAD) == "0":
@@ -152,7 +152,7 @@ def imports(found: Found) -> Check:
     if found.has_npus:
         return Check("Import", "will fail", (trouble("NPK926", evidence=found.missing_library),))
     command = f"export {AUTOLOAD}=0"
-    remedy = f"Run `{command}`, so that torch leaves torch_npu alone; or uninstall torch_npu here."
+    remedy = f"Run `{command}`, so that torch does not load torch_npu; or uninstall torch_npu here."
     return Check(
         "Import", "will fail", (trouble("NPK926", remedy=remedy, evidence=found.missing_library, commands=(command,)),)
     )

@@ -28,14 +28,14 @@ KINDS = {
     "003": ("a value is out of range", "Correct the value that the message names."),
     "004": ("a pointer is empty", "Check that the tensor or object exists before the call."),
     "005": ("an internal check failed", "Update torch_npu within its torch version; keep the log for a report."),
-    "006": ("memory could not be had", "Lower the batch size, or free tensors before this step."),
+    "006": ("memory could not be allocated", "Lower the batch size, or free tensors before this step."),
     "007": ("something is not supported", "Replace the operator, dtype or option that the message names."),
     "008": (
         "something was not found",
         "Check the path or name in the message, and that CANN's set_env.sh was sourced.",
     ),
-    "009": ("something is not available", "Run `npukit doctor` and mend what it shows first."),
-    "010": ("a call to the operating system failed", "Check disk room, open files (`ulimit -n`) and permissions."),
+    "009": ("something is not available", "Run `npukit doctor` and fix what it shows first."),
+    "010": ("a call to the operating system failed", "Check disk space, open files (`ulimit -n`) and permissions."),
     "011": ("something took too long", "Look for the rank that stopped or is slow before raising the limit."),
     "012": ("permission was refused", "Run `npukit doctor`: it checks the permissions on the device files."),
     "100": ("a call to CANN's runtime failed", "Look up the return code in the same message: `npukit explain CODE`."),
@@ -95,7 +95,7 @@ def composed(code: str) -> KnownError | None:
 
 
 def _general(code: str, meaning: str, remedy: str) -> KnownError:
-    cause = "npukit has no entry for this very code: only its parts are known."
+    cause = "npukit has no entry for this exact code; this is what its parts mean."
     return KnownError(code, meaning, (cause,), (remedy,), example=code, kind="general")
 
 

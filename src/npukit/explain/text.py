@@ -18,9 +18,9 @@ def as_text(explanations: Sequence[Explanation], every: bool = False) -> str:
     others = explanations[len(in_full) :]
     if others:
         heading = (
-            "Seen as well, mostly because of it:"
+            "Also seen, mostly as a consequence:"
             if any(each.kind == "consequence" for each in others)
-            else "Seen as well:"
+            else "Also seen:"
         )
         parts.append("\n".join([heading, *(f"  {_place(each)}{each.code}: {each.meaning}" for each in others)]))
     return "\n\n".join(parts)
@@ -32,7 +32,7 @@ def _in_full(explanation: Explanation) -> str:
     if explanation.line != explanation.code:
         lines.append(f"  {_place(explanation)}{_cut(printable(explanation.line))}")
     if explanation.kind == "consequence":
-        lines.append("  This mostly follows from an error elsewhere: look for an earlier one, on every rank.")
+        lines.append("  This is usually a consequence of another error: look for an earlier one on every rank.")
     lines += _numbered("Likely because", explanation.causes)
     lines += _numbered("What to do", explanation.remedies)
     return "\n".join(lines)

@@ -104,7 +104,7 @@ def main() -> None:
 def _tell(mine: list[Failure], others: OtherNodes | None, nodes: int) -> int:
     failures = others.exchange(mine) if others else mine
     if not failures:
-        print("\nnpukit: node 0 is gone, and the job with it: its own output says why.", file=sys.stderr)
+        print("\nnpukit: node 0 is gone, and the job with it; the output on node 0 says why.", file=sys.stderr)
         return 1
     failure = first(failures)
     if failure.is_users:

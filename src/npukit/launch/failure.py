@@ -15,11 +15,11 @@ from npukit.report.terminal import printable
 
 SIGNALS = {
     "SIGKILL": "Something outside the job killed it: most often the kernel because the machine ran out of memory "
-    "(`dmesg | tail` tells), else a person or the scheduler.",
-    "SIGSEGV": "It crashed in native code: run it with PYTHONFAULTHANDLER=1 to see in which call.",
-    "SIGABRT": "Native code gave up: the last lines of its log say why.",
+    "(see `dmesg | tail`), otherwise a person or the scheduler.",
+    "SIGSEGV": "It crashed in native code: run it with PYTHONFAULTHANDLER=1 to see where.",
+    "SIGABRT": "Native code aborted: the last lines of its log say why.",
     "SIGBUS": "Shared memory ran out: give the container more (docker --shm-size), or use fewer data loader workers.",
-    "SIGTERM": "Something outside the job told it to end: a person or the scheduler.",
+    "SIGTERM": "Something outside the job terminated it: a person or the scheduler.",
 }
 
 
@@ -90,13 +90,13 @@ def report(failure: Failure, nodes: int) -> str:
     """What the user sees in place of every rank's traceback."""
     who = f"rank {failure.rank}" if failure.rank >= 0 else "the launcher"
     where = who + (f" on node {failure.node}" if nodes > 1 else "")
-    parts = [f"npukit: {where} failed first, {_how(failure.exit_code)}; the other ranks were ended."]
+    parts = [f"npukit: {where} failed first, {_how(failure.exit_code)}; the other ranks were stopped."]
     if failure.exit_code < 0:
         parts[0] += "\n" + SIGNALS.get(signal.Signals(-failure.exit_code).name, "")
     parts.append(textwrap.indent(printable(_shown(failure.text)), "    "))
     parts.append(explained(failure.text).strip())
     if failure.log:
-        parts.append(f"All that it wrote is in {failure.log}")
+        parts.append(f"Its full log: {failure.log}")
     return "\n" + "\n\n".join(part for part in parts if part.strip()) + "\n"
 
 

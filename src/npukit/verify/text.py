@@ -19,20 +19,24 @@ def _lines(result: Verification) -> Iterator[str]:
     yield f"before  {before.device}, {before.seconds} s"
     yield f"after   {after.device}, {after.seconds} s"
     if after.exit_code:
-        yield f"\nDifferent: the migrated project ended with exit code {after.exit_code}:"
+        yield f"\nDifferent: the migrated project failed with exit code {after.exit_code}:"
         yield from (f"  {line}" for line in after.output.split("\n"))
     elif result.divergence:
         yield from _divergence(result.divergence, result.tolerance)
     elif not result.same:
-        yield "\nNot verified: the losses are the same, but the migrated project ran no operator on the NPU."
+        yield "\nNot verified: the losses are the same, but the migrated project ran nothing on the NPU."
     else:
-        apart = f"at most {result.largest_difference:.1e} apart" if result.largest_difference else "equal as printed"
+        apart = (
+            f"largest difference {result.largest_difference:.1e}"
+            if result.largest_difference
+            else "equal to the last printed digit"
+        )
         yield (
-            f"\nThe same: {result.compared} {'loss' if result.compared == 1 else 'losses'}, "
+            f"\nSame: {result.compared} {'loss' if result.compared == 1 else 'losses'}, "
             f"from {before.losses[0]:g} to {before.losses[-1]:g}, "
             f"{apart} (tolerance {result.tolerance:g})."
         )
-    yield from _ops("Computed on the CPU by torch_npu, with copies there and back", result.cpu_fallbacks)
+    yield from _ops("Fell back to the CPU in torch_npu, with copies to the host and back", result.cpu_fallbacks)
     yield from _ops("Not simulated", result.not_simulated)
     yield ""
     yield from result.notes
@@ -40,7 +44,7 @@ def _lines(result: Verification) -> Iterator[str]:
 
 def _divergence(divergence: Divergence, tolerance: float) -> Iterator[str]:
     where = f"step {divergence.step}" if divergence.step is not None else f"loss number {divergence.number}"
-    yield f"\nDifferent from {where} on ({divergence.name}, tolerance {tolerance:g}):"
+    yield f"\nDifferent from {where} onwards ({divergence.name}, tolerance {tolerance:g}):"
     yield f"  before  {divergence.before_text or 'nothing more'}"
     yield f"  after   {divergence.after_text or 'nothing more'}"
     cause = divergence.cause
@@ -49,7 +53,7 @@ def _divergence(divergence: Divergence, tolerance: float) -> Iterator[str]:
         moved = f" (before: {cause.before_line})" if cause.before_line not in ("", place) else ""
         yield f"  begins  {place}{moved}: {cause.op}{' in backward' if cause.backward else ''} {cause.what}"
     elif divergence.after is not None:
-        yield "  begins  in none of the first 50,000 operators: both runs computed the same there"
+        yield "  begins  after the first 50,000 operators, which computed the same in both runs"
 
 
 def _ops(title: str, uses: Sequence[OpUse]) -> Iterator[str]:

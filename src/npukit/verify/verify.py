@@ -25,8 +25,8 @@ from npukit.verify.result import Divergence, OpDifference, OpUse, Run, Verificat
 
 _TAIL = 30
 SAME_NUMBERS = (
-    "Both runs drew their random numbers on the CPU, dropout's too, so that these agree; "
-    "dropout inside of an RNN does not."
+    "Both runs drew their random numbers on the CPU, also for dropout, so that they agree; "
+    "the exception is dropout inside an RNN."
 )
 
 
@@ -65,18 +65,18 @@ def verify(
         first, expected = _run(original, arguments, devices, work / "before")
         if first.exit_code:
             raise NpukitError(
-                f"The original does not run on {original.device}: mend it first. It ended with:\n{first.output}"
+                f"The original project fails on {original.device}: fix it first. Its last lines:\n{first.output}"
             )
         if not expected:
             raise NpukitError(
-                "The original project printed no loss and called no backward(): name a command that trains, and let it "
-                "print or log its loss, as `loss 2.31` or as JSON."
+                "The original project printed no loss and called no backward(): give a command that trains and that "
+                "prints or logs its loss, such as `loss 2.31` or JSON."
             )
         tell(f"running the migrated project on {migrated.device}")
         second, got = _run(migrated, arguments, devices, work / "after")
         divergence = _diverges(expected, got, tolerance)
         if divergence and divergence.after is not None and second.exit_code == 0:
-            tell("they differ: running both again to find where it begins")
+            tell("the losses differ: running both again to find the first difference")
             cause = _find_cause(original, migrated, arguments, devices, work, tolerance)
             divergence = Divergence(**{**divergence.__dict__, "cause": cause})
         uses = _uses(trace, after)
@@ -99,7 +99,7 @@ def verify(
 def _python_arguments(command: Sequence[str], before: Path, after: Path) -> list[str]:
     for folder in (before, after):
         if not folder.is_dir():
-            raise NpukitError(f"There is no folder {folder}: name the project before and after its migration.")
+            raise NpukitError(f"There is no folder {folder}: give the project before and after its migration.")
     if not command or not Path(command[0]).name.startswith("python"):
         raise NpukitError(
             "Write the command after `--`, as in: npukit verify BEFORE AFTER -- python train.py --steps 20"
@@ -107,12 +107,12 @@ def _python_arguments(command: Sequence[str], before: Path, after: Path) -> list
     arguments = list(command[1:])
     if not arguments or (arguments[0].startswith("-") and arguments[0] != "-m"):
         raise NpukitError(
-            "Name a script or -m and a module after `python`: options of Python itself are not passed on."
+            "Put a script, or -m and a module, right after `python`: Python's own options are not supported."
         )
     for folder in (before, after):
         if arguments[0] != "-m" and not (folder / arguments[0]).is_file():
             raise NpukitError(
-                f"There is no {arguments[0]} in {folder}: name the script as seen from the project's folder."
+                f"There is no {arguments[0]} in {folder}: give the path of the script relative to the project."
             )
     return arguments
 
@@ -212,7 +212,7 @@ def _uses(trace: Path, project: Path) -> dict[str, tuple[OpUse, ...]]:
 def _notes(original: _Side, migrated: _Side) -> tuple[str, ...]:
     notes = [SAME_NUMBERS]
     if original.cuda_is_cpu:
-        notes.append("The original ran on the CPU: wherever it says cuda the CPU was meant, half precision included.")
+        notes.append("The original ran on the CPU: every use of CUDA was mapped to it, including half precision.")
     if migrated.simulated:
-        notes.append("The NPU was simulated: results are the CPU's arithmetic behind torch_npu, not a card's.")
+        notes.append("The NPU was simulated: torch_npu ran on the CPU's arithmetic, not on a card's.")
     return tuple(notes)
