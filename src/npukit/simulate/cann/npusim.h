@@ -40,6 +40,25 @@ int npusim_stream_enqueue(void *stream, npusim_task task, void *argument);
  * Operators run on the calling thread, so they call this first: that is what makes them happen "on the stream". */
 int npusim_stream_drain(void *stream);
 
+/* Work that a graph keeps, to do it again at every execution. One of two is set: `run` does it, on the stream when its
+ * turn has come; `launch` puts it on the stream when the execution is asked for. `drop` frees it. */
+typedef struct {
+    int (*run)(void *kept);
+    int (*launch)(void *kept, void *stream);
+    void (*drop)(void *kept);
+} npusim_keeping;
+
+/* True where a graph takes what is put on the stream, as it captures the stream or is being updated there. */
+bool npusim_stream_keeps(void *stream);
+
+/* Give work to the graph that takes what is put on the stream; `name` is for people to read. Takes `kept` over, and
+ * drops it where it returns an error. */
+int npusim_keep(void *stream, const npusim_keeping *how, void *kept, const char *name);
+
+/* What a thread does before it waits for other threads, and after: `before` returns what `after` is given. For threads
+ * that hold a lock which the others' work may need, such as the interpreter's. */
+void npusim_around_waiting(void *(*before)(void), void (*after)(void *token));
+
 /* Set a stream's sticky error, as a kernel that failed does. The next synchronisation returns it. */
 void npusim_stream_fail(void *stream, int code);
 

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include "reduce.h"
@@ -103,7 +104,7 @@ static int run_call(void *argument) {
     return code;
 }
 
-HcclResult issue(call *call, const char *function, void *stream) {
+static HcclResult put(call *call, const char *function, void *stream) {
     communicator *comm = call->comm;
     call->fault = npusim_next_fault(NPUSIM_ON_COLLECTIVE, function);
     communicator_hold(comm);
@@ -123,4 +124,38 @@ HcclResult issue(call *call, const char *function, void *stream) {
         return HCCL_E_RUNTIME;
     }
     return HCCL_SUCCESS;
+}
+
+static call *clone_call(const call *template) {
+    communicator *comm = template->comm;
+    call *made = new_call(comm, template->header.kind, template->body, template->transfer_count);
+    if (made) {
+        made->in = template->in;
+        made->out = template->out;
+        made->bytes = template->bytes;
+        made->header = template->header;
+        memcpy(made->send_bytes, template->send_bytes, 4 * comm->ranks * sizeof(uint64_t));
+        memcpy(made->transfers, template->transfers, template->transfer_count * sizeof(transfer));
+    }
+    return made;
+}
+
+/* What a graph keeps of a call: every execution issues a copy, which takes its turn like any other call. */
+static int issue_again(void *kept, void *stream) {
+    call *call = clone_call(kept);
+    return call ? (int)put(call, call_names[call->header.kind], stream) : HCCL_E_MEMORY;
+}
+
+static void drop(void *kept) {
+    communicator_release(((call *)kept)->comm);
+    free(kept);
+}
+
+HcclResult issue(call *call, const char *function, void *stream) {
+    static const npusim_keeping keep_call = {.launch = issue_again, .drop = drop};
+    if (!npusim_stream_keeps(stream)) {
+        return put(call, function, stream);
+    }
+    communicator_hold(call->comm);
+    return npusim_keep(stream, &keep_call, call, function) ? HCCL_E_RUNTIME : HCCL_SUCCESS;
 }

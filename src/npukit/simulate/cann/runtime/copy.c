@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "capture.h"
 #include "runtime.h"
 
 enum { SHAPES_COPY_LIMIT = 1 << 16, AT_ONCE_LIMIT = 1 << 15 };
@@ -28,7 +29,8 @@ static int check(const void *to, size_t room, const void *from, size_t bytes) {
 }
 
 aclError aclrtMemcpy(void *to, size_t room, const void *from, size_t bytes, aclrtMemcpyKind kind) {
-    int error = check(to, room, from, bytes);
+    int error = npusim_check_unsafe("aclrtMemcpy");
+    error = error ? error : check(to, room, from, bytes);
     if (!error) {
         move(to, from, bytes, kind);
     }
@@ -52,6 +54,14 @@ static int run_copy(void *argument) {
     return ACL_SUCCESS;
 }
 
+static int do_copy(void *argument) {
+    const copy_job *job = argument;
+    move(job->to, job->from, job->bytes, job->kind);
+    return ACL_SUCCESS;
+}
+
+static const npusim_keeping keep_copy = {.run = do_copy, .drop = free};
+
 static bool pageable(const void *address) {
     npusim_block block;
     return !npusim_find_block(address, &block);
@@ -68,6 +78,13 @@ static bool touches_pageable(const void *to, const void *from, aclrtMemcpyKind k
     }
 }
 
+static int keep(npusim_stream *stream, copy_job copy) {
+    copy_job *job = malloc(sizeof *job);
+    REQUIRE(job, "aclrtMemcpyAsync");
+    *job = copy;
+    return npusim_keep(stream, &keep_copy, job, "MEMCPY_ASYNC");
+}
+
 /* Between pageable host memory and the device the call returns when the copy is done, as on hardware. A short copy on
  * the device itself can be done at once where the stream is idle: nobody could tell. */
 aclError aclrtMemcpyAsync(void *to, size_t room, const void *from, size_t bytes, aclrtMemcpyKind kind,
@@ -77,9 +94,19 @@ aclError aclrtMemcpyAsync(void *to, size_t room, const void *from, size_t bytes,
     if (!stream) {
         return error ? error : aclrtPeekAtLastError(ACL_RT_THREAD_LEVEL);
     }
+    bool waits = touches_pageable(to, from, kind);
+    error = waits ? npusim_check_unsafe("aclrtMemcpyAsync with pageable memory") : ACL_SUCCESS;
+    if (error) {
+        return error;
+    }
+    if (npusim_stream_keeps(stream)) {
+        return waits ? npusim_error(ACL_ERROR_RT_CAPTURE_MODE_BLOCK_ASYNC,
+                                    "A copy from or to pageable memory cannot be captured.")
+                     : keep(stream, (copy_job){to, from, bytes, kind, stream});
+    }
     uint64_t last = npusim_stream_last(stream);
     bool on_device = kind == ACL_MEMCPY_DEVICE_TO_DEVICE && bytes <= AT_ONCE_LIMIT && !npusim_slow_stream_ms;
-    bool at_once = on_device ? npusim_stream_reached(stream, last) : touches_pageable(to, from, kind);
+    bool at_once = on_device ? npusim_stream_reached(stream, last) : waits;
     if (at_once) {
         error = npusim_explain(stream, npusim_stream_wait(stream, last, -1));
         if (!error) {
@@ -144,7 +171,8 @@ static void fill(void *memory, int32_t value, size_t bytes) {
 }
 
 aclError aclrtMemset(void *memory, size_t room, int32_t value, size_t bytes) {
-    int error = check(memory, room, memory, bytes);
+    int error = npusim_check_unsafe("aclrtMemset");
+    error = error ? error : check(memory, room, memory, bytes);
     if (!error) {
         fill(memory, value, bytes);
     }
@@ -157,12 +185,19 @@ typedef struct {
     int32_t value;
 } fill_job;
 
-static int run_fill(void *argument) {
-    fill_job job = *(fill_job *)argument;
-    free(argument);
-    fill(job.memory, job.value, job.bytes);
+static int do_fill(void *argument) {
+    const fill_job *job = argument;
+    fill(job->memory, job->value, job->bytes);
     return ACL_SUCCESS;
 }
+
+static int fill_once(void *argument) {
+    int error = do_fill(argument);
+    free(argument);
+    return error;
+}
+
+static const npusim_keeping keep_fill = {.run = do_fill, .drop = free};
 
 aclError aclrtMemsetAsync(void *memory, size_t room, int32_t value, size_t bytes, aclrtStream handle) {
     int error = check(memory, room, memory, bytes);
@@ -173,6 +208,9 @@ aclError aclrtMemsetAsync(void *memory, size_t room, int32_t value, size_t bytes
     fill_job *job = malloc(sizeof *job);
     REQUIRE(job, "aclrtMemsetAsync");
     *job = (fill_job){memory, bytes, value};
-    npusim_stream_put(stream, run_fill, job, 0);
+    if (npusim_stream_keeps(stream)) {
+        return npusim_keep(stream, &keep_fill, job, "MEMSET_ASYNC");
+    }
+    npusim_stream_put(stream, fill_once, job, 0);
     return npusim_explain(stream, npusim_stream_error_at(stream, UINT64_MAX));
 }

@@ -4,6 +4,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "capture.h"
 #include "runtime.h"
 
 typedef struct {
@@ -16,6 +17,7 @@ typedef struct {
     uint64_t number;
     uint64_t record;       /* counts its records */
     int64_t time_ns;       /* 0 until the stream has come to it */
+    npusim_captured_place captured;
 } event_record;
 
 static atomic_uint next_id;
@@ -32,6 +34,9 @@ static void release(event_record *event) {
     }
     if (event->stream) {
         npusim_stream_release(event->stream);
+    }
+    if (event->captured.stream) {
+        npusim_stream_release(event->captured.stream);
     }
     if (event->slot) {
         npusim_give_slot(event->slot);
@@ -53,9 +58,6 @@ static int create(aclrtEvent *handle, uint32_t flags, npusim_slot *slot) {
 }
 
 aclError aclrtCreateEventExWithFlag(aclrtEvent *event, uint32_t flag) {
-    if (flag & ACL_EVENT_EXTERNAL) {
-        return npusim_error(ACL_ERROR_RT_FEATURE_NOT_SUPPORT, "Events between graphs are not simulated.");
-    }
     npusim_slot *slot = flag & ACL_EVENT_IPC ? npusim_take_slot() : NULL;
     if ((flag & ACL_EVENT_IPC) && !slot) {
         return npusim_error(ACL_ERROR_RT_NO_EVENT_RESOURCE, "There are no more events to share with other processes.");
@@ -116,6 +118,39 @@ static int come_to_record(void *argument) {
     return ACL_SUCCESS;
 }
 
+/* Remembers where in a capture the event now is, or that it is in none. */
+static bool record_in_capture(event_record *event, npusim_stream *stream) {
+    npusim_captured_place place = npusim_place_in_capture(stream);
+    pthread_mutex_lock(&event->lock);
+    npusim_stream *before = event->captured.stream;
+    event->captured = place;
+    pthread_mutex_unlock(&event->lock);
+    if (before) {
+        npusim_stream_release(before);
+    }
+    return place.stream != NULL;
+}
+
+static npusim_captured_place captured_place(event_record *event) {
+    pthread_mutex_lock(&event->lock);
+    npusim_captured_place place = event->captured;
+    if (place.stream) {
+        npusim_stream_hold(place.stream);
+    }
+    pthread_mutex_unlock(&event->lock);
+    return place;
+}
+
+static int check_uncaptured(event_record *event, const char *function) {
+    npusim_captured_place place = captured_place(event);
+    bool open = place.stream && npusim_place_is_open(&place);
+    if (place.stream) {
+        npusim_stream_release(place.stream);
+    }
+    return open ? npusim_error(ACL_ERROR_RT_EVENT_CAPTURED, "%s: event %u is being captured.", function, event->id)
+                : ACL_SUCCESS;
+}
+
 aclError aclrtRecordEvent(aclrtEvent handle, aclrtStream stream_handle) {
     REQUIRE(handle, "aclrtRecordEvent");
     npusim_stream *stream = npusim_stream_of(stream_handle);
@@ -123,6 +158,9 @@ aclError aclrtRecordEvent(aclrtEvent handle, aclrtStream stream_handle) {
         return aclrtPeekAtLastError(ACL_RT_THREAD_LEVEL);
     }
     event_record *event = handle;
+    if (record_in_capture(event, stream)) {
+        return ACL_SUCCESS;
+    }
     uint64_t last = npusim_stream_last(stream);
     bool idle = npusim_stream_reached(stream, last) && !npusim_stream_error_at(stream, last);
     coming_record *coming = idle ? NULL : malloc(sizeof *coming);
@@ -214,6 +252,15 @@ aclError aclrtStreamWaitEvent(aclrtStream stream_handle, aclrtEvent event) {
     if (!stream) {
         return aclrtPeekAtLastError(ACL_RT_THREAD_LEVEL);
     }
+    npusim_captured_place captured = captured_place(event);
+    bool is_captured;
+    int error = npusim_join_capture(stream, &captured, &is_captured);
+    if (captured.stream) {
+        npusim_stream_release(captured.stream);
+    }
+    if (error || is_captured) {
+        return error;
+    }
     place other = place_of(event);
     bool in_order = (other.stream && other.stream == stream) || (passed(&other) && !error_before(&other));
     place *awaited = in_order ? NULL : malloc(sizeof *awaited);
@@ -228,6 +275,10 @@ aclError aclrtStreamWaitEvent(aclrtStream stream_handle, aclrtEvent event) {
 
 aclError aclrtSynchronizeEventWithTimeout(aclrtEvent event, int32_t timeout) {
     REQUIRE(event, "aclrtSynchronizeEvent");
+    int captured = check_uncaptured(event, "aclrtSynchronizeEvent");
+    if (captured) {
+        return captured;
+    }
     place asked = place_of(event);
     if (asked.stream) {
         npusim_stream_wait(asked.stream, asked.number, timeout);
@@ -245,6 +296,11 @@ aclError aclrtSynchronizeEvent(aclrtEvent event) {
 }
 
 static int query(aclrtEvent event, bool *has_passed) {
+    *has_passed = false;
+    int captured = check_uncaptured(event, "aclrtQueryEventStatus");
+    if (captured) {
+        return captured;
+    }
     place asked = place_of(event);
     *has_passed = passed(&asked);
     int error = *has_passed ? error_before(&asked) : ACL_SUCCESS;

@@ -16,6 +16,13 @@ enum { NAP_MS = 1, NAPS_BEFORE_SLEEP = 50 };
 static atomic_bool exiting;
 static _Thread_local npusim_stream *running_stream; /* whose work this thread is doing */
 static _Thread_local uint64_t running_number;
+static void *(*before_waiting)(void);
+static void (*after_waiting)(void *token);
+
+void npusim_around_waiting(void *(*before)(void), void (*after)(void *token)) {
+    before_waiting = before;
+    after_waiting = after;
+}
 
 int64_t npusim_now_ms(void) {
     struct timespec now;
@@ -182,10 +189,7 @@ uint64_t npusim_stream_put(npusim_stream *stream, npusim_task task, void *argume
     return number;
 }
 
-int npusim_stream_wait(npusim_stream *stream, uint64_t number, int timeout_ms) {
-    if (npusim_stream_reached(stream, number)) {
-        return npusim_stream_error_at(stream, number);
-    }
+static int wait_for_work(npusim_stream *stream, uint64_t number, int timeout_ms) {
     int64_t deadline = timeout_ms < 0 ? INT64_MAX : npusim_now_ms() + timeout_ms;
     bool in_time = true;
     pthread_mutex_lock(&stream->lock);
@@ -209,6 +213,18 @@ int npusim_stream_wait(npusim_stream *stream, uint64_t number, int timeout_ms) {
     in_time = npusim_stream_reached(stream, number);
     pthread_mutex_unlock(&stream->lock);
     return in_time ? npusim_stream_error_at(stream, number) : ACL_ERROR_RT_STREAM_SYNC_TIMEOUT;
+}
+
+int npusim_stream_wait(npusim_stream *stream, uint64_t number, int timeout_ms) {
+    if (npusim_stream_reached(stream, number)) {
+        return npusim_stream_error_at(stream, number);
+    }
+    void *token = before_waiting ? before_waiting() : NULL;
+    int error = wait_for_work(stream, number, timeout_ms);
+    if (after_waiting) {
+        after_waiting(token);
+    }
+    return error;
 }
 
 /* Hurries the other stream only where this one is waited for itself; that matters where streams are slow on request. */
@@ -240,7 +256,8 @@ int npusim_stream_drain(void *handle) {
     if (!stream) {
         return aclrtPeekAtLastError(ACL_RT_THREAD_LEVEL);
     }
-    return npusim_explain(stream, npusim_stream_wait(stream, npusim_stream_last(stream), -1));
+    int error = npusim_check_uncaptured(stream, "A synchronisation");
+    return error ? error : npusim_explain(stream, npusim_stream_wait(stream, npusim_stream_last(stream), -1));
 }
 
 void npusim_stream_fail(void *handle, int code) {

@@ -2,6 +2,7 @@
 #ifndef NPUSIM_STREAM_H
 #define NPUSIM_STREAM_H
 
+#include "capture.h"
 #include "runtime.h"
 
 typedef struct npusim_work {
@@ -24,6 +25,7 @@ struct npusim_stream {
     uint64_t failure_mode;
     uint32_t limits[2]; /* AI cores asked for, 0: the device's */
     struct npusim_stream *next;
+    npusim_capture capture;
 
     pthread_mutex_t lock; /* over what follows */
     pthread_cond_t work, progress;

@@ -49,7 +49,8 @@ aclError aclrtStreamAbort(aclrtStream handle) {
 
 aclError aclrtSynchronizeStreamWithTimeout(aclrtStream handle, int32_t timeout) {
     STREAM(stream, handle);
-    return npusim_explain(stream, npusim_stream_wait(stream, npusim_stream_last(stream), timeout));
+    int error = npusim_check_uncaptured(stream, "aclrtSynchronizeStream");
+    return error ? error : npusim_explain(stream, npusim_stream_wait(stream, npusim_stream_last(stream), timeout));
 }
 
 aclError aclrtSynchronizeStream(aclrtStream handle) {
@@ -59,6 +60,10 @@ aclError aclrtSynchronizeStream(aclrtStream handle) {
 aclError aclrtStreamQuery(aclrtStream handle, aclrtStreamStatus *status) {
     REQUIRE(status, "aclrtStreamQuery");
     STREAM(stream, handle);
+    int error = npusim_check_uncaptured(stream, "aclrtStreamQuery");
+    if (error) {
+        return error;
+    }
     uint64_t last = npusim_stream_last(stream);
     *status = npusim_stream_reached(stream, last) ? ACL_STREAM_STATUS_COMPLETE : ACL_STREAM_STATUS_NOT_READY;
     return npusim_explain(stream, npusim_stream_error_at(stream, last));
@@ -69,7 +74,8 @@ aclError aclrtSynchronizeDeviceWithTimeout(int32_t timeout) {
     if (!context) {
         return ACL_ERROR_RT_CONTEXT_NULL;
     }
-    return npusim_wait_for_device(context->device, timeout);
+    int error = npusim_check_device_uncaptured(context->device, "aclrtSynchronizeDevice");
+    return error ? error : npusim_wait_for_device(context->device, timeout);
 }
 
 aclError aclrtSynchronizeDevice(void) {
@@ -136,12 +142,19 @@ typedef struct {
     void *argument;
 } host_call;
 
-static int run_host_call(void *argument) {
-    host_call call = *(host_call *)argument;
-    free(argument);
-    call.function(call.argument);
+static int make_host_call(void *argument) {
+    const host_call *call = argument;
+    call->function(call->argument);
     return ACL_SUCCESS;
 }
+
+static int make_host_call_once(void *argument) {
+    int error = make_host_call(argument);
+    free(argument);
+    return error;
+}
+
+static const npusim_keeping keep_host_call = {.run = make_host_call, .drop = free};
 
 aclError aclrtLaunchHostFunc(aclrtStream handle, aclrtHostFunc function, void *argument) {
     REQUIRE(function, "aclrtLaunchHostFunc");
@@ -149,7 +162,10 @@ aclError aclrtLaunchHostFunc(aclrtStream handle, aclrtHostFunc function, void *a
     host_call *call = malloc(sizeof *call);
     REQUIRE(call, "aclrtLaunchHostFunc");
     *call = (host_call){function, argument};
-    npusim_stream_put(stream, run_host_call, call, PROMPT | MAY_BLOCK);
+    if (npusim_stream_keeps(stream)) {
+        return npusim_keep(stream, &keep_host_call, call, "HOST_FUNC");
+    }
+    npusim_stream_put(stream, make_host_call_once, call, PROMPT | MAY_BLOCK);
     return ACL_SUCCESS;
 }
 

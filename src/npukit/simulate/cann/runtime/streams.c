@@ -35,6 +35,7 @@ npusim_stream *npusim_stream_create(int device, uint32_t priority, uint32_t flag
     stream->overflow_switch = 0;
     stream->failure_mode = ACL_CONTINUE_ON_FAILURE;
     stream->limits[0] = stream->limits[1] = 0;
+    stream->capture = (npusim_capture){.graph = NULL};
     atomic_store(&stream->failed_at, UINT64_MAX);
     stream->id = atomic_fetch_add(&next_id, 1);
     stream->alive = true;

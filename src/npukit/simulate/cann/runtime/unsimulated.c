@@ -23,36 +23,6 @@ UNSIMULATED(rtGetC2cCtrlAddr, uint64_t *address, uint32_t *size)
 UNSIMULATED(rtKernelLaunch, const void *stub, uint32_t blocks, void *arguments, uint32_t size, void *descriptor,
             void *stream)
 
-/* graphs */
-UNSIMULATED(aclmdlRICaptureBegin, aclrtStream stream, aclmdlRICaptureMode mode)
-UNSIMULATED(aclmdlRICaptureEnd, aclrtStream stream, aclmdlRI *model)
-UNSIMULATED(aclmdlRIExecuteAsync, aclmdlRI model, aclrtStream stream)
-UNSIMULATED(aclmdlRIDestroy, aclmdlRI model)
-UNSIMULATED(aclmdlRIDebugPrint, aclmdlRI model)
-UNSIMULATED(aclmdlRICaptureTaskGrpBegin, aclrtStream stream)
-UNSIMULATED(aclmdlRICaptureTaskGrpEnd, aclrtStream stream, aclrtTaskGrp *handle)
-UNSIMULATED(aclmdlRICaptureTaskUpdateBegin, aclrtStream stream, aclrtTaskGrp handle)
-UNSIMULATED(aclmdlRICaptureTaskUpdateEnd, aclrtStream stream)
-
-/* Nothing is ever being captured: that much can be said. */
-aclError aclmdlRICaptureGetInfo(aclrtStream stream, aclmdlRICaptureStatus *status, aclmdlRI *model) {
-    REQUIRE(status, "aclmdlRICaptureGetInfo");
-    *status = ACL_MODEL_RI_CAPTURE_STATUS_NONE;
-    if (model) {
-        *model = NULL;
-    }
-    return ACL_SUCCESS;
-}
-
-aclError aclmdlRICaptureThreadExchangeMode(aclmdlRICaptureMode *mode) {
-    static _Thread_local aclmdlRICaptureMode current = ACL_MODEL_RI_CAPTURE_MODE_GLOBAL;
-    REQUIRE(mode, "aclmdlRICaptureThreadExchangeMode");
-    aclmdlRICaptureMode previous = current;
-    current = *mode;
-    *mode = previous;
-    return ACL_SUCCESS;
-}
-
 /* a hint to caches that are not there */
 aclError aclrtCmoAsync(void *memory, size_t size, aclrtCmoType type, aclrtStream stream) {
     return ACL_SUCCESS;
