@@ -1,6 +1,7 @@
 #include "copy.h"
 
 #include "../cann/npusim.h"
+#include "kernel.h"
 #include "memory.h"
 #include "stream.h"
 
@@ -43,7 +44,22 @@ void transfer(const at::Tensor& to, const at::Tensor& from, bool non_blocking) {
     original.callBoxed(original.opHandle(), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), &stack);
 }
 
+// Gives an operator on the device to the graph that captures the device's current stream, if there is one.
+bool captured(const char* name, torch::jit::Stack arguments, c10::DeviceIndex device) {
+    if (!npusim_stream_keeps(runtime_stream(device))) {
+        return false;
+    }
+    const auto op = c10::Dispatcher::singleton().findSchemaOrThrow(name, "");
+    static std::unordered_map<std::string, SimulatedKernel> kernels;
+    auto& kernel = kernels.try_emplace(name, op, Traits{.host_tensors = true}, Body()).first->second;
+    kernel(op, c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), &arguments);
+    return true;
+}
+
 void copy_inside(const at::Tensor& to, const at::Tensor& from) {
+    if (captured("aten::copy_", {to, from, /*non_blocking=*/false}, from.device().index())) {
+        return;
+    }
     wait_for_stream(from.device().index());
     if (to.device() != from.device()) {
         wait_for_stream(to.device().index());
@@ -101,6 +117,9 @@ at::Tensor& copy_(at::Tensor& self, const at::Tensor& from, bool non_blocking) {
 // Fresh pages are zero: a large tensor of zeros costs no host memory until it is written to.
 at::Tensor& zero_(at::Tensor& self) {
     const c10::DeviceGuard guard(self.device());
+    if (captured("aten::zero_", {self}, self.device().index())) {
+        return self;
+    }
     wait_for_stream(self.device().index());
     if (npusim_shapes_only()) {
         return self;

@@ -1,6 +1,7 @@
 #include "kernel.h"
 
 #include "../cann/npusim.h"
+#include "graph.h"
 #include "half.h"
 #include "memory.h"
 #include "random.h"
@@ -141,38 +142,90 @@ void SimulatedKernel::operator()(const c10::OperatorHandle& op, c10::DispatchKey
     const auto first = stack->size() - arguments_;
     const auto device = device_of(c10::ArrayRef<c10::IValue>(*stack).slice(first), traits_.host_tensors, name_);
     const c10::DeviceGuard guard(device);
-    wait_for_stream(device.index());
-    const auto fault = npusim_next_fault(NPUSIM_ON_KERNEL, name_.c_str());
-    if (C10_UNLIKELY(fault.kind == NPUSIM_ACL_ERROR)) {
-        npusim_stream_fail(runtime_stream(device.index()), fault.code);
+    auto* const stream = runtime_stream(device.index());
+    if (C10_UNLIKELY(npusim_stream_keeps(stream)) && !traits_.values) {
+        give_to_graph(op, stack, device);
+        return;
     }
+    wait_for_stream(device.index());
+    const bool shapes_only = npusim_shapes_only() && !traits_.values;
+    if (const int code = compute(op, stack, device, shapes_only ? Way::foresee : Way::compute)) {
+        npusim_stream_fail(stream, code);
+    }
+}
 
+// Nothing is computed while a graph is captured: the results are memory that every execution will fill.
+void SimulatedKernel::give_to_graph(const c10::OperatorHandle& op, Stack* stack, c10::Device device) const {
+    const auto first = static_cast<int64_t>(stack->size() - arguments_);
+    const Stack given(stack->begin() + first, stack->end());
+    RecordedDraws draws;
+    {
+        const RecordDraws recording(draws);
+        try {
+            compute(op, stack, device, Way::foresee);
+        } catch (const c10::NotImplementedError&) {
+            stack->resize(first);
+            stack->insert(stack->end(), given.begin(), given.end());
+            compute(op, stack, device, Way::foresee_on_zeros);
+        }
+        if (draws.empty()) { // foreseen without a draw
+            for (size_t i = 0; i < arguments_; i++) {
+                if (op.schema().arguments()[i].name() == "generator") {
+                    draw_generator(given[i].toOptional<at::Generator>(), device.index());
+                }
+            }
+        }
+    }
+    std::vector<c10::IValue> results;
+    for (size_t i = 0; i < returns_; i++) {
+        const auto& result = (*stack)[stack->size() - returns_ + i];
+        results.push_back(aliased_argument_[i] < 0 ? result : c10::IValue());
+    }
+    keep_kernel(runtime_stream(device.index()), *this, op, given, results, std::move(draws));
+}
+
+int SimulatedKernel::repeat(
+    const c10::OperatorHandle& op, Stack arguments, const std::vector<c10::IValue>& into) const {
+    const Inside inside;
+    const auto device = device_of(arguments, traits_.host_tensors, name_);
+    return compute(op, &arguments, device, Way::repeat, into);
+}
+
+int SimulatedKernel::compute(
+    const c10::OperatorHandle& op, Stack* stack, c10::Device device, Way way,
+    const std::vector<c10::IValue>& into) const {
+    const auto first = stack->size() - arguments_;
+    const bool on_meta = way == Way::foresee;
+    const bool foresees = on_meta || way == Way::foresee_on_zeros;
+    const auto fault = foresees ? npusim_fault{} : npusim_next_fault(NPUSIM_ON_KERNEL, name_.c_str());
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
     const c10::SmallVector<c10::IValue, 12> given(stack->begin() + static_cast<int64_t>(first), stack->end());
-    const bool shapes_only = npusim_shapes_only() && !traits_.values;
-    const auto half = traits_.product && !shapes_only ? half_to_widen(given) : std::nullopt;
+    const auto half = traits_.product && !foresees ? half_to_widen(given) : std::nullopt;
     CpuViews cpu_views;
     for (size_t i = 0; i < arguments_; i++) {
         auto& argument = (*stack)[first + i];
         change_tensors(argument, [&](const at::Tensor& tensor) {
             check_type(tensor, name_);
-            const auto view = !is_npu(tensor) ? tensor : shapes_only ? meta_view(tensor) : cpu_views.of(tensor);
+            const auto view = !is_npu(tensor)        ? tensor
+                : on_meta                            ? meta_view(tensor)
+                : way == Way::foresee_on_zeros       ? at::zeros_like(meta_view(tensor), at::kCPU)
+                                                     : cpu_views.of(tensor);
             return half && view.scalar_type() == *half ? view.to(at::kFloat) : view;
         });
         if (argument.isDevice() && argument.toDevice().type() == kNPU) {
-            argument = c10::Device(shapes_only ? c10::kMeta : c10::kCPU);
+            argument = c10::Device(on_meta ? c10::kMeta : c10::kCPU);
         } else if (op.schema().arguments()[i].name() == "generator" && !body_) {
             argument = draw_generator(argument.toOptional<at::Generator>(), device.index());
         }
     }
     const c10::SmallVector<c10::IValue, 12> views(stack->begin() + static_cast<int64_t>(first), stack->end());
     {
-        const OutputsOnDevice outputs_on_device(!body_ && !half);
+        const OutputsOnDevice outputs_on_device(!body_ && !half && way != Way::repeat);
         run(op, stack, device.index());
     }
     for (size_t i = 0; i < arguments_; i++) {
         const auto* alias = op.schema().arguments()[i].alias_info();
-        if (alias && alias->isWrite()) {
+        if (alias && alias->isWrite() && way != Way::foresee_on_zeros) {
             visit_pairs(views[i], given[i], [&](const at::Tensor& view, const at::Tensor& npu) {
                 if (is_npu(npu)) {
                     half ? round_into(npu, view) : write_back(view, npu);
@@ -184,15 +237,22 @@ void SimulatedKernel::operator()(const c10::OperatorHandle& op, c10::DispatchKey
         auto& result = (*stack)[stack->size() - returns_ + i];
         if (aliased_argument_[i] >= 0) {
             result = given[aliased_argument_[i]];
+        } else if (way == Way::repeat) {
+            visit_pairs(result, into[i], [](const at::Tensor& found, const at::Tensor& npu) {
+                if (is_npu(npu)) {
+                    cpu_view(npu).copy_(found);
+                }
+            });
         } else {
             change_tensors(result, [&](const at::Tensor& tensor) {
                 return npu_tensor(half ? rounded(tensor, *half) : tensor, device);
             });
         }
         if (C10_UNLIKELY(fault.kind == NPUSIM_BITFLIP) && i == 0) {
-            flip_one_bit(result);
+            flip_one_bit(way == Way::repeat && aliased_argument_[i] < 0 ? into[i] : result);
         }
     }
+    return fault.kind == NPUSIM_ACL_ERROR ? fault.code : 0;
 }
 
 } // namespace npusim

@@ -5,6 +5,7 @@
 #include <torch/library.h>
 
 #include <functional>
+#include <memory>
 
 namespace npusim {
 
@@ -29,7 +30,21 @@ public:
 
     void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
 
+    // Computes again, into tensors that are there. Returns 0, or the ACL code of a fault that was asked for.
+    int repeat(const c10::OperatorHandle& op, torch::jit::Stack arguments, const std::vector<c10::IValue>& into) const;
+
 private:
+    enum class Way {
+        compute,
+        foresee,          // the results' shapes, from tensors without memory
+        foresee_on_zeros, // the same for kernels that want memory
+        repeat,
+    };
+
+    int compute(
+        const c10::OperatorHandle& op, torch::jit::Stack* stack, c10::Device device, Way way,
+        const std::vector<c10::IValue>& into = {}) const;
+    void give_to_graph(const c10::OperatorHandle& op, torch::jit::Stack* stack, c10::Device device) const;
     void run(const c10::OperatorHandle& op, torch::jit::Stack* stack, c10::DeviceIndex device) const;
 
     std::string name_;

@@ -162,6 +162,16 @@ at::Tensor meta_view(const at::Tensor& npu) {
     return view;
 }
 
+at::Tensor without_ownership(const at::Tensor& npu) {
+    const auto& storage = npu.storage();
+    auto tensor = on_storage(
+        new_storage(storage.nbytes(), c10::DataPtr(const_cast<void*>(storage.data()), npu.device())), npu);
+    if (npu.unsafeGetTensorImpl()->is_wrapped_number()) {
+        tensor.unsafeGetTensorImpl()->set_wrapped_number(true);
+    }
+    return tensor;
+}
+
 at::Tensor npu_tensor(const at::Tensor& result, c10::Device device) {
     if (!result.is_meta()) {
         const auto& pointer = result.storage().data_ptr();

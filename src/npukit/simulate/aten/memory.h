@@ -31,6 +31,10 @@ private:
 // A tensor without memory that has the geometry of an NPU tensor.
 at::Tensor meta_view(const at::Tensor& npu);
 
+// The same NPU tensor without a share in its memory, which may so be freed and used for something else: what a graph
+// keeps of its tensors.
+at::Tensor without_ownership(const at::Tensor& npu);
+
 // The NPU tensor for what a kernel returned: shares, takes over or (small or foreign memory) copies it.
 // A meta tensor becomes memory that is allocated and not filled.
 at::Tensor npu_tensor(const at::Tensor& result, c10::Device device);

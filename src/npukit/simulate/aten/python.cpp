@@ -1,5 +1,6 @@
 #include "python.h"
 
+#include "../cann/npusim.h"
 #include "half.h"
 #include "quiet.h"
 #include "random.h"
@@ -68,6 +69,14 @@ PythonSide::PythonSide() {
         return draw_generator(npu, device.index());
     }));
     keep_from_stderr(py::cast<std::vector<std::string>>(in_process.attr("quiet").attr("NATIVE")));
+    // Kernels in Python may be what a thread waits for that holds the interpreter.
+    npusim_around_waiting(
+        [] { return static_cast<void*>(Py_IsInitialized() && PyGILState_Check() ? PyEval_SaveThread() : nullptr); },
+        [](void* token) {
+            if (token) {
+                PyEval_RestoreThread(static_cast<PyThreadState*>(token));
+            }
+        });
     if (py::cast<bool>(in_process.attr("cpu_multiplies_bf16")())) {
         leave_bf16_to_cpu();
     }

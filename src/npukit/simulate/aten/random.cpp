@@ -1,5 +1,7 @@
 #include "random.h"
 
+#include "memory.h"
+
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Utils.h>
 #include <torch_npu/csrc/aten/NPUGeneratorImpl.h>
@@ -15,18 +17,59 @@ uint64_t mix(uint64_t seed, uint64_t offset) {
     return (bits ^ (bits >> 31)) >> 32;
 }
 
+thread_local RecordedDraws* recorded = nullptr;
+thread_local const RecordedDraws* repeated = nullptr;
+thread_local size_t repeats = 0;
+
+uint64_t value_of(const at::Tensor& npu) {
+    return static_cast<uint64_t>(*cpu_view(npu).const_data_ptr<int64_t>());
+}
+
+// A kernel that draws more often than was noted goes on from the last draw.
+at::Generator repeat_draw() {
+    TORCH_CHECK(!repeated->empty(), "A kernel draws random numbers in a graph and drew none when it was captured.");
+    const auto which = std::min(repeats, repeated->size() - 1);
+    const auto& draw = (*repeated)[which];
+    const uint64_t beyond = repeats++ - which;
+    return at::detail::createCPUGenerator(mix(value_of(draw.seed) + beyond, value_of(draw.offset) + draw.step));
+}
+
 } // namespace
 
+RecordDraws::RecordDraws(RecordedDraws& into) {
+    recorded = &into;
+}
+
+RecordDraws::~RecordDraws() {
+    recorded = nullptr;
+}
+
+RepeatDraws::RepeatDraws(const RecordedDraws& draws) {
+    repeated = &draws;
+    repeats = 0;
+}
+
+RepeatDraws::~RepeatDraws() {
+    repeated = nullptr;
+}
+
 at::Generator draw_generator(const std::optional<at::Generator>& npu, c10::DeviceIndex device) {
+    if (repeated) {
+        return repeat_draw();
+    }
     const auto generator = npu.has_value() && npu->defined() ? *npu : at_npu::detail::getDefaultNPUGenerator(device);
     auto* const impl = at::check_generator<at_npu::NPUGeneratorImpl>(generator);
     constexpr uint64_t kSmallestStep = 4;
-    std::pair<uint64_t, uint64_t> position;
+    at_npu::PhiloxNpuState position;
     {
         const std::lock_guard<std::mutex> lock(impl->mutex_);
-        position = impl->philox_engine_inputs(kSmallestStep);
+        position = impl->philox_npu_state(kSmallestStep);
     }
-    return at::detail::createCPUGenerator(mix(position.first, position.second));
+    if (position.captured_) {
+        recorded->push_back({*position.seed_.ptr, *position.offset_.ptr, position.offset_intragraph_});
+        return at::detail::createCPUGenerator();
+    }
+    return at::detail::createCPUGenerator(mix(position.seed_.val, position.offset_.val));
 }
 
 DefaultGeneratorFollowsDevice::DefaultGeneratorFollowsDevice(c10::DeviceIndex device) {

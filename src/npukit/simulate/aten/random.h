@@ -1,6 +1,7 @@
 // Random numbers that follow torch.npu's generators.
 #pragma once
 
+#include <ATen/ATen.h>
 #include <ATen/core/Generator.h>
 
 namespace npusim {
@@ -9,6 +10,28 @@ namespace npusim {
 // so seeds, saved states, forks and checkpointing act on the simulated NPU as torch_npu means them to.
 // Without a generator the device's default one is used.
 at::Generator draw_generator(const std::optional<at::Generator>& npu, c10::DeviceIndex device);
+
+// A draw that was captured in a graph: torch_npu writes seed and offset to the device before every execution.
+struct RecordedDraw {
+    at::Tensor seed;
+    at::Tensor offset;
+    uint64_t step;
+};
+using RecordedDraws = std::vector<RecordedDraw>;
+
+// While one lives, this thread's draws in a capture are noted.
+class RecordDraws {
+public:
+    explicit RecordDraws(RecordedDraws& into);
+    ~RecordDraws();
+};
+
+// While one lives, this thread draws what was noted, from the seed and offset that are on the device now.
+class RepeatDraws {
+public:
+    explicit RepeatDraws(const RecordedDraws& draws);
+    ~RepeatDraws();
+};
 
 // While one lives, CPU ops that take no generator draw from the device's default one.
 class DefaultGeneratorFollowsDevice {
