@@ -44,3 +44,10 @@ traits(
     "npu::set_op_timeout_ms", "npu::npu_hccl_check",
     kept=True,
 )  # fmt: skip
+
+# Marks and prints in graphs, which torch_npu makes of events, copies and host functions.
+traits(
+    "npu::super_kernel_scope_begin", "npu::super_kernel_scope_end", "npu::print_npugraph_tensor",
+    "npu::save_npugraph_tensor",
+    kept=True,
+)  # fmt: skip

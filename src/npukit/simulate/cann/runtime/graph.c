@@ -186,6 +186,7 @@ aclError aclmdlRIExecuteAsync(aclmdlRI model, aclrtStream handle) {
     npusim_stream *stream = npusim_stream_of(handle);
     int error = stream ? npusim_check_uncaptured(stream, "aclmdlRIExecuteAsync")
                        : aclrtPeekAtLastError(ACL_RT_THREAD_LEVEL);
+    error = error ? error : npusim_explain(stream, npusim_stream_error_at(stream, npusim_stream_last(stream)));
     for (size_t from = 0; from < graph->count && !error;) {
         size_t to = from;
         while (to < graph->count && graph->nodes[to].runs) {
@@ -200,7 +201,7 @@ aclError aclmdlRIExecuteAsync(aclmdlRI model, aclrtStream handle) {
             release_content(work);
         }
     }
-    return error ? error : npusim_explain(stream, npusim_stream_error_at(stream, UINT64_MAX));
+    return error;
 }
 
 aclError aclmdlRIDestroy(aclmdlRI model) {
