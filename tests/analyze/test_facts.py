@@ -72,7 +72,7 @@ def test_nothing_is_advised_that_a_version_does_not_have() -> None:
     """torch.npu.NAME in an advice is in torch.npu of every version that there are names of."""
     for version in versions("names.json"):
         for api in _by_name().values():
-            named = re.findall(r"torch(?:_npu)?\.npu\.(\w+)", api.instead)
+            named = re.findall(r"torch(?:_npu)?\.npu\.(\w+)", api.remedy)
             assert [name for name in named if name not in {*names_of("npu", version), "_sanitizer"}] == []
 
 

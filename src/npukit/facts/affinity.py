@@ -16,14 +16,15 @@ class Fused:
 
     pattern: str
     op: str
+    call: str
     portable: str
     trap: str
 
     @property
     def advice(self) -> str:
-        name = f"torch_npu.{self.op}" if self.op.startswith("npu_") else f"torch_npu.optim.{self.op}"
-        how = f"{self.portable}, or {name} for NPUs alone" if self.portable else f"{name} where the tensor is on an NPU"
-        return f"Use {how}. Mind: {self.trap}."
+        """What to do, as sentences."""
+        use = f"Use {self.portable}, or {self.call} on NPUs only." if self.portable else f"Use {self.call} on NPUs."
+        return f"{use} Note: {self.trap}"
 
 
 @functools.cache

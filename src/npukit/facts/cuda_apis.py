@@ -15,15 +15,7 @@ class CudaApi:
     name: str
     kind: Literal["none", "differs", "ignored"]
     why: str
-    instead: str  # "nothing: ..." where nothing is needed
-
-    @property
-    def advice(self) -> str:
-        """What to do about it, as a sentence."""
-        kind, colon, text = self.instead.partition(": ")
-        if not colon or kind != "nothing":
-            return f"Use {self.instead}."
-        return f"{text}." if text.startswith("torch") else f"{text[0].upper()}{text[1:]}."
+    remedy: str
 
 
 @functools.cache

@@ -66,7 +66,7 @@ def check(node: ast.Attribute | ast.Name, file: PythonFile, goal: Goal) -> Itera
         yield rule.finding(
             (file, node),
             f"{api.name} has no counterpart on NPUs",
-            why=f"{api.why}.",
-            remedy=api.advice,
+            why=api.why,
+            remedy=api.remedy,
             severity=Severity.note if guarded(node, file) else None,
         )

@@ -34,4 +34,4 @@ rule = Rule(
 def check(node: ast.Attribute | ast.Name, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     api = used_api(node, file)
     if api and api.kind == "ignored":
-        yield rule.finding((file, node), f"{api.name} has no effect on NPUs", why=f"{api.why}.", remedy=api.advice)
+        yield rule.finding((file, node), f"{api.name} has no effect on NPUs", why=api.why, remedy=api.remedy)
