@@ -5,7 +5,7 @@ Run as `python -m npukit.launch.script [--auto] SCRIPT|-m MODULE [ARGS]`. It add
   which explains the first one;
 - for a rank: it dies with its launcher, keeps to the CPUs near its card and writes one log;
 - silence about what is of no use to anybody, see npukit/quiet.py;
-- with --auto: CUDA code runs on an NPU, see auto.py;
+- with --auto: CUDA code runs on an NPU, see shim/;
 - on the CPU or on CUDA: torch_npu is not there, even where it is installed.
 
 Every start passes here: it imports nothing but what it needs.
@@ -45,7 +45,7 @@ def main() -> None:
     if os.environ.get(GIVEN, "npu") != "npu":
         _go_without_torch_npu()
     if auto:
-        from npukit.launch.auto import apply
+        from npukit.shim.to_npu import apply
 
         apply(folder)
     try:
@@ -75,31 +75,18 @@ def run_command(arguments: list[str]) -> None:
 
 
 def compile_script(path: str) -> types.CodeType:
-    """The script's code, as auto.py wants it where it is in use."""
+    """The script's code, compiled as --auto wants it where it is in use."""
     source = Path(path).read_bytes()
-    if auto := sys.modules.get("npukit.launch.own_code"):
-        return auto.compile_own(source, path)  # type: ignore[no-any-return]
+    if own_code := sys.modules.get("npukit.shim.own_code"):
+        return own_code.compile_own(source, path)  # type: ignore[no-any-return]
     return compile(source, path, "exec", dont_inherit=True)
-
-
-def run_first_in_spawned(statement: str) -> None:
-    """Let the processes that multiprocessing spawns from this one begin with a statement."""
-    from multiprocessing import spawn
-
-    get_command_line = spawn.get_command_line
-
-    def with_statement(**keywords: object) -> list[str]:
-        line = list(get_command_line(**keywords))
-        code = line.index("-c") + 1
-        line[code] = f"{statement}; {line[code]}"
-        return line
-
-    spawn.get_command_line = with_statement
 
 
 def _go_without_torch_npu() -> None:
     """accelerate and transformers import it where they find it, and then torch's optimizers ask it for a card."""
     from importlib.util import find_spec
+
+    from npukit.shim.children import run_first_in_spawned
 
     if find_spec("torch_npu"):
         hide = "import sys; sys.modules['torch_npu'] = None"

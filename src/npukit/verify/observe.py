@@ -13,7 +13,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from npukit.launch.script import run_command, run_first_in_spawned
+from npukit.launch.script import run_command
+from npukit.shim.children import run_first_in_spawned
 
 SEED = 1234
 
@@ -39,9 +40,9 @@ def prepare(options: dict[str, Any]) -> None:
     import torch
 
     if options["cuda_is_cpu"]:
-        from npukit.verify import mapped_cuda
+        from npukit.shim import to_cpu
 
-        mapped_cuda.apply(options["devices"])
+        to_cpu.apply(options["devices"])
     random.seed(SEED)
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed(SEED)

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from npukit.launch import own_code
-from npukit.launch.auto import BothNames, both_names, summary
+from npukit.shim import own_code
+from npukit.shim.names import BothNames, both_names
+from npukit.shim.replaced import summary
 
 
 @pytest.fixture(autouse=True)

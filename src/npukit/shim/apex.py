@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
+from npukit.shim.replaced import REPLACED
+
 FIRST_SCALE, LARGEST_SCALE, STEPS_TO_GROW = 2.0**16, 2.0**24, 2000
 
 
@@ -41,8 +43,6 @@ def initialize(
     models: Any, optimizers: Any = None, opt_level: str = "O1", loss_scale: Any = None, enabled: bool = True, **_: Any
 ) -> Any:
     """apex.amp.initialize: models compute in half precision, losses are scaled."""
-    from npukit.launch.auto import REPLACED
-
     global _scale
     REPLACED["apex.amp, by torch.amp"] += 1
     if enabled and opt_level != "O0":

@@ -1,0 +1,153 @@
+"""What becomes of a place in torch when CUDA means the CPU: each function makes the new thing of the old one.
+
+Functions that torch lets a TorchFunctionMode see are not here: `OnCpu` changes their arguments. Memory figures are 0,
+streams and events do nothing. `tensor.is_cuda` and `tensor.device` keep telling the truth.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from npukit.shim.names import on_cpu
+
+Function = Callable[..., Any]
+# What autocast on CUDA and NPUs computes in float32, and on the CPU does not.
+# fmt: off
+_IN_FLOAT32 = (
+    "binary_cross_entropy_with_logits", "cosine_embedding_loss", "cosine_similarity", "cross_entropy",
+    "cumprod", "cumsum", "exp", "expm1", "group_norm", "kl_div", "l1_loss", "layer_norm", "log", "log10",
+    "log1p", "log2", "log_softmax", "margin_ranking_loss", "mse_loss", "nll_loss", "norm", "normalize", "pow",
+    "prod", "reciprocal", "rsqrt", "smooth_l1_loss", "softmax", "softplus", "sum", "triplet_margin_loss",
+)
+# fmt: on
+
+
+class OnCpu(TorchFunctionMode):
+    """Every torch function takes the CPU for CUDA, and computes in float32 what autocast on CUDA would."""
+
+    in_float32 = frozenset(
+        getattr(owner, name)
+        for owner in (torch, torch.Tensor, torch.nn.functional)
+        for name in _IN_FLOAT32
+        if hasattr(owner, name)
+    )
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = {name: on_cpu(value) for name, value in (kwargs or {}).items() if name != "pin_memory"}
+        if func in (torch.Tensor.cuda, torch.Tensor.pin_memory):
+            return args[0]
+        if func is torch.device:
+            kind = kwargs.get("type", args[0] if args else "")
+            if type(kind) is int or on_cpu(kind) == "cpu":
+                return torch.device("cpu")  # not cpu:0, which no tensor is on
+        if torch.is_autocast_enabled("cpu") and func in self.in_float32:
+            args = tuple(map(_float32, args))
+        if type(kwargs.get("device")) is int:
+            kwargs["device"] = "cpu"
+        if func is torch.Tensor.to and len(args) > 1 and type(args[1]) is int:
+            args = (args[0], "cpu", *args[2:])
+        return func(*(on_cpu(value) if isinstance(value, (str, torch.device)) else value for value in args), **kwargs)
+
+
+def _float32(value: Any) -> Any:
+    halves = (torch.float16, torch.bfloat16)
+    return value.float() if isinstance(value, torch.Tensor) and value.dtype in halves else value
+
+
+class Nothing(contextlib.nullcontext):  # type: ignore[type-arg]
+    """A stream or an event where there is nothing to wait for."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        super().__init__(self)
+
+    def elapsed_time(self, _: Any) -> float:
+        return 0.0
+
+    def query(self) -> bool:
+        return True
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return lambda *_, **__: None
+
+
+def answer(value: Any) -> Callable[[Any], Function]:
+    """Answer every call so."""
+    return lambda _: lambda *__, **___: value
+
+
+def stand_in(thing: Any) -> Callable[[Any], Any]:
+    """Put something else in the place."""
+    return lambda _: thing
+
+
+def takes_device(function: Function) -> Function:
+    @functools.wraps(function)
+    def mapped(*args: Any, **kwargs: Any) -> Any:
+        kwargs = {name: on_cpu(value) for name, value in kwargs.items() if name != "device_id"}
+        return function(*map(on_cpu, args), **kwargs)
+
+    return mapped
+
+
+def module_to(function: Function) -> Function:
+    @functools.wraps(function)
+    def to(self: Any, *args: Any, **kwargs: Any) -> Any:
+        args = tuple("cpu" if type(value) is int else value for value in args)
+        return function(self, *map(on_cpu, args), **{name: on_cpu(value) for name, value in kwargs.items()})
+
+    return to
+
+
+def fork_rng(old: Function) -> Function:
+    return lambda devices=(), enabled=True, **_: old((), enabled)
+
+
+def autocast(old: Function) -> Function:
+    def __init__(self: Any, device_type: str, dtype: torch.dtype | None = None, *args: Any, **kw: Any) -> None:
+        if device_type == "cuda":
+            device_type, dtype = "cpu", dtype or torch.float16
+        old(self, device_type, dtype, *args, **kw)
+
+    return __init__
+
+
+def data_parallel(old: Function) -> Function:
+    """Where there is no device to spread over, it only wraps."""
+    module: Any = sys.modules["torch.nn.parallel.data_parallel"]
+    module._get_available_device_type = lambda: None
+    return old
+
+
+def distributed_data_parallel(old: Function) -> Function:
+    def __init__(
+        self: Any, module: Any, device_ids: Any = None, output_device: Any = None, *args: Any, **kw: Any
+    ) -> None:
+        old(self, module, None, None, *args, **kw)
+
+    return __init__
+
+
+def fully_sharded(old: Function) -> Function:
+    """It takes the CPU only where it is told to, and synchronises cards only: ranks have the same seed here."""
+
+    def __init__(self: Any, *args: Any, **kw: Any) -> None:
+        old(self, *args, **{**kw, "device_id": torch.device("cpu"), "sync_module_states": False})
+
+    return __init__
+
+
+def generator(old: Any) -> Any:
+    class Generator(old):  # type: ignore[misc]
+        def __new__(cls, device: Any = "cpu") -> Any:
+            return super().__new__(cls, on_cpu(device))
+
+    return Generator

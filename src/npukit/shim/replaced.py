@@ -1,0 +1,17 @@
+"""What was replaced while a program ran, and how often."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+REPLACED: Counter[str] = Counter()
+
+
+def summary(replaced: Counter[str] | Iterable[tuple[str, int]]) -> str:
+    """What was replaced, as the user reads it."""
+    rows = Counter(dict(replaced)).most_common()
+    if not rows:
+        return "npukit --auto: nothing was CUDA's in what ran.\n"
+    lines = [f"{count:8}  {what}" for what, count in rows]
+    return "\n".join(["npukit --auto replaced while it ran; no file was changed:", *lines]) + "\n"
