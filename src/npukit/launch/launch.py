@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import NoReturn
 
 from npukit.errors import NpukitError
+from npukit.facts.launch_settings import Setting, launch_settings
 from npukit.launch.devices import Devices
 from npukit.launch.nodes import NodePlan
 from npukit.launch.run import AGENT, become, script_arguments, spare_launcher
 from npukit.launch.script import RANK_CPUS
-from npukit.launch.variables import Variable, variables
 from npukit.machine import Machine, cpus, network
 
 LOGS = Path("npukit-logs")
@@ -29,7 +29,7 @@ class Job:
     plan: NodePlan
     devices: Devices  # of this node, one a rank
     command: list[str]
-    variables: list[Variable]
+    variables: list[Setting]
     logs: Path
 
     def __str__(self) -> str:
@@ -62,10 +62,10 @@ def plan_job(
         _check_network(plan, address, environ)
         known["interface"] = network.interface_to(address)
         where = _meeting_place(plan, max_restarts)
-    wanted = variables(environ, kind == "npu", plan.nodes, known)
+    wanted = launch_settings(environ, kind == "npu", plan.nodes, known)
     real = kind == "npu" and not devices.simulated
     if real and "CPU_AFFINITY_CONF" not in environ and (bound := cpus.of_ranks(list(devices.visible[:count]))):
-        wanted.append(Variable(RANK_CPUS, bound, "keeps each rank on the CPUs near its card"))
+        wanted.append(Setting(RANK_CPUS, bound, "keeps each rank on the CPUs near its card"))
     options = ["--nproc-per-node", str(count), "--max-restarts", str(max_restarts), "--log-dir", str(logs)]
     return Job(plan, devices, [*AGENT, *where, *options, *script_arguments(command, auto)], wanted, logs)
 

@@ -10,12 +10,12 @@ from typing import NoReturn
 
 from npukit.cache import cache_folder
 from npukit.errors import NpukitError
+from npukit.facts.launch_settings import launch_settings
 from npukit.launch.devices import Devices
 from npukit.launch.launch import plan_job
 from npukit.launch.launch import start as start_job
 from npukit.launch.nodes import DEFAULT_PORT, NodePlan, from_environment
 from npukit.launch.run import run
-from npukit.launch.variables import variables
 from npukit.llm.config.options import Config
 from npukit.llm.finetune import rank
 
@@ -37,7 +37,7 @@ def start(config: Config, devices: Devices) -> NoReturn:
     nodes = nodes_of(os.environ)
     if devices.count > 1 or nodes.nodes > 1:
         start_job(plan_job(command, nodes, devices, environment), environment)
-    settings = variables(environment, devices.kind == "npu", 1, {})
+    settings = launch_settings(environment, devices.kind == "npu", 1, {})
     run(command, {**environment, **{each.name: each.value for each in settings}})
 
 

@@ -1,4 +1,4 @@
-"""The environment variables of a job's ranks: facts, filled in for this machine."""
+"""The environment variables that ranks of a job get, filled in for their machine."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-FACTS = Path(__file__).parents[1] / "facts" / "launch_variables.yaml"
+FACTS = Path(__file__).with_name("launch_settings.yaml")
 
 
 @dataclass(frozen=True)
-class Variable:
-    """A variable to set, and why."""
+class Setting:
+    """An environment variable to set for the ranks of a job, and why."""
 
     name: str
     value: str
@@ -28,7 +28,7 @@ def _rows() -> list[dict[str, Any]]:
     return rows
 
 
-def variables(environ: Mapping[str, str], npu: bool, nodes: int, known: Mapping[str, str]) -> list[Variable]:
+def launch_settings(environ: Mapping[str, str], npu: bool, nodes: int, known: Mapping[str, str]) -> list[Setting]:
     """What to set beside `environ`, in which the user has the last word; `known` fills the braces.
 
     A value that cannot be filled in is left out.
@@ -41,5 +41,5 @@ def variables(environ: Mapping[str, str], npu: bool, nodes: int, known: Mapping[
             continue
         value = known.get(row["value"].strip("{}"), "") if row["value"].startswith("{") else row["value"]
         if value:
-            wanted.append(Variable(row["name"], value, row["reason"]))
+            wanted.append(Setting(row["name"], value, row["reason"]))
     return wanted

@@ -1,19 +1,19 @@
 from __future__ import annotations
 
-from npukit.launch.variables import variables
+from npukit.facts.launch_settings import launch_settings
 
 KNOWN = {"threads": "12", "interface": "enp1"}
 
 
 def names(environ: dict[str, str], npu: bool = True, nodes: int = 2) -> dict[str, str]:
-    return {each.name: each.value for each in variables(environ, npu, nodes, KNOWN)}
+    return {each.name: each.value for each in launch_settings(environ, npu, nodes, KNOWN)}
 
 
 def test_braces_are_filled_and_everything_has_a_reason() -> None:
     found = names({})
     assert found["OMP_NUM_THREADS"] == "12"
     assert found["HCCL_SOCKET_IFNAME"] == found["GLOO_SOCKET_IFNAME"] == "enp1"
-    assert all(each.reason for each in variables({}, True, 2, KNOWN))
+    assert all(each.reason for each in launch_settings({}, True, 2, KNOWN))
 
 
 def test_what_the_user_has_set_wins() -> None:
@@ -33,4 +33,4 @@ def test_only_what_matters_here() -> None:
 
 
 def test_an_unknown_interface_is_not_invented() -> None:
-    assert "HCCL_SOCKET_IFNAME" not in {each.name for each in variables({}, True, 2, {"interface": ""})}
+    assert "HCCL_SOCKET_IFNAME" not in {each.name for each in launch_settings({}, True, 2, {"interface": ""})}

@@ -1,0 +1,108 @@
+"""Who imports whom: the table in CONTRIBUTING.md is what holds."""
+
+from __future__ import annotations
+
+import ast
+import graphlib
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src"
+ROW = re.compile(r"^\| `(\w+)` \| .+ \| (.+) \|$", re.MULTILINE)
+WITHOUT_TORCH = {"facts", "report", "source", "migrate", "doctor", "explain", "machine", "cli"}
+FOR_ALL = {"errors", "cache", "quiet", "__version__"}  # the modules beside the packages
+NOT_EVEN = {("inference", "npukit.llm.finetune")}  # parts of a package that may be imported otherwise
+
+
+def name_of(file: Path) -> str:
+    return ".".join(file.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__")
+
+
+def imports_of(file: Path) -> Iterator[tuple[str, int]]:
+    """Every module that a file imports, at its top or inside of functions, with the line."""
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from ((each.name, node.lineno) for each in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield from ((f"{node.module}.{each.name}", node.lineno) for each in node.names)
+
+
+MODULES = {name_of(file): file for file in SOURCE.rglob("*.py")}
+PACKAGES = {file.parent.name for file in (SOURCE / "npukit").glob("*/__init__.py")}
+TABLE = {name: set(re.findall(r"`(\w+)`", may)) for name, may in ROW.findall((ROOT / "CONTRIBUTING.md").read_text())}
+
+
+def module_of(name: str) -> str:
+    """The module that an imported name is, or is in."""
+    while name and name not in MODULES:
+        name = name.rpartition(".")[0]
+    return name
+
+
+@pytest.fixture(scope="module")
+def arrows() -> dict[str, set[str]]:
+    """The modules that each module imports; `from package import name` is an import of the package."""
+    found: dict[str, set[str]] = {}
+    for name, file in MODULES.items():
+        found[name] = {module for each, _ in imports_of(file) if (module := module_of(each)) not in ("", name)}
+    return found
+
+
+def test_every_package_is_in_the_table() -> None:
+    assert TABLE.keys() == PACKAGES
+
+
+def test_packages_import_only_what_the_table_allows(arrows: dict[str, set[str]]) -> None:
+    wrong = []
+    for name, imported in arrows.items():
+        package = name.split(".")[1] if name.count(".") else ""
+        if package not in PACKAGES:
+            continue
+        allowed = TABLE[package] | {package} | ({"errors"} if package in ("facts", "source") else FOR_ALL)
+        for other in imported - {"npukit"}:
+            if other.split(".")[1] not in allowed and package != "cli":
+                wrong.append(f"{name} imports {other}")
+            if any(package == by and other.startswith(part) for by, part in NOT_EVEN):
+                wrong.append(f"{name} imports {other}")
+    assert not wrong
+
+
+def test_the_simulator_is_reached_through_one_module_of_launch(arrows: dict[str, set[str]]) -> None:
+    users = {name for name, imported in arrows.items() if any(each.startswith("npukit.simulate") for each in imported)}
+    outside = {name for name in users if not name.startswith("npukit.simulate")}
+    assert outside == {"npukit.launch.devices", "npukit.cli.sim"}
+
+
+def test_packages_that_work_without_torch_never_import_it() -> None:
+    wrong = []
+    for name, file in MODULES.items():
+        if name.count(".") and name.split(".")[1] in WITHOUT_TORCH:
+            wrong += [f"{file}:{line}" for each, line in imports_of(file) if each.split(".")[0] == "torch"]
+    assert not wrong
+
+
+def test_there_are_no_circles_between_packages(arrows: dict[str, set[str]]) -> None:
+    packages: dict[str, set[str]] = defaultdict(set)
+    for name, imported in arrows.items():
+        both = [(name.split(".")[1], each.split(".")[1]) for each in imported if name.count(".") and each.count(".")]
+        for package, other in both:
+            packages[package] |= {other} - {package}
+    no_circle(packages)
+
+
+def test_there_are_no_circles_between_files(arrows: dict[str, set[str]]) -> None:
+    # A package's __init__ gathers names of its modules, which is no arrow back.
+    inner = {name: {each for each in imported if not name.startswith(f"{each}.")} for name, imported in arrows.items()}
+    no_circle(inner)
+
+
+def no_circle(graph: dict[str, set[str]]) -> None:
+    try:
+        graphlib.TopologicalSorter(graph).prepare()
+    except graphlib.CycleError as error:
+        pytest.fail(" -> ".join(error.args[1]))
