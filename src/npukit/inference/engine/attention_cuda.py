@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from npukit.inference.engine.attention import Batch, write
+from npukit.inference.engine.paged import Batch, write
 
 _KEYS = 64  # that a program looks at together
 _PROGRAMS = 512  # enough to keep every multiprocessor busy

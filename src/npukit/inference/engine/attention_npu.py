@@ -7,7 +7,7 @@ from itertools import accumulate
 import torch_npu
 from torch import Tensor
 
-from npukit.inference.engine.attention import Batch
+from npukit.inference.engine.paged import Batch
 from npukit.llm.models.attention import NPU_CAUSAL, causal_mask
 
 

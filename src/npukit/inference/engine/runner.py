@@ -13,9 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from npukit.inference.engine.adapters import Adapters
-from npukit.inference.engine.attention import NAME, Batch, register
+from npukit.inference.engine.attention import NAME, register
 from npukit.inference.engine.cache import Cache, attention_modules
 from npukit.inference.engine.graphs import Graphs
+from npukit.inference.engine.paged import Batch
 from npukit.inference.engine.results import Launched, score
 from npukit.inference.engine.sampler import Chosen, choose, is_plain
 from npukit.inference.engine.scheduler import Chunk, Step
