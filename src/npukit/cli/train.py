@@ -79,7 +79,7 @@ def _train(
     from npukit.llm.start import asked_ranks, asked_world_size, nodes_of, start
 
     if not words:
-        raise NpukitError(f"Train what? Name a YAML file, or see `npukit {verb} --help`.")
+        raise NpukitError(f"Name a YAML file, or see `npukit {verb} --help`.")
     _check_options(words)
     has_file = not words[0].startswith("--") and "=" not in words[0]
     file, words = (Path(words[0]), words[1:]) if has_file else (None, words)
@@ -107,7 +107,9 @@ def _check_options(words: list[str]) -> None:
 
 def _tell(dialect: str, notes: list[str]) -> None:
     if notes and os.environ.get("LOCAL_RANK", "0") == "0":
-        print(f"npukit: read as {dialect}'s; to know:", *(f"  {note}" for note in notes), sep="\n", file=sys.stderr)
+        print(
+            f"npukit: read as {dialect}'s options; note:", *(f"  {note}" for note in notes), sep="\n", file=sys.stderr
+        )
 
 
 def _show_plan(config: Config, devices: int, json: bool) -> None:

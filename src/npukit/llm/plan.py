@@ -151,9 +151,7 @@ def as_text(found: Plan) -> str:
         lines.append(f"# about {_size(found.memory.total).strip()} on {where}:")
         lines += [f"#   {_size(size)}  {PARTS[name]}" for name, size in parts.items()]
     else:
-        lines.append(
-            "# the memory is not known: the model is not in a local folder, or of a kind that npukit cannot tell"
-        )
+        lines.append("# memory unknown: the model is not in a local folder, or of a family that npukit does not know")
     lines.append("# " + _steps_in_words(found))
     return "\n".join(lines)
 
@@ -165,15 +163,15 @@ def _size(count: float) -> str:
 PARTS = {
     "weights": "weights",
     "gradients": "gradients",
-    "optimizer": "states of the optimizer",
-    "activations": "activations, if all rows are as long as they may be",
-    "logits": "logits of the loss, a chunk at a time",
+    "optimizer": "optimizer states",
+    "activations": "activations, if every row has the maximum length",
+    "logits": "logits, computed in chunks",
 }
 
 
 def _steps_in_words(found: Plan) -> str:
     if found.steps is None:
-        return "the number of steps is not known: the data is not in local files"
+        return "number of steps unknown: the data is not in local files"
     per_step = f"up to {found.tokens_per_step:,} tokens each"
     if found.rows is None:
         return f"{found.steps} steps, {per_step}"

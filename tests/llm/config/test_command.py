@@ -26,7 +26,7 @@ main()
     [
         (["train", "x.yaml"], ["2 mistakes", "x.yaml:4: row.jsonl", "x.yaml:7: there is no option"]),
         (["train", "y.yaml"], ["There is no file y.yaml: did you mean x.yaml?"]),
-        (["train"], ["Train what?"]),
+        (["train"], ["Name a YAML file"]),
         (["train", "x.yaml", "--devcie", "sim"], ["There is no option --devcie: did you mean --device?"]),
         (["train", "--explain", "learning_rte"], ["did you mean training.learning_rate?"]),
         (["sft", "--modl", "x", "--dataset", "rows.jsonl"], ["ms-swift has no --modl: did you mean model?"]),

@@ -127,9 +127,9 @@ def test_its_defaults_where_nothing_is_said(assert_has: Check) -> None:
             "quantization_bit: 4\n",
             "x.yaml:43: quantization_bit is not supported: weights are trained in 16 or 32",
         ),
-        ("lora_rank: many\n", "x.yaml:43: lora_rank must be a whole number, above 0, not 'many'."),
+        ("lora_rank: many\n", "x.yaml:43: lora_rank must be a whole number above 0, not 'many'."),
         ("bf16: true\n", "x.yaml:36: bf16 and fp16 are both true: remove one of them."),
-        ("streaming: true\n", "x.yaml:43: streamed data has no known end: give max_steps."),
+        ("streaming: true\n", "x.yaml:43: streamed data has no known length: set max_steps."),
         (
             "torch_dtype: bfloat16\n",
             "x.yaml:43: LLaMA-Factory has no torch_dtype: it is ms-swift's name of model.dtype.",
@@ -159,7 +159,7 @@ def test_stages_that_come_later_are_refused() -> None:
 
 def test_options_of_lora_are_no_mistake_in_a_file_of_theirs_that_trains_all() -> None:
     reading = llama_factory(LORA_SFT_DS.replace("finetuning_type: lora", "finetuning_type: full"))
-    assert "lora_target has no effect, because tuning.method is full" in reading.notes
+    assert "lora_target has no effect because tuning.method is full" in reading.notes
 
 
 def test_words_may_be_theirs_or_ours(assert_has: Check) -> None:

@@ -53,7 +53,7 @@ def _without_effect(config: Config, given: Given) -> Iterator[Problem]:
             if _value(config, key) == option.field.default:
                 continue
             chosen = f"{when.key} is {plain(_value(config, when.key))}"
-            yield Problem(key, f"{given.name(_keys(key))} has no effect, because {chosen}")
+            yield Problem(key, f"{given.name(_keys(key))} has no effect because {chosen}")
 
 
 def _value(config: Config, key: str) -> Any:
@@ -66,35 +66,36 @@ def _value(config: Config, key: str) -> Any:
 def _options_together(config: Config, given: Given) -> Iterator[Problem]:
     data, training, tuning, model = config.data, config.training, config.tuning, config.model
     if data.streaming and training.max_steps is None:
-        yield Problem("data.streaming", "streamed data has no known end: give training.max_steps.")
+        yield Problem("data.streaming", "streamed data has no known length: set training.max_steps.")
     if data.streaming and isinstance(data.validation, float) and 0 < data.validation < 1:
-        yield Problem("data.validation", "a stream has no share: give a number of rows, or files.")
+        yield Problem("data.validation", "a share of a stream is not known: give a number of rows, or files.")
     if data.pack_length and data.packing and data.pack_length < data.cutoff:
-        text = f"rows of up to {data.cutoff} tokens (data.cutoff) do not fit into {data.pack_length}: make it longer."
+        text = f"rows of up to {data.cutoff} tokens (data.cutoff) do not fit into {data.pack_length}: increase it."
         yield Problem("data.pack_length", text)
     if data.train_on_prompt and data.last_answer_only:
         yield Problem(
-            "data.last_answer_only", "loss on everything (data.train_on_prompt) and on the last answer alone?"
+            "data.last_answer_only", "data.train_on_prompt and data.last_answer_only contradict each other: remove one."
         )
     if training.eval_every and not data.validation:
-        yield Problem("training.eval_every", "there is nothing to evaluate on: give data.validation.")
+        yield Problem("training.eval_every", "there is no data to evaluate on: set data.validation.")
     if training.early_stopping and not training.eval_every:
-        yield Problem("training.early_stopping", "it needs evaluations: give training.eval_every.")
+        yield Problem("training.early_stopping", "early stopping needs evaluations: set training.eval_every.")
     if training.min_learning_rate > training.learning_rate:
-        text = f"it is above training.learning_rate, which is {training.learning_rate:g}."
+        text = f"training.min_learning_rate is above training.learning_rate ({training.learning_rate:g})."
         yield Problem("training.min_learning_rate", text)
     if training.warmup > 1 and training.warmup % 1:
         yield Problem(
-            "training.warmup", f"{training.warmup:g} steps of warm-up: give a whole number, or a share below 1."
+            "training.warmup",
+            f"{training.warmup:g} is neither a whole number of steps nor a share below 1.",
         )
     if training.offload and training.parallel == "ddp":
-        yield Problem("training.offload", "ddp keeps nothing in host memory: use zero2, zero3 or fsdp2.")
+        yield Problem("training.offload", "ddp cannot offload: use zero2, zero3 or fsdp2.")
     if model.from_config and tuning.method == "lora":
-        yield Problem("model.from_config", "new weights are trained whole: set tuning.method to full.")
+        yield Problem("model.from_config", "new weights must all be trained: set tuning.method to full.")
     if model.dtype == "float16" and tuning.method != "lora":
-        yield Problem("model.dtype", "float16 is too coarse for weights that are trained: use float32 or bfloat16.")
+        yield Problem("model.dtype", "float16 is too imprecise for trained weights: use float32 or bfloat16.")
     if model.adapter and tuning.method != "lora":
-        yield Problem("model.adapter", f"an adapter goes on with lora; tuning.method is {tuning.method}.")
+        yield Problem("model.adapter", f"an adapter can only be continued with lora; tuning.method is {tuning.method}.")
 
 
 HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
@@ -110,7 +111,7 @@ def _model_files(config: Config, given: Given) -> Iterator[Problem]:
         inside = [each.parent for each in path.glob("*/config.json")] + [
             each.parent for each in path.glob("*/*/config.json")
         ]
-        hint = f": did you mean {inside[0]}?" if inside else ": it is no model."
+        hint = f": did you mean {inside[0]}?" if inside else ": it is not a model."
         yield Problem("model.path", f"{path} has no config.json{hint}")
     elif path.is_dir():
         yield from _config_json(path / "config.json")
@@ -123,7 +124,7 @@ def _model_files(config: Config, given: Given) -> Iterator[Problem]:
     yield from _targets(config)
     adapter = config.model.adapter
     if adapter and not (adapter.expanduser() / "adapter_config.json").is_file():
-        yield Problem("model.adapter", f"{adapter} has no adapter_config.json: it is no adapter.")
+        yield Problem("model.adapter", f"{adapter} has no adapter_config.json: it is not an adapter.")
 
 
 def _targets(config: Config) -> Iterator[Problem]:
@@ -136,14 +137,14 @@ def _targets(config: Config) -> Iterator[Problem]:
         if modules and not any(is_target(module, wanted) for module in modules):
             names = sorted({module.rpartition(".")[2] for module in modules})
             near = nearest(target, names)
-            hint = f"did you mean {near}?" if near else f"there are {', '.join(names)}, or all-linear."
+            hint = f"did you mean {near}?" if near else f"choose from {', '.join(names)}, or all-linear."
             yield Problem("tuning.targets", f"the model has no linear module {target}: {hint}")
 
 
 def _config_json(file: Path) -> Iterator[Problem]:
     try:
         if not isinstance(json.loads(file.read_text(encoding="utf-8")), dict):
-            yield Problem("model.path", f"{file} holds no object: it is no model's.")
+            yield Problem("model.path", f"{file} is not a JSON object: it is not a model's.")
     except (ValueError, OSError) as error:
         yield Problem("model.path", f"{file} cannot be read: {error}.")
 
@@ -197,9 +198,9 @@ def _deepspeed_file(path: Path, given: Given) -> Iterator[Problem]:
         return
     try:
         if not isinstance(json.loads(path.read_text(encoding="utf-8")), dict):
-            yield Problem("training.parallel", f"{path} holds no object: it is no DeepSpeed file.")
+            yield Problem("training.parallel", f"{path} is not a JSON object: it is not a DeepSpeed file.")
     except (ValueError, OSError) as error:
-        yield Problem("training.parallel", f"{path} is no DeepSpeed file: {error}.")
+        yield Problem("training.parallel", f"{path} is not a DeepSpeed file: {error}.")
 
 
 CHECKS: tuple[Callable[[Config, Given], Iterator[Problem]], ...] = (

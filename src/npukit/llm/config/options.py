@@ -19,16 +19,18 @@ Format = Literal["auto", "alpaca", "sharegpt", "messages", "prompt", "text"]
 
 
 class ModelOptions(Options):
-    """Which model."""
+    """The model."""
 
-    path: str = Field(description="a folder, or a name on the Hugging Face hub, or on ModelScope with hub: modelscope")
-    revision: str | None = Field(None, description="branch, tag or commit of a hub's model")
+    path: str = Field(description="a folder, or a name on the Hugging Face Hub or ModelScope (see hub)")
+    revision: str | None = Field(None, description="branch, tag or commit on the hub")
     hub: Literal["huggingface", "modelscope"] = Field(
-        "huggingface", description="where names are looked up; USE_MODELSCOPE_HUB=1 makes it modelscope"
+        "huggingface", description="where names are looked up; USE_MODELSCOPE_HUB=1 selects modelscope"
     )
-    adapter: Path | None = Field(None, description="a LoRA adapter to go on with")
-    from_config: bool = Field(False, description="take only the shape, with new weights: to pre-train")
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field("auto", description="of the loaded weights")
+    adapter: Path | None = Field(None, description="a LoRA adapter to continue training")
+    from_config: bool = Field(False, description="start from new weights in the shape of this model, for pre-training")
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
+        "auto", description="data type of the loaded weights"
+    )
     trust_remote_code: bool = Field(False, description="run Python code that comes with the model")
 
 
@@ -39,21 +41,27 @@ def _as_names(value: Any) -> Any:
 
 
 class TuningOptions(Options):
-    """What of the model is trained."""
+    """What is trained."""
 
-    method: Literal["lora", "full", "freeze"] = Field("lora", description="an adapter, everything, or the last layers")
-    rank: Annotated[PositiveInt, LORA] = Field(8, description="of the two small matrices")
-    alpha: Annotated[PositiveFloat | None, LORA] = Field(None, description="scale; twice the rank where not given")
-    dropout: Annotated[Fraction, LORA] = Field(0.0, description="of the adapter's input")
-    targets: Annotated[str | tuple[str, ...], BeforeValidator(_as_names), LORA] = Field(
-        "all-linear", description="names of modules, or a regular expression for their whole names"
+    method: Literal["lora", "full", "freeze"] = Field(
+        "lora", description="train a LoRA adapter, all weights, or only the last layers"
     )
-    rslora: Annotated[bool, LORA] = Field(False, description="scale by the root of the rank")
-    dora: Annotated[bool, LORA] = Field(False, description="train magnitude and direction apart")
+    rank: Annotated[PositiveInt, LORA] = Field(8, description="rank of the adapter matrices")
+    alpha: Annotated[PositiveFloat | None, LORA] = Field(
+        None, description="scale of the adapter; twice the rank if empty"
+    )
+    dropout: Annotated[Fraction, LORA] = Field(0.0, description="dropout on the adapter's input")
+    targets: Annotated[str | tuple[str, ...], BeforeValidator(_as_names), LORA] = Field(
+        "all-linear", description="names of modules, or a regular expression that matches their full names"
+    )
+    rslora: Annotated[bool, LORA] = Field(False, description="scale by the square root of the rank (rsLoRA)")
+    dora: Annotated[bool, LORA] = Field(False, description="train magnitude and direction separately (DoRA)")
     bias: Annotated[Literal["none", "all", "lora_only"], LORA] = Field("none", description="which biases are trained")
     init: Annotated[str | bool, LORA] = Field(True, description="PEFT's init_lora_weights")
-    modules_to_save: Annotated[tuple[str, ...], LORA] = Field((), description="modules that are trained whole")
-    layers: Annotated[PositiveInt, FREEZE] = Field(2, description="how many of the last layers are trained")
+    modules_to_save: Annotated[tuple[str, ...], LORA] = Field(
+        (), description="modules whose weights are trained in full"
+    )
+    layers: Annotated[PositiveInt, FREEZE] = Field(2, description="number of last layers to train")
 
 
 class Source(Options):
@@ -61,12 +69,12 @@ class Source(Options):
 
     PLURAL: ClassVar[str] = "data sets"
 
-    path: str = Field(description="a file, a folder, a hub's name, or a name in dataset_info.json; path#N takes N rows")
-    format: Format = Field("auto", description="how rows are laid out; auto looks at the first ones")
-    weight: PositiveFloat | None = Field(None, description="its share when several are mixed; by size if empty")
-    split: str = Field("train", description="of a hub's data set")
-    subset: str | None = Field(None, description="of a hub's data set")
-    columns: dict[str, str] = Field({}, description="other names of the columns, as {instruction: question}")
+    path: str = Field(description="a file, a folder, a hub name, or a name in dataset_info.json; path#N uses N rows")
+    format: Format = Field("auto", description="layout of the rows; auto recognises it from the first ones")
+    weight: PositiveFloat | None = Field(None, description="share in a mix of several data sets; by size if empty")
+    split: str = Field("train", description="of a data set on a hub")
+    subset: str | None = Field(None, description="of a data set on a hub")
+    columns: dict[str, str] = Field({}, description="what the columns are called, as {instruction: question}")
 
 
 def _as_sources(value: Any) -> Any:
@@ -81,39 +89,41 @@ Sources = Annotated[tuple[Source, ...], BeforeValidator(_as_sources)]
 
 
 class DataOptions(Options):
-    """What it is trained on."""
+    """The data."""
 
-    train: Sources = Field(description="data sets to train on; a path alone is enough", min_length=1)
+    train: Sources = Field(description="data sets to train on; a single path is enough", min_length=1)
     validation: Sources | Annotated[float, Field(ge=0)] = Field(
-        0.0, description="data sets to evaluate on, or a share of the training rows, or from 1 a number of rows"
+        0.0, description="data sets to evaluate on, or a share (below 1) or number of training rows"
     )
-    folder: Path = Field(Path("data"), description="where dataset_info.json and files named without a path are")
+    folder: Path = Field(Path("data"), description="folder of dataset_info.json and of files named without a path")
     template: Annotated[str | None, CHAT] = Field(
         None, description="chat template, by name or as a Jinja file; the tokenizer's own if empty"
     )
     system: Annotated[str | None, CHAT] = Field(None, description="system message for rows without one")
-    cutoff: PositiveInt = Field(2048, description="rows are cut after this many tokens")
-    max_rows: PositiveInt | None = Field(None, description="of each data set")
+    cutoff: PositiveInt = Field(2048, description="maximum tokens in a row; longer ones are cut")
+    max_rows: PositiveInt | None = Field(None, description="maximum rows of each data set")
     train_on_prompt: Annotated[bool, CHAT] = Field(
-        False, description="loss on the question too; otherwise on answers alone"
+        False, description="compute the loss on questions too, not only on answers"
     )
     last_answer_only: Annotated[bool, CHAT] = Field(
-        False, description="loss on the last answer of a conversation alone"
+        False, description="compute the loss only on the last answer of a conversation"
     )
-    packing: bool = Field(True, description="fill each batch row with several data rows that do not see each other")
+    packing: bool = Field(True, description="pack several rows into one; they do not attend to each other")
     pack_length: Annotated[PositiveInt | None, When("data.packing", True)] = Field(
-        None, description="tokens of a packed row; cutoff where not given"
+        None, description="tokens in a packed row; cutoff if empty"
     )
-    streaming: bool = Field(False, description="read rows as they are needed; training.max_steps must be set")
-    bad_rows: Literal["skip", "stop"] = Field("skip", description="what to do about rows that cannot be used")
-    preprocessing_workers: NonNegativeInt | None = Field(None, description="cores that tokenise; all if empty")
-    cache: bool = Field(True, description="keep tokenised rows for the next run")
+    streaming: bool = Field(False, description="read rows as they are needed; needs training.max_steps")
+    bad_rows: Literal["skip", "stop"] = Field("skip", description="what to do with rows that cannot be used")
+    preprocessing_workers: NonNegativeInt | None = Field(
+        None, description="processes that tokenise; one per core if empty"
+    )
+    cache: bool = Field(True, description="keep tokenised rows for later runs")
 
 
 class Config(Options):
     """A whole run."""
 
-    task: Literal["sft", "pt"] = Field("sft", description="supervised fine-tuning, or pre-training on text")
+    task: Literal["sft", "pt"] = Field("sft", description="supervised fine-tuning, or pre-training on plain text")
     model: ModelOptions
     tuning: TuningOptions = TuningOptions()
     data: DataOptions

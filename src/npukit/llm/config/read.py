@@ -34,7 +34,7 @@ class Reading:
         """bf16 on a card that has none is a mistake."""
         if self.config.training.precision == "bf16" and not has_bf16:
             keys = ("training", "precision")
-            text = f"{self.given.name(keys)}: a {card} cannot compute in bf16: use fp16, or leave it to npukit."
+            text = f"{self.given.name(keys)}: a {card} cannot compute in bf16: use fp16, or auto."
             raise Mistakes([self.given.mistake(keys, text)])
 
 

@@ -23,7 +23,7 @@ WORDS: dict[Any, str] = {
     float: "a number",
     str: "text",
     Path: "a path",
-    type(None): "nothing",
+    type(None): "none",
 }
 
 
@@ -86,7 +86,7 @@ def choices(annotation: Any) -> list[str]:
 
 
 def describe(field: FieldInfo) -> str:
-    """A field's type in words: "a whole number, 1 or more, or epoch"."""
+    """A field's type in words: "a whole number above 0 or epoch"."""
     return _describe(field.annotation, field.metadata)
 
 
@@ -116,15 +116,13 @@ def _plural(annotation: Any) -> str:
 
 
 def _range(limits: list[Any]) -> str:
-    words = []
-    for limit in limits:
-        if isinstance(limit, Gt):
-            words.append(f"above {limit.gt}")
-        elif isinstance(limit, Ge):
-            words.append(f"{limit.ge} or more")
-        elif isinstance(limit, Le):
-            words.append(f"up to {limit.le}")
-    return "".join(f", {word}" for word in words)
+    above = next((limit.gt for limit in limits if isinstance(limit, Gt)), None)
+    least = next((limit.ge for limit in limits if isinstance(limit, Ge)), None)
+    most = next((limit.le for limit in limits if isinstance(limit, Le)), None)
+    if least is not None and most is not None:
+        return f" from {least} to {most}"
+    words = [f" above {above}"] * (above is not None) + [f" of at least {least}"] * (least is not None)
+    return " and".join([*words, *[f" up to {most}"] * (most is not None)])
 
 
 def _default(field: FieldInfo) -> str:

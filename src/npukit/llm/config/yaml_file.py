@@ -37,10 +37,10 @@ def read_yaml(path: Path) -> Given:
     try:
         node = loader.get_single_node()
         if node is None:
-            raise NpukitError(f"{path} is empty: see `npukit train --explain` for what can be written.")
+            raise NpukitError(f"{path} is empty: `npukit train --explain` lists the options.")
         if not isinstance(node, yaml.MappingNode):
             found = "a list" if isinstance(node, yaml.SequenceNode) else f"only {short(node.value)}"
-            raise Mistakes([Mistake(Place(str(path), 1), f"the file must hold `key: value` lines, and holds {found}.")])
+            raise Mistakes([Mistake(Place(str(path), 1), f"the file must contain `key: value` lines, not {found}.")])
         given = Given(source=str(path))
         wrong: list[Mistake] = []
         given.values = _mapping(node, loader, (), given, wrong)
@@ -95,7 +95,7 @@ def _syntax(path: Path, text: str, error: yaml.MarkedYAMLError) -> Mistake:
     lines = text.splitlines()
     line = lines[number - 1] if number <= len(lines) else ""
     if "\t" in line[: len(line) - len(line.lstrip())]:
-        return Mistake(Place(str(path), number), "a tab stands at the start of the line: YAML wants spaces there.")
+        return Mistake(Place(str(path), number), "the line is indented with a tab: YAML needs spaces.")
     # The parser stumbles over the line after the one without a colon.
     for at in (number, *range(number - 1, 0, -1)):
         words = lines[at - 1].strip() if at <= len(lines) else ""

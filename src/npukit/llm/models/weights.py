@@ -40,7 +40,7 @@ def broken_weights(folder: Path) -> list[str]:
             if path.stat().st_size < whole:
                 sentences.append(f"{path} has {path.stat().st_size:,} of {whole:,} bytes: download it again.")
         except (ValueError, KeyError, TypeError, struct.error):
-            sentences.append(f"{path} is no safetensors file, or only its beginning: download it again.")
+            sentences.append(f"{path} is not a complete safetensors file: download it again.")
     return sentences + _missing_parts(folder)
 
 

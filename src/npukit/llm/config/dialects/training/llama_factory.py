@@ -34,9 +34,7 @@ def precision(values: Values) -> Translated:
     if bf16 and fp16:
         raise Refused("fp16", "bf16 and fp16 are both true: remove one of them.")
     if not bf16 and not fp16:
-        values.notes.append(
-            "bf16, fp16: neither is given, so that training is in fp32; bf16: true is several times faster"
-        )
+        values.notes.append("bf16, fp16: neither is set, so training runs in fp32; bf16: true is several times faster")
     return {"training.precision": "bf16" if bf16 else "fp16" if fp16 else "fp32"}
 
 
@@ -53,7 +51,7 @@ def revision(values: Values) -> Translated:
 def adapter(values: Values) -> Translated:
     paths = values.words("adapter_name_or_path")
     if len(paths) > 1:
-        raise Refused("adapter_name_or_path", "several adapters are not supported: merge them into the model first.")
+        raise Refused("adapter_name_or_path", "several adapters are not supported: merge them first (npukit export).")
     return {"model.adapter": paths[0]} if paths else {}
 
 
@@ -92,14 +90,14 @@ def template_name(values: Values) -> str | None:
     """What their template is called here."""
     name = values.get("template")
     if name in WRITTEN_OTHERWISE and values.get("stage") != "pt":
-        values.notes.append(f"template: {name} has other spaces and line breaks here than in LLaMA-Factory")
+        values.notes.append(f"template: {name} differs from LLaMA-Factory's in spaces and line breaks")
     return "qwen2_5" if name == "qwen" else name
 
 
 def packing(values: Values) -> Translated:
     wanted = values.flag("packing", values.get("stage") == "pt") or values.flag("neat_packing")
     if wanted and not values.flag("neat_packing"):
-        values.notes.append("packing: packed rows do not see each other, as with neat_packing")
+        values.notes.append("packing: packed rows do not attend to each other, as with neat_packing")
     if not wanted:
         values.notes.append("packing: off, as in LLaMA-Factory; packing: true is several times faster on short rows")
     return {"data.packing": wanted}

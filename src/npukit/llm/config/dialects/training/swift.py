@@ -35,7 +35,7 @@ def dtype(values: Values) -> Translated:
     name = values.choice("torch_dtype", {each: each for each in ("auto", "bfloat16", "float16", "float32")}, "auto")
     precision = {"auto": "auto", "bfloat16": "bf16"}.get(name, "fp16")
     if name == "float32" and not {"fp16", "bf16"} & set(values.given):
-        values.notes.append("torch_dtype: weights in float32 are trained with fp16 products, as in ms-swift")
+        values.notes.append("torch_dtype: float32 weights are trained with fp16 autocast, as in ms-swift")
     for key in ("bf16", "fp16"):
         if values.flag(key):
             precision = key
@@ -47,7 +47,7 @@ def dtype(values: Values) -> Translated:
 def adapter(values: Values) -> Translated:
     paths = values.words("adapters")
     if len(paths) > 1:
-        raise Refused("adapters", "several adapters are not supported: merge them into the model first.")
+        raise Refused("adapters", "several adapters are not supported: merge them first (npukit export).")
     return {"model.adapter": paths[0]} if paths else {}
 
 
@@ -60,16 +60,16 @@ def system(values: Values) -> Translated:
     try:
         return {"data.system": Path(text).read_text(encoding="utf-8")}
     except OSError:
-        raise Refused("system", f"there is no file {text} with a system message.") from None
+        raise Refused("system", f"there is no file {text} to read the system message from.") from None
 
 
 def cutoff(values: Values) -> Translated:
     strategy = values.choice("truncation_strategy", {"delete": "delete", "right": "right"}, otherwise="delete")
     if strategy == "delete":
-        values.notes.append("truncation_strategy: rows longer than max_length are cut, where ms-swift leaves them out")
+        values.notes.append("truncation_strategy: rows longer than max_length are cut; ms-swift drops them")
     length = values.get("max_length") or _length_of(values.get("model"))
     if length is None:
-        values.notes.append("max_length: not given, and the model's own is not known yet: 2048")
+        values.notes.append("max_length: not given, and the model's own is not known yet, so 2048 is used")
     return {"data.cutoff": 2048 if length is None else length}
 
 
@@ -113,7 +113,7 @@ def sources(key: str, values: Values) -> list[Translated]:
             continue
         named = {"HF": "huggingface", "MS": "modelscope"}.get(match["hub"] or "")
         if named and named != hub(values)["model.hub"]:
-            raise Refused(key, f"{name}: data and model must come from one hub here: set use_hf.")
+            raise Refused(key, f"{name}: data and model must come from the same hub: set use_hf.")
         subset = {"subset": match["subset"]} if match["subset"] else {}
         result.append({"path": match["path"] + (match["rows"] or ""), **subset})
     return result
@@ -198,7 +198,7 @@ def output(values: Values) -> Translated:
     if not values.flag("add_version", True):
         return {"training.output": str(folder)}
     if nodes_of(values.environ).nodes > 1 or ("LOCAL_RANK" in values.environ and values.ranks > 1):
-        text = "machines, and ranks of torchrun, would each count runs for themselves: give --add_version false."
+        text = "with several machines or torchrun each process would count runs by itself: give --add_version false."
         raise Refused("add_version", text)
     used = [int(each.name[1:].split("-")[0]) for each in folder.glob("v[0-9]*") if re.match(r"v\d+(-|$)", each.name)]
     return {"training.output": str(folder / f"v{max(used, default=-1) + 1}")}

@@ -34,7 +34,7 @@ def max_steps(values: Values) -> Translated:
 
 def schedule(values: Values) -> Translated:
     if values.get("lr_scheduler_type") == "warmup_stable_decay":
-        text = "warmup_stable_decay is training.schedule=wsd here, with training.decay for its last, linear part."
+        text = "warmup_stable_decay is training.schedule=wsd here; training.decay is the share of its linear decay."
         raise Refused("lr_scheduler_type", text)
     name = values.choice("lr_scheduler_type", SCHEDULES, otherwise="linear")
     options = values.get("lr_scheduler_kwargs", {})
@@ -114,7 +114,7 @@ def checkpointing(values: Values) -> Translated:
     on = values.flag("gradient_checkpointing", not values.flag("disable_gradient_checkpointing"))
     if on and "gradient_checkpointing" not in values.given:
         values.notes.append(
-            "gradient_checkpointing: on, as there; without it a step is a third faster and takes more memory"
+            "gradient_checkpointing: on by default, as there; off is about a third faster and takes more memory"
         )
     return {"training.activation_checkpointing": on}
 
@@ -136,7 +136,7 @@ def parallel(values: Values) -> Translated:
 def _fsdp(wanted: Any, values: Values) -> Translated:
     words = " ".join(map(str, wanted)) if isinstance(wanted, list) else str(wanted)
     if "fsdp_config" in values.given:
-        values.notes.append("fsdp_config: the engine wraps each layer of the model by itself")
+        values.notes.append("fsdp_config: npukit always wraps each layer of the model")
     if not re.search(r"full_shard|fsdp2|True", words):
         raise Refused("fsdp", f"fsdp {words} is not supported: use full_shard, or deepspeed zero2.")
     return {"training.parallel": "fsdp2", "training.offload": "offload" in words}
@@ -155,7 +155,7 @@ def _deepspeed(wanted: Any, values: Values) -> Translated:
         raise Refused("deepspeed", f"there is no DeepSpeed file {wanted}{hint}")
     stage, offload = match.groups()
     if stage == "0":
-        values.notes.append("deepspeed: ZeRO-0 shares nothing out: plain data parallelism")
+        values.notes.append("deepspeed: ZeRO-0 is plain data parallelism")
     return {"training.parallel": "ddp" if stage == "0" else f"zero{stage}", "training.offload": bool(offload)}
 
 
