@@ -196,7 +196,10 @@ def _end_tokens(generation: dict[str, Any]) -> list[int]:
 
 def _defaults(generation: dict[str, Any], chat: Chat) -> Sampling:
     """Greedy, unless the model's authors say how it is to be sampled."""
-    common = {"end_tokens": chat.stop_ids, "repetition_penalty": generation.get("repetition_penalty") or 1.0}
+    common: dict[str, Any] = {
+        "end_tokens": chat.stop_ids,
+        "repetition_penalty": generation.get("repetition_penalty") or 1.0,
+    }
     if not generation.get("do_sample"):
         return Sampling(temperature=0, **common)
     named = {name: generation[name] for name in ("temperature", "top_p", "top_k", "min_p") if generation.get(name)}

@@ -1,0 +1,204 @@
+"""Answer every row of a data set: many at a time, in the input's order, once each whatever happens meanwhile."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from npukit.errors import NpukitError
+from npukit.inference.engine import Engine, EngineOptions
+from npukit.inference.engine.request import Output, Request, Sampling
+from npukit.inference.loading import Loaded, Wanted, load
+from npukit.inference.metrics import Metrics, measure
+from npukit.inference.rows import Answers, find_tables, records
+from npukit.inference.text import TextStream
+from npukit.llm.chat.messages import BadConversation
+from npukit.llm.data.layout import BadRow
+from npukit.llm.data.questions import Question, question_of
+from npukit.llm.data.sources import Table
+
+Told = Callable[[int, int], None]  # rows answered, rows in all
+
+
+@dataclass(frozen=True)
+class BatchOptions:
+    """What is asked, of which model, and how.
+
+    >>> BatchOptions(Wanted("qwen2"), ("questions.jsonl",), Path("answers.jsonl"), {"temperature": 0})
+    """
+
+    wanted: Wanted
+    data: tuple[str, ...]
+    output: Path
+    sampling: Mapping[str, Any] = field(default_factory=dict)  # fields of Sampling, in place of the model's own
+    stops: tuple[str, ...] = ()
+    seed: int = 0
+    longest: int | None = None
+    rows: int = 256
+    data_folder: Path = Path("data")
+
+
+@dataclass(frozen=True)
+class Inferred:
+    """What came of a batch."""
+
+    output: Path
+    rows: int
+    failed: int
+    resumed: int  # rows that an earlier run had answered
+    generated_tokens: int
+    seconds: float
+    metrics: Metrics | None = None  # where rows have references
+    problems: tuple[str, ...] = ()  # the first bad rows
+
+
+@dataclass
+class _Running:
+    number: int
+    question: Question
+    text: TextStream
+    pieces: list[str] = field(default_factory=list)
+    tokens: int = 0
+
+
+def infer(options: BatchOptions, told: Told = lambda done, total: None) -> Inferred | None:
+    """Answer all rows, or this rank's share of them; None where other ranks have not ended yet.
+
+    A run that was killed goes on where it was when it is started again in the same way.
+    """
+    rank, ranks = int(os.environ.get("LOCAL_RANK", "0")), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    tables = find_tables(options.data, options.data_folder)
+    total = sum(1 for _ in records(tables))
+    if not total:
+        raise NpukitError(f"{', '.join(options.data)}: there are no rows.")
+    answers = Answers(options.output, _settings(options, tables), rank)
+    resumed, start, tokens = len(answers.done), time.monotonic(), 0
+    mine = [number for number in range(1, total + 1) if number % ranks == rank % ranks and number not in answers.done]
+    if mine:
+        tokens = _Batch(options, answers, told, total, resumed).run(tables, set(mine))
+    if not answers.finish(total):
+        return None
+    seconds = time.monotonic() - start
+    failed, problems, metrics = _look_at(options.output)
+    return Inferred(options.output, total, failed, resumed, tokens, seconds, metrics, problems)
+
+
+def _settings(options: BatchOptions, tables: list[Table]) -> dict[str, Any]:
+    """What must be the same for a run to go on: the rows and whatever an answer depends on."""
+    files = [file for table in tables for file in table.files]
+    return {
+        "model": [options.wanted.model, *options.wanted.adapters],
+        "data": [[str(file), file.stat().st_size, file.stat().st_mtime_ns] for file in files] or list(options.data),
+        "sampling": json.loads(json.dumps({**options.sampling, "stops": options.stops}, default=list)),
+        "seed": options.seed,
+        "dtype": options.wanted.dtype,
+        "template": [options.wanted.template, options.wanted.system],
+        "longest": options.longest,
+    }
+
+
+class _Batch:
+    """Keeps the engine filled with rows, and writes down each answer as it ends."""
+
+    def __init__(self, options: BatchOptions, answers: Answers, told: Told, total: int, done: int) -> None:
+        self._options, self._answers, self._told, self._total, self._done = options, answers, told, total, done
+        self._loaded: Loaded = load(options.wanted)
+        self._engine = Engine(self._loaded.model, EngineOptions(longest=options.longest, rows=options.rows))
+        self._sampling: Sampling = replace(self._loaded.defaults, **options.sampling)
+        special = frozenset(self._loaded.tokenizer.all_special_ids)
+        self._hidden = special - self._loaded.chat.marker_ids
+        self._running: dict[int, _Running] = {}
+        self._tokens = 0
+
+    def run(self, tables: list[Table], wanted: set[int]) -> int:
+        """Answer the wanted rows; returns how many tokens that took."""
+        self._told(self._done, self._total)
+        waiting = self._waiting(tables, wanted)
+        more = True
+        while more or self._running:
+            while more and len(self._running) < 2 * self._options.rows:
+                more = self._start(waiting)
+            for output in self._engine.step() if self._running else ():
+                self._take(output)
+        return self._tokens
+
+    def _waiting(self, tables: list[Table], wanted: set[int]) -> Iterator[tuple[int, Question]]:
+        for number, table, record in records(tables):
+            if number not in wanted:
+                continue
+            try:
+                yield number, question_of(record, table.layout)
+            except BadRow as error:
+                self._end(number, {"error": f"{record.place} {error}"})
+
+    def _start(self, waiting: Iterator[tuple[int, Question]]) -> bool:
+        """Hand the next row to the engine; False where there is none."""
+        found = next(waiting, None)
+        if found is None:
+            return False
+        number, question = found
+        sampling = replace(self._sampling, seed=self._options.seed + number)
+        try:
+            running = self._engine.add(Request(tuple(self._ids(question)), sampling))
+        except (BadConversation, NpukitError) as error:
+            self._end(number, {**_asked(question), "error": str(error)})
+            return True
+        stream = TextStream(self._loaded.tokenizer, self._options.stops, hidden=self._hidden)
+        self._running[running] = _Running(number, question, stream)
+        return True
+
+    def _ids(self, question: Question) -> list[int]:
+        if question.messages is not None:
+            return self._loaded.chat.prompt(question.messages).ids
+        ids: list[int] = self._loaded.tokenizer(question.text)["input_ids"]
+        return ids
+
+    def _take(self, output: Output) -> None:
+        running = self._running.get(output.number)
+        if running is None:  # what came after a stop string
+            return
+        if output.token is not None:
+            running.tokens += 1
+            if output.finish != "stop":
+                running.pieces.append(running.text.add(output.token.id))
+        finish = "stop" if running.text.stopped is not None else output.finish
+        if finish is None:
+            return
+        del self._running[output.number]
+        self._engine.cancel(output.number)
+        self._tokens += running.tokens
+        response = "".join(running.pieces) + running.text.end()
+        row: dict[str, Any] = {**_asked(running.question), "response": response, "finish": finish}
+        if output.error:
+            row["error"] = output.error
+        self._end(running.number, row)
+
+    def _end(self, number: int, row: dict[str, Any]) -> None:
+        self._answers.add(number, row)
+        self._done += 1
+        self._told(self._done, self._total)
+
+
+def _asked(question: Question) -> dict[str, Any]:
+    asked: dict[str, Any] = (
+        {"messages": question.messages} if question.messages is not None else {"text": question.text}
+    )
+    return asked if question.reference is None else {**asked, "label": question.reference}
+
+
+def _look_at(output: Path) -> tuple[int, tuple[str, ...], Metrics | None]:
+    failed, problems, pairs = 0, [], []
+    with output.open(encoding="utf-8") as file:
+        for line in file:
+            row = json.loads(line)
+            if "error" in row:
+                failed += 1
+                problems += [f"row {row['row']}: {row['error']}"] if failed <= 5 else []
+            elif "label" in row:
+                pairs.append((row["response"], row["label"]))
+    return failed, tuple(problems), measure(pairs) if pairs else None

@@ -1,0 +1,153 @@
+"""A conversation with a model: its history, its settings, and answers that stream."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from npukit.errors import NpukitError
+from npukit.inference.engine import Engine
+from npukit.inference.engine.request import Finish, Request, Sampling
+from npukit.inference.loading import Loaded
+from npukit.inference.text import TextStream
+from npukit.llm.chat.answer import Content, Part
+from npukit.report.writing import write_json
+
+# What /set can change.
+SETTINGS = (
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "repetition_penalty",
+    "presence_penalty",
+    "frequency_penalty",
+    "max_tokens",
+    "seed",
+)
+
+
+@dataclass(frozen=True)
+class Figures:
+    """How fast an answer came."""
+
+    tokens: int
+    first: float  # seconds until the first token
+    seconds: float
+    finish: Finish
+
+    @property
+    def per_second(self) -> float:
+        """Tokens a second after the first one."""
+        return (self.tokens - 1) / (self.seconds - self.first) if self.tokens > 1 else 0.0
+
+
+class Conversation:
+    """Talks with a model, and remembers.
+
+    >>> talk = Conversation(loaded, Engine(loaded.model))
+    >>> for part in talk.answer("Who are you?"): print(part.text, end="")
+    >>> talk.figures.per_second
+    """
+
+    def __init__(
+        self, loaded: Loaded, engine: Engine, sampling: Sampling | None = None, stops: tuple[str, ...] = ()
+    ) -> None:
+        self.messages: list[dict[str, Any]] = []
+        self.system = loaded.chat.system
+        self.sampling = sampling or loaded.defaults
+        self.figures: Figures | None = None  # of the last answer
+        self._loaded, self._engine, self._stops = loaded, engine, stops
+        self._hidden = frozenset(loaded.tokenizer.all_special_ids) - loaded.chat.marker_ids
+
+    def answer(self, text: str, stopped: Callable[[], bool] = lambda: False) -> Iterator[Part]:
+        """Ask, and give the answer piece by piece; it ends early once `stopped` says so, and what was said stays said.
+
+        Raises NpukitError, with the history as it was, where it cannot be asked.
+        """
+        messages = [*self.messages, {"role": "user", "content": text}]
+        system = [{"role": "system", "content": self.system}] if self.system else []
+        prompt = self._loaded.chat.prompt([*system, *messages])
+        parser = self._loaded.chat.parser(prompt)
+        said = ""
+        start, number = time.monotonic(), self._engine.add(Request(tuple(prompt.ids), self.sampling))
+        self.messages = messages
+        for piece in self._pieces(number, start, stopped):
+            for part in parser.feed(piece):
+                said += part.text if isinstance(part, Content) else ""
+                yield part
+        for part in parser.end():
+            said += part.text if isinstance(part, Content) else ""
+            yield part
+        self.messages.append({"role": "assistant", "content": said})
+
+    def _pieces(self, number: int, start: float, stopped: Callable[[], bool]) -> Iterator[str]:
+        stream = TextStream(self._loaded.tokenizer, self._stops, hidden=self._hidden)
+        tokens, first, finish = 0, 0.0, None
+        while finish is None:
+            if stopped():
+                self._engine.cancel(number)
+            for output in (each for each in self._engine.step() if each.number == number):
+                finish = finish or output.finish
+                if output.token is None:
+                    continue
+                tokens += 1
+                first = first or time.monotonic() - start
+                if output.finish != "stop":
+                    yield stream.add(output.token.id)
+                if stream.stopped is not None and finish is None:
+                    self._engine.cancel(number)
+                    finish = "stop"
+        yield stream.end()
+        while not self._engine.is_idle:  # steps that were on their way
+            self._engine.step()
+        self.figures = Figures(tokens, first, time.monotonic() - start, finish)
+
+    def clear(self) -> None:
+        """Forget what was said."""
+        self.messages = []
+
+    def take_back(self) -> str:
+        """Forget the last answer, and return its question."""
+        while self.messages:
+            if (last := self.messages.pop())["role"] == "user":
+                return str(last["content"])
+        raise NpukitError("There is nothing to retry yet.")
+
+    def set(self, name: str, value: str) -> None:
+        """Change a setting of the sampler by its name.
+
+        >>> talk.set("temperature", "0.7")
+        """
+        name = {"max_new_tokens": "max_tokens"}.get(name, name)
+        if name not in SETTINGS:
+            raise NpukitError(f"There is no setting {name}: set one of {', '.join(SETTINGS)}.")
+        kind = next(str(each.type) for each in fields(Sampling) if each.name == name)
+        try:
+            number: float | None = int(value) if kind.startswith("int") else float(value)
+        except ValueError:
+            raise NpukitError(f"{name} must be a number, not {value!r}.") from None
+        if number < 0 and not name.endswith(("presence_penalty", "frequency_penalty")):
+            raise NpukitError(f"{name} cannot be negative.")
+        self.sampling = replace(self.sampling, **{name: number})
+
+    def save(self, file: Path) -> None:
+        """Write the conversation as JSON, in the form of a row to train on."""
+        system = [{"role": "system", "content": self.system}] if self.system else []
+        write_json(file, {"messages": [*system, *self.messages]})
+
+    def load(self, file: Path) -> None:
+        """Go on with a saved conversation."""
+        try:
+            messages = json.loads(file.read_text(encoding="utf-8"))["messages"]
+            messages = [{"role": each["role"], "content": str(each["content"])} for each in messages]
+        except FileNotFoundError:
+            raise NpukitError(f"There is no file {file}.") from None
+        except (OSError, ValueError, KeyError, TypeError):
+            raise NpukitError(f"{file} is not a saved conversation.") from None
+        self.system = next((each["content"] for each in messages if each["role"] == "system"), None)
+        self.messages = [each for each in messages if each["role"] != "system"]

@@ -1,0 +1,134 @@
+"""The rows of a batch: which there are, which are answered already, and all answers in the input's order.
+
+While a batch runs its answers are in a folder beside the output, one file for each process that answers, one line for
+each row, in whatever order they come. A process that is killed leaves at most half a line, which does not count. When
+every row has its line, the lines are written in order as the output.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from npukit.errors import NpukitError
+from npukit.llm.config.options import DataOptions, Source
+from npukit.llm.data.files import Record
+from npukit.llm.data.sources import Table, find_table
+from npukit.report.writing import check_file, whole_file, write_json
+
+
+def find_tables(paths: Sequence[str], folder: Path = Path("data")) -> list[Table]:
+    """The data sets of these names: files, folders, entries of dataset_info.json, names on a hub."""
+    options = DataOptions(train=tuple(Source(path=path) for path in paths), folder=folder)
+    tables = [find_table(source, options) for source in options.train]
+    for file in (file for table in tables for file in table.files if file.suffix.lower() == ".txt"):
+        raise NpukitError(f"{file}: a text file has no rows: use .jsonl, .json, .csv or .parquet.")
+    return tables
+
+
+def records(tables: Sequence[Table]) -> Iterator[tuple[int, Table, Record]]:
+    """All rows with their number, counted from 1 through all tables."""
+    number = 0
+    for table in tables:
+        for index, record in enumerate(table.records()):
+            if table.limit is not None and index >= table.limit:
+                break
+            number += 1
+            yield number, table, record
+
+
+class Answers:
+    """The answers of a batch on disk.
+
+    >>> answers = Answers(Path("answers.jsonl"), settings={"model": "qwen2"})
+    >>> 7 in answers.done                      # answered by a run that was killed
+    >>> answers.add(8, {"response": "Yes."})
+    >>> answers.finish(rows=8)                 # True: answers.jsonl is there
+    """
+
+    def __init__(self, output: Path, settings: dict[str, Any], rank: int = 0) -> None:
+        check_file(output)
+        self.output, self._folder = output, _beside(output)
+        self._prepare(settings)
+        self.done = set(self._offsets())
+        self._file = (self._folder / f"rows-{rank}-{os.getpid()}.jsonl").open("ab")
+
+    def _prepare(self, settings: dict[str, Any]) -> None:
+        """Go on with what an earlier run with the same settings has left."""
+        if self.output.exists():
+            raise NpukitError(f"{self.output} already exists: choose another --output, or replace it with --force.")
+        self._folder.mkdir(exist_ok=True)
+        with self._lock():
+            file = self._folder / "settings.json"
+            if not file.exists():
+                write_json(file, settings)
+            before = json.loads(file.read_text(encoding="utf-8"))
+        if changed := sorted(name for name in settings if before.get(name) != settings[name]):
+            raise NpukitError(
+                f"{self.output} was begun with another {' and '.join(changed)}: go on with the same, or start over "
+                "with --force."
+            )
+
+    def add(self, number: int, row: dict[str, Any]) -> None:
+        """Write the answer to a row; once this returns, no kill takes it back."""
+        self._file.write(json.dumps({"row": number, **row}, ensure_ascii=False).encode() + b"\n")
+        self._file.flush()
+
+    def finish(self, rows: int) -> bool:
+        """Write the output if every row is answered, by this process and the others."""
+        self._file.close()
+        with self._lock():
+            if not self._folder.exists():  # another process was faster
+                return self.output.exists()
+            places = self._offsets()
+            if len(places) < rows:
+                return False
+            files = {file: file.open("rb") for file, _ in places.values()}
+            with whole_file(self.output) as beside, beside.open("wb") as merged:
+                for number in sorted(places):
+                    file, offset = places[number]
+                    files[file].seek(offset)
+                    merged.write(files[file].readline())
+            for opened in files.values():
+                opened.close()
+            shutil.rmtree(self._folder)
+        return True
+
+    def _offsets(self) -> dict[int, tuple[Path, int]]:
+        """Where the line of each answered row is."""
+        places: dict[int, tuple[Path, int]] = {}
+        for file in sorted(self._folder.glob("rows-*.jsonl")):
+            offset = 0
+            with file.open("rb") as opened:
+                for line in opened:
+                    if line.endswith(b"\n"):
+                        places.setdefault(int(json.loads(line)["row"]), (file, offset))
+                    offset += len(line)
+        return places
+
+    @contextlib.contextmanager
+    def _lock(self) -> Iterator[None]:
+        """Be the only process at work on this output's folder."""
+        folder = os.open(self.output.parent, os.O_RDONLY)
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(folder)
+
+
+def start_over(output: Path) -> None:
+    """Remove an output, and what a killed run has left of it."""
+    check_file(output)
+    shutil.rmtree(_beside(output), ignore_errors=True)
+    output.unlink(missing_ok=True)
+
+
+def _beside(output: Path) -> Path:
+    return output.with_name(f"{output.name}.part")

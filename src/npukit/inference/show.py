@@ -1,0 +1,64 @@
+"""Progress and results of batches and evaluations, for people or as JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from npukit.report.terminal import console, printable
+
+if TYPE_CHECKING:
+    from npukit.inference.batch import Inferred
+    from npukit.inference.evaluate import Evaluated
+
+
+@contextmanager
+def row_progress() -> Iterator[Callable[[int, int], None]]:
+    """A bar for rows on a terminal; the first rank shows it for all."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    errors = console(sys.stderr)
+    hidden = not errors.is_terminal or os.environ.get("LOCAL_RANK", "0") != "0"
+    columns = (TextColumn("rows"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=errors, transient=True, disable=hidden) as shown:
+        task = shown.add_task("", total=None)
+        yield lambda done, total: shown.update(task, completed=done, total=total)
+
+
+def show_inferred(done: Inferred, as_json: bool) -> None:
+    """What came of a batch."""
+    if as_json:
+        _print_json(done)
+        return
+    for problem in done.problems:
+        print(f"npukit: {printable(problem)}", file=sys.stderr)
+    answered = f"{done.rows - done.failed} of {done.rows} rows answered"
+    before = f", {done.resumed} of them by an earlier run" if done.resumed else ""
+    speed = f"{done.generated_tokens} tokens in {done.seconds:.1f} s" if done.generated_tokens else ""
+    print(f"{done.output}: {answered}{before}" + (f"; {speed}" if speed else ""))
+    if done.metrics:
+        figures = {name: value for name, value in dataclasses.asdict(done.metrics).items() if value is not None}
+        print("  ".join(f"{name} {value:.2f}" for name, value in figures.items() if name != "pairs"))
+
+
+def show_evaluated(done: Evaluated, as_json: bool) -> None:
+    """What an evaluation found."""
+    if as_json:
+        _print_json(done)
+        return
+    for each in done.files:
+        if each.perplexity is not None:
+            print(f"{each.file}: perplexity {each.perplexity:.4f} over {each.tokens} tokens")
+        else:
+            print(f"{each.file}: accuracy {each.accuracy:.2f}% of {each.questions} questions")
+    if done.accuracy is not None and len(done.files) > 1:
+        print(f"mean accuracy {done.accuracy:.2f}%")
+
+
+def _print_json(done: Any) -> None:
+    print(json.dumps(dataclasses.asdict(done), indent=2, ensure_ascii=False, default=str))

@@ -1,0 +1,72 @@
+"""What a row asks a model, and the answer it should give, if the row has one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from npukit.llm.data.files import Record
+from npukit.llm.data.layout import (
+    ANSWERS,
+    QUESTIONS,
+    BadRow,
+    Conversation,
+    Layout,
+    Text,
+    lay_out,
+    listed,
+    recognise,
+    renamed,
+)
+
+STAND_IN = "?"
+TURNS = ("messages", "conversations", "conversation")
+
+
+@dataclass(frozen=True)
+class Question:
+    """A conversation that waits for an answer, or plain text to be continued; `reference` is the wanted answer."""
+
+    messages: Conversation | None
+    text: str = ""
+    reference: str | None = None
+
+
+def question_of(record: Record, layout: Layout) -> Question:
+    """What a record asks; raises BadRow.
+
+    >>> question_of(Record("rows.jsonl", 1, {"prompt": "Hi"}), Layout()).messages
+    [{'role': 'user', 'content': 'Hi'}]
+    """
+    if record.problem:
+        raise BadRow(record.problem)
+    row, is_answered = _with_answer(renamed(record.value, layout))
+    format, columns = layout.format, layout.columns
+    if format == "auto":
+        found = recognise(row)
+        if found is None:
+            raise BadRow(f"has no messages, prompt, instruction or text; its columns are {listed(row)}")
+        format, columns = found[0], found[1] | layout.columns
+    layout = Layout(format, columns, layout.roles, layout.role_key, layout.content_key)
+    laid = lay_out(renamed(row, layout), layout, "sft")
+    if isinstance(laid, Text):
+        return Question(None, laid.text)
+    return Question(laid[:-1], reference=laid[-1]["content"] if is_answered else None)
+
+
+def _with_answer(row: dict[str, Any]) -> tuple[dict[str, Any], bool]:
+    """Layouts have an answer: a row without one gets a stand-in."""
+    column = next((name for name in TURNS if isinstance(row.get(name), list) and row[name]), None)
+    if column:
+        last = row[column][-1]
+        keys = ("from", "value") if isinstance(last, dict) and "from" in last else ("role", "content")
+        if isinstance(last, dict) and last.get(keys[0]) in ("assistant", "gpt", "chatgpt", "bot"):
+            return row, True
+        answer = {keys[0]: "gpt" if keys[0] == "from" else "assistant", keys[1]: STAND_IN}
+        return {**row, column: [*row[column], answer]}, False
+    if any(str(row.get(name) or "").strip() for name in ANSWERS):
+        return row, True
+    if "instruction" in row or any(name in row for name in QUESTIONS):
+        filled = next((name for name in ANSWERS if name in row), "output" if "instruction" in row else "completion")
+        return {**row, filled: STAND_IN}, False
+    return row, False

@@ -1,0 +1,150 @@
+"""A batch: every row once, in order, whatever is wrong with some of them and however often the process is killed."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from npukit.errors import NpukitError
+from npukit.inference.batch import BatchOptions, infer
+from npukit.inference.loading import Wanted
+from npukit.inference.metrics import measure, words
+from npukit.inference.process import Task, environment
+from npukit.launch.devices import choose
+from npukit.llm.data.files import Record
+from npukit.llm.data.layout import BadRow, Layout
+from npukit.llm.data.questions import question_of
+
+GREEDY = {"temperature": 0, "max_tokens": 12}
+
+
+def rows_of(file: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("row", "messages", "reference"),
+    [
+        ({"prompt": "Hi"}, [("user", "Hi")], None),
+        ({"query": "Hi", "response": "Yes"}, [("user", "Hi")], "Yes"),
+        ({"instruction": "Add", "input": "1 and 2"}, [("user", "Add\n1 and 2")], None),
+        ({"instruction": "Add", "output": ""}, [("user", "Add")], None),
+        ({"messages": [{"role": "user", "content": "Hi"}]}, [("user", "Hi")], None),
+        (
+            {"conversations": [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Yes"}], "system": "Be."},
+            [("system", "Be."), ("user", "Hi")],
+            "Yes",
+        ),
+    ],
+)
+def test_what_a_row_asks(row: Any, messages: list[tuple[str, str]], reference: str | None) -> None:
+    question = question_of(Record("rows.jsonl", 1, row), Layout())
+    assert [(each["role"], each["content"]) for each in question.messages or []] == messages
+    assert question.reference == reference
+
+
+def test_a_row_that_asks_nothing_is_a_bad_one() -> None:
+    with pytest.raises(BadRow, match="colour"):
+        question_of(Record("rows.jsonl", 1, {"colour": "red"}), Layout())
+
+
+def test_bad_rows_are_told_and_the_others_answered_in_order(tiny_qwen2: Path, tmp_path: Path) -> None:
+    data = tmp_path / "rows.jsonl"
+    lines = ['{"prompt": "One?"}', '{"prompt": ', '{"prompt": "Two?", "completion": "2"}', '{"text": "The quick"}']
+    data.write_text("\n".join([*lines, json.dumps({"prompt": "long " * 5000})]) + "\n")
+    done = infer(BatchOptions(Wanted(str(tiny_qwen2)), (str(data),), tmp_path / "out.jsonl", GREEDY, rows=2))
+    assert done and (done.rows, done.failed) == (5, 2) and done.metrics and done.metrics.pairs == 1
+    rows = rows_of(tmp_path / "out.jsonl")
+    assert [row["row"] for row in rows] == [1, 2, 3, 4, 5]
+    assert "line 2" in rows[1]["error"] and rows[2]["label"] == "2" and rows[3]["text"] == "The quick"
+    assert "tokens" in rows[4]["error"] and all(rows[number]["response"] for number in (0, 2, 3))
+    with pytest.raises(NpukitError, match="--force"):
+        infer(BatchOptions(Wanted(str(tiny_qwen2)), (str(data),), tmp_path / "out.jsonl", GREEDY))
+
+
+def test_answers_are_those_of_generate(tiny_qwen2: Path, tmp_path: Path) -> None:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    data = tmp_path / "rows.csv"
+    data.write_text("question,answer\nWho?,Me\nWhat is it?,That\n")
+    infer(BatchOptions(Wanted(str(tiny_qwen2)), (str(data),), tmp_path / "out.jsonl", GREEDY))
+    tokenizer, model = AutoTokenizer.from_pretrained(tiny_qwen2), AutoModelForCausalLM.from_pretrained(tiny_qwen2)
+    for row in rows_of(tmp_path / "out.jsonl"):
+        inputs = tokenizer.apply_chat_template(
+            row["messages"], add_generation_prompt=True, return_tensors="pt", return_dict=True
+        )
+        ids = model.generate(**inputs, max_new_tokens=12, do_sample=False)[0, inputs["input_ids"].shape[1] :]
+        assert row["response"] == tokenizer.decode(ids, skip_special_tokens=True)
+
+
+def start(task: Task) -> subprocess.Popen[str]:
+    variables = {**choose("cpu").environment(), **environment(task), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "npukit.inference.process"]
+    return subprocess.Popen(command, env=variables, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def test_killed_twice_the_output_is_as_undisturbed(tiny_qwen2: Path, tmp_path: Path) -> None:
+    data = tmp_path / "rows.jsonl"
+    data.write_text("".join(json.dumps({"prompt": f"Number {n}?"}) + "\n" for n in range(40)))
+    sampling = {"temperature": 0.9, "max_tokens": 60}
+    wanted = Wanted(str(tiny_qwen2))
+    infer(BatchOptions(wanted, (str(data),), tmp_path / "whole.jsonl", sampling, seed=3, rows=4))
+    task = Task("infer", wanted, (str(data),), tmp_path / "killed.jsonl", sampling, seed=3, rows=4)
+    part = tmp_path / "killed.jsonl.part"
+    pick = random.Random(0)
+    for least in (1, 15):
+        process = start(task)
+        deadline = time.monotonic() + 120
+        while sum(file.read_bytes().count(b"\n") for file in part.glob("rows-*")) < least:
+            assert process.poll() is None and time.monotonic() < deadline, process.communicate()
+            time.sleep(0.01)
+        time.sleep(pick.random() / 10)
+        process.kill()
+        process.wait()
+        assert not (tmp_path / "killed.jsonl").exists()
+    with (next(part.glob("rows-*"))).open("ab") as file:
+        file.write(b'{"row": 39, "resp')  # half a line, as a kill may leave it
+    told, errors = start(task).communicate(timeout=200)
+    assert "earlier run" in told, errors
+    assert (tmp_path / "killed.jsonl").read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
+    assert not part.exists()
+
+
+def test_ranks_share_the_rows(tiny_qwen2: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = tmp_path / "rows.jsonl"
+    data.write_text("".join(json.dumps({"prompt": f"Number {n}?"}) + "\n" for n in range(7)))
+    wanted = Wanted(str(tiny_qwen2))
+    infer(BatchOptions(wanted, (str(data),), tmp_path / "one.jsonl", GREEDY))
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    for rank in ("0", "1"):
+        monkeypatch.setenv("LOCAL_RANK", rank)
+        done = infer(BatchOptions(wanted, (str(data),), tmp_path / "two.jsonl", GREEDY))
+        assert (done is None) == (rank == "0"), "the last one writes the output"
+    assert (tmp_path / "two.jsonl").read_bytes() == (tmp_path / "one.jsonl").read_bytes()
+
+
+def test_a_run_with_other_settings_is_not_gone_on_with(tiny_qwen2: Path, tmp_path: Path) -> None:
+    data = tmp_path / "rows.jsonl"
+    data.write_text('{"prompt": "Hi"}\n')
+    part = tmp_path / "out.jsonl.part"
+    part.mkdir()
+    (part / "settings.json").write_text(json.dumps({"seed": 7}))
+    with pytest.raises(NpukitError, match="seed"):
+        infer(BatchOptions(Wanted(str(tiny_qwen2)), (str(data),), tmp_path / "out.jsonl", GREEDY))
+
+
+def test_metrics() -> None:
+    assert words("NPU 很快!") == ["npu", "很", "快"]
+    same = measure([("The cat sat on the mat", "The cat sat on the mat")])
+    assert same.accuracy == 100
+    if same.rouge_1 is not None and same.bleu_4 is not None:
+        assert same.rouge_1 == same.rouge_l == pytest.approx(100) and same.bleu_4 == pytest.approx(100)
+        half = measure([("我 喜欢 猫", "我 喜欢 狗")])
+        assert half.rouge_1 is not None and 50 < half.rouge_1 < 100 and half.accuracy == 0
