@@ -13,10 +13,9 @@ from typing import Any
 import pytest
 
 from npukit.errors import NpukitError
-from npukit.inference.batch import BatchOptions, infer
-from npukit.inference.loading import Wanted
+from npukit.inference.batch import infer
 from npukit.inference.metrics import measure, words
-from npukit.inference.process import Task, environment
+from npukit.inference.task import Task, Wanted, environment
 from npukit.launch.devices import choose
 from npukit.llm.data.files import Record
 from npukit.llm.data.layout import BadRow, Layout
@@ -59,14 +58,14 @@ def test_bad_rows_are_told_and_the_others_answered_in_order(tiny_qwen2: Path, tm
     data = tmp_path / "rows.jsonl"
     lines = ['{"prompt": "One?"}', '{"prompt": ', '{"prompt": "Two?", "completion": "2"}', '{"text": "The quick"}']
     data.write_text("\n".join([*lines, json.dumps({"prompt": "long " * 5000})]) + "\n")
-    done = infer(BatchOptions(Wanted(str(tiny_qwen2)), (str(data),), tmp_path / "out.jsonl", GREEDY, rows=2))
+    done = infer(Task("infer", Wanted(str(tiny_qwen2)), (str(data),), tmp_path / "out.jsonl", GREEDY, rows=2))
     assert done and (done.rows, done.failed) == (5, 2) and done.metrics and done.metrics.pairs == 1
     rows = rows_of(tmp_path / "out.jsonl")
     assert [row["row"] for row in rows] == [1, 2, 3, 4, 5]
     assert "line 2" in rows[1]["error"] and rows[2]["label"] == "2" and rows[3]["text"] == "The quick"
     assert "tokens" in rows[4]["error"] and all(rows[number]["response"] for number in (0, 2, 3))
     with pytest.raises(NpukitError, match="--force"):
-        infer(BatchOptions(Wanted(str(tiny_qwen2)), (str(data),), tmp_path / "out.jsonl", GREEDY))
+        infer(Task("infer", Wanted(str(tiny_qwen2)), (str(data),), tmp_path / "out.jsonl", GREEDY))
 
 
 def test_answers_are_those_of_generate(tiny_qwen2: Path, tmp_path: Path) -> None:
@@ -74,7 +73,7 @@ def test_answers_are_those_of_generate(tiny_qwen2: Path, tmp_path: Path) -> None
 
     data = tmp_path / "rows.csv"
     data.write_text("question,answer\nWho?,Me\nWhat is it?,That\n")
-    infer(BatchOptions(Wanted(str(tiny_qwen2)), (str(data),), tmp_path / "out.jsonl", GREEDY))
+    infer(Task("infer", Wanted(str(tiny_qwen2)), (str(data),), tmp_path / "out.jsonl", GREEDY))
     tokenizer, model = AutoTokenizer.from_pretrained(tiny_qwen2), AutoModelForCausalLM.from_pretrained(tiny_qwen2)
     for row in rows_of(tmp_path / "out.jsonl"):
         inputs = tokenizer.apply_chat_template(
@@ -95,7 +94,7 @@ def test_killed_twice_the_output_is_as_undisturbed(tiny_qwen2: Path, tmp_path: P
     data.write_text("".join(json.dumps({"prompt": f"Number {n}?"}) + "\n" for n in range(40)))
     sampling = {"temperature": 0.9, "max_tokens": 60}
     wanted = Wanted(str(tiny_qwen2))
-    infer(BatchOptions(wanted, (str(data),), tmp_path / "whole.jsonl", sampling, seed=3, rows=4))
+    infer(Task("infer", wanted, (str(data),), tmp_path / "whole.jsonl", sampling, seed=3, rows=4))
     task = Task("infer", wanted, (str(data),), tmp_path / "killed.jsonl", sampling, seed=3, rows=4)
     part = tmp_path / "killed.jsonl.part"
     pick = random.Random(0)
@@ -121,11 +120,11 @@ def test_ranks_share_the_rows(tiny_qwen2: Path, tmp_path: Path, monkeypatch: pyt
     data = tmp_path / "rows.jsonl"
     data.write_text("".join(json.dumps({"prompt": f"Number {n}?"}) + "\n" for n in range(7)))
     wanted = Wanted(str(tiny_qwen2))
-    infer(BatchOptions(wanted, (str(data),), tmp_path / "one.jsonl", GREEDY))
+    infer(Task("infer", wanted, (str(data),), tmp_path / "one.jsonl", GREEDY))
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
     for rank in ("0", "1"):
         monkeypatch.setenv("LOCAL_RANK", rank)
-        done = infer(BatchOptions(wanted, (str(data),), tmp_path / "two.jsonl", GREEDY))
+        done = infer(Task("infer", wanted, (str(data),), tmp_path / "two.jsonl", GREEDY))
         assert (done is None) == (rank == "0"), "the last one writes the output"
     assert (tmp_path / "two.jsonl").read_bytes() == (tmp_path / "one.jsonl").read_bytes()
 
@@ -137,7 +136,7 @@ def test_a_run_with_other_settings_is_not_gone_on_with(tiny_qwen2: Path, tmp_pat
     part.mkdir()
     (part / "settings.json").write_text(json.dumps({"seed": 7}))
     with pytest.raises(NpukitError, match="seed"):
-        infer(BatchOptions(Wanted(str(tiny_qwen2)), (str(data),), tmp_path / "out.jsonl", GREEDY))
+        infer(Task("infer", Wanted(str(tiny_qwen2)), (str(data),), tmp_path / "out.jsonl", GREEDY))
 
 
 def test_metrics() -> None:

@@ -16,8 +16,8 @@ import torch
 from npukit.errors import NpukitError
 from npukit.inference.chat import Conversation
 from npukit.inference.engine import Engine
-from npukit.inference.loading import Wanted, load
-from npukit.inference.process import Task, environment
+from npukit.inference.loading import load
+from npukit.inference.task import Task, Wanted, environment
 from npukit.launch.devices import choose
 
 

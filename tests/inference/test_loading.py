@@ -13,7 +13,8 @@ from safetensors.torch import load_file, save_file
 
 from npukit.errors import NpukitError
 from npukit.inference import loading
-from npukit.inference.loading import Wanted, load
+from npukit.inference.loading import load
+from npukit.inference.task import Wanted
 
 CPU = torch.device("cpu")
 IDS = torch.arange(5, 29).view(2, 12)

@@ -53,6 +53,9 @@ VERBS = {
     ),
     "Use": (
         Verb("serve", settings=MORE_OPTIONS, also=("deploy", "api", "app", "webchat"), translates="serve"),
+        Verb("chat", translates="chat"),
+        Verb("infer", translates="infer"),
+        Verb("eval"),
         Verb("export", also=("merge-lora",), translates="export"),
     ),
     "Look into": (

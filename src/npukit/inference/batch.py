@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -13,9 +13,10 @@ from typing import Any
 from npukit.errors import NpukitError
 from npukit.inference.engine import Engine, EngineOptions
 from npukit.inference.engine.request import Output, Request, Sampling
-from npukit.inference.loading import Loaded, Wanted, load
+from npukit.inference.loading import Loaded, load
 from npukit.inference.metrics import Metrics, measure
 from npukit.inference.rows import Answers, find_tables, records
+from npukit.inference.task import Task
 from npukit.inference.text import TextStream
 from npukit.llm.chat.messages import BadConversation
 from npukit.llm.data.layout import BadRow
@@ -23,24 +24,6 @@ from npukit.llm.data.questions import Question, question_of
 from npukit.llm.data.sources import Table
 
 Told = Callable[[int, int], None]  # rows answered, rows in all
-
-
-@dataclass(frozen=True)
-class BatchOptions:
-    """What is asked, of which model, and how.
-
-    >>> BatchOptions(Wanted("qwen2"), ("questions.jsonl",), Path("answers.jsonl"), {"temperature": 0})
-    """
-
-    wanted: Wanted
-    data: tuple[str, ...]
-    output: Path
-    sampling: Mapping[str, Any] = field(default_factory=dict)  # fields of Sampling, in place of the model's own
-    stops: tuple[str, ...] = ()
-    seed: int = 0
-    longest: int | None = None
-    rows: int = 256
-    data_folder: Path = Path("data")
 
 
 @dataclass(frozen=True)
@@ -66,12 +49,13 @@ class _Running:
     tokens: int = 0
 
 
-def infer(options: BatchOptions, told: Told = lambda done, total: None) -> Inferred | None:
+def infer(options: Task, told: Told = lambda done, total: None) -> Inferred | None:
     """Answer all rows, or this rank's share of them; None where other ranks have not ended yet.
 
     A run that was killed goes on where it was when it is started again in the same way.
     """
     rank, ranks = int(os.environ.get("LOCAL_RANK", "0")), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    assert options.output is not None
     tables = find_tables(options.data, options.data_folder)
     total = sum(1 for _ in records(tables))
     if not total:
@@ -88,7 +72,7 @@ def infer(options: BatchOptions, told: Told = lambda done, total: None) -> Infer
     return Inferred(options.output, total, failed, resumed, tokens, seconds, metrics, problems)
 
 
-def _settings(options: BatchOptions, tables: list[Table]) -> dict[str, Any]:
+def _settings(options: Task, tables: list[Table]) -> dict[str, Any]:
     """What must be the same for a run to go on: the rows and whatever an answer depends on."""
     files = [file for table in tables for file in table.files]
     return {
@@ -105,7 +89,7 @@ def _settings(options: BatchOptions, tables: list[Table]) -> dict[str, Any]:
 class _Batch:
     """Keeps the engine filled with rows, and writes down each answer as it ends."""
 
-    def __init__(self, options: BatchOptions, answers: Answers, told: Told, total: int, done: int) -> None:
+    def __init__(self, options: Task, answers: Answers, told: Told, total: int, done: int) -> None:
         self._options, self._answers, self._told, self._total, self._done = options, answers, told, total, done
         self._loaded: Loaded = load(options.wanted)
         self._engine = Engine(self._loaded.model, EngineOptions(longest=options.longest, rows=options.rows))
@@ -154,7 +138,7 @@ class _Batch:
 
     def _ids(self, question: Question) -> list[int]:
         if question.messages is not None:
-            return self._loaded.chat.prompt(question.messages).ids
+            return self._loaded.prompt(question.messages).ids
         ids: list[int] = self._loaded.tokenizer(question.text)["input_ids"]
         return ids
 

@@ -71,7 +71,7 @@ class Conversation:
         """
         messages = [*self.messages, {"role": "user", "content": text}]
         system = [{"role": "system", "content": self.system}] if self.system else []
-        prompt = self._loaded.chat.prompt([*system, *messages])
+        prompt = self._loaded.prompt([*system, *messages])
         parser = self._loaded.chat.parser(prompt)
         said = ""
         start, number = time.monotonic(), self._engine.add(Request(tuple(prompt.ids), self.sampling))
@@ -128,7 +128,7 @@ class Conversation:
             raise NpukitError(f"There is no setting {name}: set one of {', '.join(SETTINGS)}.")
         kind = next(str(each.type) for each in fields(Sampling) if each.name == name)
         try:
-            number: float | None = int(value) if kind.startswith("int") else float(value)
+            number: Any = int(value) if kind.startswith("int") else float(value)
         except ValueError:
             raise NpukitError(f"{name} must be a number, not {value!r}.") from None
         if number < 0 and not name.endswith(("presence_penalty", "frequency_penalty")):

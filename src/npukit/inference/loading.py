@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,10 @@ import torch
 
 from npukit.errors import NpukitError
 from npukit.inference.engine.request import Sampling
+from npukit.inference.task import Wanted
 from npukit.launch.devices import torch_device
-from npukit.llm.chat.chat import Chat
+from npukit.llm.chat.chat import Chat, Prompt
+from npukit.llm.chat.messages import Message
 from npukit.llm.chat.templates import find_template
 from npukit.llm.models.adapter import apply_adapter
 from npukit.llm.models.checkpoint import Checkpoint, open_checkpoint
@@ -22,22 +24,6 @@ from npukit.llm.models.folder import ADAPTER, base_of, find_model, read_json
 
 SHOWN = 3  # names of weights in a sentence
 GIB = 2**30
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """The model that somebody wants to use.
-
-    >>> Wanted("models/qwen2", adapters=("runs/lora",))
-    """
-
-    model: str  # a folder or a hub's name; an adapter's folder brings its base along
-    adapters: tuple[str, ...] = ()  # merged into the model, one after the other
-    dtype: str = "auto"
-    template: str | None = None  # of chats; None: the tokenizer's own
-    system: str | None = None  # for conversations without a system message
-    trust_remote_code: bool = False
-    allow_pickles: bool = False
 
 
 @dataclass(frozen=True)
@@ -50,6 +36,11 @@ class Loaded:
     chat: Chat
     defaults: Sampling  # as the model's generation_config.json wants it
     adapters: tuple[Path, ...]
+    template_kwargs: Mapping[str, Any] = field(default_factory=dict)  # variables of the chat template
+
+    def prompt(self, messages: Sequence[Message]) -> Prompt:
+        """The token ids of a conversation, ready for the next answer."""
+        return self.chat.prompt(messages, template_kwargs=self.template_kwargs)
 
     @property
     def end_tokens(self) -> frozenset[int]:
@@ -71,10 +62,11 @@ def load(wanted: Wanted, device: torch.device | None = None) -> Loaded:
     for adapter in adapters:
         apply_adapter(model, adapter)
     model = model.to(device).eval()
-    tokenizer = _tokenizer([*reversed(adapters), folder], wanted)
+    tokenizer = load_tokenizer(wanted)
     generation = _generation_config([*reversed(adapters), folder])
     chat = Chat(tokenizer, find_template(wanted.template, tokenizer), wanted.system, _end_tokens(generation))
-    return Loaded(folder, model, tokenizer, chat, _defaults(generation, chat), adapters)
+    thinking = {} if wanted.enable_thinking is None else {"enable_thinking": wanted.enable_thinking}
+    return Loaded(folder, model, tokenizer, chat, _defaults(generation, chat), adapters, thinking)
 
 
 def find_parts(wanted: Wanted) -> tuple[Path, tuple[Path, ...]]:
@@ -170,10 +162,12 @@ def _some(names: list[str], count: int) -> str:
     return ", ".join(names) + (f" and {count - len(names)} others" if count > len(names) else "")
 
 
-def _tokenizer(folders: list[Path], wanted: Wanted) -> Any:
-    """The adapter's own, if it was saved with one."""
+def load_tokenizer(wanted: Wanted) -> Any:
+    """The tokenizer alone: the adapter's own, if it was saved with one."""
     from transformers import AutoTokenizer
 
+    model, adapters = find_parts(wanted)
+    folders = [*reversed(adapters), model]
     folder = next((each for each in folders if (each / "tokenizer_config.json").is_file()), folders[-1])
     with _named(folder), quiet():
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=wanted.trust_remote_code)

@@ -32,9 +32,9 @@ def measure(pairs: Sequence[tuple[str, str]]) -> Metrics:
     50.0
     """
     exact = 100 * sum(answer.strip() == reference.strip() for answer, reference in pairs) / len(pairs)
-    rouge: tuple[float, ...] | tuple[None, ...] = _rouge(pairs) if find_spec("rouge_score") else (None, None, None)
+    rouge = _rouge(pairs) if find_spec("rouge_score") else {}
     bleu = _bleu(pairs) if find_spec("sacrebleu") else None
-    return Metrics(len(pairs), exact, *rouge, bleu)
+    return Metrics(len(pairs), exact, rouge.get("rouge1"), rouge.get("rouge2"), rouge.get("rougeL"), bleu)
 
 
 def words(text: str) -> list[str]:
@@ -52,7 +52,7 @@ class _Words:
         return words(text)
 
 
-def _rouge(pairs: Sequence[tuple[str, str]]) -> tuple[float, float, float]:
+def _rouge(pairs: Sequence[tuple[str, str]]) -> dict[str, float]:
     from rouge_score.rouge_scorer import RougeScorer
 
     names = ("rouge1", "rouge2", "rougeL")
@@ -61,7 +61,7 @@ def _rouge(pairs: Sequence[tuple[str, str]]) -> tuple[float, float, float]:
     for answer, reference in pairs:
         for name, score in scorer.score(reference, answer).items():
             sums[name] += 100 * score.fmeasure / len(pairs)
-    return sums["rouge1"], sums["rouge2"], sums["rougeL"]
+    return sums
 
 
 def _bleu(pairs: Sequence[tuple[str, str]]) -> float:

@@ -2,39 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Any
 
-from npukit.inference.loading import Wanted
-
-VARIABLE = "NPUKIT_TASK"
-
-
-@dataclass(frozen=True)
-class Task:
-    """What a process is started for; a batch has data and an output, a chat has neither."""
-
-    kind: Literal["chat", "infer", "eval"]
-    wanted: Wanted
-    data: tuple[str, ...] = ()
-    output: Path | None = None
-    sampling: Mapping[str, Any] = field(default_factory=dict)
-    stops: tuple[str, ...] = ()
-    seed: int = 0
-    longest: int | None = None
-    rows: int = 256
-    data_folder: Path = Path("data")
-    json: bool = False
-
-
-def environment(task: Task) -> dict[str, str]:
-    """The variable that tells a process its task."""
-    return {VARIABLE: json.dumps(asdict(task), default=str)}
+from npukit.inference.task import VARIABLE, Task
 
 
 def main() -> None:
@@ -61,23 +34,11 @@ def _chat(task: Task) -> None:
 
 
 def _infer(task: Task) -> None:
-    from npukit.inference.batch import BatchOptions, infer
+    from npukit.inference.batch import infer
     from npukit.inference.show import row_progress, show_inferred
 
-    assert task.output is not None
-    options = BatchOptions(
-        task.wanted,
-        task.data,
-        task.output,
-        task.sampling,
-        task.stops,
-        task.seed,
-        task.longest,
-        task.rows,
-        task.data_folder,
-    )
     with row_progress() as told:
-        done = infer(options, told)
+        done = infer(task, told)
     if done is not None:
         show_inferred(done, task.json)
 

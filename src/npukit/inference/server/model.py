@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from npukit.inference.engine import Engine, EngineOptions
-from npukit.inference.loading import Wanted, load
+from npukit.inference.loading import load
 from npukit.inference.server.options import ServeOptions
 from npukit.inference.server.serving import Serving
 from npukit.inference.service import Service
+from npukit.inference.task import Wanted
 from npukit.llm.models.folder import find_model
 
 

@@ -1,0 +1,46 @@
+"""npukit chat"""
+
+from __future__ import annotations
+
+from npukit.cli import using
+from npukit.cli.options import CardOption, DeviceOption
+from npukit.facts.cards import DEFAULT_CARD
+from npukit.launch.devices import Wanted
+
+
+def chat(
+    model: using.ModelArgument,
+    adapter: using.AdapterOption = None,
+    system: using.SystemOption = None,
+    chat_template: using.TemplateOption = None,
+    enable_thinking: using.ThinkingOption = None,
+    temperature: using.TemperatureOption = None,
+    top_p: using.TopPOption = None,
+    top_k: using.TopKOption = None,
+    min_p: using.MinPOption = None,
+    repetition_penalty: using.RepetitionOption = None,
+    max_new_tokens: using.TokensOption = using.DEFAULT_TOKENS,
+    stop: using.StopOption = None,
+    seed: using.SeedOption = 0,
+    max_model_len: using.LongestOption = None,
+    dtype: using.DtypeOption = "auto",
+    trust_remote_code: using.RemoteCodeOption = False,
+    allow_pickles: using.PicklesOption = False,
+    device: DeviceOption = Wanted.auto,
+    card: CardOption = DEFAULT_CARD,
+) -> None:
+    """Talk with a language model in the terminal.
+
+    The folder of a LoRA adapter, or of a training run, brings its base model along. Inside, /help lists what can be
+    done. What is not given is as the model's generation_config.json has it; without one, answers are greedy.
+    LLaMA-Factory's `chat` YAML and options are understood as they are.
+    """
+    from npukit.inference import task
+    from npukit.launch.devices import choose
+
+    wanted = task.Wanted(
+        model, tuple(adapter or ()), dtype, chat_template, system, trust_remote_code, allow_pickles, enable_thinking
+    )
+    sampling = using.sampling(temperature, top_p, top_k, min_p, repetition_penalty, max_new_tokens)
+    wish = task.Task("chat", wanted, sampling=sampling, stops=tuple(stop or ()), seed=seed, longest=max_model_len)
+    task.start(wish, choose(device, 1, card))

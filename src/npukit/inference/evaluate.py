@@ -1,0 +1,179 @@
+"""How good a model is on files that the user has: the perplexity of texts, and the accuracy on multiple choice."""
+
+from __future__ import annotations
+
+import csv
+import math
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from npukit.errors import NpukitError
+from npukit.inference.engine import Engine, EngineOptions
+from npukit.inference.engine.request import Request, Sampling
+from npukit.inference.loading import load
+from npukit.inference.task import Wanted
+
+LETTERS = ("A", "B", "C", "D")
+COLUMNS = ("question", *(letter.lower() for letter in LETTERS), "answer")
+WINDOW = 2048  # tokens that are seen at once, where the model can
+ONE = Sampling(temperature=0, max_tokens=1)
+CJK = re.compile(r"[\u4e00-\u9fff]")
+Told = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class FileResult:
+    """What was found on one file: a perplexity for a text, an accuracy in per cent for questions."""
+
+    file: str
+    tokens: int = 0
+    perplexity: float | None = None
+    questions: int = 0
+    accuracy: float | None = None
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """What was found on all files; `accuracy` is the mean over files, as C-Eval, MMLU and CMMLU report it."""
+
+    model: str
+    files: tuple[FileResult, ...]
+    accuracy: float | None = None
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A question with four answers, one of them right."""
+
+    question: str
+    answers: tuple[str, ...]
+    right: str
+
+    @property
+    def prompt(self) -> str:
+        """How it is asked, without a chat template, in the language of the question."""
+        listed = "\n".join(f"{letter}. {answer}" for letter, answer in zip(LETTERS, self.answers, strict=True))
+        ask = "答案：" if CJK.search(self.question) else "Answer: "
+        return f"{self.question.strip()}\n{listed}\n{ask}"
+
+
+def evaluate(
+    wanted: Wanted,
+    paths: Sequence[str],
+    longest: int | None = None,
+    rows: int = 256,
+    told: Told = lambda done, total: None,
+) -> Evaluated:
+    """Evaluate a model on .txt files (perplexity) and .csv files (multiple choice), or folders of them.
+
+    >>> evaluate(Wanted("qwen2"), ["ceval/val"]).accuracy
+    71.3
+    """
+    files = _find(paths)
+    choices = {file: read_choices(file) for file in files if file.suffix == ".csv"}
+    loaded = load(wanted)
+    engine = Engine(loaded.model, EngineOptions(longest=longest, rows=rows))
+    results = []
+    for number, file in enumerate(files):
+        told(number, len(files))
+        if file in choices:
+            results.append(_choose(engine, loaded.tokenizer, file, choices[file]))
+        else:
+            text = file.read_text(encoding="utf-8")
+            mean, tokens = mean_loss(engine, loaded.tokenizer(text)["input_ids"], file)
+            results.append(FileResult(str(file), tokens, math.exp(mean)))
+    told(len(files), len(files))
+    scores = [each.accuracy for each in results if each.accuracy is not None]
+    return Evaluated(wanted.model, tuple(results), sum(scores) / len(scores) if scores else None)
+
+
+def _find(paths: Sequence[str]) -> list[Path]:
+    files: list[Path] = []
+    for path in map(Path, paths):
+        if not path.exists():
+            raise NpukitError(f"There is no file or folder {path}.")
+        files += (
+            sorted(each for each in path.rglob("*") if each.suffix in (".txt", ".csv")) if path.is_dir() else [path]
+        )
+    if other := next((file for file in files if file.suffix not in (".txt", ".csv")), None):
+        raise NpukitError(f"{other}: evaluation reads .txt for perplexity and .csv for multiple choice.")
+    if not files:
+        raise NpukitError(f"{', '.join(paths)}: there is no .txt or .csv file.")
+    return files
+
+
+def mean_loss(engine: Engine, ids: Sequence[int], name: object = "The text") -> tuple[float, int]:
+    """The mean loss of the tokens, and how many count. Each is predicted from at least half a window, or all before."""
+    window = min(WINDOW, engine.longest - 1)
+    if len(ids) < 2:
+        raise NpukitError(f"{name} is too short to be predicted.")
+    requests, fresh = [], []
+    for start, begin, end in _windows(len(ids), window):
+        requests.append(Request(tuple(ids[begin:end]), ONE, prompt_logprobs=0))
+        fresh.append(end - start)
+    loss, count = 0.0, 0
+    for answer, new in zip(engine.generate(requests), fresh, strict=True):
+        if answer.error:
+            raise NpukitError(f"{name}: {answer.error}")
+        found = [token.logprob for token in answer.prompt[-new:] if token.logprob is not None]
+        loss, count = loss - math.fsum(found), count + len(found)
+    return loss / count, count
+
+
+def _windows(length: int, window: int) -> Iterator[tuple[int, int, int]]:
+    """(first new token, begin, end) of each window: every token is new once.
+
+    >>> list(_windows(10, 4))
+    [(0, 0, 4), (4, 2, 6), (6, 4, 8), (8, 6, 10)]
+    """
+    new, begin = 0, 0
+    while new < length:
+        end = min(begin + window, length)
+        yield new, begin, end
+        new, begin = end, max(begin + 1, end - window // 2)
+
+
+def read_choices(file: Path) -> list[Choice]:
+    """The questions of a file in the layout of C-Eval, CMMLU or MMLU, whose files have no header."""
+    with file.open(encoding="utf-8-sig", newline="") as opened:
+        rows = [row for row in csv.reader(opened) if row]
+    if not rows:
+        raise NpukitError(f"{file} is empty.")
+    names = [name.strip().lower() for name in rows[0]]
+    if set(COLUMNS) <= set(names):
+        places, first = [names.index(name) for name in COLUMNS], 1
+    elif len(rows[0]) == len(COLUMNS) and rows[0][-1].strip() in LETTERS:
+        places, first = list(range(len(COLUMNS))), 0
+    else:
+        raise NpukitError(f"{file}: its columns must be question, A, B, C, D and answer.")
+    choices = []
+    for number, row in enumerate(rows[first:], first + 1):
+        if len(row) <= max(places) or (right := row[places[-1]].strip().upper()) not in LETTERS:
+            raise NpukitError(f"{file}, row {number}: the answer must be one of A, B, C and D.")
+        question, *answers = (row[place] for place in places[:-1])
+        choices.append(Choice(question, tuple(answers), right))
+    return choices
+
+
+def _choose(engine: Engine, tokenizer: Any, file: Path, choices: list[Choice]) -> FileResult:
+    """The letter that the model finds likeliest after the question is its answer."""
+    requests, starts = [], []
+    for choice in choices:
+        prompt = tokenizer(choice.prompt.rstrip())["input_ids"]  # a space is often part of the letter's token
+        for letter in LETTERS:
+            ids = tokenizer(choice.prompt + letter)["input_ids"]
+            same = next((at for at, (a, b) in enumerate(zip(prompt, ids, strict=False)) if a != b), len(prompt))
+            requests.append(Request(tuple(ids), ONE, prompt_logprobs=0))
+            starts.append(min(same, len(ids) - 1))
+    scores = [
+        math.fsum(token.logprob or 0.0 for token in answer.prompt[start:])
+        for answer, start in zip(engine.generate(requests), starts, strict=True)
+    ]
+    right = 0
+    for number, choice in enumerate(choices):
+        own = scores[number * len(LETTERS) : (number + 1) * len(LETTERS)]
+        right += LETTERS[own.index(max(own))] == choice.right
+    return FileResult(str(file), questions=len(choices), accuracy=100 * right / len(choices))
