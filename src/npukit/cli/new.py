@@ -15,4 +15,4 @@ def new(name: Annotated[Path, typer.Argument(help="Folder to create.", show_defa
 
     make_project(name)
     made, place = name.absolute().name, shlex.quote(str(name))
-    print(f"Made {made}. Train it: cd {place} && npukit run train.py (with --device sim on a simulated NPU)")
+    print(f"Created {made}. To train: cd {place} && npukit run train.py (add --device sim for a simulated NPU)")
