@@ -196,3 +196,31 @@ def test_other_errors(client: openai.OpenAI) -> None:
     with pytest.raises(openai.BadRequestError) as too_long:
         client.completions.create(model="tiny", prompt=[5] * 4096)
     assert too_long.value.code == "context_length_exceeded"
+
+
+def test_responses(client: openai.OpenAI) -> None:
+    ask: dict[str, Any] = {"model": "tiny", "input": "Write a poem.", "temperature": 0}
+    answer = client.responses.create(**ask, max_output_tokens=12)
+    assert answer.status == "incomplete" and answer.usage and answer.usage.output_tokens == 12
+    events = list(client.responses.create(**ask, max_output_tokens=12, stream=True))
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+    assert "".join(event.delta for event in events if event.type == "response.output_text.delta") == answer.output_text
+    assert events[0].type == "response.created" and events[-1].type == "response.incomplete"
+    parsed = client.responses.parse(
+        model="tiny", input="Good?", instructions="Judge.", text_format=Verdict, max_output_tokens=60
+    )
+    assert isinstance(parsed.output_parsed, Verdict)
+
+
+def test_responses_with_tools(client: openai.OpenAI) -> None:
+    tool: Any = {"type": "function", **WEATHER["function"], "strict": True}
+    ask: Any = [{"role": "user", "content": [{"type": "input_text", "text": "Is it warm?"}]}]
+    answer = client.responses.create(
+        model="tiny", input=ask, tools=[tool], tool_choice="required", max_output_tokens=200
+    )
+    call = answer.output[0]
+    assert call.type == "function_call" and set(json.loads(call.arguments)) == {"city", "days"}
+    ask += [call.model_dump(), {"type": "function_call_output", "call_id": call.call_id, "output": "27 degrees"}]
+    assert client.responses.create(model="tiny", input=ask, tools=[tool], max_output_tokens=4).output_text
+    with pytest.raises(openai.BadRequestError):
+        client.responses.create(model="tiny", input="Hi", previous_response_id="resp_1")

@@ -155,9 +155,7 @@ def test_figures_for_prometheus(server: Any) -> None:
 def test_what_is_said_is_not_logged(server: Any) -> None:
     said(server, messages=[{"role": "user", "content": "a very secret question"}])
     ask(server, "/v1/chat/completions", b"a very secret question")
-    assert (
-        "secret" not in "".join(server.said) and KEY not in Path(f"/proc/{server.process.pid}/cmdline").read_text()[:0]
-    )
+    assert "secret" not in "".join(server.said)
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
 
 from npukit import __version__
-from npukit.inference.server import chat, completions, more, page
+from npukit.inference.server import chat, completions, more, page, responses
 from npukit.inference.server.errors import answer_errors
 from npukit.inference.server.guard import Guard
 from npukit.inference.server.serving import Serving
@@ -25,7 +25,7 @@ def make_app(serving: Serving) -> FastAPI:
 
     # The pages that FastAPI has for its documentation load scripts from another host.
     app = FastAPI(title="npukit serve", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
-    for routes in (chat, completions, more, page):
+    for routes in (chat, completions, responses, more, page):
         app.include_router(routes.routes(serving))
     answer_errors(app)
     app.add_middleware(Guard, options=serving.options, metrics=serving.metrics)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import signal
 import socket
 from collections.abc import Callable
 from typing import Any
@@ -55,4 +56,7 @@ def serve(app: Any, options: ServerOptions, listener: socket.socket, ready: Call
             await super().startup(sockets)
             ready(f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}")
 
+    # uvicorn hands a signal on when all is done; an end that was asked for is no failure.
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, lambda *_: None)
     Server(config).run(sockets=[listener])

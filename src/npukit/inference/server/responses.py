@@ -1,0 +1,239 @@
+"""/v1/responses: OpenAI's newer API, as far as text and functions go. Nothing is stored."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Request
+from pydantic import Field
+from starlette.responses import JSONResponse, Response
+
+from npukit.inference.server.answering import EventStream, new_id, while_connected
+from npukit.inference.server.chat import Conversation
+from npukit.inference.server.errors import bad_request
+from npukit.inference.server.generate import Generation, Piece, whole
+from npukit.inference.server.response_events import ResponseEvents, item_of
+from npukit.inference.server.schema import ChatRequest, FunctionTool, Lenient
+from npukit.inference.server.serving import Serving
+from npukit.llm.chat.answer import Content, Part, Reasoning
+
+ROLES = {"developer": "system"}
+TEXT_PARTS = ("input_text", "output_text", "text")
+
+
+class ResponseTool(FunctionTool):
+    """A function, written flatly."""
+
+    type: Literal["function"]
+
+
+class ToolChoice(Lenient):
+    """A function that must be called."""
+
+    type: Literal["function"]
+    name: str
+
+
+class TextFormat(Lenient):
+    """The form of the answer, written flatly."""
+
+    type: Literal["text", "json_object", "json_schema"] = "text"
+    name: str | None = None
+    schema_: dict[str, Any] | None = Field(None, alias="schema")
+    strict: bool | None = None
+
+
+class TextOptions(Lenient):
+    """What is said about the text."""
+
+    format: TextFormat | None = None
+
+
+class ResponseRequest(Lenient):
+    """/v1/responses"""
+
+    model: str | None = None
+    input: str | list[dict[str, Any]]
+    instructions: str | None = None
+    max_output_tokens: Annotated[int, Field(ge=1)] | None = None
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Field(gt=0, le=1)] | None = None
+    stream: bool | None = False
+    tools: list[ResponseTool] | None = None
+    tool_choice: Literal["none", "auto", "required"] | ToolChoice | None = None
+    parallel_tool_calls: bool | None = None
+    text: TextOptions | None = None
+    metadata: dict[str, str] | None = None
+    previous_response_id: str | None = None
+    background: bool | None = None
+    user: str | None = None
+
+
+def routes(serving: Serving) -> APIRouter:
+    """The route of /v1/responses."""
+    router = APIRouter()
+
+    @router.post("/v1/responses")
+    async def create(asked: ResponseRequest, request: Request) -> Response:
+        if asked.previous_response_id or asked.background:
+            raise bad_request("Responses are not stored here: send the whole conversation, in the foreground.")
+        conversation = await serving.aside(lambda: Conversation.read(serving, as_chat(asked)))
+        answer = ResponseAnswer(asked, conversation)
+        generation = await Generation.start(serving, conversation.wishes)
+        if asked.stream:
+            return EventStream(generation, answer.events(generation))
+        async with generation:
+            pieces = await while_connected(request, whole(generation, 1))
+        return JSONResponse(answer.as_json(pieces[0]))
+
+    return router
+
+
+def as_chat(asked: ResponseRequest) -> ChatRequest:
+    """The same wish in the words of /v1/chat/completions."""
+    messages = [{"role": "system", "content": asked.instructions}] if asked.instructions else []
+    messages += [{"role": "user", "content": asked.input}] if isinstance(asked.input, str) else _messages(asked.input)
+    if not messages:
+        raise bad_request("There is no input.", "input")
+    given: dict[str, Any] = {
+        "model": asked.model,
+        "messages": messages,
+        "max_completion_tokens": asked.max_output_tokens,
+        "temperature": asked.temperature,
+        "top_p": asked.top_p,
+        "parallel_tool_calls": asked.parallel_tool_calls,
+        "tool_choice": asked.tool_choice,
+    }
+    if asked.tools:
+        given["tools"] = [{"type": "function", "function": tool.model_dump(exclude={"type"})} for tool in asked.tools]
+    if isinstance(asked.tool_choice, ToolChoice):
+        given["tool_choice"] = {"type": "function", "function": {"name": asked.tool_choice.name}}
+    if asked.text and asked.text.format:
+        shape = asked.text.format
+        given["response_format"] = {"type": shape.type}
+        if shape.type == "json_schema":
+            given["response_format"]["json_schema"] = {"name": shape.name or "", "schema": shape.schema_}
+    try:
+        return ChatRequest.model_validate(given)
+    except ValueError as error:
+        first = error.errors()[0] if hasattr(error, "errors") else {"msg": str(error)}
+        raise bad_request(str(first["msg"])) from error
+
+
+def _messages(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Messages of a list of items; calls and their results belong to the conversation, reasoning does not."""
+    messages: list[dict[str, Any]] = []
+    for number, item in enumerate(items):
+        kind = item.get("type", "message")
+        if kind == "message":
+            role = item.get("role")
+            messages.append({"role": ROLES.get(str(role), role), "content": _text(item.get("content"), number)})
+        elif kind == "function_call":
+            call = {"id": item.get("call_id"), "type": "function"}
+            call["function"] = {"name": item.get("name"), "arguments": item.get("arguments")}
+            messages.append({"role": "assistant", "content": "", "tool_calls": [call]})
+        elif kind == "function_call_output":
+            output = _text(item.get("output"), number)
+            messages.append({"role": "tool", "tool_call_id": item.get("call_id"), "content": output})
+        elif kind != "reasoning":
+            raise bad_request(f"input[{number}]: items of type {kind!r} are not supported.", "input")
+    return messages
+
+
+def _text(content: Any, number: int) -> str:
+    if isinstance(content, str):
+        return content
+    parts: list[Any] = content if isinstance(content, list) else [None]
+    for part in parts:
+        if not isinstance(part, dict) or part.get("type") not in TEXT_PARTS or not isinstance(part.get("text"), str):
+            raise bad_request(f"input[{number}]: only text is supported.", "input")
+    return "".join(part["text"] for part in parts)
+
+
+class ResponseAnswer:
+    """The answer to one request of /v1/responses."""
+
+    def __init__(self, asked: ResponseRequest, conversation: Conversation) -> None:
+        self._asked, self._conversation = asked, conversation
+        self._id, self._created = new_id("resp_"), int(time.time())
+
+    def as_json(self, piece: Piece) -> dict[str, Any]:
+        """All of it at once."""
+        parser = self._conversation.parser()
+        items = [item_of(part) for part in joined([*parser.feed(piece.text), *parser.end()])]
+        status = "incomplete" if piece.finish == "length" else "completed"
+        return self.state(status, items, len(piece.tokens))
+
+    async def events(self, generation: Generation) -> AsyncIterator[str]:
+        """All of it piece by piece; there is one answer only."""
+        events, parser = ResponseEvents(), self._conversation.parser()
+        for name in ("response.created", "response.in_progress"):
+            yield events.make(name, response=self.state("in_progress", [], None))
+        length, status = 0, "completed"
+        async for piece in generation:
+            length += len(piece.tokens)
+            status = "incomplete" if piece.finish == "length" else status
+            for part in parser.feed(piece.text) + (parser.end() if piece.finish else []):
+                for made in events.of(part):
+                    yield made
+        for made in events.close():
+            yield made
+        yield events.make(f"response.{status}", response=self.state(status, events.items, length))
+
+    def state(self, status: str, output: list[dict[str, Any]], length: int | None) -> dict[str, Any]:
+        """The response object as it is now."""
+        asked, prompt = self._asked, len(self._conversation.prompt.ids)
+        sampling = self._conversation.wishes[0].request.sampling
+        choice = asked.tool_choice
+        shape = asked.text.format if asked.text and asked.text.format else TextFormat()
+        return {
+            "id": self._id,
+            "object": "response",
+            "created_at": self._created,
+            "status": status,
+            "error": None,
+            "incomplete_details": {"reason": "max_output_tokens"} if status == "incomplete" else None,
+            "instructions": asked.instructions,
+            "max_output_tokens": asked.max_output_tokens,
+            "model": self._conversation.head["model"],
+            "output": output,
+            "parallel_tool_calls": asked.parallel_tool_calls is not False,
+            "previous_response_id": None,
+            "reasoning": {"effort": None, "summary": None},
+            "store": False,
+            "temperature": sampling.temperature,
+            "text": {"format": shape.model_dump(exclude_none=True, by_alias=True)},
+            "tool_choice": choice.model_dump() if isinstance(choice, ToolChoice) else choice or "auto",
+            "tools": [{"strict": False, "parameters": None, **tool.model_dump()} for tool in asked.tools or ()],
+            "top_p": sampling.top_p,
+            "truncation": "disabled",
+            **({} if length is None else {"usage": _usage(prompt, length)}),
+            **({"user": asked.user} if asked.user else {}),
+            "metadata": asked.metadata or {},
+        }
+
+
+def _usage(prompt: int, answer: int) -> dict[str, Any]:
+    return {
+        "input_tokens": prompt,
+        "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
+        "output_tokens": answer,
+        "output_tokens_details": {"reasoning_tokens": 0},
+        "total_tokens": prompt + answer,
+    }
+
+
+def joined(parts: list[Part]) -> list[Part]:
+    """Neighbouring text as one part."""
+    made: list[Part] = []
+    for part in parts:
+        last = made[-1] if made else None
+        if isinstance(part, Content) and isinstance(last, Content):
+            made[-1] = Content(last.text + part.text)
+        elif isinstance(part, Reasoning) and isinstance(last, Reasoning):
+            made[-1] = Reasoning(last.text + part.text)
+        else:
+            made.append(part)
+    return made
