@@ -58,10 +58,10 @@ def environment(task: Task) -> dict[str, str]:
 
 def start(task: Task, devices: Devices) -> NoReturn:
     """Become the process, or the ranks, that do the task."""
+    from npukit.facts.launch_settings import launch_settings
     from npukit.launch.run import run
-    from npukit.launch.variables import variables
 
     settings = devices.environment()
-    more = variables(settings, devices.kind == "npu", 1, {})
+    more = launch_settings(settings, devices.kind == "npu", 1, {})
     settings |= {each.name: each.value for each in more} | environment(task)
     run(["-m", "npukit.inference.process"], settings, ranks=devices.count)
