@@ -18,15 +18,16 @@ def test_the_first_is_a_cause_and_not_what_followed() -> None:
 
 def test_a_rank_hands_its_traceback_over(tmp_path: Path) -> None:
     file = str(tmp_path / "rank1.error")
-    write_error_file(file, "ValueError: x", "Traceback (most recent call last):\nValueError: x\n")
+    write_error_file(file, "ValueError: x", "Traceback (most recent call last):\nValueError: x\n", "traceback")
     failure = read_failure(1, 0, 1, file, "")
-    assert "Traceback" in failure.text
+    assert failure.kind == "traceback" and "Traceback" in failure.text
     assert Failure.from_json(failure.to_json()) == failure
 
 
 def test_without_a_traceback_the_log_tells(tmp_path: Path) -> None:
     (tmp_path / "rank1.log").write_text("started\nterminate called\n")
     failure = read_failure(1, 0, -6, str(tmp_path / "nothing"), str(tmp_path / "rank1.log"))
+    assert failure.kind == "log"
     said = report(failure, nodes=1)
     assert "rank 1 failed first, killed by SIGABRT" in said
     assert "terminate called" in said

@@ -39,14 +39,15 @@ def test_an_operator_that_computes_something_else(find: Any) -> None:
     other = [SAME[0], ["relu", 3, False, [1.7, -0.5]], ["mm", 4, False, [9.0, 1.0]]]
     found = find(SAME, other)
     assert (found.op, found.before_line, found.after_line) == ("relu", "train.py:3", "train.py:4")
-    assert "computes something else" in found.what
+    assert (found.kind, found.before_norm, found.after_norm) == ("result", 1.7, 1.7)
 
 
 def test_an_operator_that_one_run_alone_calls_and_what_follows(find: Any) -> None:
     other = [SAME[0], ["gelu", 3, False, [1.5, 0.4]], ["mm", 4, False, [2.0, 1.0]]]
     found = find(SAME, other)
     assert (found.op, found.after_line) == ("relu", "train.py:4")
-    assert found.what.startswith("is called before the migration only; after it mm at train.py:5 computes")
+    assert found.kind == "only before"
+    assert (found.then.kind, found.then.op, found.then.after_line) == ("result", "mm", "train.py:5")
 
 
 def test_what_a_device_takes_apart_is_no_difference(find: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -33,7 +32,7 @@ def verify(
     --device. Exits with code 1 if the losses differ.
     """
     from npukit.verify import verify as run_both
-    from npukit.verify.text import as_text
+    from npukit.verify.text import as_page, as_text
 
     result = run_both(
         before,
@@ -48,7 +47,7 @@ def verify(
         from npukit.report.migration_html import write_report
         from npukit.verify.migrated import migration_between
 
-        write_report(migration_between(before, after), report, dataclasses.asdict(result))
+        write_report(migration_between(before, after), report, as_page(result))
     if json:
         from npukit.report.json import to_json
 

@@ -59,7 +59,7 @@ class RankLogs(LogsSpecs):
 
     def keep(self, failure: Failure) -> None:
         """Write the traceback that a rank handed over to the end of its log."""
-        if failure.log and failure.text.startswith("Traceback"):
+        if failure.log and failure.kind == "traceback":
             with Path(failure.log).open("a") as log:
                 log.write(failure.text)
 
@@ -107,7 +107,7 @@ def _tell(mine: list[Failure], others: OtherNodes | None, nodes: int) -> int:
         print("\nnpukit: node 0 is gone, and the job with it; the output on node 0 says why.", file=sys.stderr)
         return 1
     failure = first(failures)
-    if failure.is_users:
+    if failure.kind == "sentence":
         print(failure.text, file=sys.stderr)
         return 2
     print(report(failure, nodes), end="", file=sys.stderr)

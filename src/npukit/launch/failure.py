@@ -9,8 +9,8 @@ import textwrap
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
-from npukit.errors import NpukitError
 from npukit.report.terminal import printable
 
 SIGNALS = {
@@ -23,17 +23,13 @@ SIGNALS = {
 }
 
 
-OURS = "npukit: "
-
-
-def sentence(error: NpukitError) -> str:
-    """How an error that the user can mend is said."""
-    return f"{OURS}{error}"
+# What a rank's text is: a sentence about what the user can correct, its traceback, or the end of its log.
+Kind = Literal["sentence", "traceback", "log"]
 
 
 @dataclass(frozen=True)
 class Failure:
-    """Why one rank ended; `text` is its traceback or the end of its log."""
+    """Why one rank ended."""
 
     rank: int
     node: int
@@ -41,6 +37,7 @@ class Failure:
     exit_code: int
     text: str
     log: str = ""
+    kind: Kind = "log"
 
     @property
     def is_consequence(self) -> bool:
@@ -49,11 +46,6 @@ class Failure:
 
         kinds = {error.kind for error in explain(self.text)}
         return self.exit_code == -signal.SIGTERM or ("consequence" in kinds and "cause" not in kinds)
-
-    @property
-    def is_users(self) -> bool:
-        """Whether it is a sentence about something that the user can mend."""
-        return self.exit_code == 2 and self.text.startswith(OURS)
 
     def to_json(self) -> str:
         return json.dumps(dataclasses.asdict(self))
@@ -68,10 +60,10 @@ def first(failures: list[Failure]) -> Failure:
     return min(failures, key=lambda failure: (failure.is_consequence, failure.time))
 
 
-def write_error_file(file: str, message: str, traceback: str) -> None:
+def write_error_file(file: str, message: str, text: str, kind: Kind) -> None:
     """Leave a rank's error where torchrun looks for it, in torchrun's form."""
     now = time.time()
-    extra = {"py_callstack": traceback, "timestamp": str(int(now)), "exact_time": now}
+    extra = {"py_callstack": text, "timestamp": str(int(now)), "exact_time": now, "kind": kind}
     Path(file).write_text(json.dumps({"message": {"message": message, "extraInfo": extra}}))
 
 
@@ -80,7 +72,7 @@ def read_failure(rank: int, node: int, exit_code: int, error_file: str, log: str
     try:
         extra = json.loads(Path(error_file).read_text())["message"]["extraInfo"]
         when = float(extra.get("exact_time", extra["timestamp"]))
-        return Failure(rank, node, when, exit_code, extra["py_callstack"], log)
+        return Failure(rank, node, when, exit_code, extra["py_callstack"], log, extra.get("kind", "traceback"))
     except (OSError, ValueError, KeyError, TypeError):
         text = Path(log).read_text(errors="replace")[-20_000:] if log else ""
         return Failure(rank, node, time.time(), exit_code, text, log)

@@ -116,14 +116,14 @@ def _tell_failure(error: Exception) -> int:
     import traceback
 
     from npukit.errors import NpukitError
-    from npukit.launch.failure import explained, sentence, write_error_file
+    from npukit.launch.failure import explained, write_error_file
 
     error_file = os.environ.get(ERROR_FILE)
     if isinstance(error, NpukitError):
         if error_file:
-            write_error_file(error_file, str(error), sentence(error))
+            write_error_file(error_file, str(error), f"npukit: {error}", "sentence")
         else:
-            print(sentence(error), file=sys.stderr)
+            print(f"npukit: {error}", file=sys.stderr)
         return 2
     ours = (__file__, "<frozen runpy>", "runpy.py")
     while (trace := error.__traceback__) and trace.tb_next and trace.tb_frame.f_code.co_filename.endswith(ours):
@@ -131,7 +131,7 @@ def _tell_failure(error: Exception) -> int:
     text = "".join(traceback.format_exception(error))
     if error_file:
         # Who watches all ranks at once sees the one traceback that matters, from the launcher.
-        write_error_file(error_file, f"{type(error).__name__}: {error}", text)
+        write_error_file(error_file, f"{type(error).__name__}: {error}", text, "traceback")
     else:
         sys.excepthook(type(error), error, error.__traceback__)
         print(explained(text), end="", file=sys.stderr)

@@ -115,7 +115,7 @@ def has_double_star(call: ast.Call) -> bool:
     return any(keyword.arg is None for keyword in call.keywords) or any(isinstance(a, ast.Starred) for a in call.args)
 
 
-def guarded(node: ast.AST, file: PythonFile) -> bool:
+def tolerates_failure(node: ast.AST, file: PythonFile) -> bool:
     """Whether the code copes when the node raises: it is in a `try`, or under an `if` about availability."""
     child = node
     for each in file.ancestors(node):

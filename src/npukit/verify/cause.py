@@ -22,6 +22,10 @@ class Called:
     backward: bool
     figures: tuple[float, ...] | None
 
+    @property
+    def norm(self) -> float | None:
+        return self.figures[0] if self.figures else None
+
 
 def read_record(path: Path) -> list[Called]:
     """What record.py wrote; a record that was cut short is read as far as it goes."""
@@ -43,21 +47,14 @@ def first_cause(before: Path, after: Path, records: tuple[Path, Path], tolerance
     for left, right in _pairs(one, other, lines):
         if left and right:
             if _differ(left, right, max(tolerance, _SLACK)):
-                what = f"computes something else: {_shown(left)} before, {_shown(right)} after"
-                found = OpDifference(right.op, left.line, right.line, right.backward, what)
-                return _joined(alone, found) if alone else found
+                found = OpDifference("result", right.op, left.line, right.line, right.backward, left.norm, right.norm)
+                return replace(alone, then=found) if alone else found
             if left.figures and right.figures:
                 alone = None
         elif alone is None and (called := left or right) is not None:
-            what = "is called before the migration only" if left else "is called after the migration only"
             places = (called.line, lines.after(called.line)) if left else (lines.before(called.line), called.line)
-            alone = OpDifference(called.op, *places, called.backward, what)
+            alone = OpDifference("only before" if left else "only after", called.op, *places, called.backward)
     return None
-
-
-def _joined(alone: OpDifference, after_it: OpDifference) -> OpDifference:
-    """What one run alone called comes first, and what follows from it is told beside."""
-    return replace(alone, what=f"{alone.what}; after it {after_it.op} at {after_it.after_line} {after_it.what}")
 
 
 def _pairs(
@@ -100,10 +97,6 @@ def _differ(one: Called, other: Called, tolerance: float) -> bool:
             a == b or (math.isnan(a) and math.isnan(b)) for a, b in zip(one.figures, other.figures, strict=True)
         )
     return any(abs(a - b) > tolerance * max(length, 1e-6) for a, b in zip(one.figures, other.figures, strict=True))
-
-
-def _shown(called: Called) -> str:
-    return "norm " + f"{called.figures[0]:.6g}" if called.figures else "nothing"
 
 
 class Lines:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 
 @dataclass(frozen=True)
@@ -27,13 +28,16 @@ class OpUse:
 
 @dataclass(frozen=True)
 class OpDifference:
-    """The first operator that computed something else, or that only one of the runs called."""
+    """The first operator whose result differs, or that only one of the runs called."""
 
-    op: str  # in the migrated project; in the original where only that called it
+    kind: Literal["result", "only before", "only after"]
+    op: str  # in the migrated project; in the original if only that called it
     before_line: str
     after_line: str
     backward: bool
-    what: str
+    before_norm: float | None = None  # of its result
+    after_norm: float | None = None
+    then: OpDifference | None = None  # the first result that differs after an operator that one run alone called
 
 
 @dataclass(frozen=True)

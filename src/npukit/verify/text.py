@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Sequence
+from typing import Any
 
-from npukit.verify.result import Divergence, OpUse, Verification
+from npukit.verify.result import Divergence, OpDifference, OpUse, Verification
 
 _MOST = 20
 
@@ -12,6 +14,14 @@ _MOST = 20
 def as_text(result: Verification) -> str:
     """What was compared, the first difference and where it comes from, and what to know of the run."""
     return "\n".join(_lines(result))
+
+
+def as_page(result: Verification) -> dict[str, Any]:
+    """What the migration's HTML page shows of it."""
+    page = dataclasses.asdict(result)
+    if result.divergence and result.divergence.cause:
+        page["divergence"]["cause"]["text"] = cause_text(result.divergence.cause)
+    return page
 
 
 def _lines(result: Verification) -> Iterator[str]:
@@ -49,11 +59,26 @@ def _divergence(divergence: Divergence, tolerance: float) -> Iterator[str]:
     yield f"  after   {divergence.after_text or 'nothing more'}"
     cause = divergence.cause
     if cause:
-        place = cause.after_line or cause.before_line or "an unknown line"
-        moved = f" (before: {cause.before_line})" if cause.before_line not in ("", place) else ""
-        yield f"  begins  {place}{moved}: {cause.op}{' in backward' if cause.backward else ''} {cause.what}"
+        yield f"  begins  {cause_text(cause)}"
     elif divergence.after is not None:
         yield "  begins  after the first 50,000 operators, which computed the same in both runs"
+
+
+def cause_text(cause: OpDifference) -> str:
+    """Where two runs part, in a line."""
+    place = cause.after_line or cause.before_line or "an unknown line"
+    moved = f" (before: {cause.before_line})" if cause.before_line not in ("", place) else ""
+    what = {
+        "result": f"gives another result (norm {_norm(cause.before_norm)} before, {_norm(cause.after_norm)} after)",
+        "only before": "is called only before the migration",
+        "only after": "is called only after the migration",
+    }
+    line = f"{place}{moved}: {cause.op}{' in backward' if cause.backward else ''} {what[cause.kind]}"
+    return f"{line}; then {cause_text(cause.then)}" if cause.then else line
+
+
+def _norm(norm: float | None) -> str:
+    return "unknown" if norm is None else f"{norm:.6g}"
 
 
 def _ops(title: str, uses: Sequence[OpUse]) -> Iterator[str]:

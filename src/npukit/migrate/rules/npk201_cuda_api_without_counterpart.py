@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from npukit.facts.cuda_apis import CudaApi, cuda_api, last_names
 from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Effort, Phase, Rule
-from npukit.migrate.training import guarded
+from npukit.migrate.training import tolerates_failure
 from npukit.migrate.writing import may_be
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
@@ -68,5 +68,5 @@ def check(node: ast.Attribute | ast.Name, file: PythonFile, goal: Goal) -> Itera
             f"{api.name} has no counterpart on NPUs",
             why=api.why,
             remedy=api.remedy,
-            severity=Severity.note if guarded(node, file) else None,
+            severity=Severity.note if tolerates_failure(node, file) else None,
         )

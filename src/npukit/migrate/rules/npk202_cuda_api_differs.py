@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Effort, Phase, Rule
 from npukit.migrate.rules.npk201_cuda_api_without_counterpart import used_api
-from npukit.migrate.training import guarded
+from npukit.migrate.training import tolerates_failure
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
 
@@ -43,5 +43,5 @@ def check(node: ast.Attribute | ast.Name, file: PythonFile, goal: Goal) -> Itera
             f"{api.name} behaves differently on NPUs",
             why=api.why,
             remedy=api.remedy,
-            severity=Severity.note if guarded(node, file) else None,
+            severity=Severity.note if tolerates_failure(node, file) else None,
         )

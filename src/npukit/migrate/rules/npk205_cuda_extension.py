@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Effort, Phase, Rule
-from npukit.migrate.training import guarded
+from npukit.migrate.training import tolerates_failure
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
 
@@ -41,5 +41,7 @@ def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     given = file.source(call)
     if last == "CUDAExtension" or (last in ("load", "load_inline") and ("cuda" in given.lower() or ".cu" in given)):
         yield rule.finding(
-            (file, call), f"{last} compiles CUDA code", severity=Severity.warning if guarded(call, file) else None
+            (file, call),
+            f"{last} compiles CUDA code",
+            severity=Severity.warning if tolerates_failure(call, file) else None,
         )

@@ -18,7 +18,7 @@ from npukit.facts.libraries import Library, import_words, imported
 from npukit.migrate.goal import Goal
 from npukit.migrate.installed import installed_version
 from npukit.migrate.rule import Effort, Phase, Rule
-from npukit.migrate.training import guarded
+from npukit.migrate.training import tolerates_failure
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
 
@@ -56,7 +56,7 @@ def _is_own(module: str, file: PythonFile) -> bool:
 
 def needed_when(node: ast.AST, file: PythonFile) -> tuple[str, Severity]:
     """How much an import matters: always needed, only inside a function, or one that the code can do without."""
-    if guarded(node, file):
+    if tolerates_failure(node, file):
         return " (optional)", Severity.note
     if not isinstance(file.function(node), ast.Module):
         return " (imported on use)", Severity.warning

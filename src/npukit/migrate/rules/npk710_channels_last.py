@@ -20,7 +20,7 @@ from collections.abc import Iterator
 
 from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Effort, Rule
-from npukit.migrate.training import guarded
+from npukit.migrate.training import tolerates_failure
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
 
@@ -37,7 +37,7 @@ rule = Rule(
 
 @rule.on(ast.Attribute)
 def check(name: ast.Attribute, file: PythonFile, goal: Goal) -> Iterator[Finding]:
-    if file.resolve(name) not in ("torch.channels_last", "torch.channels_last_3d") or guarded(name, file):
+    if file.resolve(name) not in ("torch.channels_last", "torch.channels_last_3d") or tolerates_failure(name, file):
         return
     if isinstance(file.parent(name), (ast.keyword, ast.Call)):
         conditional = any(isinstance(each, ast.If) for each in file.ancestors(name))
