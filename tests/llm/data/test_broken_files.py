@@ -47,7 +47,7 @@ BROKEN: dict[str, tuple[str, bytes | str, str]] = {
     "null for an answer": ("train.jsonl", '{"instruction": "a", "output": null}', "empty output (null)"),
     "list for an answer": ("train.jsonl", '{"instruction": "a", "output": ["b"]}', "a list as output"),
     "empty conversation": ("train.jsonl", '{"messages": []}', "empty conversation"),
-    "null for a conversation": ("train.jsonl", '{"messages": null}', "has null where the list of turns"),
+    "null for a conversation": ("train.jsonl", '{"messages": null}', "has null instead of a list"),
     "roles in the wrong order": ("train.jsonl", turns("user", "user", "assistant"), "turn 2 is user, not assistant"),
     "no assistant turn": ("train.jsonl", turns("system", "user"), "no assistant turn"),
     "question without an answer": ("train.jsonl", turns("user", "assistant", "user"), "has no answer"),
@@ -58,7 +58,7 @@ BROKEN: dict[str, tuple[str, bytes | str, str]] = {
         '{"messages": [{"role": "user", "content": [{"type": "image_url"}]}, {"role": "assistant", "content": "x"}]}',
         "image_url in turn 1; only text",
     ),
-    "unknown suffix": ("train.xlsx", b"PK\x03\x04", "rows are read from .json"),
+    "unknown suffix": ("train.xlsx", b"PK\x03\x04", ".json, .jsonl"),
 }
 
 
@@ -77,10 +77,10 @@ def test_a_broken_file_gives_one_sentence(case: str, tmp_path: Path) -> None:
     [
         ("data/alpaca.json", "did you mean data/alpaca_en.json?"),
         ("alpaca_em", "did you mean alpaca_en?"),
-        ("empty", "a folder without any .json"),
+        ("empty", "contains no .json"),
         ("lost", "its file data/lost.json does not exist"),
         ("pairs", "preference pairs"),
-        ("data/alpaca_en.json#0", "take at least 1"),
+        ("data/alpaca_en.json#0", "at least 1"),
     ],
 )
 def test_a_wrong_name_gives_one_sentence(

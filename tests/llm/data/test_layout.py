@@ -94,5 +94,5 @@ def test_why_a_row_is_bad(row: dict[str, Any], reason: str) -> None:
 def test_an_answer_that_is_not_to_count_is_not_trained_on() -> None:
     turns = [{"role": "user", "content": "Hi", "loss": False}, {"role": "assistant", "content": "x", "loss": True}]
     assert lay_out({"messages": turns}, Layout("messages"), "sft")[-1] == {"role": "assistant", "content": "x"}
-    with pytest.raises(BadRow, match="says with loss how much turn 2 counts"):
+    with pytest.raises(BadRow, match="loss for turn 2"):
         lay_out({"messages": [turns[0], {**turns[1], "loss": False}]}, Layout("messages"), "sft")

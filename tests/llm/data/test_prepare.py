@@ -92,7 +92,7 @@ def test_validation_from_a_file_of_its_own(tiny_tokenizer: Any, train_file: str,
 
 
 def test_validation_leaves_something_to_train_on(tiny_tokenizer: Any, train_file: str) -> None:
-    with pytest.raises(NpukitError, match="takes 20 rows, but there are only 20"):
+    with pytest.raises(NpukitError, match="takes 20 of 20 rows"):
         prepared(tiny_tokenizer, train_file, validation=20)
 
 
@@ -139,7 +139,7 @@ def test_bad_rows_are_counted_and_named(tiny_tokenizer: Any, tmp_path: Path) -> 
         result = prepared(tiny_tokenizer, file)
         sentences = result.problems.sentences()
         assert len(result.train) == 5 and result.problems.bad == 8
-        assert sentences[0] == "8 of 13 rows cannot be used and are left out:"
+        assert sentences[0] == "8 of 13 rows cannot be used and were skipped:"
         assert f"{file}, line 4 has no output" in sentences[1] and sentences[-1].strip() == "and 3 more"
         with pytest.raises(NpukitError, match="line 4 has no output"):
             prepared(tiny_tokenizer, file, bad_rows="stop")
@@ -256,7 +256,7 @@ def test_what_is_told(tiny_tokenizer: Any, train_file: str) -> None:
     assert "no chat template" in told[0] and "in 1 pack of 512" in told[1]
     told.clear()
     prepared(tiny_tokenizer, train_file, tell=told.append, template="llama3")
-    assert "<|eot_id|>" in told[0] and "spelled out" in told[0]
+    assert "<|eot_id|>" in told[0] and "split into several tokens" in told[0]
 
 
 def test_several_processes_tokenise_the_same(

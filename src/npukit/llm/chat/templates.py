@@ -53,8 +53,7 @@ def find_template(name: str | None, tokenizer: Any = None) -> Template:
     close = difflib.get_close_matches(name, alike, n=1)
     meant = f"did you mean {close[0]}?" if close else f"there are {', '.join(names())}."
     raise NpukitError(
-        f"There is no chat template {name!r}; {meant} Without data.template the tokenizer's own is used; "
-        "a .jinja file will do too."
+        f"There is no chat template {name!r}: {meant} Leave it out to use the tokenizer's own, or name a .jinja file."
     )
 
 

@@ -69,7 +69,7 @@ def find_layout(records: Iterable[Record], table: Table, task: str | None) -> La
             raise NpukitError(nothing_usable(table, unreadable))
         raise NpukitError(f"{table.name} has no rows." if first is None else _unknown_columns(table, first))
     if layout.format == "text" and task == "sft":
-        raise NpukitError(f"{table.name} is plain text, without questions and answers: that is for task: pt.")
+        raise NpukitError(f"{table.name} is plain text without questions and answers: use task: pt for it.")
     return layout
 
 
@@ -101,4 +101,4 @@ def nothing_usable(table: Table, bad: list[str]) -> str:
 
 def stopped(bad: str) -> str:
     """The sentence for the first bad row where bad rows are not skipped."""
-    return f"{bad}. Mend or remove this row, or skip such rows with data.bad_rows: skip."
+    return f"{bad}. Fix or remove this row, or set data.bad_rows: skip."

@@ -109,7 +109,7 @@ class Encoder:
         tokens = np.where(counted, array, ~array)
         kept = tokens if len(tokens) <= self._data.cutoff else _cut(tokens, answers, self._data.cutoff)
         if not (kept[1:] >= 0).any():
-            return BadRow("has no token that counts")
+            return BadRow("has no tokens to train on")
         return [Encoded(kept, len(kept) < len(tokens), unmatched)]
 
 

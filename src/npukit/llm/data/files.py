@@ -36,7 +36,7 @@ def read_file(path: Path) -> Iterator[Record]:
     """The rows of one file, in order: `next(read_file(Path("train.jsonl"))).value`."""
     suffix = path.suffix.lower()
     if suffix not in READERS:
-        raise NpukitError(f"{path}: rows are read from {', '.join(READERS)} files; rename or convert it.")
+        raise NpukitError(f"{path}: only {', '.join(READERS)} files can be read; rename or convert it.")
     try:
         with path.open("rb") as file:
             head = file.read(4096)

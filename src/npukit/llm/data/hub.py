@@ -37,7 +37,7 @@ def _from_huggingface(name: str, subset: str | None, split: str, streaming: bool
     try:
         from datasets import load_dataset
     except ImportError as error:
-        raise NpukitError("Data sets of the Hugging Face hub need a package: pip install datasets.") from error
+        raise NpukitError("Data sets from the Hugging Face Hub need a package: pip install datasets.") from error
     return load_dataset(name, subset, split=split, streaming=streaming)
 
 
@@ -57,6 +57,6 @@ def _from_modelscope(name: str, subset: str | None, split: str, streaming: bool)
     try:
         from modelscope import MsDataset
     except ImportError as error:
-        raise NpukitError("Data sets of ModelScope need a package: pip install modelscope.") from error
+        raise NpukitError("Data sets from ModelScope need a package: pip install modelscope.") from error
     found = MsDataset.load(name, subset_name=subset, split=split, use_streaming=streaming)
     return found.to_hf_dataset() if hasattr(found, "to_hf_dataset") else found

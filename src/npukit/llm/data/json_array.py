@@ -54,7 +54,7 @@ def _reason(error: json.JSONDecodeError | RecursionError, count: int) -> str:
     if error.msg.startswith("Unterminated string") or error.pos >= len(error.doc.rstrip()):
         return f"{_cut(count)}."
     message = error.msg.removesuffix(" at")
-    return f"this is not JSON ({message}): mend it, or write one row a line (.jsonl), where a bad row can be skipped."
+    return f"this is not JSON ({message}): fix it, or write one row per line (.jsonl), where bad rows can be skipped."
 
 
 class _Text:

@@ -140,7 +140,7 @@ def _conversation(row: dict[str, Any], layout: Layout) -> Conversation:
 
 def _turns(messages: Any, layout: Layout) -> Conversation:
     if not isinstance(messages, list):
-        raise BadRow(f"has {_kind(messages)} where the list of turns should be")
+        raise BadRow(f"has {_kind(messages)} instead of a list of turns")
     if not messages:
         raise BadRow("has an empty conversation")
     turns = []
@@ -157,7 +157,7 @@ def _turns(messages: Any, layout: Layout) -> Conversation:
             raise BadRow(f"has the role {role!r} in turn {number}; roles are {', '.join(sorted(known))}")
         for name in ("loss", "weight"):
             if known[role] == "assistant" and message.get(name) not in (None, True):
-                raise BadRow(f"says with {name} how much turn {number} counts, which is not supported")
+                raise BadRow(f"sets {name} for turn {number}, which is not supported")
         turns.append(_turn(known[role], _content(message, content_key, number)))
     return turns
 
@@ -218,7 +218,7 @@ def _string(row: dict[str, Any], name: str) -> str:
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise BadRow(f"has characters in {name} that are none (half of a surrogate pair)") from None
+        raise BadRow(f"has invalid characters in {name} (half of a surrogate pair)") from None
     return value
 
 

@@ -20,7 +20,7 @@ def split(sizes: Sequence[int], validation: float, seed: int) -> tuple[list[Numb
     if 0 < validation < 1:
         wanted = max(wanted, 1)
     if wanted >= total:
-        raise NpukitError(f"data.validation takes {wanted:,} rows, but there are only {total:,}: none would be left.")
+        raise NpukitError(f"data.validation takes {wanted:,} of {total:,} rows, which leaves none to train on.")
     ends = np.round(np.cumsum([0, *sizes]) * (wanted / total)).astype(np.int64)
     random = np.random.default_rng([seed, 1])
     train, held_out = [], []

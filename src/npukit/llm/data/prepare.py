@@ -123,11 +123,11 @@ class _Preparation:
         if self._task == "pt":
             return
         if self._data.template is None and self._template.name == "default":
-            self._tell("The tokenizer has no chat template: the template named default is used.")
+            self._tell("The tokenizer has no chat template, so the template named default is used.")
         if missing := missing_tokens(self._template, self._tokenizer):
             self._tell(
-                f"The tokenizer does not have {', '.join(missing)}, which the chat template {self._template.name} "
-                "writes: they are spelled out, and this model was hardly trained with that template."
+                f"The tokenizer has no token {', '.join(missing)}, which the chat template {self._template.name} uses: "
+                "it is split into several tokens, and this model was probably not trained with that template."
             )
 
 

@@ -33,7 +33,7 @@ class Problems:
         """What to tell the user; nothing where all is well."""
         said = []
         if self.bad:
-            said.append(f"{self.bad:,} of {self.rows + self.bad:,} rows cannot be used and are left out:")
+            said.append(f"{self.bad:,} of {self.rows + self.bad:,} rows cannot be used and were skipped:")
             said += [f"  {place}" for place in self.first]
             if self.bad > len(self.first):
                 said.append(f"  and {self.bad - len(self.first):,} more")
@@ -41,7 +41,7 @@ class Problems:
             said.append(f"{self.cut:,} of {self.rows:,} rows are longer than data.cutoff or pack_length and were cut.")
         if self.unmatched:
             said.append(
-                f"{self.unmatched:,} answers do not count: the chat template writes them in another way once others "
-                "follow. A template by name (data.template) counts all answers."
+                f"{self.unmatched:,} answers are not trained on: the chat template rewrites them once more turns "
+                "follow. A named template (data.template) trains on all answers."
             )
         return said

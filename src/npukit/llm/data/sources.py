@@ -59,7 +59,7 @@ def find_table(source: Source, data: DataOptions, hub: Hub | None = None) -> Tab
     if path and rows.isdigit():
         limit = int(rows)
         if not limit:
-            raise NpukitError(f"{source.path}: #{rows} takes no rows; take at least 1.")
+            raise NpukitError(f"{source.path}: #{rows} selects no rows; select at least 1.")
     else:
         path, limit = source.path, None
     if unknown := next((name for name in source.columns if name not in COLUMNS), None):
@@ -118,7 +118,7 @@ def _files(place: Path, split: str) -> tuple[Path, ...]:
     )
     found = [file for file in found if not any(part.startswith(".") for part in file.relative_to(place).parts)]
     if not found:
-        raise NpukitError(f"{place} is a folder without any {', '.join(READERS)} file.")
+        raise NpukitError(f"{place} contains no {', '.join(READERS)} files.")
     of_split = re.compile(rf"(^|[-_./]){re.escape(split)}([-_./]|$)")
     return tuple([file for file in found if of_split.search(str(file.relative_to(place)))] or found)
 

@@ -107,6 +107,6 @@ class Stream:
         for encoded in encoded_rows(table, self._data, self._task, self._encoder, self.problems):
             if self.problems.bad > told:
                 for place in self.problems.first[told:]:
-                    self._tell(f"A row is left out: {place}.")
+                    self._tell(f"Skipped a row: {place}.")
                 told = self.problems.bad
             yield encoded

@@ -36,7 +36,7 @@ def claim(folder: Path) -> TextIO:
         # Not flock, which the processes that load data would hold on to when this one is killed.
         fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except (BlockingIOError, PermissionError):
-        raise NpukitError(f"Another run writes to {folder}: wait for it, or name another training.output.") from None
+        raise NpukitError(f"Another run is writing to {folder}: wait for it, or change training.output.") from None
     except OSError:  # some network disks have no locks
         pass
     return lock
