@@ -43,7 +43,7 @@ def export(
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
-    """Write a model for other programs: adapters merged, or in another dtype.
+    """Write a model for other programs, with its adapters merged.
 
     Weights pass through memory one tensor at a time, and the folder appears under its name only once it is complete.
     """

@@ -52,11 +52,11 @@ VERBS = {
         Verb("new"),
     ),
     "Use": (
-        Verb("serve", settings=MORE_OPTIONS, also=("deploy", "api", "app", "webchat"), translates="serve"),
         Verb("chat", translates="chat"),
         Verb("infer", translates="infer"),
-        Verb("eval"),
+        Verb("serve", settings=MORE_OPTIONS, also=("deploy", "api", "app", "webchat"), translates="serve"),
         Verb("export", also=("merge-lora",), translates="export"),
+        Verb("eval"),
     ),
     "Look into": (
         Verb("explain"),

@@ -28,9 +28,9 @@ def table(dialect: Dialect) -> Iterator[str]:
     for key, row in rows:
         if row.to:
             yield f"| `{key}` | {', '.join(f'`{option}`' for option in row.to)} | {_default(row)} |"
-    yield from ("", "Accepted, because it changes nothing here:", "", "| key | why |", "|---|---|")
+    yield from ("", "Accepted, because they make no difference here:", "", "| key | why |", "|---|---|")
     yield from (f"| `{key}` | {row.ignored} |" for key, row in rows if row.ignored)
-    yield from ("", "Refused, with a sentence, where it asks for something:", "", "| key | instead |", "|---|---|")
+    yield from ("", "Refused, with an explanation, if they ask for something:", "", "| key | instead |", "|---|---|")
     yield from (f"| `{key}` | {row.unsupported} |" for key, row in rows if row.unsupported)
 
 
