@@ -24,6 +24,13 @@ def test_a_rank_hands_its_traceback_over(tmp_path: Path) -> None:
     assert Failure.from_json(failure.to_json()) == failure
 
 
+def test_a_rank_that_is_stopped_while_its_own_error_ends_it_failed_by_that_error() -> None:
+    failed = Failure(1, 0, 10.0, -15, "Traceback …\nRuntimeError: NPU out of memory", kind="traceback")
+    assert first([failed, Failure(0, 0, 9.0, -6, HEARD_NOTHING)]) == failed
+    assert not failed.was_stopped
+    assert "SIGTERM" not in report(failed, nodes=1)
+
+
 def test_without_a_traceback_the_log_tells(tmp_path: Path) -> None:
     (tmp_path / "rank1.log").write_text("started\nterminate called\n")
     failure = read_failure(1, 0, -6, str(tmp_path / "nothing"), str(tmp_path / "rank1.log"))

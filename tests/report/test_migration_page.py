@@ -69,7 +69,7 @@ VERIFICATION: dict[str, Any] = {
         "step": 2,
         "before_text": "step 2 loss 1.0",
         "after_text": "step 2 loss 1.5",
-        "cause": {"op": "gelu", "before_line": "m.py:3", "after_line": "m.py:4", "what": "computes something else"},
+        "cause": {"kind": "result", "op": "gelu", "text": "m.py:4 (before: m.py:3): gelu gives another result"},
     },
     "cpu_fallbacks": [{"op": "aten::_linalg_eigh", "line": "m.py:9", "count": 3}],
     "not_simulated": [],

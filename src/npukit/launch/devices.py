@@ -131,11 +131,10 @@ def _simulated(count: int | None, card: str, machine: Machine) -> Devices:
 def _used(found: Devices, count: int | None) -> Devices:
     there = len(found.visible)
     if count is not None and count > there:
-        name = NAMES[found.kind]
-        raise NpukitError(
-            f"{count} {name}s were requested, but {there} {'is' if there == 1 else 'are'} visible: "
-            f"request fewer, or change {VISIBLE_BY[found.kind]}."
-        )
+        more = f"set {VISIBLE_BY[found.kind]}" if count <= found.total else f"run `npukit sim env --devices {count}`"
+        remedy = f"request fewer, or {more}" if count <= found.total or found.simulated else "request fewer"
+        are = "is" if there == 1 else "are"
+        raise NpukitError(f"{count} {NAMES[found.kind]}s were requested, but {there} {are} visible: {remedy}.")
     return replace(found, count=count or there)
 
 

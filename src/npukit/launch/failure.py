@@ -44,8 +44,15 @@ class Failure:
         """Whether it says no more than that another rank is gone, or that it was told to end."""
         from npukit.explain import explain
 
+        if self.was_stopped:
+            return True
         kinds = {error.kind for error in explain(self.text)}
-        return self.exit_code == -signal.SIGTERM or ("consequence" in kinds and "cause" not in kinds)
+        return "consequence" in kinds and "cause" not in kinds
+
+    @property
+    def was_stopped(self) -> bool:
+        """Whether it ended because it was told to; a rank with an error of its own may be told so while it ends."""
+        return self.exit_code == -signal.SIGTERM and self.kind == "log"
 
     def to_json(self) -> str:
         return json.dumps(dataclasses.asdict(self))
@@ -82,8 +89,8 @@ def report(failure: Failure, nodes: int) -> str:
     """What the user sees in place of every rank's traceback."""
     who = f"rank {failure.rank}" if failure.rank >= 0 else "the launcher"
     where = who + (f" on node {failure.node}" if nodes > 1 else "")
-    parts = [f"npukit: {where} failed first, {_how(failure.exit_code)}; the other ranks were stopped."]
-    if failure.exit_code < 0:
+    parts = [f"npukit: {where} failed first, {_how(failure)}; the other ranks were stopped."]
+    if failure.exit_code < 0 and failure.kind == "log":
         parts[0] += "\n" + SIGNALS.get(signal.Signals(-failure.exit_code).name, "")
     parts.append(textwrap.indent(printable(_shown(failure.text)), "    "))
     parts.append(explained(failure.text).strip())
@@ -92,8 +99,10 @@ def report(failure: Failure, nodes: int) -> str:
     return "\n" + "\n\n".join(part for part in parts if part.strip()) + "\n"
 
 
-def _how(exit_code: int) -> str:
-    return f"killed by {signal.Signals(-exit_code).name}" if exit_code < 0 else f"with exit code {exit_code}"
+def _how(failure: Failure) -> str:
+    if failure.exit_code >= 0:
+        return f"with exit code {failure.exit_code}"
+    return f"killed by {signal.Signals(-failure.exit_code).name}" if failure.kind == "log" else "with an exception"
 
 
 def _shown(text: str) -> str:
