@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from npukit.cli.options import JsonOption, OutputOption
 from npukit.errors import NpukitError
 
 if TYPE_CHECKING:
@@ -29,9 +30,7 @@ class Dtype(str, Enum):
 
 def export(
     model: Annotated[str, typer.Argument(help="A folder or hub name; an adapter's folder names its base itself.")],
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="The folder to write. [default: MODEL-merged]")
-    ] = None,
+    output: OutputOption = None,
     adapter: Annotated[
         list[str] | None, typer.Option(help="A LoRA adapter to merge; several are merged in order.")
     ] = None,
@@ -41,11 +40,12 @@ def export(
     trust_remote_code: Annotated[
         bool, typer.Option("--trust-remote-code", help="Run code from the model's folder.")
     ] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    json: JsonOption = False,
 ) -> None:
     """Write a model for other programs, with its adapters merged.
 
-    Weights pass through memory one tensor at a time, and the folder appears under its name only once it is complete.
+    Weights pass through memory one tensor at a time, and the folder (MODEL-merged unless --output says otherwise)
+    appears only once it is complete.
     """
     from npukit.export.merge import merge
     from npukit.llm.models.folder import ADAPTER, base_of, find_model

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from npukit.cli import using
-from npukit.cli.options import CardOption, DeviceOption, DevicesOption, JsonOption
+from npukit.cli.options import CardOption, DeviceOption, DevicesOption, JsonOption, OutputOption
 from npukit.facts.cards import DEFAULT_CARD
 from npukit.launch.devices import Wanted
 
@@ -17,7 +17,6 @@ Data = Annotated[
     list[str] | None,
     typer.Argument(help="Rows to answer: .jsonl, .json, .csv, .parquet, or a data set's name.", show_default=False),
 ]
-Output = Annotated[Path, typer.Option("--output", "-o", help="JSON lines file to write.")]
 MaxRows = Annotated[int | None, typer.Option("--max-rows", min=1, help="Of each data set.", show_default=False)]
 Force = Annotated[bool, typer.Option("--force", help="Start over, and replace the output.")]
 
@@ -25,7 +24,7 @@ Force = Annotated[bool, typer.Option("--force", help="Start over, and replace th
 def infer(
     model: using.ModelArgument,
     data: Data = None,
-    output: Output = Path("answers.jsonl"),
+    output: OutputOption = None,
     max_rows: MaxRows = None,
     force: Force = False,
     adapter: using.AdapterOption = None,
@@ -52,9 +51,9 @@ def infer(
 ) -> None:
     """Answer every row of a file or data set.
 
-    Rows have messages, prompt or instruction columns; answers are written in their order. A run that was killed goes on
-    when the same command is given again. Rows with a reference are scored: accuracy, ROUGE, BLEU. Without DATA this is
-    `npukit chat`. ms-swift's `infer` options are understood as they are.
+    Rows have messages, prompt or instruction columns. Answers are written as JSON lines in their order, by default
+    to answers.jsonl. Run the same command again to resume a run that was killed. Rows with a reference
+    are scored: accuracy, ROUGE, BLEU. Without DATA this is `npukit chat`. ms-swift's `infer` options work unchanged.
     """
     from npukit.inference import task
     from npukit.inference.rows import start_over
@@ -64,12 +63,13 @@ def infer(
     wanted = task.Wanted(
         model, tuple(adapter or ()), dtype, chat_template, system, trust_remote_code, allow_pickles, enable_thinking
     )
+    answers = output or Path("answers.jsonl")
     limit = f"#{max_rows}" if max_rows else ""
     wish = task.Task(
         "infer" if data else "chat",
         wanted,
         tuple(f"{each}{limit}" for each in data or ()),
-        output,
+        answers,
         using.sampling(temperature, top_p, top_k, min_p, repetition_penalty, max_new_tokens),
         tuple(stop or ()),
         seed,
@@ -78,5 +78,5 @@ def infer(
         json=json,
     )
     if data and force:
-        start_over(output)
+        start_over(answers)
     task.start(wish, choose(device, (asked_ranks(devices, os.environ) or 1) if data else 1, card))

@@ -51,9 +51,7 @@ TargetOption = Annotated[
 FormatOption = Annotated[Format, typer.Option("--format", help="Format of the report.")]
 OutputOption = Annotated[
     Path | None,
-    typer.Option(
-        "--output", "-o", callback=place, show_default=False, help="Write the result here instead of printing it."
-    ),
+    typer.Option("--output", "-o", callback=place, show_default=False, help="Write the result to this file or folder."),
 ]
 ReportOption = Annotated[
     Path | None,
