@@ -31,9 +31,9 @@ def chat(
 ) -> None:
     """Talk with a language model in the terminal.
 
-    The folder of a LoRA adapter, or of a training run, brings its base model along. Inside, /help lists what can be
-    done. What is not given is as the model's generation_config.json has it; without one, answers are greedy.
-    LLaMA-Factory's `chat` YAML and options are understood as they are.
+    The folder of a LoRA adapter or a training run names its base model itself. In the conversation, /help lists the
+    commands. Options that are not given come from the model's generation_config.json; without one, the likeliest
+    token is always chosen. LLaMA-Factory's `chat` YAML and options work unchanged.
     """
     from npukit.inference import task
     from npukit.launch.devices import choose

@@ -24,7 +24,7 @@ Tasks = Annotated[
 ]
 Dtype = Annotated[str, typer.Option(help="auto, bfloat16, float16 or float32.")]
 Longest = Annotated[
-    int | None, typer.Option("--max-model-len", min=2, help="Longest text seen at once, in tokens.", show_default=False)
+    int | None, typer.Option("--max-model-len", min=2, help="Longest piece of text, in tokens.", show_default=False)
 ]
 
 
@@ -52,7 +52,7 @@ def eval(
     if lm_eval:
         _run_lm_eval(model, adapter or [], lm_eval, dtype, chosen)
     if not data:
-        raise NpukitError("Name .txt or .csv files to evaluate on, or tasks with --lm-eval.")
+        raise NpukitError("Give .txt or .csv files to evaluate on, or tasks with --lm-eval.")
     wanted = WantedModel(model, tuple(adapter or ()), dtype)
     start(Task("eval", wanted, tuple(data), longest=max_model_len, json=json), chosen)
 

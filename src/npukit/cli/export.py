@@ -29,16 +29,16 @@ class Dtype(str, Enum):
 
 
 def export(
-    model: Annotated[str, typer.Argument(help="A folder or hub name; an adapter's folder names its base itself.")],
+    model: Annotated[str, typer.Argument(help="Folder or hub name of a model or of a LoRA adapter.")],
     output: OutputOption = None,
     adapter: Annotated[
-        list[str] | None, typer.Option(help="A LoRA adapter to merge; several are merged in order.")
+        list[str] | None, typer.Option(help="LoRA adapter to merge. Repeatable; merged in order.")
     ] = None,
-    dtype: Annotated[Dtype, typer.Option(help="Of the written weights; auto keeps them as they are.")] = Dtype.auto,
-    shard_size: Annotated[str, typer.Option(help="The most a weights file may have.")] = "5GB",
+    dtype: Annotated[Dtype, typer.Option(help="Type of the written weights; auto keeps it.")] = Dtype.auto,
+    shard_size: Annotated[str, typer.Option(help="Largest size of a weights file.")] = "5GB",
     force: Annotated[bool, typer.Option("--force", help="Replace what is at --output.")] = False,
     trust_remote_code: Annotated[
-        bool, typer.Option("--trust-remote-code", help="Run code from the model's folder.")
+        bool, typer.Option("--trust-remote-code", help="Run Python code that comes with the model.")
     ] = False,
     json: JsonOption = False,
 ) -> None:

@@ -17,7 +17,10 @@ Data = Annotated[
     list[str] | None,
     typer.Argument(help="Rows to answer: .jsonl, .json, .csv, .parquet, or a data set's name.", show_default=False),
 ]
-MaxRows = Annotated[int | None, typer.Option("--max-rows", min=1, help="Of each data set.", show_default=False)]
+MaxRows = Annotated[
+    int | None,
+    typer.Option("--max-rows", min=1, help="Use at most this many rows of each data set.", show_default=False),
+]
 Force = Annotated[bool, typer.Option("--force", help="Start over, and replace the output.")]
 
 

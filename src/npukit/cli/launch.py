@@ -17,17 +17,19 @@ from npukit.launch.devices import Wanted
 def launch(
     command: Annotated[list[str], typer.Argument(metavar="SCRIPT|-m MODULE [ARGS]", show_default=False)],
     nproc: Annotated[
-        int | None, typer.Option(min=1, help="Ranks on this machine; as many as there are cards.", show_default=False)
+        int | None, typer.Option(min=1, help="Ranks on this machine; one per card by default.", show_default=False)
     ] = None,
-    nnodes: Annotated[int | None, typer.Option(min=1, help="Machines.", show_default=False)] = None,
-    node_rank: Annotated[int | None, typer.Option(min=0, help="Which of them this is.", show_default=False)] = None,
-    master: Annotated[str, typer.Option(metavar="ADDR:PORT", help="Where node 0 is.")] = "",
-    hostfile: Annotated[Path | None, typer.Option(help="A file with one host a line; the first is node 0.")] = None,
+    nnodes: Annotated[int | None, typer.Option(min=1, help="Number of machines.", show_default=False)] = None,
+    node_rank: Annotated[
+        int | None, typer.Option(min=0, help="Number of this machine, from 0.", show_default=False)
+    ] = None,
+    master: Annotated[str, typer.Option(metavar="ADDR:PORT", help="Address and port of node 0.")] = "",
+    hostfile: Annotated[Path | None, typer.Option(help="File with one host per line; the first is node 0.")] = None,
     device: DeviceOption = Wanted.auto,
-    auto: Annotated[bool, typer.Option("--auto", help="Run CUDA code on NPUs without editing it.")] = False,
-    max_restarts: Annotated[int, typer.Option(min=0, help="Start all ranks again so often after a failure.")] = 0,
-    log_dir: Annotated[Path | None, typer.Option(help="Where ranks write their logs.", show_default=False)] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the command and the variables only.")] = False,
+    auto: Annotated[bool, typer.Option("--auto", help="Run CUDA code on NPUs unchanged.")] = False,
+    max_restarts: Annotated[int, typer.Option(min=0, help="How often to restart all ranks after a failure.")] = 0,
+    log_dir: Annotated[Path | None, typer.Option(help="Folder for the logs of the ranks.", show_default=False)] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print the command and the variables.")] = False,
 ) -> None:
     """Start a job of several processes, on one machine or many.
 
@@ -42,7 +44,7 @@ def launch(
 
     check_command(command, "launch")
     if hostfile and not hostfile.is_file():
-        raise NpukitError(f"There is no hostfile {hostfile}: write a host a line, such as `worker-1 slots=8`.")
+        raise NpukitError(f"There is no hostfile {hostfile}: write one host per line, such as `worker-1 slots=8`.")
     plan = from_hostfile(hostfile.read_text(), names_of_this_host()) if hostfile else from_environment(os.environ)
     if (nnodes or plan.nodes) > 1 and plan.nodes == 1 and not (master and node_rank is not None):
         raise NpukitError("A job on several nodes needs --node-rank and --master ADDR:PORT on each of them.")

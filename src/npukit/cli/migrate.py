@@ -59,7 +59,7 @@ def migrate(
         raise NpukitError("Choose one of --in-place, --output, --diff and --undo.")
     if undo:
         restored = journal.undo(path)
-        print(f"Put back {counted(len(restored), 'file')} as before the migration.")
+        print(f"Restored {counted(len(restored), 'file')}.")
         return
     goal = Goal(style, target or Target.installed(), distributed=distributed)
     result = work_out(path, goal, select or (), ignore or ())

@@ -49,10 +49,10 @@ ChangeAdapters = Annotated[
 ]
 MaxBody = Annotated[float, typer.Option("--max-body", min=0.001, help="Largest request, in MiB.")]
 MaxWaiting = Annotated[
-    int, typer.Option("--max-waiting", min=1, help="Answers that may run or wait; beyond them clients get a 429.")
+    int, typer.Option("--max-waiting", min=1, help="Answers that may run or wait; further requests get status 429.")
 ]
-Timeout = Annotated[float, typer.Option(min=0.1, help="Seconds for one answer; a longer one is cut off there.")]
-Drain = Annotated[float, typer.Option(min=0, help="Seconds that running answers get after SIGTERM.")]
+Timeout = Annotated[float, typer.Option(min=0.1, help="Time limit of an answer in seconds.")]
+Drain = Annotated[float, typer.Option(min=0, help="Seconds that running answers may take after SIGTERM.")]
 Longest = Annotated[
     int | None,
     typer.Option(
@@ -69,11 +69,15 @@ Template = Annotated[
 ]
 System = Annotated[str | None, typer.Option(help="System message for conversations without one.", show_default=False)]
 RemoteCode = Annotated[bool, typer.Option("--trust-remote-code", help="Run Python code that comes with the model.")]
-EngineName = Annotated[Literal["npukit", "vllm"], typer.Option("--engine", help="What generates the tokens.")]
-Python = Annotated[Path | None, typer.Option(help="vllm: Python of the environment it is in.", show_default=False)]
-Tensor = Annotated[int, typer.Option("--tensor-parallel-size", min=1, help="vllm: cards that share each layer.")]
-Pipeline = Annotated[int, typer.Option("--pipeline-parallel-size", min=1, help="vllm: cards that share the layers.")]
-Data = Annotated[int, typer.Option("--data-parallel-size", min=1, help="vllm: copies of the model.")]
+EngineName = Annotated[Literal["npukit", "vllm"], typer.Option("--engine", help="Engine that generates the tokens.")]
+Python = Annotated[Path | None, typer.Option(help="vllm: Python of its environment.", show_default=False)]
+Tensor = Annotated[
+    int, typer.Option("--tensor-parallel-size", min=1, help="vllm: tensor parallelism over this many cards.")
+]
+Pipeline = Annotated[
+    int, typer.Option("--pipeline-parallel-size", min=1, help="vllm: pipeline parallelism over this many cards.")
+]
+Data = Annotated[int, typer.Option("--data-parallel-size", min=1, help="vllm: data parallelism over this many copies.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be started, and exit.")]
 
 
@@ -113,7 +117,7 @@ def serve(
     """Serve a language model with OpenAI's API and a chat page.
 
     Clients choose an adapter by its name, as if it were a model. With --engine vllm the same options start vLLM (on
-    NPUs vllm-ascend) from another environment, and options that npukit does not know are handed on to it.
+    NPUs, vllm-ascend) from another environment, and unknown options are passed on to it.
     """
     from npukit.inference.server.options import ServeOptions, ServerOptions
     from npukit.inference.server.vllm import DTYPES, Parallel

@@ -35,7 +35,10 @@ SystemOption = Annotated[
 ]
 ThinkingOption = Annotated[
     bool | None,
-    typer.Option("--enable-thinking/--no-enable-thinking", help="Reason first, if the chat template can switch it."),
+    typer.Option(
+        "--enable-thinking/--no-enable-thinking",
+        help="Let the model reason first, if its chat template has a switch for it.",
+    ),
 ]
 RemoteCodeOption = Annotated[
     bool, typer.Option("--trust-remote-code", help="Run Python code that comes with the model.")
@@ -54,11 +57,17 @@ def _sampling(name: str, help: str, **limits: Any) -> Any:
     return typer.Option(name, help=help, show_default=False, rich_help_panel="Sampling", **limits)
 
 
-TemperatureOption = Annotated[float | None, _sampling("--temperature", "0 always takes the likeliest token.", min=0)]
-TopPOption = Annotated[float | None, _sampling("--top-p", "Only the likeliest tokens up to this share.", min=0, max=1)]
-TopKOption = Annotated[int | None, _sampling("--top-k", "Only so many of the likeliest tokens; 0 means all.", min=-1)]
+TemperatureOption = Annotated[
+    float | None, _sampling("--temperature", "Randomness; 0 always chooses the likeliest token.", min=0)
+]
+TopPOption = Annotated[
+    float | None, _sampling("--top-p", "Consider only the likeliest tokens up to this total probability.", min=0, max=1)
+]
+TopKOption = Annotated[
+    int | None, _sampling("--top-k", "Consider only this many of the likeliest tokens; 0 means all.", min=-1)
+]
 MinPOption = Annotated[
-    float | None, _sampling("--min-p", "Only tokens this likely compared with the likeliest.", min=0, max=1)
+    float | None, _sampling("--min-p", "Consider only tokens this likely relative to the likeliest.", min=0, max=1)
 ]
 RepetitionOption = Annotated[
     float | None, _sampling("--repetition-penalty", "Above 1 makes repetitions less likely.", min=0.01)
