@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -42,6 +43,9 @@ def make_optimizer(groups: Groups, options: TrainOptions, device: torch.device, 
     if device.type == "npu" and whole and formats <= {torch.float32, torch.float16}:
         import torch_npu
 
+        warnings.filterwarnings(
+            "ignore", "TypedStorage is deprecated"
+        )  # by torch_npu itself
         on_npu = {
             "adamw": torch_npu.optim.NpuFusedAdamW,
             "adam": torch_npu.optim.NpuFusedAdam,
