@@ -43,9 +43,7 @@ def make_optimizer(groups: Groups, options: TrainOptions, device: torch.device, 
     if device.type == "npu" and whole and formats <= {torch.float32, torch.float16}:
         import torch_npu
 
-        warnings.filterwarnings(
-            "ignore", "TypedStorage is deprecated"
-        )  # by torch_npu itself
+        warnings.filterwarnings("ignore", "TypedStorage is deprecated")  # by torch_npu itself
         on_npu = {
             "adamw": torch_npu.optim.NpuFusedAdamW,
             "adam": torch_npu.optim.NpuFusedAdam,
