@@ -18,7 +18,7 @@ import pytest
 
 from npukit.errors import NpukitError
 from npukit.report.writing import UNFINISHED
-from npukit.simulate import build
+from npukit.simulate import build, versions
 from npukit.simulate import compile as compiling
 
 TORCH = importlib.metadata.version("torch").split("+")[0]
@@ -148,13 +148,18 @@ def test_no_torch(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         build.ensure()
 
 
-def test_no_torch_npu_for_this_torch(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = importlib.metadata.version
-    monkeypatch.setattr(importlib.metadata, "version", lambda name: "2.99.0+cpu" if name == "torch" else real(name))
-    with pytest.raises(
-        NpukitError, match=r"no torch_npu for torch 2\.99\.0\+cpu on Python .*: install one of .*2\.13\.0"
-    ):
-        build.ensure()
+@pytest.mark.parametrize("version", ["2.7.1", "2.14.0+cpu"])
+def test_a_torch_that_it_was_not_tested_with(small: Path, monkeypatch: pytest.MonkeyPatch, version: str) -> None:
+    folder = small / "older" / f"torch-{version}.dist-info"
+    folder.mkdir(parents=True)
+    (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: torch\nVersion: {version}\n")
+    monkeypatch.setenv("PYTHONPATH", str(folder.parent))
+    result = start_setup()
+    _, said = result.communicate(timeout=60)
+    assert result.returncode == 2
+    assert version in said and all(tested in said for tested in versions.TESTED)
+    assert len(said.strip().splitlines()) == 1
+    assert not (small / "compiler.log").exists()
 
 
 def test_no_network(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:

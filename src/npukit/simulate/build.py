@@ -15,9 +15,9 @@ from pathlib import Path
 
 from npukit.cache import cache_folder, complete_or_absent, only_builder
 from npukit.errors import NpukitError
-from npukit.facts.compatibility import pythons_by_torch
 from npukit.simulate import compile as compiling
 from npukit.simulate import torch_npu as wheel
+from npukit.simulate import versions
 from npukit.simulate.machine import home as machine_home
 from npukit.simulate.progress import say, step
 
@@ -70,10 +70,8 @@ def _installed_torch() -> tuple[str, Path]:
     except importlib.metadata.PackageNotFoundError:
         spec = None
     if spec is None or not spec.submodule_search_locations:
-        newest = next(iter(pythons_by_torch()))
-        raise NpukitError(
-            f"{sys.executable} has no torch: run `{sys.executable} -m pip install torch=={newest}` first."
-        )
+        command = f"{sys.executable} -m pip install torch=={versions.advised()}"
+        raise NpukitError(f"{sys.executable} has no torch: run `{command}` first.")
     if importlib.util.find_spec("numpy") is None:
         raise NpukitError(f"torch_npu needs numpy: run `{sys.executable} -m pip install numpy` first.")
     return version, Path(next(iter(spec.submodule_search_locations)))
@@ -82,6 +80,7 @@ def _installed_torch() -> tuple[str, Path]:
 def ensure() -> Setup:
     """The simulated NPU, built if it is not yet."""
     setup = plan()
+    versions.check(setup.torch_version)
     if not setup.ready:
         with only_builder(setup.cache, lambda: say("another process is setting up the simulated NPU; waiting for it.")):
             _build(setup)

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from npukit.errors import NpukitError
 from npukit.report.writing import whole_file
+from npukit.simulate.versions import HEADERS
 
 HERE = Path(__file__).resolve().parent
 CANN = HERE / "cann"
@@ -101,8 +102,7 @@ def _includes(*folders: Path) -> list[str]:
 
 def cann_libraries(compilers: Compilers, torch_npu: Path, out: Path) -> None:
     """libascendcl.so, libhccl.so and the stubs, against the CANN headers in the torch_npu wheel."""
-    headers = torch_npu / "include"
-    includes = ["-I", str(CANN), *_includes(headers, headers / "third_party/acl/inc", headers / "third_party/hccl/inc")]
+    includes = ["-I", str(CANN), *_includes(*(torch_npu / folder for folder in HEADERS))]
 
     def build(name: str, sources: list[Path], *libraries: str) -> None:
         if sources:
@@ -122,9 +122,8 @@ def cann_libraries(compilers: Compilers, torch_npu: Path, out: Path) -> None:
 def operators(compilers: Compilers, torch: Path, torch_npu: Path, cann: Path, objects: Path, out: Path) -> None:
     """libnpusim_operators.so. Its object files stay in `objects`: what has not changed is not compiled again."""
     api = torch / "include"
-    npu_api = torch_npu / "include"
-    flags = [*CXX_FLAGS, "-I", str(CANN), *_includes(api, api / "torch/csrc/api/include", npu_api)]
-    flags += _includes(npu_api / "third_party/acl/inc", npu_api / "third_party/hccl/inc", python_headers())
+    flags = [*CXX_FLAGS, "-I", str(CANN), *_includes(api, api / "torch/csrc/api/include")]
+    flags += _includes(*(torch_npu / folder for folder in HEADERS), python_headers())
     objects.mkdir(parents=True, exist_ok=True)
 
     def compile_one(source: Path) -> Path:

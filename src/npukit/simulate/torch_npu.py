@@ -12,14 +12,13 @@ import sys
 from pathlib import Path
 
 from npukit.errors import NpukitError
-from npukit.facts.compatibility import pythons_by_torch
+from npukit.simulate.versions import pythons, requirement
 
 
 def install(torch_version: str, folder: Path) -> None:
     """Install the newest torch_npu for this torch into `folder`, and nothing else."""
-    release = torch_version.split("+")[0]
     command = [sys.executable, "-m", "pip", "install", "--no-deps", "--compile", "--disable-pip-version-check"]
-    command += ["--only-binary=:all:", "--target", str(folder), f"torch_npu=={release}.*"]
+    command += ["--only-binary=:all:", "--target", str(folder), requirement(torch_version)]
     result = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PIP_USER": "0"})
     if result.returncode:
         raise NpukitError(explain_failure(result.stdout + result.stderr, torch_version))
@@ -30,15 +29,14 @@ def explain_failure(output: str, torch_version: str) -> str:
     if "No module named pip" in output:
         return f"{sys.executable} has no pip to download torch_npu with: run `{sys.executable} -m ensurepip` first."
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
-    known = [version for version, pythons in pythons_by_torch().items() if python in pythons]
+    known = pythons(torch_version)
     # pip calls an index that it cannot reach one that has no versions.
-    if "(from versions: none)" in output and torch_version.split("+")[0] in known:
+    if "(from versions: none)" in output and python in known:
         return (
             "torch_npu could not be downloaded because the package index does not answer: "
             "connect once, or set PIP_INDEX_URL to a mirror that you can reach."
         )
     if "No matching distribution" in output:
-        versions = ", ".join(known)
-        return f"There is no torch_npu for torch {torch_version} on Python {python}: install one of torch {versions}."
+        return f"There is no torch_npu for torch {torch_version} on Python {python}: use Python {', '.join(known)}."
     last_line = (output.strip().splitlines() or ["it said nothing"])[-1]
     return f"pip could not install torch_npu for torch {torch_version}: {last_line}"

@@ -10,7 +10,7 @@
  *   NPUKIT_SIM_SOC         what aclrtGetSocName says, e.g. Ascend910B3
  *   NPUKIT_SIM_MEMORY_MIB  memory of one card
  *   NPUKIT_SIM_CORES       AI cores of one card, "cube,vector"
- *   NPUKIT_SIM_CANN_VERSION  what CANN says it is, 8.5.0 unless told otherwise
+ *   NPUKIT_SIM_CANN_VERSION  what CANN says it is
  *   NPUKIT_SIM_BF16        0 where operators refuse bfloat16
  *   NPUKIT_SIM_COMPUTE     "full" (default) or "shapes": nothing is computed or moved
  *   NPUKIT_SIM_FAULTS      faults on request, see faults.c

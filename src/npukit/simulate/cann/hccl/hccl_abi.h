@@ -1,7 +1,7 @@
 /* HCCL's types as torch_npu passes them.
  *
  * CANN's own hccl.h and hccl_types.h are valid C++ only (constants as array sizes), so the few layouts and numbers that
- * cross the border are written down here; they are those of the headers in the torch_npu 2.13 wheel.
+ * cross the border are written down here; they are those of the headers in the torch_npu wheel.
  */
 #ifndef NPUSIM_HCCL_ABI_H
 #define NPUSIM_HCCL_ABI_H

@@ -52,7 +52,7 @@ static void read_machine(void) {
     const char *soc = getenv("NPUKIT_SIM_SOC");
     snprintf(machine.soc, sizeof machine.soc, "%s", soc && *soc ? soc : "Ascend910B3");
     const char *version = getenv("NPUKIT_SIM_CANN_VERSION");
-    snprintf(machine.cann_version, sizeof machine.cann_version, "%s", version && *version ? version : "8.5.0");
+    snprintf(machine.cann_version, sizeof machine.cann_version, "%s", version ? version : "");
     machine.memory = (size_t)number_from("NPUKIT_SIM_MEMORY_MIB", 65536, 1, 1 << 24) << 20;
     const char *cores = getenv("NPUKIT_SIM_CORES");
     if (!cores || !*cores) {
