@@ -7,6 +7,7 @@ has of each sequence. How it does that depends on the device; every way computes
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,17 +16,28 @@ from torch import Tensor
 
 from npukit.inference.engine.paged import Batch, write
 
-NAME = "npukit_paged"
+Attend = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, Batch, float, "int | None"], Tensor]
 
 
-def register() -> None:
-    """Make the attention known to transformers, which then makes no mask for it."""
+def register(kind: str, dtype: torch.dtype) -> str:
+    """Make the attention of a device known to transformers, which then makes no mask for it; its name."""
     from transformers import AttentionInterface
 
-    AttentionInterface.register(NAME, paged_attention)
+    is_half = dtype in (torch.float16, torch.bfloat16)
+    if kind == "cuda" and is_half:
+        from npukit.inference.engine.attention_cuda import decode, prefill
+    elif kind == "npu" and is_half:
+        from npukit.inference.engine.attention_npu import decode, prefill
+    else:
+        kind, decode, prefill = "anywhere", decode_anywhere, prefill_anywhere
+    name = f"npukit_paged_{kind}"
+    AttentionInterface.register(name, partial(paged_attention, decode, prefill))
+    return name
 
 
 def paged_attention(
+    decode: Attend,
+    prefill: Attend,
     module: Any,
     query: Tensor,
     key: Tensor,
@@ -39,29 +51,9 @@ def paged_attention(
     """Query, key, value are [1, heads, tokens, size]; the result is [1, tokens, heads, size]."""
     query, key, value = (part.squeeze(0).transpose(0, 1) for part in (query, key, value))
     scale = scaling if scaling is not None else query.shape[-1] ** -0.5
-    decode, prefill = backend(query.device.type, query.dtype)
-    if batch.new is None:
-        result = decode(query, key, value, module.key_cache, module.value_cache, batch, scale, sliding_window)
-    else:
-        write(key, value, module.key_cache, module.value_cache, batch.slots)
-        result = prefill(query, module.key_cache, module.value_cache, batch, scale, sliding_window)
+    attend = decode if batch.runs is None else prefill
+    result = attend(query, key, value, module.key_cache, module.value_cache, batch, scale, sliding_window)
     return result.unsqueeze(0), None
-
-
-Decode = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, Batch, float, "int | None"], Tensor]
-Prefill = Callable[[Tensor, Tensor, Tensor, Batch, float, "int | None"], Tensor]
-
-
-def backend(kind: str, dtype: torch.dtype) -> tuple[Decode, Prefill]:
-    """The ways to decode and to prefill on a device, for tensors of a type."""
-    half = dtype in (torch.float16, torch.bfloat16)
-    if kind == "cuda" and half:
-        from npukit.inference.engine.attention_cuda import decode, prefill
-    elif kind == "npu" and half:
-        from npukit.inference.engine.attention_npu import decode, prefill
-    else:
-        return decode_anywhere, prefill_anywhere
-    return decode, prefill
 
 
 def decode_anywhere(
@@ -85,21 +77,29 @@ def decode_anywhere(
         seen = seen & (place >= ends - window)
     # What was left in a block may be no number, and a mask does not hide that.
     keys, values = (gather(cache, tables).masked_fill(~seen[:, None, :, None], 0) for cache in (key_cache, value_cache))
-    return attend(query.unsqueeze(2), keys, values, seen[:, None, None, :], scale).squeeze(2)
+    return torch_attention(query.unsqueeze(2), keys, values, seen[:, None, None, :], scale).squeeze(2)
 
 
 def prefill_anywhere(
-    query: Tensor, key_cache: Tensor, value_cache: Tensor, batch: Batch, scale: float, window: int | None
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    key_cache: Tensor,
+    value_cache: Tensor,
+    batch: Batch,
+    scale: float,
+    window: int | None,
 ) -> Tensor:
     """With torch's own attention, one sequence after the other."""
+    write(key, value, key_cache, value_cache, batch.slots)
     results, start, size = [], 0, key_cache.shape[1]
-    assert batch.new is not None
-    for row, (new, total) in enumerate(zip(batch.new, batch.total, strict=True)):
+    assert batch.runs is not None
+    for row, (new, total) in enumerate(zip(batch.runs.new, batch.runs.total, strict=True)):
         table = batch.tables[row : row + 1, : -(-total // size)]
         keys, values = (gather(cache, table)[:, :, :total] for cache in (key_cache, value_cache))
         seen = causal(new, total, window, query.device)
         part = query[start : start + new].transpose(0, 1).unsqueeze(0)
-        results.append(attend(part, keys, values, seen, scale).squeeze(0).transpose(0, 1))
+        results.append(torch_attention(part, keys, values, seen, scale).squeeze(0).transpose(0, 1))
         start += new
     return torch.cat(results)
 
@@ -115,7 +115,7 @@ def causal(new: int, total: int, window: int | None, device: torch.device) -> Te
     return (behind >= 0) & (behind < window) if window is not None else behind >= 0
 
 
-def attend(query: Tensor, keys: Tensor, values: Tensor, seen: Tensor, scale: float) -> Tensor:
+def torch_attention(query: Tensor, keys: Tensor, values: Tensor, seen: Tensor, scale: float) -> Tensor:
     """torch's attention, with as many heads of keys and values as there are."""
     grouped = query.shape[1] != keys.shape[1]
     return F.scaled_dot_product_attention(query, keys, values, attn_mask=seen, scale=scale, enable_gqa=grouped)

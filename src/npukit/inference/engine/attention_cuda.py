@@ -179,15 +179,51 @@ def _combine(  # type: ignore[no-untyped-def]
 
 
 def prefill(
-    query: Tensor, key_cache: Tensor, value_cache: Tensor, batch: Batch, scale: float, window: int | None
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    key_cache: Tensor,
+    value_cache: Tensor,
+    batch: Batch,
+    scale: float,
+    window: int | None,
 ) -> Tensor:
     """The sequences one behind the other; each new token sees what its own sequence has before it."""
-    assert batch.new is not None
-    keys, values = (cache.flatten(0, 1)[batch.all_slots] for cache in (key_cache, value_cache))
-    longest = max(batch.new), max(batch.total)
-    left, right = (None, None) if window is None else (window - 1, 0)
+    runs = batch.runs
+    assert runs is not None
+    borders = runs.new_borders, runs.borders
+    result: Tensor = _prefill(
+        query, key, value, key_cache, value_cache, batch.slots, runs.slots, *borders, scale, window or 0
+    )
+    return result
+
+
+@torch.library.custom_op("npukit::paged_prefill", mutates_args=())  # as _decode
+def _prefill(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    key_cache: Tensor,
+    value_cache: Tensor,
+    slots: Tensor,
+    all_slots: Tensor,
+    new_borders: Tensor,
+    borders: Tensor,
+    scale: float,
+    window: int,
+) -> Tensor:
+    write(key, value, key_cache, value_cache, slots)
+    keys, values = (cache.flatten(0, 1)[all_slots] for cache in (key_cache, value_cache))
+    # No run is longer than all of them together; to know more the host would have to wait.
+    longest = query.shape[0], keys.shape[0]
+    left, right = (None, None) if not window else (window - 1, 0)
     result: Tensor = torch.ops.aten._flash_attention_forward(
-        query, keys, values, *batch.borders, *longest, 0.0, True, False,
+        query, keys, values, new_borders, borders, *longest, 0.0, True, False,
         scale=scale, window_size_left=left, window_size_right=right,
     )[0]  # fmt: skip
     return result
+
+
+@_prefill.register_fake
+def _(query: Tensor, *_: object) -> Tensor:
+    return query.new_empty(query.shape)

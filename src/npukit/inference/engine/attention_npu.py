@@ -22,9 +22,7 @@ def decode(
     window: int | None,
 ) -> Tensor:
     """One query a sequence, in the layout (BSH) for which paging is documented on every card."""
-    torch_npu.npu_scatter_pa_kv_cache(
-        key.contiguous(), value.contiguous(), key_cache, value_cache, batch.slots, cache_mode="Norm"
-    )
+    _write(key, value, key_cache, value_cache, batch.slots)
     result: Tensor = torch_npu.npu_fused_infer_attention_score(
         query.flatten(1).unsqueeze(1),
         key_cache.flatten(2),
@@ -41,11 +39,19 @@ def decode(
 
 
 def prefill(
-    query: Tensor, key_cache: Tensor, value_cache: Tensor, batch: Batch, scale: float, window: int | None
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    key_cache: Tensor,
+    value_cache: Tensor,
+    batch: Batch,
+    scale: float,
+    window: int | None,
 ) -> Tensor:
     """The sequences one behind the other (TND), their keys and values fetched from the cache."""
-    assert batch.new is not None
-    keys, values = (cache.flatten(0, 1)[batch.all_slots] for cache in (key_cache, value_cache))
+    assert batch.runs is not None
+    _write(key, value, key_cache, value_cache, batch.slots)
+    keys, values = (cache.flatten(0, 1)[batch.runs.slots] for cache in (key_cache, value_cache))
     result: Tensor = torch_npu.npu_fusion_attention(
         query,
         keys,
@@ -55,7 +61,13 @@ def prefill(
         atten_mask=causal_mask(query.device),
         scale=scale,
         sparse_mode=NPU_CAUSAL,
-        actual_seq_qlen=list(accumulate(batch.new)),
-        actual_seq_kvlen=list(accumulate(batch.total)),
+        actual_seq_qlen=list(accumulate(batch.runs.new)),
+        actual_seq_kvlen=list(accumulate(batch.runs.total)),
     )[0]
     return result
+
+
+def _write(key: Tensor, value: Tensor, key_cache: Tensor, value_cache: Tensor, slots: Tensor) -> None:
+    torch_npu.npu_scatter_pa_kv_cache(
+        key.contiguous(), value.contiguous(), key_cache, value_cache, slots, cache_mode="Norm"
+    )

@@ -37,7 +37,7 @@ class EngineOptions:
     prefill_tokens: int | None = None  # of prompts in a step
     reuse: bool = True  # of what is in the cache of an earlier prompt
     graphs: bool | None = None  # decode as graphs; None: on NPU and CUDA
-    compile: bool | None = None  # the layers, for decoding; None: on CUDA
+    compile: bool | None = None  # the layers; None: on CUDA
     ahead: bool = True  # launch a step before the tokens of the one before are known
 
 
@@ -82,6 +82,10 @@ class Engine:
         if options.compile if options.compile is not None else graphs and self.device.type == "cuda":
             runner.compile()
         return BlockPool(blocks, size), runner
+
+    def warm_up(self) -> None:
+        """Do before the first request what would make some of the first ones wait."""
+        self._runner.warm_up()
 
     @property
     def adapters(self) -> list[str]:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from npukit.inference.engine.adapters import Adapters
+from npukit.inference.engine.pool import NOWHERE
 
 # Batches are filled up to the next of these.
 SIZES = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512)
@@ -40,7 +41,7 @@ class Graphs:
         self._decode, self._inputs, self._adapters = decode, inputs, adapters
         rows = inputs.shape[1]
         self._sizes = [*SIZES[: bisect_left(SIZES, rows)], rows]
-        self._filler = rows  # the row that belongs to nobody
+        self._filler = torch.tensor([[rows], [1], [NOWHERE]])  # row, length and block that belong to nobody
         self._is_npu = inputs.device.type == "npu"
         self._device = torch.get_device_module(inputs.device)
         self._graphs: dict[int, Recorded] = {}
@@ -50,31 +51,35 @@ class Graphs:
         """Record again when they are next needed."""
         self._graphs.clear()
 
+    def record(self) -> None:
+        """Record the graphs of all sizes, the largest first, since the others then fit into its memory."""
+        for size in reversed(self._sizes):
+            self._graphs[size] = self._record(size)
+
     def run(self, host: Tensor, lengths: list[int], adapters: list[str | None]) -> tuple[Tensor, Tensor]:
         """Logits and tokens; behind the wanted rows come some that only fill up."""
         size = self._sizes[bisect_left(self._sizes, len(lengths))]
-        filling = size - len(lengths)
-        host[:, len(lengths) : size] = torch.tensor([[self._filler], [1], [0]])
-        self._inputs[:, :size].copy_(host[:, :size], non_blocking=True)
-        lengths, adapters = lengths + [1] * filling, adapters + [None] * filling
         if (recorded := self._graphs.get(size)) is None:
-            recorded = self._graphs[size] = self._record(size, lengths, adapters)
-        else:
-            self._adapters.select_rows(adapters, recorded.mask)
+            recorded = self._graphs[size] = self._record(size)
+        filling = size - len(lengths)
+        host[:, len(lengths) : size] = self._filler
+        self._inputs[:, :size].copy_(host[:, :size], non_blocking=True)
+        self._adapters.select_rows(adapters + [None] * filling, recorded.mask)
         recorded.graph.replay()
         if self._is_npu:
-            recorded.graph.update(cpu_update_input=[{"actual_seq_lengths_kv": lengths}])
+            recorded.graph.update(cpu_update_input=[{"actual_seq_lengths_kv": lengths + [1] * filling}])
         return recorded.results
 
-    def _record(self, size: int, lengths: list[int], adapters: list[str | None]) -> Recorded:
+    def _record(self, size: int) -> Recorded:
         inputs = self._inputs[:, :size]
-        mask = self._adapters.select_rows(adapters, None)
-        self._decode(inputs, lengths)  # what is only done once is done before
+        inputs.copy_(self._filler.expand(-1, size))  # no sequence is touched
+        mask = self._adapters.select_rows([None] * size, None)
+        self._decode(inputs, [1] * size)  # what is only done once is done before
         self._device.synchronize()
         graph = self._device.NPUGraph() if self._is_npu else self._device.CUDAGraph()
         options = {"auto_dispatch_capture": True} if self._is_npu else {"capture_error_mode": "thread_local"}
         with self._device.graph(graph, pool=self._pool, **options):
-            results = self._decode(inputs, lengths)
+            results = self._decode(inputs, [1] * size)
         self._pool = self._pool or graph.pool()
         return Recorded(graph, results, mask)
 

@@ -25,6 +25,9 @@ class OwnCaches:
         self._model, self._adapters = model, adapters
         self.device = model.device
 
+    def warm_up(self) -> None:
+        """There is nothing to prepare."""
+
     def forget_graphs(self) -> None:
         """There are none."""
 

@@ -1,9 +1,8 @@
-"""The tokens of a call and their places in the paged cache, as every way of attention sees them."""
+"""Where the tokens of a batch belong in the paged cache; what every way of attention is given."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import accumulate
 
 import torch
@@ -11,33 +10,35 @@ from torch import Tensor
 
 
 @dataclass(frozen=True)
+class Runs:
+    """What a prefill knows beside: each sequence has a run of new tokens, and maybe others before them."""
+
+    new: tuple[int, ...]  # how many, of each sequence
+    total: tuple[int, ...]  # with those before
+    slots: Tensor  # where all tokens of the sequences are, one sequence behind the other
+    new_borders: Tensor  # where each sequence begins among the new tokens, and the last one ends
+    borders: Tensor  # the same among all
+
+
+@dataclass(frozen=True)
 class Batch:
-    """Where the tokens of a call belong. A decode has one token a sequence; a prefill has runs of them."""
+    """A decode has one token a sequence; a prefill has runs of them."""
 
     slots: Tensor  # of each new token: block times block size, plus the place in it
     tables: Tensor  # [sequences, blocks]
     lengths: Tensor  # of each sequence with its new tokens
-    # Prefill alone, known to the host: how many new tokens each sequence has, and how many in all.
-    new: tuple[int, ...] | None = None
-    total: tuple[int, ...] = ()
-    # Decode on NPUs, whose kernel wants the lengths on the host.
-    host_lengths: list[int] | None = None
-    block_size: int = 0
+    runs: Runs | None = None
+    host_lengths: list[int] | None = None  # for a decode on NPUs, whose kernel wants them on the host
 
-    @cached_property
-    def all_slots(self) -> Tensor:
-        """Prefill: where all tokens of the sequences are, new or not, one sequence behind the other."""
-        device = self.tables.device
-        place = torch.cat([torch.arange(total) for total in self.total]).to(device)
-        row = torch.repeat_interleave(torch.tensor(self.total)).to(device)
-        return self.tables[row, place // self.block_size].long() * self.block_size + place % self.block_size
 
-    @cached_property
-    def borders(self) -> tuple[Tensor, Tensor]:
-        """Prefill: where each sequence begins, and the last one ends, among the new tokens and among all."""
-        ends = ([0, *accumulate(lengths)] for lengths in (self.new or (), self.total))
-        new, total = (torch.tensor(each, dtype=torch.int32).to(self.tables.device) for each in ends)
-        return new, total
+def runs_of(new: tuple[int, ...], total: tuple[int, ...], tables: Tensor, block_size: int) -> Runs:
+    """Prepare once what every layer of a prefill needs."""
+    place = torch.cat([torch.arange(each) for each in total])
+    row = torch.repeat_interleave(torch.tensor(total))
+    ends = [torch.tensor([0, *accumulate(each)], dtype=torch.int32) for each in (new, total)]
+    place, row, new_borders, borders = (each.to(tables.device) for each in (place, row, *ends))
+    slots = tables[row, place // block_size].long() * block_size + place % block_size
+    return Runs(new, total, slots, new_borders, borders)
 
 
 def write(key: Tensor, value: Tensor, key_cache: Tensor, value_cache: Tensor, slots: Tensor) -> None:

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from npukit.inference.engine.adapters import Adapters
-from npukit.inference.engine.attention import NAME, register
+from npukit.inference.engine.attention import register
 from npukit.inference.engine.cache import Cache, attention_modules
 from npukit.inference.engine.graphs import Graphs
-from npukit.inference.engine.paged import Batch
+from npukit.inference.engine.paged import Batch, runs_of
 from npukit.inference.engine.results import Launched, score
 from npukit.inference.engine.sampler import Chosen, choose, is_plain
 from npukit.inference.engine.scheduler import Chunk, Step
@@ -27,8 +27,7 @@ class Runner:
     """A model with its cache."""
 
     def __init__(self, model: Any, cache: Cache, adapters: Adapters, rows: int, graphs: bool) -> None:
-        register()
-        model.set_attn_implementation(NAME)
+        model.set_attn_implementation(register(model.device.type, model.dtype))
         self._body, self._head = model.base_model, model.get_output_embeddings()
         self._cache, self._adapters = cache, adapters
         self.device = cache.last.device
@@ -36,21 +35,27 @@ class Runner:
         self._on_device = torch.zeros((3, rows), dtype=torch.int64, device=self.device)
         self._graphs = Graphs(self._decode, self._on_device, adapters) if graphs else None
 
+    def warm_up(self) -> None:
+        """Record the graphs now rather than when they are first needed."""
+        if self._graphs is not None:
+            with torch.no_grad():
+                self._graphs.record()
+
     def forget_graphs(self) -> None:
         """They hold addresses of weights: after these have changed they are made again."""
         if self._graphs is not None:
             self._graphs.forget()
 
     def compile(self) -> None:
-        """Let the layers be compiled for decoding: what lies between matrix products becomes one kernel each.
+        """Let the layers be compiled: what lies between matrix products becomes one kernel each.
 
-        Layers share their code, so that this is done once for all of them, and once more where sizes change.
+        Layers share their code, so that this is done once for all of them, and for batches of every size.
         """
         layers = attention_modules(self._body)
         for stack in self._body.modules():
             if isinstance(stack, nn.ModuleList) and len(stack) == len(layers):
                 for layer in stack:
-                    layer.compile()
+                    layer.compile(dynamic=True)
 
     @torch.no_grad()
     def launch(self, step: Step) -> Launched:
@@ -123,20 +128,12 @@ class Runner:
             places.append(place)
             slots.append(torch.tensor(chunk.sequence.blocks)[place // size] * size + place % size)
         packed = torch.stack([torch.cat(ids), torch.cat(places), torch.cat(slots)]).to(self.device)
-        total = tuple(chunk.stop for chunk in chunks)
-        new = tuple(chunk.stop - chunk.start for chunk in chunks)
+        new, total = tuple(each.stop - each.start for each in chunks), tuple(each.stop for each in chunks)
+        tables = self._cache.tables[torch.tensor([chunk.sequence.row for chunk in chunks], device=self.device)]
+        lengths = torch.tensor(total, device=self.device)
+        batch = Batch(packed[2], tables, lengths, runs_of(new, total, tables, size))
         self._adapters.select([chunk.sequence.request.adapter for chunk in chunks], new)
-        rows = torch.tensor([chunk.sequence.row for chunk in chunks], device=self.device)
-        batch = Batch(
-            packed[2],
-            self._cache.tables[rows],
-            torch.tensor(total, device=self.device),
-            new=new,
-            total=total,
-            block_size=size,
-        )
-        with torch.compiler.set_stance("force_eager"):  # prompts are of every length
-            hidden: Tensor = self._body(packed[:1], position_ids=packed[1:2], use_cache=False, batch=batch)[0]
+        hidden: Tensor = self._body(packed[:1], position_ids=packed[1:2], use_cache=False, batch=batch)[0]
         return hidden[0]
 
     def _choose(self, logits: Tensor, tokens: Tensor, sequences: Many[Sequence], write: bool = False) -> Chosen:
