@@ -13,7 +13,7 @@ from npukit.inference.engine.cache import Cache, CacheShape
 from npukit.inference.engine.graphs import can_record
 from npukit.inference.engine.own_caches import OwnCaches
 from npukit.inference.engine.pool import BlockPool
-from npukit.inference.engine.request import Answer, Finish, Output, Request, Stats, Token
+from npukit.inference.engine.request import Answer, Finish, Output, Request, Sampling, Stats, Token
 from npukit.inference.engine.results import Launched
 from npukit.inference.engine.runner import Runner
 from npukit.inference.engine.scheduler import Scheduler
@@ -86,6 +86,7 @@ class Engine:
     def warm_up(self) -> None:
         """Do before the first request what would make some of the first ones wait."""
         self._runner.warm_up()
+        self.generate([Request((0,) * length, Sampling(temperature=0, max_tokens=2)) for length in (3, 5)])
 
     @property
     def adapters(self) -> list[str]:
