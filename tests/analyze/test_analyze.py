@@ -227,6 +227,21 @@ def test_a_place_has_one_finding(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "import tensorrt as trt",
+        "import os, tensorrt",
+        "import tensorrt.plugin",
+        "from tensorrt import Builder",
+        "if x:\n    import tensorrt",
+        "from tensorrt import (\n    Builder,\n)",
+    ],
+)
+def test_a_library_is_found_however_it_is_imported(tmp_path: Path, line: str) -> None:
+    assert codes(analyze([project(tmp_path, a_py=f"{line}\n")]).findings) == {"NPK401"}
+
+
 def test_libraries_are_told_with_their_installed_version(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("import yaml\nimport triton\n\nx = triton.jit\n")
     (tmp_path / "b.py").write_text("import flash_attn\n")

@@ -43,16 +43,14 @@ def _by_import() -> dict[str, Library]:
     return {name: library for library in libraries() for name in library.imports}
 
 
-def import_words(*verdicts: Verdict) -> tuple[str, ...]:
-    """The words that a file which imports or requires a library of these verdicts has in it.
+def modules(*verdicts: Verdict) -> frozenset[str]:
+    """The top-level modules of the libraries of these verdicts.
 
-    >>> "flash_attn" in import_words("replace")
+    >>> "flash_attn" in modules("replace")
     True
     """
-    chosen = [library for library in libraries() if library.verdict in verdicts]
-    names = {name.split(".")[0] for library in chosen for name in (*library.imports, *library.packages)}
-    short = {name for name in names if len(name) < 4}  # which are parts of other words
-    return tuple(sorted(names - short | {f"{word} {name}" for name in short for word in ("import", "from")}))
+    chosen = (library for library in libraries() if library.verdict in verdicts)
+    return frozenset(name.split(".")[0] for library in chosen for name in library.imports)
 
 
 @functools.cache

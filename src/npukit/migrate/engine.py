@@ -26,6 +26,8 @@ from npukit.source import Document, Place, Unreadable, read
 
 _T = TypeVar("_T")
 _IGNORE = re.compile(r"#\s*npukit:\s*ignore(?:\[([\w\s,]+)\])?")
+_IMPORT = re.compile(rb"import[ \t]+([\w., \t]+)", re.ASCII)
+_FROM = re.compile(rb"from[ \t]+([\w.]+)", re.ASCII)
 _MANY = 200  # files; fewer are done sooner, and with less work, in this process
 _MAX_BYTES = 8 << 20
 
@@ -96,11 +98,12 @@ def open_file(
         return FileResult(path, (unreadable(path, "binary data, or UTF-16"),), lines)
     lowered = data.lower()
     words = {word for word in prefilter if word in lowered}
-    if not words:
+    modules = _imported(data)
+    active = [rule for rule in rules if rule.modules & modules or any(word in words for word in _lowered(rule.words))]
+    if not active:
         return FileResult(path, lines=lines)
     if len(data) > _MAX_BYTES:
         return FileResult(path, (unreadable(path, "larger than 8 MiB"),), lines)
-    active = [rule for rule in rules if any(word.lower().encode() in words for word in rule.words)]
     try:
         return read(path, data, root), active, lines
     except Unreadable as error:
@@ -111,7 +114,18 @@ def open_file(
 def _prepared(codes: tuple[str, ...]) -> tuple[frozenset[bytes], tuple[Rule, ...]]:
     """The words that any of the rules looks for, and the rules."""
     rules = tuple(rule for rule in all_rules() if rule.code in codes)
-    return frozenset(word.lower().encode() for rule in rules for word in rule.words), rules
+    return frozenset(word for rule in rules for word in _lowered(rule.words)), rules
+
+
+@lru_cache(maxsize=256)
+def _lowered(words: tuple[str, ...]) -> tuple[bytes, ...]:
+    return tuple(word.lower().encode() for word in words)
+
+
+def _imported(data: bytes) -> frozenset[str]:
+    """The top-level modules that a file may import, without parsing it."""
+    plain = (words[0] for names in _IMPORT.findall(data) for name in names.split(b",") if (words := name.split()))
+    return frozenset(name.partition(b".")[0].decode() for name in (*plain, *_FROM.findall(data)))
 
 
 def check_file(document: Document, rules: Sequence[Rule], goal: Goal) -> tuple[Finding, ...]:

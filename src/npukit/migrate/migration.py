@@ -23,6 +23,7 @@ from npukit.report.terminal import printable_line
 from npukit.source import Document, Edit, Unreadable
 
 _ROUNDS = 8
+_OWN_WORDS = re.compile(r"""["'](?:cuda|nccl)["']|\bGradScaler\b""")  # which rules write, and leave alone afterwards
 _PHASES = (Phase.rewrite, Phase.distribute)
 
 
@@ -156,7 +157,7 @@ def migrate_document(
 def _speaks_to(rules: Sequence[Rule], done: Sequence[Finding]) -> bool:
     """Whether what was written may be something for the rules again: an edit may copy code that another one changes."""
     words = {word.lower() for rule in rules if rule.fixes for word in rule.words}
-    written = "\n".join({edit.text for finding in done for edit in finding.edits}).lower()
+    written = _OWN_WORDS.sub("", "\n".join({edit.text for finding in done for edit in finding.edits})).lower()
     return any(word in written for word in words)
 
 

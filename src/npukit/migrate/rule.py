@@ -48,6 +48,7 @@ class Rule:
     why: str  # of every finding that does not give its own
     remedy: str  # likewise
     severity: Severity = Severity.error
+    modules: frozenset[str] = frozenset()  # a file that imports one of these is parsed, too
     fixes: bool = False  # whether its findings may carry edits
     phase: Phase = Phase.find
     effort: Effort = _NONE

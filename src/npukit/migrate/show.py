@@ -23,6 +23,10 @@ def as_text(migration: Migration) -> str:
     if todo:
         lines += ["", f"To change by hand ({len(todo)}):"]
         lines += [f"  {_place(finding, migration.root)}: {finding.code} {printable(finding.what)}" for finding in todo]
+        lines += [
+            "",
+            "`npukit analyze` says why and what to do, and checks what migrate does not: APIs, shapes, training.",
+        ]
     return "\n".join(lines)
 
 

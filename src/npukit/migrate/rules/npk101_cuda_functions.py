@@ -4,9 +4,9 @@ before:           if torch.cuda.is_available(): torch.cuda.synchronize()
 after (npu):      if torch.npu.is_available(): torch.npu.synchronize()
 after (portable): if torch.accelerator.is_available(): torch.get_device_module(DEVICE).synchronize()
 
-Names are followed through imports and aliases. A name that torch.npu does not have stays, and is left to do.
-In the portable style seeds are set by torch.manual_seed, which seeds every device, and functions that the CPU does not
-have are asked only where there is an accelerator; streams and events in annotations are torch's own.
+Names are followed through imports and aliases. A name that torch.npu does not have is reported and not changed.
+In the portable style, seeds are set with torch.manual_seed, which seeds every device. Functions that the CPU lacks are
+called only if there is an accelerator. In annotations, streams and events become torch.Stream and torch.Event.
 """
 
 from __future__ import annotations
@@ -44,10 +44,13 @@ _ONLY_CUDA = re.compile(
 _SEEDS = ("manual_seed", "manual_seed_all")
 
 
-@rule.on(ast.Attribute, ast.Name)
-def check(node: ast.Attribute | ast.Name, file: PythonFile, goal: Goal) -> Iterator[Finding]:
-    if writing.cuda_name(node, file) is None:
-        return
+@rule.on(ast.Module)
+def check(module: ast.Module, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+    for node, _ in writing.cuda_names(file):
+        yield from _check(node, file, goal)
+
+
+def _check(node: ast.Attribute | ast.Name, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     part, function = _function(node, file)
     if function in _OTHER_RULES or writing.serves_npu_already(node, file):
         return

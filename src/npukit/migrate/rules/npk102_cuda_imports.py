@@ -3,8 +3,8 @@
 before:       from torch.cuda import synchronize
 after (npu):  from torch.npu import synchronize
 
-In the portable style the uses are rewritten, not the import: torch.cuda can be imported everywhere. So they are in the
-npu style where torch.npu does not have all of what is imported together.
+In the portable style the uses are rewritten instead of the import, since torch.cuda can be imported everywhere. The
+npu style does the same if torch.npu lacks one of the imported names.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ before:           with torch.cuda.amp.autocast(dtype=torch.float16): ...
 after (npu):      with torch.amp.autocast("npu", dtype=torch.float16): ...
 after (portable): with torch.amp.autocast(DEVICE.type, dtype=torch.float16): ...
 
-Likewise GradScaler, custom_fwd and custom_bwd, and `from torch.cuda.amp import ...`. Functions of torch that mean CUDA
-where they are given no device are given one: torch.amp.GradScaler(), torch.is_autocast_enabled().
+The same holds for GradScaler, custom_fwd and custom_bwd, and for `from torch.cuda.amp import ...`. torch functions that
+default to CUDA get an explicit device: torch.amp.GradScaler(), torch.is_autocast_enabled().
 """
 
 from __future__ import annotations
@@ -50,19 +50,19 @@ _MEAN_CUDA = {
 _LAST_NAMES = tuple(name.rpartition(".")[2] for name in _MEAN_CUDA)
 
 
-@rule.on(ast.Attribute, ast.Name)
-def use(node: ast.Attribute | ast.Name, file: PythonFile, goal: Goal) -> Iterator[Finding]:
-    resolved = writing.cuda_name(node, file) or ""
-    if not resolved.startswith("torch.cuda.amp") or writing.serves_npu_already(node, file):
-        return
-    name = _NAMES.get(resolved)
-    edits = _edits(node, name, file, goal) if name else None
-    yield rule.finding(
-        (file, node),
-        f"{resolved} works on CUDA devices only",
-        remedy=f"Use torch.amp.{name} with the device type." if name else "Use torch.amp instead.",
-        edits=edits or (),
-    )
+@rule.on(ast.Module)
+def use(module: ast.Module, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+    for node, resolved in writing.cuda_names(file):
+        if not resolved.startswith("torch.cuda.amp") or writing.serves_npu_already(node, file):
+            continue
+        name = _NAMES.get(resolved)
+        edits = _edits(node, name, file, goal) if name else None
+        yield rule.finding(
+            (file, node),
+            f"{resolved} works on CUDA devices only",
+            remedy=f"Use torch.amp.{name} with the device type." if name else "Use torch.amp instead.",
+            edits=edits or (),
+        )
 
 
 @rule.on(ast.Call)

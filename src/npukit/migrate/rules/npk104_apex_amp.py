@@ -4,10 +4,10 @@ before:           model = amp.initialize(model, opt_level="O1")
 after (npu):      model.forward = torch.amp.autocast("npu", dtype=torch.float16)(model.forward)
 after (portable): model.forward = torch.amp.autocast(DEVICE.type, dtype=torch.float16)(model.forward)
 
-O0 becomes nothing. `with amp.scale_loss(...)` becomes `SCALER.scale(loss).backward()`, `optimizer.step()` becomes
+O0 is removed. `with amp.scale_loss(...)` becomes `SCALER.scale(loss).backward()`, `optimizer.step()` becomes
 `SCALER.step(optimizer)` and `SCALER.update()`, gradients are unscaled before they are clipped, and the scaler's state
-takes the place of amp's. A file is rewritten as a whole: where one use of amp is not one of these, all of them stay. So
-they do where amp is optional (a backward without it), or where the loss, the step or the clipping are elsewhere.
+replaces that of amp. A file is rewritten as a whole or not at all. It is not rewritten if it uses another part of amp,
+if amp is optional (there is a backward without it), or if the loss, the step or the clipping is in another file.
 """
 
 from __future__ import annotations

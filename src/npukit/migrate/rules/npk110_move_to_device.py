@@ -4,7 +4,7 @@ before:           x = x.cuda(rank, non_blocking=True)
 after (npu):      x = x.npu(rank, non_blocking=True)
 after (portable): x = x.to(torch.device(DEVICE.type, rank), non_blocking=True)
 
-A class that defines its own `cuda` keeps it, and calls of it on `self` and `super()` stay.
+A class that defines its own `cuda` method keeps it, as do calls of that method on `self` and `super()`.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ before:           device = torch.device("cuda" if torch.cuda.is_available() else
 after (npu):      device = torch.device("npu" if torch.npu.is_available() else "cpu")
 after (portable): device = torch.device(torch.accelerator.current_accelerator().type if torch.accelerator.is_available() else "cpu")
 
-Only strings that reach a device are rewritten: arguments, defaults, options and variables that are used as one. Keys
-of dictionaries, file names, messages and members of enumerations stay.
+Only strings that are used as a device are rewritten: arguments, defaults, options and variables. Dictionary keys, file
+names, messages and members of enumerations stay as they are.
 """  # noqa: E501
 
 from __future__ import annotations

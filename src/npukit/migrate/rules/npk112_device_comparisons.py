@@ -4,8 +4,8 @@ before:           if device.type == "cuda": ...
 after (npu):      if device.type == "npu": ...
 after (portable): if device.type in ("cuda", "npu"): ...
 
-Conditions that choose among several backends stay, and so do those that guard code for CUDA only (an extension, a
-Triton kernel): on an NPU the other branch is the right one.
+Conditions that choose among several backends stay as they are. So do conditions that guard CUDA-only code (an
+extension, a Triton kernel): on an NPU, the other branch is the right one.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 before:           model.to(int(os.environ["LOCAL_RANK"]))  # on cuda
 after (portable): model.to(torch.device(DEVICE.type, int(os.environ["LOCAL_RANK"])))  # on cuda
 
-A number alone is a card of the accelerator, and an error where there is none. Only where it is seen to be a number: one
-that is written out, a call of int(), the rank, a parameter that is annotated so, or an attribute that got nothing else.
+A bare index selects a card of the accelerator, and is an error if there is none. Only values that are known to be
+integers are rewritten: literals, calls of int(), ranks, parameters annotated as int, and attributes set from these.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ before:           dist.init_process_group("nccl")
 after (npu):      dist.init_process_group("hccl")
 after (portable): dist.init_process_group(dist.get_default_backend_for_device(DEVICE))
 
-Also where the name comes from a variable, a default, an option or a dictionary, and in "cpu:gloo,cuda:nccl".
+Names in variables, defaults, options and dictionaries are rewritten as well, and so is "cpu:gloo,cuda:nccl".
 """
 
 from __future__ import annotations

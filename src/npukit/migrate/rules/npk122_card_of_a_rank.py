@@ -3,8 +3,8 @@
 before:           model = torch.nn.parallel.DistributedDataParallel(model, device_ids=[rank])  # by nccl
 after (portable): model = torch.nn.parallel.DistributedDataParallel(model, device_ids=[rank] if DEVICE.type != "cpu" else None)  # by nccl
 
-DistributedDataParallel takes no device_ids on the CPU, and init_process_group no device_id. Code that runs only where there is a device is left alone, as are
-files in which nothing else is about CUDA.
+DistributedDataParallel rejects device_ids on the CPU, and init_process_group rejects device_id. Code that runs only if
+there is a device is not changed, nor are files that do not mention CUDA otherwise.
 """  # noqa: E501
 
 from __future__ import annotations

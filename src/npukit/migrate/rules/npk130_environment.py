@@ -4,8 +4,8 @@ before:           os.environ["CUDA_VISIBLE_DEVICES"] = gpus
 after (npu):      os.environ["ASCEND_RT_VISIBLE_DEVICES"] = gpus
 after (portable): os.environ["CUDA_VISIBLE_DEVICES"] = os.environ["ASCEND_RT_VISIBLE_DEVICES"] = gpus
 
-Also in copies of the environment that a command is given: dict(os.environ, NAME=...), {**os.environ, "NAME": ...},
-env = os.environ.copy(), and os.environ.update.
+Copies of the environment that are passed to a command are covered as well: dict(os.environ, NAME=...),
+{**os.environ, "NAME": ...}, env = os.environ.copy() and os.environ.update.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ before:           CUDA_VISIBLE_DEVICES=0,1 torchrun train.py
 after (npu):      ASCEND_RT_VISIBLE_DEVICES=0,1 torchrun train.py
 after (portable): CUDA_VISIBLE_DEVICES=0,1 ASCEND_RT_VISIBLE_DEVICES=0,1 torchrun train.py
 
-Values that are words of their own (backend: nccl, --device cuda) are renamed in the npu style, and found in the
-portable style, where a file that names one device cannot serve another.
+Plain values (backend: nccl, --device cuda) are renamed in the npu style. In the portable style they are reported, since
+a file that names one device cannot serve another.
 """
 
 from __future__ import annotations

@@ -4,7 +4,8 @@ before:           total = torch.tensor([3.0], dtype=torch.float64); dist.all_red
 after (npu):      total = torch.tensor([3.0], dtype=torch.float32); dist.all_reduce(total)
 after (portable): total = torch.tensor([3.0], dtype=torch.float32); dist.all_reduce(total)
 
-Only where the tensor is made with its type in the same function. Counts stay exact up to 16 million.
+Only tensors that are created with an explicit type in the same function are changed. Counts stay exact up to 16
+million.
 """
 
 from __future__ import annotations

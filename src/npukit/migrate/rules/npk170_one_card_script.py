@@ -24,9 +24,9 @@ after (npu):
         torch.save(model.module.state_dict(), "model.pt")
     torch.distributed.destroy_process_group()
 
-Start it with `npukit launch --nproc N train.py` or torchrun. The batch size is that of a card. Loaders that the model
-is not trained with stay whole: every process evaluates on all of it. A script is rewritten as a whole or not at all:
-where its model, its optimizer or the loader of its training loop is not in sight, that is a finding.
+Start the result with `npukit launch --nproc N train.py` or torchrun. The batch size is per card. Loaders that are not
+used for training stay unchanged, so every process evaluates on all of the data. A script is rewritten as a whole or not
+at all: if the model, the optimizer or the training data loader is not in the file, that is reported instead.
 """
 
 from __future__ import annotations

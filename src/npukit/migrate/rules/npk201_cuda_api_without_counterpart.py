@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import lru_cache
 
 from npukit.facts.cuda_apis import CudaApi, cuda_api, last_names
 from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Effort, Phase, Rule
 from npukit.migrate.training import tolerates_failure
-from npukit.migrate.writing import may_be
+from npukit.migrate.writing import aliases, chains
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
 
@@ -40,33 +41,27 @@ rule = Rule(
 )
 
 
-def _may_be_known(node: ast.expr, file: PythonFile) -> bool:
-    """Whether a part of the chain is a name that there are facts about: to resolve every name takes long."""
-    while isinstance(node, ast.Attribute):
-        if node.attr in last_names():
-            return True
-        node = node.value
-    return may_be(node, last_names(), file)
+@lru_cache(maxsize=4)
+def used_apis(file: PythonFile) -> tuple[tuple[ast.Attribute | ast.Name, CudaApi], ...]:
+    """Every whole dotted name in the file that there is a fact about."""
+    found = []
+    for node in chains(file, last_names(), last_names() | aliases(file, last_names())):
+        is_switch = isinstance(node.ctx, ast.Store) and isinstance(node, ast.Attribute)
+        name = file.resolve(node) if isinstance(node.ctx, ast.Load) or is_switch else None
+        if name and name.startswith("torch.") and (api := cuda_api(name)):
+            found.append((node, api))
+    return tuple(found)
 
 
-def used_api(node: ast.Attribute | ast.Name, file: PythonFile) -> CudaApi | None:
-    """The fact about the whole dotted name that is read here; None for a part of a longer name."""
-    is_read = isinstance(node.ctx, ast.Load)
-    is_switch = isinstance(node.ctx, ast.Store) and isinstance(node, ast.Attribute)
-    if not (is_read or is_switch) or isinstance(file.parent(node), ast.Attribute) or not _may_be_known(node, file):
-        return None
-    name = file.resolve(node)
-    return cuda_api(name) if name and name.startswith("torch.") else None
-
-
-@rule.on(ast.Attribute, ast.Name)
-def check(node: ast.Attribute | ast.Name, file: PythonFile, goal: Goal) -> Iterator[Finding]:
-    api = used_api(node, file)
-    if api and api.kind == "none":
-        yield rule.finding(
-            (file, node),
-            f"{api.name} has no counterpart on NPUs",
-            why=api.why,
-            remedy=api.remedy,
-            severity=Severity.note if tolerates_failure(node, file) else None,
-        )
+@rule.on(ast.Module)
+def check(module: ast.Module, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+    for node, api in used_apis(file):
+        if api.kind == "none":
+            yield rule.finding(
+                (file, node),
+                f"{api.name} has no counterpart on NPUs",
+                why=api.why,
+                remedy=api.remedy,
+                severity=Severity.note if tolerates_failure(node, file) else None,
+                subject=api.name,
+            )

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Effort, Phase, Rule
-from npukit.migrate.rules.npk201_cuda_api_without_counterpart import used_api
+from npukit.migrate.rules.npk201_cuda_api_without_counterpart import used_apis
 from npukit.migrate.training import tolerates_failure
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
@@ -34,14 +34,15 @@ rule = Rule(
 )
 
 
-@rule.on(ast.Attribute, ast.Name)
-def check(node: ast.Attribute | ast.Name, file: PythonFile, goal: Goal) -> Iterator[Finding]:
-    api = used_api(node, file)
-    if api and api.kind == "differs":
-        yield rule.finding(
-            (file, node),
-            f"{api.name} behaves differently on NPUs",
-            why=api.why,
-            remedy=api.remedy,
-            severity=Severity.note if tolerates_failure(node, file) else None,
-        )
+@rule.on(ast.Module)
+def check(module: ast.Module, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+    for node, api in used_apis(file):
+        if api.kind == "differs":
+            yield rule.finding(
+                (file, node),
+                f"{api.name} behaves differently on NPUs",
+                why=api.why,
+                remedy=api.remedy,
+                severity=Severity.note if tolerates_failure(node, file) else None,
+                subject=api.name,
+            )

@@ -48,7 +48,7 @@ _RUNNERS = (
 rule = Rule(
     "NPK207",
     "nvidia-command",
-    words=tuple(_TOOLS),
+    words=(*(tool for tool in _TOOLS if tool != "ncu"), "ncu ", "ncu'", 'ncu"'),
     severity=Severity.warning,
     phase=Phase.rewrite,
     why="The tool is part of NVIDIA's driver or toolkit.",

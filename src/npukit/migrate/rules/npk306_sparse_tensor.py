@@ -1,6 +1,7 @@
 """Sparse tensors on NPUs.
 
-Moving one to an NPU works, adding two of them too; a product with one fails. Those that stay on the CPU are fine.
+Moving a sparse tensor to an NPU works, and so does adding two of them. Multiplying one fails. Sparse tensors that stay
+on the CPU are not affected.
 
 bad:
     import torch

@@ -1,6 +1,6 @@
 """Imports of libraries that do not run on NPUs.
 
-An import that the code can do without (inside `try`, or under a check that it is available) is only noted.
+Optional imports (inside `try`, or after a check that the library is available) are reported as notes.
 
 bad:
     from flash_attn import flash_attn_func
@@ -14,7 +14,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from npukit.facts.libraries import Library, import_words, imported
+from npukit.facts.libraries import Library, imported, modules
 from npukit.migrate.goal import Goal
 from npukit.migrate.installed import installed_version
 from npukit.migrate.rule import Effort, Phase, Rule
@@ -25,7 +25,8 @@ from npukit.source import PythonFile
 rule = Rule(
     "NPK401",
     "library-without-npu",
-    words=import_words("replace"),
+    words=(),
+    modules=modules("replace"),
     severity=Severity.error,
     phase=Phase.rewrite,
     why="The library does not run on NPUs.",

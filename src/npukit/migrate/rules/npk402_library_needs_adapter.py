@@ -12,7 +12,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from npukit.facts.libraries import import_words
+from npukit.facts.libraries import modules
 from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Effort, Phase, Rule
 from npukit.migrate.rules.npk401_library_without_npu import advice, imported_libraries, needed_when, state_here
@@ -22,7 +22,8 @@ from npukit.source import PythonFile
 rule = Rule(
     "NPK402",
     "library-needs-adapter",
-    words=import_words("adapter", "partial"),
+    words=(),
+    modules=modules("adapter", "partial"),
     severity=Severity.warning,
     phase=Phase.rewrite,
     why="The library runs on NPUs only with an additional package, or only in part.",

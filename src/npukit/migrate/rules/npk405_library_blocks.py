@@ -12,7 +12,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from npukit.facts.libraries import import_words
+from npukit.facts.libraries import modules
 from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Effort, Phase, Rule
 from npukit.migrate.rules.npk401_library_without_npu import advice, imported_libraries, needed_when, state_here
@@ -22,7 +22,8 @@ from npukit.source import PythonFile
 rule = Rule(
     "NPK405",
     "library-blocks",
-    words=import_words("blocks"),
+    words=(),
+    modules=modules("blocks"),
     severity=Severity.error,
     phase=Phase.rewrite,
     why="The library does not run on NPUs, and nothing replaces it.",

@@ -13,7 +13,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from npukit.facts.libraries import import_words, packaged
+from npukit.facts.libraries import modules, packaged
 from npukit.migrate.goal import Goal
 from npukit.migrate.installed import installed_version
 from npukit.migrate.requirements import meant_for_cuda, requirements
@@ -25,7 +25,8 @@ from npukit.source import Document, PythonFile
 rule = Rule(
     "NPK407",
     "requirement-too-old",
-    words=import_words("works", "adapter", "partial"),
+    words=("==", "<", "~="),
+    modules=modules("works", "adapter", "partial"),
     severity=Severity.error,
     why="NPU support was added in a later version.",
     remedy="Upgrade the library.",

@@ -1,8 +1,8 @@
 """Public functions of a library that reach something unsupported on NPUs, directly or through other functions.
 
-Only for a library (a package with an `__init__.py`) that is analysed itself: `npukit analyze PACKAGE`. The places that
-do it have findings of their own; this one says which public functions to stay away from until they are mended.
-Calls are followed by name through imports, `self` and the functions of a file, not through variables.
+This rule applies to a library (a package with an `__init__.py`) that is analyzed itself: `npukit analyze PACKAGE`. The
+unsupported places have findings of their own. This one lists the public functions to avoid until those are fixed.
+Calls are followed by name through imports, `self` and the functions of a file, but not through variables.
 """
 
 from __future__ import annotations

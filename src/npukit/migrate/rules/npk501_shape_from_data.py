@@ -1,6 +1,6 @@
 """Operators in a training step whose output shape depends on the data.
 
-Their shape must be read back from the device, and every new shape is compiled or looked up anew.
+The shape has to be read back from the device, and every new shape is compiled or looked up again.
 
 bad:
     import torch

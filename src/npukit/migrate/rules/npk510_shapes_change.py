@@ -1,7 +1,7 @@
 """Lines whose operators ran with many different shapes (found in a trace).
 
-`npukit run --device sim --trace-ops ops.json train.py` records the trace, `npukit analyze . --trace ops.json` reads it.
-Each shape of each operator is compiled, or its kernel looked up, once: what changes in every step never gets fast.
+`npukit run --device sim --trace-ops ops.json train.py` records a trace,
+`npukit analyze . --trace ops.json` reads it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Operators that torch_npu ran on the CPU (found in a trace).
 
-`npukit run --device sim --trace-ops ops.json train.py` records the trace, `npukit analyze . --trace ops.json` reads it.
-The tensors are copied to the host and back in every call, and the device waits.
+`npukit run --device sim --trace-ops ops.json train.py` records a trace,
+`npukit analyze . --trace ops.json` reads it.
 """
 
 from __future__ import annotations

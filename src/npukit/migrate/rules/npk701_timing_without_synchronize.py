@@ -1,7 +1,7 @@
 """Time measured without waiting for the device.
 
-Operators only queue work; the clock is read before the NPU has done it. Code that copies a value back in between
-(`.item()`, `.cpu()`) has waited already and is not reported.
+Operators are queued, and the clock is read before the NPU has run them. Code that copies a value back in between
+(`.item()`, `.cpu()`) has already waited, and is not reported.
 
 bad:
     import time

@@ -1,7 +1,7 @@
 """Pinned memory in a data loader without workers.
 
-With num_workers=0 the main process loads, copies into pinned memory and trains by turns: pinning costs a copy and
-overlaps with nothing.
+With num_workers=0, the main process loads data, copies it into pinned memory and trains, one after the other. Pinning
+costs a copy and overlaps with nothing.
 
 bad:
     from torch.utils.data import DataLoader

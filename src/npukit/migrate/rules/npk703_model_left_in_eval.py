@@ -1,6 +1,6 @@
 """A model that keeps training in evaluation mode.
 
-After `model.eval()` dropout is off and batch norm keeps its statistics until `model.train()` is called again.
+After `model.eval()`, dropout is off and batch norm does not update its statistics until `model.train()` is called.
 
 bad:
     import torch

@@ -1,8 +1,8 @@
 """A checkpoint that omits the state of the scaler, the scheduler or the random number generators.
 
-A resumed run then starts with a fresh loss scale, a fresh learning rate or other random numbers, and its losses leave
-those of the run that was never stopped. Where only the random states are missing it is a note: few runs must match that
-closely.
+A resumed run starts with a new loss scale, a new learning rate or other random numbers, so its losses diverge from
+those of an uninterrupted run. If only the random number generators are missing, this is a note: few runs have to match
+that closely.
 
 bad:
     import torch

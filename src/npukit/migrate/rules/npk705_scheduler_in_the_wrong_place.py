@@ -1,6 +1,7 @@
 """A learning-rate scheduler stepped before the optimizer, or at the wrong frequency.
 
-Stepping first skips the first value of the schedule; OneCycleLR counts batches and must be stepped after every one.
+Stepping the scheduler first skips the first value of the schedule. OneCycleLR counts batches, and has to be stepped
+after every one.
 
 bad:
     for epoch in range(10):

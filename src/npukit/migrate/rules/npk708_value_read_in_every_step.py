@@ -1,7 +1,7 @@
 """A value read back from the device in every training step.
 
-`.item()` waits until the device has done all that is queued; the next step is then queued on an idle device. On an NPU,
-where queueing takes longer, this costs more than on a GPU.
+`.item()` waits until the device has finished all queued work, so the next step is queued on an idle device. Queueing
+takes longer on NPUs, so this costs more than on GPUs.
 
 bad:
     for x, y in loader:

@@ -1,7 +1,7 @@
 """The channels_last memory format.
 
-torch_npu takes contiguous tensors only: `.to(memory_format=torch.channels_last)` raises on an NPU tensor. Before the
-move to the device it is undone there, for nothing.
+torch_npu accepts contiguous tensors only: `.to(memory_format=torch.channels_last)` raises on an NPU tensor. If it is
+called before the move to the device, the move undoes it.
 
 bad:
     import torch

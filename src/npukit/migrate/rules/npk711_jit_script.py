@@ -1,7 +1,7 @@
 """TorchScript compilation.
 
-Scripted code runs on an NPU without the fusion that was its purpose, and torch_npu's automatic migration turns
-torch.jit.script off.
+Scripted code runs on NPUs without the fusion that it was written for, and torch_npu's automatic migration disables
+torch.jit.script.
 
 bad:
     import torch

@@ -1,8 +1,8 @@
 """torch.nn.DataParallel: one process for several cards.
 
-The recipe: start one process a card (torchrun --nproc_per_node=N train.py), call torch.distributed.init_process_group,
-choose the card by LOCAL_RANK, wrap the model in DistributedDataParallel(model, device_ids=[local_rank]), and give the
-loader a DistributedSampler.
+To replace it: start one process per card (torchrun --nproc_per_node=N train.py), call
+torch.distributed.init_process_group, select the card by LOCAL_RANK, wrap the model in DistributedDataParallel(model,
+device_ids=[local_rank]), and give the data loader a DistributedSampler.
 
 bad:
     import torch
