@@ -71,3 +71,20 @@ def test_their_names_of_the_verbs_and_their_mistakes() -> None:
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert ended.returncode == 2
     assert "--adaptors: did you mean adapters?" in ended.stderr and "Traceback" not in ended.stderr
+
+
+def test_infer_and_chat(folder: Path) -> None:
+    (folder / "rows.jsonl").write_text('{"query": "Hi"}')
+    words = "--adapters run --val_dataset rows.jsonl --result_path out.jsonl --max_new_tokens 5 --temperature 0"
+    found = parsed("infer", *words.split())
+    assert (found["model"], found["data"], found["output"]) == ("run", ["rows.jsonl"], Path("out.jsonl"))
+    assert (found["max_new_tokens"], found["temperature"]) == (5, 0)
+    found = parsed("chat", "--model_name_or_path", "model", "--template", "qwen3", "--do_sample", "false")
+    assert (found["model"], found["chat_template"], found["temperature"]) == ("model", "qwen3", 0)
+
+
+def test_the_rows_of_the_run(folder: Path) -> None:
+    (folder / "run" / "args.json").write_text(json.dumps({"model": "model", "template": "qwen3"}))
+    (folder / "run" / "val_dataset.jsonl").write_text('{"query": "Hi"}')
+    found = parsed("infer", "--adapters", "run", "--load_data_args", "true")
+    assert (found["data"], found["chat_template"]) == (["run/val_dataset.jsonl"], "qwen3")

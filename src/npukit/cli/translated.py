@@ -104,7 +104,7 @@ def _words(use: Use, verb: Verb, flags: Mapping[str, Any], unused: list[str]) ->
         yield from _rows(use)
     for key, option in options(Use).items():
         group, _, name = key.partition(".")
-        if group not in USED[verb] or key in NOT_FLAGS[verb] or key.startswith("adapters."):
+        if group not in USED[verb] or key in NOT_FLAGS[verb] or key.startswith("adapters.") or key.count(".") > 1:
             continue
         value = getattr(getattr(use, group), name) if name else getattr(use, group)
         if value == option.field.default:

@@ -15,6 +15,7 @@ from torch import Tensor
 from npukit.errors import NpukitError
 from npukit.export.folder import check_output, new_folder
 from npukit.export.safetensors import Planned, write_sharded
+from npukit.llm.config.record import record_files
 from npukit.llm.models.adapter import Change, is_transposed, read_adapter, tied_weights
 from npukit.llm.models.checkpoint import Checkpoint, open_checkpoint
 from npukit.llm.models.folder import read_json
@@ -194,6 +195,7 @@ def _copy_others(model: Path, adapters: Sequence[Path], folder: Path) -> list[st
                 for file in adapter.iterdir()
                 if file.is_file() and (file.name.startswith(TOKENIZER) or file.suffix == ".model")
             }
+        copied |= {file.name: file for file in record_files(adapter)}  # so that the merged model knows its run, too
     for name, file in copied.items():
         shutil.copyfile(file, folder / name)
     return sorted(copied)

@@ -45,6 +45,13 @@ def find_record(folder: Path) -> Record | None:
     return None
 
 
+def record_files(folder: Path) -> list[Path]:
+    """The files that make up the record, to be copied with a model."""
+    record = find_record(folder)
+    found = [record.file, record.file.with_name(VALIDATION)] if record else []
+    return [file for file in found if file.is_file()]
+
+
 def _of_npukit(file: Path) -> Record | None:
     try:
         config = Config.model_validate(yaml.safe_load(file.read_text(encoding="utf-8")))
