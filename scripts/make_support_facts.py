@@ -143,7 +143,9 @@ def _tree(path: Path) -> Path:
 
 
 def _public(package: Path) -> set[str]:
-    """What a package defines, exports or imports from torch, and its submodules."""
+    """What a package defines, exports or imports from torch, and its submodules; nothing if it does not exist yet."""
+    if not (package / "__init__.py").exists():
+        return set()
     found = {each.name.removesuffix(".py") for each in package.iterdir() if each.is_dir() or each.name.endswith(".py")}
     for node in _body(package / "__init__.py"):
         found |= _bound(node)

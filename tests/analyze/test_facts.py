@@ -48,6 +48,7 @@ def test_types_of_an_argument() -> None:
         ("torch_npu=2.9.0.post2", "2.9.0.post2", "2.9.0", "9.0.0", "2.7"),  # no folder: the nearest one below
         ("cann=9.0.0", "2.9.0.post2", "2.9.0", "9.0.0", "2.7"),
         ("torch=2.8.0,cann=8.3.RC1", "2.8.0", "2.8.0", "8.3.RC1", "2.7"),
+        ("torch_npu=2.1.0.post8", "2.1.0.post8", "2.1.0", "8.0.RC3", "2.7"),  # older than every table: the oldest one
         ("torch-npu=2.13.0.post2", "2.13.0.post2", "2.13.0", "", "2.13"),  # no CANN was published for it yet
     ],
 )
@@ -72,7 +73,7 @@ def test_nothing_is_advised_that_a_version_does_not_have() -> None:
     """torch.npu.NAME in an advice is in torch.npu of every version that there are names of."""
     for version in versions("names.json"):
         for api in _by_name().values():
-            named = re.findall(r"torch(?:_npu)?\.npu\.(\w+)", api.remedy)
+            named = re.findall(r"torch(?:_npu)?\.npu\.(\w+)", api.remedy_for(Target.of(version)))
             assert [name for name in named if name not in {*names_of("npu", version), "_sanitizer"}] == []
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from pathlib import Path
 
 import pytest
@@ -95,3 +97,17 @@ def test_there_is_no_page_of_an_unknown_rule() -> None:
 def test_explain_prints_the_page_of_a_rule() -> None:
     result = CliRunner().invoke(app, ["explain", "npk110"])
     assert (result.exit_code, result.output) == (0, rule_page("NPK110"))
+
+
+def test_pipes_and_sockets_are_passed_over(tmp_path: Path) -> None:
+    folder = project(tmp_path)
+    os.mkfifo(folder / "pipe.py")
+    with socket.socket(socket.AF_UNIX) as bound:
+        bound.bind(str(folder / "socket.py"))
+        assert {each.place.file.name for each in analyze([folder]).findings if each.place} == {
+            "a.py",
+            "requirements.txt",
+            "Dockerfile",
+        }
+    with pytest.raises(NpukitError):
+        migrate(folder / "pipe.py")

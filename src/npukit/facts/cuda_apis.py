@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from npukit.facts.target import Target
+from npukit.facts.torch_npu.names import names_of
+
 
 @dataclass(frozen=True)
 class CudaApi:
@@ -16,6 +19,12 @@ class CudaApi:
     kind: Literal["none", "differs", "ignored"]
     why: str
     remedy: str
+    needs: tuple[str, ...] = ()  # names of torch.npu that the remedy uses and that some versions lack
+    otherwise: str = ""  # the remedy for those versions
+
+    def remedy_for(self, target: Target) -> str:
+        """What to do with the target's torch_npu."""
+        return self.remedy if names_of("npu", target.torch_npu).issuperset(self.needs) else self.otherwise
 
 
 @functools.cache
@@ -24,7 +33,7 @@ def _by_name() -> dict[str, CudaApi]:
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     rows = yaml.load(Path(__file__).with_name("cuda_apis.yaml").read_text(encoding="utf-8"), Loader=loader)
-    return {row["name"]: CudaApi(**row) for row in rows}
+    return {row["name"]: CudaApi(**{**row, "needs": tuple(row.get("needs", ()))}) for row in rows}
 
 
 @functools.cache

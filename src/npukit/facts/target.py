@@ -35,8 +35,8 @@ class Target:
         release = _release(torch_npu, torch, cann)
         if not torch_npu:
             torch_npu = torch or (release.torch_npu if release else versions()[-1])
-        if file_for(torch_npu, "apis.csv") is None:
-            raise NpukitError(f"npukit knows torch_npu from {versions()[0]} on, not {torch_npu}.")
+        if file_for(torch_npu, "names.json") is None:
+            raise NpukitError(f"npukit knows torch_npu from {versions('names.json')[0]} on, not {torch_npu}.")
         if not torch:
             torch = release.torch if release else ".".join(torch_npu.split(".")[:3])
         if key(torch)[:2] != key(torch_npu)[:2]:
@@ -70,22 +70,21 @@ class Target:
             version = metadata.version("torch_npu").split("+")[0]
         except metadata.PackageNotFoundError:
             version = ""
-        known = version if version and file_for(version, "apis.csv") else ""
+        known = version if version and file_for(version, "names.json") else ""
         return cls.of(torch_npu=known, cann=cann, card=card)
 
     @cached_property
     def facts_version(self) -> str:
-        """The version of torch_npu whose API facts stand for this one: the nearest below that has some."""
+        """The version of torch_npu whose API table stands for this one: the nearest below, else the oldest."""
         file = file_for(self.torch_npu, "apis.csv")
-        assert file is not None, "of() refuses versions without facts"
-        return file.parent.name
+        return file.parent.name if file else versions()[0]
 
     def has_torch(self, version: str) -> bool:
         """Whether its torch is at least this version."""
         return key(self.torch) >= key(version)
 
     def __str__(self) -> str:
-        stand_in = "" if self.facts_version == _minor(self.torch_npu) else f" (API facts of {self.facts_version})"
+        stand_in = "" if self.facts_version == _minor(self.torch_npu) else f" (API table of {self.facts_version})"
         cann = f", CANN {self.cann}" if self.cann else ""
         return f"torch_npu {self.torch_npu}{stand_in}, torch {self.torch}{cann}, card {self.card}"
 

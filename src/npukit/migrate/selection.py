@@ -31,6 +31,8 @@ class Selection:
     @classmethod
     def of(cls, path: Path, select: Sequence[str] = (), ignore: Sequence[str] = ()) -> Selection:
         """The selection for a project or a file."""
+        if path.exists() and not path.is_file() and not path.is_dir():
+            raise NpukitError(f"{path} is neither a file nor a folder: name a project folder or a source file.")
         return cls(tuple(select), tuple(ignore), project_options(path))
 
     def rules(self, phases: Collection[Phase] = tuple(Phase), target: Target | None = None) -> tuple[Rule, ...]:

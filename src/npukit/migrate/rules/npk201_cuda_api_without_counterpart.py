@@ -61,7 +61,7 @@ def check(module: ast.Module, file: PythonFile, goal: Goal) -> Iterator[Finding]
                 (file, node),
                 f"{api.name} has no counterpart on NPUs",
                 why=api.why,
-                remedy=api.remedy,
+                remedy=api.remedy_for(goal.target),
                 severity=Severity.note if tolerates_failure(node, file) else None,
                 subject=api.name,
             )

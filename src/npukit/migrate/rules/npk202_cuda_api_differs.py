@@ -42,7 +42,7 @@ def check(module: ast.Module, file: PythonFile, goal: Goal) -> Iterator[Finding]
                 (file, node),
                 f"{api.name} behaves differently on NPUs",
                 why=api.why,
-                remedy=api.remedy,
+                remedy=api.remedy_for(goal.target),
                 severity=Severity.note if tolerates_failure(node, file) else None,
                 subject=api.name,
             )

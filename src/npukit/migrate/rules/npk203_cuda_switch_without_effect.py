@@ -38,6 +38,6 @@ def check(module: ast.Module, file: PythonFile, goal: Goal) -> Iterator[Finding]
                 (file, node),
                 f"{api.name} has no effect on NPUs",
                 why=api.why,
-                remedy=api.remedy,
+                remedy=api.remedy_for(goal.target),
                 subject=api.name,
             )

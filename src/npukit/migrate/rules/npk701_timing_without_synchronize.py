@@ -43,6 +43,7 @@ rule = Rule(
     effort=Effort(10, 3),
 )
 
+_OLD = "Call torch.npu.synchronize() before each clock reading."  # torch.accelerator is newer
 _CLOCKS = {"time.time", "time.perf_counter", "time.monotonic", "time.time_ns", "time.perf_counter_ns"}
 _WAITS = {"synchronize", "item", "cpu", "tolist", "numpy", "wait", "elapsed_time"}
 
@@ -63,7 +64,11 @@ def check(difference: ast.BinOp, file: PythonFile, goal: Goal) -> Iterator[Findi
         if isinstance(node, ast.Call) and max(starts) <= node.lineno <= difference.lineno
     ]
     if any(method(call) == "backward" for call in between) and not any(_waits(call) for call in between):
-        yield rule.finding((file, difference), "the time is taken before the device has finished")
+        yield rule.finding(
+            (file, difference),
+            "the time is taken before the device has finished",
+            remedy="" if goal.has_accelerator else _OLD,
+        )
 
 
 def _is_clock(node: ast.AST | None, file: PythonFile) -> bool:

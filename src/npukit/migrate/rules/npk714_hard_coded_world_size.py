@@ -29,6 +29,7 @@ rule = Rule(
     effort=Effort(10, 3),
 )
 
+_OLD = 'Take it from the launcher: int(os.environ["WORLD_SIZE"]).'  # torch.accelerator is newer
 _ARGUMENTS = {
     "torch.distributed.init_process_group": (3, "world_size"),
     "torch.multiprocessing.spawn": (2, "nprocs"),
@@ -44,4 +45,9 @@ def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
         values = [binding.value for binding in file.bindings(size) if binding.kind == "assign"]
         size = values[0] if len(values) == 1 else size
     if isinstance(size, ast.Constant) and isinstance(size.value, int) and size.value > 1:
-        yield rule.finding((file, call), "the number of processes is hard-coded", evidence=f"{name}={size.value}")
+        yield rule.finding(
+            (file, call),
+            "the number of processes is hard-coded",
+            remedy="" if goal.has_accelerator else _OLD,
+            evidence=f"{name}={size.value}",
+        )
