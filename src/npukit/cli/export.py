@@ -8,15 +8,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from npukit.cli.options import JsonOption, OutputOption
+from npukit.cli.options import CardOption, JsonOption, OutputOption
+from npukit.cli.using import AdapterOption, RemoteCodeOption
 from npukit.errors import NpukitError
+from npukit.facts.cards import DEFAULT_CARD
 
 if TYPE_CHECKING:
-    from npukit.export.merge import Exported
+    from npukit.inference.task import Wanted
 
 UNITS = {"kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
 
@@ -28,45 +30,136 @@ class Dtype(str, Enum):
     float32 = "float32"
 
 
+Model = Annotated[
+    str,
+    typer.Argument(help="Folder or hub name of a model, of a LoRA adapter or of a training run.", show_default=False),
+]
+MergeLora = Annotated[bool, typer.Option("--merge-lora", help="Merge the adapters; done anyway if there are any.")]
+Onnx = Annotated[bool, typer.Option("--onnx", help="Write ONNX, checked against PyTorch with onnxruntime.")]
+Om = Annotated[bool, typer.Option("--om", help="Write ONNX, and compile it with atc; without atc, write a script.")]
+W8a8 = Annotated[bool, typer.Option("--w8a8", help="Quantise to int8 for vllm-ascend (W8A8_DYNAMIC).")]
+DtypeOption = Annotated[Dtype, typer.Option(help="Type of the written weights; auto keeps it.")]
+ShardSize = Annotated[str, typer.Option(help="Largest size of a weights file.")]
+Opset = Annotated[int, typer.Option(help="onnx: 13, which ATC reads, or 17.")]
+Length = Annotated[list[int] | None, typer.Option("--length", help="om: tokens of a text. Repeatable: gears.")]
+Batch = Annotated[int, typer.Option("--batch", min=1, help="om: texts at a time.")]
+Text = Annotated[
+    Path | None, typer.Option("--text", exists=True, dir_okay=False, help="w8a8: text to measure the perplexity on.")
+]
+Force = Annotated[bool, typer.Option("--force", help="Replace what is at --output.")]
+
+
 def export(
-    model: Annotated[str, typer.Argument(help="Folder or hub name of a model or of a LoRA adapter.")],
+    model: Model,
     output: OutputOption = None,
-    adapter: Annotated[
-        list[str] | None, typer.Option(help="LoRA adapter to merge. Repeatable; merged in order.")
-    ] = None,
-    dtype: Annotated[Dtype, typer.Option(help="Type of the written weights; auto keeps it.")] = Dtype.auto,
-    shard_size: Annotated[str, typer.Option(help="Largest size of a weights file.")] = "5GB",
-    force: Annotated[bool, typer.Option("--force", help="Replace what is at --output.")] = False,
-    trust_remote_code: Annotated[
-        bool, typer.Option("--trust-remote-code", help="Run Python code that comes with the model.")
-    ] = False,
+    adapter: AdapterOption = None,
+    merge_lora: MergeLora = False,
+    onnx: Onnx = False,
+    om: Om = False,
+    w8a8: W8a8 = False,
+    dtype: DtypeOption = Dtype.auto,
+    shard_size: ShardSize = "5GB",
+    opset: Opset = 13,
+    length: Length = None,
+    batch: Batch = 1,
+    card: CardOption = DEFAULT_CARD,
+    text: Text = None,
+    force: Force = False,
+    trust_remote_code: RemoteCodeOption = False,
     json: JsonOption = False,
 ) -> None:
     """Write a model for other programs, with its adapters merged.
 
-    Weights pass through memory one tensor at a time, and the folder (MODEL-merged unless --output says otherwise)
-    appears only once it is complete.
+    By default this is a folder for transformers, in safetensors, called MODEL-merged; weights pass through memory one
+    tensor at a time. Nothing appears under the name of the output until it is complete. ms-swift's `export` and
+    LLaMA-Factory's export options work unchanged.
     """
-    from npukit.export.merge import merge
-    from npukit.llm.models.folder import ADAPTER, base_of, find_model
+    from npukit.inference.task import Wanted
 
-    folder = find_model(model)
-    adapters = [find_model(each) for each in adapter or []]
-    if (folder / ADAPTER).is_file():
-        adapters, folder = [folder, *adapters], find_model(base_of(folder))
-    output = output or Path(f"{model.rstrip('/')}-merged")
+    if onnx + om + w8a8 > 1:
+        raise NpukitError("Choose one of --onnx, --om and --w8a8.")
+    kind = "onnx" if onnx else "om" if om else "w8a8" if w8a8 else "merged"
+    output = output or Path(f"{model.rstrip('/')}-{kind}")
+    wanted = Wanted(model, tuple(adapter or ()), trust_remote_code=trust_remote_code, allow_pickles=True)
+    if merge_lora and not _parts(wanted)[1]:
+        raise NpukitError(f"--merge-lora: {model} is not an adapter: name one with --adapter.")
+    if onnx or om:
+        _export_onnx(wanted, output, opset, om, card, batch, tuple(length or (512,)), force, json)
+    elif w8a8:
+        _quantise(wanted, output, text, force, json)
+    else:
+        _merge(wanted, output, dtype.value, _bytes(shard_size), force, json)
+
+
+def _parts(wanted: Wanted) -> tuple[Path, tuple[Path, ...]]:
+    from npukit.llm.models.folder import find_parts
+
+    return find_parts(wanted.model, wanted.adapters)
+
+
+def _merge(wanted: Wanted, output: Path, dtype: str, shard_bytes: int, force: bool, json: bool) -> None:
+    from npukit.export.merge import merge
+
+    folder, adapters = _parts(wanted)
     with _progress() as progress:
         done = merge(
             folder,
             adapters,
             output,
-            dtype=dtype.value,
-            shard_bytes=_bytes(shard_size),
+            dtype=dtype,
+            shard_bytes=shard_bytes,
             force=force,
-            trust_remote_code=trust_remote_code,
+            trust_remote_code=wanted.trust_remote_code,
             progress=progress,
         )
-    _show(done, json)
+    for note in done.notes:
+        print(f"npukit: {note}", file=sys.stderr)
+    merged = f", {done.changed} changed by {', '.join(done.adapters)}" if done.adapters else ""
+    _show(done, f"{done.output}: {done.tensors} tensors{merged}; {_size(done.bytes)} in {done.dtype}", json)
+
+
+def _export_onnx(
+    wanted: Wanted,
+    output: Path,
+    opset: int,
+    om: bool,
+    card: str,
+    batch: int,
+    lengths: tuple[int, ...],
+    force: bool,
+    json: bool,
+) -> None:
+    from npukit.explain.explanation import explain
+    from npukit.explain.text import as_text
+    from npukit.export.om import atc_command, make_om
+    from npukit.export.onnx import FILE, export_onnx
+
+    if om:
+        atc_command(Path(FILE), output, card, batch, lengths)  # a mistake is told before the work
+    done = export_onnx(wanted, output, opset, force)
+    figures = f"opset {done.opset}, {done.operators} operators, {_size(done.bytes)}"
+    text = f"{done.output / FILE}: {figures}; differs from PyTorch by {done.difference:.1e}"
+    if not om:
+        _show(done, text, json)
+        return
+    made = make_om(
+        output / FILE, output / "model.om", card, batch, lengths, explained=lambda log: as_text(explain(log))
+    )
+    how = "compiled by atc" if made.compiled else "atc is not installed here: run this script where it is"
+    _show(made, f"{text}\n{made.output}: {how}", json)
+
+
+def _quantise(wanted: Wanted, output: Path, text: Path | None, force: bool, json: bool) -> None:
+    from npukit.export.w8a8 import quantise
+
+    folder, adapters = _parts(wanted)
+    if adapters:
+        raise NpukitError("Merge the adapters first: `npukit export MODEL --adapter A`, then --w8a8 on what it writes.")
+    with _progress() as progress:
+        done = quantise(folder, output, text, force, wanted.trust_remote_code, progress)
+    before, after = done.perplexity_before, done.perplexity_after
+    size = f"{_size(done.bytes_before)} became {_size(done.bytes)}, {done.layers} layers in int8"
+    _show(done, f"{done.output}: {size}; perplexity {before:.4f} before, {after:.4f} after", json)
 
 
 def _bytes(text: str) -> int:
@@ -85,6 +178,10 @@ def _bytes(text: str) -> int:
     return size
 
 
+def _size(count: int) -> str:
+    return f"{count / 1e9:.2f} GB" if count >= 10**9 else f"{count / 1e6:.1f} MB"
+
+
 @contextmanager
 def _progress() -> Iterator[Callable[[int, int], None]]:
     from rich.console import Console
@@ -97,13 +194,9 @@ def _progress() -> Iterator[Callable[[int, int], None]]:
         yield lambda done, total: shown.update(task, completed=done, total=total)
 
 
-def _show(done: Exported, json: bool) -> None:
+def _show(done: Any, text: str, json: bool) -> None:
     if json:
         from json import dumps
 
-        print(dumps(dataclasses.asdict(done), indent=2, default=str))
-        return
-    for note in done.notes:
-        print(f"npukit: {note}", file=sys.stderr)
-    merged = f", {done.changed} changed by {', '.join(done.adapters)}" if done.adapters else ""
-    print(f"{done.output}: {done.tensors} tensors{merged}; {done.bytes / 1e9:.2f} GB in {done.dtype}")
+        text = dumps(dataclasses.asdict(done), indent=2, default=str)
+    print(text)

@@ -74,7 +74,7 @@ def merge(
 
     with new_folder(output, total, force, (model, *adapters)) as folder:
         files = write_sharded(folder, plan, merged.tensor, shard_bytes, wrote=wrote)
-        files += _copy_others(model, adapters, folder)
+        files += copy_others(model, adapters, folder)
         written = merged.config(config, plan)
         (folder / "config.json").write_text(json.dumps(written, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     kinds = sorted({str(each.dtype).removeprefix("torch.") for each in plan.values()})
@@ -181,7 +181,7 @@ def make_skeleton(model: Path, trust_remote_code: bool) -> Any:
         raise NpukitError(f"{model / 'config.json'} cannot be used: {first}") from error
 
 
-def _copy_others(model: Path, adapters: Sequence[Path], folder: Path) -> list[str]:
+def copy_others(model: Path, adapters: Sequence[Path], folder: Path) -> list[str]:
     """All that belongs to a model beside its weights; an adapter that has its own tokenizer was trained with it."""
     copied = {
         file.name: file

@@ -20,7 +20,7 @@ from npukit.llm.chat.messages import Message
 from npukit.llm.chat.templates import find_template
 from npukit.llm.models.adapter import apply_adapter
 from npukit.llm.models.checkpoint import Checkpoint, open_checkpoint
-from npukit.llm.models.folder import ADAPTER, base_of, find_model, read_json
+from npukit.llm.models.folder import find_parts, read_json
 
 SHOWN = 3  # names of weights in a sentence
 GIB = 2**30
@@ -53,7 +53,7 @@ def load(wanted: Wanted, device: torch.device | None = None) -> Loaded:
     >>> load(Wanted("runs/lora")).chat.prompt([{"role": "user", "content": "Hi"}]).ids
     """
     device = device or torch_device()
-    folder, adapters = find_parts(wanted)
+    folder, adapters = find_parts(wanted.model, wanted.adapters)
     weights = open_checkpoint(folder, pickles=wanted.allow_pickles)
     config = _config(folder, wanted)
     dtype = choose_dtype(wanted.dtype, weights, device)
@@ -67,18 +67,6 @@ def load(wanted: Wanted, device: torch.device | None = None) -> Loaded:
     chat = Chat(tokenizer, find_template(wanted.template, tokenizer), wanted.system, _end_tokens(generation))
     thinking = {} if wanted.enable_thinking is None else {"enable_thinking": wanted.enable_thinking}
     return Loaded(folder, model, tokenizer, chat, _defaults(generation, chat), adapters, thinking)
-
-
-def find_parts(wanted: Wanted) -> tuple[Path, tuple[Path, ...]]:
-    """The folders of the model and of its adapters."""
-    folder = find_model(wanted.model)
-    adapters = [find_model(each) for each in wanted.adapters]
-    if (folder / ADAPTER).is_file():
-        adapters, folder = [folder, *adapters], find_model(base_of(folder))
-    for adapter in adapters:
-        if not (adapter / ADAPTER).is_file():
-            raise NpukitError(f"{adapter} is not an adapter: it has no {ADAPTER}.")
-    return folder, tuple(adapters)
 
 
 def choose_dtype(name: str, weights: Checkpoint, device: torch.device) -> torch.dtype:
@@ -166,7 +154,7 @@ def load_tokenizer(wanted: Wanted) -> Any:
     """The tokenizer alone: the adapter's own, if it was saved with one."""
     from transformers import AutoTokenizer
 
-    model, adapters = find_parts(wanted)
+    model, adapters = find_parts(wanted.model, wanted.adapters)
     folders = [*reversed(adapters), model]
     folder = next((each for each in folders if (each / "tokenizer_config.json").is_file()), folders[-1])
     with _named(folder), quiet():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -82,3 +83,19 @@ def base_of(adapter: Path) -> str:
         raise NpukitError(f"{adapter / ADAPTER} does not name its base model: name the model as well.")
     beside = adapter / name
     return str(beside) if not Path(name).is_dir() and beside.is_dir() else name
+
+
+def find_parts(model: str, adapters: Sequence[str] = ()) -> tuple[Path, tuple[Path, ...]]:
+    """The folders of a model and of its adapters; an adapter's folder may be named as the model.
+
+    >>> find_parts("runs/lora")
+    (PosixPath('models/qwen2'), (PosixPath('runs/lora'),))
+    """
+    folder = find_model(model)
+    found = [find_model(each) for each in adapters]
+    if (folder / ADAPTER).is_file() and not (folder / "config.json").is_file():
+        found, folder = [folder, *found], find_model(base_of(folder))
+    for adapter in found:
+        if not (adapter / ADAPTER).is_file():
+            raise NpukitError(f"{adapter} is not an adapter: it has no {ADAPTER}.")
+    return folder, tuple(found)

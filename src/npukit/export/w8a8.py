@@ -1,0 +1,181 @@
+"""Quantise a model to int8, in the format that vllm-ascend serves with `--quantization ascend`.
+
+W8A8_DYNAMIC needs no calibration: each row of a weight has a scale of its own, symmetric around zero, and activations
+are quantised token by token while the model runs. Embeddings, norms and the output layer stay as they are.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from npukit.errors import NpukitError
+from npukit.export.folder import check_output, new_folder
+from npukit.export.merge import GB, Progress, copy_others, make_skeleton
+from npukit.export.safetensors import Planned, write_sharded
+from npukit.inference.loading import load
+from npukit.inference.task import Wanted
+from npukit.llm.models.checkpoint import Checkpoint, open_checkpoint
+from npukit.llm.models.folder import read_json
+
+DESCRIPTION = "quant_model_description.json"
+QUANTISED, PLAIN = "W8A8_DYNAMIC", "FLOAT"
+LONGEST = 1024  # tokens that a perplexity is measured on
+SAMPLE = Path(__file__).with_name("sample.txt")
+
+
+@dataclass(frozen=True)
+class Quantised:
+    """A quantised model that was written."""
+
+    output: Path
+    layers: int  # that were quantised
+    bytes: int
+    bytes_before: int
+    error: float  # of the weights, root mean square, relative
+    perplexity_before: float
+    perplexity_after: float
+
+
+def quantise(
+    model: Path,
+    output: Path,
+    text: Path | None = None,
+    force: bool = False,
+    trust_remote_code: bool = False,
+    progress: Progress = lambda done, total: None,
+) -> Quantised:
+    """Write `model` with the weights of its linear layers in int8, one tensor at a time.
+
+    What that costs is measured as the perplexity of `text`, or of a sample that npukit brings along.
+
+    >>> quantise(Path("qwen2-7b"), Path("qwen2-7b-w8a8")).layers
+    196
+    """
+    check_output(output, force, (model,))
+    config = read_json(model / "config.json")
+    if "quantization_config" in config:
+        raise NpukitError(f"{model} is quantised already.")
+    weights = open_checkpoint(model)
+    linear = set(linear_layers(make_skeleton(model, trust_remote_code), weights))
+    if not linear:
+        raise NpukitError(f"{model} has no linear layers that can be quantised.")
+    tensors = _Tensors(weights, linear)
+    plan = tensors.plan()
+    total = sum(each.bytes for each in plan.values())
+    done = 0
+
+    def wrote(size: int) -> None:
+        nonlocal done
+        done += size
+        progress(done, total)
+
+    with new_folder(output, total, force, (model,)) as folder:
+        write_sharded(folder, plan, tensors.tensor, 5 * GB, wrote=wrote)
+        copy_others(model, (), folder)
+        kinds = {name: QUANTISED if tensors.is_quantised(name) else PLAIN for name in plan}
+        description = json.dumps({"model_quant_type": QUANTISED, "version": "1.0.0", **kinds}, indent=2)
+        (folder / DESCRIPTION).write_text(description + "\n", encoding="utf-8")
+        loaded = load(Wanted(str(model), trust_remote_code=trust_remote_code, allow_pickles=True), torch.device("cpu"))
+        sample = (text or SAMPLE).read_text(encoding="utf-8")
+        before, after = perplexities(loaded.model, loaded.tokenizer, sample)
+    return Quantised(output, len(linear), total, weights.bytes, tensors.error, before, after)
+
+
+def linear_layers(skeleton: Any, weights: Checkpoint) -> Iterator[str]:
+    """The linear layers of the decoder's blocks, by the name that they have in the files."""
+    head = skeleton.get_output_embeddings()
+    for name, module in skeleton.named_modules():
+        inside = any(part.isdigit() for part in name.split("."))
+        if isinstance(module, nn.Linear) and module is not head and inside and f"{name}.weight" in weights.entries:
+            yield name
+
+
+def quantise_weight(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """int8 values, and the scale of each row as a column.
+
+    >>> values, scale = quantise_weight(torch.tensor([[1.0, -2.0]])); (values * scale).tolist()
+    [[1.0079..., -2.0]]
+    """
+    rows = weight.float()
+    scale = rows.abs().amax(dim=1, keepdim=True).clamp(min=torch.finfo(torch.float32).tiny) / 127
+    return (rows / scale).round().clamp(-127, 127).to(torch.int8), scale
+
+
+def perplexities(model: Any, tokenizer: Any, text: str) -> tuple[float, float]:
+    """The perplexity of a text as the model is, and as it computes in int8. The model is changed by it."""
+    before = _perplexity(model, tokenizer, text)
+    head = model.get_output_embeddings()
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Linear) and module is not head and any(part.isdigit() for part in name.split(".")):
+            values, scale = quantise_weight(module.weight.detach())
+            module.weight.data.copy_(values * scale)
+            module.register_forward_pre_hook(lambda _, inputs: (_rounded(inputs[0]), *inputs[1:]))
+    return before, _perplexity(model, tokenizer, text)
+
+
+def _rounded(activations: Tensor) -> Tensor:
+    """What int8 leaves of the activations, each token with a scale of its own."""
+    rows = activations.float().flatten(0, -2)
+    values, scale = quantise_weight(rows)
+    return (values * scale).view(activations.shape).to(activations.dtype)
+
+
+def _perplexity(model: Any, tokenizer: Any, text: str) -> float:
+    ids = torch.tensor([tokenizer(text)["input_ids"][:LONGEST]], device=model.device)
+    with torch.no_grad():
+        return float(model(ids, labels=ids).loss.exp())
+
+
+def _weight(name: str) -> str:
+    return name.removesuffix("_scale").removesuffix("_offset")
+
+
+class _Tensors:
+    """The tensors of the quantised model, each when it is asked for."""
+
+    def __init__(self, weights: Checkpoint, linear: set[str]) -> None:
+        self._weights, self._linear = weights, linear
+        self._square = self._square_error = 0.0
+
+    def plan(self) -> dict[str, Planned]:
+        plan = {}
+        for name, entry in self._weights.entries.items():
+            if not self.is_quantised(name):
+                plan[name] = Planned(entry.shape, entry.dtype)
+                continue
+            column = (entry.shape[0], 1)
+            plan[name] = Planned(entry.shape, torch.int8)
+            for suffix in ("_scale", "_offset"):
+                plan[name + suffix] = Planned(column, torch.float32)
+        return plan
+
+    def tensor(self, name: str) -> Tensor:
+        """A tensor; scales and offsets belong to the weight of their layer."""
+        weight = self._weights.read(_weight(name))
+        if not self.is_quantised(name):
+            return weight
+        values, scale = quantise_weight(weight)
+        if name.endswith("_scale"):
+            return scale
+        if name.endswith("_offset"):
+            return torch.zeros_like(scale)  # symmetric
+        exact = weight.float()
+        self._square += float(exact.square().sum())
+        self._square_error += float((values * scale - exact).square().sum())
+        return values
+
+    def is_quantised(self, name: str) -> bool:
+        """Whether it is the weight of a quantised layer, or its scale or offset; a bias is not."""
+        layer, _, own = _weight(name).rpartition(".")
+        return layer in self._linear and own == "weight"
+
+    @property
+    def error(self) -> float:
+        return (self._square_error / self._square) ** 0.5 if self._square else 0.0
