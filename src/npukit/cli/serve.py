@@ -2,43 +2,66 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from npukit.cli.options import CardOption, DeviceOption
+from npukit.cli.using import (
+    DtypeOption,
+    LongestOption,
+    MinPOption,
+    ModelArgument,
+    PicklesOption,
+    RemoteCodeOption,
+    RepetitionOption,
+    RowsOption,
+    SystemOption,
+    TemperatureOption,
+    TemplateOption,
+    ThinkingOption,
+    TopKOption,
+    TopPOption,
+    sampling,
+)
 from npukit.errors import NpukitError
 from npukit.facts.cards import DEFAULT_CARD
 from npukit.launch.devices import Wanted
 
 if TYPE_CHECKING:
     from npukit.inference.server.options import ServeOptions
+    from npukit.inference.server.vllm import Parallel
 
-SERVER, MODEL, VLLM = "Server", "Model", "vLLM"
-Model = Annotated[str, typer.Argument(help="Folder or hub name of the model.", show_default=False)]
 Adapters = Annotated[
     list[str] | None,
-    typer.Option("--adapter", metavar="[NAME=]PATH", help="LoRA adapter to serve as a model of this name. Repeatable."),
+    typer.Option(
+        "--adapter",
+        metavar="[NAME=]PATH",
+        show_default=False,
+        help="LoRA adapter that clients choose by NAME; without a name it is merged into the model. Repeatable.",
+    ),
 ]
 Names = Annotated[
     list[str] | None,
-    typer.Option("--served-model-name", "--name", help="What clients call the model. Repeatable.", show_default=False),
+    typer.Option(
+        "--served-model-name", "--name", help="Name of the model for clients. Repeatable.", show_default="its folder's"
+    ),
 ]
 Host = Annotated[str, typer.Option(help="Address to listen on.")]
 Port = Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 picks a free one.")]
 Keys = Annotated[
     list[str] | None,
-    typer.Option(
-        "--api-key", envvar="NPUKIT_API_KEY", help="Key that clients must send. Repeatable.", show_default=False
-    ),
+    typer.Option("--api-key", envvar="NPUKIT_API_KEY", help="Key clients must send. Repeatable.", show_default=False),
 ]
 NoKey = Annotated[bool, typer.Option("--no-key", help="Serve without a key on an address that others can reach.")]
 Cors = Annotated[
     list[str] | None,
-    typer.Option("--cors", metavar="ORIGIN", help="Let web pages of this origin use the API. Repeatable."),
+    typer.Option(metavar="ORIGIN", help="Let web pages of this origin use the API. Repeatable.", show_default=False),
 ]
 TlsKey = Annotated[Path | None, typer.Option("--ssl-keyfile", exists=True, help="Key for HTTPS.", show_default=False)]
 TlsCertificate = Annotated[
@@ -51,24 +74,12 @@ MaxBody = Annotated[float, typer.Option("--max-body", min=0.001, help="Largest r
 MaxWaiting = Annotated[
     int, typer.Option("--max-waiting", min=1, help="Answers that may run or wait; further requests get status 429.")
 ]
-Timeout = Annotated[float, typer.Option(min=0.1, help="Time limit of an answer in seconds.")]
+Timeout = Annotated[float, typer.Option(min=0.1, help="Time limit of an answer in seconds; it is cut off there.")]
 Drain = Annotated[float, typer.Option(min=0, help="Seconds that running answers may take after SIGTERM.")]
-Longest = Annotated[
-    int | None,
-    typer.Option(
-        "--max-model-len", min=2, help="Longest prompt with its answer, in tokens.", show_default="the model's"
-    ),
-]
-Rows = Annotated[int, typer.Option("--max-num-seqs", min=1, help="Answers generated at the same time.")]
 Memory = Annotated[
-    float, typer.Option("--gpu-memory-utilization", "--memory", min=0.05, max=1.0, help="Share of the memory to use.")
+    float, typer.Option("--memory", "--gpu-memory-utilization", min=0.05, max=1.0, help="Share of the memory to use.")
 ]
-Dtype = Annotated[str, typer.Option(help="auto, bfloat16, float16 or float32.")]
-Template = Annotated[
-    str | None, typer.Option("--chat-template", help="Name or file of a chat template.", show_default="the tokenizer's")
-]
-System = Annotated[str | None, typer.Option(help="System message for conversations without one.", show_default=False)]
-RemoteCode = Annotated[bool, typer.Option("--trust-remote-code", help="Run Python code that comes with the model.")]
+Eager = Annotated[bool, typer.Option("--enforce-eager", help="Do not capture decoding as graphs.")]
 EngineName = Annotated[Literal["npukit", "vllm"], typer.Option("--engine", help="Engine that generates the tokens.")]
 Python = Annotated[Path | None, typer.Option(help="vllm: Python of its environment.", show_default=False)]
 Tensor = Annotated[
@@ -83,7 +94,7 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be star
 
 def serve(
     context: typer.Context,
-    model: Model,
+    model: ModelArgument,
     adapter: Adapters = None,
     name: Names = None,
     host: Host = "127.0.0.1",
@@ -98,15 +109,23 @@ def serve(
     max_waiting: MaxWaiting = 512,
     timeout: Timeout = 600,
     drain: Drain = 30,
-    max_model_len: Longest = None,
-    max_num_seqs: Rows = 256,
-    memory: Memory = 0.9,
-    dtype: Dtype = "auto",
-    chat_template: Template = None,
-    system: System = None,
-    trust_remote_code: RemoteCode = False,
     device: DeviceOption = Wanted.auto,
     card: CardOption = DEFAULT_CARD,
+    max_model_len: LongestOption = None,
+    max_num_seqs: RowsOption = 256,
+    memory: Memory = 0.9,
+    dtype: DtypeOption = "auto",
+    enforce_eager: Eager = False,
+    chat_template: TemplateOption = None,
+    system: SystemOption = None,
+    enable_thinking: ThinkingOption = None,
+    trust_remote_code: RemoteCodeOption = False,
+    allow_pickles: PicklesOption = False,
+    temperature: TemperatureOption = None,
+    top_p: TopPOption = None,
+    top_k: TopKOption = None,
+    min_p: MinPOption = None,
+    repetition_penalty: RepetitionOption = None,
     engine: EngineName = "npukit",
     python: Python = None,
     tensor_parallel_size: Tensor = 1,
@@ -116,14 +135,13 @@ def serve(
 ) -> None:
     """Serve a language model with OpenAI's API and a chat page.
 
-    Clients choose an adapter by its name, as if it were a model. With --engine vllm the same options start vLLM (on
-    NPUs, vllm-ascend) from another environment, and unknown options are passed on to it.
+    Clients choose an adapter by its name, as if it were a model. The sampling options are defaults for requests that do
+    not set them. With --engine vllm the same options start vLLM (on NPUs, vllm-ascend) from another environment, and
+    unknown options are passed on to it.
     """
     from npukit.inference.server.options import ServeOptions, ServerOptions
-    from npukit.inference.server.vllm import DTYPES, Parallel
+    from npukit.inference.server.vllm import Parallel
 
-    if dtype not in DTYPES:
-        raise NpukitError(f"--dtype {dtype}: choose one of {', '.join(DTYPES)}.")
     server = ServerOptions(
         host=host,
         port=port,
@@ -140,42 +158,52 @@ def serve(
         drain=drain,
     )
     server.check()
+    adapters, merged = _adapters(adapter or [], server.names)
     options = ServeOptions(
         model=model,
-        adapters=_adapters(adapter or [], server.names),
+        adapters=adapters,
+        merged=merged,
         dtype=dtype,
         template=chat_template,
         system=system,
+        enable_thinking=enable_thinking,
         trust_remote_code=trust_remote_code,
+        allow_pickles=allow_pickles,
         longest=max_model_len,
         rows=max_num_seqs,
         memory=memory,
+        eager=enforce_eager,
+        sampling=sampling(temperature, top_p, top_k, min_p, repetition_penalty),
         server=server,
     )
+    parallel = Parallel(tensor_parallel_size, pipeline_parallel_size, data_parallel_size)
     if engine == "vllm":
-        parallel = Parallel(tensor_parallel_size, pipeline_parallel_size, data_parallel_size)
         _start_vllm(options, python, parallel, device, tuple(context.args), dry_run)
-    elif context.args or python or max(tensor_parallel_size, pipeline_parallel_size, data_parallel_size) > 1:
-        word = context.args[0] if context.args else "--python or parallelism over several cards"
+    elif context.args or python or parallel != Parallel():
+        word = context.args[0] if context.args else "Parallelism over several cards, as --python,"
         raise NpukitError(f"{word} is for vLLM only: add --engine vllm, or leave it out.")
     elif dry_run:
-        print(options)
+        shown = replace(options, server=replace(server, api_keys=("…",) * len(server.api_keys)))
+        print(json.dumps(asdict(shown), indent=2, default=str, ensure_ascii=False))
     else:
         _start(options, device, card)
 
 
-def _adapters(given: list[str], names: tuple[str, ...]) -> dict[str, str]:
-    """NAME=PATH, or a path whose last part is the name."""
-    adapters: dict[str, str] = {}
+def _adapters(given: list[str], names: tuple[str, ...]) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Those that clients choose, and those that are merged into the model."""
+    chosen: dict[str, str] = {}
+    merged = []
     for each in given:
         name, equals, path = each.partition("=")
-        name, path = (name, path) if equals else (Path(each).name, each)
-        if not name or not path:
+        if not equals:
+            merged.append(each)
+        elif not name or not path:
             raise NpukitError(f"--adapter {each}: write NAME=PATH.")
-        if name in adapters or name in names:
+        elif name in chosen or name in names:
             raise NpukitError(f"--adapter {each}: there is a model {name!r} already; give it another name.")
-        adapters[name] = path
-    return adapters
+        else:
+            chosen[name] = path
+    return chosen, tuple(merged)
 
 
 def _start(options: ServeOptions, device: Wanted, card: str) -> None:
@@ -190,15 +218,19 @@ def _start(options: ServeOptions, device: Wanted, card: str) -> None:
 
 
 def _start_vllm(
-    options: ServeOptions, python: Path | None, parallel: object, device: Wanted, words: tuple[str, ...], dry_run: bool
+    options: ServeOptions,
+    python: Path | None,
+    parallel: Parallel,
+    device: Wanted,
+    words: tuple[str, ...],
+    dry_run: bool,
 ) -> None:
-    from npukit.inference.server.vllm import Parallel, check_environment, vllm_command
+    from npukit.inference.server.vllm import check_environment, vllm_command
     from npukit.launch.devices import choose
     from npukit.launch.run import become
 
     if python is None:
         raise NpukitError("--engine vllm needs --python: the Python of the environment that vLLM is installed in.")
-    assert isinstance(parallel, Parallel)
     chosen = choose(device, suppose=dry_run)
     command = vllm_command(options, python, parallel, chosen.kind == "npu", os.environ, words)
     if dry_run:

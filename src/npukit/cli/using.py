@@ -85,7 +85,7 @@ def sampling(
     top_k: int | None,
     min_p: float | None,
     repetition_penalty: float | None,
-    max_tokens: int,
+    max_tokens: int | None = None,
 ) -> dict[str, Any]:
     """What of it was given; the rest is as the model's generation_config.json says."""
     given: dict[str, Any] = {

@@ -82,8 +82,9 @@ class Conversation:
         serving.adapter(asked.model)
         offered = () if asked.tool_choice == "none" else asked.tools or ()
         variables = dict(asked.chat_template_kwargs or {})
-        if asked.enable_thinking is not None:
-            variables["enable_thinking"] = asked.enable_thinking
+        thinking = serving.enable_thinking if asked.enable_thinking is None else asked.enable_thinking
+        if thinking is not None:
+            variables.setdefault("enable_thinking", thinking)
         prompt = serving.chat.prompt(
             asked.messages,
             tools=[tool.model_dump(exclude_none=True) for tool in offered] or None,

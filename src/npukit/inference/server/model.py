@@ -19,15 +19,28 @@ def load_serving(options: ServeOptions) -> Serving:
     loaded = load(
         Wanted(
             options.model,
+            options.merged,
             dtype=options.dtype,
             template=options.template,
             system=options.system,
             trust_remote_code=options.trust_remote_code,
+            allow_pickles=options.allow_pickles,
         )
     )
-    engine = Engine(loaded.model, EngineOptions(longest=options.longest, rows=options.rows, memory=options.memory))
+    graphs = False if options.eager else None
+    size = EngineOptions(longest=options.longest, rows=options.rows, memory=options.memory, graphs=graphs)
+    engine = Engine(loaded.model, size)
     for name, folder in adapters.items():
         engine.load_adapter(name, folder)
     # Greedy is what a model's file says by default; the default of this API is to sample.
     defaults = loaded.defaults if loaded.defaults.temperature else replace(loaded.defaults, temperature=1.0)
-    return Serving(options.server, Service(engine), loaded.chat, engine.longest, engine.words, defaults, adapters)
+    return Serving(
+        options.server,
+        Service(engine),
+        loaded.chat,
+        engine.longest,
+        engine.words,
+        replace(defaults, **options.sampling),
+        adapters,
+        options.enable_thinking,
+    )

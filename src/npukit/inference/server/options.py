@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from npukit.errors import NpukitError
 
@@ -60,12 +61,17 @@ class ServeOptions:
     """
 
     model: str
-    adapters: dict[str, str] = field(default_factory=dict)
+    adapters: dict[str, str] = field(default_factory=dict)  # those that clients choose by name
+    merged: tuple[str, ...] = ()  # those that belong to the model
     dtype: str = "auto"
     template: str | None = None  # of chats; None is the tokenizer's own
     system: str | None = None  # for conversations that have no system message
+    enable_thinking: bool | None = None  # None: as the chat template has it
     trust_remote_code: bool = False
+    allow_pickles: bool = False
     longest: int | None = None  # tokens of a prompt with its answer
     rows: int = 256  # answers at a time
     memory: float = 0.9
+    eager: bool = False  # no graphs
+    sampling: dict[str, Any] = field(default_factory=dict)  # for requests that do not say
     server: ServerOptions = field(default_factory=ServerOptions)

@@ -37,6 +37,7 @@ class Serving:
     vocabulary: int  # the size of the model's output
     defaults: Sampling = field(default_factory=Sampling)
     adapters: dict[str, Path] = field(default_factory=dict)
+    enable_thinking: bool | None = None  # for requests that do not say; None: as the chat template has it
 
     def __post_init__(self) -> None:
         self.tokenizer: Any = self.chat.tokenizer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import subprocess
 from collections.abc import Mapping
@@ -19,7 +20,6 @@ ON_NPU = {
     "PYTORCH_NPU_ALLOC_CONF": "expandable_segments:True",
     "TASK_QUEUE_ENABLE": "1",
 }
-DTYPES = ("auto", "bfloat16", "float16", "float32")
 
 
 @dataclass(frozen=True)
@@ -70,12 +70,14 @@ def vllm_command(
         "pipeline-parallel-size": parallel.pipeline if parallel.pipeline > 1 else None,
         "data-parallel-size": parallel.data if parallel.data > 1 else None,
         "chat-template": options.template,
+        "override-generation-config": json.dumps(options.sampling) if options.sampling else None,
         "ssl-keyfile": server.tls_key,
         "ssl-certfile": server.tls_certificate,
     }
     argv = [str(python.parent / "vllm"), "serve", options.model, "--served-model-name", *server.names]
     for name, value in flags.items():
         argv += [] if value is None else [f"--{name}", str(value)]
+    argv += ["--enforce-eager"] if options.eager else []
     argv += ["--trust-remote-code"] if options.trust_remote_code else []
     argv += [word for origin in server.cors[:1] for word in ("--allowed-origins", f'["{origin}"]')]
     if options.adapters:
@@ -92,6 +94,8 @@ def _refuse(options: ServeOptions) -> None:
     """What vLLM cannot be told must not be lost silently."""
     if options.system is not None:
         raise NpukitError("vLLM has no default system message: put it into the chat template, or leave --system out.")
+    if options.merged:
+        raise NpukitError("vLLM does not merge adapters: give it a name, or merge it first with `npukit export`.")
     if len(options.server.api_keys) > 1:
         raise NpukitError("vLLM takes one key from its environment: give one --api-key.")
 
