@@ -211,7 +211,7 @@ def run_vllm(arguments: argparse.Namespace) -> None:
     """Run the tests in a folder of their own, where `vllm` is a stub and its server fixture starts ours."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        model = make_model(folder / "model", longest=1024)  # it seldom ends an answer by itself
+        model = make_model(folder / "model", longest=4096)  # it seldom ends an answer by itself
         adapter = make_adapter(model, folder / "adapter", 1)
         for path in (*VLLM_TESTS, "tests/entrypoints/conftest.py"):
             place = folder / path
@@ -243,8 +243,9 @@ def run_fuzz(arguments: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory() as folder:
         options = ["--name", "tiny", "--max-model-len", "256", "--timeout", "5", "--allow-adapter-changes"]
         with served(make_model(Path(folder) / "m"), options) as server:
-            schemathesis = Path(sys.executable).parent / "schemathesis"
-            command = [str(schemathesis), "run", f"{server.url}/openapi.json", "--checks", "not_a_server_error"]
+            start = "from schemathesis.cli import schemathesis; schemathesis()"
+            command = [sys.executable, "-c", start, "run", f"{server.url}/openapi.json"]
+            command += ["--checks", "not_a_server_error"]
             command += [
                 "--phases",
                 "examples,coverage,fuzzing",

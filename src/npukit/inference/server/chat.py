@@ -28,6 +28,7 @@ from npukit.inference.server.tools import DemandedCalls, constraint_of_tools, de
 from npukit.inference.server.wishes import constraint_of, make_wishes
 from npukit.llm.chat.answer import Content, Part, Reasoning, ToolCall
 from npukit.llm.chat.chat import Prompt
+from npukit.llm.chat.messages import prepared
 
 
 class Parser(Protocol):
@@ -122,7 +123,7 @@ class Conversation:
         parts = [*parser.feed(answer.text), *parser.end()]
         calls = [part for part in parts if isinstance(part, ToolCall)]
         content = "".join(part.text for part in parts if isinstance(part, Content))
-        said = None if calls and not content else content
+        said = None if calls and not content else self._echoed() + content
         message: dict[str, Any] = {"role": "assistant", "content": said, "refusal": None}
         if self.asked.include_reasoning is not False:
             reasoning = "".join(part.text for part in parts if isinstance(part, Reasoning))
@@ -140,12 +141,17 @@ class Conversation:
             choice["token_ids"] = [token.id for token in answer.tokens]
         return choice
 
+    def _echoed(self) -> str:
+        """The end of the conversation, if the client wants it back before the answer."""
+        last = prepared(self.asked.messages)[-1] if self.asked.echo else {"role": "", "content": ""}
+        return str(last["content"]) if last["role"] == "assistant" else ""
+
     async def events(self, generation: Generation) -> AsyncIterator[str]:
         """All of it piece by piece."""
         streams = [ChoiceStream(self, index) for index in range(len(self.wishes))]
         wanted = self.asked.stream_options
         for stream in streams:
-            yield self._event([stream.start()], 0)
+            yield self._event([stream.start(self._echoed())], 0)
         async for piece in generation:
             for choice in streams[piece.index].read(piece):
                 yield self._event([choice], sum(stream.length for stream in streams))
@@ -183,9 +189,9 @@ class ChoiceStream:
         self._parser = conversation.parser()
         self._calls = 0
 
-    def start(self) -> dict[str, Any]:
+    def start(self, echoed: str) -> dict[str, Any]:
         """The first delta says who speaks."""
-        return self._delta({"role": "assistant", "content": ""})
+        return self._delta({"role": "assistant", "content": echoed})
 
     def read(self, piece: Piece) -> list[dict[str, Any]]:
         """The deltas of a piece."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -14,6 +15,7 @@ from npukit.errors import NpukitError
 
 log = logging.getLogger(__name__)
 TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
+SHOWN = 5  # mistakes in a sentence
 RETRY_AFTER = "1"  # seconds
 
 
@@ -45,6 +47,13 @@ def bad_request(message: str, param: str | None = None, code: str | None = None)
     return ApiError(400, message, param, code)
 
 
+def invalid_fields(errors: Sequence[Any]) -> ApiError:
+    """What pydantic found wrong: all of it in the sentence, the first as the parameter."""
+    told = [(".".join(str(part) for part in error["loc"] if part != "body"), error) for error in errors]
+    sentences = [f"{where}: {error['msg']} ({error['type']})".removeprefix(": ") for where, error in told[:SHOWN]]
+    return bad_request("; ".join(sentences), told[0][0] or None, told[0][1]["type"])
+
+
 def answer_errors(app: FastAPI) -> None:
     """Make every error of the app one of OpenAI's form."""
 
@@ -58,10 +67,7 @@ def answer_errors(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def invalid(_: Request, error: RequestValidationError) -> JSONResponse:
-        first = error.errors()[0]
-        param = ".".join(str(part) for part in first["loc"] if part != "body") or None
-        where = f"{param}: " if param else ""
-        return bad_request(f"{where}{first['msg']} ({first['type']})", param, first["type"]).as_response()
+        return invalid_fields(error.errors()).as_response()
 
     @app.exception_handler(HTTPException)
     async def http_error(_: Request, error: HTTPException) -> JSONResponse:

@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Request
-from pydantic import Field
+from pydantic import Field, ValidationError
 from starlette.responses import JSONResponse, Response
 
 from npukit.inference.server.answering import EventStream, new_id, while_connected
 from npukit.inference.server.chat import Conversation
-from npukit.inference.server.errors import bad_request
+from npukit.inference.server.errors import bad_request, invalid_fields
 from npukit.inference.server.generate import Generation, Piece, whole
 from npukit.inference.server.response_events import ResponseEvents, item_of
 from npukit.inference.server.schema import ChatRequest, FunctionTool, Lenient
@@ -117,9 +117,8 @@ def as_chat(asked: ResponseRequest) -> ChatRequest:
             given["response_format"]["json_schema"] = {"name": shape.name or "", "schema": shape.schema_}
     try:
         return ChatRequest.model_validate(given)
-    except ValueError as error:
-        first = error.errors()[0] if hasattr(error, "errors") else {"msg": str(error)}
-        raise bad_request(str(first["msg"])) from error
+    except ValidationError as error:
+        raise invalid_fields(error.errors()) from error
 
 
 def _messages(items: list[dict[str, Any]]) -> list[dict[str, Any]]:

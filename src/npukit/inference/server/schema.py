@@ -90,7 +90,9 @@ class SamplingFields(Lenient):
     structured_outputs: StructuredOutputs | None = None
     prompt_logprobs: Annotated[int, Field(ge=0)] | None = None
     truncate_prompt_tokens: Annotated[int, Field(ge=-1)] | None = None
+    truncation_side: Literal["left", "right"] | None = "left"
     return_token_ids: bool | None = None
+    use_beam_search: bool | None = None
 
     @model_validator(mode="after")
     def _stream_options_need_a_stream(self) -> SamplingFields:
@@ -98,6 +100,8 @@ class SamplingFields(Lenient):
             raise ValueError("stream_options is for streams only")
         if self.prompt_logprobs is not None and self.stream:
             raise ValueError("prompt_logprobs is not for streams")
+        if self.use_beam_search:
+            raise ValueError("beam search is not supported")
         return self
 
     @property
@@ -169,6 +173,7 @@ class ChatRequest(SamplingFields):
     enable_thinking: bool | None = None
     add_generation_prompt: bool | None = True
     continue_final_message: bool | None = False
+    echo: bool | None = False
     include_reasoning: bool | None = True
 
     @model_validator(mode="after")

@@ -29,7 +29,7 @@ def make_wishes(
 
     `shown` are special tokens that belong into the text.
     """
-    prompt = _truncated(prompt, asked.truncate_prompt_tokens)
+    prompt = _truncated(prompt, asked)
     longest = _check_length(serving, prompt, longest)
     for name, value in (("logprobs", logprobs), ("prompt_logprobs", asked.prompt_logprobs)):
         if value is not None and value > serving.options.max_logprobs:
@@ -48,8 +48,11 @@ def _numbered(wish: Wish, number: int, constraint: Constraint | None) -> Wish:
     return replace(wish, request=replace(wish.request, sampling=sampling, grammar=grammar))
 
 
-def _truncated(prompt: Sequence[int], longest: int | None) -> Sequence[int]:
-    return prompt[max(0, len(prompt) - longest) :] if longest is not None and longest >= 0 else prompt
+def _truncated(prompt: Sequence[int], asked: SamplingFields) -> Sequence[int]:
+    longest = asked.truncate_prompt_tokens
+    if longest is None or longest < 0:
+        return prompt
+    return prompt[:longest] if asked.truncation_side == "right" else prompt[max(0, len(prompt) - longest) :]
 
 
 def _check_length(serving: Serving, prompt: Sequence[int], wanted: int | None) -> int:
