@@ -12,6 +12,6 @@ def summary(replaced: Counter[str] | Iterable[tuple[str, int]]) -> str:
     """What was replaced, as the user reads it."""
     rows = Counter(dict(replaced)).most_common()
     if not rows:
-        return "npukit --auto: nothing was CUDA's in what ran.\n"
+        return "npukit --auto: the script used nothing of CUDA.\n"
     lines = [f"{count:8}  {what}" for what, count in rows]
-    return "\n".join(["npukit --auto replaced while it ran; no file was changed:", *lines]) + "\n"
+    return "\n".join(["npukit --auto replaced these at run time; no file was changed:", *lines]) + "\n"
