@@ -1,14 +1,21 @@
 from __future__ import annotations
 
+import io
 import time
+import tracemalloc
 
 import pytest
 
-from npukit.explain import explain, explain_logs, first_error_line
-from npukit.explain.log_lines import decode
+from npukit.explain import Search, explain, explain_logs, log_lines
 from npukit.facts.errors import KnownError, known_errors
 
 ENTRIES = list(known_errors().values())
+
+
+def search(log: bytes) -> Search:
+    found = Search()
+    found.read("", io.BytesIO(log))
+    return found
 
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.code)
@@ -102,9 +109,9 @@ def test_what_torch_npu_writes_after_any_exception_explains_nothing() -> None:
 def test_nothing_known_gives_nothing_but_the_line_can_be_found() -> None:
     log = "Traceback (most recent call last):\n  File 'x.py', line 1\nZeroDivisionError: division by zero\n"
     assert explain(log) == []
-    assert first_error_line(log) == "ZeroDivisionError: division by zero"
-    assert first_error_line("step 1\n[ERROR] HCCL(12): broken\n") == "[ERROR] HCCL(12): broken"
-    assert first_error_line("all is well\n") is None
+    assert search(log.encode()).first_error_line == "ZeroDivisionError: division by zero"
+    assert search(b"step 1\n[ERROR] HCCL(12): broken\n").first_error_line == "[ERROR] HCCL(12): broken"
+    assert search(b"all is well\n").first_error_line is None
 
 
 def test_a_large_log_is_read_quickly() -> None:
@@ -113,6 +120,37 @@ def test_a_large_log_is_read_quickly() -> None:
     begin = time.process_time()
     assert explain(log + "NPU out of memory")[0].number == 200_002
     assert time.process_time() - begin < 4
+
+
+@pytest.mark.parametrize("window", [64, 200, 1000])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
+def test_where_a_log_is_cut_to_be_read_changes_nothing(
+    window: int, encoding: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = [f"2026-11-14 10:30:0{second},000 [rank{second % 2}]: step {second}" for second in range(9)]
+    lines[5:5] = ["EI0002: timed out", "\x1b[31mRuntimeError: NPU out of memory\x1b[0m", "RuntimeError: 507015"]
+    log = "\r\n".join(lines).encode(encoding)
+    whole = search(log).explanations
+    assert (whole[0].code, whole[0].number) == ("out-of-memory", 7)
+    monkeypatch.setattr(log_lines, "WINDOW", window)
+    assert search(log).explanations == whole
+
+
+def test_memory_does_not_grow_with_a_log() -> None:
+    class Endless(io.RawIOBase):
+        left = 10
+
+        def read(self, size: int = -1) -> bytes:
+            self.left -= 1
+            return b"" if self.left < 0 else b"".join(b"line %d of many, and more\n" % n for n in range(30_000))
+
+    tracemalloc.start()
+    try:
+        found = Search()
+        found.read("", Endless())  # type: ignore[arg-type]
+        assert tracemalloc.get_traced_memory()[1] < 10e6
+    finally:
+        tracemalloc.stop()
 
 
 def test_lines_that_differ_in_a_code_are_all_read() -> None:
@@ -124,5 +162,5 @@ def test_lines_that_differ_in_a_code_are_all_read() -> None:
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-16-le", "utf-16-be", "gb18030"])
 def test_logs_in_other_encodings_and_in_chinese(encoding: str) -> None:
     log = "训练开始\r\nRuntimeError: a kernel failed, see below\r\nerror code 507015\r\n".encode(encoding)
-    assert [(each.code, each.number) for each in explain(decode(log))] == [("507015", 3)]
+    assert [(each.code, each.number) for each in search(log).explanations] == [("507015", 3)]
     assert explain("错误码:507015算子执行失败")[0].code == "507015"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from io import BytesIO
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,6 +13,10 @@ from npukit.cli.options import JsonOption
 from npukit.errors import NpukitError
 from npukit.report.terminal import printable
 
+if TYPE_CHECKING:
+    from npukit.explain import Search
+
+LARGE = 50 * 2**20  # bytes that take more than a moment to read
 LOG_SUFFIXES = ("", ".log", ".txt", ".out", ".err")  # beside logs, a folder may hold checkpoints
 
 
@@ -24,22 +29,23 @@ def explain(
     Reads standard input if nothing is named. Among the logs of several ranks it finds the line where the trouble
     began. Exits with code 1 if it knows none of the errors.
     """
-    from npukit.explain import explain_logs, first_error_line
+    from npukit.explain import Search
     from npukit.explain.text import as_text
 
     if what and _explain_rules(what, json):
         return
-    logs = _logs(what or ["-"])
-    explanations = explain_logs(logs)
+    search = Search()
+    is_log = _read(what or ["-"], search)
+    explanations = search.explanations
     if json:
         from npukit.report.json import to_json
 
         print(to_json(explanations))
     elif explanations:
-        print(as_text(explanations, every=list(logs) == [""] and what != ["-"] and what is not None))
+        print(as_text(explanations, every=not is_log))
     else:
-        unknown = [line for text in logs.values() if (line := first_error_line(text))]
-        first = f" The first line that looks like one:\n  {printable(unknown[0])}" if unknown else ""
+        line = search.first_error_line
+        first = f" The first line that looks like one:\n  {printable(line)}" if line else ""
         print(f"npukit knows none of the errors here.{first}")
     raise typer.Exit(0 if explanations else 1)
 
@@ -62,21 +68,35 @@ def _explain_rules(codes: list[str], json: bool) -> bool:
     return True
 
 
-def _logs(what: list[str]) -> dict[str, str]:
-    from npukit.explain.log_lines import decode
-
+def _read(what: list[str], search: Search) -> bool:
+    """Search what is named; whether it was a log, and no code or message."""
     if what == ["-"]:
         if sys.stdin.isatty():
             raise NpukitError("Name a code, a message or a log file, or pipe a log in: see `npukit explain --help`.")
-        return {"": decode(sys.stdin.buffer.read())}
+        search.read("", sys.stdin.buffer)
+        return True
     paths = [Path(each) for each in what if len(each) < 1000 and Path(each).exists()]
     if len(paths) == len(what):
-        files = [file for path in paths for file in (_logs_in(path) if path.is_dir() else [path])]
-        return {str(file): decode(file.read_bytes()) for file in files}
+        _read_files([file for path in paths for file in (_logs_in(path) if path.is_dir() else [path])], search)
+        return True
     if len(what) == 1 and "/" in what[0] and " " not in what[0]:
         raise NpukitError(f"There is no file {what[0]}.")
     are_codes = all(" " not in each and any(character.isdigit() for character in each) for each in what)
-    return {"": ("\n" if are_codes else " ").join(what)}
+    search.read("", BytesIO(("\n" if are_codes else " ").join(what).encode(errors="replace")))
+    return False
+
+
+def _read_files(files: list[Path], search: Search) -> None:
+    from rich.console import Console
+    from rich.progress import Progress
+
+    large = sum(file.stat().st_size for file in files) > LARGE
+    with Progress(
+        console=Console(stderr=True), transient=True, disable=not (large and sys.stderr.isatty())
+    ) as progress:
+        for file in files:
+            with progress.open(file, "rb", description=file.name) as log:
+                search.read(str(file), log)
 
 
 def _logs_in(folder: Path) -> list[Path]:

@@ -1,5 +1,5 @@
 """Find known errors in logs, codes and tracebacks, and say what they mean and what to do."""
 
-from npukit.explain.explanation import Explanation, explain, explain_logs, first_error_line
+from npukit.explain.explanation import Explanation, Search, explain, explain_logs
 
-__all__ = ["Explanation", "explain", "explain_logs", "first_error_line"]
+__all__ = ["Explanation", "Search", "explain", "explain_logs"]

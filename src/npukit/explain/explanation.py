@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import bisect
 import functools
+import io
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import accumulate
+from typing import BinaryIO
 
 from npukit.explain.codes import codes_in, composed
-from npukit.explain.log_lines import Log
+from npukit.explain.log_lines import LogLine, windows
 from npukit.facts.errors import Kind, KnownError, known_errors
 
 ORDER = {"cause": 0, "general": 1, "consequence": 2, "wrapper": 3}
@@ -16,6 +20,7 @@ LAST_OF_TRACEBACK = re.compile(
     r"^(?:\[rank\d+\]:\s*)?(?:\w+\.)*\w*(?:Error|Exception|Interrupt)(?::.*)?$", re.MULTILINE
 )
 TOLD_AS_ERROR = re.compile(r"^.*(?:\[(?:ERROR|FATAL)\]|\b(?:ERROR|FATAL|CRITICAL)\b|\berror:).*$", re.MULTILINE)
+LOOKS_LIKE_AN_ERROR = (LAST_OF_TRACEBACK, TOLD_AS_ERROR)  # the surest first
 
 
 @dataclass(frozen=True)
@@ -49,41 +54,70 @@ def explain_logs(logs: Mapping[str, str]) -> list[Explanation]:
     >>> explain_logs({"rank0.log": "... EI0002 ...", "rank1.log": "... NPU out of memory ..."})[0].source
     'rank1.log'
     """
-    found: dict[str, tuple[tuple[int, str, int, int], Explanation]] = {}
-    for order, log in enumerate(Log(source, text) for source, text in logs.items()):
-        for error, offset in _errors_in(log.text):
-            line = log.line_at(offset)
-            place = (ORDER[error.kind], line.time, order, line.number)
-            if error.code not in found or place < found[error.code][0]:
-                found[error.code] = (
-                    place,
-                    Explanation(
-                        **{
-                            name: getattr(error, name)
-                            for name in ("code", "name", "meaning", "causes", "remedies", "kind")
-                        },
-                        line=line.text,
-                        number=line.number,
-                        source=log.source,
-                        rank=line.rank,
-                    ),
-                )
-    return [explanation for _, explanation in sorted(found.values(), key=lambda each: each[0])]
+    search = Search()
+    for source, text in logs.items():
+        search.read(source, io.BytesIO(text.encode(errors="replace")))
+    return search.explanations
 
 
-def first_error_line(text: str) -> str | None:
-    """The first line of `text` that tells of an error, known or not: what to show when nothing can be explained."""
-    match = LAST_OF_TRACEBACK.search(text) or TOLD_AS_ERROR.search(text)
-    return match[0].strip() if match else None
+class Search:
+    """Looks for errors in one log after the other, however long they are.
+
+    >>> search = Search()
+    >>> with open("rank0.log", "rb") as log:
+    ...     search.read("rank0.log", log)
+    >>> search.explanations
+    """
+
+    def __init__(self) -> None:
+        self._found: dict[str, tuple[tuple[int, str, int, int], Explanation]] = {}
+        self._logs = 0
+        self._first_lines: dict[re.Pattern[str], str] = {}
+
+    @property
+    def explanations(self) -> list[Explanation]:
+        """The errors that are known, each once, the one to begin with first."""
+        return [explanation for _, explanation in sorted(self._found.values(), key=lambda each: each[0])]
+
+    @property
+    def first_error_line(self) -> str | None:
+        """The first line that tells of an error, known or not: what to show when nothing can be explained."""
+        return next((self._first_lines[each] for each in LOOKS_LIKE_AN_ERROR if each in self._first_lines), None)
+
+    def read(self, source: str, log: BinaryIO) -> None:
+        """Look for errors in a log."""
+        seen: set[str] = set()  # in this log, of which the first place counts
+        for window in windows(source, log):
+            texts = [window.text(index) for index in window.worth]
+            starts = [0, *accumulate(len(text) + 1 for text in texts)]
+            text = "\n".join(texts)
+            for pattern in LOOKS_LIKE_AN_ERROR:
+                if pattern not in self._first_lines and (match := pattern.search(text)):
+                    self._first_lines[pattern] = match[0].strip()
+            for error, offset in _errors_in(text, seen):
+                line = window.line(window.worth[bisect.bisect_right(starts, offset) - 1])
+                self._note(error, line, source)
+        self._logs += 1
+
+    def _note(self, error: KnownError, line: LogLine, source: str) -> None:
+        place = (ORDER[error.kind], line.time, self._logs, line.number)
+        if error.code in self._found and self._found[error.code][0] <= place:
+            return
+        facts = {name: getattr(error, name) for name in ("code", "name", "meaning", "causes", "remedies", "kind")}
+        found = Explanation(**facts, line=line.text, number=line.number, source=source, rank=line.rank)
+        self._found[error.code] = (place, found)
 
 
-def _errors_in(text: str) -> Iterator[tuple[KnownError, int]]:
+def _errors_in(text: str, seen: set[str]) -> Iterator[tuple[KnownError, int]]:
+    """The errors of a text that were not seen before."""
     known = known_errors()
     for code, offset in codes_in(text):
-        if error := known.get(code) or composed(code):
+        if code not in seen and (error := known.get(code) or composed(code)):
+            seen.add(code)
             yield error, offset
     for pattern, error in _phrases():
-        if match := pattern.search(text):
+        if error.code not in seen and (match := pattern.search(text)):
+            seen.add(error.code)
             yield error, match.start()
 
 

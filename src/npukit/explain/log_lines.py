@@ -1,4 +1,4 @@
-"""Read logs: which line an offset lies in, with the rank and the time that it tells.
+"""Read logs of any size, a window at a time: which lines are worth reading, and the rank and the time that they tell.
 
 Logs are long and repeat themselves: of lines that differ in their numbers only, the first is read, unless the numbers
 may be codes.
@@ -6,20 +6,25 @@ may be codes.
 
 from __future__ import annotations
 
-import bisect
+import codecs
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import BinaryIO
 
-ANSI_COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+WINDOW = 8 * 2**20
+ANSI_COLOUR = re.compile(rb"\x1b\[[0-9;]*[A-Za-z]")
 RANK_IN_LINE = re.compile(r"\[(?:rank|default)\s?(\d+)\]|\bRankID:(\d+)", re.IGNORECASE)
 RANK_IN_NAME = re.compile(r"rank[_.-]?(\d+)|(?:^|[/_.-])(\d+)[/_.-](?:stdout|stderr|std|log)", re.IGNORECASE)
 DATE_TIME = re.compile(r"\b\d{4}-(\d\d-\d\d)[ T-](\d\d:\d\d:\d\d)(?:[.,](\d{3})\.?(\d{3})?)?")
 GLOG_TIME = re.compile(r"\b[IWEF](\d\d)(\d\d) (\d\d:\d\d:\d\d)\.(\d{6})")
-NUMBERS_MATTER = re.compile(r"(?i:err|code|ret|result|错误|返回)|[EW][A-Z0]0000|^\s*000000\s*$")  # 0 is any digit
-ZEROS = dict.fromkeys(map(ord, "123456789"), "0")
+NUMBERS_MATTER = re.compile(
+    "(?i:err|code|ret|result)|错误|返回|[EW][A-Z0]0000|^\\s*000000\\s*$".encode()
+)  # 0: any digit
+ZEROS = bytes.maketrans(b"123456789", b"000000000")
 LONGEST_LINE = 10_000
 LINES_NEAR = 200  # how far from a line to look for the time it was written at
+MOST_REMEMBERED = 200_000  # lines; what repeats itself does so sooner
 
 
 @dataclass(frozen=True)
@@ -32,60 +37,107 @@ class LogLine:
     rank: int | None
 
 
-class Log:
-    """A log's text, without colours and without what it repeats."""
+@dataclass(frozen=True)
+class Window:
+    """Some lines of a log, of which those at `worth` are to be read; those near it are for the time."""
 
-    def __init__(self, source: str, text: str) -> None:
-        self.source = source
-        self._lines = [line[:LONGEST_LINE] for line in ANSI_COLOUR.sub("", text).split("\n")]
-        self._read = list(_worth_reading(self._lines))
-        self.text = "\n".join(self._lines[index] for index in self._read)
-        self._starts = [0]
-        for index in self._read:
-            self._starts.append(self._starts[-1] + len(self._lines[index]) + 1)
+    source: str
+    first: int  # the number of the first line, from 1
+    before: Sequence[bytes]
+    lines: Sequence[bytes]
+    after: Sequence[bytes]
+    worth: Sequence[int]
 
-    def line_at(self, offset: int) -> LogLine:
-        """The line that the character at `offset` is in."""
-        index = self._read[bisect.bisect_right(self._starts, offset) - 1]
-        line = self._lines[index]
-        rank = RANK_IN_LINE.search(line) or RANK_IN_NAME.search(self.source)
+    def text(self, index: int) -> str:
+        return self.lines[index][:LONGEST_LINE].decode(errors="replace")
+
+    def line(self, index: int) -> LogLine:
+        """The line at an index, with what it and its surroundings tell."""
+        text = self.text(index)
+        rank = RANK_IN_LINE.search(text) or RANK_IN_NAME.search(self.source)
         number = next((int(group) for group in rank.groups() if group is not None), None) if rank else None
-        return LogLine(line.strip(), index + 1, self._time_near(index), number)
+        return LogLine(text.strip(), self.first + index, self._time_near(index), number)
 
     def _time_near(self, index: int) -> str:
         # Some parts write whole seconds: the latest time so far keeps the lines of one log in their order.
-        before = max(map(_time, self._lines[max(0, index - LINES_NEAR) : index + 1]))
-        after = self._lines[index + 1 : index + LINES_NEAR]
-        return before or next((time for line in after if (time := _time(line))), "")
+        before = [*self.before, *self.lines[max(0, index - LINES_NEAR) : index + 1]][-LINES_NEAR - 1 :]
+        if time := max(map(_time, before)):
+            return time
+        after = [*self.lines[index + 1 : index + LINES_NEAR], *self.after][:LINES_NEAR]
+        return next((time for line in after if (time := _time(line))), "")
 
 
-def decode(data: bytes) -> str:
-    """A log's bytes as text: UTF-8 as far as it is that, or UTF-16, which PowerShell writes.
+def windows(source: str, stream: BinaryIO) -> Iterator[Window]:
+    """All of a log, in stretches that fit into memory."""
+    seen: dict[bytes, bool] = {}
+    first, before, lines = 1, list[bytes](), list[bytes]()
+    for block in _blocks(stream):
+        if lines:
+            yield Window(source, first, before, lines, block[:LINES_NEAR], list(_worth_reading(lines, seen)))
+        first, before, lines = first + len(lines), [*before, *lines][-LINES_NEAR:], block
+    yield Window(source, first, before, lines, (), list(_worth_reading(lines, seen)))
 
-    >>> decode("Fehler: ü".encode("utf-16"))
-    'Fehler: ü'
-    """
+
+def _blocks(stream: BinaryIO) -> Iterator[list[bytes]]:
+    """The lines of a log, in UTF-8 and without colours; at the end of a block ends a line."""
+    rest = b""
+    decoder: codecs.IncrementalDecoder | None = None
+    data = stream.read(WINDOW)
+    if (encoding := _encoding(data)) != "utf-8":
+        decoder = codecs.getincrementaldecoder(encoding)(errors="replace")
+    while data:
+        if decoder:
+            data = decoder.decode(data).encode(errors="replace")
+        data = rest + data
+        cut = max(data.rfind(b"\n"), data.rfind(b"\r", 0, -1)) + 1
+        if not cut and len(data) > WINDOW:
+            cut = len(data)
+        if cut:
+            yield _lines(data[:cut])
+        rest = data[cut:]
+        data = stream.read(WINDOW)
+    if rest:
+        yield _lines(rest)
+
+
+def _encoding(data: bytes) -> str:
+    """UTF-8, or UTF-16, which PowerShell writes."""
     start = data[:2000]
-    encoding = "utf-8"
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
-        encoding = "utf-16"
-    elif start.count(0) * 3 > len(start):  # every other byte of Latin letters
-        encoding = "utf-16-le" if start[1::2].count(0) > start[::2].count(0) else "utf-16-be"
-    return data.decode(encoding, errors="replace").replace("\r\n", "\n").replace("\r", "\n")
+        return "utf-16"
+    if start.count(0) * 3 > len(start):  # every other byte of Latin letters
+        return "utf-16-le" if start[1::2].count(0) > start[::2].count(0) else "utf-16-be"
+    return "utf-8"
 
 
-def _worth_reading(lines: Sequence[str]) -> Iterator[int]:
-    seen: dict[str, bool] = {}
-    for index, line in enumerate(lines):
-        shape = line.translate(ZEROS)
+def _lines(data: bytes) -> list[bytes]:
+    if b"\r" in data:
+        data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    if b"\x1b" in data:
+        data = ANSI_COLOUR.sub(b"", data)
+    lines = data.split(b"\n")
+    return lines if lines[-1] else lines[:-1]
+
+
+def _worth_reading(lines: Sequence[bytes], seen: dict[bytes, bool]) -> Iterator[int]:
+    """Lines of a shape that was not seen; of those whose numbers matter, lines that were not seen."""
+    shapes = b"\n".join(lines).translate(ZEROS).split(b"\n")
+    for index, shape in enumerate(shapes):
         numbers_matter = seen.get(shape)
         if numbers_matter is None:
-            seen[shape] = bool(NUMBERS_MATTER.search(shape))
-        if numbers_matter is not False:
+            if len(seen) > MOST_REMEMBERED:
+                seen.clear()
+            numbers_matter = seen[shape] = bool(NUMBERS_MATTER.search(shape))
+            if numbers_matter:
+                seen[lines[index]] = False
+            yield index
+        elif numbers_matter and lines[index] not in seen:
+            seen[lines[index]] = False
             yield index
 
 
-def _time(line: str) -> str:
+def _time(raw: bytes) -> str:
+    line = raw[:LONGEST_LINE].decode(errors="replace")
     if match := DATE_TIME.search(line):
         day, clock, milli, micro = match.groups()
         return f"{day} {clock}.{milli or '000'}{micro or '000'}"
