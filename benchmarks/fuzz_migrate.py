@@ -16,7 +16,7 @@ import sys
 import time
 from pathlib import Path
 
-from hypothesis import HealthCheck, given, seed, settings
+from hypothesis import HealthCheck, Verbosity, given, seed, settings
 from hypothesis import strategies as st
 
 from npukit.migrate.goal import Style
@@ -31,12 +31,18 @@ def failure(number: int) -> tuple[str, str] | None:
     found: list[tuple[str, str]] = []
 
     @seed(number)
-    @settings(max_examples=BATCH, deadline=None, database=None, suppress_health_check=list(HealthCheck))
-    @given(MADE["PROGRAMS"], st.sampled_from(list(Style)))
-    def settles(program: str, style: Style) -> None:
-        trouble = MADE["trouble"](program, style)
+    @settings(
+        max_examples=BATCH,
+        deadline=None,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+        verbosity=Verbosity.quiet,
+    )
+    @given(MADE["PROGRAMS"], st.sampled_from(list(Style)), st.sampled_from(["", "1.13", "2.7"]))
+    def settles(program: str, style: Style, torch: str) -> None:
+        trouble = MADE["trouble"](program, style, torch)
         if trouble is not None:
-            found.append((program, f"{style.value}: {trouble}"))
+            found.append((program, f"{style.value}, torch {torch or 'of the target'}: {trouble}"))
             raise AssertionError
 
     try:

@@ -31,6 +31,12 @@ _expressions = st.recursive(
         st.builds("g({}, device={})".format, inner, inner),
         st.builds("{{'device': {}, 'cuda': {}}}".format, inner, inner),
         st.builds("(lambda device={}: {})".format, inner, inner),
+        st.builds("torch.load({}, map_location={{'cuda:0': {}}})".format, inner, inner),
+        st.builds("torch.cuda.max_memory_allocated({})".format, inner),
+        st.builds("torch.cuda.amp.GradScaler(enabled={})".format, inner),
+        st.builds("(device.type == {})".format, inner),
+        st.builds("[{}, {}]".format, inner, inner),
+        st.builds("f'{{{}}}:{{{}}}'".format, _names, _names),
     ),
     max_leaves=6,
 )
@@ -42,16 +48,24 @@ _statements = st.one_of(
     st.builds("with torch.cuda.amp.autocast({}):\n    {}".format, _expressions, _expressions),
     st.just("torch.cuda.empty_cache()"),
     st.just("import torch.cuda.amp as amp"),
+    st.just("from torch.cuda import synchronize, nvtx"),
+    st.just("from torch.cuda.amp import autocast, GradScaler"),
+    st.builds("os.environ['CUDA_VISIBLE_DEVICES'] = {}".format, _expressions),
+    st.builds("torch.distributed.init_process_group({}, device_id={})".format, _expressions, _expressions),
+    st.builds("torch.cuda.manual_seed_all({0})\ntorch.manual_seed({0})".format, _expressions),
+    st.builds("class C:\n    device = {}\n    def cuda(self): return {}".format, _expressions, _expressions),
+    st.builds("for device in {}:\n    {}".format, _expressions, _expressions),
 )
 PROGRAMS = st.lists(_statements, min_size=1, max_size=5).map(
     lambda lines: "import os\nimport torch\n" + "\n".join(lines)
 )
 
 
-def trouble(program: str, style: Style) -> str | None:
+def trouble(program: str, style: Style, torch: str = "") -> str | None:
     """What is wrong with the migration of a program: a rule fails, the result does not parse, or changes once more."""
+    goal = Goal(style, pinned_torch=torch)
     rules = Selection().rules((Phase.rewrite,))
-    change, left = migrate_document(read(Path("a.py"), program.encode()), rules, Goal(style))
+    change, left = migrate_document(read(Path("a.py"), program.encode()), rules, goal)
     if broken := [finding for finding in left if finding.code == "NPK002"]:
         return broken[0].what
     if change is None:
@@ -60,5 +74,5 @@ def trouble(program: str, style: Style) -> str | None:
         ast.parse(change.after)
     except SyntaxError as error:
         return f"does not parse: {error}\n{change.after}"
-    again, _ = migrate_document(read(Path("a.py"), change.after.encode()), rules, Goal(style))
+    again, _ = migrate_document(read(Path("a.py"), change.after.encode()), rules, goal)
     return None if again is None else f"a second run changes it again:\n{again.diff(Path())}"

@@ -301,8 +301,9 @@ def test_made_programs_parse_and_settle(program: str, style: Style) -> None:
 
 @pytest.mark.parametrize("style", list(Style))
 @pytest.mark.parametrize("path", sorted(FUZZED.glob("*.txt")), ids=lambda path: path.stem)
-def test_programs_that_the_fuzzer_found_settle(path: Path, style: Style) -> None:
-    assert _MADE["trouble"](path.read_text(encoding="utf-8"), style) is None
+@pytest.mark.parametrize("torch", ["", "1.13"])
+def test_programs_that_the_fuzzer_found_settle(path: Path, style: Style, torch: str) -> None:
+    assert _MADE["trouble"](path.read_text(encoding="utf-8"), style, torch) is None
 
 
 @settings(max_examples=60)
