@@ -309,7 +309,7 @@ def test_programs_that_the_fuzzer_found_settle(path: Path, style: Style, torch: 
 @settings(max_examples=60)
 @given(_MADE["PROGRAMS"], st.sampled_from(list(Style)))
 def test_programs_without_cuda_stay(program: str, style: Style) -> None:
-    document = read(Path("a.py"), program.replace("cuda", "cda").replace("nccl", "ncl").encode())
+    document = read(Path("a.py"), program.replace("cuda", "cda").replace("CUDA", "CDA").replace("nccl", "ncl").encode())
     assert migrate_document(document, Selection().rules((Phase.rewrite,)), Goal(style))[0] is None
 
 
