@@ -35,6 +35,9 @@ VARIANTS = [
     ("glm4", {"head_dim": 16}),
     ("phi3", {}),
     ("olmo2", {}),
+    ("seed_oss", {"head_dim": 16, "attention_bias": True}),
+    ("ernie4_5", {"head_dim": 16}),
+    ("smollm3", {}),
     ("gpt2", GPT2),
 ]
 

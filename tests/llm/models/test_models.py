@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import (
+    AutoConfig,
     AutoModelForCausalLM,
     Gemma2Config,
     GlmConfig,
@@ -51,6 +52,10 @@ SHAPES = {
     "mistral": MistralConfig(**LLAMA_LIKE, sliding_window=3),
     "glm": GlmConfig(**LLAMA_LIKE, head_dim=8),
     "gpt2": GPT2,
+    **{kind: AutoConfig.for_model(kind, **LLAMA_LIKE) for kind in ("olmo2", "phi3", "smollm3")},
+    **{
+        kind: AutoConfig.for_model(kind, **LLAMA_LIKE, head_dim=8) for kind in ("ernie4_5", "gemma", "glm4", "seed_oss")
+    },
 }
 
 

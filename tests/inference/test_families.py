@@ -1,0 +1,49 @@
+"""Every family whose attention is plain gives the same tokens in npukit's engine as in transformers' generate."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from npukit.inference.engine import Engine, EngineOptions, Request, Sampling
+from npukit.llm import families
+
+SMALL = {
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": 300,
+    "pad_token_id": 0,
+    "bos_token_id": 0,
+    "eos_token_id": None,
+    "max_position_embeddings": 128,
+}
+HEADS_BY_WIDTH = ("olmo2", "phi3", "smollm3")  # their configurations have no head_dim
+GPT2 = {"n_embd": 64, "n_layer": 2, "n_head": 4, "vocab_size": 300, "n_positions": 128, "eos_token_id": None}
+PLAIN = sorted(name for name, family in families.known().items() if family.attention == "plain")
+
+
+@pytest.mark.parametrize("kind", PLAIN)
+def test_greedy_tokens(kind: str) -> None:
+    torch.manual_seed(0)
+    shape = GPT2 if kind == "gpt2" else SMALL | ({} if kind in HEADS_BY_WIDTH else {"head_dim": 16})
+    if kind in ("mistral", "phi3"):
+        shape = {**shape, "sliding_window": None}
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **shape)).eval()
+    for parameter in model.parameters():
+        if parameter.dim() > 1:
+            torch.nn.init.normal_(parameter, std=0.3)  # so that the likeliest token is clear
+    prompts = [torch.randint(1, 300, (length,)).tolist() for length in (5, 21)]
+    expected = [
+        model.generate(torch.tensor([ids]), max_new_tokens=8, do_sample=False, attention_mask=torch.ones(1, len(ids)))
+        for ids in prompts
+    ]
+    engine = Engine(model, EngineOptions(longest=64))
+    answers = engine.generate([Request(tuple(ids), Sampling(temperature=0, max_tokens=8)) for ids in prompts])
+    assert engine.is_paged
+    assert [[*ids, *answer.ids] for ids, answer in zip(prompts, answers, strict=True)] == [
+        each[0].tolist() for each in expected
+    ]
