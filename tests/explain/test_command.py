@@ -32,3 +32,9 @@ def test_explain_says_when_it_knows_nothing(tmp_path: Path) -> None:
     assert unknown.returncode == 1 and "ZeroDivisionError: division by zero" in unknown.stdout
     missing = npukit("explain", "logs/none.log")
     assert missing.returncode == 2 and "There is no file logs/none.log" in missing.stderr
+
+
+def test_codes_of_findings_have_their_pages() -> None:
+    pages = json.loads(npukit("explain", "--json", "NPK110", "npk933").stdout)
+    assert pages.keys() == {"NPK110", "NPK933"} and all(pages.values())
+    assert npukit("explain", "NPK110", "NPK999").returncode == 1

@@ -32,7 +32,7 @@ def explain(
     from npukit.explain import Search
     from npukit.explain.text import as_text
 
-    if what and _explain_rules(what, json):
+    if what and _explain_findings(what, json):
         return
     search = Search()
     is_log = _read(what or ["-"], search)
@@ -50,14 +50,16 @@ def explain(
     raise typer.Exit(0 if explanations else 1)
 
 
-def _explain_rules(codes: list[str], json: bool) -> bool:
-    """Print the pages of rules, where all that is named are codes of rules."""
+def _explain_findings(codes: list[str], json: bool) -> bool:
+    """Print the pages of findings, where all that is named are codes of rules or of `doctor`."""
     if not all(code.upper().startswith("NPK") for code in codes):
         return False
+    from npukit.doctor.problems import problem_page
     from npukit.migrate.pages import rule_page
 
-    pages = {code.upper(): page for code in codes if (page := rule_page(code))}
-    if len(pages) < len(codes):
+    found = {code.upper(): rule_page(code) or problem_page(code.upper()) for code in codes}
+    pages = {code: page for code, page in found.items() if page}
+    if len(pages) < len(found):
         return False
     if json:
         from npukit.report.json import to_json

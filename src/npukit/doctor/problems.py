@@ -74,6 +74,12 @@ def page(problem: Problem) -> str:
     )
 
 
+def problem_page(code: str) -> str | None:
+    """The page of a code; None where `doctor` has no such code."""
+    problem = problems().get(code)
+    return page(problem) if problem else None
+
+
 def write_pages(folder: str | Path) -> None:
     """Write the page of every code."""
     for problem in problems().values():
