@@ -6,6 +6,7 @@ Every process that npukit starts calls `install`, before it imports torch; so do
 from __future__ import annotations
 
 import logging
+import re
 import warnings
 
 WARNINGS = (
@@ -14,7 +15,7 @@ WARNINGS = (
     # torch_npu about its own files, wherever somebody else installed it.
     r"Warning: The .* owner does not match the current user",
 )
-"""Python's warnings, by how they begin."""
+"""Python's warnings, by how they begin; regular expressions."""
 
 LOGGERS = {
     # A model's class decides about its loss; that the configuration is silent about it is the usual case.
@@ -29,7 +30,7 @@ NATIVE = (
     "require processing for 32 padding size, with memory allocation",
     "Cannot create tensor with internal format while allow_internal_format=False",
 )
-"""Parts of lines that C++ code writes to stderr; only the simulated NPU can hold them back."""
+"""Parts of what C++ code says: as a Python warning, or on stderr, where only the simulated NPU can hold it back."""
 
 
 def install() -> None:
@@ -37,8 +38,8 @@ def install() -> None:
 
     >>> install()
     """
-    for beginning in WARNINGS:
-        warnings.filterwarnings("ignore", beginning)
+    for pattern in (*WARNINGS, *(f".*{re.escape(part)}" for part in NATIVE)):
+        warnings.filterwarnings("ignore", pattern)
     for name, beginnings in LOGGERS.items():
         logging.getLogger(name).addFilter(_Without(beginnings))
 

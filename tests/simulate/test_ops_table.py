@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
 import npukit.simulate.ops  # noqa: F401  registers the kernels
-from npukit.simulate.ops.registry import KERNELS
+from npukit.simulate.ops.registry import KERNELS, TRAITS, traits
 
 TABLE = runpy.run_path(str(Path(__file__).with_name("op_cases.py")))
 TOLERANCE = {torch.float32: 2e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
@@ -85,3 +85,10 @@ def test_a_backward_kernel_gives_the_gradients_of_the_formula(case: Any, dtype: 
             size = max(1.0, float(plain.abs().max()))
             assert_near(mine, plain, TOLERANCE[dtype] * size)
     assert looks(called(case.op, on_meta(arguments), case.options)) == looks(found)
+
+
+def test_traits_are_those_of_operators_that_exist_and_are_given_once() -> None:
+    aten = [name.partition("::")[2] for name in TRAITS if name.startswith("aten::") and name not in KERNELS]
+    assert [name for name in aten if not hasattr(torch.ops.aten, name)] == []
+    with pytest.raises(ValueError, match="aten::mm already has traits"):
+        traits("aten::mm", product=True)

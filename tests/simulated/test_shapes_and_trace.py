@@ -24,8 +24,22 @@ print(torch.npu.max_memory_allocated() / weights, resource.getrusage(resource.RU
 """
 
 
+ATTENTION = """
+import torch_npu
+q, k, v = (torch.randn(2, 4, 64, 16, device="npu", requires_grad=True) for _ in range(3))
+for options in ({}, {"is_causal": True}, {"dropout_p": 0.5}):
+    torch.nn.functional.scaled_dot_product_attention(q, k, v, **options).sum().backward()
+ends = [20, 64]
+rows = [x.detach().flatten(0, 1).transpose(0, 1).contiguous().requires_grad_() for x in (q, k, v)]
+torch_npu.npu_fusion_attention(
+    *rows, 8, "TND", actual_seq_qlen=ends, actual_seq_kvlen=ends, keep_prob=0.5
+)[0].sum().backward()
+assert rows[1].grad.shape == rows[1].shape and rows[1].grad.device.type == "npu"
+"""
+
+
 def test_shapes_only_keeps_the_memory_figures_and_needs_no_memory(simulated: Any) -> None:
-    of_weights, host_gib = map(float, simulated(SHAPES, compute="shapes").split())
+    of_weights, host_gib = map(float, simulated(SHAPES + ATTENTION, compute="shapes").split())
     assert 5 <= of_weights < 5.2, "weights, gradients, AdamW's two moments and its temporary, and little more"
     assert host_gib < 1
 

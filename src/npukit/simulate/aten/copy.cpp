@@ -1,6 +1,7 @@
 #include "copy.h"
 
 #include "../cann/npusim.h"
+#include "half.h"
 #include "kernel.h"
 #include "memory.h"
 #include "stream.h"
@@ -65,7 +66,7 @@ void copy_inside(const at::Tensor& to, const at::Tensor& from) {
         wait_for_stream(to.device().index());
     }
     if (!npusim_shapes_only()) {
-        cpu_view(to).copy_(cpu_view(from));
+        copy_values(cpu_view(to), cpu_view(from));
     }
 }
 

@@ -11,6 +11,9 @@ namespace npusim {
 // With mixed types it is nothing, too: PyTorch's own complaint about them is what the user should see.
 std::optional<at::ScalarType> half_to_widen(c10::ArrayRef<c10::IValue> arguments);
 
+// to.copy_(from), except that numbers in fp16 are converted by the CPU's instructions where PyTorch does without them.
+void copy_values(const at::Tensor& to, const at::Tensor& from);
+
 // The CPU has instructions for bf16 that beat fp32, and rounds once itself: leave bf16 to it.
 void leave_bf16_to_cpu();
 

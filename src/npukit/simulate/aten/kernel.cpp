@@ -81,13 +81,19 @@ void round_into(const at::Tensor& npu, const at::Tensor& wide) {
     if (view.sizes() != wide.sizes()) {
         view.resize_(wide.sizes());
     }
-    view.copy_(wide);
+    copy_values(view, wide);
     write_back(view, npu);
+}
+
+at::Tensor in_type(const at::Tensor& from, at::ScalarType type) {
+    const auto to = at::empty_like(from, from.options().dtype(type));
+    copy_values(to, from);
+    return to;
 }
 
 at::Tensor rounded(const at::Tensor& result, at::ScalarType half) {
     const OutputsOnDevice outputs_on_device;
-    return result.scalar_type() == at::kFloat ? result.to(half) : result;
+    return result.scalar_type() == at::kFloat ? in_type(result, half) : result;
 }
 
 void flip_one_bit(const c10::IValue& result) {
@@ -210,7 +216,7 @@ int SimulatedKernel::compute(
                 : on_meta                            ? meta_view(tensor)
                 : way == Way::foresee_on_zeros       ? at::zeros_like(meta_view(tensor), at::kCPU)
                                                      : cpu_views.of(tensor);
-            return half && view.scalar_type() == *half ? view.to(at::kFloat) : view;
+            return half && view.scalar_type() == *half ? in_type(view, at::kFloat) : view;
         });
         if (argument.isDevice() && argument.toDevice().type() == kNPU) {
             argument = c10::Device(on_meta ? c10::kMeta : c10::kCPU);

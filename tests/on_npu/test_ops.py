@@ -1,0 +1,103 @@
+"""torch_npu's own operators and composites of torch, called on NPU tensors through the real dispatcher and autograd."""
+
+from __future__ import annotations
+
+import runpy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.nn.utils import rnn
+from torch.utils._pytree import tree_map_only
+
+CASES = runpy.run_path(str(Path(__file__).parents[1] / "simulate" / "op_cases.py"))["CASES"]
+Function = Callable[[Tensor], Tensor]
+
+
+def on(device: str, tree: Any) -> Any:
+    return tree_map_only(torch.Tensor, lambda t: t.to(device), tree)
+
+
+def listed(result: Any) -> list[Any]:
+    return list(result) if isinstance(result, (tuple, list)) else [result]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.op)
+def test_the_plain_result_and_the_shapes_that_torch_npu_foresees(case: Any) -> None:
+    base, _, overload = case.op.partition(".")
+    op = getattr(getattr(torch.ops.npu, base), overload or "default")
+    torch.manual_seed(0)
+    inputs = case.inputs()
+    found = listed(op(*on("npu", inputs), **on("npu", case.options)))
+    for mine, plain in zip(found, listed(case.plain(*inputs)), strict=True):
+        if plain is not None:
+            torch.testing.assert_close(mine.cpu().float(), plain.float(), rtol=1e-4, atol=1e-4)
+    if case.meta and op.has_kernel_for_dispatch_key(torch._C.DispatchKey.Meta):
+        foreseen = listed(op(*on("meta", inputs), **on("meta", case.options)))
+        assert [(t.shape, t.dtype) for t in foreseen] == [(t.shape, t.dtype) for t in found]
+
+
+def gather(x: Tensor) -> Tensor:
+    return x.gather(1, torch.tensor([[1, 0], [2, 2]], device=x.device)).square()
+
+
+def slogdet(x: Tensor) -> Tensor:
+    return torch.slogdet(x @ x.T)[1]
+
+
+def rfft(x: Tensor) -> Tensor:
+    return torch.view_as_real(torch.fft.rfft(x)).square()
+
+
+def irfft(x: Tensor) -> Tensor:
+    return torch.fft.irfft(torch.complex(x, x)).square()
+
+
+def repeat(x: Tensor) -> Tensor:
+    return x.repeat_interleave(2, 1).square()
+
+
+@pytest.mark.parametrize("function", [gather, slogdet, rfft, irfft, repeat])
+def test_composites_have_gradients(function: Function) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(3, 3) + 2 * torch.eye(3)
+    torch.testing.assert_close(_gradient("npu", function, x), _gradient("cpu", function, x), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("layer", [torch.nn.LSTM(5, 3, 2, bidirectional=True), torch.nn.GRU(5, 3, 2)], ids=repr)
+def test_packed_sequences_have_gradients(layer: torch.nn.Module) -> None:
+    def padded(x: Tensor) -> Tensor:
+        packed = rnn.pack_padded_sequence(x, torch.tensor([4, 2, 1]))
+        return rnn.pad_packed_sequence(layer.to(x.device)(packed)[0])[0].square()
+
+    torch.manual_seed(0)
+    x = torch.randn(4, 3, 5)
+    torch.testing.assert_close(_gradient("npu", padded, x), _gradient("cpu", padded, x), rtol=1e-4, atol=1e-4)
+
+
+def _gradient(device: str, function: Function, x: Tensor) -> Tensor:
+    leaf = x.to(device, copy=True).requires_grad_()
+    return torch.autograd.grad(function(leaf).sum(), leaf)[0].cpu()
+
+
+def test_composites_of_torch_npu() -> None:
+    import torch_npu
+
+    assert F.one_hot(torch.tensor([1, 0]).npu(), 3).tolist() == [[0, 1, 0], [1, 0, 0]]
+    assert torch_npu.npu_dtype_cast(torch.ones(2, requires_grad=True).npu(), torch.half).dtype == torch.half
+    boxes = torch.rand(4, 3).npu().requires_grad_()
+    torch_npu.npu_ciou(boxes, torch.rand(4, 3).npu(), True, False, 0, True).sum().backward()
+    assert boxes.grad is not None
+    assert torch_npu.npu_dropout_gen_mask([4, 8], p=0.5, dtype=torch.float32, device="npu").shape == (16,)
+
+
+def test_sparse_gradients() -> None:
+    table = torch.nn.Embedding(5, 2, sparse=True).npu()
+    table(torch.tensor([3, 1, 3]).npu()).sum().backward()
+    gradient = table.weight.grad.coalesce()
+    assert gradient.indices().tolist() == [[1, 3]] and gradient.values().tolist() == [[1, 1], [2, 2]]
+    assert torch.eye(3).npu().to_sparse().indices().tolist() == [[0, 1, 2], [0, 1, 2]]
