@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from npukit.cli.train import OPTIONS
 from npukit.errors import NpukitError
-from npukit.llm.config.dialects.page import written_anew
+from npukit.llm.config.dialects.page import updated
 from npukit.llm.config.dialects.table import Dialect
 from npukit.llm.config.dialects.training import DIALECTS, LLAMA_FACTORY, SWIFT
 from npukit.llm.config.nearest import nearest
@@ -65,9 +65,9 @@ def test_no_key_is_near_an_option_of_the_command(dialect: Dialect) -> None:
 
 
 def test_the_page_has_the_tables_as_they_are() -> None:
-    # `python -m npukit.llm.config.dialects.page docs/switching.md` writes them anew.
+    # `python -m npukit.llm.config.dialects.page docs/switching.md` updates them.
     page = Path(__file__).parents[3] / "docs" / "switching.md"
-    assert page.read_text(encoding="utf-8") == written_anew(page.read_text(encoding="utf-8"))
+    assert page.read_text(encoding="utf-8") == updated(page.read_text(encoding="utf-8"))
 
 
 VALUES = st.one_of(

@@ -4,45 +4,52 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from npukit.llm.config.dialects.table import Dialect, Row
+from pydantic import BaseModel
+
+from npukit.llm.config.dialects.table import Row, load
 from npukit.llm.config.dialects.training import DIALECTS
+from npukit.llm.config.dialects.use import llama_factory, swift
 from npukit.llm.config.options import Config
 from npukit.llm.config.schema import options, plain
+from npukit.llm.config.use import Use
 
-MARKED = re.compile(r"(<!-- table: (?P<name>[\w-]+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
+MARKED = re.compile(r"(<!-- table: (?P<name>[\w -]+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 
 
-def written_anew(page: str) -> str:
+def updated(page: str) -> str:
     """The page with its tables as the data has them now."""
-    tables = {dialect.name: "\n".join(table(dialect)) for dialect in DIALECTS}
+    tables = {dialect.name: "\n".join(table(dialect.rows, Config)) for dialect in DIALECTS}
+    tables["use LLaMA-Factory"] = "\n".join(table(load(llama_factory.TABLE), Use))
+    tables["use ms-swift"] = "\n".join(table(load(swift.TABLE), Use))
     return MARKED.sub(lambda found: f"{found[1]}{tables[found['name']]}\n{found[3]}", page)
 
 
-def table(dialect: Dialect) -> Iterator[str]:
-    """What can be written, what changes nothing, and what is refused."""
-    rows = sorted(dialect.rows.items())
+def table(rows: Mapping[str, Row], schema: type[BaseModel]) -> Iterator[str]:
+    """What can be written, what has no effect, and what is rejected."""
+    ordered = sorted(rows.items())
     yield from ("| key | here | default |", "|---|---|---|")
-    for key, row in rows:
+    for key, row in ordered:
         if row.to:
-            yield f"| `{key}` | {', '.join(f'`{option}`' for option in row.to)} | {_default(row)} |"
-    yield from ("", "Accepted, because they make no difference here:", "", "| key | why |", "|---|---|")
-    yield from (f"| `{key}` | {row.ignored} |" for key, row in rows if row.ignored)
-    yield from ("", "Refused, with an explanation, if they ask for something:", "", "| key | instead |", "|---|---|")
-    yield from (f"| `{key}` | {row.unsupported} |" for key, row in rows if row.unsupported)
+            yield f"| `{key}` | {', '.join(f'`{option}`' for option in row.to)} | {_default(row, schema)} |"
+    yield from ("", "Accepted, because it has no effect here:", "", "| key | why |", "|---|---|")
+    yield from (f"| `{key}` | {row.ignored} |" for key, row in ordered if row.ignored)
+    yield from ("", "Rejected, if it asks for something:", "", "| key | instead |", "|---|---|")
+    yield from (f"| `{key}` | {row.unsupported} |" for key, row in ordered if row.unsupported)
 
 
-def _default(row: Row) -> str:
-    """Theirs, where it is not ours."""
+def _default(row: Row, schema: type[BaseModel]) -> str:
+    """Theirs, where it differs from ours."""
     if "default" not in row.model_fields_set:
         return ""
-    ours = options(Config)[row.to[0]].default if row.to[0] in options(Config) else ""
+    known = options(schema)
+    ours = known[row.to[0]].default if row.to[0] in known else ""
     theirs = plain(row.default)
     return theirs if theirs == ours else f"{theirs} (npukit's own: {ours})"
 
 
 if __name__ == "__main__":
     file = Path(sys.argv[1])
-    file.write_text(written_anew(file.read_text(encoding="utf-8")), encoding="utf-8")
+    file.write_text(updated(file.read_text(encoding="utf-8")), encoding="utf-8")
