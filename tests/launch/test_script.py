@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from npukit.launch import script
+
 
 def test_what_a_script_left_open_is_written_even_if_its_module_is_never_freed(tmp_path: Path) -> None:
     (tmp_path / "outer.py").write_text(
@@ -76,3 +78,21 @@ def test_the_process_dies_with_its_watcher(tmp_path: Path) -> None:
     while script.exists() and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not script.exists()
+
+
+@pytest.mark.parametrize(("module", "stderr"), [("npukit.llm.finetune.rank", "npukit: interrupted\n"), ("mine", None)])
+def test_ctrl_c_is_one_line_in_npukit_s_own_modules(
+    module: str, stderr: str | None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt(arguments: list[str]) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(script, "run_command", interrupt)
+    monkeypatch.setattr("npukit.quiet.install", lambda: None)
+    monkeypatch.setattr(sys, "argv", ["script", "-m", module])
+    monkeypatch.setattr(sys, "path", ["", *sys.path])
+    with pytest.raises(SystemExit if stderr else KeyboardInterrupt) as ended:
+        script.main()
+    if stderr:
+        assert isinstance(ended.value, SystemExit) and ended.value.code == 130
+        assert capsys.readouterr().err == stderr

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from dataclasses import replace
 from typing import Any
 
@@ -62,8 +61,4 @@ def device_name(device: Any) -> str:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except KeyboardInterrupt:
-        print("npukit: interrupted", file=sys.stderr)
-        sys.exit(130)
+    main()

@@ -52,6 +52,11 @@ def main() -> None:
         run_command(arguments)
     except Exception as error:
         sys.exit(_tell_failure(error))
+    except KeyboardInterrupt:
+        if arguments[0] != "-m" or not arguments[1].startswith("npukit."):
+            raise  # a script's own traceback shows where it was, as under `python`
+        print("npukit: interrupted", file=sys.stderr)
+        sys.exit(130)
 
 
 def run_command(arguments: list[str]) -> None:
@@ -117,13 +122,14 @@ def _tell_failure(error: Exception) -> int:
 
     from npukit.errors import NpukitError
     from npukit.launch.failure import explained, write_error_file
+    from npukit.report.terminal import printable
 
     error_file = os.environ.get(ERROR_FILE)
     if isinstance(error, NpukitError):
         if error_file:
             write_error_file(error_file, str(error), f"npukit: {error}", "sentence")
         else:
-            print(f"npukit: {error}", file=sys.stderr)
+            print(f"npukit: {printable(str(error))}", file=sys.stderr)
         return 2
     ours = (__file__, "<frozen runpy>", "runpy.py")
     while (trace := error.__traceback__) and trace.tb_next and trace.tb_frame.f_code.co_filename.endswith(ours):

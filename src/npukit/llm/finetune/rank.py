@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import os
-import sys
 import zlib
 
 from npukit.llm.config.options import Config
@@ -22,15 +21,11 @@ def handed_over(config: Config) -> dict[str, str]:
 
 
 def main() -> None:
-    # What the user can mend is said by npukit.launch.script, once for all ranks.
-    try:
-        config = Config.model_validate_json(zlib.decompress(base64.b64decode(os.environ.pop(CONFIG))))
-        from npukit.llm.finetune.train import train  # seconds, in which somebody may change their mind
+    # Errors that the user can fix, and Ctrl-C, are reported by npukit.launch.script, once for all ranks.
+    config = Config.model_validate_json(zlib.decompress(base64.b64decode(os.environ.pop(CONFIG))))
+    from npukit.llm.finetune.train import train  # takes seconds to import
 
-        train(config)
-    except KeyboardInterrupt:
-        print("npukit: interrupted.", file=sys.stderr)
-        sys.exit(130)
+    train(config)
 
 
 if __name__ == "__main__":
