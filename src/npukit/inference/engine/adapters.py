@@ -71,19 +71,17 @@ class Adapters:
         del self._adapters[name]
         self._rebuild()
 
-    def select(self, names: Many[str | None], counts: Many[int]) -> None:
-        """Say which adapter each sequence of the next batch has, and how many tokens."""
+    def select(self, names: Many[str | None], counts: Many[int], place: Tensor | None = None) -> Tensor | None:
+        """Say which adapter each sequence of the next batch has, and how many tokens; the mask that follows.
+
+        A graph looks for it in the same place each time: `place` is the mask that it was recorded with.
+        """
         if not self._adapters:
             self.mask = None
-            return
+            return None
         rows = torch.stack([self._rows[name] for name in names])
-        self.mask = rows.repeat_interleave(torch.tensor(counts), dim=0).to(self._device, non_blocking=True)
-
-    def select_rows(self, names: Many[str | None], kept: Tensor | None) -> Tensor | None:
-        """The same for one token a sequence, with the mask in a place that a graph can keep: `kept` from before."""
-        self.select(names, [1] * len(names))
-        if kept is not None and self.mask is not None:
-            self.mask = kept.copy_(self.mask)
+        mask = rows.repeat_interleave(torch.tensor(counts), dim=0)
+        self.mask = mask.to(self._device) if place is None else place.copy_(mask)
         return self.mask
 
     def _rebuild(self) -> None:

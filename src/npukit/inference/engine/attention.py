@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from npukit.inference.engine.paged import Batch, write
+from npukit.inference.engine.paged import Batch, Decode, Prefill, write
 
 Attend = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, Batch, float, "int | None"], Tensor]
 
@@ -51,7 +51,7 @@ def paged_attention(
     """Query, key, value are [1, heads, tokens, size]; the result is [1, tokens, heads, size]."""
     query, key, value = (part.squeeze(0).transpose(0, 1) for part in (query, key, value))
     scale = scaling if scaling is not None else query.shape[-1] ** -0.5
-    attend = decode if batch.runs is None else prefill
+    attend = decode if isinstance(batch.kind, Decode) else prefill
     result = attend(query, key, value, module.key_cache, module.value_cache, batch, scale, sliding_window)
     return result.unsqueeze(0), None
 
@@ -68,10 +68,11 @@ def decode_anywhere(
 ) -> Tensor:
     """With torch's own attention: the sequences side by side, each as long as the longest, under a mask."""
     write(key, value, key_cache, value_cache, batch.slots)
-    longest = int(batch.lengths.max())
-    tables = batch.tables[:, : -(-longest // key_cache.shape[1])]
+    assert isinstance(batch.kind, Decode)
+    lengths = batch.kind.lengths
+    tables = batch.kind.tables[:, : -(-int(lengths.max()) // key_cache.shape[1])]
     place = torch.arange(tables.shape[1] * key_cache.shape[1], device=query.device)
-    ends = batch.lengths[:, None]
+    ends = lengths[:, None]
     seen = place < ends
     if window is not None:
         seen = seen & (place >= ends - window)
@@ -92,15 +93,14 @@ def prefill_anywhere(
 ) -> Tensor:
     """With torch's own attention, one sequence after the other."""
     write(key, value, key_cache, value_cache, batch.slots)
-    results, start, size = [], 0, key_cache.shape[1]
-    assert batch.runs is not None
-    for row, (new, total) in enumerate(zip(batch.runs.new, batch.runs.total, strict=True)):
-        table = batch.tables[row : row + 1, : -(-total // size)]
-        keys, values = (gather(cache, table)[:, :, :total] for cache in (key_cache, value_cache))
-        seen = causal(new, total, window, query.device)
-        part = query[start : start + new].transpose(0, 1).unsqueeze(0)
-        results.append(torch_attention(part, keys, values, seen, scale).squeeze(0).transpose(0, 1))
-        start += new
+    assert isinstance(batch.kind, Prefill)
+    results = []
+    new, total = batch.kind.new, batch.kind.total
+    for part, slots in zip(torch.split(query, list(new)), torch.split(batch.kind.slots, list(total)), strict=True):
+        keys, values = (cache.flatten(0, 1)[slots].transpose(0, 1)[None] for cache in (key_cache, value_cache))
+        seen = causal(len(part), len(slots), window, query.device)
+        result = torch_attention(part.transpose(0, 1)[None], keys, values, seen, scale)
+        results.append(result[0].transpose(0, 1))
     return torch.cat(results)
 
 

@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from npukit.inference.engine.paged import Batch, write
+from npukit.inference.engine.paged import Batch, Decode, Prefill, write
 
 _KEYS = 64  # that a program looks at together
 _PROGRAMS = 512  # enough to keep every multiprocessor busy
@@ -30,8 +30,10 @@ def decode(
     window: int | None,
 ) -> Tensor:
     """One query a sequence."""
+    kind = batch.kind
+    assert isinstance(kind, Decode)
     result: Tensor = _decode(
-        query, key, value, key_cache, value_cache, batch.slots, batch.tables, batch.lengths, scale, window or 0
+        query, key, value, key_cache, value_cache, batch.slots, kind.tables, kind.lengths, scale, window or 0
     )
     return result
 
@@ -189,11 +191,11 @@ def prefill(
     window: int | None,
 ) -> Tensor:
     """The sequences one behind the other; each new token sees what its own sequence has before it."""
-    runs = batch.runs
-    assert runs is not None
-    borders = runs.new_borders, runs.borders
+    kind = batch.kind
+    assert isinstance(kind, Prefill)
+    borders = kind.new_borders, kind.borders
     result: Tensor = _prefill(
-        query, key, value, key_cache, value_cache, batch.slots, runs.slots, *borders, scale, window or 0
+        query, key, value, key_cache, value_cache, batch.slots, kind.slots, *borders, scale, window or 0
     )
     return result
 

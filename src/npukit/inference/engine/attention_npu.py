@@ -7,7 +7,7 @@ from itertools import accumulate
 import torch_npu
 from torch import Tensor
 
-from npukit.inference.engine.paged import Batch
+from npukit.inference.engine.paged import Batch, Decode, Prefill
 from npukit.llm.models.attention import NPU_CAUSAL, causal_mask
 
 
@@ -22,6 +22,7 @@ def decode(
     window: int | None,
 ) -> Tensor:
     """One query a sequence, in the layout (BSH) for which paging is documented on every card."""
+    assert isinstance(batch.kind, Decode)
     _write(key, value, key_cache, value_cache, batch.slots)
     result: Tensor = torch_npu.npu_fused_infer_attention_score(
         query.flatten(1).unsqueeze(1),
@@ -31,9 +32,9 @@ def decode(
         num_key_value_heads=key_cache.shape[2],
         scale=scale,
         input_layout="BSH",
-        block_table=batch.tables,
+        block_table=batch.kind.tables,
         block_size=key_cache.shape[1],
-        actual_seq_lengths_kv=batch.host_lengths,
+        actual_seq_lengths_kv=batch.kind.host_lengths,
     )[0]
     return result.view_as(query)
 
@@ -49,9 +50,9 @@ def prefill(
     window: int | None,
 ) -> Tensor:
     """The sequences one behind the other (TND), their keys and values fetched from the cache."""
-    assert batch.runs is not None
+    assert isinstance(batch.kind, Prefill)
     _write(key, value, key_cache, value_cache, batch.slots)
-    keys, values = (cache.flatten(0, 1)[batch.runs.slots] for cache in (key_cache, value_cache))
+    keys, values = (cache.flatten(0, 1)[batch.kind.slots] for cache in (key_cache, value_cache))
     result: Tensor = torch_npu.npu_fusion_attention(
         query,
         keys,
@@ -61,8 +62,8 @@ def prefill(
         atten_mask=causal_mask(query.device),
         scale=scale,
         sparse_mode=NPU_CAUSAL,
-        actual_seq_qlen=list(accumulate(batch.runs.new)),
-        actual_seq_kvlen=list(accumulate(batch.runs.total)),
+        actual_seq_qlen=list(accumulate(batch.kind.new)),
+        actual_seq_kvlen=list(accumulate(batch.kind.total)),
     )[0]
     return result
 

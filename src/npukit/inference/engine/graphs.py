@@ -8,7 +8,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -19,6 +19,7 @@ from npukit.inference.engine.pool import NOWHERE
 # Batches are filled up to the next of these.
 SIZES = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 
+T = TypeVar("T")
 Decode = Callable[[Tensor, "list[int]"], "tuple[Tensor, Tensor]"]
 
 
@@ -43,9 +44,7 @@ class Graphs:
         self._sizes = [*SIZES[: bisect_left(SIZES, rows)], rows]
         self._filler = torch.tensor([[rows], [1], [NOWHERE]])  # row, length and block that belong to nobody
         self._is_npu = inputs.device.type == "npu"
-        self._device = torch.get_device_module(inputs.device)
         self._graphs: dict[int, Recorded] = {}
-        self._pool: Any = None
 
     def forget(self) -> None:
         """Record again when they are next needed."""
@@ -64,7 +63,8 @@ class Graphs:
         filling = size - len(lengths)
         host[:, len(lengths) : size] = self._filler
         self._inputs[:, :size].copy_(host[:, :size], non_blocking=True)
-        self._adapters.select_rows(adapters + [None] * filling, recorded.mask)
+        if recorded.mask is not None:
+            self._adapters.select([*adapters, None], [1] * len(adapters) + [filling], recorded.mask)
         recorded.graph.replay()
         if self._is_npu:
             recorded.graph.update(cpu_update_input=[{"actual_seq_lengths_kv": lengths + [1] * filling}])
@@ -73,15 +73,26 @@ class Graphs:
     def _record(self, size: int) -> Recorded:
         inputs = self._inputs[:, :size]
         inputs.copy_(self._filler.expand(-1, size))  # no sequence is touched
-        mask = self._adapters.select_rows([None] * size, None)
-        self._decode(inputs, [1] * size)  # what is only done once is done before
-        self._device.synchronize()
-        graph = self._device.NPUGraph() if self._is_npu else self._device.CUDAGraph()
-        options = {"auto_dispatch_capture": True} if self._is_npu else {"capture_error_mode": "thread_local"}
-        with self._device.graph(graph, pool=self._pool, **options):
-            results = self._decode(inputs, [1] * size)
-        self._pool = self._pool or graph.pool()
+        mask = self._adapters.select([None], [size])
+        graph, results = record(lambda: self._decode(inputs, [1] * size), inputs.device)
         return Recorded(graph, results, mask)
+
+
+def record(compute: Callable[[], T], device: torch.device) -> tuple[Any, T]:
+    """A graph of what `compute` does, and where its results are after each replay."""
+    module = torch.get_device_module(device)
+    compute()  # what is only done once is done before
+    module.synchronize()
+    is_npu = device.type == "npu"
+    graph = module.NPUGraph() if is_npu else module.CUDAGraph()
+    options = {"auto_dispatch_capture": True} if is_npu else {"capture_error_mode": "thread_local"}
+    pool = _pools.setdefault(device, module.graph_pool_handle())  # results are read before the next graph runs
+    with module.graph(graph, pool=pool, **options):
+        results = compute()
+    return graph, results
+
+
+_pools: dict[torch.device, Any] = {}
 
 
 def can_record(device: torch.device, dtype: torch.dtype) -> bool:

@@ -2,43 +2,69 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence as Many
 from dataclasses import dataclass
 from itertools import accumulate
 
 import torch
 from torch import Tensor
 
+from npukit.inference.engine.scheduler import Chunk
+
 
 @dataclass(frozen=True)
-class Runs:
-    """What a prefill knows beside: each sequence has a run of new tokens, and maybe others before them."""
+class Decode:
+    """One new token a sequence."""
 
-    new: tuple[int, ...]  # how many, of each sequence
-    total: tuple[int, ...]  # with those before
-    slots: Tensor  # where all tokens of the sequences are, one sequence behind the other
+    tables: Tensor  # [sequences, blocks]
+    lengths: Tensor  # of each sequence with its new token
+    host_lengths: list[int] | None  # for NPUs, whose kernel wants them on the host
+
+
+@dataclass(frozen=True)
+class Prefill:
+    """Runs of new tokens, one sequence behind the other; a sequence may have others before them in the cache."""
+
+    slots: Tensor  # where all tokens of the sequences are
     new_borders: Tensor  # where each sequence begins among the new tokens, and the last one ends
     borders: Tensor  # the same among all
+    new: tuple[int, ...]  # how many tokens of each sequence are new, for who wants that on the host
+    total: tuple[int, ...]
+
+    def to(self, device: torch.device) -> Prefill:
+        """The same with its tensors on a device."""
+        slots, new_borders, borders = (each.to(device) for each in (self.slots, self.new_borders, self.borders))
+        return Prefill(slots, new_borders, borders, self.new, self.total)
 
 
 @dataclass(frozen=True)
 class Batch:
-    """A decode has one token a sequence; a prefill has runs of them."""
+    """The new tokens of a call. The slot of a token is its block times the block size, plus its place in the block."""
 
-    slots: Tensor  # of each new token: block times block size, plus the place in it
-    tables: Tensor  # [sequences, blocks]
-    lengths: Tensor  # of each sequence with its new tokens
-    runs: Runs | None = None
-    host_lengths: list[int] | None = None  # for a decode on NPUs, whose kernel wants them on the host
+    slots: Tensor
+    kind: Decode | Prefill
 
 
-def runs_of(new: tuple[int, ...], total: tuple[int, ...], tables: Tensor, block_size: int) -> Runs:
-    """Prepare once what every layer of a prefill needs."""
-    place = torch.cat([torch.arange(each) for each in total])
-    row = torch.repeat_interleave(torch.tensor(total))
-    ends = [torch.tensor([0, *accumulate(each)], dtype=torch.int32) for each in (new, total)]
-    place, row, new_borders, borders = (each.to(tables.device) for each in (place, row, *ends))
-    slots = tables[row, place // block_size].long() * block_size + place % block_size
-    return Runs(new, total, slots, new_borders, borders)
+@dataclass(frozen=True)
+class Prompts:
+    """What a prefill is made of, on the host: ids, positions and slots of the new tokens, [3, tokens], and the rest."""
+
+    numbers: Tensor
+    kind: Prefill
+
+
+def pack(chunks: Many[Chunk], block_size: int) -> Prompts:
+    """Lay chunks of sequences one behind the other."""
+    numbers, slots = [], []
+    for chunk in chunks:
+        place = torch.arange(chunk.stop)
+        own = torch.tensor(chunk.sequence.blocks)[place // block_size] * block_size + place % block_size
+        ids = torch.tensor(chunk.sequence.tokens[chunk.start : chunk.stop])
+        numbers.append(torch.stack([ids, place[chunk.start :], own[chunk.start :]]))
+        slots.append(own)
+    new, total = tuple(each.stop - each.start for each in chunks), tuple(each.stop for each in chunks)
+    new_borders, borders = (torch.tensor([0, *accumulate(each)], dtype=torch.int32) for each in (new, total))
+    return Prompts(torch.cat(numbers, 1), Prefill(torch.cat(slots), new_borders, borders, new, total))
 
 
 def write(key: Tensor, value: Tensor, key_cache: Tensor, value_cache: Tensor, slots: Tensor) -> None:

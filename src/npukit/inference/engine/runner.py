@@ -16,7 +16,8 @@ from npukit.inference.engine.adapters import Adapters
 from npukit.inference.engine.attention import register
 from npukit.inference.engine.cache import Cache, attention_modules
 from npukit.inference.engine.graphs import Graphs
-from npukit.inference.engine.paged import Batch, runs_of
+from npukit.inference.engine.paged import Batch, Decode, Prefill, pack
+from npukit.inference.engine.prompt_graphs import PromptGraphs
 from npukit.inference.engine.results import Launched, score
 from npukit.inference.engine.sampler import Chosen, choose, is_plain
 from npukit.inference.engine.scheduler import Chunk, Step
@@ -34,17 +35,22 @@ class Runner:
         self._inputs = [_pinned((3, rows), self.device) for _ in range(2)]
         self._on_device = torch.zeros((3, rows), dtype=torch.int64, device=self.device)
         self._graphs = Graphs(self._decode, self._on_device, adapters) if graphs else None
+        # An NPU's kernel for prompts wants their lengths from the host, so that no graph can hold it.
+        prompts = graphs and self.device.type == "cuda"
+        self._prompt_graphs = PromptGraphs(self._compute_prompts, self.device, adapters) if prompts else None
 
     def warm_up(self) -> None:
         """Record the graphs now rather than when they are first needed."""
-        if self._graphs is not None:
-            with torch.no_grad():
-                self._graphs.record()
+        with torch.no_grad():
+            for graphs in (self._graphs, self._prompt_graphs):
+                if graphs is not None:
+                    graphs.record()
 
     def forget_graphs(self) -> None:
         """They hold addresses of weights: after these have changed they are made again."""
-        if self._graphs is not None:
-            self._graphs.forget()
+        for graphs in (self._graphs, self._prompt_graphs):
+            if graphs is not None:
+                graphs.forget()
 
     def compile(self) -> None:
         """Let the layers be compiled: what lies between matrix products becomes one kernel each.
@@ -92,12 +98,8 @@ class Runner:
         cache, size = self._cache, self._cache.block_size
         places = lengths - 1
         cache.tables[rows, places // size] = blocks.int()
-        batch = Batch(
-            blocks * size + places % size,
-            cache.tables[rows],
-            lengths,
-            host_lengths=host_lengths if self.device.type == "npu" else None,
-        )
+        on_host = host_lengths if self.device.type == "npu" else None
+        batch = Batch(blocks * size + places % size, Decode(cache.tables[rows], lengths, on_host))
         hidden = self._body(cache.last[rows][None], position_ids=places[None], use_cache=False, batch=batch)[0]
         logits = self._head(hidden[0])
         tokens = logits.argmax(-1)
@@ -122,20 +124,18 @@ class Runner:
 
     def _prefill(self, chunks: list[Chunk]) -> Tensor:
         """The last hidden states of all tokens of the chunks, one behind the other."""
-        ids, places, slots, size = [], [], [], self._cache.block_size
         for chunk in chunks:
             self._cache.set_table(chunk.sequence.row, chunk.sequence.blocks)
-            place = torch.arange(chunk.start, chunk.stop)
-            ids.append(torch.tensor(chunk.sequence.tokens[chunk.start : chunk.stop]))
-            places.append(place)
-            slots.append(torch.tensor(chunk.sequence.blocks)[place // size] * size + place % size)
-        packed = torch.stack([torch.cat(ids), torch.cat(places), torch.cat(slots)]).to(self.device)
-        new, total = tuple(each.stop - each.start for each in chunks), tuple(each.stop for each in chunks)
-        tables = self._cache.tables[torch.tensor([chunk.sequence.row for chunk in chunks], device=self.device)]
-        lengths = torch.tensor(total, device=self.device)
-        batch = Batch(packed[2], tables, lengths, runs_of(new, total, tables, size))
-        self._adapters.select([chunk.sequence.request.adapter for chunk in chunks], new)
-        hidden: Tensor = self._body(packed[:1], position_ids=packed[1:2], use_cache=False, batch=batch)[0]
+        prompts = pack(chunks, self._cache.block_size)
+        adapters = [chunk.sequence.request.adapter for chunk in chunks]
+        if self._prompt_graphs is not None and self._prompt_graphs.fit(prompts):
+            return self._prompt_graphs.run(prompts, adapters)
+        self._adapters.select(adapters, prompts.kind.new)
+        return self._compute_prompts(prompts.numbers.to(self.device), prompts.kind.to(self.device))
+
+    def _compute_prompts(self, numbers: Tensor, kind: Prefill) -> Tensor:
+        batch = Batch(numbers[2], kind)
+        hidden: Tensor = self._body(numbers[:1], position_ids=numbers[1:2], use_cache=False, batch=batch)[0]
         return hidden[0]
 
     def _choose(self, logits: Tensor, tokens: Tensor, sequences: Many[Sequence], write: bool = False) -> Chosen:
