@@ -10,23 +10,25 @@ PIP := PIP_CONSTRAINT=$(CURDIR)/$(VENV)/constraints.txt $(BIN)/python -m pip ins
 
 demo: setup
 	@rm -rf demo-output && mkdir demo-output
-	@echo "==> 1/8 Analyse a CUDA project: npukit analyze examples/cuda_project"
+	@echo "==> 1/9 Analyse a CUDA project: npukit analyze examples/cuda_project"
 	@$(BIN)/npukit analyze examples/cuda_project
-	@echo "==> 2/8 Migrate it: npukit migrate examples/cuda_project --output demo-output/migrated"
+	@echo "==> 2/9 Migrate it: npukit migrate examples/cuda_project --output demo-output/migrated"
 	@$(BIN)/npukit migrate examples/cuda_project --output demo-output/migrated
-	@echo "==> 3/8 Compare the losses on two simulated NPUs: npukit verify examples/cuda_project demo-output/migrated"
+	@echo "==> 3/9 Compare the losses on two simulated NPUs: npukit verify examples/cuda_project demo-output/migrated"
 	@$(BIN)/npukit verify examples/cuda_project demo-output/migrated --devices 2 --report demo-output/report.html \
 	  -- python train.py --steps 20
-	@echo "==> 4/8 Look at the simulated cards: npu-smi info"
+	@echo "==> 4/9 Look at the simulated cards: npu-smi info"
 	@eval "$$($(BIN)/npukit sim env --devices 2)" && npu-smi info
-	@echo "==> 5/8 Train a tiny GPT-2: npukit run --device sim --devices 2 examples/gpt2/train.py"
+	@echo "==> 5/9 Train a tiny GPT-2: npukit run --device sim --devices 2 examples/gpt2/train.py"
 	@$(BIN)/npukit run --device sim --devices 2 examples/gpt2/train.py --out demo-output
-	@echo "==> 6/8 Draw its loss: examples/gpt2/show.py"
+	@echo "==> 6/9 Draw its loss: examples/gpt2/show.py"
 	@$(BIN)/python examples/gpt2/show.py demo-output
-	@echo "==> 7/8 Create a small chat model and questions for it: npukit run --device cpu examples/finetune/make.py"
+	@echo "==> 7/9 Create a small chat model and questions for it: npukit run --device cpu examples/finetune/make.py"
 	@$(BIN)/npukit run --device cpu examples/finetune/make.py demo-output/finetune
-	@echo "==> 8/8 Fine-tune it with LoRA: npukit train examples/finetune/lora.yaml --device sim --devices 2"
+	@echo "==> 8/9 Fine-tune it with LoRA: npukit train examples/finetune/lora.yaml --device sim --devices 2"
 	@$(BIN)/npukit train examples/finetune/lora.yaml --device sim --devices 2
+	@echo "==> 9/9 Ask it how much memory a 910B3 has: npukit chat demo-output/finetune/run --device sim"
+	@echo "How much memory does a 910B3 have?" | $(BIN)/npukit chat demo-output/finetune/run --device sim
 	@echo "Report of the migration: demo-output/report.html. Loss curve: demo-output/finetune/run/loss.png"
 
 test: setup check
