@@ -221,7 +221,8 @@ int SimulatedKernel::compute(
         if (argument.isDevice() && argument.toDevice().type() == kNPU) {
             argument = c10::Device(on_meta ? c10::kMeta : c10::kCPU);
         } else if (op.schema().arguments()[i].name() == "generator" && !body_) {
-            argument = draw_generator(argument.toOptional<at::Generator>(), device.index());
+            const auto drawn = draw_generator(argument.toOptional<at::Generator>(), device.index());
+            argument = on_meta ? c10::IValue() : c10::IValue(drawn); // some meta kernels want none
         }
     }
     const c10::SmallVector<c10::IValue, 12> views(stack->begin() + static_cast<int64_t>(first), stack->end());
