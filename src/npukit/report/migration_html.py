@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from npukit.report.finding import Finding
+from npukit.report.finding import Finding, Severity
 from npukit.report.json import finding_data
-from npukit.report.report import printable_finding
+from npukit.report.report import counted, printable_finding
 from npukit.report.terminal import printable, printable_line
 from npukit.report.writing import write_text
 
@@ -56,11 +56,13 @@ def render(result: Migration, verification: Mapping[str, Any] | None = None) -> 
     """The report as a page; its contents lie in it as data, and the page draws what is looked at."""
     changed = [_changed(change, result.root) for change in result.changes]
     left = [_finding(finding, result.root) for finding in result.left]
+    serious = sum(finding.severity is not Severity.note for finding in result.left)
     fixed = sum(len(file["findings"]) for file in changed)
     data = {"changed": changed, "left": left, "verification": dict(verification) if verification else None}
     parts = {
         "TITLE": html.escape(printable_line(f"Migration of {result.root.resolve().name}")),
-        "SUMMARY": f"{fixed} places changed in {len(changed)} of {result.files} files, {len(left)} findings left.",
+        "SUMMARY": f"{counted(fixed, 'change')} in {len(changed)} of {counted(result.files, 'file')}; "
+        f"{counted(serious, 'place')} left to change by hand.",
         # "</script>" inside the data must not end the element that holds it.
         "DATA": json.dumps(data, separators=(",", ":")).replace("<", "\\u003c"),
     }
