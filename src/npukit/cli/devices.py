@@ -40,13 +40,10 @@ def devices(
 
     from rich.live import Live
 
-    try:
-        with Live(_shown(find()), console=console(), auto_refresh=False) as live:
-            while True:
-                time.sleep(SECONDS_BETWEEN)
-                live.update(_shown(find()), refresh=True)
-    except KeyboardInterrupt:
-        return
+    with Live(_shown(find()), console=console(), auto_refresh=False) as live:
+        while True:
+            time.sleep(SECONDS_BETWEEN)
+            live.update(_shown(find()), refresh=True)
 
 
 def _shown(found: MachineStatus) -> Group:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from npukit.report.terminal import console
 from npukit.train.watch.summary import Summary, duration, size
 
 
@@ -60,13 +61,13 @@ class Bar(Lines):
     """A bar that moves with every step, the newest figures below it."""
 
     def __init__(self, total_steps: int, item: str) -> None:
-        from rich.console import Console, Group
+        from rich.console import Group
         from rich.live import Live
         from rich.progress import Progress
         from rich.text import Text
 
         super().__init__(total_steps, item)
-        self._console = Console(highlight=False)
+        self._console = console()
         self._progress = Progress(*Progress.get_default_columns())
         self._task = self._progress.add_task("training", total=total_steps)
         self._figures = Text(no_wrap=True)
@@ -85,7 +86,7 @@ class Bar(Lines):
         self._figures.plain = as_text(record, self._item)
 
     def say(self, line: str) -> None:
-        self._console.print(line, markup=False)
+        self._console.print(line)
 
     def end(self, summary: Summary) -> None:
         from rich.table import Table
