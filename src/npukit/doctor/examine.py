@@ -1,4 +1,4 @@
-"""Examine a machine: probe it, check what was found, in the order in which one would mend it."""
+"""Examine a machine: probe it, check what was found, in the order in which one would fix it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from npukit.machine.found import Found
 from npukit.machine.probe import probe
 from npukit.report import Finding, Severity
 
-# What stands first is mended first: nothing below a missing driver can work.
+# What stands first is fixed first: nothing below a missing driver can work.
 CHECKS = (
     hardware.npus,
     hardware.driver,
@@ -47,7 +47,7 @@ class Diagnosis:
 
     @property
     def first(self) -> Finding | None:
-        """The first thing to mend; notes are not for mending."""
+        """The first thing to fix; notes need no fix."""
         worst = next(iter(self.troubles), None)
         return worst.finding if worst and worst.finding.severity is not Severity.note else None
 

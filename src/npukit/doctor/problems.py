@@ -11,7 +11,7 @@ from npukit.report import Finding, Severity
 
 @dataclass(frozen=True)
 class Problem:
-    """One code of `npukit doctor`: `why` it matters and what generally mends it."""
+    """One code of `npukit doctor`: `why` it matters and what generally fixes it."""
 
     code: str
     title: str
@@ -22,7 +22,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Trouble:
-    """A problem as it was found on this machine, with the shell commands that mend it, where commands can."""
+    """A problem as it was found on this machine, with the shell commands that fix it, where commands can."""
 
     finding: Finding
     commands: tuple[str, ...] = ()
