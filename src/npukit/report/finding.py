@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import TYPE_CHECKING
 
-from npukit.source.place import Edit, Place
+if TYPE_CHECKING:  # every command imports this file, and few of them read sources
+    from npukit.source.place import Edit, Place
 
 
 class Severity(str, Enum):
