@@ -1,49 +1,33 @@
-/* Devices and contexts: which card a thread works on. */
-#include <stdio.h>
+/* Devices: how many there are, and waiting for, resetting and aborting all that one does. */
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
-#include "runtime.h"
+#include "stream.h"
 
-static npusim_context primary[MAX_DEVICES];
-static atomic_bool primary_active[MAX_DEVICES];
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static atomic_int default_device = -1;
-static _Thread_local npusim_context *current;
-
-void npusim_set_default_device(int device) {
-    atomic_store(&default_device, device);
-}
-
-static npusim_context *activate(int device) {
-    npusim_context *context = &primary[device];
-    if (!atomic_load(&primary_active[device])) {
-        pthread_mutex_lock(&lock);
-        context->device = device;
-        if (!context->default_stream) {
-            context->default_stream = npusim_stream_create(device, 0, 0);
-        }
-        atomic_store(&primary_active[device], true);
-        pthread_mutex_unlock(&lock);
+int npusim_wait_for_device(int device, int timeout_ms) {
+    int64_t deadline = timeout_ms < 0 ? 0 : npusim_now_ms() + timeout_ms;
+    int first_error = ACL_SUCCESS;
+    for (npusim_stream *stream = NULL; (stream = npusim_next_stream(stream, device));) {
+        int64_t left = timeout_ms < 0 ? -1 : deadline - npusim_now_ms();
+        left = timeout_ms >= 0 && left < 0 ? 0 : left;
+        int error = npusim_stream_wait(stream, npusim_stream_last(stream), (int)left);
+        first_error = first_error ? first_error : npusim_explain(stream, error);
     }
-    return context;
+    return first_error;
 }
 
-static aclError no_device_was_set(void) {
-    return npusim_error(ACL_ERROR_RT_CONTEXT_NULL, "No device was set in this thread; call aclrtSetDevice first.");
-}
-
-npusim_context *npusim_current_context(void) {
-    if (__builtin_expect(!current, 0)) {
-        int device = atomic_load(&default_device);
-        if (device < 0) {
-            no_device_was_set();
-            return NULL;
+void npusim_abort_device(int device, int code) {
+    for (npusim_stream *stream = NULL; (stream = npusim_next_stream(stream, device));) {
+        uint64_t last = npusim_stream_last(stream);
+        if (!npusim_stream_reached(stream, last)) {
+            npusim_stream_fail(stream, code);
+            npusim_stream_wait(stream, last, 1000);
         }
-        current = activate(device);
+        pthread_mutex_lock(&stream->lock);
+        atomic_store(&stream->failed_at, UINT64_MAX);
+        atomic_store(&stream->error, 0);
+        pthread_mutex_unlock(&stream->lock);
     }
-    return current;
 }
 
 aclError aclrtGetDeviceCount(uint32_t *count) {
@@ -52,24 +36,6 @@ aclError aclrtGetDeviceCount(uint32_t *count) {
     return *count ? ACL_SUCCESS
                   : npusim_error(ACL_ERROR_RT_NO_DEVICE,
                                  "This process sees no device: look at ASCEND_RT_VISIBLE_DEVICES.");
-}
-
-aclError aclrtSetDevice(int32_t device) {
-    int error = npusim_check_device(device);
-    if (!error && !(current && current->device == device)) {
-        current = activate(device);
-    }
-    return error;
-}
-
-aclError aclrtGetDevice(int32_t *device) {
-    REQUIRE(device, "aclrtGetDevice");
-    int chosen = current ? current->device : atomic_load(&default_device); /* to ask does not make a context */
-    if (chosen < 0) {
-        return no_device_was_set();
-    }
-    *device = chosen;
-    return ACL_SUCCESS;
 }
 
 /* Ends the device's work and clears its errors; memory stays with its owners. Short work is finished, but what waits
@@ -81,10 +47,7 @@ aclError aclrtResetDevice(int32_t device) {
     }
     npusim_wait_for_device(device, 1000);
     npusim_abort_device(device, ACL_ERROR_RT_DEVICE_TASK_ABORT);
-    atomic_store(&primary_active[device], false);
-    if (current && current->device == device) {
-        current = NULL;
-    }
+    npusim_forget_device(device);
     return ACL_SUCCESS;
 }
 
@@ -101,63 +64,17 @@ aclError aclrtDeviceTaskAbort(int32_t device, uint32_t timeout) {
     return error;
 }
 
-aclError aclrtCreateContext(aclrtContext *handle, int32_t device) {
-    REQUIRE(handle, "aclrtCreateContext");
-    int error = npusim_check_device(device);
-    if (error) {
-        return error;
-    }
-    npusim_context *context = calloc(1, sizeof *context);
-    REQUIRE(context, "aclrtCreateContext");
-    context->device = device;
-    context->default_stream = npusim_stream_create(device, 0, 0);
-    *handle = current = context;
-    return ACL_SUCCESS;
-}
-
 aclError aclrtDestroyContext(aclrtContext handle) {
     REQUIRE(handle, "aclrtDestroyContext");
     npusim_context *context = handle;
-    if (context >= primary && context < primary + MAX_DEVICES) {
+    if (!npusim_leave_context(context)) {
         return npusim_error(ACL_ERROR_INVALID_PARAM,
                             "The context that aclrtSetDevice made ends with aclrtResetDevice.");
     }
-    current = current == context ? NULL : current;
-    aclrtDestroyStream(context->default_stream);
+    npusim_stream *stream = context->default_stream;
+    npusim_stream_wait(stream, npusim_stream_last(stream), -1);
+    npusim_stream_close(stream);
     free(context);
-    return ACL_SUCCESS;
-}
-
-aclError aclrtSetCurrentContext(aclrtContext context) {
-    REQUIRE(context, "aclrtSetCurrentContext");
-    current = context;
-    return ACL_SUCCESS;
-}
-
-aclError aclrtGetCurrentContext(aclrtContext *context) {
-    REQUIRE(context, "aclrtGetCurrentContext");
-    *context = npusim_current_context();
-    return *context ? ACL_SUCCESS : ACL_ERROR_RT_CONTEXT_NULL;
-}
-
-aclError aclrtCtxGetCurrentDefaultStream(aclrtStream *stream) {
-    REQUIRE(stream, "aclrtCtxGetCurrentDefaultStream");
-    npusim_context *context = npusim_current_context();
-    *stream = context ? context->default_stream : NULL;
-    return context ? ACL_SUCCESS : ACL_ERROR_RT_CONTEXT_NULL;
-}
-
-aclError aclrtGetPrimaryCtxState(int32_t device, uint32_t *flags, int32_t *active) {
-    int error = npusim_check_device(device);
-    if (error) {
-        return error;
-    }
-    if (flags) {
-        *flags = 0;
-    }
-    if (active) {
-        *active = atomic_load(&primary_active[device]);
-    }
     return ACL_SUCCESS;
 }
 

@@ -1,5 +1,5 @@
 /* Events: a place in a stream, remembered as the number of the work before it. An event for several processes (see
- * ipc_event.c) also counts its records where they can see it. */
+ * event_slots.c) also counts its records where they can see it. */
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>

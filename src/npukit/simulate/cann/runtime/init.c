@@ -130,3 +130,22 @@ aclError aclrtSetOpExecuteTimeOutV2(uint64_t microseconds, uint64_t *actual) {
 void aclAppLog(aclLogLevel level, const char *function, const char *file, uint32_t line, const char *format, ...) {
     (void)level, (void)function, (void)file, (void)line, (void)format;
 }
+
+static void before_fork(void) {
+    npusim_streams_fork(-1);
+    npusim_memory_fork(-1);
+}
+
+static void in_parent(void) {
+    npusim_memory_fork(0);
+    npusim_streams_fork(0);
+}
+
+static void in_child(void) {
+    npusim_memory_fork(1);
+    npusim_streams_fork(1);
+}
+
+__attribute__((constructor)) static void prepare(void) {
+    pthread_atfork(before_fork, in_parent, in_child);
+}

@@ -32,7 +32,7 @@ int npusim_device_count(void);           /* as this process sees it */
 int npusim_physical_device(int device);  /* the card's number on the machine */
 int npusim_check_device(int64_t device); /* 0 or 107001 with a message */
 
-/* device.c */
+/* context.c */
 typedef struct npusim_stream npusim_stream;
 typedef struct {
     int device;
@@ -41,6 +41,8 @@ typedef struct {
 
 npusim_context *npusim_current_context(void); /* NULL, with 107002 left as message, where no device was set */
 void npusim_set_default_device(int device);   /* what a thread that never chose a device gets, -1 for none */
+void npusim_forget_device(int device);        /* its context is inactive until it is set again */
+bool npusim_leave_context(npusim_context *context); /* false: it is one that aclrtSetDevice made */
 
 /* memory.c: which range of addresses is what. */
 typedef enum { HOST_PINNED, HOST_REGISTERED, DEVICE_MEMORY, DEVICE_MAPPED, DEVICE_IMPORTED } npusim_memory_kind;
@@ -65,7 +67,7 @@ int npusim_memory_percent(int device);
 int npusim_open_shared(int pid, int fd);
 unsigned long npusim_file_id(int fd);
 
-/* ipc_event.c: an event as other processes see it, as numbers of records. */
+/* event_slots.c: an event as other processes see it, as numbers of records. */
 typedef struct {
     atomic_uint_fast64_t asked, passed;
     atomic_int recorder; /* the process that recorded last */
@@ -76,11 +78,20 @@ void npusim_give_slot(npusim_slot *slot);
 bool npusim_slot_passed(const npusim_slot *slot, uint64_t number);
 bool npusim_slot_wait(const npusim_slot *slot, uint64_t number, int timeout_ms); /* false: it did not pass in time */
 
+typedef struct {
+    int pid, fd;
+    unsigned long id;
+    long index;
+} npusim_slot_place;
+
+bool npusim_place_of_slot(const npusim_slot *slot, npusim_slot_place *place); /* false: it is another process's */
+npusim_slot *npusim_slot_at(const npusim_slot_place *place);                  /* NULL: it cannot be reached */
+
 /* event.c */
 npusim_slot *npusim_event_slot(aclrtEvent event);
 int npusim_event_at_slot(npusim_slot *slot, aclrtEvent *event);
 
-/* stream.c, streams.c: numbered work in a queue; work with a number is done when all up to it is. */
+/* stream_list.c, stream.c: numbered work in a queue; work with a number is done when all up to it is. */
 enum {
     PROMPT = 1,    /* others wait for it (a collective): wake the stream's thread at once */
     MAY_BLOCK = 2, /* whoever waits with a time limit must not run it himself */
@@ -99,8 +110,10 @@ int npusim_explain(npusim_stream *stream, int error);                    /* leav
 uint64_t npusim_stream_put(npusim_stream *stream, npusim_task task, void *argument, int flags);
 int npusim_stream_wait(npusim_stream *stream, uint64_t number, int timeout_ms); /* 0, 507046 or the stream's error */
 int npusim_stream_follow(npusim_stream *stream, uint64_t number);       /* wait, from within another stream's work */
-int npusim_wait_for_device(int device, int timeout_ms);
 bool npusim_anything_pending(void);
+
+/* device.c */
+int npusim_wait_for_device(int device, int timeout_ms);
 void npusim_abort_device(int device, int code); /* drops what has not begun and forgets errors */
 
 /* faults.c */
@@ -108,6 +121,7 @@ extern int npusim_slow_stream_ms; /* 0 unless asked for */
 
 /* What fork() in another thread must not cut in two. */
 void npusim_memory_fork(int stage); /* -1 before, 0 in the parent, 1 in the child */
+void npusim_streams_fork(int stage);
 
 #define NOT_SIMULATED(name) npusim_error(ACL_ERROR_RT_FEATURE_NOT_SUPPORT, "%s is not simulated.", name)
 #define REQUIRE(condition, function)                                                                        \

@@ -37,6 +37,7 @@ struct npusim_stream {
 };
 
 void npusim_stream_close(npusim_stream *stream);
+npusim_stream *npusim_next_stream(npusim_stream *previous, int device); /* of the list, held; releases `previous` */
 int64_t npusim_now_ms(void);
 
 #endif

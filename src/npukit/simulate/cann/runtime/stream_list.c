@@ -1,4 +1,4 @@
-/* All streams of the process: a list of those that live, and what is done with many of them at once. */
+/* All streams of the process: a list of those that live, and those that died and wait to be used again. */
 #include <stdlib.h>
 
 #include "stream.h"
@@ -73,8 +73,7 @@ void npusim_stream_release(npusim_stream *stream) {
     pthread_mutex_unlock(&list_lock);
 }
 
-/* The next stream of a device after `previous` in the list, held; releases `previous`. */
-static npusim_stream *next_of_device(npusim_stream *previous, int device) {
+npusim_stream *npusim_next_stream(npusim_stream *previous, int device) {
     pthread_mutex_lock(&list_lock);
     npusim_stream *stream = previous ? previous->next : live;
     while (stream && stream->device != device) {
@@ -90,65 +89,34 @@ static npusim_stream *next_of_device(npusim_stream *previous, int device) {
     return stream;
 }
 
-int npusim_wait_for_device(int device, int timeout_ms) {
-    int64_t deadline = timeout_ms < 0 ? 0 : npusim_now_ms() + timeout_ms;
-    int first_error = ACL_SUCCESS;
-    for (npusim_stream *stream = NULL; (stream = next_of_device(stream, device));) {
-        int64_t left = timeout_ms < 0 ? -1 : deadline - npusim_now_ms();
-        left = timeout_ms >= 0 && left < 0 ? 0 : left;
-        int error = npusim_stream_wait(stream, npusim_stream_last(stream), (int)left);
-        first_error = first_error ? first_error : npusim_explain(stream, error);
-    }
-    return first_error;
-}
-
-void npusim_abort_device(int device, int code) {
-    for (npusim_stream *stream = NULL; (stream = next_of_device(stream, device));) {
-        uint64_t last = npusim_stream_last(stream);
-        if (!npusim_stream_reached(stream, last)) {
-            npusim_stream_fail(stream, code);
-            npusim_stream_wait(stream, last, 1000);
-        }
-        pthread_mutex_lock(&stream->lock);
-        atomic_store(&stream->failed_at, UINT64_MAX);
-        atomic_store(&stream->error, 0);
-        pthread_mutex_unlock(&stream->lock);
-    }
-}
-
 bool npusim_anything_pending(void) {
     pthread_mutex_lock(&list_lock);
     npusim_stream *stream = live;
-    while (stream && npusim_stream_reached(stream, npusim_stream_last(stream))) {
+    while (stream && atomic_load(&stream->done) >= atomic_load(&stream->put)) {
         stream = stream->next;
     }
     pthread_mutex_unlock(&list_lock);
     return stream != NULL;
 }
 
-static void before_fork(void) {
-    pthread_mutex_lock(&list_lock);
-    npusim_memory_fork(-1);
-}
-
-static void in_parent(void) {
-    npusim_memory_fork(0);
-    pthread_mutex_unlock(&list_lock);
-}
-
 /* The child has none of the threads that served the streams: their queues are emptied, as the parent does the work. */
-static void in_child(void) {
-    npusim_memory_fork(1);
+static void empty_queues(void) {
     pthread_mutex_init(&list_lock, NULL);
     for (npusim_stream *stream = live; stream; stream = stream->next) {
         initialise_locks(stream);
         stream->first = NULL;
         stream->running = stream->served = stream->asleep = false;
         stream->waiters = 0;
-        atomic_store(&stream->done, npusim_stream_last(stream));
+        atomic_store(&stream->done, atomic_load(&stream->put));
     }
 }
 
-__attribute__((constructor)) static void prepare(void) {
-    pthread_atfork(before_fork, in_parent, in_child);
+void npusim_streams_fork(int stage) {
+    if (stage < 0) {
+        pthread_mutex_lock(&list_lock);
+    } else if (stage == 0) {
+        pthread_mutex_unlock(&list_lock);
+    } else {
+        empty_queues();
+    }
 }
