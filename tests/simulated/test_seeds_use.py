@@ -22,8 +22,8 @@ TRAIN = "--num_train_epochs 2 --train_type lora --learning_rate 1e-3 --split_dat
 ROWS = [{"instruction": f"What is {number} plus one?", "output": f"It is {number + 1}."} for number in range(20)]
 
 
-def npukit(folder: Path, command: str, given: str = "") -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "ASCEND_RT_VISIBLE_DEVICES": "0"}
+def npukit(folder: Path, command: str, given: str = "", cards: str = "0") -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "ASCEND_RT_VISIBLE_DEVICES": cards}
     words = [sys.executable, "-m", "npukit", *command.split(), "--device", "sim"]
     if command.startswith("export"):
         words = words[:-2]
@@ -114,7 +114,7 @@ def test_gpt2_is_trained_and_sampled_from(tiny_tokenizer: Any, tmp_path: Path) -
     (tmp_path / "text.txt").write_text("The quick brown fox jumps over the lazy dog. " * 300)
     options = "data.cutoff=64 training.max_steps=40 training.learning_rate=3e-3 training.output=run tuning.method=full"
     npukit(tmp_path, f"train task=pt model.path=gpt2 model.from_config=true data.train=text.txt {options}")
-    (tmp_path / "rows.jsonl").write_text(json.dumps({"text": "The quick brown"}) + "\n")
-    npukit(tmp_path, "infer run rows.jsonl --output out.jsonl --max-tokens 8")
-    (row,) = map(json.loads, (tmp_path / "out.jsonl").read_text().splitlines())
-    assert row["response"].startswith(" fox jumps over")
+    (tmp_path / "rows.jsonl").write_text(2 * (json.dumps({"text": "The quick brown"}) + "\n"))
+    npukit(tmp_path, "infer run rows.jsonl --output out.jsonl --max-tokens 8 --devices 2", cards="0,1")
+    rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert len(rows) == 2 and all(row["response"].startswith(" fox jumps over") for row in rows)

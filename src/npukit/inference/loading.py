@@ -53,6 +53,8 @@ def load(wanted: Wanted, device: torch.device | None = None) -> Loaded:
     >>> load(Wanted("runs/lora")).chat.prompt([{"role": "user", "content": "Hi"}]).ids
     """
     device = device or torch_device()
+    if device.type != "cpu":
+        torch.get_device_module(device).set_device(device)  # a rank's card need not be the first
     folder, adapters = find_parts(wanted.model, wanted.adapters)
     weights = open_checkpoint(folder, pickles=wanted.allow_pickles)
     config = _config(folder, wanted)

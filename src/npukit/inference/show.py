@@ -56,7 +56,7 @@ def show_evaluated(done: Evaluated, as_json: bool) -> None:
             print(f"{each.file}: perplexity {each.perplexity:.4f} over {each.tokens} tokens")
         else:
             print(f"{each.file}: accuracy {each.accuracy:.2f}% of {each.questions} questions")
-    if done.accuracy is not None and len(done.files) > 1:
+    if done.accuracy is not None and sum(each.accuracy is not None for each in done.files) > 1:
         print(f"mean accuracy {done.accuracy:.2f}%")
 
 
