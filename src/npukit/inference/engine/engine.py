@@ -230,7 +230,8 @@ class Engine:
         is_first = len(sequence.tokens) == len(sequence.request.prompt)
         sequence.tokens.append(token.id)
         self._generated_tokens += 1
-        self._scheduler.remember(sequence)
+        if len(sequence.tokens) % self._scheduler.pool.size <= 1:  # a block may have become full
+            self._scheduler.remember(sequence)
         if (grammar := sequence.request.grammar) is not None:
             grammar.accept(token.id)
         prompt = tuple(sequence.prompt) if is_first else ()

@@ -23,6 +23,31 @@ T = TypeVar("T")
 Decode = Callable[[Tensor, "list[int]"], "tuple[Tensor, Tensor]"]
 
 
+class Recorder:
+    """Makes graphs that share their memory: the results of one are read before another runs."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self._pool: Any = None
+
+    def forget(self) -> None:
+        """Memory that no graph has any more is not asked for again."""
+        self._pool = None
+
+    def record(self, compute: Callable[[], T]) -> tuple[Any, T]:
+        """A graph of what `compute` does, and where its results are after each replay."""
+        module = torch.get_device_module(self.device)
+        compute()  # what is only done once is done before
+        module.synchronize()
+        is_npu = self.device.type == "npu"
+        graph = module.NPUGraph() if is_npu else module.CUDAGraph()
+        options = {"auto_dispatch_capture": True} if is_npu else {"capture_error_mode": "thread_local"}
+        with module.graph(graph, pool=self._pool, **options):
+            results = compute()
+        self._pool = self._pool or graph.pool()
+        return graph, results
+
+
 @dataclass(frozen=True)
 class Recorded:
     """A graph, and what it reads and writes in fixed places."""
@@ -38,8 +63,8 @@ class Graphs:
     `inputs` is where the graphs find rows, lengths and blocks, [3, rows], on the device.
     """
 
-    def __init__(self, decode: Decode, inputs: Tensor, adapters: Adapters) -> None:
-        self._decode, self._inputs, self._adapters = decode, inputs, adapters
+    def __init__(self, decode: Decode, inputs: Tensor, adapters: Adapters, recorder: Recorder) -> None:
+        self._decode, self._inputs, self._adapters, self._recorder = decode, inputs, adapters, recorder
         rows = inputs.shape[1]
         self._sizes = [*SIZES[: bisect_left(SIZES, rows)], rows]
         self._filler = torch.tensor([[rows], [1], [NOWHERE]])  # row, length and block that belong to nobody
@@ -74,25 +99,8 @@ class Graphs:
         inputs = self._inputs[:, :size]
         inputs.copy_(self._filler.expand(-1, size))  # no sequence is touched
         mask = self._adapters.select([None], [size])
-        graph, results = record(lambda: self._decode(inputs, [1] * size), inputs.device)
+        graph, results = self._recorder.record(lambda: self._decode(inputs, [1] * size))
         return Recorded(graph, results, mask)
-
-
-def record(compute: Callable[[], T], device: torch.device) -> tuple[Any, T]:
-    """A graph of what `compute` does, and where its results are after each replay."""
-    module = torch.get_device_module(device)
-    compute()  # what is only done once is done before
-    module.synchronize()
-    is_npu = device.type == "npu"
-    graph = module.NPUGraph() if is_npu else module.CUDAGraph()
-    options = {"auto_dispatch_capture": True} if is_npu else {"capture_error_mode": "thread_local"}
-    pool = _pools.setdefault(device, module.graph_pool_handle())  # results are read before the next graph runs
-    with module.graph(graph, pool=pool, **options):
-        results = compute()
-    return graph, results
-
-
-_pools: dict[torch.device, Any] = {}
 
 
 def can_record(device: torch.device, dtype: torch.dtype) -> bool:

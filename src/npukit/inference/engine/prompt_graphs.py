@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from npukit.inference.engine.adapters import Adapters
-from npukit.inference.engine.graphs import record
+from npukit.inference.engine.graphs import Recorder
 from npukit.inference.engine.paged import Prefill, Prompts
 
-SIZES = (128, 256, 512, 1024, 2048)  # tokens
+SIZES = (*range(128, 1025, 128), 1280, 1536, 1792, 2048)  # tokens
 SEQUENCES = 32
 
 Compute = Callable[[Tensor, Prefill], Tensor]
@@ -36,8 +36,8 @@ class Recorded:
 class PromptGraphs:
     """The graphs of a prefill function, one a size, each made when it is first needed."""
 
-    def __init__(self, compute: Compute, device: torch.device, adapters: Adapters) -> None:
-        self._compute, self._device, self._adapters = compute, device, adapters
+    def __init__(self, compute: Compute, adapters: Adapters, recorder: Recorder) -> None:
+        self._compute, self._adapters, self._recorder = compute, adapters, recorder
         self._graphs: dict[int, Recorded] = {}
 
     def forget(self) -> None:
@@ -73,9 +73,9 @@ class PromptGraphs:
         return recorded.hidden
 
     def _record(self, size: int) -> Recorded:
-        numbers = torch.zeros((4, size), dtype=torch.int64, device=self._device)
-        borders = torch.zeros((2, SEQUENCES + 1), dtype=torch.int32, device=self._device)
+        numbers = torch.zeros((4, size), dtype=torch.int64, device=self._recorder.device)
+        borders = torch.zeros((2, SEQUENCES + 1), dtype=torch.int32, device=self._recorder.device)
         mask = self._adapters.select([None], [size])
         kind = Prefill(numbers[3], borders[0], borders[1], (), ())
-        graph, hidden = record(lambda: self._compute(numbers[:3], kind), self._device)
+        graph, hidden = self._recorder.record(lambda: self._compute(numbers[:3], kind))
         return Recorded(graph.replay, numbers, borders, mask, hidden)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 # `error` means that this one request could not be computed; the sentence is in Output.error.
 Finish = Literal["stop", "length", "cancelled", "error"]
@@ -41,6 +41,17 @@ class Sampling:
     seed: int = 0  # the same request and seed give the same answer, whatever else is in the batch
     logprobs: int | None = None  # None: none; 0: of the chosen token; n: also of the n likeliest
 
+    @property
+    def penalises(self) -> bool:
+        """Whether tokens that occurred before are made less likely."""
+        return self.repetition_penalty != 1 or bool(self.presence_penalty or self.frequency_penalty)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the likeliest token is all that is asked for."""
+        changed = self.penalises or bool(self.logit_bias or self.min_tokens)
+        return self.temperature == 0 and not changed and self.logprobs is None
+
 
 @dataclass(frozen=True)
 class Request:
@@ -56,8 +67,7 @@ class Request:
     grammar: Grammar | None = None
 
 
-@dataclass(frozen=True)
-class Token:
+class Token(NamedTuple):  # some hundred thousand are made in a second: a dataclass takes four times as long
     """A token with the logarithm of its probability, as the model gave it, before any penalty or temperature."""
 
     id: int
@@ -65,8 +75,7 @@ class Token:
     top: tuple[tuple[int, float], ...] = ()  # the likeliest tokens and their log-probabilities, likeliest first
 
 
-@dataclass(frozen=True)
-class Output:
+class Output(NamedTuple):
     """What one step gave to one request: mostly one token; the last output of a request has `finish`."""
 
     number: int

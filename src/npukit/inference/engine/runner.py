@@ -15,11 +15,11 @@ from torch import Tensor, nn
 from npukit.inference.engine.adapters import Adapters
 from npukit.inference.engine.attention import register
 from npukit.inference.engine.cache import Cache, attention_modules
-from npukit.inference.engine.graphs import Graphs
+from npukit.inference.engine.graphs import Graphs, Recorder
 from npukit.inference.engine.paged import Batch, Decode, Prefill, pack
 from npukit.inference.engine.prompt_graphs import PromptGraphs
 from npukit.inference.engine.results import Launched, score
-from npukit.inference.engine.sampler import Chosen, choose, is_plain
+from npukit.inference.engine.sampler import Chosen, choose
 from npukit.inference.engine.scheduler import Chunk, Step
 from npukit.inference.engine.sequence import Sequence
 
@@ -34,10 +34,11 @@ class Runner:
         self.device = cache.last.device
         self._inputs = [_pinned((3, rows), self.device) for _ in range(2)]
         self._on_device = torch.zeros((3, rows), dtype=torch.int64, device=self.device)
-        self._graphs = Graphs(self._decode, self._on_device, adapters) if graphs else None
+        self._recorder = Recorder(self.device)
+        self._graphs = Graphs(self._decode, self._on_device, adapters, self._recorder) if graphs else None
         # An NPU's kernel for prompts wants their lengths from the host, so that no graph can hold it.
         prompts = graphs and self.device.type == "cuda"
-        self._prompt_graphs = PromptGraphs(self._compute_prompts, self.device, adapters) if prompts else None
+        self._prompt_graphs = PromptGraphs(self._compute_prompts, adapters, self._recorder) if prompts else None
 
     def warm_up(self) -> None:
         """Record the graphs now rather than when they are first needed."""
@@ -51,6 +52,7 @@ class Runner:
         for graphs in (self._graphs, self._prompt_graphs):
             if graphs is not None:
                 graphs.forget()
+        self._recorder.forget()
 
     def compile(self) -> None:
         """Let the layers be compiled: what lies between matrix products becomes one kernel each.
@@ -80,9 +82,9 @@ class Runner:
         lengths = [sequence.cached for sequence in sequences]
         self._inputs.reverse()  # the device may still be reading what the step before was given
         host, size = self._inputs[0], self._cache.block_size
-        host[0, :count] = torch.tensor([sequence.row for sequence in sequences])
-        host[1, :count] = torch.tensor(lengths)
-        host[2, :count] = torch.tensor([each.blocks[(each.cached - 1) // size] for each in sequences])
+        rows = [sequence.row for sequence in sequences]
+        blocks = [sequence.blocks[(sequence.cached - 1) // size] for sequence in sequences]
+        host[:, :count] = torch.tensor([rows, lengths, blocks])
         adapters = [sequence.request.adapter for sequence in sequences]
         if self._graphs is None:
             self._on_device.copy_(host, non_blocking=True)
@@ -141,7 +143,7 @@ class Runner:
     def _choose(self, logits: Tensor, tokens: Tensor, sequences: Many[Sequence], write: bool = False) -> Chosen:
         """`tokens` are the likeliest; where more is asked for, the sampler's take their place."""
         chosen = Chosen(tokens)
-        if not all(is_plain(each.request.sampling) and each.request.grammar is None for each in sequences):
+        if not all(sequence.is_plain for sequence in sequences):
             chosen = choose(logits, sequences, [sequence.cached for sequence in sequences])
             write = True
         if write:

@@ -31,19 +31,6 @@ def chosen_of(tokens: Tensor, logprobs: Tensor, wanted: int) -> Chosen:
     return Chosen(tokens, logprobs.gather(1, tokens[:, None]).squeeze(1), (top.values, top.indices) if top else None)
 
 
-def is_plain(sampling: Sampling) -> bool:
-    """Whether the likeliest token is all that is asked for."""
-    return sampling.temperature == 0 and not _changes_logits(sampling) and sampling.logprobs is None
-
-
-def _changes_logits(sampling: Sampling) -> bool:
-    return bool(sampling.logit_bias or sampling.min_tokens) or _penalises(sampling)
-
-
-def _penalises(sampling: Sampling) -> bool:
-    return sampling.repetition_penalty != 1 or bool(sampling.presence_penalty or sampling.frequency_penalty)
-
-
 def choose(logits: Tensor, sequences: Many[Sequence], positions: Many[int]) -> Chosen:
     """The next token of each sequence, [sequences], from logits [sequences, words]. `positions` says how many tokens
     each sequence has by now.
@@ -70,7 +57,7 @@ def _changed(logits: Tensor, sequences: Many[Sequence], positions: Many[int]) ->
         if sampling.logit_bias:
             ids = torch.tensor(list(sampling.logit_bias), device=logits.device)
             logits[row, ids] += torch.tensor(list(sampling.logit_bias.values()), device=logits.device)
-        if _penalises(sampling):
+        if sampling.penalises:
             logits[row] = _penalised(logits[row], sequence.tokens, prompt, sampling)
         if sampling.end_tokens and positions[row] - prompt < sampling.min_tokens:
             logits[row, sorted(sampling.end_tokens)] = -torch.inf

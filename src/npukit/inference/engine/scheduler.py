@@ -8,10 +8,14 @@ its own and waits; what it had is computed again later, so that nothing fails an
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from time import monotonic
 
 from npukit.inference.engine.pool import BlockPool, key_of
 from npukit.inference.engine.sequence import Sequence
+
+COMPANY = 4  # prompts
+PATIENCE = 0.03  # seconds
 
 
 @dataclass(frozen=True)
@@ -28,17 +32,15 @@ class Chunk:
         return self.stop == self.sequence.goal
 
 
-@dataclass(frozen=True)
 class Step:
-    """What the device is to do next: a token for each of `decodes`, then the prompts of `prefills`."""
+    """What the device is to do next: a token for each of `decodes`, then the prompts of `prefills`.
 
-    decodes: list[Sequence] = field(default_factory=list)
-    prefills: list[Chunk] = field(default_factory=list)
+    `sampled` is whose next token it generates, in the order of its results.
+    """
 
-    @property
-    def sampled(self) -> list[Sequence]:
-        """Whose next token the step generates, in the order of its results."""
-        return self.decodes + [chunk.sequence for chunk in self.prefills if chunk.is_last]
+    def __init__(self, decodes: list[Sequence], prefills: list[Chunk]) -> None:
+        self.decodes, self.prefills = decodes, prefills
+        self.sampled = decodes + [chunk.sequence for chunk in prefills if chunk.is_last]
 
 
 class Scheduler:
@@ -50,6 +52,7 @@ class Scheduler:
         self.running: list[Sequence] = []
         self.reused_tokens = self.preemptions = 0
         self._rows = list(range(rows))[::-1]
+        self._since: float | None = None  # when the first of the waiting ones came
 
     def next(self) -> Step:
         """Decide what runs now; from here on it counts as computed."""
@@ -59,8 +62,7 @@ class Scheduler:
             sequence.cached += 1
         for chunk in step.prefills:
             chunk.sequence.cached = chunk.stop
-        for sequence in [*step.decodes, *(chunk.sequence for chunk in step.prefills)]:
-            self.remember(sequence)
+            self.remember(chunk.sequence)
         for sequence in step.sampled:
             sequence.launches += 1
         return step
@@ -83,12 +85,13 @@ class Scheduler:
 
     def _decode(self) -> list[Sequence]:
         chosen: list[Sequence] = []
+        size = self.pool.size
         for sequence in list(self.running):  # oldest first
-            if sequence.row < 0 or sequence.is_prefilling or not sequence.may_go_on:
+            if sequence.cached < sequence.goal or sequence.cached >= sequence.limit - 1:
+                continue  # its prompt is not done, or its last token is on the way
+            if sequence.row < 0 or (sequence.waits_for_tokens and sequence.launches):
                 continue
-            if sequence.waits_for_tokens and sequence.launches:
-                continue
-            if self._has_room(sequence, chosen):
+            if sequence.cached < len(sequence.blocks) * size or self._has_room(sequence, chosen):
                 chosen.append(sequence)
         return chosen
 
@@ -122,14 +125,28 @@ class Scheduler:
         """Go on with prompts that were begun, then begin others, as far as the step's tokens and the blocks go."""
         room, chunks = self.prefill_tokens, []
         begun = [sequence for sequence in self.running if sequence.is_prefilling]
+        may_begin = self._may_begin()
         while room > 0:
-            sequence = begun.pop(0) if begun else self._admit()
+            sequence = begun.pop(0) if begun else self._admit() if may_begin else None
             if sequence is None:
                 break
             stop = min(sequence.goal, sequence.cached + room)
             chunks.append(Chunk(sequence, sequence.cached, stop))
             room -= stop - sequence.cached
         return chunks
+
+    def _may_begin(self) -> bool:
+        """A prompt waits a moment for company: several together take hardly longer than one alone."""
+        if not self.waiting:
+            self._since = None
+            return False
+        now = monotonic()
+        self._since = self._since or now
+        enough = len(self.waiting) >= COMPANY or now - self._since >= PATIENCE
+        if enough or not self.running:
+            self._since = None
+            return True
+        return False
 
     def _admit(self) -> Sequence | None:
         """Let the oldest waiting request begin, if there are a row and blocks for it."""

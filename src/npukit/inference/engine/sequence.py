@@ -31,24 +31,16 @@ class Sequence:
     launches: int = 0  # steps that were launched for it and have not come back
     state: object = None  # what a runner keeps for it
 
+    # What is asked for each token of each sequence is worked out once.
+    is_plain: bool = field(init=False)  # the likeliest token is all that is asked for
+    waits_for_tokens: bool = field(init=False)  # the choice of a token depends on the one before being known here
+
+    def __post_init__(self) -> None:
+        sampling, has_grammar = self.request.sampling, self.request.grammar is not None
+        self.waits_for_tokens = has_grammar or sampling.penalises
+        self.is_plain = sampling.is_plain and not has_grammar
+
     @property
     def is_prefilling(self) -> bool:
         """Whether tokens that are known have still to be computed."""
         return self.cached < self.goal
-
-    @property
-    def generated(self) -> int:
-        """How many tokens were generated, those that have not arrived included."""
-        return max(self.cached, len(self.tokens) - 1) + 1 - len(self.request.prompt)
-
-    @property
-    def may_go_on(self) -> bool:
-        """Whether another token can be asked for now."""
-        return self.finish is None and self.cached < self.limit - 1
-
-    @property
-    def waits_for_tokens(self) -> bool:
-        """Whether the choice of its next token depends on the one before being known here."""
-        sampling = self.request.sampling
-        penalised = sampling.repetition_penalty != 1 or sampling.presence_penalty or sampling.frequency_penalty
-        return bool(penalised) or self.request.grammar is not None
