@@ -10,6 +10,7 @@ from dataclasses import asdict
 from npukit.errors import NpukitError
 from npukit.inference.server.options import ServeOptions
 from npukit.inference.server.start import check_packages, listen, serve
+from npukit.launch.devices import is_simulated
 
 VARIABLE = "NPUKIT_SERVE"  # not an argument: there may be a key in it, and everyone can see arguments
 
@@ -34,7 +35,8 @@ def main() -> None:
 
     def ready(address: str) -> None:
         names = ", ".join((*options.server.names, *options.adapters))
-        _say(f"serving {names} at {address} (API: {address}/v1, up to {serving.longest} tokens)")
+        device = f"{'simulated ' * is_simulated()}{serving.service.engine.device}"
+        _say(f"serving {names} on {device} at {address} (API: {address}/v1, up to {serving.longest} tokens)")
 
     serve(make_app(serving), options.server, listener, ready)
 
