@@ -320,7 +320,7 @@ def _write_tasks(folder: Path) -> None:
             "choices": [f" {words[n % 9]}", " the sky is blue"],
             "answer": n % 2,
         }
-        for n in range(40)
+        for n in range(20)
     ]
     (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     for name, text in (("choice", TASK), ("generation", GENERATION)):

@@ -8,12 +8,16 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+
+from npukit.inference.engine.request import Output, Request, Stats, Token
 
 
 @dataclass
@@ -91,3 +95,66 @@ def client(server: Server) -> Any:
     import openai
 
     return openai.OpenAI(base_url=f"{server.url}/v1", api_key="unused", max_retries=0, timeout=60)
+
+
+class Scripted:
+    """An engine that says what `reply(prompt, number of the request)` wants, one token at a time."""
+
+    def __init__(self, tokenizer: Any, reply: Callable[[str, int], str]) -> None:
+        self._tokenizer, self._reply = tokenizer, reply
+        self._left: dict[int, list[int]] = {}
+        self.asked: list[str] = []
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._left
+
+    def add(self, request: Request) -> int:
+        self.asked.append(self._tokenizer.decode(request.prompt))
+        answer = self._reply(self.asked[-1], len(self.asked))
+        self._left[len(self.asked)] = [*self._tokenizer.encode(answer), self._tokenizer.eos_token_id]
+        return len(self.asked)
+
+    def cancel(self, number: int) -> None:
+        self._left.pop(number, None)
+
+    def stats(self) -> Stats:
+        return Stats(0, 0, 1, 0, 0, 0, 0, 0)
+
+    def step(self) -> list[Output]:
+        time.sleep(0.005)
+        outputs = [Output(n, Token(left.pop(0)), None if left else "stop") for n, left in self._left.items()]
+        self._left = {number: left for number, left in self._left.items() if left}
+        return outputs
+
+
+@pytest.fixture(scope="session")
+def scripted(tiny_tokenizer: Any) -> Iterator[Any]:
+    """`scripted.serve(scripted.engine(reply), template)`: a whole server, whose model says what the test wants."""
+    import uvicorn
+
+    from npukit.inference.server.app import make_app
+    from npukit.inference.server.options import ServerOptions
+    from npukit.inference.server.serving import Serving
+    from npukit.inference.server.start import listen
+    from npukit.inference.service import Service
+    from npukit.llm.chat.chat import Chat
+    from npukit.llm.chat.templates import find_template
+
+    running = []
+
+    def serve(engine: Scripted, template: Path | None = None) -> str:
+        options = ServerOptions(port=0, names=("first", "second"))
+        chat = Chat(tiny_tokenizer, find_template(str(template) if template else None, tiny_tokenizer))
+        app = make_app(Serving(options, Service(engine), chat, 4096, len(tiny_tokenizer)))
+        listener = listen(options)
+        server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+        thread.start()
+        running.append((server, thread))
+        return f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+    yield SimpleNamespace(engine=lambda reply: Scripted(tiny_tokenizer, reply), serve=serve)
+    for server, thread in running:
+        server.should_exit = True
+        thread.join(10)

@@ -4,21 +4,11 @@ from __future__ import annotations
 
 import json
 import shutil
-import threading
 import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-
-from npukit.inference.engine.request import Output, Request, Stats, Token
-from npukit.inference.server.app import make_app
-from npukit.inference.server.options import ServerOptions
-from npukit.inference.server.serving import Serving
-from npukit.inference.server.start import listen
-from npukit.inference.service import Service
-from npukit.llm.chat.chat import Chat
-from npukit.llm.chat.templates import find_template
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 HOSTILE = (
@@ -28,57 +18,18 @@ HOSTILE = (
 LONG = "one two three four five six seven eight nine ten " * 40
 
 
-class Scripted:
-    """An engine that answers what the last question asks for, one token at a time."""
-
-    def __init__(self, tokenizer: Any) -> None:
-        self._tokenizer = tokenizer
-        self._left: dict[int, list[int]] = {}
-        self.asked: list[str] = []
-
-    @property
-    def is_idle(self) -> bool:
-        return not self._left
-
-    def add(self, request: Request) -> int:
-        text = self._tokenizer.decode(request.prompt)
-        self.asked.append(text)
-        answer = HOSTILE if "hostile" in text else LONG if "long" in text else f"Answer {len(self.asked)}."
-        self._left[len(self.asked)] = [*self._tokenizer.encode(answer), self._tokenizer.eos_token_id]
-        return len(self.asked)
-
-    def cancel(self, number: int) -> None:
-        self._left.pop(number, None)
-
-    def stats(self) -> Stats:
-        return Stats(0, 0, 1, 0, 0, 0, 0, 0)
-
-    def step(self) -> list[Output]:
-        time.sleep(0.005)
-        outputs = [Output(n, Token(left.pop(0)), None if left else "stop") for n, left in self._left.items()]
-        self._left = {number: left for number, left in self._left.items() if left}
-        return outputs
+def reply(text: str, number: int) -> str:
+    return HOSTILE if "hostile" in text else LONG if "long" in text else f"Answer {number}."
 
 
 @pytest.fixture(scope="module")
-def engine(tiny_tokenizer: Any) -> Scripted:
-    return Scripted(tiny_tokenizer)
+def engine(scripted: Any) -> Any:
+    return scripted.engine(reply)
 
 
 @pytest.fixture(scope="module")
-def address(engine: Scripted, tiny_tokenizer: Any) -> Iterator[str]:
-    import uvicorn
-
-    options = ServerOptions(port=0, names=("first", "second"))
-    chat = Chat(tiny_tokenizer, find_template(None, tiny_tokenizer))
-    app = make_app(Serving(options, Service(engine), chat, 4096, len(tiny_tokenizer)))
-    listener = listen(options)
-    server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
-    thread.start()
-    yield f"http://127.0.0.1:{listener.getsockname()[1]}/"
-    server.should_exit = True
-    thread.join(10)
+def address(scripted: Any, engine: Any) -> str:
+    return f"{scripted.serve(engine)}/"
 
 
 @pytest.fixture
@@ -118,7 +69,7 @@ def texts(browser: Any) -> list[str]:
 IDLE = "return document.getElementById('stop').hidden"
 
 
-def test_send_stop_regenerate_and_change_the_model(browser: Any, engine: Scripted) -> None:
+def test_send_stop_regenerate_and_change_the_model(browser: Any, engine: Any) -> None:
     ask(browser, "Hi")
     until(browser, "return document.querySelector('.figures')?.textContent.includes('tokens/s')")
     assert texts(browser) == [f"Answer {len(engine.asked)}."]
