@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from npukit.report.json import to_json
 from npukit.report.terminal import console, printable
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def row_progress() -> Iterator[Callable[[int, int], None]]:
 def show_inferred(done: Inferred, as_json: bool) -> None:
     """What came of a batch."""
     if as_json:
-        _print_json(done)
+        print(to_json(done))
         return
     for problem in done.problems:
         print(f"npukit: {printable(problem)}", file=sys.stderr)
@@ -49,7 +49,7 @@ def show_inferred(done: Inferred, as_json: bool) -> None:
 def show_evaluated(done: Evaluated, as_json: bool) -> None:
     """What an evaluation found."""
     if as_json:
-        _print_json(done)
+        print(to_json(done))
         return
     for each in done.files:
         if each.perplexity is not None:
@@ -58,7 +58,3 @@ def show_evaluated(done: Evaluated, as_json: bool) -> None:
             print(f"{each.file}: accuracy {each.accuracy:.2f}% of {each.questions} questions")
     if done.accuracy is not None and sum(each.accuracy is not None for each in done.files) > 1:
         print(f"mean accuracy {done.accuracy:.2f}%")
-
-
-def _print_json(done: Any) -> None:
-    print(json.dumps(dataclasses.asdict(done), indent=2, ensure_ascii=False, default=str))

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 
+from npukit.report.markdown import cell
 from npukit.report.writing import write_text
 from npukit.train.watch.files import as_json
 
@@ -65,7 +66,13 @@ class Summary:
     def write(self, folder: Path) -> None:
         """summary.json for programs, summary.md for people."""
         write_text(folder / "summary.json", as_json(dataclasses.asdict(self), indent=2))
-        lines = ["# Training run", "", "| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in self.rows())]
+        lines = [
+            "# Training run",
+            "",
+            "| | |",
+            "|---|---|",
+            *(f"| {name} | {cell(value)} |" for name, value in self.rows()),
+        ]
         write_text(folder / "summary.md", "\n".join(lines) + "\n")
 
 
