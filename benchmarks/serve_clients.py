@@ -112,7 +112,7 @@ class Client:
         body, _ = self._request()
         after = self._pick.randrange(6)
         async with self._http.stream(
-            "POST", "/v1/chat/completions", json={**body, "stream": True, "ignore_eos": True, "max_tokens": 2000}
+            "POST", "/v1/chat/completions", json={**body, "stream": True, "ignore_eos": True, "max_tokens": 400}
         ) as answer:
             async for _ in answer.aiter_lines():
                 after -= 1
@@ -196,7 +196,9 @@ def run(clients: int, seconds: float) -> Tally:
         adapters = {each: make_adapter(model, folder / each, seed) for seed, each in enumerate(ADAPTERS, 1)}
         answers = offline(model, adapters)
         named = [word for each, path in adapters.items() for word in ("--adapter", f"{each}={path}")]
-        options = ["--name", "tiny", *named, "--allow-adapter-changes", "--max-body", "0.2"]
+        # A small cache is soon in use as a whole, and memory that still grows then is lost.
+        size = ["--max-num-seqs", "64", "--max-model-len", "512", "--max-body", "0.2"]
+        options = ["--name", "tiny", *named, "--allow-adapter-changes", *size]
         with served(model, options) as server:
             tally = asyncio.run(load_it(server, answers, adapters["first"], clients, seconds))
             tally.expect("exit codes", server.process.wait(60), 0)
