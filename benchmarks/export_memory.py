@@ -48,15 +48,16 @@ def make_model(folder: Path) -> dict[str, tuple[int, ...]]:
     assert outline is not None
     names = list(outline.shapes)
     shards = [names[number::4] for number in range(4)]
-    weight_map = {}
+    weight_map: dict[str, str] = {}
     for number, shard in enumerate(shards, 1):
         file = folder / f"model-{number:05}-of-00004.safetensors"
-        header, at = {"__metadata__": {"format": "pt"}}, 0
+        header: dict[str, object] = {"__metadata__": {"format": "pt"}}
+        at = 0
         for name in shard:
             size = 2
             for length in outline.shapes[name]:
                 size *= length
-            header[name] = {"dtype": "BF16", "shape": list(outline.shapes[name]), "data_offsets": [at, at + size]}  # type: ignore[dict-item]
+            header[name] = {"dtype": "BF16", "shape": list(outline.shapes[name]), "data_offsets": [at, at + size]}
             at += size
         text = json.dumps(header).encode()
         text += b" " * (-len(text) % 8)
