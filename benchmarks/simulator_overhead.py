@@ -34,7 +34,7 @@ def training_step(device: str, dtype: torch.dtype = torch.float32) -> Run:
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
-        return loss.item()
+        return float(loss.item())
 
     return step
 

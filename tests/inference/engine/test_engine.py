@@ -1,0 +1,107 @@
+"""Answers are those of one request alone, whatever the engine does to answer many at once."""
+
+from __future__ import annotations
+
+import pytest
+from tests.inference.engine.conftest import MakeModel, generated, prompts
+
+from npukit.errors import NpukitError
+from npukit.inference.engine import Engine, EngineOptions, Output, Request, Sampling
+
+GREEDY = Sampling(temperature=0, max_tokens=12)
+WAYS = {
+    "at once": EngineOptions(rows=8),
+    "not ahead": EngineOptions(rows=8, ahead=False),
+    "few rows": EngineOptions(rows=2),
+    "few blocks, in chunks": EngineOptions(rows=8, blocks=10, prefill_tokens=16),
+    "no reuse": EngineOptions(rows=8, reuse=False),
+}
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3", "mistral", "gpt2", "gemma2"])
+def test_batched_answers_equal_generate(kind: str, make_model: MakeModel) -> None:
+    asked = prompts(6)
+    expected = [generated(make_model(kind), prompt, 12) for prompt in asked]
+    for name, options in WAYS.items():
+        engine = Engine(make_model(kind), options)
+        answers = engine.generate([Request(prompt, GREEDY) for prompt in asked])
+        assert [answer.ids for answer in answers] == expected, name
+        assert {answer.finish for answer in answers} == {"length"}
+        assert engine.is_paged == (kind != "gemma2")
+        assert engine.stats().blocks_used == 0
+
+
+def test_the_youngest_gives_way_where_blocks_run_out(make_model: MakeModel) -> None:
+    asked = [prompt * 15 for prompt in ((5,), (6,), (7,), (8,))]  # a block each, and each grows to four
+    engine = Engine(make_model("qwen2"), EngineOptions(rows=4, blocks=7))
+    settings = Sampling(temperature=0, max_tokens=40)
+    answers = engine.generate([Request(prompt, settings) for prompt in asked])
+    assert engine.stats().preemptions > 0
+    assert [answer.ids for answer in answers] == [generated(make_model("qwen2"), prompt, 40) for prompt in asked]
+
+
+def test_a_prefix_is_reused(make_model: MakeModel) -> None:
+    engine = Engine(make_model("qwen2"), EngineOptions(rows=4))
+    prompt = prompts(1, 60)[0] * 3
+    first, second = (engine.generate([Request(prompt, GREEDY)])[0].ids for _ in range(2))
+    assert first == second
+    assert engine.stats().reused_tokens == (len(prompt) - 1) // 16 * 16
+    longer = prompt + tuple(first)
+    assert engine.generate([Request(longer, GREEDY)])[0].ids == generated(make_model("qwen2"), longer, 12)
+
+
+def test_an_end_token_ends(make_model: MakeModel) -> None:
+    engine = Engine(make_model("qwen2"), EngineOptions(rows=4))
+    prompt = prompts(1)[0]
+    ids = engine.generate([Request(prompt, GREEDY)])[0].ids
+    end = Sampling(temperature=0, max_tokens=12, end_tokens=frozenset([ids[3]]))
+    answer = engine.generate([Request(prompt, end)])[0]
+    assert answer.ids == ids[: ids.index(ids[3]) + 1]
+    assert answer.finish == "stop"
+    late = Sampling(temperature=0, max_tokens=12, end_tokens=frozenset([ids[3]]), min_tokens=6)
+    assert len(engine.generate([Request(prompt, late)])[0].ids) > 6
+
+
+def test_a_cancelled_request_frees_its_place(make_model: MakeModel) -> None:
+    engine = Engine(make_model("llama"), EngineOptions(rows=1))
+    first, second = engine.add(Request((5,) * 40)), engine.add(Request((6, 7), GREEDY))
+    engine.step()
+    engine.cancel(first)
+    outputs: list[Output] = []
+    while not engine.is_idle:
+        outputs += engine.step()
+    assert [output.finish for output in outputs if output.number == first and output.finish] == ["cancelled"]
+    assert sum(output.number == second and output.token is not None for output in outputs) == 12
+    engine.cancel(first)  # once more changes nothing
+    assert engine.is_idle
+
+
+@pytest.mark.parametrize(
+    "request_", [Request(()), Request((1,) * 256), Request((300,)), Request((-1,)), Request((1,), adapter="none")]
+)
+def test_what_cannot_be_answered_is_refused(request_: Request, make_model: MakeModel) -> None:
+    engine = Engine(make_model("llama"), EngineOptions(rows=1))
+    with pytest.raises(NpukitError):
+        engine.add(request_)
+    assert engine.is_idle
+
+
+def test_logprobs_are_the_models(make_model: MakeModel) -> None:
+    import torch
+
+    model = make_model("qwen2")
+    prompt = prompts(1)[0] * 2
+    settings = Sampling(temperature=0, max_tokens=4, logprobs=2)
+    answer = Engine(make_model("qwen2"), EngineOptions(rows=2, prefill_tokens=10)).generate(
+        [Request(prompt, settings, prompt_logprobs=1)]
+    )[0]
+    ids = [*prompt, *answer.ids]
+    with torch.no_grad():
+        expected = model(torch.tensor([ids])).logits[0].log_softmax(-1)
+    tokens = answer.prompt + answer.tokens
+    assert tokens[0].logprob is None
+    for place, token in enumerate(tokens[1:]):
+        assert token.id == ids[place + 1]
+        assert token.logprob == pytest.approx(float(expected[place, token.id]), abs=1e-4)
+        assert token.top[0][1] == pytest.approx(float(expected[place].max()), abs=1e-4)
+    assert [len(token.top) for token in answer.tokens] == [2] * 4
