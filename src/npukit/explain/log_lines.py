@@ -75,7 +75,8 @@ def windows(source: str, stream: BinaryIO) -> Iterator[Window]:
         if lines:
             yield Window(source, first, before, lines, block[:LINES_NEAR], list(_worth_reading(lines, seen)))
         first, before, lines = first + len(lines), [*before, *lines][-LINES_NEAR:], block
-    yield Window(source, first, before, lines, (), list(_worth_reading(lines, seen)))
+    if lines:
+        yield Window(source, first, before, lines, (), list(_worth_reading(lines, seen)))
 
 
 def _blocks(stream: BinaryIO) -> Iterator[list[bytes]]:
