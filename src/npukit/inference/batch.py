@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from npukit.errors import NpukitError
-from npukit.inference.engine import Engine, EngineOptions
+from npukit.inference.engine import EngineOptions
 from npukit.inference.engine.request import Output, Request, Sampling
-from npukit.inference.loading import Loaded, load
+from npukit.inference.loading import Loaded, load, start_engine
 from npukit.inference.metrics import Metrics, measure
 from npukit.inference.rows import Answers, find_tables, records
 from npukit.inference.task import Task
@@ -92,7 +92,7 @@ class _Batch:
     def __init__(self, options: Task, answers: Answers, told: Told, total: int, done: int) -> None:
         self._options, self._answers, self._told, self._total, self._done = options, answers, told, total, done
         self._loaded: Loaded = load(options.wanted)
-        self._engine = Engine(self._loaded.model, EngineOptions(longest=options.longest, rows=options.rows))
+        self._engine = start_engine(self._loaded, EngineOptions(longest=options.longest, rows=options.rows))
         self._sampling: Sampling = replace(self._loaded.defaults, **options.sampling)
         special = frozenset(self._loaded.tokenizer.all_special_ids)
         self._hidden = special - self._loaded.chat.marker_ids

@@ -13,7 +13,7 @@ from typing import Any
 from npukit.errors import NpukitError
 from npukit.inference.engine import Engine, EngineOptions
 from npukit.inference.engine.request import Request, Sampling
-from npukit.inference.loading import load
+from npukit.inference.loading import load, start_engine
 from npukit.inference.task import Wanted
 
 LETTERS = ("A", "B", "C", "D")
@@ -75,7 +75,7 @@ def evaluate(
     files = _find(paths)
     choices = {file: read_choices(file) for file in files if file.suffix == ".csv"}
     loaded = load(wanted)
-    engine = Engine(loaded.model, EngineOptions(longest=longest, rows=rows))
+    engine = start_engine(loaded, EngineOptions(longest=longest, rows=rows))
     results = []
     for number, file in enumerate(files):
         told(number, len(files))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +14,7 @@ from typing import Any
 import torch
 
 from npukit.errors import NpukitError
+from npukit.inference.engine import Engine, EngineOptions
 from npukit.inference.engine.request import Sampling
 from npukit.inference.task import Wanted
 from npukit.launch.devices import torch_device
@@ -214,3 +217,19 @@ def quiet() -> Iterator[None]:
     finally:
         logging.set_verbosity(level)
         logging.enable_progress_bar()
+
+
+def start_engine(loaded: Loaded, options: EngineOptions) -> Engine:
+    """An engine for a model; says so where it can only run one sequence at a time.
+
+    >>> start_engine(load(Wanted("qwen2")), EngineOptions(rows=8))
+    """
+    engine = Engine(loaded.model, options)
+    if not engine.is_paged and os.environ.get("LOCAL_RANK", "0") == "0":
+        kind = loaded.model.config.model_type
+        print(
+            f"npukit: npukit's batched attention does not support {kind} models, so their sequences are computed one "
+            "after the other with transformers' own cache. This is slower.",
+            file=sys.stderr,
+        )
+    return engine

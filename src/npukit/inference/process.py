@@ -19,12 +19,12 @@ def main() -> None:
 
 def _chat(task: Task) -> None:
     from npukit.inference.chat import Conversation
-    from npukit.inference.engine import Engine, EngineOptions
-    from npukit.inference.loading import load
+    from npukit.inference.engine import EngineOptions
+    from npukit.inference.loading import load, start_engine
     from npukit.inference.terminal import talk
 
     loaded = load(task.wanted)
-    engine = Engine(loaded.model, EngineOptions(longest=task.longest, rows=1))
+    engine = start_engine(loaded, EngineOptions(longest=task.longest, rows=1))
     sampling = replace(loaded.defaults, **{"seed": task.seed, **task.sampling})
     dtype = str(loaded.model.dtype).removeprefix("torch.")
     with_adapters = f" with {', '.join(map(str, loaded.adapters))}" if loaded.adapters else ""

@@ -105,3 +105,17 @@ def test_logprobs_are_the_models(make_model: MakeModel) -> None:
         assert token.logprob == pytest.approx(float(expected[place, token.id]), abs=1e-4)
         assert token.top[0][1] == pytest.approx(float(expected[place].max()), abs=1e-4)
     assert [len(token.top) for token in answer.tokens] == [2] * 4
+
+
+@pytest.mark.parametrize("kind, told", [("gemma2", 1), ("qwen2", 0)])
+def test_a_model_that_cannot_be_batched_is_said_once(
+    kind: str, told: int, make_model: MakeModel, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from types import SimpleNamespace
+    from typing import Any
+
+    from npukit.inference.loading import start_engine
+
+    loaded: Any = SimpleNamespace(model=make_model(kind))
+    start_engine(loaded, EngineOptions(rows=2))
+    assert capsys.readouterr().err.count(kind) == told

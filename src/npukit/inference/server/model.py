@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from npukit.inference.engine import Engine, EngineOptions
-from npukit.inference.loading import load
+from npukit.inference.engine import EngineOptions
+from npukit.inference.loading import load, start_engine
 from npukit.inference.server.options import ServeOptions
 from npukit.inference.server.serving import Serving
 from npukit.inference.service import Service
 from npukit.inference.task import Wanted
+from npukit.launch.devices import is_simulated
 from npukit.llm.models.folder import find_model
 
 
@@ -29,9 +30,11 @@ def load_serving(options: ServeOptions) -> Serving:
     )
     graphs = False if options.eager else None
     size = EngineOptions(longest=options.longest, rows=options.rows, memory=options.memory, graphs=graphs)
-    engine = Engine(loaded.model, size)
+    engine = start_engine(loaded, size)
     for name, folder in adapters.items():
         engine.load_adapter(name, folder)
+    if not is_simulated():  # there, recording all graphs takes longer than the first requests would
+        engine.warm_up()
     # Greedy is what a model's file says by default; the default of this API is to sample.
     defaults = loaded.defaults if loaded.defaults.temperature else replace(loaded.defaults, temperature=1.0)
     return Serving(
