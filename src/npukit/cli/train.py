@@ -89,9 +89,11 @@ def _train(
     chosen = choose(device, count, card, suppose=dry_run)
     reading.check_card(chosen.card, chosen.has_bf16)
     _tell(reading.dialect, reading.notes)
+    nodes = nodes_of(os.environ).nodes
     if dry_run:
-        _show_plan(reading.config, chosen.count * nodes_of(os.environ).nodes, json)
+        _show_plan(reading.config, chosen.count * nodes, chosen.card, nodes, json)
     else:
+        _warn_if_too_large(reading.config, chosen.count * nodes, chosen.card)
         start(reading.config, chosen)
 
 
@@ -112,16 +114,28 @@ def _tell(dialect: str, notes: list[str]) -> None:
         )
 
 
-def _show_plan(config: Config, devices: int, json: bool) -> None:
-    from npukit.llm.plan import as_text, plan
+def _show_plan(config: Config, devices: int, card: str, nodes: int, json: bool) -> None:
+    from npukit.performance.plan.job import plan
+    from npukit.performance.plan.text import dry_run
 
-    found = plan(config, devices)
+    found = plan(config, devices, card, nodes)
     if json:
         from npukit.report.json import to_json
 
         print(to_json(found.as_json()))
     else:
-        print(as_text(found))
+        print(dry_run(found))
+
+
+def _warn_if_too_large(config: Config, devices: int, card: str) -> None:
+    """It is an estimate, so that the run is not refused."""
+    from npukit.performance.plan.job import needed_and_usable
+    from npukit.performance.plan.text import verdict
+
+    figures = needed_and_usable(config, devices, card) if card and os.environ.get("LOCAL_RANK", "0") == "0" else None
+    if figures and figures[0] > figures[1]:
+        text = f"npukit: this probably {verdict(*figures, card)}; `npukit plan` shows what takes the memory."
+        print(text, file=sys.stderr)
 
 
 def _explain(word: str, json: bool) -> None:

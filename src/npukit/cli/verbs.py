@@ -46,6 +46,7 @@ VERBS = {
         Verb("devices"),
     ),
     "Train": (
+        Verb("plan"),
         Verb("train", settings=OPTIONS_OF_OTHERS),
         Verb("sft", "train", settings=OPTIONS_OF_OTHERS),
         Verb("pt", "train", settings=OPTIONS_OF_OTHERS),

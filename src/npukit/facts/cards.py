@@ -24,7 +24,10 @@ class Card:
     vector_cores: int
     bf16: bool
     tflops: float | None
+    bandwidth_gbs: float | None
     links: Literal["mesh", "pairs", "pcie"]
+    link_gbs: float | None
+    network_gbs: float | None
     per_server: int
     series: str
     kernels: str

@@ -5,15 +5,17 @@ from __future__ import annotations
 import functools
 import re
 from pathlib import Path
+from typing import Any
 
 from npukit.facts.cards import cards
 
 
 @functools.cache
-def _gpus() -> list[dict[str, str]]:
+def gpus() -> list[dict[str, Any]]:
+    """The rows of gpus.yaml."""
     import yaml
 
-    rows: list[dict[str, str]] = yaml.safe_load(Path(__file__).with_name("gpus.yaml").read_text(encoding="utf-8"))
+    rows: list[dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("gpus.yaml").read_text(encoding="utf-8"))
     return rows
 
 
@@ -27,5 +29,5 @@ def peak_flops(device_name: str) -> float | None:
     for card in cards().values():
         if card.soc in words:
             return card.tflops and card.tflops * 1e12
-    gpu = next((row for row in _gpus() if re.search(rf"\b{re.escape(row['name'])}\b", device_name)), None)
+    gpu = next((row for row in gpus() if re.search(rf"\b{re.escape(row['name'])}\b", device_name)), None)
     return float(gpu["tflops"]) * 1e12 if gpu else None

@@ -27,11 +27,14 @@ class Problem:
     text: str
 
 
-def mistakes_in(config: Config, given: Given) -> tuple[list[Mistake], list[str]]:
-    """The mistakes in `config`, each where `given` has its option; and notes about options without effect."""
+def mistakes_in(config: Config, given: Given, files: bool = True) -> tuple[list[Mistake], list[str]]:
+    """The mistakes in `config`, each where `given` has its option; and notes about options without effect.
+
+    Without `files` the files that it names are not looked for.
+    """
     mistakes = [
         given.mistake(keys, problem.text)
-        for look in CHECKS
+        for look in (CHECKS if files else CHECKS_WITHOUT_FILES)
         for problem in look(config, given)
         for keys in [_keys(problem.key)]
     ]
@@ -210,3 +213,4 @@ CHECKS: tuple[Callable[[Config, Given], Iterator[Problem]], ...] = (
     _template,
     _words_or_files,
 )
+CHECKS_WITHOUT_FILES = (_options_together, _template)

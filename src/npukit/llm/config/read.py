@@ -39,9 +39,16 @@ class Reading:
 
 
 def read(
-    file: Path | None, words: Sequence[str], environ: Mapping[str, str], verb: str = "train", ranks: int = 1
+    file: Path | None,
+    words: Sequence[str],
+    environ: Mapping[str, str],
+    verb: str = "train",
+    ranks: int = 1,
+    files: bool = True,
 ) -> Reading:
     """The configuration that a file and the words of a command line make; `ranks` are those of the whole job.
+
+    Without `files` the model and the data that it names need not be there: a plan can be made elsewhere.
 
     >>> read(Path("sft.yaml"), ["training.epochs=2"], os.environ).config.training.epochs
     2.0
@@ -65,7 +72,7 @@ def read(
     config, wrong = validate(given, Config, NAMES)
     mistakes += wrong
     if config:
-        wrong, more = mistakes_in(config, given)
+        wrong, more = mistakes_in(config, given, files)
         mistakes += wrong
         notes += more
     if mistakes or config is None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 
+from npukit.facts.models import known_model
 from npukit.llm import families
 from npukit.llm.config.options import ModelOptions
 from npukit.llm.families.family import Dimensions, Shapes
@@ -52,12 +53,15 @@ def _layer_of(name: str) -> int | None:
 
 
 def look_at(options: ModelOptions) -> Outline | None:
-    """The model in a local folder; None if it is on a hub, or if it has no weights and its family is not known."""
+    """The model in a local folder, or of a well-known name; None for others on a hub, and for a model without weights
+    whose family is not known.
+    """
     folder = Path(options.path).expanduser()
     try:
-        config = families.as_mapping(json.loads((folder / "config.json").read_text(encoding="utf-8")))
+        known = None if folder.exists() else known_model(options.path)
+        config = known or families.as_mapping(json.loads((folder / "config.json").read_text(encoding="utf-8")))
         family = families.of(config)
-        shapes = {} if options.from_config else read_headers(folder)
+        shapes = {} if options.from_config or known else read_headers(folder)
         if not shapes and family.shapes:
             shapes = family.shapes(config)
         return Outline(shapes, family.dimensions(config)) if shapes else None

@@ -13,7 +13,9 @@ import pytest
 from npukit.llm.config.options import Config, ModelOptions
 from npukit.llm.config.read import read
 from npukit.llm.models.outline import look_at
-from npukit.llm.plan import GIB, as_text, plan
+from npukit.performance.plan.job import plan
+from npukit.performance.plan.memory import GIB
+from npukit.performance.plan.text import dry_run
 
 QWEN2_7B = {
     "model_type": "qwen2",
@@ -81,12 +83,12 @@ def test_steps(folder: Path) -> None:
     assert plan(config(data={"packing": False, "train": "rows.jsonl#7"}), devices=1).steps == 7
     assert plan(config(data=unpacked, max_steps=3), devices=1).steps == 3
     packed = plan(config(data={"cutoff": 512}), devices=1)
-    assert packed.steps and packed.steps < 20 and "packed into about" in as_text(packed)
+    assert packed.steps and packed.steps < 20 and "packed into about" in dry_run(packed)
     assert plan(config(data={"train": "owner/on-a-hub"}), devices=1).steps is None
 
 
 def test_what_it_prints_can_be_run_again(folder: Path) -> None:
-    text = as_text(plan(config(tuning={"method": "full"}, precision="bf16"), devices=4))
+    text = dry_run(plan(config(tuning={"method": "full"}, precision="bf16"), devices=4))
     (folder / "again.yaml").write_text(text)
     again = read(Path("again.yaml"), [], {}).config
     assert again == config(tuning={"method": "full"}, precision="bf16")
@@ -100,3 +102,23 @@ def test_the_command_starts_nothing(folder: Path) -> None:
     assert (told["devices"], told["steps"], told["config"]["training"]["accumulation"]) == (4, 3, 4)
     assert told["memory"]["total"] > told["memory"]["weights"] > 0
     assert not Path("output").exists()
+
+
+def test_a_plan_needs_neither_weights_nor_data(folder: Path) -> None:
+    theirs = {"model_name_or_path": "Qwen/Qwen2-7B-Instruct", "stage": "sft", "finetuning_type": "full"}
+    theirs |= {"dataset": "nowhere", "template": "qwen", "output_dir": "out", "bf16": True}
+    (folder / "theirs.yaml").write_text(json.dumps(theirs))
+    command = [sys.executable, "-X", "importtime", "-m", "npukit", "plan", "theirs.yaml", "--devices", "8", "--json"]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    told = json.loads(ended.stdout)
+    assert (told["card"], told["devices"], told["trained"], told["fits"]) == ("910B3", 8, 7_615_616_512, False)
+    assert told["time"]["step"][0] < told["time"]["step"][1]
+    assert " torch\n" not in ended.stderr
+
+
+def test_what_is_known_of_the_card_decides(qwen2_7b: str) -> None:
+    small, large = (plan(config(qwen2_7b), 1, card) for card in ("910B4", "910B3"))
+    assert (small.fits, large.fits) == (False, True)
+    assert small.time and large.time and small.time.step[0] > large.time.step[0]
+    assert plan(config(qwen2_7b), 1, "910A").time is None, "its speed is not known"
+    assert plan(config(qwen2_7b), 1).fits is None

@@ -1,0 +1,38 @@
+"""The sizes of well-known models, by their names on hubs."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import Any
+
+KEYS = {
+    "type": "model_type",
+    "layers": "num_hidden_layers",
+    "hidden": "hidden_size",
+    "inner": "intermediate_size",
+    "heads": "num_attention_heads",
+    "kv": "num_key_value_heads",
+    "head": "head_dim",
+    "vocabulary": "vocab_size",
+    "tied": "tie_word_embeddings",
+}
+
+
+@functools.cache
+def _rows() -> list[dict[str, Any]]:
+    import yaml
+
+    rows: list[dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("models.yaml").read_text(encoding="utf-8"))
+    return rows
+
+
+def known_model(name: str) -> dict[str, Any] | None:
+    """What config.json says about the sizes of a model with this name on a hub; None where it is not known.
+
+    >>> known_model("Qwen/Qwen2-7B-Instruct")["hidden_size"]
+    3584
+    """
+    wanted = name.rpartition("/")[2].lower()
+    row = next((row for row in _rows() if f"{wanted}-".startswith(f"{row['name'].lower()}-")), None)
+    return {KEYS[key]: value for key, value in row.items() if key in KEYS} if row else None

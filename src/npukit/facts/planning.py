@@ -1,0 +1,68 @@
+"""What estimates of memory and time rest on; planning.yaml says where each figure comes from."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from pathlib import Path
+
+from npukit.errors import NpukitError
+from npukit.facts.cards import card
+from npukit.facts.peak_flops import gpus
+
+Range = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Planning:
+    """Assumptions; a range is (low, high), a share of a peak or a time."""
+
+    idle_mib: int
+    outside_mib: int
+    compute: Range
+    attention: Range
+    memory: Range
+    communication: Range
+    launch_us: Range
+    collective_us: Range
+    overlap: Range
+
+
+@functools.cache
+def planning() -> Planning:
+    """The assumptions as they stand in planning.yaml.
+
+    >>> planning().idle_mib
+    3200
+    """
+    import yaml
+
+    row = yaml.safe_load(Path(__file__).with_name("planning.yaml").read_text(encoding="utf-8"))
+    return Planning(**{name: tuple(value) if isinstance(value, list) else value for name, value in row.items()})
+
+
+@dataclass(frozen=True)
+class Speed:
+    """The peaks of a device, in operations or bytes a second; links are 0 where no figure is known."""
+
+    flops: float
+    bandwidth: float
+    link: float = 0.0
+    network: float = 0.0
+
+
+def speed_of(name: str) -> Speed | None:
+    """The peaks of an Ascend card, or of a GPU as gpus.yaml names it; None where they are not known.
+
+    >>> speed_of("910B3").bandwidth
+    1759000000000.0
+    """
+    try:
+        found = card(name)
+    except NpukitError:
+        row = next((row for row in gpus() if row["name"].lower() == name.lower()), None)
+        return Speed(row["tflops"] * 1e12, row["bandwidth_gbs"] * 1e9) if row else None
+    if found.tflops is None or found.bandwidth_gbs is None:
+        return None
+    links = [(each or 0.0) * 1e9 for each in (found.link_gbs, found.network_gbs)]
+    return Speed(found.tflops * 1e12, found.bandwidth_gbs * 1e9, *links)

@@ -1,0 +1,55 @@
+"""What a step computes, moves and exchanges, from the shapes of the model's weights alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from npukit.llm.config.options import Config
+from npukit.llm.models.outline import Outline
+from npukit.performance.plan.memory import low_bytes, row_length, stage_of, trained_parameters
+from npukit.performance.plan.work import Work
+
+BACKWARD_OF_ATTENTION = 2.5  # times its forward pass: five products instead of two
+OPERATORS_OF_A_LAYER = 30  # forward, of those that a card runs; as many twice backward
+OPTIMIZER_BYTES = 28  # for each trained parameter: weight, gradient and two states read, all but the gradient written
+
+
+def estimate(config: Config, model: Outline, devices: int) -> list[Work]:
+    """The work of one optimizer step on one of `devices` devices, every row being of the maximum length."""
+    training, sizes = config.training, model.sizes
+    tokens = float(training.batch_size * row_length(config))
+    trained, low = trained_parameters(config, model), low_bytes(config)
+    passes = 2 if training.activation_checkpointing else 1  # forward through the layers
+    inside = float(sum(shape[0] * shape[1] for shape in model.linear().values()))
+    head = float(sizes.vocabulary * sizes.hidden)
+    of_trained = inside + head if config.tuning.method == "full" else float(trained)
+    products = 2 * tokens * (inside * (passes + 1) + head * 2 + of_trained)
+    scores = 2 * tokens * row_length(config) * sizes.queries * sizes.layers * (passes + BACKWARD_OF_ATTENTION)
+    width = low * (12 * sizes.hidden + 6 * sizes.intermediate + 4 * sizes.keys)
+    moved = tokens * sizes.layers * width * (passes + 2)
+    calls = OPERATORS_OF_A_LAYER * sizes.layers * (passes + 2)
+    if config.tuning.method == "lora":
+        calls, moved = 2 * calls, 1.5 * moved
+    else:
+        moved += 6.0 * model.parameters  # the weights are cast for every pass
+    times = training.accumulation
+    return [
+        Work("matmul", products * times, 0.0, 0),
+        Work("attention", scores * times, 0.0, 0),
+        Work("vector", 0.0, moved * times, calls * times),
+        Work("vector", 0.0, trained * OPTIMIZER_BYTES / (devices if stage_of(config) else 1), 10),
+        *_exchanged(config, model, devices, trained, low),
+    ]
+
+
+def _exchanged(config: Config, model: Outline, devices: int, trained: int, low: int) -> Iterator[Work]:
+    """A ring sends nearly everything once for a gather or a scatter, and twice for a sum."""
+    if devices == 1:
+        return
+    stage, part = stage_of(config), (devices - 1) / devices
+    passes = 2 * config.training.accumulation
+    if stage == 3:
+        yield Work("collective", 0.0, part * model.parameters * low * passes, model.sizes.layers * passes)
+        yield Work("collective", 0.0, part * trained * 4, model.sizes.layers)
+    else:
+        yield Work("collective", 0.0, 2 * part * trained * (low if stage else 4), max(1, trained * 4 // (25 << 20)))

@@ -1,0 +1,118 @@
+"""Plans for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+
+from npukit.facts.planning import Range
+from npukit.performance.plan.job import Plan
+from npukit.performance.plan.memory import GIB
+from npukit.performance.plan.work import StepTime
+
+PARTS = {
+    "weights": "weights",
+    "gradients": "gradients",
+    "optimizer": "optimizer states",
+    "activations": "activations, if every row has the maximum length",
+    "logits": "logits, computed in chunks",
+    "communication": "buffers for communication",
+    "outside": "outside of torch's allocator: HCCL, runtime, logs",
+}
+
+
+def dry_run(found: Plan) -> str:
+    """The configuration as YAML that can be run again, then figures as comments."""
+    import yaml
+
+    lines = [yaml.safe_dump(found.config, sort_keys=False, allow_unicode=True, width=100).rstrip(), ""]
+    return "\n".join(lines + [f"# {line}" for line in (*_size(found), _steps(found))])
+
+
+def as_text(found: Plan) -> str:
+    """What to expect, for a terminal."""
+    lines = [*_size(found)]
+    if found.usable is not None and found.memory is not None:
+        lines.append(verdict(found.memory.total, found.usable, found.card))
+    lines.append(_steps(found))
+    if found.time:
+        lines += ["", *time_lines(found.time, found.tokens_per_step / found.devices)]
+        if found.days:
+            lines.append(f"all {found.steps:,} steps: {duration(found.days)}")
+    elif found.memory and found.card:
+        lines.append(f"time unknown: npukit has no figures for the speed of a {found.card} or of its links")
+    return "\n".join(lines)
+
+
+def _size(found: Plan) -> Iterator[str]:
+    if not found.memory or not found.parameters or found.trained is None:
+        yield "memory unknown: the model is not in a local folder, or of a family that npukit does not know"
+        return
+    share = 100 * found.trained / found.parameters
+    yield f"{found.parameters:,} parameters, {found.trained:,} of them trained ({share:.2f}%)"
+    where = "the device" if found.devices == 1 else f"each of {found.devices} devices"
+    yield f"about {size(found.memory.total).strip()} on {where}:"
+    yield from (f"  {size(count)}  {PARTS[name]}" for name, count in asdict(found.memory).items() if count)
+
+
+def verdict(needed: float, usable: float, card: str) -> str:
+    """Whether it fits, and by how much."""
+    there = f"a {card} has {size(usable).strip()} for programs"
+    if needed > usable:
+        return f"does not fit: {there}, {size(needed - usable).strip()} too little"
+    return f"fits: {there}, {size(usable - needed).strip()} to spare"
+
+
+def time_lines(time: StepTime, tokens: float) -> Iterator[str]:
+    """The time of a step and what it is made of."""
+    low, high = time.tokens_per_second(tokens)
+    yield f"a step takes {seconds(time.step)}, which is {low:,.0f} to {high:,.0f} tokens/s on each device:"
+    parts = {
+        "matrix products and attention": time.compute,
+        "operators bound by memory": time.memory,
+        "the host issuing operators, at the same time": time.host,
+        "collectives, partly at the same time": time.collectives,
+    }
+    yield from (f"  {seconds(part):>18}  {name}" for name, part in parts.items() if part[1])
+
+
+def seconds(span: Range) -> str:
+    """
+    >>> seconds((0.2, 0.51))
+    '0.20 to 0.51 s'
+    """
+    if span[1] < 0.1:
+        return f"{span[0] * 1e3:.1f} to {span[1] * 1e3:.1f} ms"
+    return f"{span[0]:.2f} to {span[1]:.2f} s"
+
+
+def duration(days: Range) -> str:
+    """
+    >>> duration((0.5, 0.75))
+    '12.0 to 18.0 hours'
+    """
+    if days[1] >= 2:
+        return f"{days[0]:.1f} to {days[1]:.1f} days"
+    if days[1] * 24 >= 1:
+        return f"{days[0] * 24:.1f} to {days[1] * 24:.1f} hours"
+    return f"{days[0] * 1440:.1f} to {days[1] * 1440:.1f} minutes"
+
+
+def size(count: float) -> str:
+    """
+    >>> size(3 * 2**30)
+    '   3.0 GiB'
+    """
+    return f"{count / GIB:6.1f} GiB" if count >= GIB else f"{count / 2**20:6.1f} MiB"
+
+
+def _steps(found: Plan) -> str:
+    if found.steps is None:
+        return "number of steps unknown: the data is not in local files"
+    per_step = f"up to {found.tokens_per_step:,} tokens each"
+    if found.rows is None:
+        return f"{found.steps} steps, {per_step}"
+    about = "" if found.rows_are_exact else "about "
+    packed = found.config["data"]["packing"]
+    into = f", packed into about {found.batches_per_epoch:,}" if packed else ""
+    return f"{about if not packed else 'about '}{found.steps:,} steps, {per_step}; {about}{found.rows:,} rows{into}"

@@ -1,0 +1,75 @@
+"""How long work takes at least and at most: a roofline over what a step computes, moves and exchanges."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from npukit.facts.planning import Planning, Range, Speed, planning
+
+Kind = Literal["matmul", "attention", "vector", "collective"]
+
+
+@dataclass(frozen=True)
+class Work:
+    """Operators of one kind and size, all calls together."""
+
+    kind: Kind
+    flops: float
+    bytes: float  # read and written; of a collective, sent by one rank
+    calls: int
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """Seconds of one optimizer step as a range; what the step is made of apart, and together."""
+
+    compute: Range
+    memory: Range
+    host: Range
+    collectives: Range
+    step: Range
+
+    def tokens_per_second(self, tokens: float) -> Range:
+        """The speed for so many tokens in a step, low to high."""
+        return tokens / self.step[1], tokens / self.step[0]
+
+
+def step_time(
+    work: Iterable[Work], speed: Speed, between_servers: bool = False, assumed: Planning | None = None
+) -> StepTime | None:
+    """The time of one step of one rank; None if ranks exchange something and the speed of their link is not known.
+
+    >>> step_time([Work("matmul", 1e14, 1e9, 100)], speed_of("910B3")).step
+    (0.4521…, 0.6781…)
+    """
+    work, assumed = list(work), assumed or planning()
+    link = speed.network if between_servers else speed.link
+    if not link and any(each.kind == "collective" and each.bytes for each in work):
+        return None
+    fast, slow = (_bound(work, speed, link, assumed, slow) for slow in (False, True))
+    parts = {name: (fast[name], slow[name]) for name in fast}
+    return StepTime(**parts)
+
+
+def _bound(work: list[Work], speed: Speed, link: float, assumed: Planning, slow: bool) -> dict[str, float]:
+    share, cost = (0, 1) if slow else (1, 0)  # the lower share of a peak is slow, the higher cost is
+    compute = memory = host = collectives = 0.0
+    for each in work:
+        host += each.calls * assumed.launch_us[cost] * 1e-6
+        if each.kind == "collective":
+            moving = each.bytes / (link * assumed.communication[share]) if each.bytes else 0.0
+            collectives += moving + each.calls * assumed.collective_us[cost] * 1e-6
+            continue
+        reached = assumed.attention if each.kind == "attention" else assumed.compute
+        computing = each.flops / (speed.flops * reached[share])
+        moving = each.bytes / (speed.bandwidth * assumed.memory[share])
+        if computing >= moving:
+            compute += computing
+        else:
+            memory += moving
+    device = compute + memory
+    exposed = collectives * (1 - assumed.overlap[share])
+    step = max(device, host) + max(exposed, collectives - device)
+    return {"compute": compute, "memory": memory, "host": host, "collectives": collectives, "step": step}
