@@ -68,3 +68,20 @@ def test_groups_keep_their_own_highest_rate_also_after_loading() -> None:
     optimizer.load_state_dict(optimizer.state_dict())
     assert schedule.set(50) == 0.5
     assert [group["lr"] for group in optimizer.param_groups] == [0.5, 0.1]
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [("cosine_restarts", {"num_cycles": 3}), ("polynomial", {"power": 2.0})])
+def test_schedules_of_transformers(ours: str, theirs: dict[str, Any]) -> None:
+    from transformers import optimization
+
+    name = {"cosine_restarts": "cosine_with_hard_restarts", "polynomial": "polynomial_decay"}[ours]
+    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0)
+    reference = getattr(optimization, f"get_{name}_schedule_with_warmup")(optimizer, 10, TOTAL, **theirs)
+    lowest = {"min_learning_rate": 1e-7} if ours == "polynomial" else {}
+    found = factors(schedule=ours, warmup=10, cycles=3, power=2.0, **lowest)
+    assert found == pytest.approx({step: reference.lr_lambdas[0](step) for step in STEPS}, abs=1e-6)
+
+
+def test_shares_become_steps() -> None:
+    options = TrainOptions(log_every=0.1, eval_every="epoch", save_every=0.25).in_steps(30)
+    assert (options.log_every, options.eval_every, options.save_every) == (3, "epoch", 8)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
@@ -9,6 +10,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
+Share = Annotated[float, Field(gt=0, lt=1)]
 
 
 @dataclass(frozen=True)
@@ -72,14 +74,22 @@ class TrainOptions(Options):
     max_grad_norm: Annotated[float, Field(ge=0)] = Field(
         1.0, description="clip gradients to this norm; 0 turns clipping off"
     )
-    schedule: Literal["cosine", "linear", "constant", "onecycle", "inverse_sqrt", "wsd"] = Field(
-        "cosine", description="learning rate schedule; wsd is warm-up, stable, decay"
-    )
+    schedule: Literal[
+        "cosine", "cosine_restarts", "linear", "polynomial", "constant", "onecycle", "inverse_sqrt", "wsd"
+    ] = Field("cosine", description="learning rate schedule; wsd is warm-up, stable, decay")
     warmup: Annotated[float, Field(ge=0)] = Field(0.0, description="warm-up steps; below 1, a share of all steps")
     decay: Annotated[Fraction, When("training.schedule", "wsd")] = Field(
         0.1, description="share of the steps in which the rate decays"
     )
-    min_learning_rate: Annotated[float, Field(ge=0)] = Field(0.0, description="final rate of cosine, linear and wsd")
+    cycles: Annotated[PositiveInt, When("training.schedule", "cosine_restarts")] = Field(
+        1, description="times that the rate falls, and starts again at its peak"
+    )
+    power: Annotated[PositiveFloat, When("training.schedule", "polynomial")] = Field(
+        1.0, description="exponent of the remaining share of steps"
+    )
+    min_learning_rate: Annotated[float, Field(ge=0)] = Field(
+        0.0, description="final rate of cosine, linear, polynomial and wsd"
+    )
 
     precision: Literal["auto", "bf16", "fp16", "fp32"] = Field(
         "auto", description="auto: bf16 if the device supports it, otherwise fp16; fp32 on a CPU"
@@ -97,9 +107,13 @@ class TrainOptions(Options):
     )
     compile: bool | None = Field(None, description="use torch.compile; if empty, only for language models on CUDA")
 
-    log_every: PositiveInt = Field(10, description="steps between log lines")
-    eval_every: PositiveInt | Literal["epoch"] | None = Field(None, description="steps between evaluations")
-    save_every: PositiveInt | Literal["epoch"] | None = Field("epoch", description="steps between checkpoints")
+    log_every: PositiveInt | Share = Field(10, description="steps between log lines; below 1, a share of all steps")
+    eval_every: PositiveInt | Share | Literal["epoch"] | None = Field(
+        None, description="steps between evaluations; below 1, a share of all steps"
+    )
+    save_every: PositiveInt | Share | Literal["epoch"] | None = Field(
+        "epoch", description="steps between checkpoints; below 1, a share of all steps"
+    )
     save_total_limit: PositiveInt | None = Field(2, description="number of checkpoints to keep, besides the best one")
     async_save: bool = Field(False, description="write checkpoints in the background")
     resume: Literal["auto", "never"] | Path = Field(
@@ -118,3 +132,13 @@ class TrainOptions(Options):
     )
     feature_detection: FeatureDetection = FeatureDetection()
     profile: Profile | None = Field(None, description="write a profiler trace of these steps")
+
+    def in_steps(self, total_steps: int) -> TrainOptions:
+        """The same, with shares of all steps as numbers of steps.
+
+        >>> TrainOptions(save_every=0.25).in_steps(30).save_every
+        8
+        """
+        names = ("log_every", "eval_every", "save_every")
+        shares = {name: getattr(self, name) for name in names if isinstance(getattr(self, name), float)}
+        return self.model_copy(update={name: math.ceil(share * total_steps) for name, share in shares.items()})

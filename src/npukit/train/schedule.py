@@ -35,6 +35,8 @@ def shape(options: TrainOptions, total_steps: int) -> Shape:
         "constant": lambda step: 1.0,
         "linear": lambda step: _between(lowest, 1 - _share(step, warmup, total_steps)),
         "cosine": lambda step: _between(lowest, _half_cosine(_share(step, warmup, total_steps))),
+        "cosine_restarts": lambda step: _restarting(_share(step, warmup, total_steps), options.cycles),
+        "polynomial": lambda step: _between(lowest, (1 - _share(step, warmup, total_steps)) ** options.power),
         "inverse_sqrt": lambda step: _inverse_sqrt(step - warmup, warmup or INVERSE_SQRT_TIMESCALE),
         "wsd": lambda step: _between(lowest, 1 - _share(step, round(total_steps * (1 - options.decay)), total_steps)),
     }
@@ -52,6 +54,10 @@ def _between(lowest: float, height: float) -> float:
 
 def _half_cosine(share: float) -> float:
     return 0.5 * (1 + math.cos(math.pi * share))
+
+
+def _restarting(share: float, cycles: int) -> float:
+    return _half_cosine(cycles * share % 1) if share < 1 else 0.0
 
 
 def _inverse_sqrt(steps: int, timescale: int) -> float:

@@ -89,6 +89,7 @@ class Trainer:
             split = Split(options.eval_batch_size or options.batch_size, 1, parallel.rank, parallel.world_size)
             self._eval_data = Data(eval_data, split, epochs=1, **making)
         self.total_steps = self._total_steps()
+        options = self.options = options.in_steps(self.total_steps)
         if options.activation_checkpointing:
             checkpoint_activations(model)
         if options.compile:
@@ -284,7 +285,7 @@ class Trainer:
         when = f"was best at step {self._best.step}" if self._best.step else "was never a number"
         return f"stopped early: {self.options.best_metric} {when}"
 
-    def _due(self, every: int | str | None) -> bool:
+    def _due(self, every: float | str | None) -> bool:
         if every == "epoch":
             return self._position.step == 0
         return isinstance(every, int) and self.step % every == 0

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from npukit.errors import NpukitError
+from npukit.llm.config.dialects.training import transformers
 from npukit.llm.config.options import Config
 from npukit.llm.config.read import Reading, read
 
@@ -20,6 +21,11 @@ LORA_SFT_DS = (
     .read_text()
     .replace("qwen/Qwen1.5-7B", "models/tiny")
 )
+
+
+@pytest.fixture(autouse=True)
+def all_loggers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transformers, "_is_installed", lambda package: True)
 
 
 def llama_factory(text: str = LORA_SFT_DS, *words: str) -> Reading:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from npukit.errors import NpukitError
+from npukit.llm.config.dialects.training import transformers
 from npukit.llm.config.given import Mistakes
 from npukit.llm.config.options import Config
 from npukit.llm.config.read import Reading, read
@@ -21,6 +22,11 @@ SFT = (
     "--model models/tiny --dataset rows.jsonl --num_train_epochs 5 --train_type lora --output_dir output "
     "--learning_rate 1e-4 --gradient_accumulation_steps 16 --save_steps 100 --eval_steps 100"
 )
+
+
+@pytest.fixture(autouse=True)
+def all_loggers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transformers, "_is_installed", lambda package: True)
 
 
 def swift(line: str = SFT, verb: str = "sft", ranks: int = 1, **environ: str) -> Reading:
@@ -131,11 +137,15 @@ def test_its_defaults_where_nothing_is_said(assert_has: Check) -> None:
         ("--dataset row.jsonl", "command line: row.jsonl"),
         ("--packing maybe", "command line: packing must be true or false, not 'maybe'."),
         (
-            "--split_dataset_ratio 0.5 --eval_strategy steps --eval_steps 0.5",
+            "--split_dataset_ratio 0.5 --eval_strategy steps --eval_steps 1.5",
             "command line: --eval_steps must be a whole number",
         ),
         ("--target_modules all-linear all-norm", "command line: target_modules all-linear all-norm is not supported"),
-        ("--lr_scheduler_type warmup_stable_decay", "command line: warmup_stable_decay is training.schedule=wsd here"),
+        (
+            "--lr_scheduler_type warmup_stable_decay --lr_scheduler_kwargs '{num_decay_steps: 5}'",
+            "command line: num_decay_steps needs max_steps",
+        ),
+        ("--report_to notes", "command line: report_to notes is not supported"),
         ("--train_type full --torch_dtype float16", "command line: float16"),
     ],
 )
@@ -145,12 +155,37 @@ def test_a_mistake_is_named_in_its_words(text: str, said: str) -> None:
     assert said in str(raised.value)
 
 
-def test_names_for_self_cognition_matter_for_that_data_alone() -> None:
-    names = "--model_author swift --model_name swift-robot"
+def test_self_cognition_takes_its_names() -> None:
+    names = "--model_author swift --model_name 小黄 Huang"
     assert "model_name: it is for the data set swift/self-cognition" in swift(f"{SFT} {names}").notes
-    with pytest.raises(Mistakes) as raised:
-        swift(f"{SFT} {names} --dataset rows.jsonl swift/self-cognition#500")
-    assert ["put your names there" in mistake.text for mistake in raised.value.mistakes] == [True]
+    Path("swift").mkdir(exist_ok=True)  # as in a checkout of ms-swift
+    found = swift(f"{SFT} {names} --dataset rows.jsonl HF::swift/self-cognition:empty_think#500").config.data.train[1]
+    assert (found.path, found.subset, found.hub) == ("swift/self-cognition#500", None, "huggingface")
+    assert found.fill == {"NAME": ("小黄", "Huang"), "AUTHOR": ("swift",)}
+    assert found.answer_prefix == "<think>\n\n</think>\n\n"
+
+
+@pytest.mark.parametrize(
+    ("flags", "key", "expected"),
+    [
+        ("--save_steps 0.25", "save_every", 0.25),
+        ("--save_total_limit -1", "save_total_limit", None),
+        ("--lr_scheduler_type cosine_with_restarts --lr_scheduler_kwargs '{num_cycles: 3}'", "cycles", 3),
+        ("--lr_scheduler_type polynomial --lr_scheduler_kwargs '{lr_end: 0.000001}'", "min_learning_rate", 1e-6),
+        ("--report_to all", "loggers", ("tensorboard",)),
+    ],
+)
+def test_flags_of_transformers(flags: str, key: str, expected: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transformers, "_is_installed", lambda package: package == "tensorboard")
+    assert getattr(swift(f"{SFT} {flags}").config.training, key) == expected
+
+
+def test_a_logger_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transformers, "_is_installed", lambda package: False)
+    reading = swift(SFT)
+    assert reading.config.training.loggers == () and any(note.startswith("report_to") for note in reading.notes)
+    with pytest.raises(Mistakes, match="pip install wandb"):
+        swift(f"{SFT} --report_to wandb")
 
 
 def test_a_word_that_belongs_to_nothing() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from npukit.llm.data.layout import BadRow, Layout, Text, lay_out, recognise, renamed
+from npukit.llm.data.layout import BadRow, Layout, Rewriting, Text, lay_out, recognise, renamed
 
 QUESTION, ANSWER = {"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}
 SYSTEM = {"role": "system", "content": "Be brief."}
@@ -96,3 +96,14 @@ def test_an_answer_that_is_not_to_count_is_not_trained_on() -> None:
     assert lay_out({"messages": turns}, Layout("messages"), "sft")[-1] == {"role": "assistant", "content": "x"}
     with pytest.raises(BadRow, match="loss for turn 2"):
         lay_out({"messages": [turns[0], {**turns[1], "loss": False}]}, Layout("messages"), "sft")
+
+
+def test_placeholders_are_filled_by_the_row_s_language() -> None:
+    rewriting = Rewriting({"NAME": ("小黄", "Huang"), "AUTHOR": ("me",)}, question_suffix=" /no_think")
+    rows = [
+        {"query": "Who?", "response": "{{NAME}} by {{AUTHOR}}", "tag": "zh"},
+        {"query": "Who?", "response": "{{NAME}} by {{AUTHOR}}", "tag": "en"},
+    ]
+    turns = [lay_out(row, Layout("messages", rewriting=rewriting), "sft") for row in rows]
+    assert [turn[1]["content"] for turn in turns] == ["小黄 by me", "Huang by me"]
+    assert turns[0][0]["content"] == "Who? /no_think"

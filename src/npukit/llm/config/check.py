@@ -122,7 +122,9 @@ def _model_files(config: Config, given: Given) -> Iterator[Problem]:
             yield from (Problem("model.path", sentence) for sentence in broken_weights(path))
     elif not HUB_NAME.fullmatch(config.model.path) or config.model.path.startswith("."):
         yield Problem("model.path", f"there is no folder {path}{nearest_file(path) or '.'}")
-    elif path.parent != Path() and path.parent.is_dir():
+    elif path.parent != Path() and any(
+        path.parent.glob("*/config.json")
+    ):  # else an owner on the hub, a folder by chance
         yield Problem("model.path", f"there is no folder {path}{nearest_file(path) or f', only {path.parent}.'}")
     yield from _targets(config)
     adapter = config.model.adapter

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -21,5 +22,10 @@ def nearest(word: str, words: Iterable[str], cutoff: float = 0.6) -> str | None:
 def nearest_file(path: Path) -> str:
     """ ": did you mean X?" if a file beside it has nearly that name, else nothing."""
     beside = [each.name for each in path.parent.iterdir()] if path.parent.is_dir() else []
-    near = nearest(path.name, beside, cutoff=0.7)
+    # Another number is another model or data set, not a slip.
+    near = nearest(path.name, [name for name in beside if _digits(name) == _digits(path.name)], cutoff=0.7)
     return f": did you mean {path.parent / near}?" if near else ""
+
+
+def _digits(name: str) -> list[str]:
+    return re.findall(r"\d", name)

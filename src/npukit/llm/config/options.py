@@ -72,9 +72,15 @@ class Source(Options):
     path: str = Field(description="a file, a folder, a hub name, or a name in dataset_info.json; path#N uses N rows")
     format: Format = Field("auto", description="layout of the rows; auto recognises it from the first ones")
     weight: PositiveFloat | None = Field(None, description="share in a mix of several data sets; by size if empty")
+    hub: Literal["huggingface", "modelscope"] | None = Field(None, description="of its name; model.hub if empty")
     split: str = Field("train", description="of a data set on a hub")
     subset: str | None = Field(None, description="of a data set on a hub")
     columns: dict[str, str] = Field({}, description="what the columns are called, as {instruction: question}")
+    fill: dict[str, tuple[str, ...]] = Field(
+        {}, description="text for {{NAME}} in questions and answers, as {NAME: [for rows tagged zh, for others]}"
+    )
+    question_suffix: str | None = Field(None, description="text added to every question")
+    answer_prefix: str | None = Field(None, description="text put before every answer")
 
 
 def _as_sources(value: Any) -> Any:

@@ -50,6 +50,31 @@ class BadRow(Exception):
 
 
 @dataclass(frozen=True)
+class Rewriting:
+    """What is written into every row of a data set: names for its placeholders, and text around its turns."""
+
+    fill: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    question_suffix: str = ""
+    answer_prefix: str = ""
+
+    def __call__(self, turns: Conversation, tag: Any) -> Conversation:
+        """The conversation with all of that; `tag` is the row's, as swift/self-cognition has one.
+
+        >>> Rewriting({"NAME": ("小黄", "Huang")})([{"role": "assistant", "content": "I am {{NAME}}."}], "en")
+        [{'role': 'assistant', 'content': 'I am Huang.'}]
+        """
+        return [{**turn, "content": self._content(turn, tag)} for turn in turns]
+
+    def _content(self, turn: Turn, tag: Any) -> str:
+        content = turn["content"]
+        for name, texts in self.fill.items():
+            content = content.replace(f"{{{{{name}}}}}", texts[0 if tag == "zh" else -1])
+        if turn["role"] == "user":
+            return content + self.question_suffix
+        return self.answer_prefix + content if turn["role"] == "assistant" else content
+
+
+@dataclass(frozen=True)
 class Layout:
     """How the rows of a data set are laid out; `columns` and `roles` give its own names for ours."""
 
@@ -58,6 +83,7 @@ class Layout:
     roles: dict[str, str] = field(default_factory=dict)
     role_key: str | None = None
     content_key: str | None = None
+    rewriting: Rewriting = Rewriting()
 
 
 @dataclass(frozen=True)
@@ -112,7 +138,7 @@ def lay_out(row: dict[str, Any], layout: Layout, task: str) -> Conversation | Te
         return Text(_string(row, "instruction"))
     turns = _conversation(row, layout)
     _check_order(turns)
-    return turns
+    return layout.rewriting(turns, row.get("tag")) if layout.rewriting != Rewriting() else turns
 
 
 def _conversation(row: dict[str, Any], layout: Layout) -> Conversation:

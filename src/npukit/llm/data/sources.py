@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from npukit.errors import NpukitError
+from npukit.llm.config.nearest import nearest_file
 from npukit.llm.config.options import DataOptions, Source
 from npukit.llm.data.files import READERS, Record, read_file
 from npukit.llm.data.hub import Hub, hub_rows
-from npukit.llm.data.layout import COLUMNS, Layout
+from npukit.llm.data.layout import COLUMNS, Layout, Rewriting
 from npukit.llm.data.origin import hub_root
 
 INFO = "dataset_info.json"
@@ -64,15 +65,20 @@ def find_table(source: Source, data: DataOptions, hub: Hub | None = None) -> Tab
         path, limit = source.path, None
     if unknown := next((name for name in source.columns if name not in COLUMNS), None):
         raise NpukitError(f"{source.path}: columns cannot name {unknown!r}; {_nearest(unknown, COLUMNS)}")
-    hub = hub or ("modelscope" if os.environ.get("USE_MODELSCOPE_HUB", "").lower() in ("1", "true") else "huggingface")
-    layout = Layout(source.format, source.columns)
+    hub = (
+        source.hub
+        or hub
+        or ("modelscope" if os.environ.get("USE_MODELSCOPE_HUB", "").lower() in ("1", "true") else "huggingface")
+    )
+    rewriting = Rewriting(source.fill, source.question_suffix or "", source.answer_prefix or "")
+    layout = Layout(source.format, source.columns, rewriting=rewriting)
     table = Table(source.path, layout, split=source.split, subset=source.subset, weight=source.weight)
     entries = _info_entries(data.folder)
     if path in entries:
         table = _from_info(table, path, entries[path], data.folder, hub)
     elif local := _local(path, data.folder):
         table = replace(table, files=_files(local, source.split))
-    elif _is_hub_name(path, entries):
+    elif _is_hub_name(path, data.folder, entries):
         table = replace(table, hub=hub, hub_name=path)
     else:
         raise NpukitError(f"{path}: there is no such file, folder or data set{_where(path, data.folder, entries)}")
@@ -90,12 +96,18 @@ def _local(path: str, folder: Path) -> Path | None:
     return next((place for place in (direct, folder / path) if place.exists()), None)
 
 
-def _is_hub_name(path: str, entries: dict[str, Any]) -> bool:
+def _is_hub_name(path: str, folder: Path, entries: dict[str, Any]) -> bool:
     """Whether it may be a name on a hub: owner/name, or a bare name where no dataset_info.json lists the bare names."""
     if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", path) or Path(path).suffix.lower() in READERS or path.startswith("."):
         return False
-    owner = path.split("/")[0]
-    return not entries if owner == path else not Path(owner).is_dir()
+    owner, _, name = path.partition("/")
+    if not name:
+        return not entries
+    # The owner may be a folder here by chance, but not one with data, or with almost that name inside.
+    if not Path(owner).is_dir():
+        return True
+    has_data = Path(owner) == folder or any(each.suffix.lower() in READERS for each in Path(owner).iterdir())
+    return not has_data and not nearest_file(Path(path))
 
 
 def _where(path: str, folder: Path, entries: dict[str, Any]) -> str:
@@ -172,6 +184,7 @@ def _from_info(table: Table, name: str, entry: Any, folder: Path, hub: Hub) -> T
         {tags[tag]: role for tag, role in ROLE_TAGS.items() if tag in tags},
         tags.get("role_tag"),
         tags.get("content_tag"),
+        table.layout.rewriting,
     )
     split = entry.get("split", table.split)
     table = replace(table, layout=layout, limit=entry.get("num_samples"), split=split)

@@ -15,7 +15,8 @@ from npukit.llm.config.dialects.values import Refused, Values
 from npukit.llm.start import nodes_of
 
 # HF::owner/name:subset#500; a Windows drive or a URL is none of these.
-DATASET = re.compile(r"(?:(?P<hub>HF|MS)::)?(?P<path>[^:#]+)(?::(?P<subset>[^#/]+))?(?P<rows>#\d+)?")
+DATASET = re.compile(r"(?:(?P<hub>HF|MS|hf|ms)::)?(?P<path>[^:#]+)(?::(?P<subset>[^#/]+))?(?P<rows>#\d+)?")
+HUBS = {"HF": "huggingface", "MS": "modelscope"}
 
 
 def task(values: Values) -> Translated:
@@ -83,7 +84,7 @@ def _length_of(model: Any) -> int | None:
 
 
 def datasets(values: Values) -> Translated:
-    _check_names(values)
+    _note_names(values)
     found, shares = sources("dataset", values), values.words("interleave_prob")
     if shares and len(shares) != len(found):
         text = f"interleave_prob has {len(shares)} numbers for {len(found)} data sets: give one for each."
@@ -93,13 +94,27 @@ def datasets(values: Values) -> Translated:
     return {"data.train": found} if found else {}
 
 
-def _check_names(values: Values) -> None:
+SELF_COGNITION = re.compile(r"(^|/)self-cognition$")
+# What ms-swift writes into the rows of two subsets that no hub has.
+EMPTY_THOUGHT = {"answer_prefix": "<think>\n\n</think>\n\n"}
+SUBSETS: dict[str | None, Translated] = {
+    "qwen3": {**EMPTY_THOUGHT, "question_suffix": " /no_think"},
+    "empty_think": EMPTY_THOUGHT,
+}
+
+
+def _note_names(values: Values) -> None:
     """Nearly every command of theirs carries these along; they are for one data set alone."""
-    for key in sorted({"model_name", "model_author"} & set(values.given)):
-        if any("self-cognition" in name for name in values.words("dataset")):
-            text = "self-cognition has {{NAME}} and {{AUTHOR}} in its rows: download it and put your names there."
-            raise Refused(key, text)
-        values.notes.append(f"{key}: it is for the data set swift/self-cognition")
+    if not any("self-cognition" in name for name in values.words("dataset")):
+        for key in sorted({"model_name", "model_author"} & set(values.given)):
+            values.notes.append(f"{key}: it is for the data set swift/self-cognition")
+
+
+def _self_cognition(path: str, subset: str | None, values: Values) -> Translated:
+    """The data set that teaches a model its name."""
+    names = {"NAME": values.words("model_name"), "AUTHOR": values.words("model_author")}
+    subsets = SUBSETS.get(subset, {"subset": subset} if subset else {})
+    return {"path": path, **subsets, "fill": {key: texts[:2] for key, texts in names.items() if texts}}
 
 
 def sources(key: str, values: Values) -> list[Translated]:
@@ -111,11 +126,11 @@ def sources(key: str, values: Values) -> list[Translated]:
         if match is None or Path(name.split("#")[0]).exists():
             result.append({"path": name})
             continue
-        named = {"HF": "huggingface", "MS": "modelscope"}.get(match["hub"] or "")
-        if named and named != hub(values)["model.hub"]:
-            raise Refused(key, f"{name}: data and model must come from the same hub: set use_hf.")
-        subset = {"subset": match["subset"]} if match["subset"] else {}
-        result.append({"path": match["path"] + (match["rows"] or ""), **subset})
+        path = match["path"] + (match["rows"] or "")
+        found = {"path": path, **({"subset": match["subset"]} if match["subset"] else {})}
+        if SELF_COGNITION.search(match["path"]):
+            found = _self_cognition(path, match["subset"], values)
+        result.append({**found, **({"hub": HUBS[match["hub"].upper()]} if match["hub"] else {})})
     return result
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,12 @@ SCHEDULES = {
     "constant_with_warmup": "constant",
     "inverse_sqrt": "inverse_sqrt",
     "cosine_with_min_lr": "cosine",
+    "cosine_with_restarts": "cosine_restarts",
+    "polynomial": "polynomial",
+    "warmup_stable_decay": "wsd",
 }
+# The names of lr_scheduler_kwargs that stand for an option here.
+SCHEDULE_OPTIONS = {"min_lr": "min_learning_rate", "lr_end": "min_learning_rate", "power": "power"}
 OPTIMIZERS = {
     **dict.fromkeys(("adamw_torch", "adamw_torch_fused", "adamw_torch_npu_fused", "adamw_hf", "adamw"), "adamw"),
     "sgd": "sgd",
@@ -33,17 +39,20 @@ def max_steps(values: Values) -> Translated:
 
 
 def schedule(values: Values) -> Translated:
-    if values.get("lr_scheduler_type") == "warmup_stable_decay":
-        text = "warmup_stable_decay is training.schedule=wsd here; training.decay is the share of its linear decay."
-        raise Refused("lr_scheduler_type", text)
     name = values.choice("lr_scheduler_type", SCHEDULES, otherwise="linear")
     options = values.get("lr_scheduler_kwargs", {})
     if not isinstance(options, dict):
         raise Refused("lr_scheduler_kwargs", "lr_scheduler_kwargs must be a mapping, as {min_lr: 1e-6}.")
     result: Translated = {"training.schedule": name}
+    if name == "polynomial":
+        result["training.min_learning_rate"] = 1e-7  # transformers' default
+    if name == "wsd":
+        return {**result, **_stable_then_decay(options, values)}
     for option, value in options.items():
-        if option == "min_lr":
-            result["training.min_learning_rate"] = value
+        if option in SCHEDULE_OPTIONS:
+            result[f"training.{SCHEDULE_OPTIONS[option]}"] = value
+        elif option == "num_cycles" and name == "cosine_restarts":
+            result["training.cycles"] = value
         elif option == "min_lr_rate":
             if values.get("learning_rate") is None:
                 raise Refused("lr_scheduler_kwargs", "min_lr_rate is a share of learning_rate: give that too.")
@@ -51,6 +60,21 @@ def schedule(values: Values) -> Translated:
         else:
             raise Refused("lr_scheduler_kwargs", f"{option} in lr_scheduler_kwargs is not supported; min_lr is.")
     return result
+
+
+def _stable_then_decay(options: dict[str, Any], values: Values) -> Translated:
+    """Transformers counts the decay in steps, npukit in a share of all steps, so max_steps must be known."""
+    decay, steps = options.pop("num_decay_steps", None), values.number("max_steps", -1)
+    if options.get("decay_type", "cosine") != "linear":
+        values.notes.append("lr_scheduler_type: warmup_stable_decay decays linearly here")
+    if decay is None:
+        return {}
+    if steps <= 0:
+        text = (
+            "num_decay_steps needs max_steps; or set training.decay, the share of the steps in which the rate decays."
+        )
+        raise Refused("lr_scheduler_kwargs", text)
+    return {"training.decay": min(1.0, decay / steps)}
 
 
 def warmup(values: Values) -> Translated:
@@ -96,9 +120,18 @@ def logging(values: Values) -> Translated:
     return {}
 
 
+LOGGERS = ("tensorboard", "wandb", "swanlab")
+
+
 def loggers(values: Values) -> Translated:
-    known = ("tensorboard", "wandb", "swanlab")
+    known = LOGGERS
     wanted = [each for each in values.words("report_to") if each != "none"]
+    if "all" in wanted:  # as transformers understands it: whatever is installed
+        wanted = [each for each in known if _is_installed(each)]
+    if "report_to" not in values.given:
+        for each in [each for each in wanted if not _is_installed(each)]:
+            values.notes.append(f"report_to: {each} is the default there but not installed here, so it is left out")
+            wanted.remove(each)
     for each in wanted:
         if each not in known:
             near = nearest(each, known)
@@ -106,7 +139,18 @@ def loggers(values: Values) -> Translated:
             raise Refused("report_to", f"report_to {each} is not supported{hint}")
     if values.flag("use_swanlab"):
         wanted.append("swanlab")
+    if missing := [each for each in wanted if not _is_installed(each)]:
+        raise Refused("report_to", f"{missing[0]} is not installed: pip install {missing[0]}, or use report_to none.")
     return {"training.loggers": list(dict.fromkeys(wanted))}
+
+
+def _is_installed(package: str) -> bool:
+    return importlib.util.find_spec(package) is not None
+
+
+def save_limit(values: Values) -> Translated:
+    limit = values.number("save_total_limit", 0)
+    return {"training.save_total_limit": limit if limit > 0 else None}
 
 
 def checkpointing(values: Values) -> Translated:
@@ -160,5 +204,5 @@ def _deepspeed(wanted: Any, values: Values) -> Translated:
 
 
 OF_STEPS = (max_steps, schedule, warmup, betas, optimizer, checkpointing, parallel)
-OF_WATCHING = (evaluation, saving, logging, loggers, best_metric)
+OF_WATCHING = (evaluation, saving, save_limit, logging, loggers, best_metric)
 FUNCTIONS = {each.__name__: each for each in (*OF_STEPS, *OF_WATCHING)}

@@ -1,0 +1,177 @@
+"""Count which training examples of LLaMA-Factory and ms-swift npukit takes as they are, and why it refuses the others.
+
+    python benchmarks/switching.py --llama-factory CHECKOUT --ms-swift CHECKOUT [--json FILE]
+
+LLaMA-Factory: every YAML file below examples/ that has a `stage`. ms-swift: every sft, pt and rlhf command of the
+scripts below examples/. The scripts run in bash with nothing on PATH but a stand-in that records how it was called,
+so that loops, variables and continued lines are bash's own business. Nothing is downloaded.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import yaml
+
+from npukit.errors import NpukitError
+from npukit.llm.config.dialects.training import transformers
+from npukit.llm.config.given import Mistakes
+from npukit.llm.config.read import read
+
+RECORDER = """#!{python} -S
+import json, os, sys
+with open({file!r}, "a") as file:
+    print(json.dumps([sys.argv, dict(os.environ)]), file=file)
+"""
+PROGRAMS = ("swift", "torchrun", "accelerate", "deepspeed", "python", "python3")
+VERBS = ("sft", "pt", "rlhf")
+
+
+@dataclass(frozen=True)
+class Example:
+    """A file or command, as its project ships it."""
+
+    tool: str
+    name: str
+    kind: str
+    file: Path | None
+    words: tuple[str, ...]
+    environ: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What npukit says to it: nothing, or every reason for a refusal."""
+
+    tool: str
+    kind: str
+    name: str
+    refused: tuple[str, ...]
+
+
+def of_llama_factory(checkout: Path) -> Iterator[Example]:
+    for file in sorted((checkout / "examples").rglob("*.yaml")):
+        keys = yaml.safe_load(file.read_text())
+        if isinstance(keys, dict) and "stage" in keys:
+            name = str(file.relative_to(checkout / "examples"))
+            yield Example("LLaMA-Factory", name, keys["stage"], file, (), {})
+
+
+def of_swift(checkout: Path) -> Iterator[Example]:
+    with tempfile.TemporaryDirectory() as folder:
+        calls = Path(folder) / "calls.jsonl"
+        for program in PROGRAMS:
+            stand_in = Path(folder) / program
+            stand_in.write_text(RECORDER.format(python=sys.executable, file=str(calls)))
+            stand_in.chmod(0o755)
+        bash = "/bin/bash"
+        for harmless in ("expr", "nproc", "date"):
+            (Path(folder) / harmless).symlink_to(f"/usr/bin/{harmless}")
+        for script in sorted((checkout / "examples").rglob("*.sh")):
+            calls.write_text("")
+            command = [bash, str(script)]
+            variables = {"PATH": folder, "HOME": folder}
+            with contextlib.suppress(subprocess.TimeoutExpired):  # a loop that waits for a server
+                subprocess.run(command, cwd=checkout, env=variables, timeout=10, capture_output=True, input=b"")
+            for number, line in enumerate(calls.read_text().splitlines()):
+                argv, environ = json.loads(line)
+                if found := _training(argv):
+                    name = f"{script.relative_to(checkout / 'examples')}:{number}"
+                    kept = {key: environ[key] for key in environ if key not in ("PATH", "HOME")}
+                    yield Example("ms-swift", name, found[0], None, found[1], kept)
+
+
+def _training(argv: list[str]) -> tuple[str, tuple[str, ...]] | None:
+    """The verb of ms-swift and what follows it, however it was started; Megatron's is another program."""
+    joined = " ".join(argv)
+    if "megatron" in joined.split(" --")[0]:
+        return None
+    for at, word in enumerate(argv[:12]):
+        verb = word if at == 1 and argv[0].endswith("/swift") else ""
+        if match := re.search(r"swift/cli/(?:_megatron/)?(\w+)\.py$", word):
+            verb = match[1]
+        if verb in VERBS:
+            return verb, tuple(argv[at + 1 :])
+    return None
+
+
+def judge(example: Example, checkout: Path) -> Verdict:
+    os.chdir(checkout)
+    transformers._is_installed = lambda package: True  # wandb and the like
+    refused: tuple[str, ...] = ()
+    verb = example.kind if example.tool == "ms-swift" else "train"
+    file, words = example.file, list(example.words)
+    if words and words[0].endswith((".yaml", ".yml")):
+        file = Path(words.pop(0))
+    try:
+        read(file, words, example.environ, verb)
+    except Mistakes as mistakes:
+        refused = tuple(mistake.text for mistake in mistakes.mistakes)
+    except NpukitError as error:
+        refused = (str(error),)
+    except Exception as error:  # a bug of npukit: counted, and named
+        refused = (f"BUG {type(error).__name__}: {error}",)
+    return Verdict(example.tool, _kind(example), example.name, refused)
+
+
+def _kind(example: Example) -> str:
+    if example.kind != "rlhf":
+        return example.kind
+    words = list(example.words)
+    return f"rlhf {words[words.index('--rlhf_type') + 1]}" if "--rlhf_type" in words else "rlhf dpo"
+
+
+def show(verdicts: list[Verdict]) -> None:
+    for tool in dict.fromkeys(each.tool for each in verdicts):
+        own = [each for each in verdicts if each.tool == tool]
+        print(f"\n{tool}: {sum(not each.refused for each in own)} of {len(own)} accepted")
+        for kind in sorted({each.kind for each in own}):
+            of_kind = [each for each in own if each.kind == kind]
+            print(f"  {kind:16} {sum(not each.refused for each in of_kind):4} of {len(of_kind)}")
+        causes = Counter(_cause(text) for each in own for text in set(each.refused))
+        alone = Counter(_cause(each.refused[0]) for each in own if len(each.refused) == 1)
+        print("  refused because of (the only reason in):")
+        for cause, count in causes.most_common():
+            print(f"  {count:4} ({alone[cause]:3})  {cause}")
+
+
+def _cause(text: str) -> str:
+    return re.sub(r"\s+", " ", text)[:150]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--llama-factory", type=Path)
+    parser.add_argument("--ms-swift", type=Path)
+    parser.add_argument("--only", default="", help="examples with this in their name")
+    parser.add_argument("--list", action="store_true", help="show each example and why it was refused")
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    verdicts = []
+    for checkout, examples in ((arguments.llama_factory, of_llama_factory), (arguments.ms_swift, of_swift)):
+        if checkout:
+            found = [each for each in examples(checkout.absolute()) if arguments.only in each.name]
+            verdicts += [judge(each, checkout.absolute()) for each in found]
+    if arguments.list:
+        for each in verdicts:
+            print(
+                f"{'no ' if each.refused else 'yes'} {each.tool} {each.kind} {each.name}", *each.refused, sep="\n      "
+            )
+    show(verdicts)
+    if arguments.json:
+        arguments.json.write_text(json.dumps([asdict(each) for each in verdicts], indent=1))
+
+
+if __name__ == "__main__":
+    main()
