@@ -1,10 +1,22 @@
-"""The one kind of error that is the user's to mend."""
+"""The one kind of error that is the user's to fix."""
 
 from __future__ import annotations
 
 
 class NpukitError(Exception):
-    """Something the user can mend: one sentence that says what is wrong and what to do.
+    """Something the user can fix: one sentence that says what is wrong and what to do.
 
-    The command prints it without a traceback and ends with code 2; every other exception is a bug of ours.
+    The command prints it without a traceback; every other exception is a bug of ours. It ends with code 2, or with 1
+    where the work had begun and failed on the way (see docs/exit-codes.md).
+
+    >>> raise NpukitError("There is no file a.yaml.")
+    >>> raise NpukitError("The disk is full.", on_the_way=True)
     """
+
+    def __init__(self, sentence: str, on_the_way: bool = False) -> None:
+        super().__init__(sentence)
+        self.on_the_way = on_the_way
+
+    @property
+    def exit_code(self) -> int:
+        return 1 if self.on_the_way else 2

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from npukit.launch import script
+from npukit.launch.failure import Failure, first
 
 
 def test_what_a_script_left_open_is_written_even_if_its_module_is_never_freed(tmp_path: Path) -> None:
@@ -30,10 +31,18 @@ def test_what_a_script_left_open_is_written_even_if_its_module_is_never_freed(tm
 @pytest.mark.parametrize("start", [["run"], ["run", "--devices", "2"]])
 def test_what_the_user_can_mend_is_said_once_by_one_process_or_many(start: list[str], tmp_path: Path) -> None:
     script = tmp_path / "script.py"
-    script.write_text("from npukit.errors import NpukitError\nraise NpukitError('The file is empty: fill it.')\n")
+    on_the_way = len(start) > 1
+    sentence = f"raise NpukitError('The file is empty: fill it.', on_the_way={on_the_way})"
+    script.write_text(f"from npukit.errors import NpukitError\n{sentence}\n")
     command = [sys.executable, "-m", "npukit", *start, "--device", "cpu", str(script)]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert (ended.returncode, ended.stderr) == (2, "npukit: The file is empty: fill it.\n")
+    assert (ended.returncode, ended.stderr) == (1 if on_the_way else 2, "npukit: The file is empty: fill it.\n")
+
+
+@pytest.mark.parametrize(("codes", "stopped"), [((143, -15), True), ((143, 1), False), ((-15, -15), False)])
+def test_ranks_that_stopped_as_they_were_told_did_not_fail(codes: tuple[int, int], stopped: bool) -> None:
+    failures = [Failure(rank, 0, float(rank), code, "") for rank, code in enumerate(codes)]
+    assert first(failures).ended_by_signal == stopped
 
 
 def run(folder: Path, code: str) -> subprocess.Popen[str]:

@@ -53,7 +53,7 @@ def test_a_resumed_run_ends_bit_identical(job: Any, undisturbed: Any, are_same: 
     assert are_same(job.weights(), undisturbed)
     assert summary.steps == STEPS
     logged = [json.loads(line) for line in (job.output / "log.jsonl").read_text().splitlines()]
-    assert [row["step"] for row in logged if "loss" in row] == [10, 20, 30]
+    assert [row["step"] for row in logged if "loss" in row] == [1, 2, 10, 20, 30]
 
 
 def test_a_broken_checkpoint_is_left_out_and_a_half_written_one_removed(
@@ -137,7 +137,7 @@ def test_what_this_run_was_given_counts_not_what_the_checkpoint_had(job: Any) ->
     trainer = job(max_steps=4, schedule="constant", log_every=1, **changed)
     trainer.train()
     logged = [json.loads(line) for line in (job.output / "log.jsonl").read_text().splitlines()]
-    assert [row["learning_rate"] for row in logged if "loss" in row] == [1e-2, 1e-4, 1e-4]
+    assert [row["learning_rate"] for row in logged if "loss" in row] == [1e-2, 1e-2, 1e-4, 1e-4]
     group = trainer.parallel.optimizer.param_groups[0]
     assert group["weight_decay"] == 0.2 and group["betas"] == (0.8, 0.9)
 
@@ -182,8 +182,10 @@ def test_a_full_disk_is_said_and_leaves_the_last_good_one(job: Any, error: Excep
         if saved == 2:
             raise error
 
-    with pytest.raises(NpukitError, match="could not be written"):
+    with pytest.raises(NpukitError, match="could not be written") as told:
         job(max_steps=8, save_every=4, arguments={"save_model": save}).train()
+    assert told.value.exit_code == 1, "it failed on the way"
+    assert not list(job.output.glob("*.part"))
     assert read(job.output / "checkpoint-4").step == 4
     assert job(max_steps=8, save_every=4).train().steps == 8
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from npukit.errors import NpukitError
@@ -59,11 +60,52 @@ def test_early_stopping_and_the_best(job: Any) -> None:
 
     options = {"eval_every": 2, "early_stopping": 2, "best_metric": "eval_error", "save_total_limit": 1}
     summary = job(eval_rows=job.rows(2), arguments={"metrics": measured}, **options).train()
-    assert summary.steps == 8
+    assert (summary.steps, summary.exit_code, summary.model_step) == (8, 0, 8)
+    assert summary.best_checkpoint == str(job.output / "checkpoint-4")
     assert summary.reason == "stopped early: eval_error was best at step 4"
     assert summary.best == "eval_error 1.0000 at step 4"
     assert job.checkpoints() == [4, 8]
-    assert job(eval_rows=job.rows(2), **options).train().steps == 8  # it stays stopped
+    again = job(eval_rows=job.rows(2), arguments={"metrics": measured}, **options)
+    assert again.train().steps == 8  # it stays stopped
+
+
+@pytest.mark.parametrize("async_save", [False, True])
+def test_the_best_model_can_be_the_one_that_is_written(job: Any, are_same: Any, async_save: bool) -> None:
+    figures = iter([5.0, 1.0, 3.0])
+    metrics = {"metrics": lambda model, batch: {"loss": next(figures)}}
+    options = {"max_steps": 6, "eval_every": 2, "load_best": True, "save_total_limit": 1, "async_save": async_save}
+    trainer = job(eval_rows=job.rows(2), arguments=metrics, **options)
+    summary = trainer.train()
+    assert (summary.model_step, summary.steps) == (4, 6)
+    assert are_same(job.weights(), load_file(job.output / "checkpoint-4" / "model.safetensors"))
+    assert not are_same(job.weights(), load_file(job.output / "checkpoint-6" / "model.safetensors"))
+    assert are_same(job.weights(), dict(trainer.parallel.module.state_dict())), "in memory, too"
+
+
+def test_a_run_that_learns_nothing_says_so(job: Any) -> None:
+    still = job(loss=lambda model, batch: job.loss(model, batch) * 0, max_steps=5).train()
+    assert len(still.notes) == 1 and "gradient is zero" in still.notes[0]
+    assert job(max_steps=5, resume="never").train().notes == ()
+    risen = iter([1.0, 1.0, 3.0])
+    rises = job(
+        loss=lambda model, batch: job.loss(model, batch) * 0 + next(risen), max_steps=3, accumulation=1, resume="never"
+    )
+    assert any("rose" in note for note in rises.train().notes)
+
+
+def test_the_first_steps_of_a_short_run_are_told(job: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    summary = job(max_steps=6).train()
+    told = [line.split()[1] for line in capsys.readouterr().out.splitlines() if line.startswith("step")]
+    assert told[:3] == ["1/6", "2/6", "6/6"] and summary.first_loss != summary.last_loss
+
+
+def test_a_finished_folder_keeps_its_summary(job: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    job(max_steps=3).train()
+    before = (job.output / "summary.json").stat().st_mtime_ns
+    capsys.readouterr()
+    assert job(max_steps=3).train().exit_code == 0
+    assert (job.output / "summary.json").stat().st_mtime_ns == before
+    assert "loss" not in capsys.readouterr().out, "figures of the run before are no news"
 
 
 def test_evaluation_is_the_weighted_mean_without_dropout(job: Any) -> None:
@@ -76,7 +118,12 @@ def test_evaluation_is_the_weighted_mean_without_dropout(job: Any) -> None:
 
 @pytest.mark.parametrize(
     ("options", "sentence"),
-    [({"eval_every": 2}, "evaluation data"), ({"early_stopping": 2}, "eval_every")],
+    [
+        ({"eval_every": 2}, "evaluation data"),
+        ({"early_stopping": 2}, "eval_every"),
+        ({"load_best": True}, "save_every"),
+        ({"best_metric": "eval_accuracy", "eval_rows": [1]}, "eval_loss"),
+    ],
 )
 def test_evaluation_that_cannot_be_is_said(job: Any, options: dict[str, Any], sentence: str) -> None:
     with pytest.raises(NpukitError, match=sentence):
@@ -147,7 +194,8 @@ def test_sigterm_saves_and_a_second_run_ends_the_same(job: Any, other_job: Any, 
         return job.loss(model, batch)
 
     summary = job(loss=loss).train()
-    assert "signal" in summary.reason and 5 <= summary.steps <= 6
+    assert summary.exit_code == 128 + signal.SIGTERM and 5 <= summary.steps <= 6
+    assert summary.model_step is None
     assert job.checkpoints() == [summary.steps]
     job().train()
     other_job().train()
@@ -166,7 +214,7 @@ def loss(model, batch):
         os.killpg(0, signal.SIGTERM)
     return model(batch).square().mean()
 options = TrainOptions(output=sys.argv[1], batch_size=2, workers=1, plot=False)
-print(Trainer(nn.Linear(4, 1), options, list(torch.randn(400, 4)), loss=loss).train().reason)
+print(Trainer(nn.Linear(4, 1), options, list(torch.randn(400, 4)), loss=loss).train().exit_code)
 """
 
 
@@ -174,7 +222,7 @@ def test_a_launchers_sigterm_spares_the_data_workers(tmp_path: Path) -> None:
     command = [sys.executable, "-c", STOPPED, str(tmp_path / "output")]
     result = subprocess.run(command, capture_output=True, text=True, timeout=120, start_new_session=True)
     assert result.returncode == 0, result.stderr
-    assert result.stdout.splitlines()[-1] == "stopped by a signal"
+    assert result.stdout.splitlines()[-1] == "143"
     assert list((tmp_path / "output").glob("checkpoint-*"))
 
 

@@ -60,9 +60,9 @@ def test_tensors_are_read_on_logging_steps_only(tmp_path: Path) -> None:
     watch = Watch(options(tmp_path, plot=False), True, 1, 12)
     watch.began(0)
     told = [watch.step(n, 0.1, Unread(float(n), reads), 1.0, 1e-3, 8, 0.0) for n in range(1, 13)]  # type: ignore[arg-type]
-    assert [record["step"] for record in told if record] == [5, 10, 12]
-    assert [record["loss"] for record in told if record] == [3.0, 8.0, 11.5]  # means since the line before
-    assert reads == [15.0, 40.0, 23.0]
+    assert [record["step"] for record in told if record] == [1, 2, 5, 10, 12]  # the first two always
+    assert [record["loss"] for record in told if record] == [1.0, 2.0, 4.0, 8.0, 11.5]  # means since the line before
+    assert reads == [1.0, 2.0, 12.0, 40.0, 23.0]
 
 
 def test_the_files_of_a_run(tmp_path: Path) -> None:
@@ -74,15 +74,15 @@ def test_the_files_of_a_run(tmp_path: Path) -> None:
     watch.note(10, "something odd")
     summary = watch.finish("all steps done")
     assert isinstance(summary, Summary)
-    assert (summary.steps, summary.items, summary.first_loss, summary.last_loss) == (10, 320, 3.0, 8.0)
+    assert (summary.steps, summary.items, summary.first_loss, summary.last_loss) == (10, 320, 1.0, 8.0)
     assert summary.evaluation == {"eval_loss": 1.25} and summary.checkpoint == str(tmp_path / "checkpoint-10")
     assert json.loads((tmp_path / "summary.json").read_text())["items"] == 320
     markdown = (tmp_path / "summary.md").read_text()
-    assert "| loss | 3.0000 → 8.0000 |" in markdown and "something odd" in markdown
+    assert "| loss | 1.0000 → 8.0000 |" in markdown and "something odd" in markdown
     assert (tmp_path / "loss.png").read_bytes().startswith(b"\x89PNG")
     assert list((tmp_path / "tensorboard").glob("events*"))
     kinds = [next(iter(set(row) & {"loss", "eval_loss", "checkpoint", "note"})) for row in log_of(tmp_path)]
-    assert kinds == ["loss", "loss", "eval_loss", "checkpoint", "note"]
+    assert kinds == [*["loss"] * 4, "eval_loss", "checkpoint", "note"]
 
 
 def test_a_resumed_run_has_every_step_once(tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_a_run_begun_anew_keeps_the_log_before(tmp_path: Path) -> None:
         watch.began(0)
         steps(watch, 1, 5)
         watch.finish("all steps done")
-    assert len(log_of(tmp_path)) == 1
+    assert [row["step"] for row in log_of(tmp_path)] == [1, 2, 5]
     assert (tmp_path / "log.before.jsonl").exists()
 
 
@@ -144,7 +144,7 @@ def test_nonfinite_values_stay_json(tmp_path: Path) -> None:
     watch.began(0)
     for step in range(1, 6):
         watch.step(step, 0.1, torch.tensor(float("nan")), torch.tensor(float("inf")), 1e-3, 1, 0.0)
-    line = (tmp_path / "log.jsonl").read_text()
+    line = (tmp_path / "log.jsonl").read_text().splitlines()[-1]
     record = json.loads(line, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
     assert (record["loss"], record["grad_norm"]) == ("nan", "inf")
 
@@ -190,8 +190,8 @@ def test_services_get_the_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     watch.began(0)
     steps(watch, 1, 10)
     watch.finish("all steps done")
-    assert [what for what, _ in calls] == ["init", "log", "log", "finish"]
-    assert calls[0][1]["project"] == "mine" and calls[1][1] == (5, 3.0)
+    assert [what for what, _ in calls] == ["init", *["log"] * 4, "finish"]
+    assert calls[0][1]["project"] == "mine" and calls[3][1] == (5, 4.0)
     again = Watch(options(tmp_path / "mine", loggers=[name]), True, 1, 20)
     again.load_state_dict(watch.state_dict())
     again.began(10)

@@ -33,13 +33,13 @@ def npukit(
 
 
 def main() -> None:
-    """Run the command. What the user can fix is one sentence and exit code 2; any other error keeps its traceback."""
+    """Run the command. What the user can fix is one sentence; any other error keeps its traceback."""
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # a terminal that is not UTF-8
     try:
         code = app(prog_name="npukit", standalone_mode=False)
     except NpukitError as error:
-        code = _say(str(error), 2)
+        code = _say(str(error), error.exit_code)
     except _UsageError as error:
         code = _say_usage(error)
     except (KeyboardInterrupt, typer.Abort):

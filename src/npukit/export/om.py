@@ -88,7 +88,7 @@ def make_om(
     try:
         _compile(atc, command, environ, explained)
         if not unfinished.is_file():
-            raise NpukitError("atc ended without an error and without a model: look into its log in ~/ascend/log.")
+            raise NpukitError("atc wrote neither a model nor an error: see its log in ~/ascend/log.", on_the_way=True)
         unfinished.replace(output)
     finally:
         unfinished.unlink(missing_ok=True)
@@ -103,7 +103,8 @@ def _compile(atc: str, command: tuple[str, ...], environ: Mapping[str, str], exp
         lines = [line for line in log.splitlines() if line.strip()]
         known = explained(log)
         shown = "\n  ".join(lines[-5:])
-        raise NpukitError(f"atc failed with exit code {done.returncode}:\n  {shown}" + (f"\n{known}" if known else ""))
+        told = f"atc failed with exit code {done.returncode}:\n  {shown}" + (f"\n{known}" if known else "")
+        raise NpukitError(told, on_the_way=True)
 
 
 def _script(command: tuple[str, ...]) -> str:

@@ -109,7 +109,9 @@ def _tell(mine: list[Failure], others: OtherNodes | None, nodes: int) -> int:
     failure = first(failures)
     if failure.kind == "sentence":
         print(failure.text, file=sys.stderr)
-        return 2
+        return failure.exit_code
+    if failure.ended_by_signal:  # it has said so itself
+        return failure.exit_code
     print(report(failure, nodes), end="", file=sys.stderr)
     return 1
 

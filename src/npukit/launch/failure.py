@@ -23,6 +23,8 @@ SIGNALS = {
 }
 
 
+STOPPED = (128 + signal.SIGINT, 128 + signal.SIGTERM)  # as shells count
+
 # What a rank's text is: a sentence about what the user can correct, its traceback, or the end of its log.
 Kind = Literal["sentence", "traceback", "log"]
 
@@ -52,7 +54,12 @@ class Failure:
     @property
     def was_stopped(self) -> bool:
         """Whether it ended because it was told to; a rank with an error of its own may be told so while it ends."""
-        return self.exit_code == -signal.SIGTERM and self.kind == "log"
+        return self.kind == "log" and (self.ended_by_signal or self.exit_code == -signal.SIGTERM)
+
+    @property
+    def ended_by_signal(self) -> bool:
+        """Whether it was told to stop, finished what it was doing, and says so by its exit code."""
+        return self.kind == "log" and self.exit_code in STOPPED
 
     def to_json(self) -> str:
         return json.dumps(dataclasses.asdict(self))
@@ -67,10 +74,10 @@ def first(failures: list[Failure]) -> Failure:
     return min(failures, key=lambda failure: (failure.is_consequence, failure.time))
 
 
-def write_error_file(file: str, message: str, text: str, kind: Kind) -> None:
+def write_error_file(file: str, message: str, text: str, kind: Kind, exit_code: int = 1) -> None:
     """Leave a rank's error where torchrun looks for it, in torchrun's form."""
     now = time.time()
-    extra = {"py_callstack": text, "timestamp": str(int(now)), "exact_time": now, "kind": kind}
+    extra = {"py_callstack": text, "timestamp": str(int(now)), "exact_time": now, "kind": kind, "code": exit_code}
     Path(file).write_text(json.dumps({"message": {"message": message, "extraInfo": extra}}))
 
 
@@ -79,7 +86,8 @@ def read_failure(rank: int, node: int, exit_code: int, error_file: str, log: str
     try:
         extra = json.loads(Path(error_file).read_text())["message"]["extraInfo"]
         when = float(extra.get("exact_time", extra["timestamp"]))
-        return Failure(rank, node, when, exit_code, extra["py_callstack"], log, extra.get("kind", "traceback"))
+        code = extra.get("code", exit_code)  # the launcher may have stopped the rank while it ended
+        return Failure(rank, node, when, code, extra["py_callstack"], log, extra.get("kind", "traceback"))
     except (OSError, ValueError, KeyError, TypeError):
         text = Path(log).read_text(errors="replace")[-20_000:] if log else ""
         return Failure(rank, node, time.time(), exit_code, text, log)

@@ -127,10 +127,10 @@ def _tell_failure(error: Exception) -> int:
     error_file = os.environ.get(ERROR_FILE)
     if isinstance(error, NpukitError):
         if error_file:
-            write_error_file(error_file, str(error), f"npukit: {error}", "sentence")
+            write_error_file(error_file, str(error), f"npukit: {error}", "sentence", error.exit_code)
         else:
             print(f"npukit: {printable(str(error))}", file=sys.stderr)
-        return 2
+        return error.exit_code
     ours = (__file__, "<frozen runpy>", "runpy.py")
     while (trace := error.__traceback__) and trace.tb_next and trace.tb_frame.f_code.co_filename.endswith(ours):
         error.__traceback__ = trace.tb_next

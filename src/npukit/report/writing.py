@@ -142,10 +142,11 @@ def _named(path: Path, beside: Path) -> Iterator[None]:
     except Exception as error:
         if is_disk_full(error):
             raise NpukitError(
-                f"Cannot write {path}: the disk is full. Free some space, or use another disk."
+                f"Cannot write {path}: the disk is full. Free some space, or use another disk.", on_the_way=True
             ) from error
         if isinstance(error, OSError) and _concerns(error, beside):
-            raise NpukitError(f"Cannot write {path}: {(error.strerror or str(error)).lower()}.") from error
+            told = (error.strerror or str(error)).lower()
+            raise NpukitError(f"Cannot write {path}: {told}.", on_the_way=True) from error
         raise
 
 

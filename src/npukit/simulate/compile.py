@@ -147,4 +147,5 @@ def operators(compilers: Compilers, torch: Path, torch_npu: Path, cann: Path, ob
 def _run(command: list[str], what: str) -> None:
     result = subprocess.run(command, capture_output=True, text=True)
     if result.returncode:
-        raise NpukitError(f"{command[0]} could not build {what}; it said:\n{result.stderr.strip()[-4000:]}")
+        told = f"{command[0]} could not build {what}; it said:\n{result.stderr.strip()[-4000:]}"
+        raise NpukitError(told, on_the_way=True)

@@ -95,6 +95,16 @@ class Checkpoints:
                 return self._check(found)
         return None
 
+    @property
+    def best(self) -> Path | None:
+        """The checkpoint of the best evaluation, where one was written."""
+        folder = self._options.output / f"checkpoint-{self.best_step}"
+        return folder if folder.is_dir() else None
+
+    def read_best(self) -> Checkpoint:
+        """The same, complete and readable."""
+        return read(self._options.output / f"checkpoint-{self.best_step}")
+
     def _check(self, found: Checkpoint) -> Checkpoint:
         for name, now in self._run.items():
             then = found.run.get(name)
@@ -133,6 +143,7 @@ class Checkpoints:
             self._write(step, part, write)
         except BaseException as error:
             self._error = error
+            shutil.rmtree(part, ignore_errors=True)  # room for what the user does next; it could not be used anyway
 
     def _write(self, step: int, part: Path, write: Callable[[], None]) -> None:
         write()

@@ -16,6 +16,7 @@ from npukit.train.data import Data
 from npukit.train.options import TrainOptions
 from npukit.train.parallel import Parallel
 
+LOSS = "eval_loss"  # what is evaluated where no metrics are given
 Metrics = Callable[[nn.Module, Any], Mapping[str, Tensor | float]]
 
 
@@ -59,6 +60,19 @@ def _numbers(found: Any, device: torch.device) -> Iterator[tuple[str, Tensor]]:
         yield name, number.reshape(())
 
 
+def check_best(options: TrainOptions, has_data: bool, own_metrics: bool) -> None:
+    """Refuse before the run what only its evaluations would show."""
+    if options.early_stopping and not options.eval_every:
+        raise NpukitError("early_stopping counts evaluations: set eval_every as well.")
+    if options.eval_every and not has_data:
+        raise NpukitError("eval_every is set, but there is no evaluation data.")
+    if options.load_best and not (has_data and options.save_every):
+        raise NpukitError("load_best needs evaluation data and checkpoints: set eval_every and save_every.")
+    wanted = options.early_stopping or options.load_best or "best_metric" in options.model_fields_set
+    if wanted and has_data and not own_metrics and options.best_metric != LOSS:
+        raise NpukitError(f"best_metric is {options.best_metric}, but only {LOSS} is evaluated.")
+
+
 @dataclass
 class Best:
     """The best evaluation so far, and how many came after it."""
@@ -70,7 +84,7 @@ class Best:
     def is_better(self, options: TrainOptions, step: int, metrics: Mapping[str, float]) -> bool:
         """Take note of an evaluation; whether it is the best one. Nothing is where nobody asked for the best of it."""
         if options.best_metric not in metrics:
-            if options.early_stopping or "best_metric" in options.model_fields_set:
+            if options.early_stopping or options.load_best or "best_metric" in options.model_fields_set:
                 known = ", ".join(metrics)
                 raise NpukitError(f"best_metric: {options.best_metric} is not among the evaluated metrics: {known}.")
             return False

@@ -121,6 +121,7 @@ class TrainOptions(Options):
     )
     best_metric: str = Field("eval_loss", description="metric that decides which checkpoint is best")
     best_is_highest: bool = Field(False, description="whether a higher best_metric is better")
+    load_best: bool = Field(False, description="write the model of the best evaluation, not that of the last step")
     early_stopping: PositiveInt | None = Field(None, description="stop after this many evaluations without improvement")
     loggers: tuple[Literal["tensorboard", "wandb", "swanlab"], ...] = Field(
         (), description="services to log to, besides the JSON lines file"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -19,10 +20,10 @@ from torch.utils.data import default_collate
 
 from npukit.errors import NpukitError
 from npukit.train.blocks import checkpoint_activations
-from npukit.train.checkpoint import Checkpoints, written_into
+from npukit.train.checkpoint import Checkpoint, Checkpoints, written_into
 from npukit.train.data import Batch, Collate, Data, Position, Split, Weight, counting, numbers
 from npukit.train.defaults import rows, save_weights
-from npukit.train.evaluation import Best, Metrics, evaluate
+from npukit.train.evaluation import Best, Metrics, check_best, evaluate
 from npukit.train.fetch import fetch
 from npukit.train.loss import Loss, one_number
 from npukit.train.nonfinite import refuse_nonfinite_gradient, refuse_nonfinite_loss
@@ -35,6 +36,7 @@ from npukit.train.trouble import FeatureDetector, HangWatch, StopSignals, explai
 from npukit.train.watch import Summary, Watch
 from npukit.train.zero import make_parallel
 
+STOPPED = "stopped by a signal; run the same command again to resume"
 SaveModel = Callable[[nn.Module, dict[str, Tensor], Path], None]
 
 
@@ -78,6 +80,7 @@ class Trainer:
         self.step = 0
         self._position = Position()
         self._best = Best()
+        self._written_step: int | None = None  # whose model is in the output folder
         self._steps: Iterator[list[Batch]] = iter(())
         self._batches: list[Batch] = []  # of the last step
         making: dict[str, Any] = {"device": parallel.device, "collate": collate, "weight": weight, "size": size}
@@ -88,6 +91,7 @@ class Trainer:
         if eval_data is not None:
             split = Split(options.eval_batch_size or options.batch_size, 1, parallel.rank, parallel.world_size)
             self._eval_data = Data(eval_data, split, epochs=1, **making)
+        check_best(options, eval_data is not None, metrics is not None)
         self.total_steps = self._total_steps()
         options = self.options = options.in_steps(self.total_steps)
         if options.activation_checkpointing:
@@ -109,7 +113,7 @@ class Trainer:
         options, parallel = self.options, self.parallel
         parallel.model.train()
         self._begin()
-        reason, stop = self._stopped_early(), False
+        reason, stopped_by = self._stopped_early(), 0
         with ExitStack() as around:
             around.push(self._tell_failure)
             around.callback(self._checkpoints.finish)
@@ -123,14 +127,15 @@ class Trainer:
                 self._hang.beat(self.step)
                 last = self.step == self.total_steps
                 better = self._eval_data is not None and (last or self._due(options.eval_every)) and self._evaluate()
-                stop = asked_to_stop and not last
-                reason = "stopped by a signal" if stop else self._stopped_early()
-                if stop or (options.save_every and (better or last or reason or self._due(options.save_every))):
+                if asked_to_stop and not last:
+                    stopped_by = self._signals.number or signal.SIGTERM  # or another rank was told
+                reason = STOPPED if stopped_by else self._stopped_early()
+                if stopped_by or (options.save_every and (better or last or reason or self._due(options.save_every))):
                     self._save()
-        if not stop:
+        if not stopped_by:
             self._write_model()
         parallel.leave()
-        return self._watch.finish(reason or "finished", self._best.told(options.best_metric))
+        return self._finish(reason or "finished", 128 + stopped_by if stopped_by else 0)
 
     def _train_step(self) -> bool:
         """One step of the optimizer. Returns whether any rank was told to stop."""
@@ -176,9 +181,15 @@ class Trainer:
         return stop > 0
 
     def _tell_failure(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
+        if isinstance(error, NpukitError):
+            error.on_the_way = True
         if error is not None and self.step:
             with suppress(OSError):  # what failed is told, be the disk full or not
-                self._watch.finish(f"failed after step {self.step}", self._best.told(self.options.best_metric))
+                self._finish(f"failed after step {self.step}", 1)
+
+    def _finish(self, reason: str, exit_code: int) -> Summary:
+        best, folder = self._best.told(self.options.best_metric), self._checkpoints.best
+        return self._watch.finish(reason, exit_code, best, str(folder) if folder else None, self._written_step)
 
     @contextmanager
     def _explaining(self) -> Iterator[None]:
@@ -195,10 +206,6 @@ class Trainer:
 
     def _total_steps(self) -> int:
         options = self.options
-        if options.early_stopping and not options.eval_every:
-            raise NpukitError("early_stopping counts evaluations: set eval_every as well.")
-        if options.eval_every and self._eval_data is None:
-            raise NpukitError("eval_every is set, but there is no evaluation data.")
         if options.max_steps:
             return options.max_steps
         if self._data.steps_per_epoch is None:
@@ -217,7 +224,7 @@ class Trainer:
         }
 
     def _begin(self) -> None:
-        """Go on from a checkpoint, or begin anew."""
+        """Resume from a checkpoint, or start over."""
         parallel, checkpoints = self.parallel, self._checkpoints
         found = checkpoints.newest()
         parallel.wait()  # nobody looks any more when the main rank tidies up
@@ -230,14 +237,19 @@ class Trainer:
             np.random.seed(seed % 2**32)
             torch.manual_seed(seed)
         else:
-            state = found.load(parallel.rank)
-            parallel.load(found.folder, (state if parallel.sharded else found.load(0))["parallel"])
+            state = self._load(found)
             self.step, self._position, self._best = found.step, Position(**state["position"]), Best(**state["best"])
             checkpoints.best_step = self._best.step
             self._watch.load_state_dict(state["watch"])
             load_random_state(state["random"], parallel.device)
         self._steps = self._data.steps(self._position)
         self._watch.began(self.step, found.folder if found else None, str(parallel.precision))
+
+    def _load(self, found: Checkpoint) -> dict[str, Any]:
+        """Put the model and its optimizer back; returns what else this rank remembered."""
+        parallel, state = self.parallel, found.load(self.parallel.rank)
+        parallel.load(found.folder, (state if parallel.sharded else found.load(0))["parallel"])
+        return state
 
     def _refuse_spoilt(self) -> None:
         refuse_nonfinite_gradient(self.parallel, self.step, float(self._grad_norm), numbers(self._batches))
@@ -295,6 +307,10 @@ class Trainer:
 
     def _write_model(self) -> None:
         self._refuse_spoilt()
+        self._written_step = self.step
+        if self.options.load_best and self._best.step not in (None, self.step):
+            self._load(self._checkpoints.read_best())
+            self._written_step = self._best.step
         weights = self.parallel.full_state_dict(self._save_frozen)
         if self.parallel.is_main:
             with written_into(self.options.output) as folder:

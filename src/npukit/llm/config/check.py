@@ -83,6 +83,11 @@ def _options_together(config: Config, given: Given) -> Iterator[Problem]:
         yield Problem("training.eval_every", "there is no data to evaluate on: set data.validation.")
     if training.early_stopping and not training.eval_every:
         yield Problem("training.early_stopping", "early stopping needs evaluations: set training.eval_every.")
+    if training.load_best and not (training.eval_every and training.save_every):
+        text = "the best model is a checkpoint found by evaluations: set training.eval_every and training.save_every."
+        yield Problem("training.load_best", text)
+    if training.best_metric != LOSS:
+        yield Problem("training.best_metric", f"evaluations compute {LOSS} only: leave it out.")
     if training.min_learning_rate > training.learning_rate:
         text = f"training.min_learning_rate is above training.learning_rate ({training.learning_rate:g})."
         yield Problem("training.min_learning_rate", text)
@@ -101,6 +106,7 @@ def _options_together(config: Config, given: Given) -> Iterator[Problem]:
         yield Problem("model.adapter", f"an adapter can only be continued with lora; tuning.method is {tuning.method}.")
 
 
+LOSS = "eval_loss"
 HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
 

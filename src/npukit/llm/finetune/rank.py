@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import os
+import sys
 import zlib
 
 from npukit.llm.config.options import Config
@@ -25,7 +26,7 @@ def main() -> None:
     config = Config.model_validate_json(zlib.decompress(base64.b64decode(os.environ.pop(CONFIG))))
     from npukit.llm.finetune.train import train  # takes seconds to import
 
-    train(config)
+    sys.exit(train(config).exit_code)
 
 
 if __name__ == "__main__":

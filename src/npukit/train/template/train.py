@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import torch
@@ -46,7 +47,7 @@ def main() -> None:
     options = read_options(HERE / "config.yaml")
     torch.manual_seed(options.seed)
     trainer = Trainer(Model(), options, made_up_data(1024, seed=1), made_up_data(256, seed=2), loss=loss)
-    trainer.train()
+    sys.exit(trainer.train().exit_code)
 
 
 if __name__ == "__main__":  # processes that load data import this file

@@ -71,7 +71,7 @@ def explain_out_of_memory(
         figures = f" ({size(memory.peak / GIB)} of {size(memory.total / GIB)} used"
         figures += f", {size(memory.asked / GIB)} more asked for)" if memory.asked else ")"
     where = "The host" if device is None or device.type == "cpu" else f"{device.type.upper()} {device.index or 0}"
-    changes = list(_changes(options, memory, world_size, _row_length(batch)))
+    changes = list(_changes(options, memory, world_size, _row_length(batch, options.batch_size)))
     return NpukitError("\n  - ".join([f"{where} is out of memory{at}{figures}. Try these, in this order:", *changes]))
 
 
@@ -146,7 +146,8 @@ def _size_after(text: str, words: str) -> int:
     return int(float(found[1]) * _UNITS[found[2]]) if found else 0
 
 
-def _row_length(batch: Any) -> int | None:
+def _row_length(batch: Any, rows: int) -> int | None:
     """How long rows of tokens are; None where a batch is not of that kind."""
     ids = batch.get("input_ids") if isinstance(batch, Mapping) else None
-    return int(ids.shape[-1]) if isinstance(ids, torch.Tensor) and ids.dim() > 1 else None
+    # Packed rows follow each other in one long row, so the last dimension alone does not tell.
+    return ids.numel() // rows if isinstance(ids, torch.Tensor) and ids.dim() > 1 else None

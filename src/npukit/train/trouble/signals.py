@@ -25,8 +25,7 @@ class StopSignals:
     """
 
     def __init__(self, tell: bool = True) -> None:
-        self.requested = False
-        self.name = ""
+        self.number = 0  # of the first signal
         self._tell = tell
         self._at = 0.0
         self._before: dict[signal.Signals, Any] = {}
@@ -43,12 +42,16 @@ class StopSignals:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
+    @property
+    def requested(self) -> bool:
+        return self.number > 0
+
     def _received(self, number: int, frame: FrameType | None) -> None:
         now = time.monotonic()
         if not self.requested:
-            self.requested, self.name, self._at = True, signal.Signals(number).name, now
-            if self._tell:
-                text = f"\n{self.name}: stopping after this step with a checkpoint; send it again to stop at once.\n"
+            self.number, self._at = number, now
+            if self._tell:  # no promise of a checkpoint: another rank may be gone, and this be why
+                text = f"\n{signal.Signals(number).name}: stopping after this step; send it again to stop at once.\n"
                 os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, text.encode())  # print may be busy
         elif now - self._at > _SAME_SIGNAL_SECONDS:
             signal.signal(number, signal.SIG_DFL)

@@ -49,6 +49,9 @@ class Lines:
     def say(self, line: str) -> None:
         print(line, flush=True)
 
+    def leave(self) -> None:
+        """End without a word."""
+
     def end(self, summary: Summary) -> None:
         rows = list(summary.rows())
         width = max(len(name) for name, _ in rows)
@@ -87,6 +90,9 @@ class Bar(Lines):
 
     def say(self, line: str) -> None:
         self._console.print(line)
+
+    def leave(self) -> None:
+        self._live.stop()
 
     def end(self, summary: Summary) -> None:
         from rich.table import Table

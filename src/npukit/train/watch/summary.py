@@ -19,6 +19,7 @@ class Summary:
     """
 
     reason: str
+    exit_code: int  # what a command that ran it ends with, see docs/exit-codes.md
     steps: int
     total_steps: int
     epochs: float
@@ -36,6 +37,8 @@ class Summary:
     last_loss: float | None
     evaluation: dict[str, float]
     best: str | None
+    best_checkpoint: str | None
+    model_step: int | None  # the step whose model is in the output folder; None where none was written
     checkpoint: str | None
     output: str
     notes: tuple[str, ...]
@@ -51,7 +54,7 @@ class Summary:
         if self.evaluation:
             yield "evaluation", ", ".join(f"{name} {value:.4f}" for name, value in self.evaluation.items())
         if self.best:
-            yield "best", self.best
+            yield "best", self.best + (f", in {self.best_checkpoint}" if self.best_checkpoint else "")
         yield "speed", f"{self.items_per_second:,.0f} {self.item}/s ({self.items:,} {self.item})"
         if self.utilisation is not None:
             yield "utilisation", f"{self.utilisation:.1%} of the device's peak"
@@ -60,7 +63,7 @@ class Summary:
         yield "memory", f"{size(self.memory_gib)} at peak" + (" on the first device" if self.world_size > 1 else "")
         if self.checkpoint:
             yield "checkpoint", self.checkpoint
-        yield "output", self.output
+        yield "output", self.output + (f" (the model of step {self.model_step:,})" if self.model_step else "")
         yield from (("note", note) for note in self.notes)
 
     def write(self, folder: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ from npukit.train.watch.progress import open_progress
 from npukit.train.watch.summary import Summary
 
 CPU = torch.device("cpu")
+ALWAYS_LOGGED = 2  # first steps: whoever started the run waits for them
+ROSE = 1.5  # a loss that ends this much above its beginning is worth a word
 
 
 class Watch:
@@ -58,10 +61,12 @@ class Watch:
         self._loss: Tensor | float = 0.0  # sum since the last line
         self._since = {"steps": 0, "items": 0, "seconds": 0.0, "data_wait": 0.0}
         self._mark = 0.0
+        self._stands_still = False
+        self._start_step = 0
 
     def began(self, start_step: int, checkpoint: Path | None = None, precision: str = "") -> None:
         """The run begins, or goes on from a checkpoint after `start_step` (then load_state_dict came before)."""
-        self._step = start_step
+        self._step = self._start_step = start_step
         if checkpoint:
             self._history.append({"step": start_step, "checkpoint": str(checkpoint)})  # its own log ends before
         if self._is_main:
@@ -92,7 +97,7 @@ class Watch:
         self._since["items"] += items
         self._since["data_wait"] += data_wait
         self._progress.step(step)
-        if step % self._options.log_every and step != self._total_steps:
+        if step > ALWAYS_LOGGED and step % self._options.log_every and step != self._total_steps:
             self._since["seconds"] += self._lap()
             return None
         mean_loss = float(self._loss) / self._since["steps"]  # waits for the device
@@ -100,7 +105,17 @@ class Watch:
         record = self._record(mean_loss, float(grad_norm), learning_rate)
         self._tell(record)
         self._progress.figures(record)
+        self._look_for_standstill()
         return record
+
+    def _look_for_standstill(self) -> None:
+        """A gradient that stays zero fails nowhere, and teaches nothing."""
+        recent = [row["grad_norm"] for row in self._history if "grad_norm" in row][-2:]
+        if recent == [0.0, 0.0] and not self._stands_still:
+            self.note(
+                self._step, "the gradient is zero, so nothing is learned: lower learning_rate, or check the labels"
+            )
+        self._stands_still = recent == [0.0, 0.0]
 
     def evaluated(self, step: int, metrics: dict[str, float]) -> None:
         """An evaluation has ended; the time since the last step was its."""
@@ -122,14 +137,23 @@ class Watch:
         else:
             print(f"step {step}  {sentence}", file=sys.stderr, flush=True)
 
-    def finish(self, reason: str, best: str | None = None) -> Summary:
+    def finish(
+        self,
+        reason: str,
+        exit_code: int = 0,
+        best: str | None = None,
+        best_checkpoint: str | None = None,
+        model_step: int | None = None,
+    ) -> Summary:
         """The run has ended; write its summary, which says which evaluation was the best, and its loss curve."""
-        summary = self._summary(reason, best)
-        if self._is_main:
+        summary = self._summary(reason, exit_code, best, best_checkpoint, model_step)
+        if self._step == self._start_step and not exit_code:
+            self._progress.leave()  # nothing was trained: old figures are no news
+        elif self._is_main:
             summary.write(self._options.output)
             if self._options.plot and not plot_loss(self._history, self._options.output / "loss.png"):
                 self._progress.say("No loss curve: matplotlib is not installed (`pip install matplotlib`).")
-        self._progress.end(summary)
+            self._progress.end(summary)
         for logger in self._loggers:
             logger.close()
         if self._log:
@@ -196,13 +220,16 @@ class Watch:
             if figures:
                 logger.log(record["step"], figures)
 
-    def _summary(self, reason: str, best: str | None) -> Summary:
+    def _summary(
+        self, reason: str, exit_code: int, best: str | None, best_checkpoint: str | None, model_step: int | None
+    ) -> Summary:
         losses = [row["loss"] for row in self._history if "loss" in row]
         evaluations = [row for row in self._history if any(name.startswith("eval") for name in row)]
         seconds, items = self._seconds + self._since["seconds"], self._items + int(self._since["items"])
         speed = items / seconds if seconds else 0.0
         return Summary(
             reason=reason,
+            exit_code=exit_code,
             steps=self._step,
             total_steps=self._total_steps,
             epochs=self._epoch,
@@ -220,7 +247,14 @@ class Watch:
             last_loss=losses[-1] if losses else None,
             evaluation={n: v for n, v in evaluations[-1].items() if n != "step"} if evaluations else {},
             best=best,
+            best_checkpoint=best_checkpoint,
+            model_step=model_step,
             checkpoint=next((row["checkpoint"] for row in reversed(self._history) if "checkpoint" in row), None),
             output=str(self._options.output),
-            notes=tuple(f"step {row['step']}: {row['note']}" for row in self._history if "note" in row),
+            notes=tuple(self._notes(losses)),
         )
+
+    def _notes(self, losses: list[float]) -> Iterator[str]:
+        yield from (f"step {row['step']}: {row['note']}" for row in self._history if "note" in row)
+        if losses and losses[-1] > losses[0] * ROSE > 0:
+            yield f"the loss rose from {losses[0]:.4f} to {losses[-1]:.4f}: lower learning_rate, or add warmup."
