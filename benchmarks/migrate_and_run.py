@@ -100,11 +100,13 @@ def _in_words(result: dict[str, Any]) -> str:
     if result["after"]["exit_code"]:
         return f"fails: {_last(result['after']['output'])}"
     if result["divergence"]:
-        return f"differs at loss {result['divergence']['number']}"
+        return f"{result['divergence']['kind']} differs at {result['divergence']['number']}"
     if not result["same"]:
         return "did not run on the NPU"
-    apart = f", {result['largest_difference']:.0e} apart" if result["largest_difference"] else ""
-    return f"same ({result['compared']}{apart})"
+    losses = [each for each in result["compared"] if each["kind"] in ("loss", "backward")]
+    largest = max((each["largest_difference"] for each in losses), default=0.0)
+    apart = f", {largest:.0e} apart" if largest else ""
+    return f"same ({sum(each['count'] for each in losses)}{apart})"
 
 
 def _last(text: str) -> str:

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from npukit.verify.losses import Loss, difference, first_difference, losses_in
+from npukit.verify.losses import losses_in
 
 
 @pytest.mark.parametrize(
@@ -22,6 +22,9 @@ from npukit.verify.losses import Loss, difference, first_difference, losses_in
         ("[3/5] Loss_D: 1.5 Loss_G: 2.5", [("loss_d", 1.5, None), ("loss_g", 2.5, None)]),
         ("| loss     | 0.995    |", [("loss", 0.995, None)]),
         ("loss=nan", [("loss", math.nan, None)]),
+        ('{"step": 2, "train": {"loss": 0.5, "lr": 0.1}}', [("train/loss", 0.5, 2)]),
+        ('  "loss_scaling": 1,', []),
+        ('{"loss_kwargs": {"loss_scale": 1.0}}', []),
         ("the loss of data", []),
         ("weightless 5", []),
         ("lossless 3", []),
@@ -31,19 +34,3 @@ from npukit.verify.losses import Loss, difference, first_difference, losses_in
 def test_losses_of_a_line(line: str, expected: list[tuple[str, float, int | None]]) -> None:
     found = [(loss.name, loss.value, loss.step) for loss in losses_in([line])]
     assert str(found) == str(expected)
-
-
-def losses(*values: float) -> list[Loss]:
-    return [Loss("loss", value, None, str(value)) for value in values]
-
-
-def test_the_first_loss_beyond_the_tolerance_or_missing() -> None:
-    assert first_difference(losses(1, 2, 3), losses(1, 2.0001, 3), 1e-4) is None
-    assert first_difference(losses(1, 2, 3), losses(1, 2.1, 3), 1e-4) == (2, losses(2)[0], losses(2.1)[0])
-    assert first_difference(losses(1, 2), losses(1), 1e-4) == (2, losses(2)[0], None)
-
-
-def test_numbers_that_are_none() -> None:
-    assert difference(math.nan, math.nan) == 0
-    assert difference(1.0, math.nan) == math.inf
-    assert difference(0.0, 0.0) == 0

@@ -19,17 +19,23 @@ def verify(
     command: Annotated[list[str], typer.Argument(metavar="-- python SCRIPT [ARGS]", show_default=False)],
     device: DeviceOption = Wanted.sim,
     devices: DevicesOption = None,
-    tolerance: Annotated[float, typer.Option(help="Largest relative difference between two losses.")] = 1e-4,
+    tolerance: Annotated[
+        float | None,
+        typer.Option(
+            help="Largest relative difference between two losses.", show_default="1e-4, more in half precision"
+        ),
+    ] = None,
     json: JsonOption = False,
     report: Annotated[
         Path | None,
         typer.Option(callback=file_place, show_default=False, help="Write the migration and this result as HTML."),
     ] = None,
 ) -> None:
-    """Compare the losses of a project before and after its migration.
+    """Check that a project computes the same after its migration.
 
     Both run with the same seeds: the original on CUDA or, where there is none, on the CPU, and the migrated project on
-    --device. Exits with code 1 if the losses differ.
+    --device. Compares losses, and what
+    the models compute. Exits with code 1 if something differs.
     """
     from npukit.verify import verify as run_both
     from npukit.verify.text import as_page, as_text

@@ -1,15 +1,13 @@
-"""Find losses in what a program printed, and the first that differs between two programs."""
+"""Find losses in what a program printed or wrote as JSON."""
 
 from __future__ import annotations
 
 import json
-import math
 import re
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import zip_longest
+from collections.abc import Iterable, Iterator
 from typing import Any
+
+from npukit.verify.figure import Figure
 
 _NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?|[-+]?(?:nan|inf)\b"
 _LOSS = re.compile(
@@ -17,19 +15,25 @@ _LOSS = re.compile(
     re.IGNORECASE,
 )
 _STEP = re.compile(r"(?<![\w/])(?:global_)?(?:step|iter|iteration|batch)\b[\"']?\W{0,4}(\d+)", re.IGNORECASE)
+_STEP_KEYS = ("step", "global_step", "_step", "iter", "iteration")
+_LOSS_WORD = re.compile(r"loss(es)?(?![a-z])", re.IGNORECASE)
+# What settings of a loss are called: "loss_scaling": 1 is not a loss.
+_SETTINGS = re.compile(
+    r"loss_?(fn|func|function|type|name|kwargs|scal(e|er|ing)|weights?|coefs?|coeff|factor|lambda|reduction|freq|interval)",
+    re.IGNORECASE,
+)
 
 
-@dataclass(frozen=True)
-class Loss:
-    """A loss as it was printed."""
+def is_loss(name: str) -> bool:
+    """Whether a figure of this name is a loss.
 
-    name: str
-    value: float
-    step: int | None
-    text: str
+    >>> is_loss("train/loss"), is_loss("Loss_D"), is_loss("loss_scaling"), is_loss("lossless")
+    (True, True, False, False)
+    """
+    return bool(_LOSS_WORD.search(name)) and not _SETTINGS.search(name)
 
 
-def losses_in(lines: Iterable[str]) -> Iterator[Loss]:
+def losses_in(lines: Iterable[str]) -> Iterator[Figure]:
     """
     >>> [(loss.name, loss.value, loss.step) for loss in losses_in(["step 3: train loss 2.5, val loss 2.75"])]
     [('train loss', 2.5, 3), ('val loss', 2.75, 3)]
@@ -39,12 +43,13 @@ def losses_in(lines: Iterable[str]) -> Iterator[Loss]:
         if "\r" in line.rstrip() or "loss" not in text.lower():  # a progress bar's losses depend on the time
             continue
         if text.startswith("{") and (record := _json(text)) is not None:
-            yield from _losses_of(record, text)
+            yield from losses_of(record, text)
             continue
         step = _STEP.search(text)
         for match in _LOSS.finditer(text):
             name = " ".join(filter(None, (match["of"], match["name"]))).lower()
-            yield Loss(name, float(match["value"]), int(step[1]) if step else None, text)
+            if is_loss(name):
+                yield Figure(name, float(match["value"]), int(step[1]) if step else None, text)
 
 
 def _json(text: str) -> dict[str, Any] | None:
@@ -55,35 +60,18 @@ def _json(text: str) -> dict[str, Any] | None:
     return record if isinstance(record, dict) else None
 
 
-def _losses_of(record: Mapping[str, Any], text: str) -> Iterator[Loss]:
-    step = next((record[key] for key in ("step", "global_step", "iter", "iteration") if key in record), None)
-    for name, value in record.items():
-        if name.lower().endswith("loss") and isinstance(value, (int, float)):
-            yield Loss(name.lower(), float(value), int(step) if isinstance(step, (int, float)) else None, text)
+def losses_of(record: Any, text: str = "", path: str = "", step: int | None = None) -> Iterator[Figure]:
+    """The losses of plain data, however deep they lie.
 
-
-def by_name(losses: Iterable[Loss]) -> dict[str, list[Loss]]:
-    """The losses of each name, in their order."""
-    series: dict[str, list[Loss]] = defaultdict(list)
-    for loss in losses:
-        series[loss.name].append(loss)
-    return dict(series)
-
-
-def difference(one: float, other: float) -> float:
-    """How far apart two losses are, relative to the larger one; two NaNs are the same."""
-    if one == other or (math.isnan(one) and math.isnan(other)):
-        return 0.0
-    if not (math.isfinite(one) and math.isfinite(other)):
-        return math.inf
-    return abs(one - other) / max(abs(one), abs(other))
-
-
-def first_difference(
-    before: Sequence[Loss], after: Sequence[Loss], tolerance: float
-) -> tuple[int, Loss | None, Loss | None] | None:
-    """The number (from 1) of the first loss that differs or is missing, and both of them."""
-    for number, (one, other) in enumerate(zip_longest(before, after), 1):
-        if one is None or other is None or difference(one.value, other.value) > tolerance:
-            return number, one, other
-    return None
+    >>> [(loss.name, loss.value) for loss in losses_of({"train": {"loss": [0.5, 0.25], "lr": 0.1}})]
+    [('train/loss', 0.5), ('train/loss', 0.25)]
+    """
+    if isinstance(record, dict):
+        told = next((record[key] for key in _STEP_KEYS if isinstance(record.get(key), int | float)), step)
+        for name, value in record.items():
+            yield from losses_of(value, text, f"{path}/{name}".lstrip("/").lower(), None if told is None else int(told))
+    elif isinstance(record, list):
+        for value in record:
+            yield from losses_of(value, text, path, step)
+    elif isinstance(record, int | float) and not isinstance(record, bool) and is_loss(path):
+        yield Figure(path, float(record), step, text or f"{path} {record:g}")

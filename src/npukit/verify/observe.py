@@ -22,11 +22,10 @@ SEED = 1234
 def main() -> None:
     options = json.loads(sys.argv[1])
     arguments = sys.argv[2:]
+    if os.environ.get("RANK", "0") != "0":
+        options |= {"record": "", "watch": ""}
     prepare(options)
-    is_first = os.environ.get("RANK", "0") == "0"
-    if is_first and options.get("losses"):
-        note_losses(Path(options["losses"]))
-    if options["record"] and is_first:
+    if options["record"]:
         from npukit.verify.record import Recorder
 
         with Recorder(Path.cwd(), Path(options["record"])):
@@ -48,45 +47,35 @@ def prepare(options: dict[str, Any]) -> None:
         sys.modules["numpy"].random.seed(SEED)
     torch.manual_seed(SEED)
     draw_on_cpu()
+    if options["port"]:
+        meet_at(options["port"])
+    if options["watch"]:
+        from npukit.verify.watch import Watch
+
+        Watch(Path(options["watch"])).begin()
     run_first_in_spawned(f"from npukit.verify.observe import prepare; prepare({options!r})")
+
+
+def meet_at(port: int) -> None:
+    """Let the processes of a group meet at a port that is free, whichever one the script names."""
+    import importlib
+
+    rendezvous = importlib.import_module("torch.distributed.rendezvous")  # the package has a function of that name
+    store = rendezvous.TCPStore
+
+    @functools.wraps(store)
+    def at_free_port(*args: Any, **kwargs: Any) -> Any:
+        if len(args) > 1:  # (host, port, ...)
+            return store(args[0], port, *args[2:], **kwargs)
+        return store(*args, **{**kwargs, "port": port})
+
+    rendezvous.TCPStore = at_free_port  # type: ignore[attr-defined]
 
 
 def _run(arguments: list[str]) -> None:
     is_module = arguments[0] == "-m"
     sys.path[0] = str(Path.cwd() if is_module else Path(arguments[0]).resolve().parent)
     run_command(arguments)
-
-
-def note_losses(path: Path) -> None:
-    """Write down every single value whose gradients are asked for: the losses of a script that prints none."""
-    import torch
-
-    file = path.open("w", buffering=1)
-    backward = torch.Tensor.backward
-    scale = torch.amp.GradScaler.scale
-
-    within = False
-
-    @functools.wraps(backward)
-    def noted(self: Any, *args: Any, **kwargs: Any) -> None:
-        nonlocal within  # where CUDA is mapped to the CPU, backward calls itself
-        if self.numel() == 1 and not within:
-            print(f"backward loss {getattr(self, '_npukit_unscaled', self).item():.9g}", file=file)
-        within = True
-        try:
-            backward(self, *args, **kwargs)  # type: ignore[no-untyped-call]
-        finally:
-            within = False
-
-    @functools.wraps(scale)
-    def scaled(self: Any, outputs: Any) -> Any:
-        result: Any = scale(self, outputs)
-        if isinstance(result, torch.Tensor):
-            result._npukit_unscaled = outputs.detach()  # type: ignore[attr-defined]
-        return result
-
-    torch.Tensor.backward = noted  # type: ignore[method-assign]
-    torch.amp.GradScaler.scale = scaled  # type: ignore[method-assign]
 
 
 def draw_on_cpu() -> None:

@@ -13,8 +13,25 @@ class Run:
     device: str
     exit_code: int
     seconds: float
-    losses: tuple[float, ...]  # those compared, in the order they came
     output: str  # its last lines
+
+
+# What is compared: figures that the run told; values that backward() was called on; settings of the optimizer in each
+# step; what the outermost modules returned; gradients before, and weights after a step.
+Kind = Literal["loss", "backward", "settings", "outputs", "gradients", "weights"]
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Figures of one kind and name that both runs have."""
+
+    kind: Kind
+    name: str  # of a loss or a setting; "" otherwise, unless it is of another process of the run
+    count: int
+    first: float  # in the original
+    last: float
+    largest_difference: float  # relative
+    tolerance: float
 
 
 @dataclass(frozen=True)
@@ -42,12 +59,13 @@ class OpDifference:
 
 @dataclass(frozen=True)
 class Divergence:
-    """The first loss that is not the same."""
+    """The first figure that is not the same."""
 
+    kind: Kind
     name: str
-    number: int  # counted from 1 among the losses of this name
+    number: int  # counted from 1 among the figures of this kind and name
     step: int | None  # as printed on the same line
-    before: float | None  # None: this run did not print it
+    before: float | None  # None: this run does not have it
     after: float | None
     before_text: str
     after_text: str
@@ -60,8 +78,7 @@ class Verification:
 
     same: bool
     tolerance: float
-    compared: int
-    largest_difference: float  # relative, among the losses up to the first divergence
+    compared: tuple[Compared, ...]  # never empty where both runs ended
     before: Run
     after: Run
     divergence: Divergence | None

@@ -6,7 +6,8 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from npukit.verify.result import Divergence, OpDifference, OpUse, Verification
+from npukit.report.report import counted
+from npukit.verify.result import Compared, Divergence, Kind, OpDifference, OpUse, Verification
 
 _MOST = 20
 
@@ -19,6 +20,7 @@ def as_text(result: Verification) -> str:
 def as_page(result: Verification) -> dict[str, Any]:
     """What the migration's HTML page shows of it."""
     page = dataclasses.asdict(result)
+    page["compared"] = list(compared_lines(result.compared))
     if result.divergence and result.divergence.cause:
         page["divergence"]["cause"]["text"] = cause_text(result.divergence.cause)
     return page
@@ -33,34 +35,54 @@ def _lines(result: Verification) -> Iterator[str]:
         yield from (f"  {line}" for line in after.output.split("\n"))
     elif result.divergence:
         yield from _divergence(result.divergence, result.tolerance)
+        yield "\nCompared:"
     elif not result.same:
-        yield "\nNot verified: the losses are the same, but the migrated project ran nothing on the NPU."
+        yield "\nNot verified: both runs computed the same, but the migrated project ran nothing on the NPU. Compared:"
     else:
-        apart = (
-            f"largest difference {result.largest_difference:.1e}"
-            if result.largest_difference
-            else "equal to the last printed digit"
-        )
-        yield (
-            f"\nSame: {result.compared} {'loss' if result.compared == 1 else 'losses'}, "
-            f"from {before.losses[0]:g} to {before.losses[-1]:g}, "
-            f"{apart} (tolerance {result.tolerance:g})."
-        )
+        yield f"\nSame, within a tolerance of {result.tolerance:g} for losses. Compared:"
+    yield from (f"  {line}" for line in compared_lines(result.compared))
     yield from _ops("Fell back to the CPU in torch_npu, with copies to the host and back", result.cpu_fallbacks)
     yield from _ops("Not simulated", result.not_simulated)
     yield ""
     yield from result.notes
 
 
+def compared_lines(compared: Sequence[Compared]) -> Iterator[str]:
+    """What was compared, one kind of figure a line."""
+    for each in compared:
+        if each.kind == "loss":
+            end = f", {each.first:g} to {each.last:g}" if each.count > 1 else f", {each.first:g}"
+            yield f"{counted(each.count, 'value')} of {each.name}{end}, {_apart(each.largest_difference)}"
+    for kind, what in _KINDS.items():
+        found = [each for each in compared if each.kind == kind]
+        if found:
+            number = max(each.count for each in found) if kind == "settings" else sum(each.count for each in found)
+            yield f"{what.format(number)}, {_apart(max(each.largest_difference for each in found))}"
+
+
+_KINDS: dict[Kind, str] = {
+    "backward": "values that backward() was called on: {}",
+    "outputs": "outputs of modules: {}",
+    "gradients": "gradients before optimizer steps: {}",
+    "weights": "weights after optimizer steps: {}",
+    "settings": "settings of the optimizer in steps: {}",
+}
+
+
+def _apart(difference: float) -> str:
+    return f"largest difference {difference:.1e}" if difference else "equal"
+
+
 def _divergence(divergence: Divergence, tolerance: float) -> Iterator[str]:
-    where = f"step {divergence.step}" if divergence.step is not None else f"loss number {divergence.number}"
-    yield f"\nDifferent from {where} onwards ({divergence.name}, tolerance {tolerance:g}):"
+    where = f"step {divergence.step}" if divergence.step is not None else f"number {divergence.number}"
+    what = divergence.name if divergence.kind == "loss" else " ".join(filter(None, (divergence.kind, divergence.name)))
+    yield f"\nDifferent: {what} from {where} onwards (tolerance for losses {tolerance:g}):"
     yield f"  before  {divergence.before_text or 'nothing more'}"
     yield f"  after   {divergence.after_text or 'nothing more'}"
     cause = divergence.cause
     if cause:
         yield f"  begins  {cause_text(cause)}"
-    elif divergence.after is not None:
+    elif divergence.after is not None and divergence.kind != "settings":
         yield "  begins  after the first 50,000 operators, which computed the same in both runs"
 
 

@@ -1,0 +1,173 @@
+"""Observe what a run computes: values that backward() is called on, outputs of modules, and each optimizer step.
+
+Every process that computes writes a file of its own, named after the process.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from multiprocessing import current_process
+from pathlib import Path
+from typing import Any, TextIO
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+from npukit.verify.record import figures
+
+MOST = {"outputs": 100, "gradients": 10, "weights": 10}  # later ones differ by what rounding has become
+_MOST_GROUPS = 8
+_HOW = ("fused", "foreach", "capturable", "differentiable", "initial_lr")  # not what an optimizer computes
+
+
+class Watch:
+    """Observes this process for the rest of its life.
+
+    >>> Watch(Path("watched")).begin()
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._process = os.getpid()
+        self._file: TextIO | None = None
+        self._counts: Counter[str] = Counter()
+        self._rounding = torch.finfo(torch.float32).eps
+        self._in_module = self._in_backward = False
+
+    def begin(self) -> None:
+        self._wrap_backward()
+        self._wrap_modules()
+        register_optimizer_step_pre_hook(self._before_step)
+        register_optimizer_step_post_hook(self._after_step)
+
+    def _note(self, kind: str, name: str, value: float, direction: float | None = None, text: str = "") -> None:
+        if os.getpid() != self._process:  # forked: a worker that loads data
+            return
+        if self._file is None:
+            self._folder.mkdir(exist_ok=True)
+            self._file = (self._folder / current_process().name).open("w", buffering=1)
+        print(json.dumps([kind, name, value, direction, self._rounding, text]), file=self._file)
+
+    def _note_tensors(self, kind: str, tensors: Iterable[torch.Tensor]) -> None:
+        if self._counts[kind] < MOST[kind] and (found := summary(tensors)):
+            self._counts[kind] += 1
+            self._note(kind, "", *found)
+
+    def _wrap_backward(self) -> None:
+        tensor_class: Any = torch.Tensor
+        scaler_class: Any = torch.amp.GradScaler
+        backward, scale = tensor_class.backward, scaler_class.scale
+
+        @functools.wraps(backward)
+        def noted(tensor: Any, *args: Any, **kwargs: Any) -> None:
+            if self._in_backward:  # where CUDA is mapped to the CPU, backward calls itself
+                backward(tensor, *args, **kwargs)
+                return
+            if tensor.numel() == 1:
+                self._note("backward", "", getattr(tensor, "_npukit_unscaled", tensor).item())
+            self._in_backward = True
+            try:
+                backward(tensor, *args, **kwargs)
+            finally:
+                self._in_backward = False
+
+        @functools.wraps(scale)
+        def scaled(scaler: Any, outputs: Any) -> Any:
+            result: Any = scale(scaler, outputs)
+            if isinstance(result, torch.Tensor):
+                result._npukit_unscaled = outputs.detach()  # type: ignore[attr-defined]
+            return result
+
+        tensor_class.backward = noted
+        scaler_class.scale = scaled
+
+    def _wrap_modules(self) -> None:
+        call = torch.nn.Module.__call__
+
+        @functools.wraps(call)
+        def noted(module: Any, *args: Any, **kwargs: Any) -> Any:
+            if torch.compiler.is_compiling() or torch._C._get_tracing_state() or self._in_module:
+                return call(module, *args, **kwargs)
+            self._in_module = True
+            try:
+                result = call(module, *args, **kwargs)
+            finally:
+                self._in_module = False
+            tensors = list(_tensors(result))
+            self._rounding = max(
+                self._rounding, _autocast_rounding(), *(torch.finfo(each.dtype).eps for each in tensors)
+            )
+            self._note_tensors("outputs", tensors)
+            return result
+
+        module_class: Any = torch.nn.Module
+        module_class.__call__ = noted
+
+    def _before_step(self, optimizer: Any, *_: Any) -> None:
+        self._note_tensors("gradients", (each.grad for each in _parameters(optimizer) if each.grad is not None))
+        for name, value in _settings(optimizer):
+            self._note("settings", name, value)
+        known = (each.__name__ for each in type(optimizer).__mro__ if each.__module__.startswith("torch.optim."))
+        kind = next(known, "Optimizer")
+        if kind != "Optimizer":  # torch_npu's fused ones are classes of their own
+            self._note("settings", "optimizer", float(sum(kind.encode())), text=kind)
+
+    def _after_step(self, optimizer: Any, *_: Any) -> None:
+        self._note_tensors("weights", _parameters(optimizer))
+
+
+def _parameters(optimizer: Any) -> Iterator[torch.Tensor]:
+    return (parameter for group in optimizer.param_groups for parameter in group["params"])
+
+
+def _settings(optimizer: Any) -> Iterator[tuple[str, float]]:
+    for number, group in enumerate(optimizer.param_groups[:_MOST_GROUPS]):
+        for name, value in group.items():
+            if name == "params" or name in _HOW:
+                continue
+            values = (
+                {f"{name}[{at}]": each for at, each in enumerate(value)} if isinstance(value, tuple) else {name: value}
+            )
+            for key, each in values.items():
+                each = each.item() if isinstance(each, torch.Tensor) and each.numel() == 1 else each
+                if isinstance(each, int | float):
+                    yield f"{key} of group {number}", float(each)
+
+
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    """The floating-point tensors of what a module returned."""
+    if isinstance(value, torch.Tensor):
+        if value.is_floating_point():
+            yield value
+    elif isinstance(value, Mapping):
+        for each in value.values():
+            yield from _tensors(each)
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from _tensors(each)
+
+
+def _autocast_rounding() -> float:
+    """The spacing of the numbers that autocast computes with now; 0 where it is off."""
+    kinds = ("cpu", "cuda", torch._C._get_privateuse1_backend_name())
+    types = [torch.get_autocast_dtype(kind) for kind in kinds if torch.is_autocast_enabled(kind)]
+    return max((torch.finfo(each).eps for each in types), default=0.0)
+
+
+def summary(tensors: Iterable[torch.Tensor]) -> tuple[float, float] | None:
+    """The length of tensors as one vector, and how far it points in one fixed direction; None where there are none."""
+    found = [each for tensor in tensors if (each := figures(_plain(tensor)))]
+    return (math.hypot(*(each[0] for each in found)), math.fsum(each[1] for each in found)) if found else None
+
+
+def _plain(tensor: Any) -> torch.Tensor:
+    tensor = tensor.detach()
+    local: torch.Tensor = (
+        tensor.to_local() if hasattr(tensor, "to_local") else tensor
+    )  # a part of one that is distributed
+    return local.to_dense() if local.layout is not torch.strided else local
