@@ -56,8 +56,9 @@ def _explain_findings(codes: list[str], json: bool) -> bool:
         return False
     from npukit.doctor.problems import problem_page
     from npukit.migrate.pages import rule_page
+    from npukit.performance.advise.pages import advice_page
 
-    found = {code.upper(): rule_page(code) or problem_page(code.upper()) for code in codes}
+    found = {code.upper(): rule_page(code) or problem_page(code.upper()) or advice_page(code) for code in codes}
     pages = {code: page for code, page in found.items() if page}
     if len(pages) < len(found):
         return False

@@ -60,6 +60,7 @@ VERBS = {
         Verb("eval"),
     ),
     "Look into": (
+        Verb("advise"),
         Verb("explain"),
         Verb("sim"),
     ),

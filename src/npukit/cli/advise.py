@@ -1,0 +1,33 @@
+"""npukit advise"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from npukit.cli.options import JsonOption
+from npukit.report.terminal import has_color
+
+
+def advise(
+    profiles: Annotated[list[Path], typer.Argument(metavar="PROFILE...", show_default=False)],
+    json: JsonOption = False,
+) -> None:
+    """Say where the time of a step goes and what could be won.
+
+    PROFILE is a folder of torch_npu's profiler or any part of one, a .db, a trace of torch.profiler, the log.jsonl of
+    `npukit train`, or a folder that holds some of these: one file or folder a rank.
+    """
+    from npukit.performance.advise.advise import advise as judge
+    from npukit.performance.advise.text import as_text
+
+    advised = judge(profiles)
+    if json:
+        from npukit.report.json import to_json
+
+        print(to_json(advised))
+    else:
+        print(as_text(advised, has_color(), min(shutil.get_terminal_size((100, 24)).columns, 120)), end="")

@@ -1,0 +1,98 @@
+"""Say where the time of a step goes and what could be won: the step's split, then findings by milliseconds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from npukit.performance.advise.rank import Rank
+from npukit.performance.advise.rule import Advice, Unjudged
+from npukit.performance.advise.rules import all_rules
+from npukit.performance.read import Trace, read_profiles
+from npukit.performance.read.model import Split
+
+LEAST_PERCENT = 0.5  # what could win less is not worth a reader's time
+
+
+@dataclass(frozen=True)
+class RankSplit:
+    """The step of one rank."""
+
+    rank: int
+    device: str
+    steps: int
+    step_ms: float
+    split: Split
+
+
+@dataclass(frozen=True)
+class Advised:
+    """What `npukit advise` found in the profile of a job."""
+
+    profiles: tuple[str, ...]
+    format: str
+    simulated: bool
+    ranks: tuple[RankSplit, ...]
+    advice: tuple[Advice, ...]  # what could win most comes first
+    unjudged: tuple[Unjudged, ...]
+    notes: tuple[str, ...]  # files that could not be read
+
+
+def advise(paths: Sequence[Path]) -> Advised:
+    """Read the profiles of a job and judge them.
+
+    >>> advise([Path("profile")]).advice[0].finding.code
+    'NPK831'
+    """
+    return judge(read_profiles(paths))
+
+
+def judge(traces: Sequence[Trace]) -> Advised:
+    """The same for profiles that were read already."""
+    ranks = [Rank(trace) for trace in traces]
+    profiled = [rank for rank in ranks if rank.trace.format != "log"]
+    advice: list[Advice] = []
+    unjudged: list[Unjudged] = []
+    for rule in all_rules():
+        about = profiled if "log" not in rule.needs else [rank for rank in ranks if rank.trace.format == "log"]
+        about = [rank for rank in about if rank.trace.device in rule.devices]
+        if not about:
+            continue
+        if missing := rule.missing(about):
+            unjudged.append(Unjudged(rule.code, rule.name, missing))
+            continue
+        if rule.job_check:
+            advice += rule.job_check(about)
+        elif rule.check:
+            found = [each for rank in about for each in rule.check(rank)]
+            advice += _merged(found)
+    worth = [each for each in advice if each.percent >= LEAST_PERCENT or each.ms == 0]
+    return Advised(
+        profiles=tuple(str(trace.source) for trace in traces),
+        format=traces[0].format,
+        simulated=any(trace.simulated for trace in traces),
+        ranks=tuple(_split(rank) for rank in profiled),
+        advice=tuple(sorted(worth, key=lambda each: -each.ms)),
+        unjudged=tuple(unjudged),
+        notes=tuple(note for trace in traces for note in trace.notes),
+    )
+
+
+def _split(rank: Rank) -> RankSplit:
+    return RankSplit(rank.trace.rank, rank.trace.device, rank.steps, rank.split.step, rank.split)
+
+
+def _merged(found: list[Advice]) -> list[Advice]:
+    """What several ranks have in common is told once, by the rank that it costs most."""
+    merged: dict[tuple[str, str], Advice] = {}
+    ranks: dict[tuple[str, str], list[int]] = {}
+    for each in found:
+        key = each.finding.code, each.finding.subject
+        ranks.setdefault(key, []).extend(each.ranks)
+        if key not in merged or each.ms > merged[key].ms:
+            merged[key] = each
+    return [
+        Advice(each.finding, each.ms, each.percent, each.confidence, tuple(sorted(set(ranks[key]))))
+        for key, each in merged.items()
+    ]

@@ -1,0 +1,92 @@
+"""Which part of a collective is waiting for other ranks, and which is moving data."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from npukit.performance.advise.rank import Rank
+from npukit.performance.advise.spans import length, overlap, union
+from npukit.performance.read.model import Collective
+
+START_NS = 30_000  # what a collective takes at least
+LARGE = 1_000_000  # bytes from which on a collective shows how fast its group is
+
+
+@dataclass(frozen=True)
+class Shared:
+    """One collective of one rank, with the time that moving its data takes."""
+
+    rank: Rank
+    collective: Collective
+    moving: int
+
+    @property
+    def waiting(self) -> int:
+        return max(0, self.collective.duration - self.moving)
+
+
+def shared(ranks: Sequence[Rank]) -> list[Shared]:
+    """Every collective, split in moving and waiting.
+
+    Moving takes as long as on the rank that came last, and never longer than its bytes take at the best rate that the
+    same kind of collective reached in its group.
+    """
+    shortest: dict[tuple[str, int], int] = {}
+    rates: dict[str, float] = defaultdict(float)
+    keyed = [(rank, collective, key) for rank in ranks for collective, key in _keyed(rank)]
+    seen: dict[tuple[str, int], set[int]] = defaultdict(set)
+    for rank, collective, key in keyed:
+        shortest[key] = min(collective.duration, shortest.get(key, collective.duration))
+        seen[key].add(rank.trace.rank)
+        if collective.bytes and collective.bytes >= LARGE and collective.duration:
+            rates[key[0]] = max(rates[key[0]], collective.bytes / collective.duration)
+    found = []
+    for rank, collective, key in keyed:
+        moving = shortest[key] if len(seen[key]) > 1 else collective.duration
+        if collective.bytes is not None and rates[key[0]]:
+            moving = min(moving, round(collective.bytes / rates[key[0]]) + START_NS)
+        elif collective.waited is not None:
+            moving = min(moving, max(START_NS, collective.duration - collective.waited))
+        found.append(Shared(rank, collective, moving))
+    return found
+
+
+def _keyed(rank: Rank) -> list[tuple[Collective, tuple[str, int]]]:
+    """Each collective with what names it on every rank: its kind and group, and which of them in order it is."""
+    start, end = rank.window if rank.has_timeline else (0, 1 << 63)
+    counts: dict[str, int] = defaultdict(int)
+    found = []
+    for collective in sorted(rank.trace.collectives, key=lambda each: each.start):
+        if start <= collective.start <= end:
+            kind = f"{collective.op}@{collective.group}"
+            found.append((collective, (kind, counts[kind])))
+            counts[kind] += 1
+    return found
+
+
+def exposed_share(rank: Rank) -> float:
+    """How much of a rank's communication nothing hides, from 0 to 1."""
+    if not rank.has_timeline:
+        return 1.0
+    return length(rank.exposed) / (length(rank.communicating) or 1)
+
+
+def exposed_in(rank: Rank, collective: Collective) -> int:
+    """Nanoseconds of one collective that nothing hides."""
+    if not rank.has_timeline:
+        return collective.duration
+    return length(overlap(rank.exposed, union([(collective.start, collective.end)])))
+
+
+def late_rank(every: Sequence[Shared]) -> tuple[int, float] | None:
+    """The rank that waits least, which the others wait for, and how much less than they do, in ms per step."""
+    waits: dict[int, float] = defaultdict(float)
+    for each in every:
+        waits[each.rank.trace.rank] += each.rank.per_step(each.waiting)
+    if len(waits) < 2:
+        return None
+    late = min(waits, key=lambda rank: waits[rank])
+    others = [ms for rank, ms in waits.items() if rank != late]
+    return late, sum(others) / len(others) - waits[late]

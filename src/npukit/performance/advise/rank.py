@@ -1,0 +1,194 @@
+"""One rank's profile, worked out once for all rules: its window, the step's split, and why the device had gaps."""
+
+from __future__ import annotations
+
+import functools
+import re
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from npukit.performance.advise.spans import Spans, length, minus, overlap, union
+from npukit.performance.read.model import GARBAGE, Call, Kernel, Split, Trace, Work
+
+MS = 1e6  # nanoseconds
+SYNC = re.compile(
+    r"^(?:cuda|hip)(?:Stream|Device|Event)Synchronize|^(?:cuda|hip)Memcpy(?:2D|3D|DtoH|HtoD)?$"
+    r"|^aclrtSynchronize\w*|^aclrtMemcpy$|^(?:Stream|Device|Event)Synchronize\w*|^MemCopySync"
+)
+ALLOCATE = re.compile(
+    r"^(?:cuda|hip)(?:Malloc|Free|HostAlloc|MemCreate|MemUnmap)\b|^aclrt(?:Malloc|Free)\w*|^aclMallocMem\w*|^Dev(?:Malloc|Free)$"
+)
+COMPILE = re.compile(r"^aclopCompile\w*|^aclOpCompile\w*|^OpCompile|^cuModuleLoad\w*|^cuLibraryLoad\w*")
+COPY = re.compile(r"^(?:cuda|hip|aclrt)Memcpy\w*|^Mem[Cc]opy\w*")
+LOADER = "enumerate(DataLoader)"
+
+
+class Gap(NamedTuple):
+    """A stretch in which the device did nothing, up to when the host had handed over what came next."""
+
+    start: int
+    end: int
+    handed_over: int | None  # None: not recorded
+
+
+@dataclass(frozen=True)
+class Rank:
+    """A rank of a job as the rules see it. All `ms` figures are per step."""
+
+    trace: Trace
+
+    @functools.cached_property
+    def window(self) -> tuple[int, int]:
+        """From the first step's start to the end of the work; a single step starts with its first kernel."""
+        steps = self.trace.steps
+        work = [kernel for kernel in self.trace.kernels if kernel.work is not Work.copy] or self.trace.kernels
+        if steps and (not work or self.trace.device == "cpu"):
+            return steps[0].start, steps[-1].end
+        if not work:
+            return 0, 0
+        start = steps[0].start if len(steps) > 1 else min(kernel.start for kernel in work)
+        return start, max(start, max(kernel.end for kernel in work))
+
+    @property
+    def steps(self) -> int:
+        return max(len(self.trace.steps), len(self.trace.given) if not self.trace.kernels else 0, 1)
+
+    def per_step(self, nanoseconds: float) -> float:
+        """Milliseconds per step."""
+        return nanoseconds / MS / self.steps
+
+    @functools.cached_property
+    def kernels(self) -> list[Kernel]:
+        """What ran on the device within the window, in order."""
+        start, end = self.window
+        loading = self.loading if self.trace.device == "cpu" else []
+        found = [each for each in self.trace.kernels if each.start < end and each.end > start]
+        if loading:  # without workers the loader's own operators run where the model's do
+            found = [each for each in found if not _inside(each, loading)]
+        return sorted(found, key=lambda kernel: kernel.start)
+
+    @property
+    def has_timeline(self) -> bool:
+        """Whether it is known when each kernel ran, and not only how long they took together."""
+        return "kernels" in self.trace.has and bool(self.trace.kernels)
+
+    def of(self, *work: Work) -> list[Kernel]:
+        return [kernel for kernel in self.kernels if kernel.work in work]
+
+    @functools.cached_property
+    def computing(self) -> Spans:
+        return self._clipped(self.of(Work.compute, Work.aicpu))
+
+    @functools.cached_property
+    def communicating(self) -> Spans:
+        return self._clipped(self.of(Work.communication))
+
+    @functools.cached_property
+    def copying(self) -> Spans:
+        return self._clipped(self.of(Work.copy))
+
+    @functools.cached_property
+    def exposed(self) -> Spans:
+        """Communication while nothing is computed."""
+        return minus(self.communicating, self.computing)
+
+    @functools.cached_property
+    def loading(self) -> Spans:
+        return self._clipped(mark for mark in self.trace.marks if mark.name.startswith(LOADER))
+
+    @functools.cached_property
+    def collecting(self) -> Spans:
+        return self._clipped(mark for mark in self.trace.marks if GARBAGE.match(mark.name))
+
+    def calls(self, pattern: re.Pattern[str]) -> list[Call]:
+        """The runtime calls of that name within the window."""
+        start, end = self.window
+        return [
+            each for each in self.trace.runtime if each.start < end and each.end > start and pattern.match(each.name)
+        ]
+
+    def _clipped(self, calls: Iterable[Kernel | Call]) -> Spans:
+        start, end = self.window
+        return union((max(each.start, start), min(each.end, end)) for each in calls if each.end > start)
+
+    @functools.cached_property
+    def gaps(self) -> list[Gap]:
+        """When the device did nothing."""
+        busy = union(self.computing + self.communicating + self.copying)
+        starts = [kernel.start for kernel in self.kernels]
+        found = []
+        for start, end in minus([self.window], busy):
+            index = bisect_left(starts, end)
+            following = self.kernels[index] if index < len(self.kernels) else None
+            found.append(Gap(start, end, following.launched if following else None))
+        return found
+
+    @functools.cached_property
+    def waiting_for_host(self) -> Spans:
+        """The parts of the gaps in which the host had not yet handed over what came next."""
+        if self.trace.device == "cpu":
+            return [(gap.start, gap.end) for gap in self.gaps]
+        parts = ((gap.start, min(gap.end, gap.handed_over)) for gap in self.gaps if gap.handed_over)
+        return union(part for part in parts if part[1] > part[0])
+
+    @functools.cached_property
+    def split(self) -> Split:
+        """The step in milliseconds by what the device did."""
+        trace = self.trace
+        if not self.has_timeline:
+            return _mean(trace.given)
+        exposed_copies = minus(minus(self.copying, self.computing), self.communicating)
+        free = self.per_step(sum(gap.end - gap.start for gap in self.gaps))
+        busy = [self.per_step(length(spans)) for spans in (self.computing, self.exposed, exposed_copies)]
+        if trace.device != "cpu" and "launches" not in trace.has:
+            return Split(busy[0], busy[1], busy[2], free, None)
+        host = self.per_step(length(self.waiting_for_host))
+        return Split(busy[0], busy[1], busy[2], host, free - host)
+
+    @functools.cached_property
+    def host_causes(self) -> dict[str, float]:
+        """Why the device waited for the host, in milliseconds per step: loader, gc, sync ... launch."""
+        left = self.waiting_for_host
+        found: dict[str, float] = {}
+        for name, spans in (("loader", self.loading), ("gc", self.collecting)):
+            found[name] = self.per_step(length(overlap(left, spans)))
+            left = minus(left, spans)
+        synced = self._after_sync(left)
+        found["sync"] = self.per_step(length(synced))
+        left = minus(left, synced)
+        for name, pattern in (("compile", COMPILE), ("allocate", ALLOCATE), ("copy", COPY)):
+            spans = self._clipped(self.calls(pattern))
+            found[name] = self.per_step(length(overlap(left, spans)))
+            left = minus(left, spans)
+        return {**found, "launch": self.per_step(length(left))}
+
+    def _after_sync(self, waits: Spans) -> Spans:
+        """The waits that began while the host itself was waiting for the device: nothing had been queued up."""
+        syncs = union((call.start, call.end + 50_000) for call in self.calls(SYNC))
+        ends = [end for _, end in syncs]
+        found = []
+        for start, end in waits:
+            index = bisect_left(ends, start)
+            if index < len(syncs) and syncs[index][0] <= start:
+                found.append((start, end))
+        return found
+
+    def time_of(self, kernels: Iterable[Kernel]) -> float:
+        """Milliseconds per step of these kernels together."""
+        return self.per_step(sum(kernel.duration for kernel in kernels))
+
+
+def _mean(splits: Sequence[Split]) -> Split:
+    """The mean of what the profiler itself summed up."""
+    parts = dict.fromkeys(("compute", "communication", "copy", "host"), 0.0)
+    for each in splits:
+        for name in parts:
+            parts[name] += getattr(each, name) / len(splits)
+    return Split(**parts, idle=None)
+
+
+def _inside(kernel: Kernel, spans: Spans) -> bool:
+    index = bisect_left(spans, (kernel.start + 1, 0)) - 1
+    return index >= 0 and spans[index][0] <= kernel.start and kernel.end <= spans[index][1]

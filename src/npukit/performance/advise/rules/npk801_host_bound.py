@@ -1,0 +1,35 @@
+"""The device waits for the host to hand over work: Python, the framework and the launches take longer than the kernels.
+
+Counted is the time in which the device did nothing and the call that launches the next kernel had not returned yet,
+less what the data loader, garbage collection, synchronising calls, allocations and compilation explain.
+On the CPU it is the time between operators.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from npukit.performance.advise.rank import Rank
+from npukit.performance.advise.rule import Advice, Rule
+from npukit.performance.read.model import Work
+
+rule = Rule(
+    "NPK801",
+    "host-bound",
+    needs=("kernels", "host"),
+    why="A device that waits for the host would be no faster if its kernels were.",
+    remedy="Do more per launch: larger batches, fused operators, torch.compile. On an NPU also try "
+    "TASK_QUEUE_ENABLE=2 and bind the ranks to the CPUs near their cards, as `npukit launch` does.",
+)
+
+
+@rule.on_rank
+def check(rank: Rank) -> Iterator[Advice]:
+    ms = rank.host_causes["launch"]
+    kernels = rank.of(Work.compute, Work.aicpu)
+    if not kernels or ms <= 0:
+        return
+    each = rank.time_of(kernels) / (len(kernels) / rank.steps) * 1000
+    evidence = f"{len(kernels) / rank.steps:.0f} kernels per step of {each:.0f} us each"
+    where = "Python between operators takes" if rank.trace.device == "cpu" else "The device waits for the host for"
+    yield rule.advice(rank, f"{where} {ms:.1f} ms of each step", ms, evidence)

@@ -1,0 +1,46 @@
+"""The host waits for the device in the middle of a step, so that nothing is queued up when the device is done.
+
+`.item()`, `.tolist()`, `.cpu()`, `print(loss)`, `if tensor:`, `nonzero` and `torch.npu.synchronize()` do this.
+Counted is the time in which the device then had nothing to do, not the time in which the host waited.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from npukit.performance.advise.rank import SYNC, Rank
+from npukit.performance.advise.rule import Advice, Rule
+from npukit.performance.read.model import Call
+from npukit.performance.read.python_stack import Innermost
+
+rule = Rule(
+    "NPK802",
+    "synchronising-calls",
+    needs=("kernels", "launches"),
+    devices=("npu", "cuda"),
+    why="Each of these calls empties the device's queue, and the device stands still until it is filled again.",
+    remedy="Read values every N steps instead of in every one, keep running sums on the device (loss.detach()), and "
+    "copy with non_blocking=True.",
+)
+
+
+@rule.on_rank
+def check(rank: Rank) -> Iterator[Advice]:
+    calls = rank.calls(SYNC)
+    ms = rank.host_causes["sync"]
+    if not calls or ms <= 0:
+        return
+    reads = _reads(rank, calls)
+    named = Counter(call.name for call in reads or calls)
+    lines = Counter(call.stack for call in reads if call.stack)
+    names = ", ".join(f"{name} {count / rank.steps:.0f}x" for name, count in named.most_common(3))
+    what = f"Calls that wait for the device leave it without work for {ms:.1f} ms of each step"
+    line = lines.most_common(1)[0][0] if lines else ""
+    yield rule.advice(rank, what, ms, f"{len(calls) / rank.steps:.0f} waits per step: {names}", line=line)
+
+
+def _reads(rank: Rank, calls: list[Call]) -> list[Call]:
+    """The framework's operators around the waits."""
+    inner = Innermost(rank.trace.ops)
+    return [op for call in calls if (op := inner.around(call))]

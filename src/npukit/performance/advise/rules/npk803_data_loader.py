@@ -1,0 +1,47 @@
+"""The step waits for the next batch.
+
+Counted is the time in which the device did nothing while the training loop was inside of the DataLoader's `next`.
+Of a profile with a single step, that is what precedes the step's first kernel. A log.jsonl of `npukit train` tells
+the share of a whole run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from npukit.performance.advise.rank import LOADER, Rank
+from npukit.performance.advise.rule import Advice, Confidence, Rule
+from npukit.performance.advise.spans import length, union
+
+rule = Rule(
+    "NPK803",
+    "data-loader",
+    needs=("host",),
+    why="Batches are made more slowly than they are used up.",
+    remedy="Give the DataLoader num_workers (2 to 8 for each rank) with persistent_workers=True and pin_memory=True, "
+    "raise prefetch_factor, and do expensive transformations once, before training.",
+)
+
+
+@rule.on_rank
+def check(rank: Rank) -> Iterator[Advice]:
+    if (rank.has_timeline and rank.steps > 1) or rank.trace.device == "cpu":
+        ms = rank.host_causes["loader"]
+        confidence = Confidence.high
+    else:
+        ms, confidence = _before_first_kernel(rank), Confidence.medium
+    marks = [mark for mark in rank.trace.marks if mark.name.startswith(LOADER)]
+    if not marks or ms <= 0:
+        return
+    alone = any("SingleProcess" in mark.name for mark in marks)
+    evidence = "it has no workers: _SingleProcessDataLoaderIter" if alone else marks[0].name
+    line = next((mark.stack for mark in marks if mark.stack), "")
+    yield rule.advice(rank, f"Each step waits {ms:.1f} ms for its batch", ms, evidence, confidence, line=line)
+
+
+def _before_first_kernel(rank: Rank) -> float:
+    steps, (start, _) = rank.trace.steps, rank.window
+    if not steps:
+        return 0.0
+    inside = ((mark.start, min(mark.end, start)) for mark in rank.trace.marks if mark.name.startswith(LOADER))
+    return rank.per_step(length(union(span for span in inside if span[0] < span[1])))

@@ -1,0 +1,31 @@
+"""Python's garbage collector runs in the middle of steps.
+
+A collection of all generations walks every object of the process: with a large model's modules, configurations and
+cached data this takes tens to hundreds of milliseconds, and the device runs out of work meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from npukit.performance.advise.rank import Rank
+from npukit.performance.advise.rule import Advice, Rule
+
+rule = Rule(
+    "NPK804",
+    "garbage-collection",
+    needs=("gc",),
+    why="Collections come at times that nobody chose, on each rank at another, and all ranks wait for the one "
+    "that collects.",
+    remedy="Call gc.freeze() and gc.disable() after setting up, and gc.collect(0) every few hundred steps; look for "
+    "a gc.collect() or torch.npu.empty_cache() in the loop.",
+)
+
+
+@rule.on_rank
+def check(rank: Rank) -> Iterator[Advice]:
+    ms, count = rank.host_causes["gc"], len(rank.collecting)
+    if ms > 0:
+        longest = max(end - start for start, end in rank.collecting) / 1e6
+        evidence = f"{count} collections in {rank.steps} steps, the longest {longest:.1f} ms"
+        yield rule.advice(rank, f"Garbage collection holds up each step by {ms:.1f} ms", ms, evidence)

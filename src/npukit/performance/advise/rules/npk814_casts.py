@@ -1,0 +1,51 @@
+"""Tensors are converted from one data type to another in every step.
+
+A few casts belong to mixed precision. Many come from inputs in float64, from buffers that are kept in another type than
+the model, and from operators that autocast sends to float32 and back.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from npukit.performance.advise.rank import Rank
+from npukit.performance.advise.rule import Advice, Rule
+from npukit.performance.read.model import Call, Kernel, Work
+
+rule = Rule(
+    "NPK814",
+    "casts",
+    why="A cast reads and writes a whole tensor and computes nothing.",
+    remedy="Keep weights, buffers and inputs in the type that is computed in, cast once outside of the loop, and "
+    "keep float64 out (numpy arrays are float64).",
+)
+
+
+@rule.on_rank
+def check(rank: Rank) -> Iterator[Advice]:
+    found: Sequence[Kernel | Call]
+    if rank.trace.device == "cpu":
+        start, end = rank.window
+        found = [op for op in rank.trace.ops if op.name == "aten::copy_" and _differ(op) and start <= op.start < end]
+    else:
+        compute = rank.of(Work.compute)
+        found = [
+            kernel for kernel in compute if kernel.type == "Cast" or (kernel.op == "aten::copy_" and _differ(kernel))
+        ]
+    if not found:
+        return
+    ms = rank.per_step(sum(each.duration for each in found))
+    pairs = Counter(f"{each.dtypes[1]} to {each.dtypes[0]}" for each in found if len(each.dtypes) > 1 and _differ(each))
+    lines = Counter[str]()
+    for each in found:
+        lines[each.stack] += each.duration
+    lines.pop("", None)
+    kinds = f", mostly {pairs.most_common(1)[0][0]}" if pairs else ""
+    evidence = f"{len(found) / rank.steps:.0f} casts per step{kinds}"
+    line = lines.most_common(1)[0][0] if lines else ""
+    yield rule.advice(rank, f"Casts take {ms:.2f} ms of each step", ms, evidence, line=line)
+
+
+def _differ(copy: Kernel | Call) -> bool:
+    return len(copy.dtypes) > 1 and copy.dtypes[0] != copy.dtypes[1] and "" not in copy.dtypes[:2]

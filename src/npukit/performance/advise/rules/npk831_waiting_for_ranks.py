@@ -1,0 +1,62 @@
+"""Collectives wait for a rank that comes late.
+
+A collective ends on all ranks at once, and starts when each of them gets there: the rank for which it is shortest came
+last. Where only some ranks were profiled, what a collective takes beyond its bytes at the best rate of its group is
+waiting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from npukit.performance.advise.communication import Shared, exposed_in, late_rank, shared
+from npukit.performance.advise.rank import Rank
+from npukit.performance.advise.rule import Advice, Confidence, Rule
+
+rule = Rule(
+    "NPK831",
+    "waiting-for-ranks",
+    needs=(),
+    why="All ranks are as slow as the one that comes last, and their devices stand still while they wait.",
+    remedy="Find out why that rank is late: its data loader, garbage collection, a longer batch, checkpoints or "
+    "logging that only it writes, another process on its CPUs. Its own profile shows it.",
+)
+
+
+@rule.on_job
+def check(ranks: Sequence[Rank]) -> Iterator[Advice]:
+    every = [each for each in shared(ranks) if not each.collective.is_p2p]
+    waits: dict[int, float] = {}
+    for each in every:
+        wait = min(each.waiting, exposed_in(each.rank, each.collective))
+        waits[each.rank.trace.rank] = waits.get(each.rank.trace.rank, 0.0) + each.rank.per_step(wait)
+    if not waits or max(waits.values()) <= 0:
+        return
+    rank = next(rank for rank in ranks if rank.trace.rank == max(waits, key=lambda number: waits[number]))
+    ms = waits[rank.trace.rank]
+    longest = max((each for each in every if each.rank is rank), key=lambda each: each.waiting)
+    what = f"Collectives wait {ms:.1f} ms of each step for a rank that comes late{_who(ranks, every, ms)}"
+    exposed = 100 * rank.split.communication / (rank.split.step or 1)
+    evidence = f"{_shown(longest)}; exposed communication is {exposed:.0f}% of the step"
+    uneven = rank.trace.parallel.get("pipeline", 1) > 1  # stages come late by design
+    confidence = Confidence.high if len(ranks) > 1 and not uneven else Confidence.medium
+    yield rule.advice(rank, what, ms, evidence, confidence, ranks=sorted(waits))
+
+
+def _who(ranks: Sequence[Rank], every: Sequence[Shared], ms: float) -> str:
+    world = max((rank.trace.world or 0 for rank in ranks), default=0)
+    world = max(world, max((len(each.collective.ranks) for each in every), default=0), _linked(ranks))
+    found = late_rank(every)
+    if len(ranks) < world and (found is None or found[1] < ms / 2):
+        return f": none of the {len(ranks)} profiled, but one of the other {world - len(ranks)}"
+    return f": rank {found[0]}" if found and found[1] >= ms / 2 else ""
+
+
+def _linked(ranks: Sequence[Rank]) -> int:
+    return len({number for rank in ranks for link in rank.trace.links for number in (link.source, link.target)})
+
+
+def _shown(each: Shared) -> str:
+    size = f" of {each.collective.bytes / 1e6:.1f} MB" if each.collective.bytes else ""
+    takes, moving = each.collective.duration / 1e6, each.moving / 1e6
+    return f"{each.collective.op}{size} takes {takes:.1f} ms, moving it {moving:.1f} ms"

@@ -1,0 +1,41 @@
+"""Many collectives of a few bytes each.
+
+A collective costs tens of microseconds before its first byte moves, so that one of a kilobyte takes nearly as long as
+one of a megabyte.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from npukit.performance.advise.communication import exposed_in, shared
+from npukit.performance.advise.rank import Rank
+from npukit.performance.advise.rule import Advice, Confidence, Rule
+
+rule = Rule(
+    "NPK833",
+    "small-collectives",
+    needs=("sizes",),
+    why="Starting costs more than moving the data.",
+    remedy="Send tensors together: larger bucket_cap_mb for DDP, torch.cat or all_reduce_coalesced for your own; "
+    "reduce metrics every N steps instead of in every one.",
+)
+SMALL, MANY = 262_144, 8  # bytes; per step
+
+
+@rule.on_job
+def check(ranks: Sequence[Rank]) -> Iterator[Advice]:
+    every = [each for each in shared(ranks) if each.collective.bytes and each.collective.bytes < SMALL]
+    counts = Counter(each.rank.trace.rank for each in every)
+    for rank in ranks[:1]:
+        count = counts[rank.trace.rank] / rank.steps
+        if count < MANY:
+            return
+        mine = [each.collective for each in every if each.rank is rank]
+        ms = rank.per_step(sum(exposed_in(rank, each) for each in mine))
+        size = sum(each.bytes or 0 for each in mine) / len(mine)
+        kind = Counter(each.op for each in mine).most_common(1)[0][0]
+        evidence = f"{count:.0f} per step of {size / 1024:.1f} KiB on average, mostly {kind}"
+        what = f"Small collectives take {ms:.1f} ms of each step"
+        yield rule.advice(rank, what, ms, evidence, Confidence.medium, ranks=sorted(counts))

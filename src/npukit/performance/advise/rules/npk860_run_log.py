@@ -1,0 +1,29 @@
+"""A run of `npukit train` waits for data, by its log.jsonl.
+
+The log has no operators, but the share of the time in which the loop waited for batches, over the whole run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from statistics import mean
+
+from npukit.performance.advise.rank import Rank
+from npukit.performance.advise.rule import Advice, Rule
+
+rule = Rule(
+    "NPK860",
+    "run-waits-for-data",
+    needs=("log",),
+    why="Batches are made more slowly than they are used up.",
+    remedy="Raise dataloader_num_workers, and tokenize the data before training (`npukit train` keeps the result).",
+)
+
+
+@rule.on_rank
+def check(rank: Rank) -> Iterator[Advice]:
+    shares = [record["data_wait"] for record in rank.trace.step_log if "data_wait" in record]
+    if shares:
+        ms = mean(shares) * rank.split.step
+        evidence = f"{len(rank.trace.step_log)} lines of {rank.trace.source.name}"
+        yield rule.advice(rank, f"The run waits {ms:.1f} ms of each step for data", ms, evidence)

@@ -1,0 +1,91 @@
+"""What `npukit advise` prints."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+from itertools import groupby
+
+from npukit.performance.advise.advise import Advised, RankSplit
+from npukit.performance.advise.rule import Advice
+from npukit.report import Severity
+from npukit.report.terminal import paint, printable_line
+
+PARTS = {
+    "compute": "computing",
+    "communication": "exposed communication",
+    "copy": "copies",
+    "host": "waiting for the host",
+}
+SHOWN_RANKS = 8
+
+
+def as_text(advised: Advised, color: bool = False, width: int = 100) -> str:
+    """The step, then what could be won, then what could not be judged.
+
+    >>> print(as_text(advise([Path("profile")])))
+    """
+    lines = [*_steps(advised), ""]
+    for number, each in enumerate(advised.advice, 1):
+        lines += [*_advice(number, each, color, width), ""]
+    if not advised.advice:
+        lines += ["Nothing was found that would win more than 0.5% of the step.", ""]
+    lines += _unjudged(advised, width)
+    lines += [f"Not read: {printable_line(note)}" for note in advised.notes]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _steps(advised: Advised) -> Iterator[str]:
+    """The split of each rank's step as a table."""
+    if advised.simulated:
+        yield "Simulated NPU: the operators are real, the times are simulated."
+    for rank in advised.ranks[:SHOWN_RANKS]:
+        yield f"{heading(rank)}: {', '.join(parts(rank))}"
+    if len(advised.ranks) > SHOWN_RANKS:
+        yield f"... and {len(advised.ranks) - SHOWN_RANKS} more ranks"
+
+
+def heading(rank: RankSplit) -> str:
+    """
+    >>> heading(RankSplit(0, "npu", 3, 136.6, split))
+    'rank 0 (npu), step of 136.6 ms'
+    """
+    return f"rank {rank.rank} ({rank.device}), step of {rank.step_ms:.1f} ms"
+
+
+def parts(rank: RankSplit) -> Iterator[str]:
+    """The parts of a step in percent, the largest first."""
+    split, step = rank.split, rank.step_ms or 1.0
+    names = PARTS if split.idle is not None else {**PARTS, "host": "idle or waiting for the host"}
+    if rank.device == "cpu":
+        names = {**PARTS, "host": "Python between operators"}
+    figures = [(getattr(split, part), name) for part, name in names.items()] + [(split.idle or 0.0, "idle")]
+    for ms, name in sorted(figures, reverse=True):
+        if ms / step >= 0.001:
+            yield f"{100 * ms / step:.1f}% {name}"
+
+
+def _advice(number: int, each: Advice, color: bool, width: int) -> Iterator[str]:
+    finding = each.finding
+    won = f"up to {each.ms:.1f} ms, {each.percent:.1f}%" if each.ms else "no time measured"
+    style = "33;1" if finding.severity is Severity.warning else "1"
+    what = f"{number}. {finding.code} {printable_line(finding.what)}"
+    yield paint(textwrap.fill(what, width, subsequent_indent="   "), style, color)
+    ranks = f"rank {each.ranks[0]}" if len(each.ranks) == 1 else f"{len(each.ranks)} ranks"
+    yield f"   {won} of the step · {each.confidence.value} confidence · {ranks}"
+    evidence = printable_line(finding.evidence)
+    if finding.place:
+        evidence += f" ({printable_line(f'{finding.place.file}:{finding.place.line}')})"
+    yield textwrap.fill(evidence, width, initial_indent="   seen: ", subsequent_indent="         ")
+    yield textwrap.fill(finding.remedy, width, initial_indent="   do:   ", subsequent_indent="         ")
+
+
+def _unjudged(advised: Advised, width: int) -> Iterator[str]:
+    """What could not be judged, by the setting that would show it."""
+    if not advised.unjudged:
+        return
+    yield "Not judged:"
+    by_need = sorted(advised.unjudged, key=lambda each: each.needs)
+    for needs, group in groupby(by_need, key=lambda each: each.needs):
+        names = ", ".join(f"{each.name} ({each.code})" for each in group)
+        yield textwrap.fill(f"{names}: needs {needs}", width, initial_indent="   ", subsequent_indent="     ")

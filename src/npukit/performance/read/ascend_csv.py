@@ -1,0 +1,122 @@
+"""The CSV files of torch_npu's profiler, with the columns of any of its versions."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from npukit.performance.read.model import Collective, Kernel, Sample, Span, Split, Trace, Work
+from npukit.performance.read.stream import csv_rows
+from npukit.performance.read.values import dtypes_of, microseconds, number, shapes_of, whole
+
+RATIO = re.compile(r"^(ai[cv])_(\w+)_ratio$")
+HCCL = re.compile(r"^hcom_(\w+?)__")
+MEGABYTE = 2**20  # of memory; in communication files it is 10**6
+
+
+def read_kernels(path: Path, trace: Trace) -> None:
+    """kernel_details.csv: what ran on the card."""
+    starts: dict[int, int] = {}
+    for row in csv_rows(path):
+        start, duration = microseconds(row.get("Start Time(us)")), number(row.get("Duration(us)"))
+        if start is None or duration is None or duration < 0:
+            continue
+        step = whole(row.get("Step Id"))
+        end = start + round(duration * 1000)
+        name, core = row.get("Name", ""), row.get("Accelerator Core", "")
+        if match := HCCL.match(name):
+            trace.collectives.append(Collective(name, match[1].lower(), start, end, step=step))
+        work = work_of(name, core)
+        if core in ("AI_CORE", "MIX_AIC"):
+            trace.cores = max(trace.cores, whole(row.get("Block Dim", row.get("Block Num"))) or 0)
+        trace.kernels.append(
+            Kernel(
+                name, row.get("Type") or type_of(name), work, start, end, row.get("Stream ID", ""), step=step,
+                shapes=shapes_of(row.get("Input Shapes", "")), dtypes=dtypes_of(row.get("Input Data Types", "")),
+                formats=tuple(filter(None, row.get("Input Formats", "").split(";"))),
+                outputs=shapes_of(row.get("Output Shapes", "")), ratios=_ratios(row),
+            )
+        )  # fmt: skip
+        if step is not None:
+            starts[step] = min(start, starts.get(step, start))
+    if trace.kernels:
+        trace.has |= {"kernels"} | ({"shapes"} if any(kernel.shapes for kernel in trace.kernels) else set())
+    ends = {step: max(each.end for each in trace.kernels if each.step == step) for step in starts}
+    trace.steps = [Span(starts[step], ends[step]) for step in sorted(starts)]
+
+
+def work_of(name: str, core: str) -> Work:
+    """What kind of work a row is, by the core that did it."""
+    if core in ("COMMUNICATION", "HCCL") or HCCL.match(name):
+        return Work.communication
+    return Work.aicpu if core == "AI_CPU" else Work.compute
+
+
+def type_of(name: str) -> str:
+    """An operator's type from the name of its kernel: the last word that does not count.
+
+    >>> type_of("aclnnMatmul_MatMulV3Common_MatMulV3")
+    'MatMulV3'
+    """
+    words = [word for word in name.split("_") if word and not word.isdigit()]
+    return words[-1] if words else name
+
+
+def _ratios(row: dict[str, str]) -> dict[str, float] | None:
+    found: dict[str, float] = {}
+    for column, text in row.items():
+        if (match := RATIO.match(column)) and (ratio := number(text)) is not None:
+            found[match[2]] = max(ratio, found.get(match[2], 0.0))
+    return found or None
+
+
+def read_step_time(path: Path, trace: Trace) -> None:
+    """step_trace_time.csv: the step as the profiler itself splits it."""
+    for row in csv_rows(path):
+        compute, exposed, free = (
+            number(row.get(name)) for name in ("Computing", "Communication(Not Overlapped)", "Free")
+        )
+        if compute is not None and exposed is not None and free is not None and compute + exposed + free > 0:
+            trace.given.append(Split(compute / 1e3, exposed / 1e3, 0.0, free / 1e3, None))
+            trace.has.add("split")
+
+
+def read_op_statistic(path: Path, trace: Trace) -> None:
+    """op_statistic.csv: totals by type, which stand in where kernel_details.csv is missing."""
+    if trace.kernels:
+        return
+    time = 0
+    for row in csv_rows(path):
+        count, total = whole(row.get("Count")), number(row.get("Total Time(us)"))
+        if not count or total is None or not 0 < count < 10**7:
+            continue
+        each = round(total * 1000 / count)
+        work = work_of("", row.get("Core Type", ""))
+        kernels = [Kernel(row.get("OP Type", ""), row.get("OP Type", ""), work, time, time + each * count)]
+        kernels[0].bytes = -count
+        time += each * count
+        trace.kernels += kernels
+    if trace.kernels:
+        trace.has.add("totals")
+
+
+def read_api_statistic(path: Path, trace: Trace) -> None:
+    """api_statistic.csv: how often the host called CANN, and how long."""
+    for row in csv_rows(path):
+        count, total = whole(row.get("Count")), number(row.get("Time(us)"))
+        if count and total is not None:
+            trace.api_totals[row.get("API Name", "")] = (count, round(total * 1000))
+
+
+def read_memory(path: Path, trace: Trace) -> None:
+    """memory_record.csv: PyTorch's allocator over time, and the whole process."""
+    for row in csv_rows(path):
+        time, reserved = microseconds(row.get("Timestamp(us)")), number(row.get("Total Reserved(MB)"))
+        if time is None or reserved is None:
+            continue
+        if row.get("Component") == "APP":
+            trace.process_memory = max(trace.process_memory, round(reserved * MEGABYTE))
+        elif row.get("Component") == "PTA" and (allocated := number(row.get("Total Allocated(MB)"))) is not None:
+            trace.memory.append(Sample(time, round(allocated * MEGABYTE), round(reserved * MEGABYTE)))
+    if trace.memory:
+        trace.has.add("memory")

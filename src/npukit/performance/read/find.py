@@ -1,0 +1,106 @@
+"""Find the profiles below the paths that a user names, one a rank."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from npukit.errors import NpukitError
+from npukit.performance.read.ascend_folder import is_output, read_ascend, read_ascend_file
+from npukit.performance.read.kineto import read_kineto
+from npukit.performance.read.log import read_log
+from npukit.performance.read.model import GARBAGE, Trace
+from npukit.performance.read.stream import Unreadable, open_bytes, sentences
+
+TRACES = (".pt.trace.json", ".pt.trace.json.gz", ".json.gz", ".json")
+NO_PROFILE = "no profile of torch_npu or torch.profiler, and no log.jsonl"
+SKIPPED = {"FRAMEWORK", "logs", "node_modules", "cluster_analysis_output"}
+
+
+def read_profiles(paths: Sequence[Path]) -> list[Trace]:
+    """Every rank below these files and folders, by rank.
+
+    What is damaged among several is noted and left out; it is an error if nothing is left.
+
+    >>> read_profiles([Path("profile")])[0].steps
+    """
+    traces: list[Trace] = []
+    damaged: list[str] = []
+    for path in paths:
+        if not path.exists():
+            raise NpukitError(f"There is no {path}: name a profile, or a folder that holds one.")
+        found = list(_profiles(path))
+        if not found:
+            raise NpukitError(f"There is {NO_PROFILE} in {path}.")
+        for each in found:
+            try:
+                trace = _read(each)
+                if _records_gc(trace):
+                    trace.has.add("gc")
+                traces.append(trace)
+            except Unreadable as error:
+                damaged.append(str(error))
+    if not traces:
+        raise NpukitError(damaged[0])
+    traces[0].notes += damaged
+    return sorted(_distinct(traces), key=lambda trace: trace.rank)
+
+
+def _records_gc(trace: Trace) -> bool:
+    if trace.settings.get("gc_detect_threshold", "None") not in ("None", "0", "") or trace.settings.get("npukit_gc"):
+        return True
+    return any(GARBAGE.match(mark.name) for mark in trace.marks)
+
+
+def _profiles(path: Path) -> Iterator[Path]:
+    """The files and folders to read: a folder of torch_npu counts as one."""
+    if path.is_file():
+        yield path
+        return
+    with sentences(path):
+        entries = sorted(path.iterdir())
+        if is_output(path):
+            yield path
+            return
+    for entry in entries:
+        if entry.is_dir() and entry.name not in SKIPPED and not entry.name.startswith(("PROF_", ".")):
+            yield from _profiles(entry)
+        elif entry.name == "log.jsonl" or (entry.name.endswith(TRACES) and _is_trace(entry)):
+            yield entry
+
+
+def _is_trace(path: Path) -> bool:
+    """Whether a JSON file in a folder is a trace, by how it begins: others lie about in any folder."""
+    try:
+        with sentences(path), open_bytes(path) as file:
+            return any(
+                word in file.read(65536) for word in (b'"traceEvents"', b'"schemaVersion"', b'"deviceProperties"')
+            )
+    except Unreadable:
+        return path.name.endswith((".pt.trace.json", ".pt.trace.json.gz"))
+
+
+def _read(path: Path) -> Trace:
+    if path.is_dir():
+        return read_ascend(path)
+    if path.name == "log.jsonl" or path.suffix == ".jsonl":
+        return read_log(path)
+    if path.suffix in (".db", ".csv") or path.name.startswith(("trace_view", "communication")):
+        return read_ascend_file(path)
+    with sentences(path), open_bytes(path) as file:
+        head = file.read(65536)
+    listed = head.lstrip().startswith(b"[")
+    if listed and b"Ascend Hardware" in head:
+        return read_ascend_file(path)
+    return read_kineto(path, listed)
+
+
+def _distinct(traces: list[Trace]) -> list[Trace]:
+    """Ranks that only the order of the files tells apart get numbers in that order."""
+    ranks = [trace.rank for trace in traces if trace.format != "log"]
+    if len(set(ranks)) < len(ranks):
+        for index, trace in enumerate(each for each in traces if each.format != "log"):
+            if trace.rank in ranks[:index]:
+                trace.rank = max(ranks) + 1
+            ranks[index] = trace.rank
+    return traces

@@ -1,0 +1,165 @@
+"""What a profile holds, whoever wrote it: one Trace a rank, all times in integer nanoseconds."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import NamedTuple
+
+GARBAGE = re.compile(r"^(?:npukit::)?gc\b|garbage.collect", re.IGNORECASE)  # how collections are called in traces
+Shape = tuple[int, ...]
+
+
+class Work(str, Enum):
+    """What a device is busy with."""
+
+    compute = "compute"
+    aicpu = "aicpu"  # operators that an Ascend card runs on its own slow CPU cores
+    communication = "communication"
+    copy = "copy"
+
+
+class Span(NamedTuple):
+    """A stretch of time."""
+
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Split:
+    """The milliseconds of one step by what the device did; `host` and `idle` are one figure where `idle` is None."""
+
+    compute: float
+    communication: float  # exposed: while nothing was computed
+    copy: float
+    host: float  # the device waited for the host to give it work
+    idle: float | None
+
+    @property
+    def step(self) -> float:
+        return self.compute + self.communication + self.copy + self.host + (self.idle or 0.0)
+
+
+@dataclass(slots=True)
+class Kernel:
+    """One piece of work on the device; on the CPU, an operator that no other operator called."""
+
+    name: str
+    type: str
+    work: Work
+    start: int
+    end: int
+    stream: str = ""
+    launched: int | None = None  # when the host had handed it over
+    op: str = ""  # the framework's operator that asked for it
+    shapes: tuple[Shape, ...] = ()
+    dtypes: tuple[str, ...] = ()
+    formats: tuple[str, ...] = ()
+    outputs: tuple[Shape, ...] = ()
+    step: int | None = None
+    bytes: int = 0
+    stack: str = ""  # the innermost line of the user's own code
+    ratios: Mapping[str, float] | None = None  # of the card's pipes: mac, vec, mte2 ...
+
+    @property
+    def duration(self) -> int:
+        return self.end - self.start
+
+
+@dataclass(slots=True)
+class Collective:
+    """One operation between ranks, as this rank saw it."""
+
+    name: str
+    op: str  # allreduce, allgather, send, recv, batchsendrecv ...
+    start: int
+    end: int
+    group: str = ""
+    ranks: tuple[int, ...] = ()
+    bytes: int | None = None
+    waited: int | None = None  # for the other ranks, where the profiler tells
+    step: int | None = None
+    packets: tuple[tuple[str, float, int], ...] = ()  # link, bytes of a packet, how many
+
+    @property
+    def duration(self) -> int:
+        return self.end - self.start
+
+    @property
+    def is_p2p(self) -> bool:
+        return any(word in self.op for word in ("send", "recv", "receive"))
+
+
+@dataclass(slots=True)
+class Call:
+    """Something that the host did."""
+
+    name: str
+    start: int
+    end: int
+    thread: str = ""
+    shapes: tuple[Shape, ...] = ()
+    dtypes: tuple[str, ...] = ()
+    stack: str = ""
+
+    @property
+    def duration(self) -> int:
+        return self.end - self.start
+
+
+class Sample(NamedTuple):
+    """Bytes of device memory at one time."""
+
+    time: int
+    allocated: int
+    reserved: int
+
+
+class Link(NamedTuple):
+    """What went from one rank to another."""
+
+    source: int
+    target: int
+    transport: str
+    bytes: float
+    seconds: float
+
+
+@dataclass
+class Trace:
+    """The profile of one rank. What a file did not hold is empty; `has` says what was there to be read.
+
+    >>> Trace(Path("rank0.json"), "kineto", rank=0, device="cuda")
+    """
+
+    source: Path
+    format: str  # torch_npu, kineto or log
+    rank: int = 0
+    world: int | None = None
+    device: str = "npu"  # npu, cuda or cpu
+    device_name: str = ""
+    simulated: bool = False
+    base: int = 0  # nanoseconds to add to be on the clock of the other ranks
+    steps: list[Span] = field(default_factory=list)
+    kernels: list[Kernel] = field(default_factory=list)
+    collectives: list[Collective] = field(default_factory=list)
+    ops: list[Call] = field(default_factory=list)  # the framework's operators
+    runtime: list[Call] = field(default_factory=list)  # calls to CANN or CUDA
+    marks: list[Call] = field(default_factory=list)  # annotations: data loader, optimizer, garbage collection
+    memory: list[Sample] = field(default_factory=list)  # of PyTorch's allocator
+    process_memory: int = 0  # the most that the whole process held on the device
+    links: list[Link] = field(default_factory=list)
+    cores: int = 0  # the most cube cores that a kernel used
+    frequencies: list[int] = field(default_factory=list)  # MHz of the AI cores over time
+    api_totals: dict[str, tuple[int, int]] = field(default_factory=dict)  # runtime call: count, ns
+    given: list[Split] = field(default_factory=list)  # the step as the profiler itself summed it up
+    environment: dict[str, str] | None = None
+    parallel: dict[str, int] = field(default_factory=dict)  # tensor, pipeline, data ...: size
+    settings: dict[str, str] = field(default_factory=dict)  # how the profiler was set
+    has: set[str] = field(default_factory=set)  # kernels, launches, shapes, stacks, memory, host, sizes, gc
+    notes: list[str] = field(default_factory=list)  # what could not be read, and why
+    step_log: list[Mapping[str, float]] = field(default_factory=list)  # of a log.jsonl

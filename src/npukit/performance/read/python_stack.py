@@ -1,0 +1,70 @@
+"""Find what was running around a call: the user's own line around an operator, the operator around a launch."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+
+from npukit.performance.read.model import Call
+from npukit.performance.read.values import users_line
+
+
+class Frames:
+    """The functions of the user's code by thread; those of libraries are dropped as they come.
+
+    >>> frames = Frames()
+    >>> frames.add("train.py(12): main", 0, 100, "1")
+    >>> frames.place([Call("aten::add", 5, 6, "1")])
+    """
+
+    def __init__(self) -> None:
+        self._threads: dict[str, list[tuple[int, int, str]]] = defaultdict(list)
+        self._seen = False
+
+    def __bool__(self) -> bool:
+        return self._seen
+
+    def add(self, name: str, start: int, end: int, thread: str) -> None:
+        self._seen = True
+        if line := users_line([name]):
+            self._threads[thread].append((start, end, line))
+
+    def place(self, calls: list[Call]) -> None:
+        """Give every call without a line of its own the innermost of the user's functions around it."""
+        starts = {}
+        for thread, spans in self._threads.items():
+            spans.sort(key=lambda span: (span[0], -span[1]))
+            starts[thread] = [span[0] for span in spans]
+        for call in calls:
+            if not call.stack and call.thread in starts:
+                call.stack = self._around(call, starts[call.thread])
+
+    def _around(self, call: Call, starts: list[int]) -> str:
+        spans = self._threads[call.thread]
+        index = bisect_right(starts, call.start) - 1
+        for start, end, line in reversed(spans[max(0, index - 200) : index + 1]):
+            if start <= call.start and end >= call.end:
+                return line
+        return ""
+
+
+class Innermost:
+    """The innermost operator around a call of the same thread.
+
+    >>> Innermost([Call("aten::linear", 0, 9), Call("aten::addmm", 1, 8)]).around(Call("launch", 2, 3)).name
+    'aten::addmm'
+    """
+
+    def __init__(self, calls: list[Call]) -> None:
+        self._threads: dict[str, list[Call]] = defaultdict(list)
+        for call in sorted(calls, key=lambda each: (each.start, -each.end)):
+            self._threads[call.thread].append(call)
+        self._starts = {thread: [each.start for each in calls] for thread, calls in self._threads.items()}
+
+    def around(self, call: Call) -> Call | None:
+        starts = self._starts.get(call.thread)
+        if not starts:
+            return None
+        index = bisect_right(starts, call.start)
+        near = reversed(self._threads[call.thread][max(0, index - 40) : index])
+        return next((each for each in near if each.end >= call.end), None)

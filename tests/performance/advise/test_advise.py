@@ -1,0 +1,101 @@
+"""Findings by code, with the milliseconds that could be won, from every form of a profile."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.performance.profiles import database, kineto_trace, text_profile
+from typer.testing import CliRunner
+
+from npukit.cli import app
+from npukit.performance.advise.advise import Advised, advise
+from npukit.performance.advise.pages import index, page
+from npukit.performance.advise.rules import all_rules
+from npukit.performance.advise.text import as_text
+
+ROOT = Path(__file__).parents[3]
+
+
+def codes(advised: Advised) -> dict[str, float]:
+    return {each.finding.code: each.ms for each in advised.advice}
+
+
+def two_ranks_as_text(folder: Path) -> Path:
+    for rank in (0, 1):
+        text_profile(folder, rank)
+    return folder
+
+
+def two_ranks_as_database(folder: Path) -> Path:
+    for rank in (0, 1):
+        database(folder / f"rank{rank}" / f"ascend_pytorch_profiler_{rank}.db", rank)
+    return folder
+
+
+@pytest.mark.parametrize("write", [two_ranks_as_text, two_ranks_as_database])
+def test_two_ranks_of_an_npu(tmp_path: Path, write: Callable[[Path], Path]) -> None:
+    advised = advise([write(tmp_path)])
+    split = advised.ranks[0].split
+    assert [round(part) for part in (split.compute, split.communication, split.host)] == [30, 62, 5]
+    assert advised.ranks[0].step_ms == pytest.approx(98)
+    found = codes(advised)
+    assert next(iter(found)) == "NPK831"  # 60 ms for 16 MB, where 160 MB take 2
+    assert found["NPK831"] == pytest.approx(59.8, abs=1)
+    assert "rank 1" in advised.advice[0].finding.what
+    assert found["NPK813"] == pytest.approx(5)
+    assert found["NPK810"] == pytest.approx(5)
+    assert found["NPK802"] == pytest.approx(2.9, abs=0.2)  # the gap that the wait left, not the 4 ms of waiting
+    assert found["NPK822"] == pytest.approx(14)
+    assert ("NPK850" in found) == (write is two_ranks_as_text)
+
+
+def test_a_gpu_that_waits_for_its_batches(tmp_path: Path) -> None:
+    advised = advise([kineto_trace(tmp_path / "a.pt.trace.json")])
+    found = codes(advised)
+    assert found["NPK803"] == pytest.approx(30, rel=0.1)
+    assert found["NPK802"] > 10
+    assert "NPK815" not in found
+    place = next(each.finding.place for each in advised.advice if each.finding.code == "NPK822")
+    assert place and (str(place.file), place.line) == ("train.py", 7)
+
+
+def test_varying_shapes_are_counted(tmp_path: Path) -> None:
+    assert "NPK815" in codes(advise([kineto_trace(tmp_path / "a.pt.trace.json", varying=True)]))
+
+
+def test_what_could_not_be_judged_names_the_setting(tmp_path: Path) -> None:
+    output = text_profile(tmp_path)
+    (output / "trace_view.json").unlink()
+    unjudged = {each.code: each.needs for each in advise([tmp_path]).unjudged}
+    assert "trace_view.json" in unjudged["NPK801"]
+    assert "gc_detect_threshold" in unjudged["NPK804"]
+
+
+def test_a_log_of_train(tmp_path: Path) -> None:
+    records = [{"step": step, "seconds": step * 0.5, "data_wait": 0.4, "loss": 1.0} for step in range(1, 5)]
+    (tmp_path / "log.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records) + '{"step": 5, "se')
+    assert codes(advise([tmp_path]))["NPK860"] == pytest.approx(200)
+
+
+def test_the_command_prints_text_and_json(tmp_path: Path) -> None:
+    two_ranks_as_text(tmp_path)
+    runner = CliRunner()
+    text = runner.invoke(app, ["advise", str(tmp_path)])
+    assert text.exit_code == 0 and text.stdout == as_text(advise([tmp_path]))
+    data = json.loads(runner.invoke(app, ["advise", "--json", str(tmp_path)]).stdout)
+    assert data["advice"][0]["finding"]["code"] == "NPK831"
+    assert data["ranks"][0]["split"]["communication"] == pytest.approx(62)
+
+
+def test_explain_knows_every_rule_and_the_pages_are_up_to_date() -> None:
+    codes_ = [rule.code for rule in all_rules()]
+    assert len(set(codes_)) == len(codes_)
+    result = CliRunner().invoke(app, ["explain", *codes_])
+    assert result.exit_code == 0
+    for rule in all_rules():
+        assert page(rule) in result.stdout
+        assert (ROOT / "docs" / "advice" / f"{rule.code}.md").read_text(encoding="utf-8") == page(rule)
+    assert (ROOT / "docs" / "advice" / "README.md").read_text(encoding="utf-8") == index()

@@ -1,0 +1,96 @@
+"""The same run reads alike from torch_npu's text files, from its database and, packed or not, from Kineto."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.performance.profiles import database, kineto_trace, text_profile
+
+from npukit.errors import NpukitError
+from npukit.performance.read import read_profiles
+from npukit.performance.read.model import Work
+from npukit.performance.read.values import microseconds, number, shapes_of, users_line
+
+
+def test_text_and_database_hold_the_same(tmp_path: Path) -> None:
+    text_profile(tmp_path / "text")
+    (text,) = read_profiles([tmp_path / "text"])
+    (db,) = read_profiles([database(tmp_path / "db" / "ascend_pytorch_profiler_0.db")])
+    for trace in (text, db):
+        kernels = sorted((each.type, each.start, each.end, each.shapes, each.launched) for each in trace.kernels)[:4]
+        assert [kernel[0] for kernel in kernels] == ["Index", "MatMulV2", "MatMulV2", "TransData"]
+        assert kernels[1][3] == ((1024, 1024), (1024, 1024))
+        assert all(kernel[4] for kernel in kernels)
+        assert [each.duration // 10**6 for each in trace.collectives] == [60, 2]
+        assert trace.cores == 20
+    assert [each.start for each in text.collectives] == [each.start for each in db.collectives]
+
+
+def test_new_column_names_are_known(tmp_path: Path) -> None:
+    text_profile(tmp_path, columns="Block Num")
+    assert read_profiles([tmp_path])[0].cores == 20
+
+
+@pytest.mark.parametrize("left", ["kernel_details.csv", "communication.json", "trace_view.json"])
+def test_any_part_of_a_folder_is_enough(tmp_path: Path, left: str) -> None:
+    output = text_profile(tmp_path)
+    for file in output.iterdir():
+        if file.name != left:
+            file.unlink()
+    if left == "trace_view.json":
+        with pytest.raises(NpukitError):  # this one names neither kernels nor operators
+            read_profiles([output / "kernel_details.csv"])
+    assert read_profiles([tmp_path])[0].has
+
+
+@pytest.mark.parametrize("name", ["rank3.pt.trace.json", "rank3.pt.trace.json.gz"])
+def test_a_kineto_trace(tmp_path: Path, name: str) -> None:
+    (trace,) = read_profiles([kineto_trace(tmp_path / name)])
+    assert (trace.rank, trace.device, trace.device_name, len(trace.steps)) == (3, "cuda", "NVIDIA H200", 3)
+    assert [kernel.op for kernel in trace.kernels] == ["aten::mm"] * 3
+    assert trace.kernels[0].work is Work.compute
+    assert trace.kernels[0].stack == "train.py:7"
+    assert trace.kernels[0].dtypes == ("float32", "float32")
+
+
+def test_a_damaged_file_among_others_is_noted(tmp_path: Path) -> None:
+    output = text_profile(tmp_path)
+    (output / "trace_view.json").write_text('[{"ph": "X", "na')
+    (trace,) = read_profiles([tmp_path])
+    assert len(trace.kernels) == 6
+    assert "trace_view.json" in trace.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("a.json", b'{"traceEvents": [{"ph": "X", "ts": 1'),
+        ("a.json.gz", b"\x1f\x8bnot gzip"),
+        ("a.db", b"SQLite format 3\0 and no more"),
+        ("kernel_details.csv", b"Name,Type\n\xff\xfe,\0\n"),
+        ("log.jsonl", b"{}\n[]\nnull"),
+        ("a.json", b"[[[[" * 5000),
+        ("a.json", json.dumps({"traceEvents": [{"ph": "X", "name": 3, "ts": {}, "dur": None, "args": []}]}).encode()),
+    ],
+)
+def test_a_damaged_file_is_one_sentence(tmp_path: Path, name: str, data: bytes) -> None:
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(NpukitError, match=name):
+        read_profiles([tmp_path / name])
+
+
+def test_no_profile_is_one_sentence(tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "nothing"):
+        with pytest.raises(NpukitError):
+            read_profiles([path])
+
+
+def test_values() -> None:
+    assert microseconds("1736408883704643.212\t") == 1736408883704643212
+    assert microseconds("N/A") is None
+    assert number("nan") is None and number("1e999") is None
+    assert shapes_of('"""32,3;64;"""') == ((32, 3), (64,), ())
+    frames = ["/usr/lib/python3.9/x.py(1): f", "torch/nn/x.py(2): g", "a/train.py(12): main"]
+    assert users_line(frames) == "a/train.py:12"
