@@ -177,15 +177,15 @@ def test_what_is_refused_is_named_in_one_sentence(
 
 
 def test_the_target_decides_what_is_advised(tmp_path: Path) -> None:
-    """torch.accelerator has functions of memory since torch 2.9."""
-    folder = project(tmp_path, a_py="import torch\ntorch.cuda.empty_cache()\n")
-    for torch_npu, advised in (("2.7", False), ("2.8", False), ("2.9", True), (versions()[-1], True)):
+    """torch.get_device_module knows every device since torch 2.7."""
+    folder = project(tmp_path, a_py="import torch\ntorch.cuda.synchronize()\n")
+    for torch_npu, advised in (("2.6", False), ("2.7", True), (versions()[-1], True)):
         target = Target.of(torch_npu)
         remedy = analyze([folder], target).findings[0].remedy
         after = migrate(folder, Goal(target=target)).changes[0].after
-        assert ("accelerator.empty_cache" in remedy, "accelerator.empty_cache" in after) == (advised, advised)
-    (folder / "requirements.txt").write_text("torch==2.7.1\n")
-    assert "accelerator.empty_cache" not in migrate(folder).changes[0].after
+        assert ("get_device_module" in remedy, "get_device_module" in after) == (advised, advised)
+    (folder / "requirements.txt").write_text("torch==2.6.0\n")
+    assert "get_device_module" not in migrate(folder).changes[0].after
 
 
 def test_torch_is_not_imported(tmp_path: Path) -> None:

@@ -13,17 +13,15 @@ from torch.cuda import amp
 from torch import cuda
 """
 SAME = None
-CURRENT = "torch.accelerator.current_accelerator().type"
 MODULE = "torch.get_device_module(DEVICE)"
 BACKEND = "dist.get_default_backend_for_device(DEVICE)"
-IF_ANY = "if torch.accelerator.is_available():"
 
 CASES: list[tuple[str, str | None, str | None]] = [
     # functions of torch.cuda
-    ("torch.cuda.is_available()", "torch.npu.is_available()", "torch.accelerator.is_available()"),
-    ("th.cuda.is_available()", "th.npu.is_available()", "torch.accelerator.is_available()"),
-    ("cuda.is_available()", "torch.npu.is_available()", "torch.accelerator.is_available()"),
-    ("n = torch.cuda.device_count()", "n = torch.npu.device_count()", "n = torch.accelerator.device_count()"),
+    ("torch.cuda.is_available()", "torch.npu.is_available()", "ACCELERATOR.is_available()"),
+    ("th.cuda.is_available()", "th.npu.is_available()", "ACCELERATOR.is_available()"),
+    ("cuda.is_available()", "torch.npu.is_available()", "ACCELERATOR.is_available()"),
+    ("n = torch.cuda.device_count()", "n = torch.npu.device_count()", "n = ACCELERATOR.device_count()"),
     ("torch.cuda.set_device(rank)", "torch.npu.set_device(rank)", f"{MODULE}.set_device(rank)"),
     ("torch.cuda.synchronize()", "torch.npu.synchronize()", f"{MODULE}.synchronize()"),
     ("f = torch.cuda.synchronize", "f = torch.npu.synchronize", f"f = {MODULE}.synchronize"),
@@ -34,23 +32,23 @@ CASES: list[tuple[str, str | None, str | None]] = [
         "x = torch.npu.current_stream().wait_stream(s)",
         f"x = {MODULE}.current_stream().wait_stream(s)",
     ),
-    ("torch.cuda.empty_cache()", "torch.npu.empty_cache()", f"{IF_ANY}\n    torch.accelerator.empty_cache()"),
+    ("torch.cuda.empty_cache()", "torch.npu.empty_cache()", "ACCELERATOR.empty_cache()"),
     (
         "if use_cuda: torch.cuda.empty_cache()",
         "if use_cuda: torch.npu.empty_cache()",
-        "if use_cuda: torch.accelerator.empty_cache()",
+        "if use_cuda: ACCELERATOR.empty_cache()",
     ),
     (
         "m = torch.cuda.max_memory_allocated() / MB",
         "m = torch.npu.max_memory_allocated() / MB",
-        "m = (torch.accelerator.max_memory_allocated() if torch.accelerator.is_available() else 0) / MB",
+        "m = ACCELERATOR.max_memory_allocated() / MB",
     ),
-    ("torch.cuda.manual_seed(3)", "torch.npu.manual_seed(3)", "torch.manual_seed(3)"),
-    ("torch.cuda.manual_seed_all(s)", "torch.npu.manual_seed_all(s)", "torch.manual_seed(s)"),
+    ("torch.cuda.manual_seed(3)", "torch.npu.manual_seed(3)", "ACCELERATOR.manual_seed(3)"),
+    ("torch.cuda.manual_seed_all(s)", "torch.npu.manual_seed_all(s)", "ACCELERATOR.manual_seed_all(s)"),
     (
         "torch.manual_seed(s)\ntorch.cuda.manual_seed(s)",
         "torch.manual_seed(s)\ntorch.npu.manual_seed(s)",
-        "torch.manual_seed(s)",
+        "torch.manual_seed(s)\nACCELERATOR.manual_seed(s)",
     ),
     (
         "try: f()\nexcept torch.cuda.OutOfMemoryError: pass",
@@ -62,18 +60,17 @@ CASES: list[tuple[str, str | None, str | None]] = [
         "c = torch.npu.Stream if x else torch.npu.Event",
         f"c = {MODULE}.Stream if x else {MODULE}.Event",
     ),
-    ("tc = torch.cuda\ntc.synchronize()", "tc = torch.npu\ntc.synchronize()", f"tc = {MODULE}\ntc.synchronize()"),
+    ("tc = torch.cuda\ntc.synchronize()", "tc = torch.npu\ntc.synchronize()", "tc = ACCELERATOR\ntc.synchronize()"),
     (
         'print(f"{torch.cuda.device_count()} cards")',
         'print(f"{torch.npu.device_count()} cards")',
-        'print(f"{torch.accelerator.device_count()} cards")',
+        'print(f"{ACCELERATOR.device_count()} cards")',
     ),
     ("g = torch.cuda.CUDAGraph()", "g = torch.npu.NPUGraph()", SAME),
     (
         "from torch.cuda import OutOfMemoryError, empty_cache\ndef f():\n    empty_cache()",
         "from torch.cuda import OutOfMemoryError, empty_cache\ndef f():\n    torch.npu.empty_cache()",
-        "from torch.cuda import OutOfMemoryError, empty_cache\n"
-        f"def f():\n    {IF_ANY}\n        torch.accelerator.empty_cache()",
+        "from torch.cuda import OutOfMemoryError, empty_cache\ndef f():\n    ACCELERATOR.empty_cache()",
     ),
     (
         "def f(s: torch.cuda.Stream, e: 'x' = None) -> list[torch.cuda.Event]: pass",
@@ -84,12 +81,12 @@ CASES: list[tuple[str, str | None, str | None]] = [
     (
         "m = torch.cuda.memory_stats()",
         "m = torch.npu.memory_stats()",
-        "m = torch.accelerator.memory_stats() if torch.accelerator.is_available() else {}",
+        "m = ACCELERATOR.memory_stats()",
     ),
     (
         "print(torch.cuda.memory_summary())",
         "print(torch.npu.memory_summary())",
-        f'print({MODULE}.memory_summary() if torch.accelerator.is_available() else "")',
+        "print(ACCELERATOR.memory_summary())",
     ),
     ("XFORMERS_AVAILABLE = torch.cuda.is_available()", SAME, SAME),
     ("torch.cuda.nvtx.range_push('a')", SAME, SAME),
@@ -194,6 +191,19 @@ CASES: list[tuple[str, str | None, str | None]] = [
     ("x.is_cuda and f()", "x.is_npu and f()", 'x.device.type in ("cuda", "npu") and f()'),
     ("assert x.is_cuda", "assert x.is_npu", 'assert x.device.type in ("cuda", "npu")'),
     ("y = not x.is_cuda", "y = not x.is_npu", 'y = not (x.device.type in ("cuda", "npu"))'),
+    ("class Ema:\n    def cuda(self): pass\nema = Ema()\nema.cuda()", SAME, SAME),
+    ("nn.Module.cuda(model)", "nn.Module.npu(model)", "nn.Module.to(model, DEVICE)"),
+    (
+        "torch.set_default_tensor_type(torch.cuda.FloatTensor)",
+        "torch.set_default_tensor_type(torch.npu.FloatTensor)",
+        "torch.set_default_device(DEVICE)",
+    ),
+    ("x = x.type(torch.cuda.HalfTensor)", "x = x.type(torch.npu.HalfTensor)", "x = x.to(DEVICE, torch.float16)"),
+    (
+        "t = (torch.FloatTensor, torch.cuda.FloatTensor)",
+        "t = (torch.FloatTensor, torch.npu.FloatTensor)",
+        "t = (torch.FloatTensor, ACCELERATOR.FloatTensor)",
+    ),
     # devices as strings
     ('device = "cuda"', 'device = "npu"', "device = DEVICE.type"),
     ("d = torch.device('cuda')", "d = torch.device('npu')", "d = DEVICE"),
@@ -215,16 +225,20 @@ CASES: list[tuple[str, str | None, str | None]] = [
     ),
     ('d = torch.device("cuda:0")', 'd = torch.device("npu:0")', 'd = torch.device(f"{DEVICE.type}:0")'),
     ("d = th.device(f'cuda:{i}')", "d = th.device(f'npu:{i}')", "d = th.device(f'{DEVICE.type}:{i}')"),
-    ('d = torch.device("cuda:%d" % i)', 'd = torch.device("npu:%d" % i)', 'd = torch.device(f"{DEVICE.type}:%d" % i)'),
+    (
+        'd = torch.device("cuda:%d" % i)',
+        'd = torch.device("npu:%d" % i)',
+        'd = torch.device("%s:%d" % (DEVICE.type, i))',
+    ),
     (
         'd = torch.device("cuda:{}".format(i))',
         'd = torch.device("npu:{}".format(i))',
-        'd = torch.device((DEVICE.type + ":{}").format(i))',
+        'd = torch.device("{}:{}".format(DEVICE.type, i))',
     ),
     (
         'd = torch.device("cuda:" + str(i))',
         'd = torch.device("npu:" + str(i))',
-        'd = torch.device(f"{DEVICE.type}:" + str(i))',
+        'd = torch.device(DEVICE.type + ":" + str(i))',
     ),
     (
         'd = torch.device("{}:{}".format("cuda", i))',
@@ -250,7 +264,33 @@ CASES: list[tuple[str, str | None, str | None]] = [
     (
         "d = 'cuda:0' if torch.cuda.is_available() else 'cpu'\nx.to(d)",
         "d = 'npu:0' if torch.npu.is_available() else 'cpu'\nx.to(d)",
-        f"d = f'{{{CURRENT}}}:0' if torch.accelerator.is_available() else 'cpu'\nx.to(d)",
+        "d = f'{DEVICE.type}:0' if ACCELERATOR.is_available() else 'cpu'\nx.to(d)",
+    ),
+    ('m = load(device_map="cuda")', 'm = load(device_map="npu")', "m = load(device_map=DEVICE.type)"),
+    (
+        'm = load(device_map={"": "cuda:0"})',
+        'm = load(device_map={"": "npu:0"})',
+        'm = load(device_map={"": f"{DEVICE.type}:0"})',
+    ),
+    (
+        'for name, device in [("a", "cuda")]: pass',
+        'for name, device in [("a", "npu")]: pass',
+        'for name, device in [("a", DEVICE.type)]: pass',
+    ),
+    (
+        's = torch.autocast if h else nullcontext\nwith s("cuda"): pass',
+        's = torch.autocast if h else nullcontext\nwith s("npu"): pass',
+        "s = torch.autocast if h else nullcontext\nwith s(DEVICE.type): pass",
+    ),
+    (
+        'def f(device: Literal["cpu", "cuda"]): pass',
+        'def f(device: Literal["cpu", "npu"]): pass',
+        'def f(device: Literal["cpu", "cuda", "npu"]): pass',
+    ),
+    (
+        'torch.cuda.set_device("cuda:0")',
+        'torch.npu.set_device("npu:0")',
+        'torch.get_device_module(DEVICE).set_device(f"{DEVICE.type}:0")',
     ),
     ('x.to("cuda", non_blocking=True)', 'x.to("npu", non_blocking=True)', "x.to(DEVICE.type, non_blocking=True)"),
     ('x = torch.zeros(2, device="cuda")', 'x = torch.zeros(2, device="npu")', "x = torch.zeros(2, device=DEVICE.type)"),
@@ -263,7 +303,8 @@ CASES: list[tuple[str, str | None, str | None]] = [
     (
         "m = {'cuda:%d' % 0: 'cuda:%d' % rank}\ntorch.load(f, map_location=m)",
         "m = {'npu:%d' % 0: 'npu:%d' % rank, 'cuda:%d' % 0: 'npu:%d' % rank}\ntorch.load(f, map_location=m)",
-        "m = {'npu:%d' % 0: 'npu:%d' % rank, 'cuda:%d' % 0: f'{DEVICE.type}:%d' % rank}\ntorch.load(f, map_location=m)",
+        "m = {'npu:%d' % 0: 'npu:%d' % rank, 'cuda:%d' % 0: '%s:%d' % (DEVICE.type, rank)}\n"
+        "torch.load(f, map_location=m)",
     ),
     (
         "torch.load(f, map_location=lambda s, _: s.cuda(0))",
@@ -330,7 +371,7 @@ CASES: list[tuple[str, str | None, str | None]] = [
     ("f = device.type=='cuda'", "f = device.type=='npu'", "f = device.type in ('cuda', 'npu')"),
     ('f = device.type == "cuda"', 'f = device.type == "npu"', 'f = device.type in ("cuda", "npu")'),
     ('f = device.type != "cuda"', 'f = device.type != "npu"', 'f = device.type not in ("cuda", "npu")'),
-    ("f = 'cuda' in device", "f = 'npu' in device", "f = ('cuda' in device or 'npu' in device)"),
+    ("f = 'cuda' in device", "f = 'npu' in device", "f = 'cuda' in device or 'npu' in device"),
     ("f = device.startswith('cuda')", "f = device.startswith('npu')", "f = device.startswith(('cuda', 'npu'))"),
     (
         'f = x.device.type in ("cpu", "cuda")',
@@ -340,7 +381,7 @@ CASES: list[tuple[str, str | None, str | None]] = [
     (
         'f = x.device.type == ("cuda" if torch.cuda.is_available() else "cpu")',
         'f = x.device.type == ("npu" if torch.npu.is_available() else "cpu")',
-        f'f = x.device.type == ({CURRENT} if torch.accelerator.is_available() else "cpu")',
+        'f = x.device.type == (DEVICE.type if ACCELERATOR.is_available() else "cpu")',
     ),
     (
         'match device.type:\n    case "cuda": a()\n    case "cpu": b()',
@@ -355,6 +396,42 @@ CASES: list[tuple[str, str | None, str | None]] = [
     ('if device == "cuda": a()\nelif device == "xpu": b()', SAME, SAME),
     ('if device == "cuda": a()\nelif device == "npu": b()', SAME, SAME),
     ('f = "npu" if has_npu() else "cuda"\nx.to(f)', SAME, SAME),
+    (
+        'if device.type == th.device("cuda").type: pass',
+        'if device.type == th.device("npu").type: pass',
+        'if device.type in ("cuda", "npu"): pass',
+    ),
+    ('f = str(device)[:4] == "cuda"', 'f = str(device)[:4] == "npu"', 'f = str(device).startswith(("cuda", "npu"))'),
+    (
+        'i = str(device).replace("cuda:", "")',
+        'i = str(device).replace("npu:", "")',
+        'i = str(device).replace("cuda:", "").replace("npu:", "")',
+    ),
+    ('f = device.startswith("cuda:")', 'f = device.startswith("npu:")', 'f = device.startswith(("cuda:", "npu:"))'),
+    (
+        'f = x.type() == "torch.cuda.HalfTensor"',
+        'f = x.type() == "torch.npu.HalfTensor"',
+        'f = x.type() in ("torch.cuda.HalfTensor", "torch.npu.HalfTensor")',
+    ),
+    (
+        'b = {"cuda": 1, "cpu": 2}[device.type]',
+        'b = {"npu": 1, "cpu": 2}[device.type]',
+        'b = {"cuda": 1, "npu": 1, "cpu": 2}[device.type]',
+    ),
+    # conditions that decide about CUDA alone
+    ("if torch.cuda.is_available():\n    c = torch.cuda.get_device_capability()", SAME, SAME),
+    ("def _is_nvidia(): return torch.cuda.is_available() and torch.version.hip is None", SAME, SAME),
+    ('def f(device): return device.type == "cuda" and torch.cuda.get_device_properties(device).major >= 9', SAME, SAME),
+    ('c = torch.cuda.is_available() and d != "cpu"\np = ["CUDAExecutionProvider"] if c else []', SAME, SAME),
+    ("r = f\"onnxruntime{'-gpu' if torch.cuda.is_available() else ''}\"", SAME, SAME),
+    ('if device_type != "cuda": print("no FP8")\nelse:\n    from project.fp8 import convert', SAME, SAME),
+    ("def f():\n    import tensorrt\n    d = torch.device('cuda:0')", SAME, SAME),
+    ("class CudaAccelerator:\n    def is_available(self): return torch.cuda.is_available()", SAME, SAME),
+    (
+        "def f():\n    if not torch.cuda.is_available(): return\n    major, _ = torch.cuda.get_device_capability()",
+        SAME,
+        SAME,
+    ),
     # communication
     ('dist.init_process_group("nccl")', 'dist.init_process_group("hccl")', f"dist.init_process_group({BACKEND})"),
     (

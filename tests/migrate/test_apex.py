@@ -37,7 +37,7 @@ def test_training_loop() -> None:
         after
         == """import torch
 
-DEVICE = torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
+DEVICE = torch.device("npu" if hasattr(torch, "npu") else "cuda" if torch.backends.cuda.is_built() else "cpu")
 SCALER = torch.amp.GradScaler(DEVICE.type)
 
 def train(model, optimizer, data, args):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import runpy
 import subprocess
@@ -138,7 +137,8 @@ def test_notebook_changes_only_its_lines(tmp_path: Path) -> None:
     assert book["cells"][1]["source"][2:] == [
         "import torch\n",
         "\n",
-        'DEVICE = torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")',
+        'DEVICE = torch.device("npu" if hasattr(torch, "npu") else '
+        '"cuda" if torch.backends.cuda.is_built() else "cpu")',
     ]
     assert book["cells"][2]["source"] == "x = 'ü'\nx.to(DEVICE)"
     assert book["cells"][0] == cells[0] and book["cells"][1]["outputs"] == cells[1]["outputs"]
@@ -313,25 +313,37 @@ def test_programs_without_cuda_stay(program: str, style: Style) -> None:
     assert migrate_document(document, Selection().rules((Phase.rewrite,)), Goal(style))[0] is None
 
 
-def test_projects_held_to_an_old_torch_get_a_module_in_its_place(tmp_path: Path) -> None:
+def test_projects_held_to_an_old_torch_load_torch_npu_themselves(tmp_path: Path) -> None:
     (tmp_path / "requirements.txt").write_text("torch==1.13.1\n")
-    package = tmp_path / "package"
-    (package / "inner").mkdir(parents=True)
-    for folder in (package, package / "inner"):
-        (folder / "__init__.py").write_text("")
-    (package / "inner" / "a.py").write_text(CUDA + "s = torch.cuda.amp.GradScaler(enabled=True)\n")
-    (tmp_path / "main.py").write_text("import torch\ntorch.cuda.set_device(0)\n")
-    journal.write_in_place(migrate(tmp_path))
-    inner = (package / "inner" / "a.py").read_text()
-    assert (
-        "from .. import accelerator_compat\n" in inner and "accelerator_compat.GradScaler(DEVICE.type, enabled" in inner
-    )
-    assert "torch.accelerator" not in inner
-    main = (tmp_path / "main.py").read_text()
-    assert main.startswith(
-        "import torch\nimport accelerator_compat\n\nDEVICE = accelerator_compat.current_accelerator("
-    )
-    ast.parse((package / "accelerator_compat.py").read_text())
+    (tmp_path / "a.py").write_text(CUDA + "s = torch.cuda.amp.GradScaler(enabled=True)\n")
+    (change,) = migrate(tmp_path).changes
+    assert "try:\n    import torch_npu\nexcept ImportError:\n    pass\n" in change.after
+    assert "s = ACCELERATOR.amp.GradScaler(enabled=True)\n" in change.after
+    assert "get_device_module" not in change.after
+    change.path.write_text(change.after)
     assert migrate(tmp_path).changes == ()
-    journal.undo(tmp_path)
-    assert not (tmp_path / "accelerator_compat.py").exists() and not (package / "accelerator_compat.py").exists()
+
+
+@pytest.mark.parametrize("style", list(Style))
+def test_a_file_that_does_not_load_torch_still_does_not(tmp_path: Path, style: Style) -> None:
+    """A configuration that a framework executes, and a module that imports torch in its functions."""
+    (tmp_path / "config.py").write_text("env_cfg = dict(dist_cfg=dict(backend='nccl'), device='cuda')\n")
+    (tmp_path / "lazy.py").write_text(
+        "def f():\n    import torch\n    torch.cuda.synchronize()\n    return torch.cuda.device_count()\n"
+    )
+    result = migrate(tmp_path, Goal(style))
+    after = {change.path.name: change.after for change in result.changes}
+    assert "import torch" not in after.get("config.py", "") and after["lazy.py"].startswith(
+        "def f():\n    import torch\n"
+    )
+    if style is Style.portable:
+        assert "config.py" not in after
+        assert {finding.code for finding in result.left} == {"NPK111", "NPK120"}
+        assert after["lazy.py"].count("getattr(") == 1
+
+
+def test_importing_a_migrated_file_asks_no_device(tmp_path: Path) -> None:
+    text = "def f(x, device='cuda'):\n    torch.cuda.manual_seed(1)\n    return x.cuda(), torch.device('cuda')\n"
+    (tmp_path / "a.py").write_text(f"import torch\n{text}")
+    after = migrate(tmp_path).changes[0].after
+    assert "is_available" not in after and "accelerator." not in after and "device_count" not in after

@@ -84,12 +84,12 @@ def test_6_edits_over_several_lines_and_inside_f_strings(tmp_path: Path, style: 
         "print(f'''{\n    torch.cuda.is_available()\n}''')\n"
     )
     after = migrated(tmp_path, text, style)
-    assert "cuda" not in after.replace("DEVICE", "")
+    assert "cuda" not in after.partition("x = ")[2]
 
 
 @BOTH
 def test_7_one_odd_file_does_not_end_the_run(tmp_path: Path, style: Style) -> None:
-    (tmp_path / "odd.py").write_text("x.to('cuda' if a else b)\nhasattr(model.module, 'cuda')\n")
+    (tmp_path / "odd.py").write_text("import torch\nx.to('cuda' if a else b)\nhasattr(model.module, 'cuda')\n")
     (tmp_path / "broken.py").write_text("print 'cuda'\n")
     (tmp_path / "good.py").write_text("import torch\ntorch.cuda.synchronize()\n")
     result = migrate(tmp_path, Goal(style))
@@ -141,6 +141,6 @@ def test_13_imports_run_and_a_second_run_changes_nothing(tmp_path: Path, style: 
         "def f():\n    import torch\n    torch.cuda.synchronize()\n    return torch.zeros(1).cuda()\n"
     )
     after = migrated(tmp_path, text, style)
-    head = after.split("if TYPE_CHECKING")[0]
-    assert ("import torch_npu" if style is Style.npu else "import torch\n") in head
+    assert after.startswith(text.split("    torch.cuda")[0]), "torch is imported where it was"
+    assert "torch.cuda.synchronize()" not in after and ".cuda()" not in after
     assert migrated(tmp_path, after, style) == after

@@ -9,9 +9,10 @@ from pathlib import Path
 
 from npukit.facts.target import Target
 from npukit.facts.versions import key
-from npukit.migrate import compat
+from npukit.migrate.requirements import pinned_torch
 
-_ACCELERATOR_SINCE = "2.7"  # torch.accelerator is older, but current_accelerator() could not check
+_DEVICE_NAMES_SINCE = "2.7"  # torch.get_device_module and get_default_backend_for_device for every device
+_AUTOLOAD_SINCE = "2.5"
 
 
 class Style(str, Enum):
@@ -36,12 +37,18 @@ class Goal:
         return self.pinned_torch or self.target.torch
 
     @cached_property
-    def has_accelerator(self) -> bool:
-        return key(self.torch) >= key(_ACCELERATOR_SINCE)
+    def names_devices(self) -> bool:
+        """Whether torch's functions take any device by name: GradScaler, get_device_module, the default backend."""
+        return key(self.torch) >= key(_DEVICE_NAMES_SINCE)
+
+    @cached_property
+    def loads_torch_npu(self) -> bool:
+        """Whether `import torch` loads an installed torch_npu, too."""
+        return key(self.torch) >= key(_AUTOLOAD_SINCE)
 
     def for_project(self, root: Path) -> Goal:
         """The goal for a project, whose requirements may hold it to an older torch."""
-        pinned = compat.pinned_torch(root)
+        pinned = pinned_torch(root)
         return replace(self, pinned_torch=pinned) if pinned and key(pinned) < key(self.torch) else self
 
     @property

@@ -12,7 +12,6 @@ import shutil
 from pathlib import Path
 
 from npukit.errors import NpukitError
-from npukit.migrate import compat
 from npukit.migrate.git import has_uncommitted_changes
 from npukit.migrate.migration import Migration
 from npukit.report.writing import UNFINISHED, whole_folder, write_bytes, write_json
@@ -30,7 +29,7 @@ def write_in_place(migration: Migration, allow_dirty: bool = False) -> None:
             "change, or add --allow-dirty."
         )
     folder = _next_folder(migration.root)
-    entries: list[dict[str, str | None]] = []
+    entries: list[dict[str, str]] = []
     for number, change in enumerate(migration.changes):
         original = change.path.read_bytes()
         if original != change.before.encode(change.encoding):
@@ -40,12 +39,7 @@ def write_in_place(migration: Migration, allow_dirty: bool = False) -> None:
         entries.append(
             {"file": str(_relative(change.path, migration.root)), "original": str(number), "new": _hash(new)}
         )
-    for file in migration.added:
-        added = {"file": str(_relative(file, migration.root)), "original": None, "new": _hash(compat.TEXT.encode())}
-        entries.append(added)
     write_json(folder / "changes.json", entries)
-    for file in migration.added:
-        write_bytes(file, compat.TEXT.encode())
     for change in migration.changes:
         write_bytes(change.path, change.after.encode(change.encoding))
 
@@ -57,8 +51,6 @@ def write_copy(migration: Migration, source: Path, output: Path) -> None:
             shutil.copytree(source, copy, symlinks=True, ignore=_left_out, dirs_exist_ok=True)
         else:
             shutil.copy2(source, copy / source.name)
-        for file in migration.added:
-            (copy / _relative(file, migration.root)).write_bytes(compat.TEXT.encode())
         for change in migration.changes:
             (copy / _relative(change.path, migration.root)).write_bytes(change.after.encode(change.encoding))
 
@@ -87,21 +79,17 @@ def undo(path: Path) -> list[Path]:
             f"These files were edited since the migration: {', '.join(edited)}. Their originals are in {folder}."
         )
     for entry in entries:
-        if entry["original"] is None:
-            (root / entry["file"]).unlink(missing_ok=True)
-        else:
-            write_bytes(root / entry["file"], (folder / entry["original"]).read_bytes())
+        write_bytes(root / entry["file"], (folder / entry["original"]).read_bytes())
     shutil.rmtree(folder if len(folders) > 1 else folder.parent.parent)
     return [root / entry["file"] for entry in entries]
 
 
-def _is_edited(file: Path, entry: dict[str, str | None], folder: Path) -> bool:
+def _is_edited(file: Path, entry: dict[str, str], folder: Path) -> bool:
     """Whether a file is neither what the migration wrote nor what it was."""
     if not file.is_file():
         return False
     data = file.read_bytes()
-    original = entry["original"]
-    return _hash(data) != entry["new"] and (original is None or data != (folder / original).read_bytes())
+    return _hash(data) != entry["new"] and data != (folder / entry["original"]).read_bytes()
 
 
 def _next_folder(root: Path) -> Path:

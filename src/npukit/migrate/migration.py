@@ -13,7 +13,6 @@ from functools import partial
 from pathlib import Path
 
 from npukit.errors import NpukitError
-from npukit.migrate import compat
 from npukit.migrate.engine import FileResult, check_file, on_all_cores, open_file, unreadable
 from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Phase, Rule
@@ -61,7 +60,6 @@ class Migration:
     left: tuple[Finding, ...]  # what could not be migrated, with places
     files: int
     lines: int
-    added: tuple[Path, ...] = ()  # where compat.TEXT is written
 
     @property
     def by_hand(self) -> list[Finding]:
@@ -98,9 +96,7 @@ def migrate(path: Path, goal: Goal | None = None, select: Sequence[str] = (), ig
     done = on_all_cores(partial(_migrate_path, codes=codes, goal=goal, root=root), files)
     changes = tuple(each.change for each in done if each.change)
     left = tuple(finding for each in done for finding in each.left)
-    homes = {compat.home_of(change.path)[0] for change in changes if compat.NAME in change.after}
-    added = tuple(sorted(file for home in homes if not (file := home / f"{compat.NAME}.py").exists()))
-    return Migration(root, goal, changes, left, len(files), sum(each.lines for each in done), added)
+    return Migration(root, goal, changes, left, len(files), sum(each.lines for each in done))
 
 
 def _migrate_path(path: Path, codes: tuple[str, ...], goal: Goal, root: Path) -> _Migrated:

@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from npukit.source import Document
 
@@ -17,6 +18,8 @@ _QUOTED = re.compile(rf"""["']{_NAME}{_VERSION}(?:;[^"']*)?["']""")
 _CONDA = re.compile(rf"^[ \t]*-[ \t]*(?:[\w-]+::)?{_NAME}{_VERSION}", re.MULTILINE)
 _INSTALL = re.compile(r"\b(?:pip3?|uv pip|conda|mamba)\s+install\b(.*?)(?=$|&&|;|\|)", re.MULTILINE)
 _WORD = re.compile(rf"""(?:(?<=\s)|(?<=["'])){_NAME}{_VERSION}(?=["']|\s|$)""")
+
+_PIN = re.compile(r"(?<![\w-])torch\s*(?:==|~=|<=?)\s*(\d+)\.(\d+)")
 
 
 @dataclass(frozen=True)
@@ -71,3 +74,17 @@ def _found(pattern: re.Pattern[str], text: str, start: int = 0, end: int | None 
     for match in pattern.finditer(text, start, len(text) if end is None else end):
         version = match[2].strip()
         yield Requirement(match[1], version, match.start(1), match.end(2) if version else match.end(1))
+
+
+def pinned_torch(root: Path) -> str:
+    """The torch that a project's requirements hold it to (==, ~=, <), or "".
+
+    >>> pinned_torch(Path("project"))  # requirements.txt: torch==1.13.1
+    '1.13'
+    """
+    for pattern in ("requirements*.txt", "pyproject.toml", "setup.py", "setup.cfg", "environment*.y*ml"):
+        for file in sorted(root.glob(pattern)):
+            match = _PIN.search(file.read_text(encoding="utf-8", errors="replace"))
+            if match:
+                return f"{match[1]}.{match[2]}"
+    return ""

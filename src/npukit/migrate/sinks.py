@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from npukit.source import PythonFile
 
 _DEPTH = 6
+_OTHER_DEVICES = re.compile(r"[\"'](?:xpu|hpu|mps|musa|mlu)[\"']")
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class Sink:
 
 
 DEVICE = Sink(
-    re.compile(r"(?:^|_)(?:device|devices|dev|map_location)(?:$|_(?:type|str|string|name|list)$)", re.IGNORECASE),
+    re.compile(r"(?:^|_)(?:device|devices|dev|map_location)(?:$|_(?:type|str|string|name|list|map)$)", re.IGNORECASE),
     {
         "torch.device": 0,
         "torch.Generator": 0,
@@ -57,11 +58,15 @@ def reaches(node: ast.AST, sink: Sink, file: PythonFile, depth: int = _DEPTH) ->
     parent = file.parent(node)
     if parent is None or depth == 0:
         return False
+    if isinstance(parent, ast.Tuple) and _unpacked(node, parent, sink, file, depth):
+        return True
     if isinstance(parent, (ast.IfExp, ast.BoolOp, ast.FormattedValue, ast.JoinedStr, ast.List, ast.Tuple, ast.Set)):
         return not (isinstance(parent, ast.IfExp) and node is parent.test) and reaches(parent, sink, file, depth)
     if isinstance(parent, ast.BinOp):
         return isinstance(parent.op, (ast.Add, ast.Mod, ast.Mult)) and reaches(parent, sink, file, depth)
     if isinstance(parent, ast.Subscript):  # ["cpu", "cuda"][torch.cuda.is_available()]
+        if _is_literal(parent):
+            return _annotates(parent, sink, file)
         is_table = isinstance(node, (ast.List, ast.Tuple, ast.Dict))
         return parent.value is node and is_table and reaches(parent, sink, file, depth)
     if isinstance(parent, ast.keyword):
@@ -86,6 +91,45 @@ def reaches(node: ast.AST, sink: Sink, file: PythonFile, depth: int = _DEPTH) ->
         return any(_compared(each, sink) for each in (parent.left, *parent.comparators))
     if isinstance(parent, (ast.For, ast.comprehension)):
         return parent.iter is node and _target(parent.target, sink, file, depth)
+    return False
+
+
+def _unpacked(node: ast.AST, row: ast.Tuple, sink: Sink, file: PythonFile, depth: int) -> bool:
+    """for name, device in [("a", "cuda"), ("b", "cpu")]"""
+    table = file.parent(row)
+    loop = file.parent(table) if isinstance(table, (ast.List, ast.Tuple)) else None
+    target = loop.target if isinstance(loop, (ast.For, ast.comprehension)) and loop.iter is table else None
+    if not isinstance(target, ast.Tuple) or len(target.elts) != len(row.elts):
+        return False
+    return _target(target.elts[row.elts.index(node)], sink, file, depth)  # type: ignore[arg-type]
+
+
+def is_choice(node: ast.AST, file: PythonFile) -> bool:
+    """Whether a string is one of several that an option, an annotation or a list of devices allows."""
+    around = file.parent(node)
+    if isinstance(around, ast.Subscript) and _is_literal(around):
+        return True
+    if not isinstance(around, (ast.List, ast.Tuple, ast.Set)):
+        return False
+    outside = file.parent(around)
+    if _OTHER_DEVICES.search(file.source(around)) or (isinstance(outside, ast.Subscript) and _is_literal(outside)):
+        return True
+    return isinstance(outside, ast.keyword) and outside.arg == "choices"
+
+
+def _is_literal(node: ast.Subscript) -> bool:
+    return (getattr(node.value, "id", "") or getattr(node.value, "attr", "")) == "Literal"
+
+
+def _annotates(node: ast.AST, sink: Sink, file: PythonFile) -> bool:
+    """device: Literal["cpu", "cuda"]"""
+    for parent in file.ancestors(node):
+        if isinstance(parent, ast.arg):
+            return sink.named(parent.arg)
+        if isinstance(parent, ast.AnnAssign):
+            return sink.named(getattr(parent.target, "id", None) or getattr(parent.target, "attr", None))
+        if isinstance(parent, ast.stmt):
+            return False
     return False
 
 
@@ -167,6 +211,10 @@ def _argument(node: ast.AST, call: ast.Call, sink: Sink, file: PythonFile, depth
     name = file.resolve(func)
     if name in sink.calls:
         return sink.calls[name] == position
+    if sink is DEVICE and (name or "").startswith(("torch.cuda.", "torch.npu.")):
+        return True
+    if isinstance(func, ast.Name) and any(_chosen(each.value, sink, file) for each in file.bindings(func)):
+        return position == 0
     method = func.attr if isinstance(func, ast.Attribute) else getattr(func, "id", "")
     if name == "str" or (method in ("format", "join") and isinstance(func, ast.Attribute)):
         return reaches(call, sink, file, depth)
@@ -178,6 +226,13 @@ def _argument(node: ast.AST, call: ast.Call, sink: Sink, file: PythonFile, depth
     if method in ("Option", "Argument", "Field"):
         return position == 0 and reaches(call, sink, file, depth)
     return isinstance(func, ast.Name) and _parameter(func, position, sink, file, depth)
+
+
+def _chosen(value: ast.expr | None, sink: Sink, file: PythonFile) -> bool:
+    """scope = torch.autocast if half else nullcontext; scope("cuda")"""
+    return isinstance(value, ast.IfExp) and any(
+        sink.calls.get(file.resolve(each) or "") == 0 for each in (value.body, value.orelse)
+    )
 
 
 def _parameter(func: ast.Name, position: int, sink: Sink, file: PythonFile, depth: int) -> bool:

@@ -1,7 +1,12 @@
 """The words of each style: how migrated code names the device, and the lines that this needs at the head of a file.
 
-portable:  DEVICE = torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
+portable:  DEVICE = torch.device("npu" if hasattr(torch, "npu") else "cuda" if ... else "cpu")
+           ACCELERATOR = getattr(torch, "npu", torch.cuda)
 npu:       import torch_npu
+
+Both constants follow from what is installed and ask no device, so that importing a file stays harmless: the program
+may still choose its cards, or fork. Without torch_npu they are what the code said before. In a file that does not load
+torch when it is imported, the same is written where it is used, or not at all.
 """
 
 from __future__ import annotations
@@ -12,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from npukit.migrate import compat
+from npukit.migrate import guards, torch_imports
 from npukit.migrate.goal import Goal
 from npukit.source import Edit, PythonFile
 
@@ -21,6 +26,9 @@ _NPU = re.compile(r"ASCEND_|(?<![A-Za-z])npu(?![a-z])|hccl|transfer_to_npu", re.
 _NPU_QUICKLY = re.compile(r"npu(?![a-z])(?<![a-z]npu)")  # in lower case; a search that starts with letters is quick
 # Code that asks whether there are NPUs chooses among devices itself; neither style writes these names.
 _CHOOSES_NPU = re.compile(r"\b(?:is_(?:torch_|ascend_)?npu_available|(?:has|is|use)_npu)\b", re.IGNORECASE)
+_DEVICE = '{0}.device("npu" if hasattr({0}, "npu") else "cuda" if {0}.backends.cuda.is_built() else "cpu")'
+_ACCELERATOR = 'getattr({0}, "npu", {0}.cuda)'
+_KIND = '"npu" if hasattr({0}, "npu") else "cuda"'
 
 
 @dataclass(frozen=True)
@@ -33,70 +41,121 @@ class Text:
 
 def torch_name(file: PythonFile) -> Text:
     """What torch is called at the top of this file; it is imported where it is not."""
-    for node in file.tree.body:
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                if alias.name == "torch" or (alias.name.startswith("torch.") and not alias.asname):
-                    return Text(alias.asname or "torch")
-    return Text("torch", (file.insert_import("import torch", after="torch"),))
+    name = torch_imports.at_top(file)
+    return Text(name) if name else Text("torch", (file.insert_import("import torch", after="torch"),))
 
 
 def import_torch_npu(file: PythonFile) -> tuple[Edit, ...]:
-    """`import torch_npu` below `import torch`; nothing where it is imported, or where torch is not used."""
-    if file.imports("torch_npu") or not any(name.split(".")[0] == "torch" for name in file.imported):
+    """`import torch_npu` below `import torch`; nothing where it is imported, or torch is not at the top."""
+    if file.imports("torch_npu") or not torch_imports.loads_torch(file):
         return ()
     return (file.insert_import("import torch_npu", after="torch"),)
 
 
-def device(file: PythonFile, goal: Goal) -> Text:
-    """The device as a torch.device."""
-    torch = torch_name(file)
+def device(node: ast.AST, file: PythonFile, goal: Goal) -> Text | None:
+    """The device as a torch.device; None where the node cannot say it."""
     if not goal.portable:
-        return Text(f'{torch.text}.device("npu")', import_torch_npu(file))
-    own = _own_constant(file)
-    if own:
-        return Text(own)
-    taken = "DEVICE" in file.text and any(isinstance(node, ast.Name) and node.id == "DEVICE" for node in file.nodes)
-    name = "ACCELERATOR" if taken else "DEVICE"
-    api = accelerator(file, goal)
-    line = f'{name} = {api.text}.current_accelerator(check_available=True) or {torch.text}.device("cpu")'
-    below = torch.edits[0].start if torch.edits else below_torch(file)
-    return Text(name, (*api.edits, file.insert_line(below, file.newline + line)))
+        return Text(f'{torch_name(file).text}.device("npu")', import_torch_npu(file))
+    if torch_imports.loads_torch(file):
+        return _constant("DEVICE", _DEVICE, file, goal)
+    torch = torch_imports.visible(node, file)
+    return Text(f"{torch}.device({_KIND.format(torch)})") if torch else None
 
 
-def device_type(file: PythonFile, goal: Goal, quote: str = '"') -> Text:
-    """The kind of device as a string expression."""
+def device_type(node: ast.AST, file: PythonFile, goal: Goal, quote: str = '"') -> Text | None:
+    """The kind of device as a string expression; None where the node cannot say it."""
     if not goal.portable:
         return Text(f"{quote}npu{quote}", import_torch_npu(file))
-    name = device(file, goal)
-    return Text(f"{name.text}.type", name.edits)
+    if torch_imports.loads_torch(file):
+        name = _constant("DEVICE", _DEVICE, file, goal)
+        return Text(f"{name.text}.type", name.edits)
+    torch = torch_imports.visible(node, file)
+    return Text(f"({_KIND.format(torch)})") if torch and not _in_f_string(node, file) else None
 
 
-def device_module(file: PythonFile, goal: Goal) -> Text:
-    """The module with the device's functions: torch.npu, or the one of whatever device there is."""
-    torch = torch_name(file)
+def _in_f_string(node: ast.AST, file: PythonFile) -> bool:
+    return isinstance(node, ast.JoinedStr) or any(isinstance(each, ast.JoinedStr) for each in file.ancestors(node))
+
+
+def device_module(node: ast.AST, file: PythonFile, goal: Goal) -> Text:
+    """The module with the device's functions, also on the CPU: torch.npu, torch.cuda or torch.cpu."""
     if not goal.portable:
+        torch = torch_name(file)
         return Text(f"{torch.text}.npu", (*torch.edits, *import_torch_npu(file)))
-    name = device(file, goal)
-    owner = torch.text if goal.has_accelerator else accelerator(file, goal).text
-    return Text(f"{owner}.get_device_module({name.text})", name.edits)
+    name = device(node, file, goal)
+    if not goal.names_devices or name is None or not torch_imports.loads_torch(file):
+        return accelerator(node, file, goal)
+    return Text(f"{torch_name(file).text}.get_device_module({name.text})", name.edits)
 
 
-def accelerator(file: PythonFile, goal: Goal) -> Text:
-    """torch.accelerator as this file writes it; for a torch without it, the module that takes its place."""
-    torch = torch_name(file)
-    if goal.has_accelerator:
-        return Text(f"{torch.text}.accelerator", torch.edits)
-    statement = compat.home_of(file.path)[1]
-    imported = any(isinstance(each, ast.alias) and each.name == compat.NAME for each in file.nodes)
-    return Text(compat.NAME, torch.edits if imported else (*torch.edits, file.insert_import(statement, after="torch")))
+def accelerator(node: ast.AST, file: PythonFile, goal: Goal) -> Text:
+    """torch.npu where there is one, else torch.cuda, which torch has on every machine."""
+    if not torch_imports.loads_torch(file):
+        return _local_accelerator(node, file)
+    return _constant("ACCELERATOR", _ACCELERATOR, file, goal)
 
 
-def default_backend(file: PythonFile, goal: Goal) -> Text:
+def _local_accelerator(node: ast.AST, file: PythonFile) -> Text:
+    """A variable below the import of torch in a function, where that stands by itself."""
+    torch, statement = torch_imports.nearest(node, file)
+    value = _ACCELERATOR.format(torch or "torch")
+    function = file.parent(statement) if statement else None
+    if not isinstance(statement, ast.Import) or not isinstance(function, ast.FunctionDef):
+        return Text(value)
+    line = f"accelerator = {value}"
+    if line in file.source(function):
+        return Text("accelerator")
+    if re.search(r"\baccelerator\b", file.source(function)) or not file.alone_on_lines(statement):
+        return Text(value)
+    indent = file.text[file.line_start(statement) : file.span(statement)[0]]
+    return Text("accelerator", (file.insert_line(file.line_end(statement), indent + line),))
+
+
+def default_backend(node: ast.AST, file: PythonFile, goal: Goal) -> Text | None:
     """The communication backend of the device."""
-    name = device(file, goal)
-    module = distributed_name(file) if goal.has_accelerator else accelerator(file, goal).text
-    return Text(f"{module}.get_default_backend_for_device({name.text})", name.edits)
+    name = device(node, file, goal)
+    if name is None:
+        return None
+    if not goal.names_devices or not torch_imports.loads_torch(file):
+        kind = device_type(node, file, goal)
+        return kind and Text(f'"hccl" if {kind.text} == "npu" else "nccl"', kind.edits)
+    return Text(f"{distributed_name(file)}.get_default_backend_for_device({name.text})", name.edits)
+
+
+def _constant(name: str, value: str, file: PythonFile, goal: Goal) -> Text:
+    """A constant below the imports; the one of an earlier migration where there is one."""
+    own = _own_constant(value, file)
+    if own:
+        return Text(own)
+    torch = torch_name(file)
+    taken = name in file.text and any(isinstance(node, ast.Name) and node.id == name for node in file.nodes)
+    name = f"TORCH_{name}" if taken else name
+    below = torch.edits[0].start if torch.edits else below_torch(file)
+    lines = (file.insert_line(below, ""), file.insert_line(below, f"{name} = {value.format(torch.text)}"))
+    return Text(name, (*torch.edits, *_try_torch_npu(file, goal), *lines))
+
+
+def _try_torch_npu(file: PythonFile, goal: Goal) -> tuple[Edit, ...]:
+    """Before torch 2.5, `import torch` does not load torch_npu by itself."""
+    if goal.loads_torch_npu or file.imports("torch_npu"):
+        return ()
+    below = torch_name(file).edits[0].start if torch_name(file).edits else below_torch(file)
+    lines = ("", "try:", "    import torch_npu", "except ImportError:", "    pass")
+    return (file.insert_line(below, file.newline.join(lines)),)
+
+
+def is_own_constant(node: ast.Assign, file: PythonFile, values: tuple[str, ...] = (_DEVICE, _ACCELERATOR)) -> bool:
+    """Whether the statement is one that a migration wrote."""
+    torch = torch_imports.at_top(file) or "torch"
+    return file.source(node.value) in [value.format(torch) for value in values]
+
+
+def _own_constant(value: str, file: PythonFile) -> str | None:
+    """The name of the constant that an earlier migration wrote."""
+    for node in file.tree.body if '"npu"' in file.text else ():
+        if isinstance(node, ast.Assign) and is_own_constant(node, file, (value,)):
+            return node.targets[0].id if isinstance(node.targets[0], ast.Name) else None
+    return None
 
 
 def distributed_name(file: PythonFile) -> str:
@@ -111,15 +170,6 @@ def distributed_name(file: PythonFile) -> str:
                 if alias.name == "distributed":
                     return alias.asname or alias.name
     return f"{torch_name(file).text}.distributed"
-
-
-def _own_constant(file: PythonFile) -> str | None:
-    """The name of the constant that an earlier migration wrote."""
-    for node in file.tree.body:
-        ours = isinstance(node, ast.Assign) and "current_accelerator(check_available=True) or" in file.source(node)
-        if ours and isinstance(target := node.targets[0], ast.Name):  # type: ignore[attr-defined]
-            return target.id
-    return None
 
 
 def below_torch(file: PythonFile) -> int:
@@ -237,9 +287,14 @@ def _as_list(value: list[ast.stmt] | ast.expr | None) -> list[ast.AST]:
     return list(value) if isinstance(value, list) else [value] if value is not None else []
 
 
-def serves_npu_already(node: ast.AST, file: PythonFile) -> bool:
-    """Whether the code around the node (its function, else its statement or class) knows of NPUs already, or its file
-    asks for them."""
+def stays(node: ast.AST, file: PythonFile) -> bool:
+    """Whether code stays as it is: it runs for CUDA only, or serves NPUs already."""
+    return guards.for_cuda_only(node, file) or _serves_npus(node, file)
+
+
+def _serves_npus(node: ast.AST, file: PythonFile) -> bool:
+    """Whether the code around the node (its function, else its statement or class) knows of NPUs, or its file asks for
+    them."""
     if not _speaks_of_npus(file):
         return False
     around: ast.AST = file.function(node)

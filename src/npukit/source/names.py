@@ -184,7 +184,7 @@ class Names:
         if name in _BUILTINS:
             return name
         for module in self._stars:
-            file = self._file_of(module)
+            file = file_of(module, self.path, self.root)
             found = exported(file, name, self.root) if file else f"{module}.{name}"
             if found:
                 return found
@@ -197,23 +197,24 @@ class Names:
         module, _, name = target.rpartition(".")
         if not module.strip("."):
             module = module + "." if module else ("." if target.startswith(".") else "")
-        file = self._file_of(module) if module else None
+        file = file_of(module, self.path, self.root) if module else None
         return (exported(file, name, self.root) if file and depth > 1 else None) or target
 
-    def _file_of(self, module: str) -> Path | None:
-        """The project file that is this module (dots in front: relative), or None."""
-        level = len(module) - len(module.lstrip("."))
-        parts = [part for part in module.lstrip(".").split(".") if part]
-        if level:
-            bases = [self.path.parents[level - 1]] if level <= len(self.path.parents) else []
-        else:
-            bases = [self.path.parent, *([self.root] if self.root else [])]
-        for base in bases:
-            where = base.joinpath(*parts)
-            for file in (where.with_name(where.name + ".py") if parts else where, where / "__init__.py"):
-                if file != self.path and file.is_file():
-                    return file
-        return None
+
+def file_of(module: str, path: Path, root: Path | None) -> Path | None:
+    """The project file that is a module to the file at `path` (dots in front: relative), or None."""
+    level = len(module) - len(module.lstrip("."))
+    parts = [part for part in module.lstrip(".").split(".") if part]
+    if level:
+        bases = [path.parents[level - 1]] if level <= len(path.parents) else []
+    else:
+        bases = [path.parent, *([root] if root else [])]
+    for base in bases:
+        where = base.joinpath(*parts)
+        for file in (where.with_name(where.name + ".py") if parts else where, where / "__init__.py"):
+            if file != path and file.is_file():
+                return file
+    return None
 
 
 _following: set[tuple[Path, str]] = set()
@@ -238,6 +239,22 @@ def _names_of(file: Path, root: Path | None) -> Names | None:
         return Names(ast.parse(file.read_bytes()), file, root)
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return None
+
+
+def definition_of(func: ast.expr, names: Names) -> ast.FunctionDef | ast.ClassDef | None:
+    """The function or class of the project that a name is, in the same file or in one that it is imported from."""
+    if not isinstance(func, ast.Name):
+        return None
+    for binding in names.lookup(func)[1]:
+        if isinstance(binding.node, (ast.FunctionDef, ast.ClassDef)):
+            return binding.node
+        module, _, name = binding.target.rpartition(".") if binding.kind == "import" else ("", "", "")
+        file = file_of(module or ".", names.path, names.root) if module or binding.target.startswith(".") else None
+        others = _names_of(file, names.root) if file else None
+        for other in others.bindings_in(others.tree, name) if others else ():
+            if isinstance(other.node, (ast.FunctionDef, ast.ClassDef)):
+                return other.node
+    return None
 
 
 def _children(node: ast.AST) -> list[ast.AST]:

@@ -84,8 +84,7 @@ class Notebook:
         """The notebook's text with edits of its code."""
         changed: dict[int, str] = {}
         offsets = [line.offset for line in self._lines]
-        in_order = sorted(dict.fromkeys(edits), key=lambda edit: (edit.start, edit.end))
-        for edit in reversed(in_order):
+        for edit in reversed(_in_order(edits)):
             first = max(0, bisect_right(offsets, edit.start) - 1)
             if first and self._lines[first].first and edit.start == edit.end and edit.text.endswith("\n"):
                 # A new line below the last one of the cell before.
@@ -108,6 +107,16 @@ class Notebook:
         strings = new.splitlines(keepends=True) if line.listed and new else [new]
         space = self.text[_before_space(self.text, line.start) : line.start]
         return f",{space}".join(json.dumps(each, ensure_ascii=ascii_only) for each in strings)
+
+
+def _in_order(edits: Iterable[Edit]) -> list[Edit]:
+    """The edits by their place, with insertions at one place made one."""
+    joined: list[Edit] = []
+    for edit in sorted(dict.fromkeys(edits), key=lambda edit: (edit.start, edit.end)):
+        if joined and joined[-1].start == joined[-1].end == edit.start == edit.end:
+            edit = Edit(edit.start, edit.end, joined.pop().text + edit.text)
+        joined.append(edit)
+    return joined
 
 
 def _has_sources(cells: Any) -> bool:

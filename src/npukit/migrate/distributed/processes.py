@@ -36,9 +36,9 @@ def saved_once(call: ast.Call, file: PythonFile) -> Iterator[Edit]:
 
 def process_group(file: PythonFile, goal: Goal) -> Iterator[Edit]:
     """Join the other processes before anything is done, and part from them at the end."""
-    module = writing.device_module(file, goal)
+    module = writing.device_module(file.tree, file, goal)
     torch = writing.torch_name(file).text
-    backend = writing.default_backend(file, goal) if goal.portable else writing.Text('"hccl"')
+    backend = (goal.portable and writing.default_backend(file.tree, file, goal)) or writing.Text('"hccl"')
     yield from dict.fromkeys([*module.edits, *backend.edits])
     lines = (
         f'{module.text}.set_device(int(os.environ["LOCAL_RANK"]))',
@@ -71,7 +71,7 @@ def _head_end(file: PythonFile) -> int:
     """Below the imports, and below the constant that names the device."""
     end = writing.below_torch(file)
     for node in file.tree.body:
-        if isinstance(node, ast.Assign) and "current_accelerator(check_available=True) or" in file.source(node):
+        if isinstance(node, ast.Assign) and writing.is_own_constant(node, file):
             end = max(end, file.line_end(node))
     return end
 

@@ -2,26 +2,26 @@
 
 before:           if torch.cuda.is_available(): torch.cuda.synchronize()
 after (npu):      if torch.npu.is_available(): torch.npu.synchronize()
-after (portable): if torch.accelerator.is_available(): torch.get_device_module(DEVICE).synchronize()
+after (portable): if ACCELERATOR.is_available(): ACCELERATOR.synchronize()
 
 Names are followed through imports and aliases. A name that torch.npu does not have is reported and not changed.
-In the portable style, seeds are set with torch.manual_seed, which seeds every device. Functions that the CPU lacks are
-called only if there is an accelerator. In annotations, streams and events become torch.Stream and torch.Event.
+In the portable style ACCELERATOR is torch.npu where torch_npu is installed, and torch.cuda everywhere else, so that
+nothing changes there. Unguarded functions that torch.cpu has as well, such as synchronize, are taken from the module of
+the device, so that the CPU can run them. In annotations, streams and events become torch.Stream and torch.Event.
 """
 
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 
 from npukit.facts.torch_npu.names import names_of
-from npukit.migrate import compat, writing
+from npukit.migrate import guards, writing
 from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Effort, Phase, Rule
 from npukit.migrate.rules.npk102_cuda_imports import goes_over
 from npukit.migrate.writing import Text
-from npukit.report import Finding
+from npukit.report import Finding, Severity
 from npukit.source import Edit, PythonFile
 
 rule = Rule(
@@ -31,17 +31,14 @@ rule = Rule(
     fixes=True,
     phase=Phase.rewrite,
     why='A torch without CUDA support raises "Torch not compiled with CUDA enabled".',
-    remedy="Use the counterpart in torch.accelerator or torch.npu.",
+    remedy="Use the counterpart in torch.npu.",
     effort=Effort(15, 5),
 )
 
 _OTHER_RULES = {"amp"}
 _DIFFERENT = {"get_device_capability": "it returns None on an NPU, so comparisons with it raise"}
 _RENAMED = {"CUDAGraph": "NPUGraph", "CUDAPluggableAllocator": "NPUPluggableAllocator"}
-_ONLY_CUDA = re.compile(
-    r"CUDA_HOME|CUDAExtension|(?<![a-z])(?:apex|triton|cupy|tensorrt|flash_attn|xformers)(?![a-z])", re.IGNORECASE
-)  # stays false
-_SEEDS = ("manual_seed", "manual_seed_all")
+_NOT_ABOUT_THE_CPU = {"is_available", "device_count", "is_initialized", "amp"}  # torch.cpu answers for itself
 
 
 @rule.on(ast.Module)
@@ -52,9 +49,16 @@ def check(module: ast.Module, file: PythonFile, goal: Goal) -> Iterator[Finding]
 
 def _check(node: ast.Attribute | ast.Name, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     part, function = _function(node, file)
-    if function in _OTHER_RULES or writing.serves_npu_already(node, file):
+    if function in _OTHER_RULES or _is_type_argument(node, function, file) or writing.stays(node, file):
         return
-    if function == "is_available" and _ONLY_CUDA.search(file.source(_condition(node, file))):
+    if function == "is_available" and (reason := guards.why_left(_call(node, file), file)):
+        yield rule.finding(
+            (file, node),
+            "torch.cuda.is_available() decides about code for CUDA only",
+            why=reason,
+            remedy="Check that the other branch is right on an NPU.",
+            severity=Severity.note,
+        )
         return
     why = _why_not(function, goal)
     if why:
@@ -68,19 +72,22 @@ def _check(node: ast.Attribute | ast.Name, file: PythonFile, goal: Goal) -> Iter
         yield rule.finding(
             (file, node),
             f"torch.cuda{'.' + function if function else ''} requires a CUDA device",
-            remedy=f"Use {new.text}." if new.text else "Remove it: torch.manual_seed seeds every device.",
+            remedy=f"Use {new.text}.",
             edits=new.edits,
         )
 
 
-def _condition(node: ast.AST, file: PythonFile) -> ast.AST:
-    """The whole condition that a call is part of."""
-    call = file.parent(node) or node
-    for parent in file.ancestors(call):
-        if not isinstance(parent, (ast.BoolOp, ast.UnaryOp, ast.Assign)):
-            break
-        call = parent
-    return call
+def _is_type_argument(node: ast.AST, function: str, file: PythonFile) -> bool:
+    """torch.set_default_tensor_type(torch.cuda.FloatTensor), x.type(torch.cuda.FloatTensor): for NPK160."""
+    call = file.parent(node)
+    is_type = function.endswith("Tensor") and isinstance(call, ast.Call) and call.args == [node]
+    return is_type and getattr(call.func, "attr", "") in ("type", "set_default_tensor_type")  # type: ignore[union-attr]
+
+
+def _call(node: ast.expr, file: PythonFile) -> ast.expr:
+    """The call of a function, or the function where it is passed on."""
+    parent = file.parent(node)
+    return parent if isinstance(parent, ast.Call) and parent.func is node else node
 
 
 def _function(node: ast.Attribute | ast.Name, file: PythonFile) -> tuple[ast.expr, str]:
@@ -110,7 +117,7 @@ def _npu(part: ast.expr, function: str, file: PythonFile, goal: Goal) -> Text | 
     if isinstance(part, ast.Name):  # from torch.cuda import NAME
         if function == "OutOfMemoryError" or any(goes_over(each.node, goal) for each in file.bindings(part)):
             return None
-        return _replaced(Text(f"{writing.device_module(file, goal).text}.{function}"), part, file)
+        return _replaced(Text(f"{writing.device_module(part, file, goal).text}.{function}"), part, file)
     imports = writing.import_torch_npu(file)
     if function == "OutOfMemoryError":
         new = f"{writing.torch_name(file).text}.OutOfMemoryError"
@@ -126,7 +133,7 @@ def _npu(part: ast.expr, function: str, file: PythonFile, goal: Goal) -> Text | 
             end = file.span(part)[1]
             edits.append(Edit(end - len(function), end, _RENAMED[function]))
         return Text(f"torch.npu.{_RENAMED.get(function, function)}", (*imports, *edits))
-    module = writing.device_module(file, goal)
+    module = writing.device_module(part, file, goal)
     return Text(f"{module.text}.{function}", (*module.edits, file.replace(part.value, module.text)))
 
 
@@ -137,28 +144,13 @@ def _portable(part: ast.expr, function: str, file: PythonFile, goal: Goal) -> Te
     if _is_annotation(part, file):
         own = Text(f"{torch.text}.{function}", torch.edits)
         return _replaced(own, part, file) if function in ("Stream", "Event") else None
-    if function in _SEEDS:
-        return _seed(part, torch, file)
-    if function in ("is_available", "device_count"):
-        api = writing.accelerator(file, goal)
-        return _replaced(Text(f"{api.text}.{function}", api.edits), part, file)
-    if _of_memory(function) and function in names_of("accelerator", goal.torch):
-        api = writing.accelerator(file, goal)
-        new = Text(f"{api.text}.{function}", api.edits)
-    else:
-        module = writing.device_module(file, goal)
-        new = Text(f"{module.text}.{function}" if function else module.text, module.edits)
-    if not function or _cpu_has(function, goal) or writing.guarded(part, file):
-        return _replaced(new, part, file)
-    return _only_with_accelerator(new, part, file, goal)
-
-
-def _of_memory(function: str) -> bool:
-    return "memory_" in function or function == "empty_cache"
+    for_any_device = not writing.guarded(part, file) and _cpu_has(function, goal)
+    module = (writing.device_module if for_any_device else writing.accelerator)(part, file, goal)
+    return _replaced(Text(f"{module.text}.{function}" if function else module.text, module.edits), part, file)
 
 
 def _cpu_has(function: str, goal: Goal) -> bool:
-    return function in (names_of("cpu", goal.torch) if goal.has_accelerator else compat.CPU_NAMES)
+    return function not in _NOT_ABOUT_THE_CPU and function in names_of("cpu", goal.torch)
 
 
 def _is_annotation(node: ast.AST, file: PythonFile) -> bool:
@@ -172,48 +164,3 @@ def _is_annotation(node: ast.AST, file: PythonFile) -> bool:
 
 def _replaced(new: Text, part: ast.expr, file: PythonFile) -> Text:
     return Text(new.text, (*new.edits, file.replace(part, new.text)))
-
-
-def _seed(part: ast.expr, torch: Text, file: PythonFile) -> Text:
-    """torch.manual_seed seeds all devices: where it is called with the same seed beside, ours is one too many."""
-    new = _replaced(Text(f"{torch.text}.manual_seed", torch.edits), part, file)
-    call = file.parent(part)
-    statement = file.parent(call) if call else None
-    if not isinstance(call, ast.Call) or not isinstance(statement, ast.Expr):
-        return new
-    block = next((b for b in _blocks(file.parent(statement)) if statement in b), [])
-    same = [ast.dump(each) for each in call.args]
-    for other in block:
-        if isinstance(other, ast.Expr) and isinstance(other.value, ast.Call) and other is not statement:
-            is_seed = file.resolve(other.value.func) == "torch.manual_seed"
-            if is_seed and [ast.dump(each) for each in other.value.args] == same and file.alone_on_lines(statement):
-                start, end = file.line_start(statement), file.line_end(statement)
-                return Text("", (Edit(start, end, ""),))
-    return new
-
-
-def _blocks(parent: ast.AST | None) -> list[list[ast.stmt]]:
-    return [block for name in ("body", "orelse", "finalbody") if isinstance(block := getattr(parent, name, None), list)]
-
-
-def _only_with_accelerator(new: Text, part: ast.expr, file: PythonFile, goal: Goal) -> Text:
-    """The CPU has no such function: guard a statement by an if, give a figure the value 0."""
-    call = file.parent(part)
-    api = writing.accelerator(file, goal)
-    edits = (*api.edits, *new.edits, file.replace(part, new.text))
-    if not isinstance(call, ast.Call) or call.func is not part:
-        return Text(new.text, edits)
-    statement = file.parent(call)
-    if isinstance(statement, ast.Expr) and file.alone_on_lines(statement):
-        indent = file.text[file.line_start(statement) : file.span(statement)[0]]
-        unit = "\t" if indent.startswith("\t") else "    "
-        guard = f"if {api.text}.is_available():{file.newline}{indent}{unit}"
-        return Text(new.text, (*edits, file.insert(file.span(statement)[0], guard)))
-    if "memory_" in new.text:
-        start, end = file.span(call)
-        nothing = '""' if new.text.endswith("summary") else "{}" if new.text.endswith("stats") else "0"
-        alone = isinstance(statement, (ast.Call, ast.keyword, ast.Assign, ast.Return, ast.List, ast.Tuple, ast.Dict))
-        opening, closing = ("", "") if alone else ("(", ")")
-        choice = file.insert(end, f" if {api.text}.is_available() else {nothing}{closing}")
-        edits = (*edits, file.insert(start, opening), choice) if opening else (*edits, choice)
-    return Text(new.text, edits)

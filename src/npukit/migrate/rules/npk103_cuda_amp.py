@@ -53,7 +53,7 @@ _LAST_NAMES = tuple(name.rpartition(".")[2] for name in _MEAN_CUDA)
 @rule.on(ast.Module)
 def use(module: ast.Module, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     for node, resolved in writing.cuda_names(file):
-        if not resolved.startswith("torch.cuda.amp") or writing.serves_npu_already(node, file):
+        if not resolved.startswith("torch.cuda.amp") or writing.stays(node, file):
             continue
         name = _NAMES.get(resolved)
         edits = _edits(node, name, file, goal) if name else None
@@ -68,32 +68,33 @@ def use(module: ast.Module, file: PythonFile, goal: Goal) -> Iterator[Finding]:
 @rule.on(ast.Call)
 def default(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     """What means CUDA because no device is named."""
-    if not goal.has_accelerator or not writing.may_be(call.func, _LAST_NAMES, file):
+    if not goal.names_devices or not writing.may_be(call.func, _LAST_NAMES, file):
         return
     new, arguments = _MEAN_CUDA.get(file.resolve(call.func) or "", ("", 0))
     named = any(keyword.arg in ("device", None) for keyword in call.keywords)
     if any(isinstance(each, ast.ExceptHandler) for each in file.ancestors(call)):  # for an older torch
         return
-    if not new or len(call.args) != arguments or named or writing.serves_npu_already(call, file):
+    if not new or len(call.args) != arguments or named or writing.stays(call, file):
         return
-    kind = writing.device_type(file, goal)
+    kind = writing.device_type(call, file, goal)
     end = file.span(call.func)[1]
     old = file.source(call.func).rpartition(".")[2]
     renamed = [Edit(end - len(old), end, new)] if old.endswith("gpu_dtype") else []
     follows = isinstance(call.func, ast.Attribute) or not renamed  # else its import would have to change too
+    edits = [*kind.edits, *renamed, *_first_argument(call, kind.text, file)] if kind and follows else []
     yield rule.finding(
         (file, call),
         f"{file.source(call.func)} without a device type defaults to CUDA",
         why="On an NPU it scales nothing, and does not see the active autocast.",
-        edits=[*kind.edits, *renamed, *_first_argument(call, kind.text, file)] if follows else (),
+        edits=edits,
     )
 
 
 def _edits(node: ast.Attribute | ast.Name, name: str, file: PythonFile, goal: Goal) -> tuple[Edit, ...] | None:
     """What makes one use right; None where the function is passed on rather than called."""
-    kind = writing.device_type(file, goal)
+    kind = writing.device_type(node, file, goal)
     head = _head(node, name, file, goal)
-    if head is None:
+    if head is None or kind is None:
         return None
     call = file.parent(node)
     if name.startswith("custom_"):
@@ -103,7 +104,7 @@ def _edits(node: ast.Attribute | ast.Name, name: str, file: PythonFile, goal: Go
         return (*kind.edits, *head, file.insert(end, f"(device_type={kind.text})"))
     if isinstance(call, ast.Call) and call.func is node:
         enabled = [Edit(p, p, "enabled=") for p in _positional(call, file)] if name == "autocast" else []
-        takes_type = goal.has_accelerator or goal.portable or name == "autocast"
+        takes_type = goal.names_devices or name == "autocast"
         first = _first_argument(call, kind.text, file) if takes_type else ()
         return (*kind.edits, *head, *first, *enabled)
     if _in_partial(node, file):
@@ -113,7 +114,7 @@ def _edits(node: ast.Attribute | ast.Name, name: str, file: PythonFile, goal: Go
 
 def _head(node: ast.Attribute | ast.Name, name: str, file: PythonFile, goal: Goal) -> tuple[Edit, ...] | None:
     """torch.amp.NAME in the place of the dotted name; for a bare name its import is changed."""
-    if not goal.has_accelerator:
+    if not goal.names_devices:
         return _old_head(node, name, file, goal)
     if isinstance(node, ast.Attribute):
         torch = writing.torch_name(file)
@@ -123,7 +124,7 @@ def _head(node: ast.Attribute | ast.Name, name: str, file: PythonFile, goal: Goa
 
 
 def _old_head(node: ast.Attribute | ast.Name, name: str, file: PythonFile, goal: Goal) -> tuple[Edit, ...] | None:
-    """In older torch there is torch.autocast, and our own module has the scaler."""
+    """In older torch there is torch.autocast, and each device has a scaler of its own."""
     torch = writing.torch_name(file)
     if name == "autocast":
         return (*torch.edits, file.replace(node, f"{torch.text}.autocast"))
@@ -131,8 +132,8 @@ def _old_head(node: ast.Attribute | ast.Name, name: str, file: PythonFile, goal:
         return None
     if not goal.portable:
         return (*writing.import_torch_npu(file), file.replace(node, f"{torch.text}.npu.amp.GradScaler"))
-    api = writing.accelerator(file, goal)
-    return (*api.edits, file.replace(node, f"{api.text}.GradScaler"))
+    module = writing.accelerator(node, file, goal)
+    return (*module.edits, file.replace(node, f"{module.text}.amp.GradScaler"))
 
 
 def import_edits(node: ast.AST, file: PythonFile) -> tuple[Edit, ...]:
@@ -164,8 +165,8 @@ def _in_partial(node: ast.AST, file: PythonFile) -> bool:
 @rule.on(ast.ImportFrom)
 def unused_import(node: ast.ImportFrom, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     """The import itself, also where what it imports is not used here."""
-    edits = import_edits(node, file) if goal.has_accelerator else ()
-    if edits and not writing.serves_npu_already(node, file):
+    edits = import_edits(node, file) if goal.names_devices else ()
+    if edits and not writing.stays(node, file):
         yield rule.finding(
             (file, node), "torch.cuda.amp works on CUDA devices only", remedy="Import it from torch.amp.", edits=edits
         )

@@ -40,14 +40,14 @@ _Edits = list[Edit]
 def check(node: ast.ImportFrom, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     if node.module != "apex" or not any(alias.name == "amp" for alias in node.names):
         return
-    if writing.serves_npu_already(node, file):
+    if writing.stays(node, file):
         return
     yield rule.finding((file, node), "apex.amp works on CUDA devices only", edits=_edits(node, file, goal) or ())
 
 
 def _edits(node: ast.ImportFrom, file: PythonFile, goal: Goal) -> _Edits | None:
     """All edits of the file; None where some use of amp cannot be rewritten."""
-    if len(node.names) != 1 or not file.alone_on_lines(node) or not goal.has_accelerator:
+    if len(node.names) != 1 or not file.alone_on_lines(node) or not goal.names_devices:
         return None
     edits: _Edits = [_removed(node, file)]
     losses: list[ast.Call] = []
@@ -83,13 +83,12 @@ def _uses(node: ast.ImportFrom, file: PythonFile) -> list[ast.Name]:
 
 def _scaler(file: PythonFile, goal: Goal) -> Text:
     """SCALER, made below the imports."""
-    kind = writing.device_type(file, goal)
+    kind = writing.device_type(file.tree, file, goal) or Text("")  # a file with a model loads torch
     torch = writing.torch_name(file)
     line = f"SCALER = {torch.text}.amp.GradScaler({kind.text})"
-    device = kind.edits[-1] if goal.portable and kind.edits else None
-    below = device.start if device else writing.below_torch(file)
-    head = "" if goal.portable else file.newline
-    return Text("SCALER", (*torch.edits, *kind.edits, file.insert_line(below, head + line)))
+    below = torch.edits[0].start if torch.edits else writing.below_torch(file)
+    lines = (file.insert_line(below, ""), file.insert_line(below, line))
+    return Text("SCALER", (*torch.edits, *kind.edits, *lines))
 
 
 def _removed(node: ast.ImportFrom, file: PythonFile) -> Edit:
@@ -132,7 +131,9 @@ def _initialize(call: ast.Call, file: PythonFile, goal: Goal) -> _Edits | None:
     if isinstance(level, ast.Constant) and level.value == "O0":
         return [file.replace(statement, "pass")]
     enabled = "" if isinstance(level, ast.Constant) else f', enabled={file.source(level)} != "O0"'
-    kind = writing.device_type(file, goal)
+    kind = writing.device_type(call, file, goal)
+    if kind is None:
+        return None
     torch = writing.torch_name(file).text
     forward = f"{file.source(model)}.forward"
     text = f"{forward} = {torch}.amp.autocast({kind.text}, dtype={torch}.float16{enabled})({forward})"

@@ -4,7 +4,8 @@ before:           x = x.cuda(rank, non_blocking=True)
 after (npu):      x = x.npu(rank, non_blocking=True)
 after (portable): x = x.to(torch.device(DEVICE.type, rank), non_blocking=True)
 
-A class that defines its own `cuda` method keeps it, as do calls of that method on `self` and `super()`.
+A class that defines its own `cuda` method keeps it, as do calls of that method on `self`, on `super()` and on objects
+of a class that has no `to`.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from npukit.migrate.rule import Effort, Phase, Rule
 from npukit.migrate.sinks import DEVICE
 from npukit.report import Finding
 from npukit.source import Edit, PythonFile
+from npukit.source.names import definition_of
 
 rule = Rule(
     "NPK110",
@@ -36,7 +38,7 @@ def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     func = call.func
     if not isinstance(func, ast.Attribute) or func.attr != "cuda" or file.resolve(func) == "torch.cuda":
         return
-    if _own_method(func, file) or writing.serves_npu_already(call, file):
+    if _own_method(func, file) or _only_has_cuda(func.value, file) or writing.stays(call, file):
         return
     edits = _portable(call, func, file, goal) if goal.portable else _npu(func, file)
     yield rule.finding(
@@ -57,6 +59,18 @@ def _own_method(func: ast.Attribute, file: PythonFile) -> bool:
     return owner is not None and any(isinstance(each, ast.FunctionDef) and each.name == "cuda" for each in owner.body)
 
 
+def _only_has_cuda(receiver: ast.expr, file: PythonFile) -> bool:
+    """Whether it is an object of a class of the project that has `cuda`, but no `to`."""
+    made = [each.value for each in file.bindings(receiver)] if isinstance(receiver, ast.Name) else [receiver]
+    for value in made:
+        kind = definition_of(value.func, file.names) if isinstance(value, ast.Call) else None
+        if isinstance(kind, ast.ClassDef):
+            methods = {each.name for each in kind.body if isinstance(each, ast.FunctionDef)}
+            if "cuda" in methods and "to" not in methods and not any("Module" in ast.unparse(b) for b in kind.bases):
+                return True
+    return False
+
+
 def _is_storage(value: ast.expr, file: PythonFile) -> bool:
     """Whether it is what torch.load hands to `map_location=lambda storage, location: ...`, under whatever name."""
     function = next((each for each in file.ancestors(value) if isinstance(each, ast.Lambda)), None)
@@ -73,11 +87,13 @@ def _npu(func: ast.Attribute, file: PythonFile) -> tuple[Edit, ...]:
 
 def _portable(call: ast.Call, func: ast.Attribute, file: PythonFile, goal: Goal) -> tuple[Edit, ...]:
     unclear = any(isinstance(each, ast.Starred) for each in call.args) or any(k.arg is None for k in call.keywords)
-    if unclear:
+    constant = writing.device(call, file, goal)
+    if unclear or constant is None:
         return ()
-    constant = writing.device(file, goal)
     end = file.span(func)[1]
     edits = [*constant.edits, Edit(end - len("cuda"), end, "to")]
+    if file.resolve(func.value):  # torch.nn.Module.cuda(model)
+        return (*edits, file.insert(file.span(call.args[0])[1], f", {constant.text}")) if len(call.args) == 1 else ()
     given = file.argument(call, 0, "device")
     keyword = "device=" if _is_storage(func.value, file) else ""  # a storage's `to` takes it no other way
     if keyword and call.args:

@@ -2,11 +2,12 @@
 
 before:           device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 after (npu):      device = torch.device("npu" if torch.npu.is_available() else "cpu")
-after (portable): device = torch.device(torch.accelerator.current_accelerator().type if torch.accelerator.is_available() else "cpu")
+after (portable): device = torch.device(DEVICE.type if ACCELERATOR.is_available() else "cpu")
 
 Only strings that are used as a device are rewritten: arguments, defaults, options and variables. Dictionary keys, file
-names, messages and members of enumerations stay as they are.
-"""  # noqa: E501
+names, messages and members of enumerations stay as they are. A configuration that a framework reads names one device
+for all machines: it is reported in the portable style.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from collections.abc import Iterator
 from npukit.migrate import writing
 from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Effort, Phase, Rule
-from npukit.migrate.sinks import DEVICE, reaches
+from npukit.migrate.sinks import DEVICE, is_choice, reaches
 from npukit.report import Finding, Severity
 from npukit.source import Edit, PythonFile
 
@@ -33,7 +34,6 @@ rule = Rule(
 )
 
 _LITERAL = re.compile(r"""([rRuUfF]*)("{3}|'{3}|"|')(cuda)((?::(?:(?!\2)[^\\])*)?)\2""")
-_OTHERS = re.compile(r"[\"'](?:xpu|hpu|mps|musa|mlu)[\"']")
 _CUDA = re.compile(r"(?<![\w.])cuda(?=[\"':])")
 _NUMBERED = re.compile(r"cuda:\d+")
 _UNCLEAR = "npukit cannot see where the string is used, so it did not change it."
@@ -41,7 +41,9 @@ _UNCLEAR = "npukit cannot see where the string is used, so it did not change it.
 
 @rule.on(ast.Constant, ast.JoinedStr)
 def check(node: ast.Constant | ast.JoinedStr, file: PythonFile, goal: Goal) -> Iterator[Finding]:
-    if not _is_cuda(node) or isinstance(file.parent(node), ast.JoinedStr) or writing.serves_npu_already(node, file):
+    if not _is_cuda(node) or isinstance(file.parent(node), ast.JoinedStr) or writing.stays(node, file):
+        return
+    if _is_compared(node, file):
         return
     pair = _pair_of_map_location(node, file)
     if pair is not None:
@@ -63,7 +65,7 @@ def check(node: ast.Constant | ast.JoinedStr, file: PythonFile, goal: Goal) -> I
     match = _LITERAL.fullmatch(file.source(node))
     edits: tuple[Edit, ...] = ()
     if match:
-        edits = _choice(node, match, file) if goal.portable and _is_choice(node, file) else ()
+        edits = _choice(node, match, file) if goal.portable and is_choice(node, file) else ()
         edits = edits or (_portable if goal.portable else _npu)(node, match, file, goal)
     yield rule.finding(
         (file, node),
@@ -89,6 +91,15 @@ def _is_key(node: ast.Constant, file: PythonFile) -> bool:
     return isinstance(parent, (ast.Subscript, ast.Compare)) or (isinstance(parent, ast.Dict) and node in parent.keys)
 
 
+def _is_compared(node: ast.AST, file: PythonFile) -> bool:
+    """device.type == torch.device("cuda").type, which is a condition."""
+    call = file.parent(node)
+    if not _is_only_argument_of_device(call, file):
+        return False
+    around = file.parent(call) if call else None
+    return isinstance(file.parent(around) if isinstance(around, ast.Attribute) else around, ast.Compare)
+
+
 def _is_cuda(node: ast.Constant | ast.JoinedStr) -> bool:
     first = node.values[0] if isinstance(node, ast.JoinedStr) and node.values else node
     if not isinstance(first, ast.Constant) or not isinstance(first.value, str):
@@ -104,43 +115,45 @@ def _npu(node: ast.AST, match: re.Match[str], file: PythonFile, goal: Goal) -> t
 def _portable(node: ast.AST, match: re.Match[str], file: PythonFile, goal: Goal) -> tuple[Edit, ...]:
     prefix, quote, _, rest = match.groups()
     call = file.parent(node)
-    whole = call if not rest and _is_only_argument_of_device(call, file) else None
-    api = _idiom(whole or node, file, goal)
-    kind = writing.device_type(file, goal)
-    if api is not None:
-        kind = writing.Text(f"{api.text}.current_accelerator().type", api.edits)
-    if whole is not None:
-        return (*kind.edits, file.replace(whole, kind.text.removesuffix(".type")))
+    if not rest and _is_only_argument_of_device(call, file):
+        name = writing.device(node, file, goal)
+        return (*name.edits, file.replace(call, name.text)) if name and call else ()
+    kind = writing.device_type(node, file, goal)
+    if kind is None:
+        return ()
     if not rest:
         return (*kind.edits, file.replace(node, kind.text))
-    if isinstance(file.parent(node), ast.Attribute):  # "cuda:{}".format(i)
-        return (*kind.edits, file.replace(node, f"({kind.text} + {quote}{rest}{quote})"))
+    filled = _filled(node, kind.text, quote, rest, file)
+    if filled:
+        return (*kind.edits, *filled)
     start, _ = file.span(node)
     marks = [] if "f" in prefix.lower() else [file.insert(start, "f")]
     return (*kind.edits, *marks, Edit(start + match.start(3), start + match.end(3), f"{{{kind.text}}}"))
+
+
+def _filled(node: ast.AST, kind: str, quote: str, rest: str, file: PythonFile) -> tuple[Edit, ...]:
+    """One more value for a string that is filled in: "cuda:{}".format(i), "cuda:%d" % i, "cuda:" + i."""
+    parent = file.parent(node)
+    if isinstance(parent, ast.Attribute):
+        call = file.parent(parent)
+        if not isinstance(call, ast.Call) or re.search(r"\{[^}:!]", rest) or not call.args:
+            return (file.replace(node, f"({kind} + {quote}{rest}{quote})"),)
+        return file.replace(node, f"{quote}{{}}{rest}{quote}"), file.insert(file.span(call.args[0])[0], f"{kind}, ")
+    if isinstance(parent, ast.BinOp) and parent.left is node and isinstance(parent.op, ast.Mod):
+        start, end = file.span(parent.right)
+        new = file.replace(node, f"{quote}%s{rest}{quote}")
+        if isinstance(parent.right, ast.Tuple):
+            return new, file.insert(file.text.index("(", file.span(node)[1]) + 1, f"{kind}, ")
+        return new, file.insert(start, f"({kind}, "), file.insert(end, ")")
+    if isinstance(parent, ast.BinOp) and parent.left is node:
+        return (file.replace(node, f"{kind} + {quote}{rest}{quote}"),)
+    return ()
 
 
 def _is_only_argument_of_device(call: ast.AST | None, file: PythonFile) -> bool:
     if not isinstance(call, ast.Call) or file.resolve(call.func) != "torch.device":
         return False
     return len(call.args) == 1 and not call.keywords
-
-
-def _idiom(node: ast.AST, file: PythonFile, goal: Goal) -> writing.Text | None:
-    """`"cuda" if torch.cuda.is_available() else "cpu"`: ask torch.accelerator, as the condition will."""
-    parent = file.parent(node)
-    if not isinstance(parent, ast.IfExp) or parent.body is not node or not isinstance(parent.test, ast.Call):
-        return None
-    return writing.accelerator(file, goal) if file.resolve(parent.test.func) == "torch.cuda.is_available" else None
-
-
-def _is_choice(node: ast.AST, file: PythonFile) -> bool:
-    """Whether the string is one of an option's choices, or of several accelerators."""
-    around = file.parent(node)
-    keyword = file.parent(around) if isinstance(around, (ast.List, ast.Tuple, ast.Set)) else None
-    if isinstance(around, (ast.List, ast.Tuple, ast.Set)) and _OTHERS.search(file.source(around)):
-        return True
-    return isinstance(keyword, ast.keyword) and keyword.arg == "choices"
 
 
 def _choice(node: ast.AST, match: re.Match[str], file: PythonFile) -> tuple[Edit, ...]:

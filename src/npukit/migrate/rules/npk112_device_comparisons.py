@@ -4,8 +4,8 @@ before:           if device.type == "cuda": ...
 after (npu):      if device.type == "npu": ...
 after (portable): if device.type in ("cuda", "npu"): ...
 
-Conditions that choose among several backends stay as they are. So do conditions that guard CUDA-only code (an
-extension, a Triton kernel): on an NPU, the other branch is the right one.
+Conditions that choose among several backends stay as they are. So do conditions that decide about CUDA-only code (an
+extension, a Triton kernel, the model of a GPU): on an NPU, the other branch is the right one.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from npukit.migrate import writing
+from npukit.migrate import guards, writing
 from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Effort, Phase, Rule
 from npukit.migrate.sinks import BACKEND, DEVICE
@@ -34,12 +34,8 @@ rule = Rule(
 
 _NO_MEMORY = "CUDA out of memory"
 _WORDS = {"cuda": ("npu", DEVICE), "nccl": ("hccl", BACKEND)}
-_OTHERS = re.compile(r"[\"'](?:xpu|hpu|musa|mlu|tpu|xla|rocm|hip)[\"':]")
-_CUDA_ONLY = re.compile(
-    r"(?<![\"'.\w])(?!torch\.cuda|use_cuda|is_cuda|has_cuda|cuda_available)\w*(?:cuda|triton|cupy|apex|flash_attn|tensorrt)\w*\s*[.(]"
-    r"|[\w.]*_cuda\w*\(|\bimpl\b|_ext\b|_C\.|ProcessGroupNCCL|xformers|\bxops\b",
-    re.IGNORECASE,
-)
+_TAKE_ANY = (ast.If, ast.While, ast.Assign, ast.Return, ast.keyword)  # need no brackets around `or`
+_TYPE = re.compile(r"torch\.cuda\.(\w*Tensor)")
 
 
 @rule.on(ast.Compare)
@@ -47,6 +43,13 @@ def compare(node: ast.Compare, file: PythonFile, goal: Goal) -> Iterator[Finding
     if len(node.ops) != 1:
         return
     left, operator, right = node.left, node.ops[0], node.comparators[0]
+    if (
+        isinstance(operator, (ast.Eq, ast.NotEq))
+        and isinstance(left, ast.Subscript)
+        and _is_start_of_device(left, file)
+    ):
+        yield from _report(node, "cuda", file, goal, _start(node, left, operator, file))
+        return
     for constant, other in ((left, right), (right, left)):
         word = _word(constant, file)
         if word is None or not _names(other, word, file):
@@ -69,12 +72,31 @@ def compare(node: ast.Compare, file: PythonFile, goal: Goal) -> Iterator[Finding
 @rule.on(ast.Call)
 def startswith(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     func = call.func
-    if isinstance(func, ast.Attribute) and func.attr == "startswith" and len(call.args) == 1:
-        word = _word(call.args[0], file) if isinstance(call.args[0], ast.Constant) else None
-        if word and _names(func.value, word, file):
-            source = file.source(call.args[0])
-            both = f"({source}, {source[0]}{_WORDS[word][0]}{source[0]})"
-            yield from _report(call, word, file, goal, (file.replace(call.args[0], both),))
+    if not isinstance(func, ast.Attribute) or func.attr not in ("startswith", "replace", "removeprefix"):
+        return
+    first = call.args[0] if call.args else None
+    word = str(first.value).rstrip(":") if isinstance(first, ast.Constant) else ""
+    if first is None or word not in _WORDS or not _names(func.value, word, file):
+        return
+    source, new = file.source(first), file.source(first).replace(word, _WORDS[word][0])
+    edits: tuple[Edit, ...] = (file.replace(first, f"({source}, {new})"),)
+    if func.attr != "startswith":  # str(device).replace("cuda:", "")
+        rest = file.text[file.span(first)[1] : file.span(call)[1]]
+        edits = (file.insert(file.span(call)[1], f".{func.attr}({new}{rest}"),)
+    yield from _report(call, word, file, goal, edits)
+
+
+@rule.on(ast.Dict)
+def table(node: ast.Dict, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+    """{"cuda": "nccl", "cpu": "gloo"}[device.type]"""
+    lookup = file.parent(node)
+    if not isinstance(lookup, ast.Subscript) or lookup.value is not node or not _names(lookup.slice, "cuda", file):
+        return
+    for key, value in zip(node.keys, node.values, strict=True):
+        if isinstance(key, ast.Constant) and key.value == "cuda":
+            source = file.source(value).replace("nccl", "hccl")
+            twin = file.insert(file.span(value)[1], f", {file.source(key).replace('cuda', 'npu')}: {source}")
+            yield from _report(key, "cuda", file, goal, (twin,))
 
 
 @rule.on(ast.MatchValue)
@@ -94,7 +116,7 @@ def out_of_memory(node: ast.Constant, file: PythonFile, goal: Goal) -> Iterator[
     is_asked = (
         isinstance(parent, ast.Compare) and parent.left is node and isinstance(parent.ops[0], (ast.In, ast.NotIn))
     )
-    if not is_asked or not str(node.value).startswith(_NO_MEMORY) or writing.serves_npu_already(node, file):
+    if not is_asked or not str(node.value).startswith(_NO_MEMORY) or writing.stays(node, file):
         return
     at = file.span(node)[0] + file.source(node).index(_NO_MEMORY)
     yield rule.finding(
@@ -107,9 +129,15 @@ def out_of_memory(node: ast.Constant, file: PythonFile, goal: Goal) -> Iterator[
 
 
 def _word(node: ast.AST, file: PythonFile) -> str | None:
+    """The device or backend that an operand names: "cuda", torch.device("cuda"), torch.device("cuda").type."""
+    call = node.value if isinstance(node, ast.Attribute) and node.attr == "type" else node
+    if isinstance(call, ast.Call) and len(call.args) == 1 and file.resolve(call.func) == "torch.device":
+        return _word(call.args[0], file)
     if isinstance(node, ast.Attribute):
         return "nccl" if node.attr == "NCCL" and file.resolve(node) == "torch.distributed.Backend.NCCL" else None
     value = node.value if isinstance(node, ast.Constant) else None
+    if isinstance(value, str) and _TYPE.fullmatch(value):
+        return "cuda"
     return value if isinstance(value, str) and value in _WORDS else None
 
 
@@ -127,6 +155,8 @@ def _names(node: ast.AST, word: str, file: PythonFile) -> bool:
             return word == "nccl"
         if file.resolve(node.func) in ("str", "torch.device") and len(node.args) == 1:
             return _names(node.args[0], word, file)
+        if isinstance(node.func, ast.Attribute) and node.func.attr == "type" and not node.args:  # x.type()
+            return True
         return (
             isinstance(node.func, ast.Attribute)
             and node.func.attr in ("lower", "get_device")
@@ -141,6 +171,10 @@ def _equality(
     source = file.source(constant)
     quote = _quote(source)
     both = f"({source}, {quote}{_WORDS[word][0]}{quote})"
+    if isinstance(constant, ast.Constant) and (kind := _TYPE.fullmatch(str(constant.value))):
+        both = f"({source}, {quote}torch.npu.{kind[1]}{quote})"
+    elif isinstance(constant, ast.Call) or (isinstance(constant, ast.Attribute) and constant.attr == "type"):
+        return _compared_devices(node, constant, other, operator, file)
     negation = "not " if isinstance(operator, ast.NotEq) else ""
     if constant is node.left:
         return (file.replace(node, f"{file.source(other)} {negation}in {both}"),)
@@ -154,6 +188,28 @@ def _equality(
     return (Edit(at, at + 2, f"{word_before}{negation}in{word_after}"), file.replace(constant, both))
 
 
+def _compared_devices(
+    node: ast.Compare, constant: ast.AST, other: ast.AST, operator: ast.cmpop, file: PythonFile
+) -> tuple[Edit, ...]:
+    """device == torch.device("cuda") -> device.type in ("cuda", "npu")"""
+    kind = file.source(other) if isinstance(constant, ast.Attribute) else f"{file.source(other)}.type"
+    negation = "not " if isinstance(operator, ast.NotEq) else ""
+    return (file.replace(node, f'{kind} {negation}in ("cuda", "npu")'),)
+
+
+def _is_start_of_device(node: ast.Subscript, file: PythonFile) -> bool:
+    """str(device)[:4]"""
+    end = node.slice.upper if isinstance(node.slice, ast.Slice) and node.slice.lower is None else None
+    return isinstance(end, ast.Constant) and end.value == 4 and _names(node.value, "cuda", file)
+
+
+def _start(node: ast.Compare, left: ast.Subscript, operator: ast.cmpop, file: PythonFile) -> tuple[Edit, ...]:
+    if not isinstance(node.comparators[0], ast.Constant) or node.comparators[0].value != "cuda":
+        return ()
+    negation = "not " if isinstance(operator, ast.NotEq) else ""
+    return (file.replace(node, f'{negation}{file.source(left.value)}.startswith(("cuda", "npu"))'),)
+
+
 def _quote(source: str) -> str:
     return source[-1] if source[-1] in "\"'" else '"'
 
@@ -165,7 +221,10 @@ def _contained(node: ast.Compare, other: ast.AST, operator: ast.cmpop, word: str
     quote = file.source(node.left)[-1]
     negated = isinstance(operator, ast.NotIn)
     second = f"{quote}{_WORDS[word][0]}{quote} {'not ' if negated else ''}in {device}"
-    return (file.insert(start, "("), file.insert(end, f" {'and' if negated else 'or'} {second})"))
+    joined = f" {'and' if negated else 'or'} {second}"
+    if isinstance(file.parent(node), _TAKE_ANY):
+        return (file.insert(end, joined),)
+    return (file.insert(start, "("), file.insert(end, f"{joined})"))
 
 
 def _report(
@@ -176,10 +235,10 @@ def _report(
     portable: tuple[Edit, ...],
     constant: ast.AST | None = None,
 ) -> Iterator[Finding]:
-    if writing.serves_npu_already(node, file):
+    if writing.stays(node, file):
         return
     new = _WORDS[word][0]
-    reason = left_alone(node, file)
+    reason = guards.why_left(node, file)
     edits: tuple[Edit, ...] = ()
     if not reason:
         edits = portable if goal.portable else _npu(node, word, file)
@@ -197,34 +256,9 @@ def _npu(node: ast.expr, word: str, file: PythonFile) -> tuple[Edit, ...]:
     start, source = file.span(node)[0], file.source(node)
     return tuple(
         Edit(start + found.start(1), start + found.end(1), _like(found[1], _WORDS[word][0]))
-        for found in re.finditer(rf"(?:[\"']|\bBackend\.)({word}|{word.upper()})(?![\w-])", source)
+        for found in re.finditer(rf"(?:[\"'.]|\bBackend\.)({word}|{word.upper()})(?![\w-])", source)
     )
 
 
 def _like(old: str, new: str) -> str:
     return new.upper() if old.isupper() else new
-
-
-def left_alone(node: ast.expr, file: PythonFile) -> str:
-    """Why a condition is not ours to change; empty when it is."""
-    around: ast.AST = node
-    for parent in file.ancestors(node):
-        if not isinstance(parent, (ast.BoolOp, ast.UnaryOp, ast.If, ast.IfExp)):
-            break
-        around = parent
-        if isinstance(parent, ast.If):
-            break
-    chain = file.source(around)
-    if _OTHERS.search(chain):
-        return "It chooses among several backends, and NPUs are not one of them."
-    guarded = chain
-    negated = isinstance(file.parent(node), ast.UnaryOp) or (
-        isinstance(node, ast.Compare) and isinstance(node.ops[0], (ast.NotEq, ast.NotIn))
-    )
-    if negated and file.function(node) is not file.tree:  # it leaves early, and what follows is guarded
-        guarded = file.source(file.function(node))
-    elif isinstance(around, ast.If):
-        guarded = file.source(around.test) + "\n".join(file.source(each) for each in around.body)
-    if _CUDA_ONLY.search(guarded):
-        return "It guards code that is for CUDA only."
-    return ""

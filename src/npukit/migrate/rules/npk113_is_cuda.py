@@ -10,10 +10,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from npukit.migrate import writing
+from npukit.migrate import guards, writing
 from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Effort, Phase, Rule
-from npukit.migrate.rules.npk112_device_comparisons import left_alone
 from npukit.report import Finding, Severity
 from npukit.source import Edit, PythonFile
 
@@ -31,11 +30,11 @@ rule = Rule(
 
 @rule.on(ast.Attribute)
 def check(node: ast.Attribute, file: PythonFile, goal: Goal) -> Iterator[Finding]:
-    if node.attr != "is_cuda" or not isinstance(node.ctx, ast.Load) or writing.serves_npu_already(node, file):
+    if node.attr != "is_cuda" or not isinstance(node.ctx, ast.Load) or writing.stays(node, file):
         return
     if (isinstance(node.value, ast.Name) and node.value.id == "self") or file.resolve(node):
         return
-    reason = left_alone(node, file)
+    reason = guards.why_left(node, file)
     end = file.span(node)[1]
     old = Edit(end - len("is_cuda"), end, "is_npu")
     edits: tuple[Edit, ...] = (*writing.import_torch_npu(file), old)

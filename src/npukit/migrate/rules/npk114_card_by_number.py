@@ -41,10 +41,12 @@ def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     if not isinstance(call.func, ast.Attribute) or call.func.attr != "to" or len(call.args) != 1:
         return
     number = call.args[0]
-    if not _is_number(number, file) or writing.guarded(call, file) or writing.serves_npu_already(call, file):
+    if not _is_number(number, file) or writing.guarded(call, file) or writing.stays(call, file):
         return
-    kind = writing.device_type(file, goal)
+    kind = writing.device_type(call, file, goal)
     torch = writing.torch_name(file)
+    if kind is None:
+        return
     yield rule.finding(
         (file, call),
         "a card is selected by its index alone",

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from npukit.migrate import writing
 from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Effort, Phase, Rule
-from npukit.migrate.sinks import BACKEND, reaches
+from npukit.migrate.sinks import BACKEND, is_choice, reaches
 from npukit.report import Finding
 from npukit.source import Edit, PythonFile
 
@@ -41,9 +41,9 @@ def check(node: ast.Constant, file: PythonFile, goal: Goal) -> Iterator[Finding]
     if not isinstance(node.value, str) or "nccl" not in node.value or isinstance(file.parent(node), ast.JoinedStr):
         return
     match = _LITERAL.fullmatch(file.source(node))
-    if not match or not reaches(node, BACKEND, file) or writing.serves_npu_already(node, file):
+    if not match or not reaches(node, BACKEND, file) or writing.stays(node, file):
         return
-    if _is_choice(node, file):
+    if is_choice(node, file):
         edits: tuple[Edit, ...] = (file.insert(file.span(node)[1], f", {match[1]}hccl{match[1]}"),)
     else:
         edits = (_portable if goal.portable else _npu)(node, match, file, goal)
@@ -59,13 +59,13 @@ def check(node: ast.Constant, file: PythonFile, goal: Goal) -> Iterator[Finding]
 def member(node: ast.Attribute, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     if node.attr != "NCCL" or isinstance(file.parent(node), (ast.Compare, ast.Dict)):
         return
-    if file.resolve(node) != "torch.distributed.Backend.NCCL" or writing.serves_npu_already(node, file):
+    if file.resolve(node) != "torch.distributed.Backend.NCCL" or writing.stays(node, file):
         return
     end = file.span(node)[1]
     edits = (*writing.import_torch_npu(file), Edit(end - len("NCCL"), end, "HCCL"))
     if goal.portable:
-        backend = writing.default_backend(file, goal)
-        edits = (*backend.edits, file.replace(node, backend.text))
+        backend = writing.default_backend(node, file, goal)
+        edits = (*backend.edits, file.replace(node, backend.text)) if backend else ()
     yield rule.finding((file, node), "Backend.NCCL runs on CUDA devices only", edits=edits)
 
 
@@ -76,17 +76,22 @@ def _npu(node: ast.AST, match: re.Match[str], file: PythonFile, goal: Goal) -> t
 
 
 def _portable(node: ast.AST, match: re.Match[str], file: PythonFile, goal: Goal) -> tuple[Edit, ...]:
-    name = writing.device(file, goal)
-    backend = writing.default_backend(file, goal).text
+    kind, backend = writing.device_type(node, file, goal), writing.default_backend(node, file, goal)
+    if kind is None or backend is None:
+        return ()
     if match["before"] or match["after"] or match["pair"] != "nccl":
         quote = match[1]
-        pair = f"{{{name.text}.type}}:{{{backend}}}"
+        pair = f"{{{kind.text}}}:{{{backend.text}}}"
         text = f"f{quote}{match['before']}{pair}{match['after']}{quote}"
-        return (*name.edits, file.replace(node, text))
-    return (*name.edits, file.replace(node, backend))
+        return (*backend.edits, file.replace(node, text))
+    choice = file.parent(node)
+    if isinstance(choice, ast.IfExp) and choice.body is node and _asks_for_nccl(choice, file) and goal.names_devices:
+        return (*backend.edits, file.replace(choice, backend.text))  # which is gloo on the CPU
+    return (*backend.edits, file.replace(node, backend.text))
 
 
-def _is_choice(node: ast.AST, file: PythonFile) -> bool:
-    around = file.parent(node)
-    keyword = file.parent(around) if isinstance(around, (ast.List, ast.Tuple, ast.Set)) else None
-    return isinstance(keyword, ast.keyword) and keyword.arg == "choices"
+def _asks_for_nccl(choice: ast.IfExp, file: PythonFile) -> bool:
+    """Whether it is `"nccl" if dist.is_nccl_available() else "gloo"`."""
+    asked = file.resolve(choice.test.func) if isinstance(choice.test, ast.Call) else None
+    otherwise = isinstance(choice.orelse, ast.Constant) and choice.orelse.value == "gloo"
+    return otherwise and asked == "torch.distributed.is_nccl_available"

@@ -30,11 +30,13 @@ rule = Rule(
 
 @rule.on(ast.Call)
 def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
-    if file.resolve(call.func) != "torch.distributed.is_nccl_available" or writing.serves_npu_already(call, file):
+    if file.resolve(call.func) != "torch.distributed.is_nccl_available" or writing.stays(call, file):
         return
     distributed = writing.distributed_name(file)
     if goal.portable:
-        backend = writing.default_backend(file, goal)
+        backend = writing.default_backend(call, file, goal)
+        if backend is None:
+            return
         edits = (*backend.edits, file.replace(call, f"{distributed}.is_backend_available({backend.text})"))
     else:
         edits = (*writing.import_torch_npu(file), file.replace(call, f"{distributed}.is_hccl_available()"))

@@ -50,9 +50,11 @@ def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     if not named:
         return
     about_cuda = "cuda" in file.text or "nccl" in file.text
-    if not about_cuda or writing.guarded(call, file) or writing.serves_npu_already(call, file):
+    if not about_cuda or writing.guarded(call, file) or writing.stays(call, file):
         return
-    kind = writing.device_type(file, goal)
+    kind = writing.device_type(call, file, goal)
+    if kind is None:
+        return
     yield rule.finding(
         (file, call),
         "device_ids requires an accelerator",

@@ -41,7 +41,7 @@ _CALLS = ("os.environ.get", "os.getenv", "os.environ.setdefault", "os.environ.po
 
 @rule.on(ast.Constant)
 def check(node: ast.Constant, file: PythonFile, goal: Goal) -> Iterator[Finding]:
-    if not isinstance(node.value, str) or node.value not in VARIABLES or writing.serves_npu_already(node, file):
+    if not isinstance(node.value, str) or node.value not in VARIABLES or writing.stays(node, file):
         return
     access = _access(node, file)
     new = VARIABLES[node.value]
@@ -54,7 +54,7 @@ def check(node: ast.Constant, file: PythonFile, goal: Goal) -> Iterator[Finding]
 def keyword(node: ast.keyword, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     """dict(os.environ, CUDA_VISIBLE_DEVICES="0"), os.environ.update(CUDA_VISIBLE_DEVICES="0")"""
     call = file.parent(node)
-    if node.arg not in VARIABLES or not isinstance(call, ast.Call) or writing.serves_npu_already(node, file):
+    if node.arg not in VARIABLES or not isinstance(call, ast.Call) or writing.stays(node, file):
         return
     if file.resolve(call.func) != "os.environ.update" and not any(_is_environment(each, file) for each in call.args):
         return

@@ -8,6 +8,7 @@ after (portable): torch.set_default_device(DEVICE)
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from npukit.migrate import writing
@@ -19,7 +20,7 @@ from npukit.source import Edit, PythonFile
 rule = Rule(
     "NPK160",
     "default-tensor-type",
-    words=("torch.cuda.",),
+    words=("cuda",),
     fixes=True,
     phase=Phase.rewrite,
     why="CUDA tensor types do not exist on an NPU machine.",
@@ -28,22 +29,43 @@ rule = Rule(
 )
 
 
-@rule.on(ast.Constant)
-def check(node: ast.Constant, file: PythonFile, goal: Goal) -> Iterator[Finding]:
-    if not isinstance(node.value, str) or not node.value.startswith("torch.cuda.") or not node.value.endswith("Tensor"):
+_DTYPES = {"Float": "float32", "Half": "float16", "BFloat16": "bfloat16", "Double": "float64", "Long": "int64",
+           "Int": "int32", "Short": "int16", "Char": "int8", "Byte": "uint8", "Bool": "bool"}  # fmt: skip
+_TYPE = re.compile(r"torch\.cuda\.(\w+)Tensor")
+
+
+@rule.on(ast.Call)
+def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+    """torch.set_default_tensor_type(TYPE) and x.type(TYPE), where TYPE is a string or a class."""
+    func = call.func
+    if not isinstance(func, ast.Attribute) or func.attr not in ("set_default_tensor_type", "type"):
         return
-    call = file.parent(node)
-    if not isinstance(call, ast.Call) or writing.serves_npu_already(node, file):
-        return
-    is_default = file.resolve(call.func) == "torch.set_default_tensor_type"
-    if not is_default and not (isinstance(call.func, ast.Attribute) and call.func.attr == "type"):
+    if len(call.args) != 1 or not (match := _type(call.args[0], file)) or writing.stays(call, file):
         return
     edits: tuple[Edit, ...] = ()
     if not goal.portable:
-        at = file.span(node)[0] + file.source(node).index("cuda")
+        at = file.span(call.args[0])[0] + file.source(call.args[0]).rindex("cuda")
         edits = (*writing.import_torch_npu(file), Edit(at, at + len("cuda"), "npu"))
-    elif is_default and node.value == "torch.cuda.FloatTensor":
-        name = writing.device(file, goal)
-        torch = writing.torch_name(file).text
-        edits = (*name.edits, file.replace(call, f"{torch}.set_default_device({name.text})"))
-    yield rule.finding((file, node), f"{node.value} is a CUDA tensor type", edits=edits)
+    elif name := writing.device(call, file, goal):
+        edits = (*name.edits, *_portable(call, func, match[1], name.text, file))
+    yield rule.finding((file, call), f"{match[0]} is a CUDA tensor type", edits=edits)
+
+
+def _type(node: ast.expr, file: PythonFile) -> re.Match[str] | None:
+    name = node.value if isinstance(node, ast.Constant) else file.resolve(node)
+    return _TYPE.fullmatch(name) if isinstance(name, str) else None
+
+
+def _portable(call: ast.Call, func: ast.Attribute, kind: str, device: str, file: PythonFile) -> tuple[Edit, ...]:
+    torch = writing.torch_name(file).text
+    dtype = _DTYPES.get(kind)
+    if func.attr == "type":
+        return (file.replace(call, f"{file.source(func.value)}.to({device}, {torch}.{dtype})"),) if dtype else ()
+    if kind == "Float":
+        return (file.replace(call, f"{torch}.set_default_device({device})"),)
+    statement = file.parent(call)
+    if not dtype or not isinstance(statement, ast.Expr) or not file.alone_on_lines(statement):
+        return ()
+    indent = file.text[file.line_start(statement) : file.span(statement)[0]]
+    second = f"{file.newline}{indent}{torch}.set_default_dtype({torch}.{dtype})"
+    return (file.replace(call, f"{torch}.set_default_device({device}){second}"),)

@@ -44,7 +44,7 @@ def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     for binding in file.bindings(call.args[0]):
         made = binding.value
         dtype = file.argument(made, None, "dtype") if isinstance(made, ast.Call) else None
-        if file.resolve(dtype) in _FLOAT64 and not writing.serves_npu_already(call, file):
+        if file.resolve(dtype) in _FLOAT64 and not writing.stays(call, file):
             assert dtype is not None
             yield rule.finding(
                 (file, dtype),

@@ -67,7 +67,7 @@ def check(difference: ast.BinOp, file: PythonFile, goal: Goal) -> Iterator[Findi
         yield rule.finding(
             (file, difference),
             "the time is taken before the device has finished",
-            remedy="" if goal.has_accelerator else _OLD,
+            remedy="" if goal.names_devices else _OLD,
         )
 
 

@@ -48,6 +48,6 @@ def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
         yield rule.finding(
             (file, call),
             "the number of processes is hard-coded",
-            remedy="" if goal.has_accelerator else _OLD,
+            remedy="" if goal.names_devices else _OLD,
             evidence=f"{name}={size.value}",
         )

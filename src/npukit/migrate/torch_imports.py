@@ -1,0 +1,98 @@
+"""Whether a file loads torch when it is imported, and under which name code in it can use torch."""
+
+from __future__ import annotations
+
+import ast
+import re
+from functools import lru_cache
+from pathlib import Path
+
+from npukit.source import PythonFile
+from npukit.source.names import file_of
+
+_BUILT_ON_TORCH = re.compile(
+    r"(?:torch\w*|pytorch_\w+|lightning\w*|accelerate|basicsr|bitsandbytes|deepspeed|detectron2|diffusers|fairseq|fairscale"
+    r"|fastai|ignite|kornia|mmcv|monai|open_clip|peft|sentence_transformers|timm|transformers|trl|vllm)(?:\.|$)"
+)
+_AT_START_OF_LINE = re.compile(r"^(?:from[ \t]+([.\w]+)|import[ \t]+([\w.]+))", re.MULTILINE)
+_DEPTH = 3  # of modules of the project that import each other
+
+
+@lru_cache(maxsize=8)
+def at_top(file: PythonFile) -> str | None:
+    """The name that `import torch` at the top of the file gives to torch.
+
+    >>> at_top(PythonFile(Path("a.py"), "import torch as th"))
+    'th'
+    """
+    for node in file.tree.body:
+        for alias in node.names if isinstance(node, ast.Import) else ():
+            if alias.name == "torch" or (alias.name.startswith("torch.") and not alias.asname):
+                return alias.asname or "torch"
+    return None
+
+
+@lru_cache(maxsize=8)
+def loads_torch(file: PythonFile) -> bool:
+    """Whether torch is loaded where this file is: by its own imports, or by those of the project that it imports.
+
+    A file that moves tensors without naming torch works with it all the same. A configuration, which a framework reads
+    or executes, does not, nor does a file that leaves torch to its functions.
+    """
+    if at_top(file):
+        return True
+    modules = [name for node in file.tree.body for name in _modules(node)]
+    if "mmengine.config" in modules:
+        return False
+    if any(_brings_torch(module, file.path, file.names.root, _DEPTH) for module in modules):
+        return True
+    return ".cuda(" in file.text and not any(name.split(".")[0] == "torch" for name in file.imported)
+
+
+def _modules(node: ast.stmt) -> list[str]:
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    return ["." * node.level + (node.module or "")] if isinstance(node, ast.ImportFrom) else []
+
+
+def _brings_torch(module: str, path: Path, root: Path | None, depth: int) -> bool:
+    if _BUILT_ON_TORCH.match(module):
+        return True
+    file = file_of(module, path, root) if depth else None
+    return file is not None and _loads(file, root, depth - 1)
+
+
+@lru_cache(maxsize=4096)
+def _loads(file: Path, root: Path | None, depth: int) -> bool:
+    """The same of another file of the project, by the imports at the start of its lines."""
+    try:
+        text = file.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+    return any(_brings_torch(a or b, file, root, depth) for a, b in _AT_START_OF_LINE.findall(text))
+
+
+def visible(node: ast.AST, file: PythonFile) -> str | None:
+    """The name of torch at a node, where a function or a condition imports it.
+
+    >>> visible(call, file)  # def f(): import torch; torch.cuda.synchronize()
+    'torch'
+    """
+    name, _ = nearest(node, file)
+    return name
+
+
+def nearest(node: ast.AST, file: PythonFile) -> tuple[str | None, ast.AST | None]:
+    """The name of torch at a node, and the import that gives it."""
+    for scope in (*file.ancestors(node), file.tree):
+        for name in ("torch", "th"):
+            found = [binding.node for binding in file.names.bindings_in(scope, name) if binding.target == "torch"]
+            if done := [each for each in found if not _is_for_types(each, file)]:
+                return name, done[0]
+    return None, None
+
+
+def _is_for_types(node: ast.AST, file: PythonFile) -> bool:
+    """Whether an import is below `if TYPE_CHECKING`, and so never done."""
+    parent = file.parent(node)
+    return isinstance(parent, ast.If) and "TYPE_CHECKING" in file.source(parent.test)
