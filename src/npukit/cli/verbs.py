@@ -60,6 +60,7 @@ VERBS = {
         Verb("eval"),
     ),
     "Look into": (
+        Verb("profile", settings=SCRIPT_FOLLOWS),
         Verb("advise"),
         Verb("explain"),
         Verb("sim"),

@@ -73,6 +73,7 @@ class Rule:
     remedy: str
     needs: tuple[str, ...] = ("kernels",)  # of Trace.has
     devices: tuple[str, ...] = ("npu", "cuda", "cpu")
+    several: bool = False  # whether it is about jobs of several ranks
     check: Check | None = None
     job_check: JobCheck | None = None
     doc: str = field(default="", repr=False)
@@ -109,6 +110,8 @@ class Rule:
 
     def missing(self, ranks: Sequence[Rank]) -> str:
         """What would have to be recorded for this rule; empty where enough is there."""
+        if self.several and not any(rank.trace.collectives or (rank.trace.world or 1) > 1 for rank in ranks):
+            return ""
         applicable = [rank for rank in ranks if rank.trace.device in self.devices]
         for need in self.needs:
             if need == "ranks":

@@ -11,7 +11,7 @@ from npukit.performance.read.python_stack import Frames, Innermost
 from npukit.performance.read.stream import Unreadable, json_head, json_items
 from npukit.performance.read.values import SIZES, dtype_of, lists_to_shapes, microseconds, users_line, whole
 
-SETTINGS = ("with_stack", "record_shapes", "profile_memory", "npukit_gc")  # the last by `npukit profile`
+SETTINGS = ("with_stack", "record_shapes", "profile_memory", "npukit_gc", "npukit_simulated")  # the last two by us
 HEAD = ("deviceProperties", "distributedInfo", "baseTimeNanoseconds", *SETTINGS)
 STEP = re.compile(r"ProfilerStep#(\d+)$")
 _COLLECTIVE = re.compile(
@@ -47,6 +47,7 @@ class _Reader:
     def _read_head(self, head: dict[str, Any]) -> None:
         trace = self.trace
         trace.base = whole(head.get("baseTimeNanoseconds")) or 0
+        trace.simulated = head.get("npukit_simulated") == 1
         match head.get("distributedInfo"):
             case {"rank": rank, "world_size": world}:
                 trace.rank, trace.world = whole(rank) or 0, whole(world)
@@ -153,6 +154,7 @@ class _Reader:
         trace.has |= {"kernels", "host"} | ({"launches"} if self._launches else set())
         trace.has |= {"shapes"} if any(call.shapes for call in trace.ops) else set()
         trace.has |= {"stacks"} if self._frames or any(call.stack for call in trace.ops) else set()
+        trace.has |= {"sizes"} if any(each.bytes for each in trace.collectives) else set()
         trace.has |= {"memory"} if trace.memory else set()
         return trace
 

@@ -16,6 +16,7 @@ rule = Rule(
     "NPK830",
     "exposed-communication",
     needs=(),
+    several=True,
     why="Communication is free while something is computed beside it, and costs its whole time where nothing is.",
     remedy="Let it overlap with the backward pass (DDP's buckets, FSDP's prefetch), send fewer bytes (bf16 "
     "gradients), and accumulate gradients over more micro-batches, with no_sync() on all but the last.",

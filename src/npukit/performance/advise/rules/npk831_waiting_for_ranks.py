@@ -17,6 +17,7 @@ rule = Rule(
     "NPK831",
     "waiting-for-ranks",
     needs=(),
+    several=True,
     why="All ranks are as slow as the one that comes last, and their devices stand still while they wait.",
     remedy="Find out why that rank is late: its data loader, garbage collection, a longer batch, checkpoints or "
     "logging that only it writes, another process on its CPUs. Its own profile shows it.",

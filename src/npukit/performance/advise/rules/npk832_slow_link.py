@@ -17,6 +17,7 @@ rule = Rule(
     "NPK832",
     "slow-link",
     needs=("sizes",),
+    several=True,
     devices=("npu",),
     why="A ring or a mesh is as fast as its slowest link.",
     remedy="Check that link with `npukit doctor`, hccn_tool and npu-smi; between servers check the switch, the cable "

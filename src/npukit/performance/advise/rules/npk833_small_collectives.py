@@ -17,6 +17,7 @@ rule = Rule(
     "NPK833",
     "small-collectives",
     needs=("sizes",),
+    several=True,
     why="Starting costs more than moving the data.",
     remedy="Send tensors together: larger bucket_cap_mb for DDP, torch.cat or all_reduce_coalesced for your own; "
     "reduce metrics every N steps instead of in every one.",

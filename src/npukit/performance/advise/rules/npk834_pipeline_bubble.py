@@ -16,6 +16,7 @@ rule = Rule(
     "NPK834",
     "pipeline-bubble",
     needs=(),
+    several=True,
     why="With p stages and m micro-batches, (p - 1) / (m + p - 1) of the step is waiting, and more where stages "
     "are uneven.",
     remedy="Use more micro-batches (a smaller micro-batch or a larger global batch), an interleaved schedule "

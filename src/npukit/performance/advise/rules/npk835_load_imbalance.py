@@ -15,6 +15,7 @@ rule = Rule(
     "NPK835",
     "load-imbalance",
     needs=("ranks",),
+    several=True,
     why="The ranks that are done first wait for the one with the most work.",
     remedy="Give each pipeline stage equally much (the embedding and the loss count as layers), sort sequences so "
     "that each rank gets as many tokens, and balance experts.",

@@ -1,0 +1,147 @@
+"""Inside of a profiled script: count its optimizer steps and record those that were asked for.
+
+Run as `python -m npukit.performance.recorder SCRIPT|-m MODULE [ARGS]` with the settings in NPUKIT_PROFILE.
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from npukit.launch.script import run_command
+from npukit.performance.profile import SETTINGS, Settings
+
+STACKS = 2  # the level from which on call stacks are recorded
+
+
+class Recorder:
+    """Starts and stops the profiler around the steps of the first optimizer that makes one."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.done = 0  # optimizer steps
+        self._optimizer: int | None = None
+        self._profiler: Any = None
+        self._finished = False
+
+    def install(self) -> None:
+        from torch.optim.optimizer import register_optimizer_step_post_hook
+
+        register_optimizer_step_post_hook(lambda optimizer, *_: self._after_step(optimizer))
+        atexit.register(self.close)
+        if self.settings.first <= 2:  # there is no step before to warm up in
+            self._start(warmup=self.settings.first - 1)
+
+    def _after_step(self, optimizer: Any) -> None:
+        if self._optimizer is None:
+            self._optimizer = id(optimizer)  # a GAN has two: one of them counts
+        if id(optimizer) != self._optimizer or self._finished:
+            return
+        self.done += 1
+        if self._profiler is not None:
+            self._profiler.step()
+            if self.done >= self.settings.last:
+                self.close()
+        elif self.done == self.settings.first - 2:
+            self._start(warmup=1)
+
+    def _start(self, warmup: int) -> None:
+        self._profiler = make_profiler(self.settings, warmup)
+        self._profiler.start()
+        gc.callbacks.append(_mark_collection)
+
+    def close(self) -> None:
+        """Stop and write; also where the script ends early."""
+        if self._finished:
+            return
+        self._finished = True
+        first, last = self.settings.first, min(self.done, self.settings.last)
+        if self._profiler is None or last < first:
+            self._say(
+                f"nothing was recorded: the script made {self.done} optimizer steps. Record earlier ones: --steps."
+            )
+            return
+        gc.callbacks.remove(_mark_collection)
+        self._profiler.stop()
+        self._say(f"steps {first} to {last} are recorded: npukit advise {os.path.relpath(self.settings.folder)}")
+        if self.settings.stop and self.done >= self.settings.last:
+            sys.exit(0)
+
+    def _say(self, what: str) -> None:
+        if os.environ.get("RANK", "0") == "0":
+            print(f"npukit: {what}", file=sys.stderr, flush=True)
+
+
+def make_profiler(settings: Settings, warmup: int) -> Any:
+    """torch_npu's profiler on an NPU, torch's own elsewhere; it writes the folder when the steps are over."""
+    import torch
+
+    from npukit.launch.devices import is_simulated, torch_device
+
+    kind, active = torch_device().type, settings.last - settings.first + 1
+    options = {"record_shapes": settings.level >= 1, "with_stack": settings.level >= STACKS}
+    options["profile_memory"] = settings.level >= 1 and kind != "cpu"
+    if kind == "npu" and not is_simulated():
+        return _npu_profiler(settings, warmup, active, options)
+    activities = [torch.profiler.ProfilerActivity.CPU]
+    if kind == "cuda":
+        activities.append(torch.profiler.ProfilerActivity.CUDA)
+    trace = Path(settings.folder) / f"rank{os.environ.get('RANK', '0')}.pt.trace.json.gz"
+    profiler = torch.profiler.profile(
+        activities=activities,
+        schedule=torch.profiler.schedule(wait=0, warmup=warmup, active=active, repeat=1),
+        on_trace_ready=lambda made: made.export_chrome_trace(str(trace)),
+        **options,
+    )
+    profiler.preset_metadata_json("npukit_gc", "1")
+    profiler.preset_metadata_json("npukit_simulated", str(int(is_simulated())))
+    return profiler
+
+
+def _npu_profiler(settings: Settings, warmup: int, active: int, options: dict[str, bool]) -> Any:
+    import torch_npu
+
+    npu = torch_npu.profiler
+    level = (npu.ProfilerLevel.Level0, npu.ProfilerLevel.Level1, npu.ProfilerLevel.Level1)[settings.level]
+    return npu.profile(
+        activities=[npu.ProfilerActivity.CPU, npu.ProfilerActivity.NPU],
+        schedule=npu.schedule(wait=0, warmup=warmup, active=active, repeat=1),
+        on_trace_ready=npu.tensorboard_trace_handler(settings.folder),
+        experimental_config=npu._ExperimentalConfig(profiler_level=level, gc_detect_threshold=1.0),
+        **options,
+    )
+
+
+_open: list[Any] = []
+
+
+def _mark_collection(phase: str, info: dict[str, int]) -> None:
+    """Show a garbage collection in the trace; those of the youngest objects come all the time and cost nothing."""
+    import torch
+
+    if info["generation"] == 0:
+        return
+    if phase == "start":
+        mark = torch.profiler.record_function("npukit::gc")
+        mark.__enter__()
+        _open.append(mark)
+    elif _open:
+        _open.pop().__exit__(None, None, None)
+
+
+def main() -> None:
+    settings = Settings(**json.loads(os.environ.pop(SETTINGS)))
+    arguments = sys.argv[1:]
+    if arguments[0] != "-m":
+        sys.path[0] = str(Path(arguments[0]).resolve().parent)
+    Recorder(settings).install()
+    run_command(arguments)
+
+
+if __name__ == "__main__":
+    main()

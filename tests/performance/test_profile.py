@@ -1,0 +1,59 @@
+"""`npukit profile` around scripts that know nothing of it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from npukit.errors import NpukitError
+from npukit.launch.devices import Devices
+from npukit.performance.advise.advise import advise
+from npukit.performance.profile import Settings, profile, steps_of
+
+SCRIPT = """
+import gc, sys, torch
+from torch.utils.data import DataLoader
+model = torch.nn.Linear(64, 64)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+junk = [[number] for number in range(200_000)]
+for batch in DataLoader(torch.randn(80, 64), batch_size=8):
+    model(batch).sum().backward()
+    optimizer.step()
+    gc.collect()
+print(sys.argv[1], flush=True)
+"""
+
+
+def test_a_script_is_recorded_and_judged(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(SCRIPT)
+    command = ["profile", "--steps", "4-6", "--device", "cpu", "--", "python", "train.py", "--done"]
+    ran = subprocess.run(
+        [sys.executable, "-m", "npukit", *command], cwd=tmp_path, capture_output=True, text=True, timeout=120
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.splitlines()[-1] == "--done"
+    assert ran.stderr.count("\n") == 1  # where the profile is, and no word of the libraries below
+    advised = advise([tmp_path / "profile"])
+    assert advised.ranks[0].steps == 3
+    assert advised.advice[0].finding.code == "NPK804"
+
+
+def test_steps() -> None:
+    assert steps_of("10-12") == (10, 12) and steps_of("7") == (7, 7)
+    for wrong in ("0", "5-3", "x", "1-2-3", ""):
+        with pytest.raises(NpukitError):
+            steps_of(wrong)
+
+
+def test_what_cannot_be_recorded_is_refused_before_it_starts(tmp_path: Path) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").touch()
+    (tmp_path / "a.py").touch()
+    for command, folder in (("torchrun a.py", "new"), ("python", "new"), ("no.py", "new"), ("a.py", "full")):
+        words = [str(tmp_path / word) if word.endswith(".py") else word for word in command.split()]
+        with pytest.raises(NpukitError):
+            profile(words, Devices("cpu"), Settings(folder=str(tmp_path / folder)))
+    assert not (tmp_path / "new").exists()
