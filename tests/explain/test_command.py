@@ -37,4 +37,4 @@ def test_explain_says_when_it_knows_nothing(tmp_path: Path) -> None:
 def test_codes_of_findings_have_their_pages() -> None:
     pages = json.loads(npukit("explain", "--json", "NPK110", "npk933").stdout)
     assert pages.keys() == {"NPK110", "NPK933"} and all(pages.values())
-    assert npukit("explain", "NPK110", "NPK999").returncode == 1
+    assert npukit("explain", "NPK110", "NPK999").returncode == 2
