@@ -63,6 +63,7 @@ VERBS = {
         Verb("profile", settings=SCRIPT_FOLLOWS),
         Verb("advise"),
         Verb("explain"),
+        Verb("precision"),
         Verb("sim"),
     ),
 }

@@ -6,7 +6,8 @@ Run as `python -m npukit.launch.script [--auto] SCRIPT|-m MODULE [ARGS]`. It add
 - for a rank: it dies with its launcher, keeps to the CPUs near its card and writes one log;
 - silence about what is of no use to anybody, see npukit/quiet.py;
 - with --auto: CUDA code runs on an NPU, see shim/;
-- on the CPU or on CUDA: torch_npu is not there, even where it is installed.
+- on the CPU or on CUDA: torch_npu is not there, even where it is installed;
+- what another part of npukit asked for with NPUKIT_HOOK, such as recording what the script computes.
 
 Every start passes here: it imports nothing but what it needs.
 """
@@ -26,6 +27,7 @@ LAUNCHER = "NPUKIT_LAUNCHER"  # process number of the launcher, in its ranks
 AUTOLOAD_LATER = "NPUKIT_AUTOLOAD_LATER"  # the launcher alone goes without a device, its ranks do not
 RANK_CPUS = "NPUKIT_RANK_CPUS"  # "0-7;8-15": the CPUs of each local rank
 ONE_LOG = "NPUKIT_ONE_LOG"  # errors go where output goes
+HOOK = "NPUKIT_HOOK"  # "module:function", to be called before the script runs
 ERROR_FILE = "TORCHELASTIC_ERROR_FILE"  # where torchrun looks for the reason of a rank's failure
 
 PR_SET_PDEATHSIG = 1
@@ -49,6 +51,8 @@ def main() -> None:
 
         apply(folder)
     try:
+        if hook := os.environ.get(HOOK):
+            _call(hook)
         run_command(arguments)
     except Exception as error:
         sys.exit(_tell_failure(error))
@@ -85,6 +89,13 @@ def compile_script(path: str) -> types.CodeType:
     if own_code := sys.modules.get("npukit.shim.own_code"):
         return own_code.compile_own(source, path)  # type: ignore[no-any-return]
     return compile(source, path, "exec", dont_inherit=True)
+
+
+def _call(hook: str) -> None:
+    from importlib import import_module
+
+    module, _, function = hook.partition(":")
+    getattr(import_module(module), function)()
 
 
 def _go_without_torch_npu() -> None:

@@ -1,0 +1,107 @@
+"""npukit precision"""
+
+from __future__ import annotations
+
+from enum import Enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from npukit.cli.options import CardOption, DeviceOption, DevicesOption, JsonOption
+from npukit.cli.verbs import SCRIPT_FOLLOWS, new_app
+from npukit.errors import NpukitError
+from npukit.facts.cards import DEFAULT_CARD
+from npukit.launch.devices import Wanted
+
+precision = new_app(help="Find the first operator that differs between two runs.")
+
+CommandArgument = Annotated[list[str], typer.Argument(metavar="[python] SCRIPT|-m MODULE [ARGS]", show_default=False)]
+
+
+class Level(str, Enum):
+    modules = "modules"
+    ops = "ops"
+
+
+def script_of(command: list[str]) -> list[str]:
+    """The script in a command that may begin with `python`, as people are used to write it."""
+    from npukit.cli.run import check_command
+
+    words = command[1:] if command[0] == "--" else command
+    words = words[1:] if words and Path(words[0]).name.startswith("python") and not words[0].endswith(".py") else words
+    if not words:
+        raise NpukitError("Name the script to run after --, such as `-- python train.py`.")
+    check_command(words, "precision capture")
+    return words
+
+
+@precision.command(context_settings=SCRIPT_FOLLOWS)
+def capture(
+    command: CommandArgument,
+    output: Annotated[Path, typer.Option("--output", "-o", show_default=False, help="Folder for the dump.")],
+    level: Annotated[Level, typer.Option(help="What to record: modules, or every operator as well.")] = Level.modules,
+    steps: Annotated[str, typer.Option(metavar="0-2,7", help="Only these steps.", show_default="all")] = "",
+    ranks: Annotated[str, typer.Option(metavar="0,3", help="Only these ranks.", show_default="all")] = "",
+    tensors: Annotated[bool, typer.Option("--tensors", help="Write every tensor too, not only statistics.")] = False,
+    only: Annotated[str, typer.Option(help="Operators and tensors of this module only.", show_default=False)] = "",
+    device: DeviceOption = Wanted.auto,
+    devices: DevicesOption = None,
+    card: CardOption = DEFAULT_CARD,
+    auto: Annotated[bool, typer.Option("--auto", help="Run CUDA code on an NPU unchanged.")] = False,
+) -> None:
+    """Run a script and record what its modules and operators compute.
+
+    The script is not changed. A step ends with optimizer.step(). The dump has the layout of msprobe's.
+    """
+    from npukit.launch.devices import choose
+    from npukit.launch.run import run
+    from npukit.precision.recording.hook import recording
+    from npukit.precision.recording.options import Options, parse_numbers
+    from npukit.report.writing import check_parent
+
+    words = script_of(command)
+    check_parent(output)
+    if output.exists() and (not output.is_dir() or any(output.iterdir())):
+        raise NpukitError(f"Cannot write {output}: it is not an empty folder. Name a new one.")
+    chosen = choose(device, devices or 1, card)
+    options = Options(
+        str(output.absolute()),
+        level.value,
+        parse_numbers(steps, "--steps") if steps else None,
+        parse_numbers(ranks, "--ranks") if ranks else None,
+        tensors,
+        only,
+    )
+    run(words, recording(options, chosen.environment()), ranks=chosen.count, auto=auto)
+
+
+@precision.command()
+def compare(
+    left: Annotated[Path, typer.Argument(show_default=False, help="The dump that is right, such as the GPU's.")],
+    right: Annotated[Path, typer.Argument(show_default=False, help="The dump in question.")],
+    rename: Annotated[
+        list[str] | None,
+        typer.Option(metavar="OLD=NEW", show_default=False, help="A module of the left run that has another name."),
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Compare two dumps and name the first operator that differs.
+
+    Exit code 0: the same wherever it was compared. 1: different. 2: a dump cannot be read.
+    """
+    from npukit.precision.comparing import compare as compare_runs
+
+    for each in rename or []:
+        if "=" not in each:
+            raise NpukitError(f"--rename takes OLD=NEW, such as transformer.h=model.layers, not {each!r}.")
+    found = compare_runs(left, right, dict(each.split("=", 1) for each in rename or []))
+    if json:
+        from npukit.report.json import to_json
+
+        print(to_json(found.as_data()))
+    else:
+        from npukit.precision.text import as_text
+
+        print(as_text(found))
+    raise typer.Exit(found.exit_code)

@@ -1,0 +1,154 @@
+"""Which call of one run is which call of the other: by module first, then by the order of calls inside it."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections import defaultdict
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from npukit.precision.dump import Call
+
+Pair = tuple[Call | None, Call | None]
+# What DDP, FSDP, torch.compile, activation checkpointing, DeepSpeed and PEFT put around modules.
+_WRAPPERS = re.compile(
+    r"(?:^|\.)(?:_fsdp_wrapped_module|_orig_mod|_checkpoint_wrapped_module|_forward_module|base_layer)(?=\.|$)"
+)
+_OUTER = re.compile(r"^(?:(?:module|base_model\.model|base_model)(?:\.|$))+")
+# Kernels of the same operation that devices choose between, and the in-place form of an operator.
+_FAMILIES = dict.fromkeys(("mm", "addmm", "bmm", "baddbmm", "linear", "matmul", "npu_linear"), "matmul")
+_FAMILIES |= dict.fromkeys(("native_layer_norm", "layer_norm", "npu_layer_norm_eval"), "layer_norm")
+_FAMILIES |= dict.fromkeys(("convolution", "_convolution", "npu_convolution", "npu_conv2d", "conv2d"), "convolution")
+_FAMILIES |= dict.fromkeys(("native_batch_norm", "cudnn_batch_norm", "_native_batch_norm_legit"), "batch_norm")
+_LONGEST = 4000  # sequences that are aligned whole; quadratic in the worst case
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """Pairs in the order of the left run; what only one run called has None on the other side."""
+
+    pairs: tuple[Pair, ...]
+    renames: Mapping[str, str]  # modules that were taken for each other, left to right
+
+
+def align(left: Sequence[Call], right: Sequence[Call], rename: Mapping[str, str] | None = None) -> Alignment:
+    """Pair the calls of two runs. `rename` maps module paths, or their beginnings, of the left run to the right.
+
+    >>> align(read(a).calls, read(b).calls).pairs[0]
+    """
+    ours = [replace(call, path=_renamed(plain_path(call.path), rename or {})) for call in left]
+    theirs = [replace(call, path=plain_path(call.path)) for call in right]
+    guessed = guess_renames(ours, theirs)
+    ours = [replace(call, path=guessed.get(call.path, call.path)) for call in ours]
+    groups: dict[Hashable, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
+    for side, calls in enumerate((ours, theirs)):
+        for place, call in enumerate(calls):
+            groups[_group(call)][side].append(place)
+    partner: dict[int, int] = {}
+    for mine, other in groups.values():
+        partner.update(_match(ours, theirs, mine, other))
+    return Alignment(tuple(_in_order(left, right, partner)), guessed)
+
+
+def plain_path(path: str) -> str:
+    """A module's path without what wrappers add to it.
+
+    >>> plain_path("module._orig_mod.layers.0._fsdp_wrapped_module.mlp")
+    'layers.0.mlp'
+    """
+    return _OUTER.sub("", _WRAPPERS.sub("", path).strip("."))
+
+
+def guess_renames(left: Sequence[Call], right: Sequence[Call]) -> dict[str, str]:
+    """Modules that have another name on the other side, by their class, the shapes they return and their order."""
+    ours, theirs = (
+        {each.path: each for each in calls if each.kind == "module" and each.phase == "forward"}
+        for calls in (left, right)
+    )
+    mine = [path for path in ours if path not in theirs]
+    others = [path for path in theirs if path not in ours]
+    tokens = [
+        [(calls[path].op.lower(), _shapes(calls[path])) for path in paths]
+        for calls, paths in ((ours, mine), (theirs, others))
+    ]
+    return {mine[i]: others[j] for i, j in _equal(tokens[0], tokens[1])}
+
+
+def _renamed(path: str, rename: Mapping[str, str]) -> str:
+    for old, new in rename.items():
+        if path == old or path.startswith(f"{old}."):
+            return f"{new}{path[len(old) :]}".strip(".")
+    return path
+
+
+def _group(call: Call) -> Hashable:
+    return call.kind, call.phase, call.path, call.op if call.kind == "optimizer" else ""
+
+
+def _match(left: Sequence[Call], right: Sequence[Call], mine: list[int], other: list[int]) -> Iterator[tuple[int, int]]:
+    """Pair the calls of one module: alike in operator and shapes; between those, alike in kind and result."""
+    i = j = 0
+    exact = [[_exact(calls[place]) for place in places] for calls, places in ((left, mine), (right, other))]
+    for i_end, j_end in [*_equal(*exact), (len(mine), len(other))]:
+        if i < i_end and j < j_end:
+            rest = [
+                [_alike(calls[place]) for place in places]
+                for calls, places in ((left, mine[i:i_end]), (right, other[j:j_end]))
+            ]
+            yield from ((mine[i + a], other[j + b]) for a, b in _equal(*rest))
+        if i_end < len(mine):
+            yield mine[i_end], other[j_end]
+        i, j = i_end + 1, j_end + 1
+
+
+def _exact(call: Call) -> Hashable:
+    return (
+        call.op if call.kind == "op" else "",
+        _shapes(call),
+        tuple(each.shape for each in call.inputs.values() if each.is_tensor),
+    )
+
+
+def _alike(call: Call) -> Hashable:
+    name = call.op.rstrip("_")
+    return _FAMILIES.get(name, name) if call.kind == "op" else "", _shapes(call)[:1]
+
+
+def _shapes(call: Call) -> tuple[tuple[int, ...], ...]:
+    return tuple(each.shape for each in call.outputs.values() if each.is_tensor)
+
+
+def _equal(left: Sequence[Hashable], right: Sequence[Hashable]) -> list[tuple[int, int]]:
+    """The places of equal items in the best alignment of two sequences."""
+    start, end = 0, min(len(left), len(right))
+    while start < end and left[start] == right[start]:
+        start += 1
+    back = 0
+    while back < end - start and left[-1 - back] == right[-1 - back]:
+        back += 1
+    middle = left[start : len(left) - back], right[start : len(right) - back]
+    pairs = [(place, place) for place in range(start)]
+    if all(middle):
+        junk = max(map(len, middle)) > _LONGEST
+        for block in difflib.SequenceMatcher(None, *middle, autojunk=junk).get_matching_blocks():
+            pairs += [(start + block.a + n, start + block.b + n) for n in range(block.size)]
+    return [*pairs, *((len(left) - n, len(right) - n) for n in range(back, 0, -1))]
+
+
+def _in_order(left: Sequence[Call], right: Sequence[Call], partner: Mapping[int, int]) -> Iterator[Pair]:
+    """All calls once, in the order of the left run; those of the right run alone follow what they followed there."""
+    taken = set(partner.values())
+    after: dict[int, list[Call]] = defaultdict(list)  # by the last paired call of the right run before them
+    last = -1
+    for place, call in enumerate(right):
+        if place in taken:
+            last = place
+        else:
+            after[last].append(call)
+    yield from ((None, call) for call in after.pop(-1, ()))
+    for place, call in enumerate(left):
+        other = partner.get(place)
+        yield call, right[other] if other is not None else None
+        if other is not None:
+            yield from ((None, each) for each in after.pop(other, ()))

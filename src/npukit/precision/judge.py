@@ -1,0 +1,146 @@
+"""One pair of calls: whether the outputs agree as well as the inputs let expect."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from npukit.precision.dump import Call, Value
+from npukit.precision.result import Outcome
+from npukit.precision.tolerance import Allowance, allowance, ceiling, coherent, error, unit
+
+_DRAWS = ("rand", "normal", "bernoulli", "dropout", "multinomial", "exponential", "uniform", "poisson", "philox")
+_PLACES = ("device", "pin_memory", "layout", "generator", "memory_format", "non_blocking", "dtype", "foreach", "fused")
+_DEFAULT = Value()
+_SAME_SETTING = 1e-4  # settings that were computed, such as a clipping factor, carry rounding too
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What is to be said of a pair of calls."""
+
+    outcome: Outcome
+    error: float | None = None
+    allowed: Allowance | None = None
+    settings: tuple[str, ...] = ()  # arguments that differ, in words
+    dtypes: tuple[str, ...] = ()  # results whose type differs, in words
+    worst: str = ""  # the output with the largest error
+    bad_inputs: tuple[str, ...] = ()  # inputs that already differ
+    nonfinite: str = ""
+
+
+def judge(left: Call, right: Call, largest_gradient: float = 0.0) -> Judged:
+    """Compare two calls that belong together.
+
+    >>> judge(call, call).outcome
+    <Outcome.same: 'same'>
+    """
+    inputs = dict(errors(left.inputs, right.inputs)) if left.op == right.op or left.kind != "op" else {}
+    outputs = dict(errors(left.outputs, right.outputs))
+    shapes_differ = [place for place, value in left.outputs.items() if _shape_differs(value, right.outputs.get(place))]
+    bad = tuple(place for place, found in inputs.items() if _is_bad(left.inputs[place], right.inputs[place], found))
+    floats = {place: e for place, e in inputs.items() if left.inputs[place].is_float}
+    inherited = max((e for e in floats.values() if math.isfinite(e)), default=0.0)
+    allowed = allowance(left, right, inherited)
+    settings = tuple(_settings(left.inputs, right.inputs)) if left.op == right.op else ()
+    judged = {
+        place: found
+        for place, found in outputs.items()
+        # An index that changes because a value was rounded is no error of its own.
+        if left.outputs[place].is_float or not any(inputs.values())
+    }
+    dtypes = tuple(
+        f"{_place('output', place)} is {one} on the left, {other} on the right"
+        for place in outputs
+        if (one := left.outputs[place].dtype) != (other := right.outputs[place].dtype)
+    )
+    if shapes_differ:
+        return Judged(Outcome.differs, math.inf, allowed, settings, dtypes, shapes_differ[0], bad)
+    if not judged:
+        outcome = Outcome.differs if bad else Outcome.same if inputs and not left.outputs else Outcome.unknown
+        return Judged(outcome, None, allowed, settings, dtypes, "", bad)
+    excess = {
+        place: _excess(
+            left.outputs[place], right.outputs[place], found, allowed, bool(settings), largest_gradient, left.kind
+        )
+        for place, found in judged.items()
+    }
+    worst = max(excess, key=lambda place: excess[place])
+    outcome = Outcome.differs if excess[worst] > 1 or bad else Outcome.same
+    return Judged(
+        outcome, judged[worst], allowed, settings, dtypes, worst, bad,
+        _nonfinite(left.outputs[worst], right.outputs[worst]),
+    )  # fmt: skip
+
+
+def errors(left: Mapping[str, Value], right: Mapping[str, Value]) -> Iterator[tuple[str, float]]:
+    """The error of every tensor that both sides have, where it can be told."""
+    for place, value in left.items():
+        other = right.get(place)
+        if value.is_tensor and other is not None and other.is_tensor and (found := error(value, other)) is not None:
+            yield place, found
+
+
+def draws(call: Call) -> bool:
+    """Whether an operator draws random numbers."""
+    return call.kind == "op" and any(word in call.op for word in _DRAWS)
+
+
+def _shape_differs(value: Value, other: Value | None) -> bool:
+    return other is not None and value.is_tensor and other.is_tensor and value.shape != other.shape
+
+
+def _is_bad(left: Value, right: Value, found: float) -> bool:
+    return found > ceiling([left, right]) if left.is_float else found > 0
+
+
+def _excess(
+    left: Value, right: Value, found: float, allowed: Allowance, settings: bool, largest_gradient: float, kind: str
+) -> float:
+    """How many times more than allowed an output differs by."""
+    if not math.isfinite(found):
+        return math.inf
+    if not found:
+        return 0.0
+    if kind in ("gradients", "optimizer"):  # nothing is known of what they were computed from
+        scale = max(left.norm or 0.0, right.norm or 0.0)
+        noise = max(1.0, 1e-3 * largest_gradient / scale) if scale else math.inf
+        return found / (ceiling([left, right]) * noise)
+    total = min(allowed.total, 2 * unit([left])) if settings else allowed.total
+    together = coherent(left, right)
+    # Noise of this size moves a norm by its square, and by what the elements have in common by chance.
+    by_chance = found * (found + 8 / math.sqrt(left.count)) + 2 * unit([left, right]) + allowed.own
+    explained = by_chance + 16 * allowed.inherited * min(1.0, allowed.inherited * 16 + 8 / math.sqrt(left.count))
+    systematic = together / explained if left.count >= 256 and unit([left, right]) > 2**-20 else 0.0
+    return max(found / total, systematic)
+
+
+def _settings(left: Mapping[str, Value], right: Mapping[str, Value]) -> Iterator[str]:
+    """Arguments that differ, in words; one that has its default value is not in a dump."""
+    for place in dict.fromkeys([*left, *right]):
+        value, other = left.get(place, _DEFAULT), right.get(place, _DEFAULT)
+        if not (value.is_tensor or other.is_tensor or place.split(".")[0] in _PLACES or _alike(value, other)):
+            one, two = ("the default" if each is _DEFAULT else each.scalar for each in (value, other))
+            yield f"{_place('argument', place)} is {one} on the left, {two} on the right"
+
+
+def _alike(value: Value, other: Value) -> bool:
+    one, two = value.scalar, other.scalar
+    if isinstance(one, float | int) and isinstance(two, float | int):
+        both_nan = one != one and two != two
+        return both_nan or one == two or abs(one - two) <= _SAME_SETTING * max(abs(one), abs(two))
+    return one == two or str(one).startswith(("cpu", "cuda", "npu"))
+
+
+def _place(word: str, place: str) -> str:
+    return f"{word} {place}" if place[:1].isdigit() else place
+
+
+def _nonfinite(left: Value, right: Value) -> str:
+    counts = [(value.nan or 0, value.inf or 0) for value in (left, right)]
+    if counts[0] == counts[1]:
+        return ""
+    return " and ".join(
+        f"{nan:,} NaN and {inf:,} Inf on the {side}" for side, (nan, inf) in zip(("left", "right"), counts, strict=True)
+    )

@@ -1,0 +1,54 @@
+"""Find the dumps below a path, whatever wrote them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from npukit.errors import NpukitError
+from npukit.precision.dump import Dump
+from npukit.precision.reading.msprobe import read_msprobe
+
+_STEP = re.compile(r"step(\d{1,9})")
+_PROCESS = re.compile(r"(?:rank|proc)(\d{1,9})")
+
+
+def find_dumps(path: Path) -> dict[tuple[int, int], Path]:
+    """The dump files below a path, by step and rank; processes without a rank are numbered in their order.
+
+    >>> find_dumps(Path("dump"))
+    {(0, 0): PosixPath('dump/step0/rank0/dump.json')}
+    """
+    if path.is_file():
+        return {(0, 0): path}
+    if not path.is_dir():
+        raise NpukitError(f"There is no dump {path}: name the folder that `capture --output` or msprobe wrote.")
+    for steps in (_numbered(path, _STEP), [(0, path)]):
+        found = {
+            (step, place if folder.name.startswith("proc") else rank): file
+            for step, below in steps
+            for place, (rank, folder) in enumerate(_numbered(below, _PROCESS) or [(0, below)])
+            if (file := _dump_in(folder))
+        }
+        if found:
+            return found
+    raise NpukitError(f"There is no dump.json below {path}: name the folder that `capture --output` or msprobe wrote.")
+
+
+def read(file: Path) -> Dump:
+    """The rows of one dump file."""
+    if file.suffix == ".pkl":
+        from npukit.precision.reading.ptdbg import read_ptdbg
+
+        return read_ptdbg(file)
+    return read_msprobe(file)
+
+
+def _numbered(folder: Path, pattern: re.Pattern[str]) -> list[tuple[int, Path]]:
+    matched = ((pattern.fullmatch(each.name), each) for each in folder.iterdir() if each.is_dir())
+    return sorted((int(found[1]), each) for found, each in matched if found)
+
+
+def _dump_in(folder: Path) -> Path | None:
+    named = folder / "dump.json"
+    return named if named.is_file() else next(iter(sorted(folder.glob("*.pkl"))), None)

@@ -1,0 +1,226 @@
+"""dump.json, stack.json and construct.json, as msprobe and npukit write them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from npukit.errors import NpukitError
+from npukit.precision.dump import Call, Dump, Value
+
+_MODULE = re.compile(
+    r"Module\.(?:(?P<path>.+)\.)?(?P<kind>[^.]+)\.(?P<direction>forward|backward|parameters_grad)\.(?P<number>\d+)"
+)
+_API = re.compile(r"(?P<prefix>[A-Za-z]+)\.(?P<op>.+?)\.(?P<number>\d+)\.(?P<direction>forward|backward)")
+_LARGEST = 2 << 30
+ROOT = "root"
+
+
+def read_msprobe(file: Path) -> Dump:
+    """The rows of a dump.json.
+
+    >>> read_msprobe(Path("dump/step0/rank0/dump.json")).calls[0].title
+    """
+    content = load(file)
+    data = content.get("data")
+    if not isinstance(data, dict):
+        raise NpukitError(f"{file} is not a dump: it has no map named data.")
+    parents = _beside(file, "construct.json")
+    stacks = dict(_stacks(_beside(file, "stack.json")))
+    tensors = _tensor_folder(file, content.get("dump_data_dir"))
+    calls = [_call(name, row, parents.get(name), stacks.get(name, ()), tensors) for name, row in data.items()]
+    source = "npukit" if isinstance(content.get("npukit"), str) else "msprobe"
+    return Dump(
+        file,
+        tuple(each for each in calls if each),
+        _number(file.parent.parent, "step"),
+        _number(file.parent, "rank"),
+        source,
+    )
+
+
+def load(file: Path) -> dict[str, Any]:
+    """A JSON file with a map in it. Of one that we wrote and that was cut off, what is whole."""
+    try:
+        if file.stat().st_size > _LARGEST:
+            raise NpukitError(f"{file} is larger than 2 GiB: capture fewer steps, or with --only.")
+        text = file.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise NpukitError(f"{file} is not UTF-8 text, as dumps are: is it damaged?") from None
+    except OSError as error:
+        raise NpukitError(f"Cannot read {file}: {(error.strerror or str(error)).lower()}.") from None
+    try:
+        content = json.loads(text)
+    except RecursionError:
+        raise NpukitError(f"{file} is nested too deeply to be a dump.") from None
+    except ValueError as error:
+        content = _whole_rows(text)
+        if content is None:
+            where = f"line {error.lineno}" if isinstance(error, json.JSONDecodeError) else "a number"
+            raise NpukitError(
+                f"{file} is not valid JSON ({where}): it is damaged, or the run was killed while it was written."
+            ) from None
+    if not isinstance(content, dict):
+        raise NpukitError(f"{file} is not a dump: it holds a {type(content).__name__}, not a map.")
+    return content
+
+
+def _whole_rows(text: str) -> Any:
+    """Our rows have a line each: without the one that was cut, the file is whole again."""
+    if '"npukit"' not in text[:2000] or '"data": {' not in text[:4000]:
+        return None
+    rows = text.rsplit("\n", 1)[0].rstrip().removesuffix(",")
+    try:
+        return json.loads(rows + "\n}}")
+    except (ValueError, RecursionError):
+        return None
+
+
+def _beside(file: Path, name: str) -> dict[str, Any]:
+    other = file.with_name(name)
+    return load(other) if other.is_file() and other.stat().st_size else {}
+
+
+def _number(folder: Path, prefix: str) -> int | None:
+    found = re.fullmatch(rf"{prefix}(\d{{1,9}})", folder.name)
+    return int(found[1]) if found else None
+
+
+def _tensor_folder(file: Path, named: Any) -> Path | None:
+    """Where tensors are: beside the file, for a dump may have been moved; nothing else in the file is believed."""
+    beside = file.with_name("dump_tensor_data")
+    return beside if isinstance(named, str) and named and beside.is_dir() else None
+
+
+def _stacks(content: Mapping[str, Any]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """By row: the new form groups rows by their stack, the old one names each."""
+    for key, entry in content.items():
+        if not isinstance(entry, list):
+            continue
+        if len(entry) == 2 and all(isinstance(each, list) for each in entry):
+            frames = tuple(each for each in entry[1] if isinstance(each, str))
+            yield from ((name, frames) for name in entry[0] if isinstance(name, str))
+        else:
+            yield key, tuple(each for each in entry if isinstance(each, str))
+
+
+def _call(name: str, row: Any, parent: Any, stack: tuple[str, ...], tensors: Path | None) -> Call | None:
+    if not isinstance(row, dict):
+        return None
+    if found := _MODULE.fullmatch(name):
+        return _module(name, found, row, stack, tensors)
+    if not (found := _API.fullmatch(name)):
+        return None
+    backward = found["direction"] == "backward"
+    if found["prefix"] == "Optimizer":
+        outputs = _values(_named(row.get("names"), row.get("output")), tensors)
+        settings = _values(row.get("input_kwargs"), tensors)
+        return Call(name, "optimizer", found["op"], "", "optimizer", int(found["number"]), settings, outputs, stack)
+    phase = found["direction"]
+    if row.get("phase") in ("backward", "optimizer"):
+        phase = row["phase"]
+    path = ""
+    if isinstance(parent, str) and (owner := _MODULE.fullmatch(parent)):
+        path = _path(owner["path"])
+    elif parent == "optimizer":
+        phase = "optimizer"
+    inputs = _values(row.get("input"), tensors) if backward else _given(row, tensors)
+    outputs = _values(row.get("output"), tensors)
+    op = (
+        found["op"]
+        if found["prefix"] in ("Aten", "NPU", "Distributed", "Torch")
+        else f"{found['prefix']}.{found['op']}"
+    )
+    return Call(name, "op", op, path, phase, int(found["number"]), inputs, outputs, stack)
+
+
+def _module(name: str, found: re.Match[str], row: Any, stack: tuple[str, ...], tensors: Path | None) -> Call:
+    direction, number, path = found["direction"], int(found["number"]), _path(found["path"])
+    if direction == "parameters_grad":
+        return Call(name, "gradients", found["kind"], path, "backward", number, {}, _values(row, tensors), stack)
+    if direction == "backward":
+        inputs = _values(row.get("input"), tensors)
+    else:
+        inputs = {**_given(row, tensors), **_prefixed("parameters", _values(row.get("parameters"), tensors))}
+    return Call(
+        name, "module", found["kind"], path, direction, number, inputs, _values(row.get("output"), tensors), stack
+    )
+
+
+def _path(written: str | None) -> str:
+    """Below the root; the place of a model in a list of models is no part of it."""
+    return "" if written in (None, ROOT) else str(written)
+
+
+def _given(row: Mapping[str, Any], tensors: Path | None) -> dict[str, Value]:
+    return {**_values(row.get("input_args"), tensors), **_values(row.get("input_kwargs"), tensors)}
+
+
+def _prefixed(prefix: str, values: Mapping[str, Value]) -> dict[str, Value]:
+    return {f"{prefix}.{name}": value for name, value in values.items()}
+
+
+def _named(names: Any, values: Any) -> Any:
+    if isinstance(names, list) and isinstance(values, list) and len(names) == len(values):
+        return dict(zip(map(str, names), values, strict=True))
+    return values
+
+
+def _values(nest: Any, tensors: Path | None) -> dict[str, Value]:
+    """Tensors and scalars in a nest of lists and maps, by their place in it."""
+    return dict(_flatten(nest, "", tensors, 0))
+
+
+def _flatten(nest: Any, place: str, tensors: Path | None, depth: int) -> Iterator[tuple[str, Value]]:
+    if depth > 16:
+        return
+    if isinstance(nest, dict) and isinstance(nest.get("type"), str):
+        if value := _value(nest, tensors):
+            yield place, value
+    elif isinstance(nest, dict | list):
+        items = nest.items() if isinstance(nest, dict) else enumerate(nest)
+        for key, each in items:
+            yield from _flatten(each, f"{place}.{key}" if place else str(key), tensors, depth + 1)
+
+
+def _value(entry: Mapping[str, Any], tensors: Path | None) -> Value | None:
+    if "dtype" not in entry:
+        scalar = entry.get("value")
+        return Value(scalar=scalar) if isinstance(scalar, bool | int | float | str) else None
+    shape = entry.get("shape")
+    if not isinstance(shape, list) or not all(isinstance(each, int) and each >= 0 for each in shape):
+        return None
+    sketch = entry.get("Sketch")
+    named = entry.get("data_name")
+    file = tensors / Path(named).name if tensors and isinstance(named, str) and named not in ("", "-1") else None
+    return Value(
+        dtype=str(entry["dtype"]).removeprefix("torch."),
+        shape=tuple(shape),
+        minimum=_figure(entry.get("Min")),
+        maximum=_figure(entry.get("Max")),
+        mean=_figure(entry.get("Mean")),
+        norm=_figure(entry.get("Norm")),
+        nan=_count(entry.get("Nan")),
+        inf=_count(entry.get("Inf")),
+        hash=str(entry.get("Hash") or entry.get("md5") or ""),
+        sketch=tuple(map(float, sketch)) if isinstance(sketch, list) and _are_figures(sketch) else (),
+        file=file,
+    )
+
+
+def _are_figures(values: list[Any]) -> bool:
+    return all(isinstance(each, int | float) for each in values)
+
+
+def _figure(value: Any) -> float | None:
+    try:
+        return float(value) if isinstance(value, bool | int | float) else None
+    except OverflowError:
+        return None
+
+
+def _count(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None

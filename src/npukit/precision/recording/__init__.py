@@ -1,0 +1,1 @@
+"""Record what a run computes: modules, operators, and statistics of every tensor between them."""

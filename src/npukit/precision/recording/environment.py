@@ -1,0 +1,68 @@
+"""What else decides about numbers: versions, variables and switches, written beside a dump."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from pathlib import Path
+from typing import Any
+
+from npukit.precision.recording.secrets import is_secret
+from npukit.report.writing import write_json
+
+FILE = "environment.json"
+
+
+def write_environment(folder: str) -> None:
+    """Write environment.json into a dump's folder; of several ranks the first one does."""
+    if os.environ.get("RANK", "0") == "0":
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        write_json(Path(folder) / FILE, environment())
+
+
+def environment() -> dict[str, Any]:
+    """The state of this process that can change numbers.
+
+    >>> environment()["switches"]["deterministic_algorithms"]
+    False
+    """
+    return {
+        "machine": {"architecture": platform.machine(), "python": platform.python_version()},
+        "packages": packages(),
+        "variables": {name: value for name, value in sorted(os.environ.items()) if not is_secret(name)},
+        "switches": switches(),
+    }
+
+
+def packages() -> dict[str, str]:
+    """What is installed, by the names of its folders: reading the metadata of hundreds of packages takes a second."""
+    found: dict[str, str] = {}
+    for folder in reversed(sys.path):
+        for each in Path(folder).glob("*-*.dist-info"):
+            name, _, version = each.stem.rpartition("-")
+            found[name.lower().replace("_", "-")] = version
+    return dict(sorted(found.items()))
+
+
+def switches() -> dict[str, Any]:
+    """Torch's settings that change results without changing code."""
+    import torch
+
+    found: dict[str, Any] = {
+        "deterministic_algorithms": torch.are_deterministic_algorithms_enabled(),
+        "float32_matmul_precision": torch.get_float32_matmul_precision(),
+        "default_dtype": str(torch.get_default_dtype()),
+        "threads": torch.get_num_threads(),
+        "cudnn.allow_tf32": torch.backends.cudnn.allow_tf32,
+        "cudnn.benchmark": torch.backends.cudnn.benchmark,
+        "cudnn.deterministic": torch.backends.cudnn.deterministic,
+        "cuda.matmul.allow_bf16_reduced_precision_reduction": bool(
+            torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction
+        ),
+    }
+    npu: Any = getattr(torch, "npu", None)
+    if npu is not None:
+        found["npu.conv.allow_hf32"] = npu.conv.allow_hf32
+        found["npu.matmul.allow_hf32"] = npu.matmul.allow_hf32
+    return found

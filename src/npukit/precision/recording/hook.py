@@ -1,0 +1,63 @@
+"""Begin to record in a process that npukit starts: called by npukit.launch.script before the user's script runs."""
+
+from __future__ import annotations
+
+import atexit
+import importlib.abc
+import importlib.util
+import os
+import sys
+from collections.abc import Mapping
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+from npukit.launch.script import HOOK
+from npukit.precision.recording.options import Options
+from npukit.shim.children import run_first_in_spawned
+
+VARIABLE = "NPUKIT_CAPTURE"
+
+
+def recording(options: Options, environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a process that npukit.launch starts, with which it records itself.
+
+    >>> run(["train.py"], recording(Options("dump"), os.environ))
+    """
+    return {**environment, VARIABLE: options.dumps(), HOOK: f"{__name__}:{begin.__name__}"}
+
+
+def begin() -> None:
+    """Record from the moment at which the script has imported torch; until then it can set variables as ever."""
+    if "torch" in sys.modules:
+        _record()
+    else:
+        sys.meta_path.insert(0, _AfterTorch())
+    run_first_in_spawned("from npukit.precision.recording.hook import begin; begin()")
+
+
+def _record() -> None:
+    from npukit.precision.recording.recorder import Recorder
+
+    recorder = Recorder(Options.loads(os.environ[VARIABLE]))
+    recorder.start()
+    atexit.register(recorder.stop)
+
+
+class _AfterTorch(importlib.abc.MetaPathFinder):
+    """Finds torch as Python would, and begins to record once it has been imported."""
+
+    def find_spec(self, name: str, path: Any, target: ModuleType | None = None) -> ModuleSpec | None:
+        if name != "torch":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        if spec and spec.loader:
+            execute = spec.loader.exec_module
+
+            def execute_and_record(module: ModuleType) -> None:
+                execute(module)
+                _record()
+
+            spec.loader.exec_module = execute_and_record  # type: ignore[method-assign]
+        return spec

@@ -1,0 +1,119 @@
+"""Which module is running: hooks on every module of the process, without touching the model."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+
+ROOT = "root"
+
+
+@dataclass
+class ModuleCall:
+    """A module that runs, and the rows that tell of it."""
+
+    path: str
+    kind: str  # its class
+    number: int
+    inputs: Any = None
+    is_recompute: bool = False
+    wanted: int = 0  # gradients of inputs that have not come yet
+    gradients: dict[str, list[Any]] = field(default_factory=lambda: {"input": [], "output": []})
+
+    def row(self, direction: str) -> str:
+        return f"Module.{self.path}.{self.kind}.{direction}.{self.number}"
+
+
+class ModuleTracker:
+    """Keeps the stack of running modules, and calls back when one begins and ends.
+
+    The first module that is called on its own is the root, and paths begin below it; those of further roots begin with
+    their class.
+    """
+
+    def __init__(
+        self,
+        began: Callable[[ModuleCall, Any], None],
+        ended: Callable[[ModuleCall, nn.Module, Any, Any], None],
+    ) -> None:
+        self.stack: list[ModuleCall] = []
+        self.modules: dict[str, nn.Module] = {}
+        self._paths: dict[int, str] = {}
+        self._numbers: Counter[tuple[str, str]] = Counter()
+        self._began, self._ended = began, ended
+        self._handles: list[Any] = []
+
+    def start(self) -> None:
+        """Follow every module from now on."""
+        self._handles = [
+            register_module_forward_pre_hook(self._enter),
+            register_module_forward_hook(self._leave, with_kwargs=True, always_call=True),
+        ]
+
+    def stop(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+
+    def begin_step(self) -> None:
+        """Count the calls of each module from 0 again."""
+        self._numbers.clear()
+
+    def parameters(self) -> Iterator[tuple[str, nn.Module, str, nn.Parameter]]:
+        """Every parameter of the modules seen so far: path and module, its name there, and itself."""
+        for path, module in self.modules.items():
+            for name, parameter in module.named_parameters(recurse=False):
+                yield path, module, name, parameter
+
+    def _enter(self, module: nn.Module, inputs: Any) -> None:
+        path = self._paths.get(id(module))
+        if path is None or self.modules.get(path) is not module:
+            path = self._name(module)
+        kind = type(module).__name__
+        call = ModuleCall(path, kind, self._numbers[path, kind], is_recompute=torch._C._current_graph_task_id() != -1)
+        self._numbers[path, kind] += 1
+        self.stack.append(call)
+        self._began(call, inputs)
+
+    def _leave(self, module: nn.Module, inputs: Any, keywords: Any, output: Any) -> None:
+        path = self._paths.get(id(module), "")
+        while self.stack:  # one whose forward raised may never have left
+            call = self.stack.pop()
+            if call.path == path:
+                self._ended(call, module, keywords, output)
+                break
+
+    def _name(self, module: nn.Module) -> str:
+        """Name a module that nobody has seen, and all below it."""
+        if not self.stack:
+            first = not any(each == ROOT for each in self.modules)
+            prefix = "" if first else type(module).__name__
+            number = 1
+            while prefix in self.modules and self.modules[prefix] is not module:
+                number += 1
+                prefix = f"{type(module).__name__}#{number}"
+        else:  # made while its parent runs, or hidden from it in a plain list
+            parent = self.stack[-1].path
+            prefix = f"{'' if parent == ROOT else parent + '.'}{type(module).__name__}"
+        for name, each in module.named_modules():
+            path = ".".join(part for part in (prefix, name) if part) or ROOT
+            self._paths[id(each)] = path
+            self.modules[path] = each
+        return self._paths[id(module)]
+
+
+def tensors_in(value: Any) -> Iterator[Tensor]:
+    """All tensors in a nest of lists, dictionaries and plain objects such as transformers' outputs."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, dict):
+        for each in value.values():
+            yield from tensors_in(each)
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from tensors_in(each)

@@ -1,0 +1,48 @@
+"""What is to be recorded, and how it reaches the process that records."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+from npukit.errors import NpukitError
+
+Level = Literal["modules", "ops"]
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a recorder records."""
+
+    output: str
+    level: Level = "modules"
+    steps: tuple[int, ...] | None = None  # None: all
+    ranks: tuple[int, ...] | None = None
+    tensors: bool = False  # write every tensor, not only its statistics
+    only: str = ""  # operators and tensors of the modules below this path
+
+    def dumps(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def loads(cls, text: str) -> Options:
+        given = json.loads(text)
+        for name in ("steps", "ranks"):
+            given[name] = tuple(given[name]) if given[name] is not None else None
+        return cls(**given)
+
+
+def parse_numbers(text: str, option: str) -> tuple[int, ...]:
+    """Numbers and ranges as a person writes them.
+
+    >>> parse_numbers("0-2,7", "--steps")
+    (0, 1, 2, 7)
+    """
+    numbers: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        if not first.isdecimal() or (dash and not last.isdecimal()) or len(first + last) > 8:
+            raise NpukitError(f"{option} takes numbers and ranges such as 0-2,7, not {text!r}.")
+        numbers += range(int(first), int(last or first) + 1)
+    return tuple(numbers)

@@ -1,0 +1,131 @@
+"""What a comparison found."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from enum import Enum
+from typing import Any, Literal
+
+
+class Outcome(str, Enum):
+    """What became of a row; nothing else counts as compared but the first two."""
+
+    same = "same"
+    differs = "differs"
+    only_left = "only left"
+    only_right = "only right"
+    unknown = "not compared"  # on both sides, with nothing in it that can be compared
+
+
+Kind = Literal[
+    "operator",  # inputs agree, outputs do not
+    "argument",  # the same, and a setting such as epsilon differs
+    "dtype",  # computed in another type
+    "nonfinite",  # NaN or Inf on one side
+    "shape",
+    "random",  # random numbers
+    "source",  # weights or data that nobody computed differ
+    "outside",  # code between modules, at level modules
+    "between",  # what came out of the producer agreed, what went into the consumer does not
+    "missing",  # the producer ran on one side only
+    "drift",  # no single call: the error grew step by step
+]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A call of one run beside the same call of the other."""
+
+    outcome: Outcome
+    title: str
+    left: str  # its name in that dump; empty where the run did not call it
+    right: str
+    phase: str
+    path: str
+    step: int = 0
+    rank: int = 0
+    error: float | None = None  # of its outputs, relative
+    inherited: float | None = None  # of its inputs
+    allowed: float | None = None
+    details: tuple[str, ...] = ()
+
+    @property
+    def growth(self) -> float | None:
+        """How many times larger the error comes out than it went in."""
+        return self.error / self.inherited if self.error is not None and self.inherited else None
+
+    @property
+    def sqnr(self) -> float | None:
+        """Signal to noise in decibels."""
+        return -20 * math.log10(self.error) if self.error and math.isfinite(self.error) else None
+
+
+@dataclass(frozen=True)
+class Cause:
+    """A known reason for such a difference."""
+
+    code: str
+    text: str
+    remedy: str
+
+
+@dataclass(frozen=True)
+class Divergence:
+    """Where two runs part."""
+
+    kind: Kind
+    row: Row
+    what: str  # in a sentence
+    place: str = ""  # the line of code, where it is known
+    stack: tuple[str, ...] = ()
+    causes: tuple[Cause, ...] = ()
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two runs, row by row, and the first place where they part."""
+
+    left: str
+    right: str
+    first: Divergence | None
+    counts: Mapping[str, int]  # by outcome
+    renames: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    rows: tuple[Row, ...] = ()
+
+    @property
+    def same(self) -> bool:
+        return self.first is None
+
+    @property
+    def compared(self) -> int:
+        return self.counts.get("same", 0) + self.counts.get("differs", 0)
+
+    @property
+    def coverage(self) -> float:
+        """The share of all rows that could be compared."""
+        return self.compared / max(1, sum(self.counts.values()))
+
+    @property
+    def exit_code(self) -> int:
+        return 0 if self.same else 1
+
+    def as_data(self) -> dict[str, Any]:
+        """The comparison as plain data, with what follows from it; figures that are not finite become text."""
+        derived = {"same": self.same, "compared": self.compared, "coverage": self.coverage}
+        return {**derived, **plain(self)}
+
+
+def plain(value: Any) -> Any:
+    """A result as lists, maps, numbers and text that any JSON parser takes."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {each.name: plain(getattr(value, each.name)) for each in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
+    if isinstance(value, Enum):
+        return value.value
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value

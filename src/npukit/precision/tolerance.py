@@ -1,0 +1,175 @@
+"""How far apart two tensors are, and how far they may be.
+
+The error of a tensor is the L2 norm of the difference, relative to the larger of both norms. Without the tensors it is
+estimated from their sketches; without sketches it is bounded from below: neither norms, nor means times the root of the
+count, nor extremes can be further apart than the tensors are.
+
+What an operator may add: a few roundings of its type, and those of a sum, which grow with the root of its length. What
+it may pass on: the error of its inputs, grown by a factor, but never more than rounding can explain at all.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from npukit.precision.dump import Call, Value
+
+_UNIT = {
+    "float64": 2**-53,
+    "float32": 2**-24,
+    "float16": 2**-11,
+    "bfloat16": 2**-9,
+    "float8_e4m3fn": 2**-4,
+    "float8_e5m2": 2**-3,
+}
+_CEILING = {
+    "float64": 1e-9,
+    "float32": 1e-4,
+    "float16": 1e-2,
+    "bfloat16": 4e-2,
+    "float8_e4m3fn": 0.2,
+    "float8_e5m2": 0.4,
+}
+_ROUNDINGS = 4.0  # how many units an operator's own rounding may make
+_GROWTH = 16.0  # how much an operator may enlarge the error of its inputs
+# fmt: off
+_ADDS = {
+    "add", "sub", "rsub", "lerp", "addcmul", "addcdiv", "sum", "cumsum", "index_add", "scatter_add", "index_put",
+    "_foreach_add", "_foreach_sub", "_foreach_lerp", "_foreach_addcmul", "_foreach_addcdiv",
+    "_fused_adamw", "_fused_adam", "_fused_sgd",
+}
+# fmt: on
+_MULTIPLIES = ("mm", "addmm", "bmm", "baddbmm", "linear", "matmul", "convolution", "convolution_backward")
+_NORMALIZES = ("norm", "var", "std")
+
+
+@dataclass(frozen=True)
+class Allowance:
+    """What the outputs of a pair of calls may differ by."""
+
+    own: float  # by the operator's own rounding
+    inherited: float  # the largest error of its inputs
+    total: float
+
+    @property
+    def is_grown(self) -> bool:
+        """Whether the error of the inputs could explain more than the ceiling lets pass."""
+        return _GROWTH * self.inherited + self.own > self.total
+
+
+def unit(values: Iterable[Value]) -> float:
+    """The unit roundoff of the coarsest type among values."""
+    return max((_UNIT.get(_real(value.dtype), 2**-24) for value in values if value.is_float), default=2**-24)
+
+
+def ceiling(values: Iterable[Value]) -> float:
+    """The largest error that rounding can explain in a whole network, for the coarsest type among values."""
+    return max((_CEILING.get(_real(value.dtype), 1e-4) for value in values if value.is_float), default=1e-4)
+
+
+def _real(dtype: str) -> str:
+    return {"complex64": "float32", "complex128": "float64"}.get(dtype, dtype)
+
+
+def error(left: Value, right: Value) -> float | None:
+    """The relative error between two tensors; infinite where no number describes it; None where nobody can tell.
+
+    >>> error(Value("float32", (4,), norm=2.0, mean=1.0), Value("float32", (4,), norm=2.2, mean=1.1))
+    0.09090909090909098
+    """
+    if left.shape != right.shape or left.is_float != right.is_float:
+        return math.inf
+    if left.hash and left.hash == right.hash and left.dtype == right.dtype:
+        return 0.0
+    if not left.is_float:
+        return _integers(left, right)
+    if not _same_nonfinite(left, right):
+        return math.inf
+    scale = max(left.norm or 0.0, right.norm or 0.0)
+    if left.sketch and len(left.sketch) == len(right.sketch) and math.isfinite(scale):
+        distance = math.dist(left.sketch, right.sketch)
+        return distance / scale if scale else 0.0
+    return _at_least(left, right)
+
+
+def coherent(left: Value, right: Value) -> float:
+    """How far apart the norms are, relative: rounding moves single elements a lot, but all of them together hardly."""
+    if left.norm is None or right.norm is None or not math.isfinite(left.norm + right.norm):
+        return 0.0
+    larger = max(left.norm, right.norm)
+    return abs(left.norm - right.norm) / larger if larger else 0.0
+
+
+def _integers(left: Value, right: Value) -> float | None:
+    if left.hash and right.hash and left.dtype == right.dtype:
+        return math.inf
+    known = [(a, b) for a, b in ((left.minimum, right.minimum), (left.maximum, right.maximum)) if None not in (a, b)]
+    return None if not known else 0.0 if all(a == b for a, b in known) else math.inf
+
+
+def _same_nonfinite(left: Value, right: Value) -> bool:
+    if None not in (left.nan, right.nan):
+        return (left.nan, left.inf) == (right.nan, right.inf)
+    figures = [(left.minimum, right.minimum), (left.maximum, right.maximum)]
+    return all(math.isfinite(a) == math.isfinite(b) for a, b in figures if a is not None and b is not None)
+
+
+def _at_least(left: Value, right: Value) -> float | None:
+    """The least error that two tensors with these figures can have."""
+    scale = max(
+        (abs(each) for each in (left.norm, right.norm) if each is not None and math.isfinite(each)), default=0.0
+    )
+    largest = [
+        abs(each) for v in (left, right) for each in (v.minimum, v.maximum) if each is not None and math.isfinite(each)
+    ]
+    scale = scale or max(largest, default=0.0) * math.sqrt(left.count)
+    weights = {"norm": 1.0, "mean": math.sqrt(left.count), "minimum": 1.0, "maximum": 1.0}
+    found = []
+    for name, weight in weights.items():
+        one, other = getattr(left, name), getattr(right, name)
+        if one is not None and other is not None and math.isfinite(one) and math.isfinite(other):
+            found.append(abs(one - other) * weight)
+    return None if not found else max(found) / scale if scale else (0.0 if not max(found) else math.inf)
+
+
+def allowance(left: Call, right: Call, inherited: float) -> Allowance:
+    """What a pair of calls may differ by, where their inputs differ by `inherited`."""
+    values = [*left.inputs.values(), *left.outputs.values(), *right.outputs.values()]
+    coarse = unit(values)
+    own = _ROUNDINGS * (coarse + math.sqrt(reduction(left)) * min(coarse, 2**-24)) * cancellation(left)
+    grown = min(_GROWTH * inherited, ceiling(values)) if math.isfinite(inherited) else ceiling(values)
+    return Allowance(own, inherited, own + grown)
+
+
+def reduction(call: Call) -> int:
+    """The longest sum that an operator may form, judged by shapes alone."""
+    tensors = [value for value in call.inputs.values() if value.is_tensor]
+    outputs = [value.count for value in call.outputs.values() if value.is_tensor and value.count]
+    longest = max((max(value.shape, default=1) for value in tensors), default=1)
+    kernels = [value.count // value.shape[0] for value in tensors if len(value.shape) >= 3 and value.shape[0]]
+    shrunk = max((value.count for value in tensors), default=1) // min(outputs, default=1)
+    return max(1, longest, shrunk, *(kernels if "conv" in call.op else ()))
+
+
+def cancellation(call: Call) -> float:
+    """How much smaller a result is than what was added up for it: its rounding is that of the larger numbers."""
+    op = call.op.rstrip("_")
+    inputs = [value for value in call.inputs.values() if value.is_float and value.norm and math.isfinite(value.norm)]
+    norms = [value.norm or 0.0 for value in inputs]
+    result = [value.norm for value in call.outputs.values() if value.is_float and value.norm]
+    if not norms or not result:
+        return 1.0
+    if op in _ADDS:
+        expected = max(norms)
+    elif op in _MULTIPLIES and len(norms) >= 2:
+        expected = math.prod(sorted(norms)[-2:]) / math.sqrt(max(inputs[-1].shape, default=1))
+    elif any(word in op.lower() for word in _NORMALIZES):
+        first = inputs[0]
+        rms, mean = (first.norm or 0.0) / math.sqrt(first.count), abs(first.mean or 0.0)
+        deviation = math.sqrt(max(rms * rms - mean * mean, 0.0))
+        return min(1e6, max(1.0, rms / deviation if deviation else 1e6))
+    else:
+        return 1.0
+    return min(1e6, max(1.0, expected / min(result))) if math.isfinite(expected) else 1.0

@@ -1,0 +1,175 @@
+"""Two runs: the same is called the same, and what differs is named where it begins."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from npukit.errors import NpukitError
+from npukit.precision.comparing import compare
+from npukit.precision.reading.find import find_dumps, read
+from npukit.precision.result import Outcome
+
+Run = Callable[..., Path]
+
+
+def nan(x: Tensor) -> Tensor:
+    return x.masked_fill(torch.arange(x.numel()).view_as(x) == 5, float("nan"))
+
+
+@pytest.mark.parametrize("level", ["modules", "ops"])
+def test_equal_runs_are_the_same_and_all_of_them_is_compared(record: Run, level: str) -> None:
+    found = compare(record("a", level=level), record("b", level=level))
+    assert found.same and found.exit_code == 0
+    assert found.coverage == 1.0 and found.compared > 30
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind", "op"),
+    [
+        (lambda x: x * 1.01, "missing", "mul in 2"),
+        (lambda x: x.bfloat16().float(), "missing", "_to_copy in 2"),
+        (nan, "missing", "masked_fill in 2"),
+    ],
+)
+def test_an_operator_that_only_one_run_has_is_named(
+    record: Run, fault: Callable[[Tensor], Tensor], kind: str, op: str
+) -> None:
+    found = compare(record("plain"), record("faulty", fault))
+    assert found.first is not None
+    assert (found.first.kind, op in found.first.what) == (kind, True)
+    assert "conftest.py:" in found.first.place
+    # One call more shifts nothing: all others still find their partner.
+    assert set(found.counts) <= {"same", "differs", "only right"}
+
+
+def test_the_first_module_is_named_at_level_modules(record: Run) -> None:
+    found = compare(record("a", level="modules"), record("b", lambda x: x * 1.01, level="modules"))
+    assert found.first is not None and found.first.kind == "outside"
+    assert found.first.row.path == "2.down"
+
+
+def test_another_epsilon_is_an_argument_with_both_values(record: Run) -> None:
+    found = compare(record("a"), record("b", eps=1e-3))
+    assert found.first is not None and found.first.kind == "argument"
+    assert "1e-05" in found.first.what and "0.001" in found.first.what
+    assert [cause.code for cause in found.first.causes] == ["epsilon"]
+
+
+def test_another_learning_rate_is_found_in_the_optimizer(record: Run) -> None:
+    found = compare(record("a"), record("b", lr=0.2))
+    assert found.first is not None and found.first.row.phase == "optimizer"
+    assert [cause.code for cause in found.first.causes] == ["optimizer-settings"]
+
+
+def test_rounding_alone_is_no_difference(record: Run) -> None:
+    assert compare(record("a"), record("b", lambda x: x * (1 + 2**-23))).same
+
+
+def test_renamed_modules_are_guessed_and_shown(record: Run) -> None:
+    left, right = record("a", level="modules"), record("b", level="modules")
+    file = find_dumps(right)[0, 0]
+    for name in ("dump.json", "stack.json", "construct.json"):
+        path = file.with_name(name)
+        path.write_text(path.read_text().replace("Module.2.", "Module.second."))
+    found = compare(left, right)
+    assert found.same and found.coverage == 1.0
+    assert found.renames["2.norm"] == "second.norm"
+
+
+def test_what_was_not_compared_does_not_count(record: Run) -> None:
+    left, right = record("a"), record("b")
+    file = find_dumps(right)[0, 0]
+    content = json.loads(file.read_text())
+    content["data"] = dict(list(content["data"].items())[:10])
+    file.write_text(json.dumps(content))
+    found = compare(left, right)
+    assert found.coverage < 1 and found.counts[Outcome.only_left.value] > 0
+
+
+def test_a_dump_that_was_cut_is_read_as_far_as_it_goes(record: Run) -> None:
+    file = find_dumps(record("a"))[0, 0]
+    whole = len(read(file).calls)
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+    assert 0 < len(read(file).calls) < whole
+
+
+BROKEN = {
+    "empty": b"",
+    "list": b"[]",
+    "number": b"7",
+    "no data": b'{"task": "statistics"}',
+    "data is a list": b'{"data": []}',
+    "cut": b'{"task": "statistics", "data": {"Module.a.Linear.forward.0": {"input',
+    "utf-16": '{"data": {}}'.encode("utf-16"),
+    "binary": bytes(range(256)),
+    "deep": b'{"data": ' + b"[" * 100_000,
+    "pickle": b"\x80\x04cos\nsystem\n(S'touch pwned'\ntR.",
+    "long number": b'{"data": ' + b"9" * 5000 + b"}",
+}
+
+
+@pytest.mark.parametrize("content", BROKEN.values(), ids=BROKEN.keys())
+@pytest.mark.parametrize("name", ["dump.json", "dump.pkl"])
+def test_a_broken_dump_is_one_sentence(tmp_path: Path, content: bytes, name: str) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(NpukitError) as error:
+        read(tmp_path / name)
+    assert "\n" not in str(error.value) and str(tmp_path / name) in str(error.value)
+
+
+def test_odd_rows_are_left_out_and_paths_stay_inside(tmp_path: Path) -> None:
+    tensor = {
+        "type": "torch.Tensor",
+        "dtype": "torch.float32",
+        "shape": [2],
+        "Max": float("nan"),
+        "data_name": "../../x",
+    }
+    rows = {
+        "Module.a.Linear.forward.0": {"input_args": [tensor], "output": [{"type": "torch.Tensor", "shape": "no"}]},
+        "nonsense": {}, "Aten.add.0.forward": 3, "Aten.mul.0.forward": {"output": {"type": [], "dtype": {}}},
+    }  # fmt: skip
+    (tmp_path / "dump_tensor_data").mkdir()
+    (tmp_path / "dump.json").write_text(json.dumps({"dump_data_dir": "/etc", "data": rows}))
+    calls = read(tmp_path / "dump.json").calls
+    assert [call.name for call in calls] == ["Module.a.Linear.forward.0", "Aten.mul.0.forward"]
+    assert calls[0].inputs["0"].file == tmp_path / "dump_tensor_data" / "x"
+
+
+def test_the_command_records_a_script_and_compares(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import os, sys\n"
+        "assert 'torch' not in sys.modules\n"
+        "import torch\n"
+        "torch.manual_seed(0)\n"
+        "model = torch.nn.Linear(4, 4)\n"
+        "y = model(torch.ones(2, 4)) * float(sys.argv[1])\n"
+        "y.sum().backward()\n"
+        "torch.optim.SGD(model.parameters()).step()\n"
+        "print('half', flush=True)\n"
+        "model(torch.ones(2, 4))\n"
+        "os._exit(0)\n"  # what is lost is the step that had not ended
+    )
+
+    def npukit(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "npukit", "precision", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=tmp_path)
+
+    said = npukit("capture", "--device", "cpu", "--level", "ops", "-o", "dump", "--", "python", "train.py", "1")
+    assert said.returncode == 0, said.stderr
+    call = next(call for call in read(find_dumps(tmp_path / "dump")[0, 0]).calls if call.op == "mul")
+    assert call.stack[0].startswith(f"File {script}, line 6")
+    shutil.copytree(tmp_path / "dump", tmp_path / "other")
+    (tmp_path / "other" / "step0" / "rank0" / "construct.json").write_text("{")
+    result = npukit("compare", "dump", "other", "--json")
+    assert (result.returncode, result.stdout, len(result.stderr.splitlines())) == (2, "", 1)
