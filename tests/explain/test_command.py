@@ -30,11 +30,13 @@ def test_explain_takes_codes_text_files_folders_and_pipes(tmp_path: Path) -> Non
 def test_explain_says_when_it_knows_nothing(tmp_path: Path) -> None:
     unknown = npukit("explain", text="Traceback:\nZeroDivisionError: division by zero\n")
     assert unknown.returncode == 1 and "ZeroDivisionError: division by zero" in unknown.stdout
-    missing = npukit("explain", "logs/none.log")
-    assert missing.returncode == 2 and "There is no file logs/none.log" in missing.stderr
+    missing = npukit("explain", "none.log")
+    assert missing.returncode == 2 and "There is no file none.log" in missing.stderr
+    pasted = npukit("explain", "RuntimeError: NPU out of memory." + 500 * " and more")  # no file's name is as long
+    assert pasted.returncode == 0 and "out-of-memory" in pasted.stdout
 
 
 def test_codes_of_findings_have_their_pages() -> None:
     pages = json.loads(npukit("explain", "--json", "NPK110", "npk933").stdout)
     assert pages.keys() == {"NPK110", "NPK933"} and all(pages.values())
-    assert npukit("explain", "NPK110", "NPK999").returncode == 1
+    assert npukit("explain", "NPK110", "NPK999").returncode == 2

@@ -5,6 +5,7 @@ import time
 import tracemalloc
 
 import pytest
+from tests.explain.corpus import answers
 
 from npukit.explain import Search, explain, explain_logs, log_lines
 from npukit.facts.errors import KnownError, known_errors
@@ -48,6 +49,7 @@ def test_codes_without_a_row_are_read_by_their_parts() -> None:
     (unknown,) = explain("[ERROR] ERR02009 DIST resource unavailable")
     assert "distributed" in unknown.meaning and "not available" in unknown.meaning
     (unknown,) = explain("EK9876: something new")
+    assert explain("[ERROR] foo E89999 bar")[0].code == "E89999"
     assert "the profiler" in unknown.meaning
     assert explain("serial number 77-EK9876-2") == []
 
@@ -61,6 +63,19 @@ EE9999: Inner Error!
 """
     codes = [each.code for each in explain(log)]
     assert codes == ["507015", "EE9999", "ERR00100"]
+
+
+def test_a_message_comes_before_the_return_code_that_it_explains() -> None:
+    """Wherever it was printed: what the launcher leads with is the cause, not how it ended."""
+    log = "NPU warning, error code is 507049\nERR00100 PTA call acl api failed\nEI0005: rank 1 has AllReduce"
+    assert [each.code for each in explain(log)] == ["EI0005", "507049", "ERR00100"]
+
+
+def test_the_corpus_of_messages_that_people_met() -> None:
+    """benchmarks/explain_corpus.py prints which are not known."""
+    found = answers()
+    assert len(found) >= 185
+    assert sum(each.given == each.wanted for each in found) >= 182
 
 
 def test_a_rank_that_waited_in_vain_is_a_consequence_whatever_wraps_it() -> None:
@@ -89,8 +104,8 @@ def test_ranks_are_read_from_names_of_logs() -> None:
 
 def test_times_of_cann_torch_and_glog_compare() -> None:
     cann = "[ERROR] RUNTIME(4,python):2026-11-15-05:08:10.123.457 [a.cc:1] NPU out of memory"
-    glog = "[rank1]:[E1115 05:08:10.123456 ProcessGroup.cpp:1] x\nerror code is 507015"
-    assert [each.code for each in explain_logs({"a": cann, "b": glog})] == ["507015", "out-of-memory"]
+    glog = "[rank1]:[E1115 05:08:10.123456 ProcessGroup.cpp:1] x\nEI0005: ranks disagree"
+    assert [each.code for each in explain_logs({"a": cann, "b": glog})] == ["EI0005", "out-of-memory"]
 
 
 def test_lines_of_one_log_keep_their_order_though_some_times_are_cut_to_seconds() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from io import BytesIO
 from pathlib import Path
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from npukit.explain import Search
 
 LARGE = 50 * 2**20  # bytes that take more than a moment to read
+FINDING = re.compile(r"NPK\d+", re.IGNORECASE)
 LOG_SUFFIXES = ("", ".log", ".txt", ".out", ".err")  # beside logs, a folder may hold checkpoints
 
 
@@ -52,16 +54,16 @@ def explain(
 
 def _explain_findings(codes: list[str], json: bool) -> bool:
     """Print the pages of findings, where all that is named are codes of rules or of `doctor`."""
-    if not all(code.upper().startswith("NPK") for code in codes):
+    if not all(FINDING.fullmatch(code) for code in codes):
         return False
     from npukit.doctor.problems import problem_page
     from npukit.migrate.pages import rule_page
     from npukit.performance.advise.pages import advice_page
 
     found = {code.upper(): rule_page(code) or problem_page(code.upper()) or advice_page(code) for code in codes}
+    if unknown := [code for code, page in found.items() if not page]:
+        raise NpukitError(f"There is no finding {', '.join(unknown)}: docs/rules and docs/findings list them all.")
     pages = {code: page for code, page in found.items() if page}
-    if len(pages) < len(found):
-        return False
     if json:
         from npukit.report.json import to_json
 
@@ -78,15 +80,27 @@ def _read(what: list[str], search: Search) -> bool:
             raise NpukitError("Name a code, a message or a log file, or pipe a log in: see `npukit explain --help`.")
         search.read("", sys.stdin.buffer)
         return True
-    paths = [Path(each) for each in what if len(each) < 1000 and Path(each).exists()]
-    if len(paths) == len(what):
+    if all(_exists(each) for each in what):
+        paths = [Path(each) for each in what]
         _read_files([file for path in paths for file in (_logs_in(path) if path.is_dir() else [path])], search)
         return True
-    if len(what) == 1 and "/" in what[0] and " " not in what[0]:
-        raise NpukitError(f"There is no file {what[0]}.")
+    if missing := [each for each in what if _names_a_file(each) and not _exists(each)]:
+        raise NpukitError(f"There is no file {missing[0]}.")
     are_codes = all(" " not in each and any(character.isdigit() for character in each) for each in what)
     search.read("", BytesIO(("\n" if are_codes else " ").join(what).encode(errors="replace")))
     return False
+
+
+def _exists(name: str) -> bool:
+    """A pasted message is no file, and may be longer than a file's name can be."""
+    try:
+        return Path(name).exists()
+    except OSError:
+        return False
+
+
+def _names_a_file(word: str) -> bool:
+    return " " not in word and ("/" in word or Path(word).suffix in LOG_SUFFIXES[1:])
 
 
 def _read_files(files: list[Path], search: Search) -> None:

@@ -12,12 +12,16 @@ TORCH_NPU = re.compile(r"\b(ERR(\d{2})(\d{3}))\b")
 CANN = re.compile(r"\b([EW][A-Z1-9]\d{4})\b")
 # A bare number of six digits may be anything; behind one of these words, or alone on its line, it is a return code.
 RETURN_CODE = re.compile(
-    r"(?:\b(?:err\w*|code|ret\w*|result)[ :=\[\"'(]{1,4}(?:code[ :=\[]{1,3})?(?:is[ :\[]{1,2})?"
+    r"(?:\b(?:err\w*|\w*status|code|ret\w*|result|no|fail\w*|with)"
+    r"(?:[\s:=\[\"'(,]|code|is|was|no|returned|value){1,6}"
     r"|(?:错误代?码|返回[码值])[ :\uff1a=为是\[]{0,4})(\d{6})(?![0-9A-Za-z_])",
     re.IGNORECASE,
 )
 ALONE = re.compile(r"^[ \t]*(\d{6})[ \t]*$", re.MULTILINE)
-HCCL_RESULT = re.compile(r"\bhccl\w*\b.{0,80}?\b(?:code|ret\w*|result)[ :=\[]{1,4}(?:is )?(\d{1,2})\b", re.IGNORECASE)
+HCCL_RESULT = re.compile(
+    r"\bhccl\w*\b.{0,80}?(?:\b(?:code|ret\w*|result|error)[ :=\[]{1,4}(?:is )?|-> |(?<=SUCCESS) \()(\d{1,2})\b",
+    re.IGNORECASE,
+)
 NAME = re.compile(r"\b((?:ACL|ACLNN|HCCL)_E\w+)\b")
 
 MODULES = {"00": "torch_npu itself", "01": "its operators", "02": "its distributed part", "03": "its graph mode"}
@@ -71,11 +75,16 @@ def codes_in(text: str) -> Iterator[tuple[str, int]]:
                 code = f"HCCL {code}"
             elif pattern is NAME:
                 code = _codes_by_name().get(code, "")
-            elif _says_little(pattern, code) and not _begins_line(text, match.start()):
+            elif _says_little(pattern, code) and not _stands_out(text, match):
                 continue
             if code:
                 first.setdefault(code, match.start())
     yield from first.items()
+
+
+def is_return_code(code: str) -> bool:
+    """Whether a code only says that a call failed; E codes of CANN and messages say more."""
+    return code.isdigit() or code.startswith(("HCCL ", "ERR"))
 
 
 def composed(code: str) -> KnownError | None:
@@ -104,8 +113,12 @@ def _says_little(pattern: re.Pattern[str], code: str) -> bool:
     return code == "ERR99999" or (pattern is CANN and code not in known_errors())
 
 
-def _begins_line(text: str, offset: int) -> bool:
-    return not text[text.rfind("\n", 0, offset) + 1 : offset].strip()
+def _stands_out(text: str, match: re.Match[str]) -> bool:
+    """Whether it is written as codes are: at the start of its line, before a colon, or as an inner error (E?9999)."""
+    begins_line = not text[text.rfind("\n", 0, match.start()) + 1 : match.start()].strip()
+    if match[1] == "ERR99999" or begins_line:
+        return begins_line
+    return match[1].endswith("9999") or text[match.end() : match.end() + 1] in (":", ")")
 
 
 @functools.cache

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import BinaryIO
 
-from npukit.explain.codes import codes_in, composed
+from npukit.explain.codes import codes_in, composed, is_return_code
 from npukit.explain.log_lines import LogLine, windows
 from npukit.facts.errors import Kind, KnownError, known_errors
 
-ORDER = {"cause": 0, "general": 1, "consequence": 2, "wrapper": 3}
+ORDER = {"cause": 0, "general": 1, "consequence": 2, "wrapper": 3, "warning": 4}
 LAST_OF_TRACEBACK = re.compile(
     r"^(?:\[rank\d+\]:\s*)?(?:\w+\.)*\w*(?:Error|Exception|Interrupt)(?::.*)?$", re.MULTILINE
 )
@@ -70,7 +70,7 @@ class Search:
     """
 
     def __init__(self) -> None:
-        self._found: dict[str, tuple[tuple[int, str, int, int], Explanation]] = {}
+        self._found: dict[str, tuple[tuple[int, bool, str, int, int], Explanation]] = {}
         self._logs = 0
         self._first_lines: dict[re.Pattern[str], str] = {}
 
@@ -100,7 +100,8 @@ class Search:
         self._logs += 1
 
     def _note(self, error: KnownError, line: LogLine, source: str) -> None:
-        place = (ORDER[error.kind], line.time, self._logs, line.number)
+        # A return code says how it ended; a message of the same kind says why, wherever it was printed.
+        place = (ORDER[error.kind], is_return_code(error.code), line.time, self._logs, line.number)
         if error.code in self._found and self._found[error.code][0] <= place:
             return
         facts = {name: getattr(error, name) for name in ("code", "name", "meaning", "causes", "remedies", "kind")}
@@ -123,4 +124,4 @@ def _errors_in(text: str, seen: set[str]) -> Iterator[tuple[KnownError, int]]:
 
 @functools.cache
 def _phrases() -> list[tuple[re.Pattern[str], KnownError]]:
-    return [(re.compile(error.pattern), error) for error in known_errors().values() if error.pattern]
+    return [(re.compile(error.pattern, re.MULTILINE), error) for error in known_errors().values() if error.pattern]

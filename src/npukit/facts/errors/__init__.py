@@ -14,8 +14,8 @@ from typing import Literal
 FAMILIES = ("python", "torch_npu", "acl", "aclnn", "hccl", "cann")
 
 # general: says less than what stands beside it; consequence: mostly follows from another rank's error;
-# wrapper: says only that something beneath failed.
-Kind = Literal["cause", "general", "consequence", "wrapper"]
+# wrapper: says only that something beneath failed; warning: the program goes on.
+Kind = Literal["cause", "general", "consequence", "wrapper", "warning"]
 
 
 @dataclass(frozen=True)
