@@ -1,9 +1,10 @@
 """Migrate checkouts of other people's projects and count what must not happen.
 
-python benchmarks/migrate_corpus.py DIR... [--style npu] [--vendor PATH]
+python benchmarks/migrate_corpus.py DIR... [--style npu] [--imports] [--vendor PATH]
 
 A row a project and tool: lines, files, files touched, places rewritten and left, files that parsed before and do not
-after, files that a second run changes, files touched without a CUDA reference, uses of torch.cuda and .cuda() in code
+after (with --imports: or imported, on the CPU or on a simulated NPU, and do not), files
+that a second run changes, files touched without a CUDA reference, uses of torch.cuda and .cuda() in code
 before and after, CPU seconds (the least of five turns where they are few), lines per CPU-second. The last column is
 that against the vendor's converter: as measured beside with --vendor, else against the 80 lines per CPU-second that it
 was measured at.
@@ -19,14 +20,17 @@ import re
 import resource
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import astuple, dataclass
 from pathlib import Path
 
+from npukit.launch.devices import choose
 from npukit.migrate import journal
 from npukit.migrate.goal import Goal, Style
 from npukit.migrate.migration import migrate
+from npukit.port.imports import import_all
 from npukit.source import find, names
 
 VENDOR_LINES_PER_SECOND = 80
@@ -111,7 +115,20 @@ def changed(before: Path, after: Path) -> list[tuple[Path, str, str]]:
     return found
 
 
-def measured(folder: Path, tool: Tool) -> tuple[Counts, float]:
+def no_longer_import(before: Path, after: Path, files: list[str]) -> set[str]:
+    """The files that imported, on the CPU or on a simulated NPU, and do not any more."""
+    broken = set()
+    for devices in (choose("cpu"), choose("sim")):
+        was = import_all(before, dict.fromkeys(files, ()), devices)
+        now = import_all(after, {file: answer.stand_ins for file, answer in was.items()}, devices)
+        lost = {file for file, answer in was.items() if answer.outcome == "imports" != now[file].outcome}
+        for file in sorted(lost):
+            print(f"{after.name}/{file} on {devices}: {now[file].error}", file=sys.stderr)
+        broken |= lost
+    return broken
+
+
+def measured(folder: Path, tool: Tool, imports: bool) -> tuple[Counts, float]:
     with tempfile.TemporaryDirectory() as temporary:
         once, twice = Path(temporary, folder.name), Path(temporary, "again", folder.name)
         twice.parent.mkdir()
@@ -123,13 +140,17 @@ def measured(folder: Path, tool: Tool) -> tuple[Counts, float]:
         files = list(find([folder]))
         differing = changed(folder, once)
         python = [path for path in files if path.suffix == ".py"]
+        broken = {path for path, a, b in differing if path.suffix == ".py" and parsed(a) and not parsed(b)}
+        if imports:
+            touched = [path.relative_to(folder).as_posix() for path, _, _ in differing if path.suffix == ".py"]
+            broken |= {folder / file for file in no_longer_import(folder, once, touched)}
         counts = Counts(
             lines=sum(path.read_bytes().count(b"\n") + 1 for path in files if path.is_file()),
             files=len(files),
             touched=len(differing),
             places=places,
             left=left,
-            broken=sum(path.suffix == ".py" and bool(parsed(a)) and not parsed(b) for path, a, b in differing),
+            broken=len(broken),
             again=len(changed(once, twice)),
             needless=sum(not _REFERENCE.search(text) for _, text, _ in differing),
             before=sum(uses_of_cuda(path.read_text(errors="replace")) for path in python),
@@ -154,6 +175,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", nargs="+", type=Path)
     parser.add_argument("--style", choices=[style.value for style in Style], default="portable")
+    parser.add_argument("--imports", action="store_true", help="import every touched file before and after")
     parser.add_argument("--vendor", type=Path)
     arguments = parser.parse_args()
     names = ["project", *Counts.__dataclass_fields__, "CPU s", "lines/s", "vendor"]
@@ -161,11 +183,11 @@ def main() -> None:
     ours: list[tuple[Counts, float]] = []
     theirs: list[tuple[Counts, float]] = []
     for folder in arguments.folders:
-        ours.append(measured(folder.resolve(), npukit(Style(arguments.style))))
+        ours.append(measured(folder.resolve(), npukit(Style(arguments.style)), arguments.imports))
         speed: float = VENDOR_LINES_PER_SECOND
         if arguments.vendor:
             try:
-                theirs.append(measured(folder.resolve(), vendor(arguments.vendor.resolve())))
+                theirs.append(measured(folder.resolve(), vendor(arguments.vendor.resolve()), arguments.imports))
                 speed = theirs[-1][0].lines / theirs[-1][1]
                 show(f"{folder.name}, vendor", *theirs[-1], None)
             except RuntimeError as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from enum import Enum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,6 +14,9 @@ from npukit.errors import NpukitError
 from npukit.migrate.goal import Style
 from npukit.report.terminal import printable
 from npukit.report.writing import write_text
+
+if TYPE_CHECKING:
+    from npukit.migrate.migration import Migration
 
 
 class Format(str, Enum):
@@ -41,6 +44,14 @@ def migrate(
     ignore: IgnoreOption = None,
     report: ReportOption = None,
     format: Annotated[Format, typer.Option(help="Format of the report.")] = Format.text,
+    check: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COMMAND",
+            show_default=False,
+            help="Before writing, import every changed file and run this command, both before and after.",
+        ),
+    ] = None,
     allow_dirty: Annotated[
         bool, typer.Option("--allow-dirty", help="Migrate in place despite uncommitted changes.")
     ] = False,
@@ -63,6 +74,8 @@ def migrate(
         return
     goal = Goal(style, target or Target.installed(), distributed=distributed)
     result = work_out(path, goal, select or (), ignore or ())
+    if check is not None:
+        result = _checked(result, path, check)
     if in_place:
         journal.write_in_place(result, allow_dirty)
     elif output is not None:
@@ -79,3 +92,18 @@ def migrate(
         print(printable(text) if sys.stdout.isatty() else text, end="")  # a program gets it as it is, to apply it
     shown = {Format.text: show.as_text, Format.json: show.as_json, Format.markdown: show.as_markdown}[format](result)
     print(shown, file=sys.stderr if diff and format is Format.text else sys.stdout)
+
+
+def _checked(migration: Migration, path: Path, command: str) -> Migration:
+    """The migration without the files that no longer import; the end, where the command passes no more."""
+    from npukit.port.check import as_lines
+    from npukit.port.check import check as run_checks
+
+    checked = run_checks(migration, path, command, tell=lambda line: print(f"npukit: {line} …", file=sys.stderr))
+    for line in as_lines(checked):
+        print(printable(line), file=sys.stderr)
+    if not checked.good:
+        worst = next(each for each in checked.after if not each.passed)
+        print(printable(f"\n{worst.output}"), file=sys.stderr)
+        raise NpukitError(f"Nothing was written: `{command}` does worse after the migration, on {worst.device}.")
+    return checked.migration

@@ -12,6 +12,7 @@ from npukit.verify.result import Compared, Divergence, Kind
 Figures = Mapping[tuple[Kind, str], Sequence[Figure]]
 _KINDS: tuple[Kind, ...] = ("settings", "loss", "backward", "outputs", "gradients", "weights")
 _SMALL = 1e-3  # of the largest of a series: what is smaller is compared as if it were that large
+_MOST = 0.1  # what gradients may differ by in any precision
 _FLOAT32 = 1e-6  # a rounding above it is one of half precision
 
 
@@ -36,7 +37,7 @@ class Tolerance:
         if kind in ("loss", "backward"):
             return self.loss if self.loss is not None else max(self.default, half / 8)
         allowed = self.default if self.loss is None else self.loss
-        return max(allowed if kind == "outputs" else 10 * allowed, 8 * half)
+        return max(allowed, 8 * half) if kind == "outputs" else max(10 * allowed, min(32 * half, _MOST))
 
 
 def worth_comparing(figures: Figures) -> dict[tuple[Kind, str], Sequence[Figure]]:

@@ -1,0 +1,20 @@
+"""A file that imported before the migration and does not after it. `npukit migrate --check` puts such a file back.
+
+The file is imported in a process of its own, before and after, without a device and on a simulated NPU.
+"""
+
+from __future__ import annotations
+
+from npukit.migrate.rule import Effort, Phase, Rule
+from npukit.report import Severity
+
+rule = Rule(
+    "NPK003",
+    "import-breaks",
+    words=(),
+    severity=Severity.error,
+    phase=Phase.rewrite,
+    why="The migrated file failed to import, so it was left as it was.",
+    remedy="Migrate this file by hand: `npukit migrate FILE --diff` shows the change that breaks it.",
+    effort=Effort(30, 15),
+)

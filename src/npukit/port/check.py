@@ -1,0 +1,154 @@
+"""Prove a migration by running: what it touched must import, and a command that passed before must pass after."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from npukit.errors import NpukitError
+from npukit.launch.devices import Devices, Wanted, choose
+from npukit.migrate.journal import write_copy
+from npukit.migrate.migration import Migration
+from npukit.port.imports import Imported, check_imports
+from npukit.report.report import counted
+
+_TAIL = 30
+_COUNTS = re.compile(r"(\d+) (passed|failed|errors?|skipped)\b")
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A command, run in a folder on a device."""
+
+    device: str
+    exit_code: int | None  # None: it took too long
+    output: str  # its last lines
+
+    @property
+    def passed(self) -> bool:
+        return self.exit_code == 0
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """What pytest counted, by its words.
+
+        >>> Ran("the CPU", 1, "== 1 failed, 2 passed in 0.1s ==").counts
+        {'failed': 1, 'passed': 2}
+        """
+        return {word: int(number) for number, word in _COUNTS.findall(self.output.rpartition("\n")[2])}
+
+
+@dataclass(frozen=True)
+class Check:
+    """What running a migration showed."""
+
+    migration: Migration  # without the files that were put back
+    imported: tuple[Imported, ...]
+    before: Ran | None = None  # the command on the CPU; None where there is none
+    after: tuple[Ran, ...] = ()  # on the CPU, and on a simulated NPU
+
+    @property
+    def put_back(self) -> list[Imported]:
+        return [each for each in self.imported if each.broken]
+
+    @property
+    def good(self) -> bool:
+        """Whether the command passes after the migration wherever it could: everywhere, if it passed before."""
+        if self.before is None:
+            return True
+        return all(is_no_worse(self.before, each) for each in self.after)
+
+
+def is_no_worse(before: Ran, after: Ran) -> bool:
+    """Whether a command passes, or fails as it did: no more tests fail, and no fewer pass."""
+    if after.passed:
+        return True
+    if before.passed or not before.counts or not after.counts:
+        return before.exit_code == after.exit_code and not before.passed
+    failed = [sum(run.counts.get(word, 0) for word in ("failed", "error", "errors")) for run in (before, after)]
+    return failed[1] <= failed[0]
+
+
+def check(migration: Migration, source: Path, command: str, tell: Callable[[str], None] = lambda _: None) -> Check:
+    """Check a migration of `source` that is not written yet; `command` may be empty.
+
+    >>> check(migrate(Path("project")), Path("project"), "python -m pytest -q").good
+    True
+    """
+    argv = arguments_of(command)
+    tell(f"importing {counted(len(migration.changes), 'changed file')} before and after")
+    checked = check_imports(migration, source)
+    if not argv:
+        return Check(checked.migration, checked.imported)
+    with tempfile.TemporaryDirectory(prefix="npukit-check-") as folder:
+        before, after = Path(folder, "before"), Path(folder, "after")
+        write_copy(replace(migration, changes=(), added=()), source, before)
+        write_copy(checked.migration, source, after)
+        tell(f"running {command} before")
+        original = run_in(before, argv, choose(Wanted.cpu))
+        tell(f"running {command} after, on the CPU and on a simulated NPU")
+        migrated = tuple(run_in(after, argv, choose(each)) for each in (Wanted.cpu, Wanted.sim))
+    return Check(checked.migration, checked.imported, original, migrated)
+
+
+def arguments_of(command: str) -> list[str]:
+    """A command as arguments, where python is the one that npukit runs with."""
+    try:
+        argv = shlex.split(command)
+    except ValueError as error:
+        raise NpukitError(f"The command {command!r} cannot be read: {error}.") from None
+    return [sys.executable, *argv[1:]] if argv and argv[0] in ("python", "python3") else argv
+
+
+def run_in(folder: Path, argv: Sequence[str], devices: Devices, seconds: float = 1800) -> Ran:
+    """Run a command in a folder on these devices.
+
+    >>> run_in(Path("project"), ["make", "test"], choose("sim")).passed
+    True
+    """
+    environment = {**devices.environment(), "PYTHONDONTWRITEBYTECODE": "1"}
+    try:
+        done = subprocess.run(
+            argv, cwd=folder, env=environment, timeout=seconds, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )  # fmt: skip
+    except FileNotFoundError:
+        raise NpukitError(f"There is no command {argv[0]}: give one that runs in {folder.name}.") from None
+    except subprocess.TimeoutExpired as error:
+        return Ran(str(devices), None, _tail(error.stdout or b""))
+    return Ran(str(devices), done.returncode, _tail(done.stdout))
+
+
+def _tail(output: bytes) -> str:
+    return "\n".join(output.decode(errors="replace").rstrip().split("\n")[-_TAIL:])
+
+
+def _unknown(each: Imported) -> str:
+    if each.before == "exits":
+        return "exits when it is imported, as scripts do that want arguments"
+    return f"did not import before either ({each.error})"
+
+
+def as_lines(checked: Check) -> Iterator[str]:
+    """What running showed, for the terminal."""
+    devices = list(dict.fromkeys(each.device for each in checked.imported))
+    for device in devices:
+        here = [each for each in checked.imported if each.device == device]
+        ok = sum(each.before == each.after == "imports" for each in here)
+        stood_in = sorted({package for each in here for package in each.stand_ins})
+        instead = f", with stand-ins for {', '.join(stood_in)}" if stood_in else ""
+        yield f"Imports on {device}: {ok} of {len(here)} changed files import as before{instead}."
+        unknown = [each for each in here if each.before in ("fails", "exits")]
+        yield from (f"  {each.file}: {_unknown(each)}" for each in unknown)
+    yield from (f"  {each.file}: put back, since on {each.device}: {each.error}" for each in checked.put_back)
+    if checked.before:
+        for when, ran in (("before", checked.before), *(("after", each) for each in checked.after)):
+            counts = ", ".join(f"{number} {word}" for word, number in ran.counts.items())
+            how = "took too long" if ran.exit_code is None else f"exit code {ran.exit_code}"
+            yield f"Command {when}, on {ran.device}: {counts or how}."

@@ -1,0 +1,137 @@
+"""Import modules, each in a process of its own that is forked after torch was loaded.
+
+Run as `python -m npukit.port.importing`, in the folder of a project. It reads a JSON object from standard input, the
+files to import with the packages to stand in for, and writes a JSON line for each: [file, outcome, error, the file of
+the project where it arose, packages].
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+import json
+import os
+import signal
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import NamedTuple
+
+from npukit.port import stand_ins
+
+SECONDS = 30  # what takes longer is no import but a run
+_MOST_PACKAGES = 30
+
+
+class _Started(NamedTuple):
+    file: str
+    packages: frozenset[str]
+    pipe: int
+    deadline: float
+
+
+def main() -> None:
+    given: dict[str, list[str]] = json.load(sys.stdin)
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    silence = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1, 2):  # a module may print, and ask
+        os.dup2(silence, stream)
+    if any(b"torch" in Path(file).read_bytes() for file in given):
+        with contextlib.suppress(ImportError):
+            importlib.import_module("torch")
+    waiting = [(file, frozenset(packages)) for file, packages in given.items()]
+    running: dict[int, _Started] = {}
+    while waiting or running:
+        while waiting and len(running) < len(os.sched_getaffinity(0)):
+            pid, started = _start(*waiting.pop())
+            running[pid] = started
+        pid = _ended(running)
+        file, packages, pipe, _ = running.pop(pid)
+        with os.fdopen(pipe) as said:
+            outcome, error, missing, origin = json.loads(said.read() or '["runs", "", "", ""]')
+        if missing and missing not in packages and len(packages) < _MOST_PACKAGES and not _is_own(missing, file):
+            waiting.append((file, packages | {missing}))
+        else:
+            print(json.dumps([file, outcome, error, origin, sorted(packages)]), file=answers)
+
+
+def _start(file: str, packages: frozenset[str]) -> tuple[int, _Started]:
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.setpgid(0, 0)
+        os.close(reading)
+        said = json.dumps(_try(file, packages))
+        os.write(writing, said.encode())
+        os._exit(0)
+    os.close(writing)
+    return pid, _Started(file, packages, reading, time.monotonic() + SECONDS)
+
+
+def _ended(running: dict[int, _Started]) -> int:
+    """A process that has ended; those that take too long are ended."""
+    while True:
+        for pid, started in running.items():
+            if os.waitpid(pid, os.WNOHANG)[0]:
+                return pid
+            if time.monotonic() > started.deadline:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+                return pid
+        time.sleep(0.01)
+
+
+def _try(file: str, packages: frozenset[str]) -> tuple[str, str, str, str]:
+    """How the import of a file ends: it imports, fails or exits; the error; the package that is missing; the origin."""
+    if packages:
+        stand_ins.install(packages)
+    sys.argv = [file]
+    try:
+        _import(Path(file))
+    except SystemExit as error:
+        return "exits", str(error), "", ""
+    except BaseException as error:
+        missing = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
+        return "fails", f"{type(error).__name__}: {error}"[:500], missing, _origin(error)
+    return "imports", "", "", ""
+
+
+def _origin(error: BaseException) -> str:
+    """The last file of the project that an error passed through."""
+    here = f"{Path.cwd()}{os.sep}"
+    places = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
+    if isinstance(error, SyntaxError) and error.filename:
+        places.append(error.filename)
+    return next((place.removeprefix(here) for place in reversed(places) if place.startswith(here)), "")
+
+
+def _import(file: Path) -> None:
+    """Import a file by the name that it has in its project: of the outermost package that it is in."""
+    folder, parts = file.parent, [file.stem]
+    while (folder / "__init__.py").exists():
+        parts.insert(0, folder.name)
+        folder = folder.parent
+        if folder == folder.parent:
+            break
+    sys.path[:0] = [str(Path(each).absolute()) for each in dict.fromkeys([folder, Path(), Path("src")])]
+    if len(parts) > 1:
+        importlib.import_module(".".join(parts[:-1] if file.stem == "__init__" else parts))
+        return
+    spec = importlib.util.spec_from_file_location(file.stem, file.absolute())
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{file} is no module")
+    module = sys.modules[file.stem] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+
+
+def _is_own(package: str, file: str) -> bool:
+    """Whether a package is one of the project's, which is looked for in the wrong place."""
+    folders = [Path(), Path("src"), *Path(file).parents]
+    return any((folder / package).is_dir() or (folder / f"{package}.py").is_file() for folder in folders)
+
+
+if __name__ == "__main__":
+    main()

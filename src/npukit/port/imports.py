@@ -1,0 +1,143 @@
+"""Import what a migration touched, before and after it; files that no longer import are put back."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from npukit.launch.devices import Devices, Wanted, choose
+from npukit.launch.run import SAFE_PATH
+from npukit.migrate.journal import write_copy
+from npukit.migrate.migration import Migration
+from npukit.migrate.rules.npk003_import_breaks import rule
+from npukit.source import Place
+
+Outcome = Literal["imports", "fails", "exits", "runs"]  # exits: a script that wants arguments; runs: still after 30 s
+_SECONDS = 1800
+_ROUNDS = 3
+
+
+@dataclass(frozen=True)
+class Imported:
+    """How a file imports before and after its migration, on one device."""
+
+    file: str  # relative to the project
+    device: str
+    before: Outcome
+    after: Outcome
+    error: str  # after the migration, or before where that failed already
+    origin: str  # the file of the project that the error arose in
+    stand_ins: tuple[str, ...]  # packages that are not installed, and were replaced by empty ones
+
+    @property
+    def broken(self) -> bool:
+        return self.before in ("imports", "runs") and self.after not in ("imports", "runs")
+
+
+@dataclass(frozen=True)
+class ImportCheck:
+    """A migration without the files that broke, and how the others import."""
+
+    migration: Migration
+    imported: tuple[Imported, ...]
+
+    @property
+    def put_back(self) -> list[Imported]:
+        return [each for each in self.imported if each.broken]
+
+
+def check_imports(migration: Migration, source: Path) -> ImportCheck:
+    """Import every Python file that the migration of `source` changes, on the CPU and on a simulated NPU.
+
+    >>> check_imports(migrate(Path("project")), Path("project")).put_back
+    []
+    """
+    found: list[Imported] = []
+    with tempfile.TemporaryDirectory(prefix="npukit-check-") as folder:
+        before = Path(folder, "before")
+        write_copy(replace(migration, changes=(), added=()), source, before)
+        files = dict.fromkeys(_python_files(migration), ())
+        devices = [choose(Wanted.cpu), choose(Wanted.sim)]
+        originals = [import_all(before, files, each) for each in devices]
+        for number in range(_ROUNDS):  # a file that is put back may be imported by others
+            after = Path(folder, f"after{number}")
+            write_copy(migration, source, after)
+            now = [
+                each
+                for device, original in zip(devices, originals, strict=True)
+                for each in _compare(after, _python_files(migration), device, original)
+            ]
+            broken = _to_blame([each for each in now if each.broken], migration)
+            found += broken.values() if broken else now
+            if not broken:
+                break
+            migration = _without(migration, broken)
+    return ImportCheck(migration, tuple(found))
+
+
+class Answer(NamedTuple):
+    """How a file imports on one device."""
+
+    outcome: Outcome
+    error: str
+    origin: str
+    stand_ins: tuple[str, ...]
+
+
+def import_all(folder: Path, files: Mapping[str, Sequence[str]], devices: Devices) -> dict[str, Answer]:
+    """How each file of a folder imports, where the packages given with it are stood in for from the start.
+
+    >>> import_all(Path("project"), {"train.py": ()}, choose("cpu"))
+    {'train.py': Answer(outcome='imports', error='', origin='', stand_ins=())}
+    """
+    if not files:
+        return {}
+    argv = [sys.executable, *SAFE_PATH, "-m", "npukit.port.importing"]
+    environment = {**devices.environment(), "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(
+        argv, cwd=folder, env=environment, input=json.dumps(files), text=True, stdout=subprocess.PIPE, timeout=_SECONDS
+    )
+    answers = (json.loads(line) for line in done.stdout.splitlines())
+    return {file: Answer(outcome, error, origin, tuple(packages)) for file, outcome, error, origin, packages in answers}
+
+
+def _python_files(migration: Migration) -> list[str]:
+    files = (change.path.relative_to(migration.root).as_posix() for change in migration.changes)
+    return [file for file in files if file.endswith(".py")]
+
+
+def _compare(
+    folder: Path, files: Sequence[str], devices: Devices, originals: Mapping[str, Answer]
+) -> Iterator[Imported]:
+    now = import_all(folder, {file: originals[file].stand_ins for file in files}, devices)
+    for file, after in now.items():
+        before = originals[file]
+        told = after if after.error else before
+        yield Imported(file, str(devices), before.outcome, after.outcome, told.error, told.origin, before.stand_ins)
+
+
+def _to_blame(broken: Sequence[Imported], migration: Migration) -> dict[str, Imported]:
+    """The files to put back: where the errors arose, if those were changed, and else the files that fail."""
+    changed = set(_python_files(migration))
+    return {(name := each.origin if each.origin in changed else each.file): replace(each, file=name) for each in broken}
+
+
+def _without(migration: Migration, broken: Mapping[str, Imported]) -> Migration:
+    """The migration with these files as they were, and a finding for each."""
+    root = migration.root
+    kept = tuple(change for change in migration.changes if change.path.relative_to(root).as_posix() not in broken)
+    findings = tuple(
+        rule.finding(
+            Place(root / each.file),
+            f"the migrated file no longer imports on {each.device}",
+            evidence=each.error,
+        )
+        for each in broken.values()
+    )
+    return replace(migration, changes=kept, left=(*migration.left, *findings))

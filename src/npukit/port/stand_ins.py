@@ -1,0 +1,106 @@
+"""Stand-ins for packages that are not installed, so that modules which need them can still be imported."""
+
+from __future__ import annotations
+
+import importlib.abc
+import importlib.machinery
+import sys
+import types
+from collections.abc import Sequence
+from typing import Any
+
+
+class _Kind(type):
+    """Of a class that can stand for anything: called, subclassed, subscripted, asked for any attribute."""
+
+    def __getattr__(cls, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return stand_in(name)
+
+    def __getitem__(cls, _: Any) -> Any:
+        return cls
+
+    def __iter__(cls) -> Any:
+        return iter(())
+
+    def __or__(cls, _: Any) -> Any:
+        return cls
+
+    __ror__ = __or__
+
+
+class _Anything:
+    def __init__(self, *_: Any, **__: Any) -> None:
+        pass
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(type(self), name)
+
+    def __call__(self, *args: Any, **_: Any) -> Any:
+        return args[0] if len(args) == 1 and callable(args[0]) else self  # a decorator with arguments
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        pass
+
+    def __getitem__(self, _: Any) -> Any:
+        return self
+
+    def __iter__(self) -> Any:
+        return iter(())
+
+
+def stand_in(name: str) -> Any:
+    """A class that stands for a function, a class, a decorator or a constant of this name."""
+
+    def __new__(cls: Any, *args: Any, **_: Any) -> Any:
+        # A decorator gives back what it was given.
+        is_decorated = len(args) == 1 and isinstance(args[0], types.FunctionType | type) and cls is made
+        return args[0] if is_decorated else object.__new__(cls)
+
+    made: Any = _Kind(name, (_Anything,), {"__new__": __new__})
+    return made
+
+
+class _Module(types.ModuleType):
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return stand_in(name)
+
+
+class StandIns(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Finds what nobody else found, and what lies in the packages that it found."""
+
+    def __init__(self, tops: frozenset[str]) -> None:
+        self.tops = tops
+        self.used: set[str] = set()
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: Any = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        top = name.partition(".")[0]
+        if top not in self.tops:
+            return None
+        self.used.add(top)
+        return importlib.machinery.ModuleSpec(name, self, is_package=True)
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
+        return _Module(spec.name)
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        pass
+
+
+def install(packages: frozenset[str]) -> StandIns:
+    """Let these packages be imported although they are not there.
+
+    >>> install(frozenset({"mmcv"}))
+    >>> import mmcv.ops
+    """
+    finder = StandIns(packages)
+    sys.meta_path.append(finder)
+    return finder
