@@ -88,7 +88,7 @@ def check(migration: Migration, source: Path, command: str, tell: Callable[[str]
         return Check(checked.migration, checked.imported)
     with tempfile.TemporaryDirectory(prefix="npukit-check-") as folder:
         before, after = Path(folder, "before"), Path(folder, "after")
-        write_copy(replace(migration, changes=(), added=()), source, before)
+        write_copy(replace(migration, changes=()), source, before)
         write_copy(checked.migration, source, after)
         tell(f"running {command} before")
         original = run_in(before, argv, choose(Wanted.cpu))

@@ -61,7 +61,7 @@ def check_imports(migration: Migration, source: Path) -> ImportCheck:
     found: list[Imported] = []
     with tempfile.TemporaryDirectory(prefix="npukit-check-") as folder:
         before = Path(folder, "before")
-        write_copy(replace(migration, changes=(), added=()), source, before)
+        write_copy(replace(migration, changes=()), source, before)
         files = dict.fromkeys(_python_files(migration), ())
         devices = [choose(Wanted.cpu), choose(Wanted.sim)]
         originals = [import_all(before, files, each) for each in devices]
