@@ -78,7 +78,7 @@ def test_a_broken_checkpoint_is_left_out_and_a_half_written_one_removed(
     [
         ({"batch_size": 4}, "batch_size 2, .* 4"),
         ({"seed": 1}, "seed 42, .* 1"),
-        ({"rows": [(torch.zeros(6), torch.zeros(()))] * 5}, "steps_per_epoch 12, .* 2"),
+        ({"rows": [(torch.zeros(6), torch.zeros(()))] * 5}, "12 steps an epoch instead of 2"),
     ],
 )
 def test_what_does_not_fit_is_refused(job: Any, change: dict[str, Any], sentence: str) -> None:
@@ -209,3 +209,23 @@ def test_an_output_that_cannot_be_is_said(job: Any) -> None:
     job.output.write_text("a file")
     with pytest.raises(NpukitError, match="output folder"):
         job(max_steps=1).train()
+
+
+def test_a_run_that_resumes_says_what_it_does_differently(job: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    job(max_steps=2, arguments={"noted": {"data": "a.json"}}).train()
+    capsys.readouterr()
+    job(max_steps=4, learning_rate=1e-4, log_every=1, arguments={"noted": {"data": "b.json"}}).train()
+    told = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("changed"))
+    assert told.partition(": ")[2] == "max_steps 2 → 4, learning_rate 0.01 → 0.0001, data a.json → b.json"
+
+
+def test_what_cannot_go_on_is_refused_by_its_name(job: Any) -> None:
+    job(max_steps=2, arguments={"must_stay": {"tuning.rank": 4}}).train()
+    with pytest.raises(NpukitError, match=r"tuning\.rank 4, but this run has 8") as told:
+        job(max_steps=4, arguments={"must_stay": {"tuning.rank": 8}}).train()
+    assert told.value.exit_code == 2, "nothing was started"
+    contents = job.output / "checkpoint-2" / "checkpoint.json"
+    written = json.loads(contents.read_text())
+    del written["options"], written["run"]["tuning.rank"]  # as an older version wrote it
+    contents.write_text(json.dumps(written))
+    assert job(max_steps=4, arguments={"must_stay": {"tuning.rank": 8}}).train().steps == 4

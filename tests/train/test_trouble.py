@@ -187,6 +187,17 @@ def test_long_rows_are_named() -> None:
     said = str(explain_out_of_memory(RuntimeError(NPU_TEXT), options, batch=rows, world_size=2))
     assert "4096" in said
     assert not any(word in said for word in ("batch_size", "activation_checkpointing", "parallel:", "offload"))
+    packed = {"input_ids": torch.zeros(1, 4 * 512, dtype=torch.long)}  # four rows that follow each other
+    said = str(explain_out_of_memory(RuntimeError(NPU_TEXT), TrainOptions(batch_size=4), batch=packed))
+    assert "length 512" in said
+
+
+@pytest.mark.parametrize("trained", [True, False])
+def test_an_adapter_is_not_advised_where_one_is_trained(npu: torch.device, trained: bool) -> None:
+    model = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 1)).requires_grad_(trained)
+    model[1].requires_grad_(True)
+    said = str(explain_out_of_memory(RuntimeError(NPU_TEXT), TrainOptions(), model, npu))
+    assert ("lora" in said) == trained
 
 
 def test_a_signal_only_asks_and_handlers_come_back() -> None:

@@ -26,6 +26,7 @@ import torch
 from npukit.errors import NpukitError
 from npukit.report.writing import remove_unfinished
 from npukit.train.options import TrainOptions
+from npukit.train.remembered import STEPS_PER_EPOCH, as_written, differences
 
 CONTENTS = "checkpoint.json"
 WAIT_FOR_RANKS = 1800.0
@@ -39,6 +40,7 @@ class Checkpoint:
     folder: Path
     step: int
     run: Mapping[str, Any]  # what must be the same for a run to go on from it
+    options: Mapping[str, Any]  # what else it was written with; a run that goes on may change it
 
     def load(self, rank: int) -> dict[str, Any]:
         """What a rank remembered."""
@@ -55,10 +57,11 @@ class Checkpoint:
 class Checkpoints:
     """The checkpoints of one run in its output folder."""
 
-    def __init__(self, options: TrainOptions, rank: int, run: Mapping[str, Any]) -> None:
+    def __init__(self, options: TrainOptions, rank: int, run: Mapping[str, Any], noted: Mapping[str, Any]) -> None:
         self._options = options
         self._rank = rank
-        self._run = dict(run)
+        self._run = as_written(run)
+        self._noted = as_written(noted)
         self._writing: threading.Thread | None = None
         self._error: BaseException | None = None
         self.best_step: int | None = None  # never deleted
@@ -106,14 +109,20 @@ class Checkpoints:
         return read(self._options.output / f"checkpoint-{self.best_step}")
 
     def _check(self, found: Checkpoint) -> Checkpoint:
-        for name, now in self._run.items():
-            then = found.run.get(name)
-            if then != now:
-                raise NpukitError(
-                    f"{found.folder} was written with {name} {then}, but this run has {now}: use the same value, set "
-                    "resume: never to start over, or choose another output folder."
-                )
+        for name, then, now in differences(found.run, self._run):
+            what = f"with {name} {then}, but this run has {now}: use the same value"
+            if name == STEPS_PER_EPOCH:
+                changes = ", ".join(self.changes_since(found))
+                what = f"with other data, {then} steps an epoch instead of {now}" + (f" ({changes})" if changes else "")
+                what += ": use the same data and batch size"
+            raise NpukitError(
+                f"{found.folder} was written {what}, set resume: never to start over, or choose another output folder."
+            )
         return found
+
+    def changes_since(self, found: Checkpoint) -> list[str]:
+        """What this run does differently from then on, for a person."""
+        return [f"{name} {then} → {now}" for name, then, now in differences(found.options, self._noted)]
 
     def save(self, step: int, fill: Callable[[Path], Callable[[], None]], done: Callable[[Path], None]) -> None:
         """Write a checkpoint. `fill(folder)` takes what belongs to it now and returns what writes it, perhaps later."""
@@ -153,7 +162,8 @@ class Checkpoints:
             for mark in part.glob("*.done"):
                 mark.unlink()
             sizes = {str(path.relative_to(part)): path.stat().st_size for path in _files(part)}
-            _write_text(part / CONTENTS, json.dumps({"step": step, "run": self._run, "files": sizes}, indent=2))
+            contents = {"step": step, "run": self._run, "options": self._noted, "files": sizes}
+            _write_text(part / CONTENTS, json.dumps(contents, indent=2))
             _sync(part)
             final = part.with_suffix("")
             if final.exists():
@@ -200,13 +210,14 @@ def read(folder: Path) -> Checkpoint:
     try:
         contents = json.loads((folder / CONTENTS).read_text(encoding="utf-8"))
         sizes, step, run = contents["files"], contents["step"], contents["run"]
+        options = contents.get("options", {})
     except (OSError, ValueError, KeyError, TypeError):
         raise NpukitError(f"{folder} is not a complete checkpoint: its {CONTENTS} is missing or unreadable.") from None
     for name, size in sizes.items():
         path = folder / name
         if not path.is_file() or path.stat().st_size != size:
             raise NpukitError(f"{folder} is damaged: {name} is missing or has the wrong size.")
-    return Checkpoint(folder, step, run)
+    return Checkpoint(folder, step, run, options)
 
 
 def _folders(output: Path) -> list[Path]:

@@ -6,7 +6,7 @@ import math
 import random
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict
 from functools import partial
@@ -30,12 +30,15 @@ from npukit.train.nonfinite import refuse_nonfinite_gradient, refuse_nonfinite_l
 from npukit.train.optimizer import Groups
 from npukit.train.options import TrainOptions
 from npukit.train.profile import StepProfiler
+from npukit.train.remembered import may_change
+from npukit.train.remembered import must_stay as _must_stay
 from npukit.train.schedule import Schedule
 from npukit.train.state import load_random_state, random_state
 from npukit.train.trouble import FeatureDetector, HangWatch, StopSignals, explain_out_of_memory, explain_unused
 from npukit.train.watch import Summary, Watch
 from npukit.train.zero import make_parallel
 
+NOTHING: Mapping[str, Any] = {}
 STOPPED = "stopped by a signal; run the same command again to resume"
 SaveModel = Callable[[nn.Module, dict[str, Tensor], Path], None]
 
@@ -48,6 +51,8 @@ class Trainer:
     Speed is counted in these items, or in those of `size(batch)`.
     `metrics(model, batch)` is what evaluation reports, means of a batch too; the loss alone if not given.
     `save_model(model, weights, folder)` writes the model; with save_frozen off, weights are the trained ones alone.
+    A checkpoint remembers `must_stay` and `noted`: a run that resumes with another value of the first is refused, of
+    the second is told.
 
     >>> trainer = Trainer(model, TrainOptions(epochs=3), data, loss=lambda model, batch: model(**batch).loss)
     >>> summary = trainer.train()
@@ -70,6 +75,8 @@ class Trainer:
         parameter_groups: Groups | None = None,
         flops_per_item: float | None = None,
         item: str = "rows",
+        must_stay: Mapping[str, Any] = NOTHING,
+        noted: Mapping[str, Any] = NOTHING,
     ) -> None:
         self.options = options
         self.parallel = parallel = make_parallel(options)
@@ -102,7 +109,8 @@ class Trainer:
             parallel.prepare(model, parameter_groups)
         self._features = FeatureDetector(parallel.module, options, parallel.dtype, parallel.rank)
         self._schedule = Schedule(parallel.optimizer, options, self.total_steps)
-        self._checkpoints = Checkpoints(options, parallel.rank, self._must_stay())
+        stays = {**_must_stay(options, parallel.world_size, self._data.steps_per_epoch), **must_stay}
+        self._checkpoints = Checkpoints(options, parallel.rank, stays, {**may_change(options), **noted})
         self._watch = Watch(
             options, parallel.is_main, parallel.world_size, self.total_steps, flops_per_item, item, parallel.device
         )
@@ -212,17 +220,6 @@ class Trainer:
             raise NpukitError("The length of the data set is unknown: set max_steps.")
         return math.ceil(self._data.steps_per_epoch * options.epochs)
 
-    def _must_stay(self) -> dict[str, Any]:
-        """What a checkpoint and the run that goes on from it must have in common."""
-        names = ("batch_size", "accumulation", "seed", "shuffle", "optimizer")
-        chosen = {name: getattr(self.options, name) for name in names}
-        return {
-            "world_size": self.parallel.world_size,
-            "parallel": str(self.options.parallel),
-            **chosen,
-            "steps_per_epoch": self._data.steps_per_epoch,
-        }
-
     def _begin(self) -> None:
         """Resume from a checkpoint, or start over."""
         parallel, checkpoints = self.parallel, self._checkpoints
@@ -243,7 +240,8 @@ class Trainer:
             self._watch.load_state_dict(state["watch"])
             load_random_state(state["random"], parallel.device)
         self._steps = self._data.steps(self._position)
-        self._watch.began(self.step, found.folder if found else None, str(parallel.precision))
+        changes = checkpoints.changes_since(found) if found else []
+        self._watch.began(self.step, found.folder if found else None, str(parallel.precision), changes)
 
     def _load(self, found: Checkpoint) -> dict[str, Any]:
         """Put the model and its optimizer back; returns what else this rank remembered."""

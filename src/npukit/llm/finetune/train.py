@@ -79,12 +79,27 @@ def _train(config: Config, tell: Callable[[str], None], is_main: bool) -> Summar
         save_frozen=config.tuning.method != "lora",  # an adapter goes without the weights below it
         flops_per_item=flops_per_token(model),
         item="tokens",
+        must_stay={f"tuning.{name}": value for name, value in config.tuning if name != "dropout"},
+        noted=_noted(config),
     )
     summary = trainer.train()
     if is_main:
         save_run(config, config.training.output)
         save_trainer_state(config.training.output, trainer.total_steps)
     return summary
+
+
+def _noted(config: Config) -> dict[str, Any]:
+    """What a person is told of when a run resumes with another value."""
+    data = config.data
+    sources = {"train": data.train, "validation": data.validation}
+    names = {name: ", ".join(each.path for each in of) for name, of in sources.items() if isinstance(of, tuple)}
+    plain = {name: getattr(data, name) for name in ("template", "system", "cutoff", "max_rows", "packing")}
+    return {
+        "model.path": config.model.path,
+        "tuning.dropout": config.tuning.dropout,
+        **{f"data.{name}": value for name, value in {**names, **plain}.items()},
+    }
 
 
 def make_model(config: Config, place: str, device: torch.device) -> Any:

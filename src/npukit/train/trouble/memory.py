@@ -24,6 +24,7 @@ _TEXTS = re.compile(
 )
 _FILL = 0.9  # of the memory; the rest is for fragments and what libraries take
 _ALMOST_ALL = 0.8  # an allocation that fails below this was not ours to make
+TRAINS_MOST = 0.5  # of the weights; an adapter trains far fewer
 _CHECKPOINTED = 0.3  # of the activations that stay with activation checkpointing, roughly
 
 
@@ -72,6 +73,10 @@ def explain_out_of_memory(
         figures += f", {size(memory.asked / GIB)} more asked for)" if memory.asked else ")"
     where = "The host" if device is None or device.type == "cpu" else f"{device.type.upper()} {device.index or 0}"
     changes = list(_changes(options, memory, world_size, _row_length(batch, options.batch_size)))
+    if model is None or _trained_share(model) > TRAINS_MOST:
+        changes.append(
+            "training fewer parameters (language models: tuning.method: lora), which needs fewer optimizer states"
+        )
     return NpukitError("\n  - ".join([f"{where} is out of memory{at}{figures}. Try these, in this order:", *changes]))
 
 
@@ -110,7 +115,6 @@ def _sharding(options: TrainOptions, memory: Memory, world_size: int) -> Iterato
         yield f"more devices with parallel: fsdp2 (or zero3), which splits {fixed}"
     elif not options.offload:
         yield "offload: true with fsdp2 or zero, which keeps optimizer states in host memory but is slower"
-    yield "training fewer parameters (language models: tuning.method: lora), which needs fewer optimizer states"
 
 
 def _batch_size(now: int, share: float) -> int:
@@ -139,6 +143,11 @@ def _fixed_bytes(options: TrainOptions, model: nn.Module) -> int:
         copies = 2 + (0 if options.offload else moments) if weight.requires_grad else 1
         total += local(weight).nbytes * copies
     return total
+
+
+def _trained_share(model: nn.Module) -> float:
+    trained = sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
+    return trained / max(1, sum(weight.numel() for weight in model.parameters()))
 
 
 def _size_after(text: str, words: str) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +64,9 @@ class Watch:
         self._stands_still = False
         self._start_step = 0
 
-    def began(self, start_step: int, checkpoint: Path | None = None, precision: str = "") -> None:
+    def began(
+        self, start_step: int, checkpoint: Path | None = None, precision: str = "", changes: Sequence[str] = ()
+    ) -> None:
         """The run begins, or goes on from a checkpoint after `start_step` (then load_state_dict came before)."""
         self._step = self._start_step = start_step
         if checkpoint:
@@ -73,7 +75,9 @@ class Watch:
             self._log = Log(self._options.output, self._history)
             self._loggers = open_loggers(self._options, start_step)
         self._progress.begin(start_step)
-        if precision:
+        if changes and start_step < self._total_steps:
+            self._progress.say(f"changed since the checkpoint: {', '.join(changes)}")
+        if precision and start_step < self._total_steps:
             self._progress.say(f"computing in {precision}")
         self._mark = time.perf_counter()
 
