@@ -104,13 +104,14 @@ def database(path: Path, rank: int = 0) -> Path:
         connection.execute("INSERT INTO CANN_API VALUES (?,?,?,?,?)", wait)
         for index, ((start, length), size) in enumerate(zip(ALLREDUCES[rank], SIZES, strict=True)):
             begin = BEGIN + start * MS
-            row = (text(f"hcom_allReduce__1_{index}_1"), begin, begin + length * MS, text("77"), round(size * 250_000))
-            connection.execute("INSERT INTO COMMUNICATION_OP VALUES (?,?,?,?,4,?,?)", (*row, text("hcom_allReduce_")))
+            name = text(f"hcom_allReduce__1_{index}_1")
+            reduced = (name, begin, begin + length * MS, text("77"), round(size * 250_000), text("hcom_allReduce_"))
+            connection.execute("INSERT INTO COMMUNICATION_OP VALUES (?,?,?,?,4,?,?)", reduced)
         connection.execute("INSERT INTO ENUM_HCCL_DATA_TYPE VALUES (4, 'FP32')")
         connection.execute("INSERT INTO RANK_DEVICE_MAP VALUES (?, 0)", (rank,))
         connection.execute("INSERT INTO STEP_TIME VALUES (5, ?, ?)", (BEGIN - 5 * MS, BEGIN + 98 * MS))
-        rows = [(identity, value) for value, identity in strings.items()]
-        connection.executemany("INSERT INTO STRING_IDS VALUES (?,?)", rows)
+        named = [(identity, value) for value, identity in strings.items()]
+        connection.executemany("INSERT INTO STRING_IDS VALUES (?,?)", named)
     return path
 
 
@@ -126,12 +127,12 @@ _TABLES = {
 }
 
 
-def kineto_trace(path: Path, loader_ms: int = 30, steps: int = 3, varying: bool = False) -> Path:
+def kineto_trace(path: Path, loader_ms: int = 30, steps: int = 3, varying: bool = False, slower: int = 1) -> Path:
     """A CUDA trace: each step waits for its batch, then reads a value after its only product."""
     events: list[dict[str, Any]] = []
 
-    def span(category: str, name: str, start: float, length: float, thread: int = 1, **args: Any) -> None:
-        stamp = {"pid": 1, "tid": thread, "ts": start * 1000, "dur": length * 1000}
+    def span(category: str, name: str, start: float, length: float, **args: Any) -> None:
+        stamp = {"pid": 1, "tid": 7 if category == "kernel" else 1, "ts": start * 1000, "dur": length * 1000}
         events.append({"ph": "X", "cat": category, "name": name, "args": args, **stamp})
 
     for step in range(steps):
@@ -142,7 +143,7 @@ def kineto_trace(path: Path, loader_ms: int = 30, steps: int = 3, varying: bool 
         span("cpu_op", "aten::mm", at + 40, 1, **{"External id": step, "Input Dims": dims, "Input type": types})
         span("cuda_runtime", "cudaLaunchKernel", at + 40.2, 0.1, correlation=step)
         span("python_function", "train.py(7): train", at + 39, 55)
-        span("kernel", "sgemm_128", at + 41, 30, 7, **{"correlation": step, "External id": step, "stream": 7})
+        span("kernel", "sgemm_128", at + 41, 30 * slower, **{"correlation": step, "External id": step, "stream": 7})
         span("cuda_runtime", "cudaStreamSynchronize", at + 42, 29.1)
     data = json.dumps({"deviceProperties": [{"name": "NVIDIA H200"}], "traceEvents": events}).encode()
     path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)

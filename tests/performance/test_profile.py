@@ -10,8 +10,9 @@ import pytest
 
 from npukit.errors import NpukitError
 from npukit.launch.devices import Devices
-from npukit.performance.advise.advise import advise
+from npukit.performance.advise.advise import judge
 from npukit.performance.profile import Settings, profile, steps_of
+from npukit.performance.read import read_profiles
 
 SCRIPT = """
 import gc, sys, torch
@@ -36,7 +37,7 @@ def test_a_script_is_recorded_and_judged(tmp_path: Path) -> None:
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.splitlines()[-1] == "--done"
     assert ran.stderr.count("\n") == 1  # where the profile is, and no word of the libraries below
-    advised = advise([tmp_path / "profile"])
+    advised = judge(read_profiles([tmp_path / "profile"]))
     assert advised.ranks[0].steps == 3
     assert advised.advice[0].finding.code == "NPK804"
 

@@ -19,15 +19,21 @@ def advise(
     """Say where the time of a step goes and what could be won.
 
     PROFILE is a folder of torch_npu's profiler or any part of one, a .db, a trace of torch.profiler, the log.jsonl of
-    `npukit train`, or a folder that holds some of these: one file or folder a rank.
+    `npukit train`, or a folder that holds some of these: one file or folder a rank. Two profiles of the same rank are
+    compared: what got slower from the first to the second.
     """
     from npukit.performance.advise.advise import advise as judge
-    from npukit.performance.advise.text import as_text
+    from npukit.performance.advise.compare import Comparison
+    from npukit.performance.advise.text import as_text, comparison_text
 
-    advised = judge(profiles)
+    result = judge(profiles)
+    if isinstance(result, Comparison):
+        text = comparison_text(result)
+    else:
+        text = as_text(result, has_color(), min(shutil.get_terminal_size((100, 24)).columns, 120))
     if json:
         from npukit.report.json import to_json
 
-        print(to_json(advised))
+        print(to_json(result))
     else:
-        print(as_text(advised, has_color(), min(shutil.get_terminal_size((100, 24)).columns, 120)), end="")
+        print(text, end="")

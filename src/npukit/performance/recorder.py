@@ -27,12 +27,13 @@ class Recorder:
         self.done = 0  # optimizer steps
         self._optimizer: int | None = None
         self._profiler: Any = None
+        self._hook: Any = None
         self._finished = False
 
     def install(self) -> None:
         from torch.optim.optimizer import register_optimizer_step_post_hook
 
-        register_optimizer_step_post_hook(lambda optimizer, *_: self._after_step(optimizer))
+        self._hook = register_optimizer_step_post_hook(lambda optimizer, *_: self._after_step(optimizer))
         atexit.register(self.close)
         if self.settings.first <= 2:  # there is no step before to warm up in
             self._start(warmup=self.settings.first - 1)
@@ -60,6 +61,7 @@ class Recorder:
         if self._finished:
             return
         self._finished = True
+        self._hook.remove()
         first, last = self.settings.first, min(self.done, self.settings.last)
         if self._profiler is None or last < first:
             self._say(
@@ -84,7 +86,7 @@ def make_profiler(settings: Settings, warmup: int) -> Any:
     from npukit.launch.devices import is_simulated, torch_device
 
     kind, active = torch_device().type, settings.last - settings.first + 1
-    options = {"record_shapes": settings.level >= 1, "with_stack": settings.level >= STACKS}
+    options: dict[str, Any] = {"record_shapes": settings.level >= 1, "with_stack": settings.level >= STACKS}
     options["profile_memory"] = settings.level >= 1 and kind != "cpu"
     if kind == "npu" and not is_simulated():
         return _npu_profiler(settings, warmup, active, options)
@@ -103,7 +105,7 @@ def make_profiler(settings: Settings, warmup: int) -> Any:
     return profiler
 
 
-def _npu_profiler(settings: Settings, warmup: int, active: int, options: dict[str, bool]) -> Any:
+def _npu_profiler(settings: Settings, warmup: int, active: int, options: dict[str, Any]) -> Any:
     import torch_npu
 
     npu = torch_npu.profiler
@@ -127,7 +129,7 @@ def _mark_collection(phase: str, info: dict[str, int]) -> None:
     if info["generation"] == 0:
         return
     if phase == "start":
-        mark = torch.profiler.record_function("npukit::gc")
+        mark: Any = torch.profiler.record_function("npukit::gc")
         mark.__enter__()
         _open.append(mark)
     elif _open:

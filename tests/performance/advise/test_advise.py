@@ -11,15 +11,18 @@ from tests.performance.profiles import database, kineto_trace, text_profile
 from typer.testing import CliRunner
 
 from npukit.cli import app
-from npukit.performance.advise.advise import Advised, advise
+from npukit.performance.advise.advise import Advised, advise, judge
+from npukit.performance.advise.compare import Comparison
 from npukit.performance.advise.pages import index, page
 from npukit.performance.advise.rules import all_rules
 from npukit.performance.advise.text import as_text
+from npukit.performance.read import read_profiles
 
 ROOT = Path(__file__).parents[3]
 
 
-def codes(advised: Advised) -> dict[str, float]:
+def codes(advised: Advised | Comparison) -> dict[str, float]:
+    assert isinstance(advised, Advised)
     return {each.finding.code: each.ms for each in advised.advice}
 
 
@@ -38,6 +41,7 @@ def two_ranks_as_database(folder: Path) -> Path:
 @pytest.mark.parametrize("write", [two_ranks_as_text, two_ranks_as_database])
 def test_two_ranks_of_an_npu(tmp_path: Path, write: Callable[[Path], Path]) -> None:
     advised = advise([write(tmp_path)])
+    assert isinstance(advised, Advised)
     split = advised.ranks[0].split
     assert [round(part) for part in (split.compute, split.communication, split.host)] == [30, 62, 5]
     assert advised.ranks[0].step_ms == pytest.approx(98)
@@ -54,6 +58,7 @@ def test_two_ranks_of_an_npu(tmp_path: Path, write: Callable[[Path], Path]) -> N
 
 def test_a_gpu_that_waits_for_its_batches(tmp_path: Path) -> None:
     advised = advise([kineto_trace(tmp_path / "a.pt.trace.json")])
+    assert isinstance(advised, Advised)
     found = codes(advised)
     assert found["NPK803"] == pytest.approx(30, rel=0.1)
     assert found["NPK802"] > 10
@@ -66,10 +71,20 @@ def test_varying_shapes_are_counted(tmp_path: Path) -> None:
     assert "NPK815" in codes(advise([kineto_trace(tmp_path / "a.pt.trace.json", varying=True)]))
 
 
+def test_two_profiles_of_the_same_rank_are_compared(tmp_path: Path) -> None:
+    before, after = kineto_trace(tmp_path / "a.json", loader_ms=0), kineto_trace(tmp_path / "b.json", slower=2)
+    result = advise([before, after])
+    assert isinstance(result, Comparison)
+    assert (result.before.step_ms, result.after.step_ms) == pytest.approx((90.3, 100.3), abs=1)
+    assert (result.kinds[0].name, round(result.kinds[0].ms)) == ("matmul", 30)
+    output = CliRunner().invoke(app, ["advise", str(before), str(after)])
+    assert output.exit_code == 0 and "matmul" in output.stdout
+
+
 def test_what_could_not_be_judged_names_the_setting(tmp_path: Path) -> None:
     output = text_profile(tmp_path)
     (output / "trace_view.json").unlink()
-    unjudged = {each.code: each.needs for each in advise([tmp_path]).unjudged}
+    unjudged = {each.code: each.needs for each in judge(read_profiles([tmp_path])).unjudged}
     assert "trace_view.json" in unjudged["NPK801"]
     assert "gc_detect_threshold" in unjudged["NPK804"]
 
@@ -84,7 +99,7 @@ def test_the_command_prints_text_and_json(tmp_path: Path) -> None:
     two_ranks_as_text(tmp_path)
     runner = CliRunner()
     text = runner.invoke(app, ["advise", str(tmp_path)])
-    assert text.exit_code == 0 and text.stdout == as_text(advise([tmp_path]))
+    assert text.exit_code == 0 and text.stdout == as_text(judge(read_profiles([tmp_path])))
     data = json.loads(runner.invoke(app, ["advise", "--json", str(tmp_path)]).stdout)
     assert data["advice"][0]["finding"]["code"] == "NPK831"
     assert data["ranks"][0]["split"]["communication"] == pytest.approx(62)

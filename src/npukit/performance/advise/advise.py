@@ -6,24 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from npukit.performance.advise.rank import Rank
+from npukit.performance.advise.compare import Comparison, compared
+from npukit.performance.advise.rank import Rank, RankSplit, split_of
 from npukit.performance.advise.rule import Advice, Unjudged
 from npukit.performance.advise.rules import all_rules
 from npukit.performance.read import Trace, read_profiles
-from npukit.performance.read.model import Split
 
 LEAST_PERCENT = 0.5  # what could win less is not worth a reader's time
-
-
-@dataclass(frozen=True)
-class RankSplit:
-    """The step of one rank."""
-
-    rank: int
-    device: str
-    steps: int
-    step_ms: float
-    split: Split
 
 
 @dataclass(frozen=True)
@@ -39,12 +28,17 @@ class Advised:
     notes: tuple[str, ...]  # files that could not be read
 
 
-def advise(paths: Sequence[Path]) -> Advised:
-    """Read the profiles of a job and judge them.
+def advise(paths: Sequence[Path]) -> Advised | Comparison:
+    """Read the profiles of a job and judge them; two that are of the same rank are compared.
 
     >>> advise([Path("profile")]).advice[0].finding.code
     'NPK831'
     """
+    if len(paths) == 2:
+        before, after = (read_profiles([path]) for path in paths)
+        if {trace.rank for trace in before} & {trace.rank for trace in after}:
+            return compared(Rank(before[0]), Rank(after[0]))
+        return judge([*before, *after])
     return judge(read_profiles(paths))
 
 
@@ -72,15 +66,11 @@ def judge(traces: Sequence[Trace]) -> Advised:
         profiles=tuple(str(trace.source) for trace in traces),
         format=traces[0].format,
         simulated=any(trace.simulated for trace in traces),
-        ranks=tuple(_split(rank) for rank in profiled),
+        ranks=tuple(split_of(rank) for rank in profiled),
         advice=tuple(sorted(worth, key=lambda each: -each.ms)),
         unjudged=tuple(unjudged),
         notes=tuple(note for trace in traces for note in trace.notes),
     )
-
-
-def _split(rank: Rank) -> RankSplit:
-    return RankSplit(rank.trace.rank, rank.trace.device, rank.steps, rank.split.step, rank.split)
 
 
 def _merged(found: list[Advice]) -> list[Advice]:

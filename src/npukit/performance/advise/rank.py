@@ -180,6 +180,22 @@ class Rank:
         return self.per_step(sum(kernel.duration for kernel in kernels))
 
 
+@dataclass(frozen=True)
+class RankSplit:
+    """The step of one rank."""
+
+    rank: int
+    device: str
+    steps: int
+    step_ms: float
+    split: Split
+
+
+def split_of(rank: Rank) -> RankSplit:
+    """The step of a rank, as it is shown."""
+    return RankSplit(rank.trace.rank, rank.trace.device, rank.steps, rank.split.step, rank.split)
+
+
 def _mean(splits: Sequence[Split]) -> Split:
     """The mean of what the profiler itself summed up."""
     parts = dict.fromkeys(("compute", "communication", "copy", "host"), 0.0)

@@ -6,7 +6,9 @@ import textwrap
 from collections.abc import Iterator
 from itertools import groupby
 
-from npukit.performance.advise.advise import Advised, RankSplit
+from npukit.performance.advise.advise import Advised
+from npukit.performance.advise.compare import Comparison
+from npukit.performance.advise.rank import RankSplit
 from npukit.performance.advise.rule import Advice
 from npukit.report import Severity
 from npukit.report.terminal import paint, printable_line
@@ -32,6 +34,24 @@ def as_text(advised: Advised, color: bool = False, width: int = 100) -> str:
         lines += ["Nothing was found that would win more than 0.5% of the step.", ""]
     lines += _unjudged(advised, width)
     lines += [f"Not read: {printable_line(note)}" for note in advised.notes]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def comparison_text(comparison: Comparison) -> str:
+    """Two profiles beside each other.
+
+    >>> print(comparison_text(advise([Path("gpu"), Path("npu")])))
+    """
+    before, after = comparison.before, comparison.after
+    ratio = after.step_ms / before.step_ms if before.step_ms else 0.0
+    lines = [f"before: {heading(before)}", f"after:  {heading(after)}, {ratio:.2f} times as long", ""]
+    for title, changes in (("step", comparison.parts), ("kind", comparison.kinds), ("operator", comparison.operators)):
+        lines.append(f"{title:34} {'before':>10} {'after':>10} {'change':>10} {'of step':>8}   calls per step")
+        for each in changes[:12]:
+            calls = f"{each.calls_before:.0f} -> {each.calls_after:.0f}" if title != "step" else ""
+            figures = f"{each.before:10.2f} {each.after:10.2f} {each.ms:+10.2f} {each.percent:+7.1f}%"
+            lines.append(f"{printable_line(each.name)[:34]:34} {figures}   {calls}".rstrip())
+        lines.append("")
     return "\n".join(lines).rstrip() + "\n"
 
 

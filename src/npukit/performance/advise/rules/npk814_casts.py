@@ -48,4 +48,6 @@ def check(rank: Rank) -> Iterator[Advice]:
 
 
 def _differ(copy: Kernel | Call) -> bool:
-    return len(copy.dtypes) > 1 and copy.dtypes[0] != copy.dtypes[1] and "" not in copy.dtypes[:2]
+    """Whether a copy changes the type of a tensor; a Python number beside one is none."""
+    tensor = not copy.shapes or bool(copy.shapes[0])
+    return tensor and len(copy.dtypes) > 1 and copy.dtypes[0] != copy.dtypes[1] and "" not in copy.dtypes[:2]

@@ -25,7 +25,7 @@ rule = Rule(
 PATTERNS: dict[str, tuple[frozenset[str], ...]] = {
     "attention": (
         frozenset({"softmaxv2", "softmax", "_softmax", "softmaxgrad", "_softmax_backward_data"}),
-        frozenset({"batchmatmul", "batchmatmulv2", "bmm", "batchmatmulv3"}),
+        frozenset({"batchmatmul", "batchmatmulv2", "batchmatmulv3", "bmm", "matmul"}),
     ),
     "rms_norm": (
         frozenset({"rsqrt"}),
