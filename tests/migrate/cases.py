@@ -69,8 +69,8 @@ CASES: list[tuple[str, str | None, str | None]] = [
     ("g = torch.cuda.CUDAGraph()", "g = torch.npu.NPUGraph()", SAME),
     (
         "from torch.cuda import OutOfMemoryError, empty_cache\ndef f():\n    empty_cache()",
-        "from torch.cuda import OutOfMemoryError, empty_cache\ndef f():\n    torch.npu.empty_cache()",
-        "from torch.cuda import OutOfMemoryError, empty_cache\ndef f():\n    ACCELERATOR.empty_cache()",
+        "from torch.cuda import OutOfMemoryError\ndef f():\n    torch.npu.empty_cache()",
+        "from torch.cuda import OutOfMemoryError\ndef f():\n    ACCELERATOR.empty_cache()",
     ),
     (
         "def f(s: torch.cuda.Stream, e: 'x' = None) -> list[torch.cuda.Event]: pass",
@@ -91,6 +91,7 @@ CASES: list[tuple[str, str | None, str | None]] = [
     ("XFORMERS_AVAILABLE = torch.cuda.is_available()", SAME, SAME),
     ("torch.cuda.nvtx.range_push('a')", SAME, SAME),
     ("torch.cuda.get_device_capability() >= (8, 0)", SAME, SAME),
+    ('m = getattr(torch, "cuda")', "m = torch.npu", "m = ACCELERATOR"),
     ("def f(torch):\n    torch.cuda.synchronize()", SAME, SAME),
     ("class torch_like:\n    cuda = 1\ntorch_like.cuda", SAME, SAME),
     ("torch.backends.cuda.matmul.allow_tf32 = True", SAME, SAME),
@@ -182,6 +183,11 @@ CASES: list[tuple[str, str | None, str | None]] = [
     ),
     ("x = x.cuda(device)", "x = x.npu(device)", "x = x.to(device)"),
     ("x = x.cuda(device=self.device)", "x = x.npu(device=self.device)", "x = x.to(device=self.device)"),
+    (
+        "x = x.cuda(torch.cuda.current_device())",
+        "x = x.npu(torch.npu.current_device())",
+        "x = x.to(DEVICE)",
+    ),
     ("x = x.cuda(None)", "x = x.npu(None)", "x = x.to(DEVICE)"),
     ("x = a.cuda().b.cuda()", "x = a.npu().b.npu()", "x = a.to(DEVICE).b.to(DEVICE)"),
     ("x = x.cuda(*a, **k)", "x = x.npu(*a, **k)", SAME),
@@ -190,7 +196,7 @@ CASES: list[tuple[str, str | None, str | None]] = [
     ("x = [t.cuda() for t in xs]", "x = [t.npu() for t in xs]", "x = [t.to(DEVICE) for t in xs]"),
     ("x.is_cuda and f()", "x.is_npu and f()", 'x.device.type in ("cuda", "npu") and f()'),
     ("assert x.is_cuda", "assert x.is_npu", 'assert x.device.type in ("cuda", "npu")'),
-    ("y = not x.is_cuda", "y = not x.is_npu", 'y = not (x.device.type in ("cuda", "npu"))'),
+    ("y = not x.is_cuda", "y = not x.is_npu", 'y = x.device.type not in ("cuda", "npu")'),
     ("class Ema:\n    def cuda(self): pass\nema = Ema()\nema.cuda()", SAME, SAME),
     ("nn.Module.cuda(model)", "nn.Module.npu(model)", "nn.Module.to(model, DEVICE)"),
     (
@@ -426,6 +432,9 @@ CASES: list[tuple[str, str | None, str | None]] = [
     ("r = f\"onnxruntime{'-gpu' if torch.cuda.is_available() else ''}\"", SAME, SAME),
     ('if device_type != "cuda": print("no FP8")\nelse:\n    from project.fp8 import convert', SAME, SAME),
     ("def f():\n    import tensorrt\n    d = torch.device('cuda:0')", SAME, SAME),
+    ("import cupy\nx = y.cuda()", SAME, SAME),
+    ("try:\n    import apex\n    FUSED = True\nexcept ImportError: pass\nif FUSED and x.is_cuda: pass", SAME, SAME),
+    ('f = "cuda" in str(m.device)', 'f = "npu" in str(m.device)', 'f = str(m.device).startswith(("cuda", "npu"))'),
     ("class CudaAccelerator:\n    def is_available(self): return torch.cuda.is_available()", SAME, SAME),
     (
         "def f():\n    if not torch.cuda.is_available(): return\n    major, _ = torch.cuda.get_device_capability()",
@@ -492,7 +501,7 @@ CASES: list[tuple[str, str | None, str | None]] = [
     (
         'f = "CUDA_VISIBLE_DEVICES" not in os.environ',
         'f = "ASCEND_RT_VISIBLE_DEVICES" not in os.environ',
-        'f = ("CUDA_VISIBLE_DEVICES" not in os.environ and "ASCEND_RT_VISIBLE_DEVICES" not in os.environ)',
+        'f = "CUDA_VISIBLE_DEVICES" not in os.environ and "ASCEND_RT_VISIBLE_DEVICES" not in os.environ',
     ),
     (
         'e = {**os.environ, "CUDA_VISIBLE_DEVICES": g}',
@@ -515,5 +524,15 @@ CASES: list[tuple[str, str | None, str | None]] = [
         'e = os.environ.copy()\ne["CUDA_VISIBLE_DEVICES"] = e["ASCEND_RT_VISIBLE_DEVICES"] = g',
     ),
     ('print("set CUDA_VISIBLE_DEVICES")', SAME, SAME),
+    (
+        'os.system(f"CUDA_VISIBLE_DEVICES={g} python t.py")',
+        'os.system(f"ASCEND_RT_VISIBLE_DEVICES={g} python t.py")',
+        'os.system(f"CUDA_VISIBLE_DEVICES={g} ASCEND_RT_VISIBLE_DEVICES={g} python t.py")',
+    ),
+    (
+        'c = ["python", "t.py", "--device", "cuda"]',
+        'c = ["python", "t.py", "--device", "npu"]',
+        'c = ["python", "t.py", "--device", DEVICE.type]',
+    ),
     ('d = {"CUDA_VISIBLE_DEVICES": 1}', SAME, SAME),
 ]

@@ -16,28 +16,12 @@ import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
-from npukit.facts.target import Target
-from npukit.facts.torch_npu.names import names_of
+from npukit.migrate.cuda_only import always_run, dispatches_kernels, leads_to_cuda, says_cuda
 from npukit.source import PythonFile
-from npukit.source.names import definition_of
 
-_FOR_CUDA = re.compile(
-    r"nvidia|nvml|nvtx|nvls|nvfp|nvrtc|nvcc|triton|cupy|(?:^|_)apex|flash_?att|xformers|xops|tensorrt|(?:^|_)trt"
-    r"|onnxruntime|paddle|cudaexecutionprovider|bitsandbytes|(?:^|_)bnb|8bit|fp8|float8|transformer_engine|deep_?gemm"
-    r"|cutlass|capability|hopper|ampere|blackwell|(?:^|_)sm_?\d\d|cuda_?graph|cuda_?ext|cuda_home|cpp_extension"
-    r"|cudart|cublas|processgroupnccl|^_c$|_ext$|^impl$|(?:^|_)fa[23]$|nvdec|nvenc|dali",
-    re.IGNORECASE,
-)
-_ABOUT_THE_CARD = {"major", "minor"}  # of get_device_properties
 _OTHERS = re.compile(r"[\"'](?:xpu|hpu|musa|mlu|tpu|xla|rocm|hip)[\"':]")
-_CALLED_CUDA = re.compile(r"(?:^|_)cuda(?:_|$)|^cuda|cuda$", re.IGNORECASE)
-_FOR_ANY = re.compile(
-    r"(?:^|_)(?:to|move|copy|put|use|has|is|on|init|set|get|empty|clear|reset|sync\w*|with)_?cuda|^cuda$|is_cuda"
-    r"|cuda_?(?:rng|seed|mem|device|time|stream|sync|cache|event|avail|visible|empty|tensor|fetch)",
-    re.IGNORECASE,
-)
 _DEVICE_API = {"is_available", "set_device", "current_device", "device_count", "synchronize", "empty_cache", "Stream"}
-_CANNOT_IMPORT = re.compile(r"(?:tensorrt|pycuda|cupy|pynvml|nvidia)(?:\.|$)")
+_CANNOT_IMPORT = re.compile(r"(?:tensorrt|torch2trt|pycuda|cupy)(?:\.|$)")
 _PACKAGE = re.compile(r"[-_]?(?:gpu|cuda|cu)?[\d.]*")  # the end of a package's name: "onnxruntime" + "-gpu"
 _LEAVE = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 _SEVERAL = "It chooses among several backends, and NPUs are not one of them."
@@ -58,12 +42,13 @@ def for_cuda_only(node: ast.AST, file: PythonFile) -> bool:
 
 
 def _below_imports(file: PythonFile) -> Iterator[ast.AST]:
-    """What follows an import that no NPU machine can do, in the same block of a function."""
+    """What follows an import that no NPU machine can do, in the same block; at the top of a file it may be optional."""
     for statement in file.names.imports:
         modules = [getattr(statement, "module", None) or "", *(alias.name for alias in statement.names)]
-        if any(_CANNOT_IMPORT.match(module) for module in modules) and file.function(statement) is not file.tree:
+        if any(_CANNOT_IMPORT.match(module) for module in modules):
             around = file.parent(statement)
-            yield from _after(around if isinstance(around, ast.Try) else statement, file)
+            if not isinstance(around, ast.Try) or file.function(statement) is not file.tree:
+                yield from _after(around if isinstance(around, ast.Try) else statement, file)
 
 
 def _is_layer_for_cuda(node: ast.AST) -> bool:
@@ -148,7 +133,8 @@ def _decides(condition: ast.expr, file: PythonFile, depth: int = 2) -> Iterator[
     elif isinstance(parent, ast.Assert):
         yield [*beside, *_after(parent, file)]
     elif isinstance(parent, ast.Return):
-        yield [*beside, *_named(getattr(file.function(parent), "name", ""))]
+        kernels = _named("triton") if dispatches_kernels(file) else []
+        yield [*beside, *kernels, *_named(getattr(file.function(parent), "name", ""))]
     elif isinstance(parent, (ast.Assign, ast.AnnAssign)) and depth:
         yield from _by_variable(parent, beside, file, depth)
     elif beside:
@@ -161,7 +147,7 @@ def _by_variable(
     target = statement.targets[0] if isinstance(statement, ast.Assign) else statement.target
     name = target.id if isinstance(target, ast.Name) else getattr(target, "attr", "")
     about = [*beside, *_named(name)]
-    if any(_says_cuda(each) for each in about):
+    if any(says_cuda(each) for each in about):
         yield about
         return
     uses = file.uses(target) if isinstance(target, ast.Name) else []
@@ -196,90 +182,16 @@ def _after(statement: ast.stmt, file: PythonFile) -> list[ast.AST]:
 
 
 def _is_for_cuda(region: Sequence[ast.AST], file: PythonFile) -> bool:
-    return any(_says_cuda(node) or _calls_for_cuda(node, file) for each in region for node in _always_run(each))
+    return any(says_cuda(node) or leads_to_cuda(node, file) for each in region for node in always_run(each))
 
 
 def _is_for_any(region: Sequence[ast.AST]) -> bool:
     """Whether a group of nodes does what NPUs do as well; what an empty one does is not known."""
-    found = [node for each in region for node in _always_run(each)]
-    if any(_says_cuda(node) for node in found):
+    found = [node for each in region for node in always_run(each)]
+    if any(says_cuda(node) for node in found):
         return False
     return not region or any(
         (isinstance(node, ast.Attribute) and node.attr in ("cuda", "to"))
         or (isinstance(node, ast.Constant) and str(node.value).startswith("cuda"))
         for node in found
     )
-
-
-def _always_run(node: ast.AST) -> Iterator[ast.AST]:
-    """The node and what is in it, without the branches of further conditions and what may be missing."""
-    stack = [node]
-    while stack:
-        now = stack.pop()
-        yield now
-        if isinstance(now, (ast.If, ast.IfExp, ast.While)) and now is not node:
-            stack.append(now.test)
-        elif not _may_lack_it(now) and not isinstance(now, (ast.FunctionDef, ast.ClassDef)):
-            stack.extend(ast.iter_child_nodes(now))
-
-
-def _may_lack_it(node: ast.AST) -> bool:
-    """Whether what fails in a `try` is let pass, as where something is not installed."""
-    handlers = node.handlers if isinstance(node, ast.Try) else ()
-    return any(
-        each.type is None or re.search(r"ImportError|\bException|NotFound", ast.unparse(each.type)) for each in handlers
-    )
-
-
-def _says_cuda(node: ast.AST) -> bool:
-    """Whether a name, an import or a short string is of something that only CUDA has."""
-    if isinstance(node, ast.Attribute):
-        if isinstance(node.value, ast.Attribute) and node.value.attr == "cuda":  # torch.cuda.NAME
-            owner = node.value.value
-            return isinstance(owner, ast.Name) and owner.id in ("torch", "th") and _npu_lacks(node.attr)
-        version = (
-            isinstance(node.value, ast.Attribute) and node.value.attr == "version" and node.attr in ("cuda", "hip")
-        )
-        return version or node.attr in _ABOUT_THE_CARD or bool(_FOR_CUDA.search(node.attr))
-    names: list[str] = []
-    if isinstance(node, ast.Name):
-        names = [node.id]
-    elif isinstance(node, (ast.alias, ast.keyword)):
-        names = [(node.name if isinstance(node, ast.alias) else node.arg) or ""]
-    elif isinstance(node, ast.ImportFrom):
-        names = [node.module or ""]
-    elif isinstance(node, ast.Constant) and isinstance(node.value, str) and " " not in node.value[:60]:
-        names = [node.value[:60]]
-    return any(_FOR_CUDA.search(name) for name in names)
-
-
-@lru_cache(maxsize=256)
-def _npu_lacks(function: str) -> bool:
-    return function in ("get_device_capability", "CUDAGraph", "graph") or function not in names_of(
-        "npu", Target.of().torch_npu
-    )
-
-
-def _calls_for_cuda(node: ast.AST, file: PythonFile) -> bool:
-    """Whether a call is of a kernel for CUDA by its name, or of a project's function that asks for a GPU's model."""
-    if not isinstance(node, ast.Call):
-        return False
-    func = node.func
-    name = getattr(func, "attr", "") or getattr(func, "id", "")
-    definition = definition_of(func, file.names)
-    if definition is not None:
-        return any(_says_cuda(each) for statement in definition.body for each in _unconditional(statement))
-    owner = func.value if isinstance(func, ast.Attribute) else None
-    if isinstance(owner, ast.Name) and _CALLED_CUDA.search(owner.id) and not _FOR_ANY.search(owner.id):
-        return file.resolve(func) is None or not str(file.resolve(func)).startswith("torch.")
-    if file.resolve(func) is not None and str(file.resolve(func)).startswith("torch."):
-        return False
-    return bool(_CALLED_CUDA.search(name)) and not _FOR_ANY.search(name)
-
-
-def _unconditional(statement: ast.stmt) -> Iterator[ast.AST]:
-    """Only calls that ask for a GPU's model, of what a function always does."""
-    if isinstance(statement, (ast.Expr, ast.Assign, ast.Return)):
-        for node in _always_run(statement):
-            if isinstance(node, ast.Attribute) and node.attr in ("get_device_capability", *_ABOUT_THE_CARD):
-                yield node

@@ -17,12 +17,16 @@ from npukit.migrate.engine import FileResult, check_file, on_all_cores, open_fil
 from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Phase, Rule
 from npukit.migrate.selection import Selection
+from npukit.migrate.tidy import without_unused_imports
 from npukit.report import Finding, Severity
 from npukit.report.terminal import printable_line
 from npukit.source import Document, Edit, Unreadable
 
 _ROUNDS = 8
-_OWN_WORDS = re.compile(r"""["'](?:cuda|nccl)["']|\bGradScaler\b""")  # which rules write, and leave alone afterwards
+_OWN_WORDS = re.compile(
+    r"""["'](?:torch\.)?(?:cuda|nccl)[\w.:]*["']|\bGradScaler\b|getattr\(\w+, "npu", \w+\.cuda\)"""
+    r"""|\.backends\.cuda\.is_built"""
+)  # which rules write, and leave alone afterwards
 _PHASES = (Phase.rewrite, Phase.distribute)
 
 
@@ -146,6 +150,7 @@ def migrate_document(
             break
     if now is document:
         return None, left
+    now = without_unused_imports(document, now)
     left = _as_first_found(left, at_first or ())
     return Change(document.path, document.text, now.text, document.encoding, tuple(fixed)), left
 

@@ -58,6 +58,8 @@ def reaches(node: ast.AST, sink: Sink, file: PythonFile, depth: int = _DEPTH) ->
     parent = file.parent(node)
     if parent is None or depth == 0:
         return False
+    if isinstance(parent, (ast.List, ast.Tuple)) and _follows_option(node, parent, sink):
+        return True
     if isinstance(parent, ast.Tuple) and _unpacked(node, parent, sink, file, depth):
         return True
     if isinstance(parent, (ast.IfExp, ast.BoolOp, ast.FormattedValue, ast.JoinedStr, ast.List, ast.Tuple, ast.Set)):
@@ -92,6 +94,13 @@ def reaches(node: ast.AST, sink: Sink, file: PythonFile, depth: int = _DEPTH) ->
     if isinstance(parent, (ast.For, ast.comprehension)):
         return parent.iter is node and _target(parent.target, sink, file, depth)
     return False
+
+
+def _follows_option(node: ast.AST, command: ast.List | ast.Tuple, sink: Sink) -> bool:
+    """["python", "train.py", "--device", "cuda"]"""
+    at = command.elts.index(node)  # type: ignore[arg-type]
+    before = command.elts[at - 1] if at else None
+    return isinstance(before, ast.Constant) and str(before.value).startswith("--") and sink.named(str(before.value))
 
 
 def _unpacked(node: ast.AST, row: ast.Tuple, sink: Sink, file: PythonFile, depth: int) -> bool:

@@ -47,6 +47,29 @@ def check(module: ast.Module, file: PythonFile, goal: Goal) -> Iterator[Finding]
         yield from _check(node, file, goal)
 
 
+@rule.on(ast.Call)
+def by_name(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+    """getattr(torch, "cuda"), import_module("torch.cuda")"""
+    if (
+        not call.args
+        or not isinstance(call.args[-1], ast.Constant)
+        or not isinstance(call.func, (ast.Name, ast.Attribute))
+    ):
+        return
+    function, name = file.resolve(call.func), call.args[-1].value
+    module = function == "getattr" and len(call.args) == 2 and file.resolve(call.args[0]) == "torch" and name == "cuda"
+    imported = function in ("importlib.import_module", "__import__") and str(name).startswith("torch.cuda")
+    if not (module or imported) or writing.stays(call, file):
+        return
+    new = writing.accelerator(call, file, goal) if goal.portable else writing.device_module(call, file, goal)
+    yield rule.finding(
+        (file, call),
+        f"{file.source(call)[:60]} requires a CUDA device",
+        remedy=f"Use {new.text}.",
+        edits=(*new.edits, file.replace(call, new.text)) if module else (),
+    )
+
+
 def _check(node: ast.Attribute | ast.Name, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     part, function = _function(node, file)
     if function in _OTHER_RULES or _is_type_argument(node, function, file) or writing.stays(node, file):
@@ -59,6 +82,8 @@ def _check(node: ast.Attribute | ast.Name, file: PythonFile, goal: Goal) -> Iter
             remedy="Check that the other branch is right on an NPU.",
             severity=Severity.note,
         )
+        return
+    if goal.portable and function == "current_device" and _is_moved_to(node, file):
         return
     why = _why_not(function, goal)
     if why:
@@ -82,6 +107,12 @@ def _is_type_argument(node: ast.AST, function: str, file: PythonFile) -> bool:
     call = file.parent(node)
     is_type = function.endswith("Tensor") and isinstance(call, ast.Call) and call.args == [node]
     return is_type and getattr(call.func, "attr", "") in ("type", "set_default_tensor_type")  # type: ignore[union-attr]
+
+
+def _is_moved_to(node: ast.expr, file: PythonFile) -> bool:
+    """x.cuda(torch.cuda.current_device()): for NPK110."""
+    move = file.parent(_call(node, file))
+    return isinstance(move, ast.Call) and isinstance(move.func, ast.Attribute) and move.func.attr == "cuda"
 
 
 def _call(node: ast.expr, file: PythonFile) -> ast.expr:

@@ -117,7 +117,8 @@ def _is_device(given: ast.expr) -> bool:
 
 
 def _numbered(given: ast.expr, constant: str, torch: str, file: PythonFile) -> list[Edit]:
-    if isinstance(given, ast.Constant) and given.value is None:
+    is_current = isinstance(given, ast.Call) and file.resolve(given.func) == "torch.cuda.current_device"
+    if is_current or (isinstance(given, ast.Constant) and given.value is None):
         return [file.replace(given, constant)]
     start, end = file.span(given)
     return [file.insert(start, f"{torch}.device({constant}.type, "), file.insert(end, ")")]

@@ -220,6 +220,9 @@ def _contained(node: ast.Compare, other: ast.AST, operator: ast.cmpop, word: str
     start, end = file.span(node)
     quote = file.source(node.left)[-1]
     negated = isinstance(operator, ast.NotIn)
+    if isinstance(other, ast.Call) and file.resolve(other.func) == "str":
+        both = f"({quote}{word}{quote}, {quote}{_WORDS[word][0]}{quote})"
+        return (file.replace(node, f"{'not ' if negated else ''}{device}.startswith({both})"),)
     second = f"{quote}{_WORDS[word][0]}{quote} {'not ' if negated else ''}in {device}"
     joined = f" {'and' if negated else 'or'} {second}"
     if isinstance(file.parent(node), _TAKE_ANY):

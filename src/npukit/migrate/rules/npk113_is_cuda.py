@@ -37,12 +37,7 @@ def check(node: ast.Attribute, file: PythonFile, goal: Goal) -> Iterator[Finding
     reason = guards.why_left(node, file)
     end = file.span(node)[1]
     old = Edit(end - len("is_cuda"), end, "is_npu")
-    edits: tuple[Edit, ...] = (*writing.import_torch_npu(file), old)
-    if goal.portable:
-        start, inner = file.span(node.value)
-        new = Edit(inner, end, '.device.type in ("cuda", "npu")')
-        plain = isinstance(file.parent(node), (ast.If, ast.IfExp, ast.BoolOp, ast.Assert, ast.Assign, ast.Return))
-        edits = (new,) if plain else (file.insert(start, "("), new, file.insert(end, ")"))
+    edits = _portable(node, file) if goal.portable else (*writing.import_torch_npu(file), old)
     yield rule.finding(
         (file, node),
         "is_cuda is False for a tensor on an NPU",
@@ -51,3 +46,12 @@ def check(node: ast.Attribute, file: PythonFile, goal: Goal) -> Iterator[Finding
         edits=() if reason else edits,
         severity=Severity.note if reason else None,
     )
+
+
+def _portable(node: ast.Attribute, file: PythonFile) -> tuple[Edit, ...]:
+    (start, inner), end, parent = file.span(node.value), file.span(node)[1], file.parent(node)
+    if isinstance(parent, ast.UnaryOp) and isinstance(parent.op, ast.Not):
+        return Edit(file.span(parent)[0], start, ""), Edit(inner, end, '.device.type not in ("cuda", "npu")')
+    new = Edit(inner, end, '.device.type in ("cuda", "npu")')
+    plain = isinstance(parent, (ast.If, ast.IfExp, ast.BoolOp, ast.Assert, ast.Assign, ast.Return, ast.keyword))
+    return (new,) if plain else (file.insert(start, "("), new, file.insert(end, ")"))

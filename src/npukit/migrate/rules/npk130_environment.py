@@ -130,7 +130,10 @@ def _portable(node: ast.Constant, access: _Access, new: str, file: PythonFile) -
     if isinstance(access, ast.Compare):
         negated = isinstance(access.ops[0], ast.NotIn)
         rest = file.text[file.span(node)[1] : end]
-        return file.insert(start, "("), file.insert(end, f" {'and' if negated else 'or'} {name}{rest})")
+        joined = f" {'and' if negated else 'or'} {name}{rest}"
+        if isinstance(file.parent(access), (ast.If, ast.While, ast.Assign, ast.Return)):
+            return (file.insert(end, joined),)
+        return file.insert(start, "("), file.insert(end, f"{joined})")
     at = file.span(node)[0] + 1 - start
     source = file.text[start:end]
     twin = source[:at] + new + source[at + len(str(node.value)) :]

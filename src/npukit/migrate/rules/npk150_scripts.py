@@ -10,14 +10,16 @@ a file that names one device cannot serve another.
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterable, Iterator
 
 from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Effort, Phase, Rule, place_in
 from npukit.migrate.rules.npk130_environment import VARIABLES
+from npukit.migrate.writing import may_be, stays
 from npukit.report import Finding, Severity
-from npukit.source import Document, Edit, Place
+from npukit.source import Document, Edit, Place, PythonFile
 
 rule = Rule(
     "NPK150",
@@ -56,6 +58,7 @@ _DEVICE = re.compile(
     r"""|\b\w*(?:device(?:_type|_map)?|backend)["']?[ \t]*[:=][ \t]*)"""
     r"""["']?(cuda|nccl)\b(?![\w./-])"""
 )
+_RUNNERS = ("system", "popen", "run", "call", "check_call", "check_output", "Popen")
 _NEW = {"cuda": "npu", "nccl": "hccl"}
 
 
@@ -85,6 +88,28 @@ def commands(document: Document, goal: Goal) -> Iterator[Finding]:
                 severity=Severity.warning,
                 evidence=text.strip(),
             )
+
+
+@rule.on(ast.Call)
+def in_python(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+    """os.system("CUDA_VISIBLE_DEVICES=0 python train.py")"""
+    if not call.args or not may_be(call.func, _RUNNERS, file) or stays(call, file):
+        return
+    source, at = file.source(call.args[0]), file.span(call.args[0])[0]
+    if (file.resolve(call.func) or "").split(".")[0] not in ("os", "subprocess") or "CUDA_VISIBLE" not in source:
+        return
+    for match in _SHELL.finditer(source):
+        beside = _beside(match, source)
+        edit = Edit(at + beside.start, at + beside.end, beside.text)
+        if not goal.portable:
+            edit = Edit(at + match.start(1), at + match.end(1), VARIABLES[match[1]])
+        yield rule.finding(
+            (file, call),
+            f"{match[1]} has no effect on NPUs",
+            why=f"torch_npu and CANN read {VARIABLES[match[1]]}.",
+            remedy=f"Set {VARIABLES[match[1]]}.",
+            edits=(edit,),
+        )
 
 
 def _line_below(match: re.Match[str], text: str) -> Edit:

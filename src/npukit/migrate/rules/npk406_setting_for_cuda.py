@@ -21,7 +21,7 @@ from npukit.source import Document, Place, PythonFile
 rule = Rule(
     "NPK406",
     "setting-for-cuda",
-    words=("load_in_4bit", "load_in_8bit", "tf32", "8bit", "bnb", "paged", "nccl", "cuda"),
+    words=("load_in_4bit", "load_in_8bit", "tf32", "8bit", "bnb", "paged", "nccl", "cuda", "accelerator"),
     severity=Severity.warning,
     phase=Phase.rewrite,
     why="The setting requests something that only CUDA provides.",
@@ -35,11 +35,13 @@ _OPTIMIZER = (
     "bitsandbytes optimizers require CUDA",
     "Use adamw_torch, or adamw_torch_npu_fused in transformers.",
 )
+_LIGHTNING = "Pass an Accelerator of your own for NPUs: Lightning has none built in."
 _SETTINGS = {
     "load_in_4bit": ("true", *_QUANTIZED),
     "load_in_8bit": ("true", *_QUANTIZED),
     "optim": (r"\w*(?:8bit|bnb|paged)\w*", *_OPTIMIZER),
     "tf32": ("true", "TF32 is available on CUDA only", "Remove it. NPUs have torch.npu.matmul.allow_hf32."),
+    "accelerator": ("gpu|cuda", "Lightning trains on CUDA with this accelerator", _LIGHTNING),
 }
 _IN_DATA = {
     **_SETTINGS,
@@ -51,6 +53,7 @@ _WHY = {
     "load_in_4bit": _BITSANDBYTES,
     "load_in_8bit": _BITSANDBYTES,
     "optim": _BITSANDBYTES,
+    "accelerator": "CUDA is not available on an NPU machine.",
     "tf32": "TF32 is a data type of NVIDIA tensor cores. transformers rejects it elsewhere.",
     "device": "CUDA and NCCL are not available on an NPU machine.",
     "backend": "CUDA and NCCL are not available on an NPU machine.",

@@ -1,0 +1,143 @@
+"""What only CUDA has: libraries, kernels, the model of a GPU, functions of torch.cuda without a counterpart."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+
+from npukit.facts.target import Target
+from npukit.facts.torch_npu.names import names_of
+from npukit.source import PythonFile
+from npukit.source.names import definition_of, file_of
+
+_FOR_CUDA = re.compile(
+    r"nvidia|nvml|nvtx|nvls|nvfp|nvrtc|nvcc|triton|cupy|(?:^|_)apex|flash_?att|xformers|xops|tensorrt|(?:^|_)trt"
+    r"|onnxruntime|paddle|cudaexecutionprovider|bitsandbytes|(?:^|_)bnb|8bit|fp8|float8|transformer_engine|deep_?gemm"
+    r"|cutlass|capability|hopper|ampere|blackwell|(?:^|_)sm_?\d\d|cuda_?graph|cuda_?ext|cuda_home|cpp_extension"
+    r"|cudart|cublas|processgroupnccl|^_c$|_ext$|^impl$|(?:^|_)fa[23]$|nvdec|nvenc|dali",
+    re.IGNORECASE,
+)
+_ABOUT_THE_CARD = {"major", "minor"}  # of get_device_properties
+_CALLED_CUDA = re.compile(r"(?:^|_)cuda(?:_|$)|^cuda|cuda$", re.IGNORECASE)
+_FOR_ANY = re.compile(
+    r"(?:^|_)(?:to|move|copy|put|use|has|is|on|init|set|get|empty|clear|reset|sync\w*|with)_?cuda|^cuda$|is_cuda"
+    r"|cuda_?(?:rng|seed|mem|device|time|stream|sync|cache|event|avail|visible|empty|tensor|fetch)",
+    re.IGNORECASE,
+)
+_IMPORTED = (ast.alias, ast.ImportFrom)
+_TOP_IMPORT = re.compile(r"^(?:import|from)[ \t]+([\w.]+)", re.MULTILINE)
+_KERNELS = re.compile(r"_cuda$|triton|(?:^|\.)apex|flash_attn|xformers|unsloth")
+
+
+def says_cuda(node: ast.AST) -> bool:
+    """Whether a name, an import or a short string is of something that only CUDA has."""
+    if isinstance(node, ast.Attribute):
+        if isinstance(node.value, ast.Attribute) and node.value.attr == "cuda":  # torch.cuda.NAME
+            owner = node.value.value
+            return isinstance(owner, ast.Name) and owner.id in ("torch", "th") and _npu_lacks(node.attr)
+        version = (
+            isinstance(node.value, ast.Attribute) and node.value.attr == "version" and node.attr in ("cuda", "hip")
+        )
+        return version or node.attr in _ABOUT_THE_CARD or bool(_FOR_CUDA.search(node.attr))
+    names: list[str] = []
+    if isinstance(node, ast.Name):
+        names = [node.id]
+    elif isinstance(node, (ast.alias, ast.keyword)):
+        names = [(node.name if isinstance(node, ast.alias) else node.arg) or ""]
+    elif isinstance(node, ast.ImportFrom):
+        names = [node.module or ""]
+    elif isinstance(node, ast.Constant) and isinstance(node.value, str) and " " not in node.value[:60]:
+        names = [node.value[:60]]
+    return any(_FOR_CUDA.search(name) for name in names)
+
+
+@lru_cache(maxsize=256)
+def _npu_lacks(function: str) -> bool:
+    return function in ("get_device_capability", "CUDAGraph", "graph") or function not in names_of(
+        "npu", Target.of().torch_npu
+    )
+
+
+def leads_to_cuda(node: ast.AST, file: PythonFile) -> bool:
+    """Whether a call is of a kernel for CUDA by its name, or of a project's function that asks for a GPU's model."""
+    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+        return node.id in _optional_for_cuda(file)
+    if isinstance(node, (ast.Import, ast.ImportFrom)):
+        modules = [node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
+        level = "." * getattr(node, "level", 0)
+        return any(_brings_kernels(file_of(level + each, file.path, file.names.root)) for each in modules)
+    if not isinstance(node, ast.Call):
+        return False
+    func = node.func
+    name = getattr(func, "attr", "") or getattr(func, "id", "")
+    definition = definition_of(func, file.names)
+    if definition is not None:
+        return any(says_cuda(each) for statement in definition.body for each in _unconditional(statement))
+    owner = func.value if isinstance(func, ast.Attribute) else None
+    if isinstance(owner, ast.Name) and _CALLED_CUDA.search(owner.id) and not _FOR_ANY.search(owner.id):
+        return file.resolve(func) is None or not str(file.resolve(func)).startswith("torch.")
+    if file.resolve(func) is not None and str(file.resolve(func)).startswith("torch."):
+        return False
+    return bool(_CALLED_CUDA.search(name)) and not _FOR_ANY.search(name)
+
+
+@lru_cache(maxsize=4)
+def _optional_for_cuda(file: PythonFile) -> frozenset[str]:
+    """Names that depend on whether something for CUDA could be imported: try: import apex; HAS_APEX = True"""
+    tries = [node for node in file.tree.body if isinstance(node, ast.Try)]
+    return frozenset(
+        name.id
+        for node in tries
+        if any(says_cuda(each) for part in node.body for each in ast.walk(part) if isinstance(each, _IMPORTED))
+        for part in node.body
+        for name in ast.walk(part)
+        if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Store)
+    )
+
+
+@lru_cache(maxsize=1024)
+def _brings_kernels(path: Path | None) -> bool:
+    """Whether a file of the project imports kernels for CUDA at its top."""
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace") if path else ""
+    except OSError:
+        return False
+    return any(_KERNELS.search(name) for name in _TOP_IMPORT.findall(text))
+
+
+@lru_cache(maxsize=4)
+def dispatches_kernels(file: PythonFile) -> bool:
+    """Whether a file imports kernels for CUDA, so that its functions say whether these can be called."""
+    modules = [each for node in file.names.imports for each in (getattr(node, "module", None), node.names[0].name)]
+    return any(_KERNELS.search(each) for each in modules if each)
+
+
+def always_run(node: ast.AST) -> Iterator[ast.AST]:
+    """The node and what is in it, without the branches of further conditions and what may be missing."""
+    stack = [node]
+    while stack:
+        now = stack.pop()
+        yield now
+        if isinstance(now, (ast.If, ast.IfExp, ast.While)) and now is not node:
+            stack.append(now.test)
+        elif (now is node or not _may_lack_it(now)) and not isinstance(now, (ast.FunctionDef, ast.ClassDef)):
+            stack.extend(ast.iter_child_nodes(now))
+
+
+def _may_lack_it(node: ast.AST) -> bool:
+    """Whether what fails in a `try` is let pass, as where something is not installed."""
+    handlers = node.handlers if isinstance(node, ast.Try) else ()
+    return any(
+        each.type is None or re.search(r"ImportError|\bException|NotFound", ast.unparse(each.type)) for each in handlers
+    )
+
+
+def _unconditional(statement: ast.stmt) -> Iterator[ast.AST]:
+    """Only calls that ask for a GPU's model, of what a function always does."""
+    if isinstance(statement, (ast.Expr, ast.Assign, ast.Return)):
+        for node in always_run(statement):
+            if isinstance(node, ast.Attribute) and node.attr in ("get_device_capability", *_ABOUT_THE_CARD):
+                yield node

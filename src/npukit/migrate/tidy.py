@@ -1,0 +1,47 @@
+"""Imports from torch.cuda that a migration left without a use."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from npukit.source import Document, Edit, PythonFile
+
+_IMPORT = re.compile(r"^[ \t]*(?:from torch\.cuda|from torch import[^\n]*\bcuda\b|import torch\.cuda)", re.MULTILINE)
+
+
+def without_unused_imports(before: Document, after: Document) -> Document:
+    """The migrated file without imports from torch.cuda whose names were used before, and no longer are.
+
+    >>> without_unused_imports(before, after)  # from torch.cuda import amp; amp.autocast() -> torch.amp.autocast(...)
+    """
+    if after.kind != "python" or after.path.name == "__init__.py" or not _IMPORT.search(after.text):
+        return after
+    old, new = before.python, after.python
+    if old is None or new is None:
+        return after
+    unused = _used(old) - _used(new)
+    edits = [edit for node in new.names.imports for edit in _removed(node, unused, new)]
+    return after.edited(edits) if edits else after
+
+
+def _used(file: PythonFile) -> set[str]:
+    return {node.id for node in file.nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+
+
+def _removed(node: ast.Import | ast.ImportFrom, unused: set[str], file: PythonFile) -> Iterator[Edit]:
+    if not file.alone_on_lines(node) or not isinstance(file.parent(node), ast.Module) or "#" in file.source(node):
+        return
+    prefix = f"{node.module}." if isinstance(node, ast.ImportFrom) and not node.level else ""
+    gone = [
+        alias
+        for alias in node.names
+        if f"{prefix}{alias.name}".startswith("torch.cuda") and (alias.asname or alias.name) in unused
+    ]
+    if len(gone) == len(node.names):
+        yield Edit(file.line_start(node), file.line_end(node), "")
+    elif gone and isinstance(node, ast.ImportFrom):
+        kept = ", ".join(file.source(alias) for alias in node.names if alias not in gone)
+        start, end = file.span(node.names[0])[0], file.span(node.names[-1])[1]
+        yield Edit(start, end, kept)
