@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from npukit.errors import NpukitError
 from npukit.facts.cards import card
@@ -37,8 +38,9 @@ def planning() -> Planning:
     """
     import yaml
 
-    row = yaml.safe_load(Path(__file__).with_name("planning.yaml").read_text(encoding="utf-8"))
-    return Planning(**{name: tuple(value) if isinstance(value, list) else value for name, value in row.items()})
+    row: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("planning.yaml").read_text(encoding="utf-8"))
+    made: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in row.items()}
+    return Planning(**made)
 
 
 @dataclass(frozen=True)

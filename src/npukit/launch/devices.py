@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 Kind = Literal["npu", "cuda", "cpu"]
 NAMES = {"npu": "NPU", "cuda": "GPU"}
+SIMULATED_MEMORY = "NPUKIT_SIM_MEMORY_MIB"
 VISIBLE_BY = {"npu": VISIBLE, "cuda": "CUDA_VISIBLE_DEVICES"}
 
 
@@ -67,10 +68,12 @@ class Devices:
         compute: Literal["full", "shapes"] | None = None,
         faults: Sequence[str] = (),
         trace: str | os.PathLike[str] | None = None,
+        memory_mib: int | None = None,
     ) -> dict[str, str]:
         """The complete environment of a process that uses these devices, and no others.
 
-        `compute`, `faults` and `trace` are for simulated NPUs; what is not given stays as the shell has it.
+        `compute`, `faults`, `trace` and `memory_mib`, if a card is to have more or less than it has, are for simulated
+        NPUs; what is not given stays as the shell has it.
 
         >>> subprocess.run([sys.executable, "train.py"], env=choose("cpu").environment())
         """
@@ -84,7 +87,8 @@ class Devices:
         from npukit.simulate import environment as simulated
 
         compute = compute or ("shapes" if variables.get("NPUKIT_SIM_COMPUTE") == "shapes" else "full")
-        return simulated(self.total, self.card, compute, faults, trace, base=variables)
+        made = simulated(self.total, self.card, compute, faults, trace, base=variables)
+        return {**made, SIMULATED_MEMORY: str(memory_mib)} if memory_mib else made
 
 
 def choose(

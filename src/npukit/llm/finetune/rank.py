@@ -21,9 +21,14 @@ def handed_over(config: Config) -> dict[str, str]:
     return {CONFIG: base64.b64encode(zlib.compress(config.model_dump_json().encode())).decode()}
 
 
+def taken_over() -> Config:
+    """The configuration that this process was started with."""
+    return Config.model_validate_json(zlib.decompress(base64.b64decode(os.environ.pop(CONFIG))))
+
+
 def main() -> None:
     # Errors that the user can fix, and Ctrl-C, are reported by npukit.launch.script, once for all ranks.
-    config = Config.model_validate_json(zlib.decompress(base64.b64decode(os.environ.pop(CONFIG))))
+    config = taken_over()
     from npukit.llm.finetune.train import train  # takes seconds to import
 
     sys.exit(train(config).exit_code)

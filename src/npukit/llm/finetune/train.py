@@ -106,9 +106,13 @@ def make_model(config: Config, place: str, device: torch.device) -> Any:
     """The model as it is trained: loaded, its loss and attention replaced by faster ones, tuned, compiled by layers."""
     register()
     torch.manual_seed(config.training.seed)  # the same new weights on every rank
-    compiles = config.training.compile if config.training.compile is not None else device.type == "cuda"
     attention = PACKED_ATTENTION if config.data.packing else None
-    model = load_model(config.model, place, _weights_dtype(config, device), attention)
+    return adapt(load_model(config.model, place, weights_dtype(config, device), attention), config, device)
+
+
+def adapt(model: Any, config: Config, device: torch.device) -> Any:
+    """A model as transformers makes it, turned into the one that is trained."""
+    compiles = config.training.compile if config.training.compile is not None else device.type == "cuda"
     if device.type == "npu":
         use_fused_operators(model)
     elif compiles:
@@ -160,7 +164,7 @@ def _check_vocabulary(prepared: Prepared, tokenizer: Any, words: int) -> None:
         )
 
 
-def _weights_dtype(config: Config, device: torch.device) -> torch.dtype:
+def weights_dtype(config: Config, device: torch.device) -> torch.dtype:
     """Frozen weights are kept in the format they are computed in; trained ones in fp32, or small steps are lost."""
     if config.model.dtype != "auto":
         return getattr(torch, config.model.dtype)  # type: ignore[no-any-return]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from math import ceil
 from typing import Any
 
@@ -12,8 +13,31 @@ from npukit.llm.config.options import Config
 from npukit.llm.data.count import Rows, count_rows
 from npukit.llm.models.outline import look_at
 from npukit.performance.plan.estimate import estimate
-from npukit.performance.plan.memory import Memory, memory, row_length, trained_parameters
-from npukit.performance.plan.work import StepTime, step_time
+from npukit.performance.plan.memory import Memory, memory, row_length, stage_of, trained_parameters
+from npukit.performance.plan.walk import ACCUMULATION, walk_config, walk_script
+from npukit.performance.plan.walked import Held, Walked
+from npukit.performance.plan.work import StepTime, Work, step_time
+
+
+@dataclass(frozen=True)
+class Walk:
+    """What a walk through a step showed: bytes of one rank, by torch_npu's own allocator on a simulated card."""
+
+    peak: int
+    reserved: int
+    outside: int
+    usable: float
+    held: tuple[Held, ...]
+    time: StepTime | None
+
+    @property
+    def total(self) -> int:
+        """What the card must have."""
+        return self.reserved + self.outside
+
+    def as_json(self) -> dict[str, Any]:
+        """For programs; memory in bytes, time in seconds."""
+        return asdict(self) | {"total": self.total, "fits": self.total <= self.usable}
 
 
 @dataclass(frozen=True)
@@ -34,24 +58,28 @@ class Plan:
     steps: int | None
     tokens_per_step: int
     time: StepTime | None
+    walk: Walk | None = None
 
     @property
     def fits(self) -> bool | None:
-        """Whether a card has the memory."""
-        return None if self.memory is None or self.usable is None else self.memory.total <= self.usable
+        """Whether a card has the memory; a walk knows better than the formula."""
+        known = self.walk or self.memory
+        return None if known is None or self.usable is None else known.total <= self.usable
 
     @property
     def days(self) -> Range | None:
         """How long all steps take."""
-        if self.time is None or self.steps is None:
+        time = (self.walk and self.walk.time) or self.time
+        if time is None or self.steps is None:
             return None
-        return self.time.step[0] * self.steps / 86400, self.time.step[1] * self.steps / 86400
+        return time.step[0] * self.steps / 86400, time.step[1] * self.steps / 86400
 
     def as_json(self) -> dict[str, Any]:
         """For programs; memory in bytes, time in seconds."""
         total = {"total": self.memory.total} if self.memory else {}
         return asdict(self) | {
             "memory": asdict(self.memory) | total if self.memory else None,
+            "walk": self.walk.as_json() if self.walk else None,
             "fits": self.fits,
             "days": self.days,
         }
@@ -87,6 +115,30 @@ def plan(config: Config, devices: int, card: str = "", nodes: int = 1) -> Plan:
         tokens_per_step=rows_per_step * row_length(config),
         time=step_time(estimate(config, model, devices), speed, nodes > 1) if model and speed else None,
     )
+
+
+def walked(found: Plan, config: Config) -> Plan:
+    """The same plan, with what a walk through a step on a simulated card shows."""
+    seen = walk_config(config, found.devices, found.card, found.devices // found.nodes)
+    walked_batches = min(config.training.accumulation, ACCUMULATION)
+    work = seen.of_step(config.training.accumulation / walked_batches, gathers=stage_of(config) == 3)
+    return replace(found, walk=_with_time(seen, work, found.card, found.nodes))
+
+
+def walk_of_script(command: Sequence[str], devices: int, card: str, nodes: int = 1) -> Walk:
+    """What a walk through the first steps of any script shows, as rank 0 of `devices` devices of all `nodes`.
+
+    >>> walk_of_script(["train.py", "--batch", "8"], devices=8, card="910B3").total
+    """
+    seen = walk_script(command, devices, card, devices // nodes)
+    return _with_time(seen, seen.of_step(), card, nodes)
+
+
+def _with_time(seen: Walked, work: Sequence[Work], card: str, nodes: int) -> Walk:
+    speed = speed_of(card)
+    outside = planning().outside_mib * 2**20
+    time = step_time(work, speed, nodes > 1) if speed else None
+    return Walk(seen.peak, seen.reserved, outside, usable_memory(card), seen.held, time)
 
 
 def usable_memory(card: str) -> float:

@@ -32,7 +32,7 @@ class Memory:
 
     @property
     def total(self) -> float:
-        return sum(getattr(self, part.name) for part in fields(self))
+        return float(sum(getattr(self, part.name) for part in fields(self)))
 
     @property
     def allocated(self) -> float:

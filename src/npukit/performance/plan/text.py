@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from dataclasses import asdict
 
 from npukit.facts.planning import Range
-from npukit.performance.plan.job import Plan
+from npukit.performance.plan.job import Plan, Walk
 from npukit.performance.plan.memory import GIB
 from npukit.performance.plan.work import StepTime
+from npukit.report.terminal import printable_line
 
 PARTS = {
     "weights": "weights",
@@ -18,6 +19,21 @@ PARTS = {
     "logits": "logits, computed in chunks",
     "communication": "buffers for communication",
     "outside": "outside of torch's allocator: HCCL, runtime, logs",
+}
+
+
+SMALLEST = 2**20  # bytes that are shown
+ROLES = {
+    "weights": "weights",
+    "gradients": "gradients",
+    "optimizer": "optimizer states and what the update needs",
+    "activations": "activations and logits",
+    "backward": "gradients of activations",
+    "communication": "buffers for communication, gathered weights",
+    "other": "batches and everything else",
+    "inside operators": "inside of operators",
+    "fragmentation": "fragmentation of the allocator",
+    "outside": PARTS["outside"],
 }
 
 
@@ -32,11 +48,14 @@ def dry_run(found: Plan) -> str:
 def as_text(found: Plan) -> str:
     """What to expect, for a terminal."""
     lines = [*_size(found)]
-    if found.usable is not None and found.memory is not None:
+    time = (found.walk and found.walk.time) or found.time
+    if found.walk:
+        lines += ["", *walk_lines(found.walk, found.card)]
+    elif found.usable is not None and found.memory is not None:
         lines.append(verdict(found.memory.total, found.usable, found.card))
-    lines.append(_steps(found))
-    if found.time:
-        lines += ["", *time_lines(found.time, found.tokens_per_step / found.devices)]
+    lines += ["", _steps(found)]
+    if time:
+        lines += time_lines(time, found.tokens_per_step / found.devices)
         if found.days:
             lines.append(f"all {found.steps:,} steps: {duration(found.days)}")
     elif found.memory and found.card:
@@ -63,10 +82,29 @@ def verdict(needed: float, usable: float, card: str) -> str:
     return f"fits: {there}, {size(usable - needed).strip()} to spare"
 
 
-def time_lines(time: StepTime, tokens: float) -> Iterator[str]:
+def walk_lines(walk: Walk, card: str, modules: int = 4) -> Iterator[str]:
+    """What held the memory at the peak, and whether it fits."""
+    yield f"walked through two steps on a simulated card: {size(walk.total).strip()} on each device"
+    roles: dict[str, int] = {}
+    for each in walk.held:
+        roles[each.role] = roles.get(each.role, 0) + each.bytes
+    roles |= {"fragmentation": walk.reserved - walk.peak, "outside": walk.outside}
+    for role, count in roles.items():
+        if count >= SMALLEST:
+            yield f"  {size(count)}  {ROLES[role]}"
+        if role == "activations":
+            inside = [each for each in walk.held if each.role == role and each.bytes >= SMALLEST]
+            yield from (f"    {size(each.bytes)}  in {printable_line(each.module)}" for each in inside[:modules])
+    yield verdict(walk.total, walk.usable, card)
+
+
+def time_lines(time: StepTime, tokens: float | None = None) -> Iterator[str]:
     """The time of a step and what it is made of."""
-    low, high = time.tokens_per_second(tokens)
-    yield f"a step takes {seconds(time.step)}, which is {low:,.0f} to {high:,.0f} tokens/s on each device:"
+    speed = ""
+    if tokens:
+        low, high = time.tokens_per_second(tokens)
+        speed = f", which is {low:,.0f} to {high:,.0f} tokens/s on each device"
+    yield f"a step takes {seconds(time.step)}{speed}:"
     parts = {
         "matrix products and attention": time.compute,
         "operators bound by memory": time.memory,

@@ -18,7 +18,11 @@ class Work:
     kind: Kind
     flops: float
     bytes: float  # read and written; of a collective, sent by one rank
-    calls: int
+    calls: float
+
+    def times(self, number: float) -> Work:
+        """So many times this work."""
+        return Work(self.kind, self.flops * number, self.bytes * number, self.calls * number)
 
 
 @dataclass(frozen=True)

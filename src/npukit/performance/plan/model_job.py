@@ -1,0 +1,87 @@
+"""The training of a configuration without its weights and data: only their shapes are there."""
+
+from __future__ import annotations
+
+import tempfile
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from npukit.facts.models import known_model
+from npukit.launch.devices import torch_device
+from npukit.llm import families
+from npukit.llm.config.options import Config
+from npukit.llm.data.collate import Collator, tokens, weight
+from npukit.llm.finetune import rank
+from npukit.llm.finetune.train import adapt, loss_of, weights_dtype
+from npukit.llm.models.attention import NAME as PACKED_ATTENTION
+from npukit.llm.models.attention import register
+from npukit.performance.plan.memory import row_length
+from npukit.performance.plan.walk import ACCUMULATION
+from npukit.train import Trainer
+
+ROWS = 4096
+
+
+def train_shapes() -> None:
+    """Train as `npukit train` would; the observer ends it after its steps."""
+    config = rank.taken_over()
+    device = torch_device()
+    shape = model_config(config)
+    if families.of(shape).attention != "plain":
+        config = config.model_copy(update={"data": config.data.model_copy(update={"packing": False})})
+    register()
+    attention = PACKED_ATTENTION if config.data.packing else None
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(
+            shape, dtype=weights_dtype(config, device), attn_implementation=attention
+        )
+        model = adapt(model, config, device)
+    # Whole on the card from the start, or on the host until it is shared out.
+    model.to_empty(device=device if config.training.parallel == "ddp" else "cpu")
+    options = config.training.model_copy(
+        update={
+            "compile": False,
+            "output": Path(tempfile.mkdtemp(prefix="npukit-walk-")),
+            "accumulation": min(config.training.accumulation, ACCUMULATION),
+            "workers": 0,
+            "max_steps": 8,
+            "save_every": None,
+            "eval_every": None,
+            "early_stopping": None,
+            "plot": False,
+            "loggers": (),
+            "resume": "never",
+            "profile": None,
+        }
+    )
+    length = row_length(config)
+    Trainer(
+        model,
+        options,
+        [_row(length)] * ROWS,
+        loss=partial(loss_of, longest=length),
+        weight=weight,
+        size=partial(tokens, pad_id=0),
+        collate=Collator(config.data.packing, 0, length),
+        item="tokens",
+    ).train()
+
+
+def model_config(config: Config) -> Any:
+    """transformers' configuration of the model: from its folder, or of a well-known name."""
+    known = None if Path(config.model.path).expanduser().exists() else known_model(config.model.path)
+    if known:
+        return AutoConfig.for_model(**known)
+    from npukit.llm.models.loading import load_config, locate
+
+    return load_config(config.model, locate(config.model))
+
+
+def _row(length: int) -> dict[str, Any]:
+    ids = np.arange(length) % 100 + 1
+    return {"input_ids": ids, "labels": ids, "lengths": np.array([length])}

@@ -1,0 +1,270 @@
+"""Watch a process that trains: what it computes, and what holds its memory at the peak."""
+
+from __future__ import annotations
+
+import re
+import weakref
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_iter
+
+from npukit.performance.plan.operators import flops_of, kind_of, moved_bytes
+from npukit.performance.plan.walked import Held, Walked
+from npukit.performance.plan.work import Work
+
+BLOCK = 512  # the allocator hands out multiples of it
+LARGE_ON_HOST = 2**24  # elements of a tensor of zeros that is only a source to copy from
+
+
+class WalkIsOver(BaseException):
+    """Enough steps were seen. Not an Exception, so that no handler of the program takes it for a failure."""
+
+
+class Block:
+    """Memory that one storage holds, from one moment to another."""
+
+    __slots__ = ("born", "died", "module", "role", "size")
+
+    def __init__(self, size: int, born: int, role: str, module: str) -> None:
+        self.size, self.born, self.role, self.module = -(-size // BLOCK) * BLOCK, born, role, module
+        self.died: int | None = None
+
+
+_Mode: Any = TorchDispatchMode  # which has no types
+
+
+class Observer(_Mode):  # type: ignore[misc]
+    """Sees every operator of the process; `walked()` is what came of it.
+
+    >>> with Observer(steps=2) as observer:
+    ...     train()
+    >>> observer.walked().peak
+    """
+
+    def __init__(self, steps: int, device: str = "npu") -> None:
+        super().__init__()
+        self._device, self._steps_wanted = device, steps
+        self.steps = 0
+        self._updated = False  # the optimizer has stepped, and no forward pass has followed yet
+        self._clock = 0
+        self._blocks: list[Block] = []
+        self._of_storage: dict[int, Block] = {}
+        self._live = self._highest = self._highest_at = 0
+        self._modules: list[str] = []
+        self._names: dict[int, str] = {}
+        self._in_optimizer = False
+        self._work: list[Counter[tuple[Any, ...]]] = [Counter()]  # of each step
+
+    def __enter__(self) -> Any:
+        self._hooks = [
+            nn.modules.module.register_module_forward_pre_hook(self._enter_module),
+            nn.modules.module.register_module_forward_hook(self._leave_module, always_call=True),
+            register_optimizer_step_pre_hook(self._before_update),
+            register_optimizer_step_post_hook(self._after_update),
+        ]
+        self._resize = torch.UntypedStorage.resize_
+        self._watch_resizing()
+        return super().__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        for hook in self._hooks:
+            hook.remove()
+        torch.UntypedStorage.resize_ = self._resize  # type: ignore[method-assign]
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        instead = _on_host(func, args, kwargs)
+        result = func(*args, **kwargs) if instead is None else instead
+        if func._schema.name == "npu::npu_change_data_ptr":
+            self._moved(*args[:2])
+            return result
+        outputs = [each for each in tree_iter(result) if isinstance(each, Tensor)]
+        for tensor in outputs:
+            self._allocated(tensor)
+        inputs = [each for each in tree_iter((args, kwargs)) if isinstance(each, Tensor)]
+        if any(each.device.type == self._device for each in (*outputs, *inputs)):
+            self._count(func, args, kwargs, result, inputs, outputs)
+        return result
+
+    def _count(
+        self, func: Any, args: Any, kwargs: Any, result: Any, inputs: list[Tensor], outputs: list[Tensor]
+    ) -> None:
+        kind = kind_of(func)
+        if kind:
+            flops = flops_of(func, args, kwargs, result) if kind != "vector" else 0.0
+            self._work[-1][kind, self._phase() == "optimizer", flops, moved_bytes(inputs, outputs)] += 1
+
+    def collective(self, name: str, sent: float, tensors: list[Tensor]) -> None:
+        """To be told of every collective."""
+        if any(each.device.type == self._device for each in tensors):
+            self._work[-1]["collective", self._phase() == "optimizer", 0.0, sent] += 1
+            for each in tensors:
+                self._call(each, "communication")
+
+    # Memory
+
+    def _allocated(self, tensor: Tensor) -> None:
+        for part in _plain(tensor):
+            if part.device.type != self._device:
+                continue
+            storage = part.untyped_storage()
+            if id(storage) not in self._of_storage and storage.nbytes():
+                self._hold(storage, storage.nbytes(), self._phase())
+
+    def _hold(self, storage: Any, size: int, role: str) -> None:
+        module = self._modules[-1] if self._modules else ""
+        self._clock += 1
+        block = Block(size, self._clock, role, module)
+        self._blocks.append(block)
+        key = id(storage)
+        self._of_storage[key] = block
+        weakref.finalize(storage, self._freed, key).atexit = False
+        self._live += block.size
+        if self._live > self._highest:
+            self._highest, self._highest_at = self._live, self._clock
+
+    def _freed(self, key: int) -> None:
+        self._end(self._of_storage.pop(key, None))
+
+    def _end(self, block: Block | None) -> None:
+        if block is not None and block.died is None:
+            self._clock += 1
+            block.died = self._clock
+            self._live -= block.size
+
+    def _moved(self, tensor: Tensor, into: Tensor) -> None:
+        """torch_npu's fused optimizers lay tensors into one large one, and let go of their own memory."""
+        mine, other = id(tensor.untyped_storage()), id(into.untyped_storage())
+        if mine in self._of_storage and other in self._of_storage:
+            self._end(self._of_storage[mine])
+            self._of_storage[mine] = self._of_storage[other]
+
+    def _watch_resizing(self) -> None:
+        """FSDP gathers weights into storages that it empties and fills again."""
+        resize, observer = self._resize, self
+
+        def resize_(storage: Any, size: int) -> Any:
+            result = resize(storage, size)
+            if storage.device.type == observer._device:
+                observer._freed(id(storage))
+                if size:
+                    observer._hold(storage, size, "communication")
+            return result
+
+        torch.UntypedStorage.resize_ = resize_  # type: ignore[method-assign, assignment]
+
+    def _call(self, tensor: Tensor | None, role: str) -> None:
+        for part in _plain(tensor) if tensor is not None else ():
+            block = self._of_storage.get(id(part.untyped_storage()))
+            if block and block.role not in ("weights", "gradients", "optimizer"):
+                block.role = role
+
+    # What the program is doing
+
+    def _phase(self) -> str:
+        if self._in_optimizer:
+            return "optimizer"
+        if self._modules:
+            return "activations"
+        return "backward" if torch._C._current_autograd_node() is not None else "other"
+
+    def _enter_module(self, module: nn.Module, _args: Any) -> None:
+        if self._updated:
+            self._next_step()
+        if id(module) not in self._names:
+            for name, part in module.named_modules():
+                self._names.setdefault(id(part), re.sub(r"\b\d+\b", "*", name) or type(part).__name__)
+            for tensor in (*module.parameters(), *module.buffers()):
+                self._call(tensor, "weights")
+        self._modules.append(self._names[id(module)])
+
+    def _leave_module(self, *_: Any) -> None:
+        if self._modules:
+            self._modules.pop()
+
+    def _before_update(self, optimizer: Any, *_: Any) -> None:
+        self._in_optimizer = True
+        self._label(optimizer)
+
+    def _after_update(self, optimizer: Any, *_: Any) -> None:
+        self._label(optimizer)
+        self._in_optimizer = False
+        self._updated = True
+
+    def _next_step(self) -> None:
+        """A step ends where the next one begins: some optimizers are several, or are called once for each group."""
+        self._updated = False
+        self.steps += 1
+        if self.steps >= self._steps_wanted:
+            raise WalkIsOver
+        self._work.append(Counter())
+
+    def _label(self, optimizer: Any) -> None:
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                self._call(parameter.grad, "gradients")
+                self._call(parameter, "optimizer")  # unless it is a weight: then it is a copy to update
+        for state in optimizer.state.values():
+            for value in state.values():
+                self._call(value if isinstance(value, Tensor) else None, "optimizer")
+
+    # What came of it
+
+    def walked(self) -> Walked:
+        """What was seen until now."""
+        memory = torch.get_device_module(self._device)
+        peak, reserved = memory.max_memory_allocated(), memory.max_memory_reserved()
+        return Walked(
+            peak=peak,
+            reserved=reserved,
+            held=tuple(sorted(self._held(peak), key=lambda each: -each.bytes)),
+            steps=self.steps + self._updated,
+            work=tuple(self._last_step(in_optimizer=False)),
+            update=tuple(self._last_step(in_optimizer=True)),
+        )
+
+    def _held(self, peak: int) -> Iterator[Held]:
+        totals: dict[tuple[str, str], int] = defaultdict(int)
+        for block in self._blocks:
+            if block.born <= self._highest_at and (block.died is None or block.died > self._highest_at):
+                by_module = block.module if block.role == "activations" else ""
+                totals[block.role, by_module] += block.size
+        yield from (Held(role, module, size) for (role, module), size in totals.items())
+        yield Held("inside operators", "", max(0, peak - self._highest))
+
+    def _last_step(self, in_optimizer: bool) -> Iterable[Work]:
+        step = self._work[-1]
+        for (kind, of_optimizer, flops, moved), calls in step.items():
+            if of_optimizer == in_optimizer:
+                yield Work(kind, flops * calls, moved * calls, calls)
+
+
+def _plain(tensor: Tensor) -> Iterator[Tensor]:
+    """The tensors with memory of their own that a tensor, which may be a DTensor, is made of."""
+    local = getattr(tensor, "_local_tensor", None)
+    if local is not None:
+        yield from _plain(local)
+    elif tensor.layout == torch.strided and not tensor.is_meta:
+        yield tensor
+
+
+def _on_host(func: Any, args: Any, kwargs: Any) -> Tensor | None:
+    """The result of an operator that would fill gigabytes of the host: memory that is there, and never touched."""
+    if func is torch.ops.aten.zeros.default and torch.device(kwargs.get("device") or "cpu").type == "cpu":
+        return torch.empty(*args, **kwargs) if torch.Size(args[0]).numel() > LARGE_ON_HOST else None
+    source = args[0] if args and isinstance(args[0], Tensor) else None
+    if source is None or source.device.type != "cpu" or source.numel() <= LARGE_ON_HOST:
+        return None
+    if func in (torch.ops.aten.copy_.default, torch.ops.aten.zero_.default):
+        return source
+    target = torch.device(kwargs.get("device") or "cpu").type
+    if func in (torch.ops.aten._to_copy.default, torch.ops.aten.clone.default) and target == "cpu":
+        return torch.empty_like(source, dtype=kwargs.get("dtype"))
+    return None

@@ -1,0 +1,75 @@
+"""Walk through a job on a simulated card: its real steps, of which nothing is computed but the memory is counted."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from npukit.errors import NpukitError
+from npukit.launch.devices import Wanted, choose
+from npukit.launch.run import script_arguments
+from npukit.llm.config.options import Config
+from npukit.llm.finetune.rank import handed_over
+from npukit.performance.plan.walked import Walked, from_json
+
+STEPS = 2  # the second one meets the optimizer's states
+ACCUMULATION = 2  # the second batch of a step meets the gradients of the first; further ones are like it
+MEMORY_MIB = 2**20  # more than a card has: a job that does not fit is walked through to the end, too
+WALKER = "npukit.performance.plan.walker"
+
+
+def walk_config(config: Config, devices: int, card: str, per_node: int | None = None) -> Walked:
+    """Walk through the training of a configuration on `devices` cards; neither weights nor data need to be there.
+
+    >>> walk_config(config, devices=8, card="910B3").peak
+    """
+    return _walk(["-m", WALKER], devices, card, per_node or devices, handed_over(config))
+
+
+def walk_script(command: Sequence[str], devices: int, card: str, per_node: int | None = None) -> Walked:
+    """Walk through the first steps of a script, as rank 0 of `devices`.
+
+    >>> walk_script(["train.py", "--batch", "8"], devices=8, card="910B3").by_role()
+    """
+    return _walk(["-m", WALKER, *command], devices, card, per_node or devices, {})
+
+
+def _walk(command: list[str], devices: int, card: str, per_node: int, variables: Mapping[str, str]) -> Walked:
+    with tempfile.TemporaryDirectory(prefix="npukit-walk-") as folder:
+        file = Path(folder) / "walked.json"
+        environment = {
+            **choose(Wanted.sim, 1, card).environment(compute="shapes", memory_mib=MEMORY_MIB),
+            **_rank_zero(devices, per_node),
+            **variables,
+            "NPUKIT_WALK": str(file),
+            "NPUKIT_WALK_STEPS": str(STEPS),
+        }
+        ended = subprocess.run(
+            [sys.executable, *script_arguments(command, auto=False)], env=environment, capture_output=True, text=True
+        )
+        if not file.exists():
+            raise NpukitError(f"The walk ended early: {_reason(ended.stderr)}")
+        return from_json(json.loads(file.read_text(encoding="utf-8")))
+
+
+def _rank_zero(devices: int, per_node: int) -> dict[str, str]:
+    """A rank of a launcher that never was; one process alone is given nothing."""
+    if devices == 1:
+        return {}
+    return {
+        "RANK": "0",
+        "LOCAL_RANK": "0",
+        "WORLD_SIZE": str(devices),
+        "LOCAL_WORLD_SIZE": str(per_node),
+        "MASTER_ADDR": "localhost",
+        "MASTER_PORT": "29500",
+    }
+
+
+def _reason(errors: str) -> str:
+    lines = [line.strip() for line in errors.strip().splitlines() if line.strip()]
+    return lines[-1].removeprefix("npukit: ") if lines else "its process was killed."

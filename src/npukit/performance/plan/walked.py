@@ -1,0 +1,57 @@
+"""What a walk through one step of a job showed."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Any
+
+from npukit.performance.plan.work import Work
+
+
+@dataclass(frozen=True)
+class Held:
+    """Memory at the peak: what for, and in which module if it is for activations."""
+
+    role: str
+    module: str
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Walked:
+    """Bytes of one rank as torch_npu's own allocator counted them, and the work of the last step."""
+
+    peak: int
+    reserved: int
+    held: tuple[Held, ...]
+    steps: int
+    work: tuple[Work, ...]  # forward and backward
+    update: tuple[Work, ...]  # the optimizer
+
+    def of_step(self, batches: float = 1.0, gathers: bool = False) -> tuple[Work, ...]:
+        """The work of a step that has `batches` times as many batches as the one that was walked through.
+
+        Gradients are exchanged once a step; weights that are gathered (`gathers`) in every batch.
+        """
+        times = [batches if gathers or each.kind != "collective" else 1.0 for each in self.work]
+        return (*(each.times(number) for each, number in zip(self.work, times, strict=True)), *self.update)
+
+    def by_role(self) -> dict[str, int]:
+        """What holds the memory at the peak, largest first; the sum is the peak, or a little more."""
+        totals: dict[str, int] = defaultdict(int)
+        for each in self.held:
+            totals[each.role] += each.bytes
+        return dict(sorted(totals.items(), key=lambda item: -item[1]))
+
+
+def from_json(data: dict[str, Any]) -> Walked:
+    """What `to_json` wrote."""
+    return Walked(
+        **{
+            **data,
+            "held": tuple(Held(**each) for each in data["held"]),
+            "work": tuple(Work(**each) for each in data["work"]),
+            "update": tuple(Work(**each) for each in data["update"]),
+        }
+    )

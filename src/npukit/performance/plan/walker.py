@@ -1,0 +1,50 @@
+"""The process that walks: `python -m npukit.performance.plan.walker [SCRIPT|-m MODULE] [ARGS]`.
+
+Without a script it walks through the training of the configuration in its environment. It writes what it saw as JSON
+to the file that NPUKIT_WALK names.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from npukit.errors import NpukitError
+
+FILE, STEPS = "NPUKIT_WALK", "NPUKIT_WALK_STEPS"
+
+
+def main() -> None:
+    from npukit.performance.plan import alone
+    from npukit.performance.plan.observe import Observer, WalkIsOver
+    from npukit.report.json import to_json
+
+    file, arguments = Path(os.environ.pop(FILE)), sys.argv[1:]
+    observer = Observer(int(os.environ.pop(STEPS)))
+    alone.install(observer.collective)
+    try:
+        with observer:
+            if arguments:
+                from npukit.launch.script import run_command
+
+                run_command(arguments)
+            else:
+                from npukit.performance.plan.model_job import train_shapes
+
+                train_shapes()
+    except WalkIsOver:
+        pass
+    except SystemExit as ended:
+        if ended.code:
+            raise
+    walked = observer.walked()
+    if not walked.steps:
+        raise NpukitError("The script made no step of a torch optimizer: a walk needs one.")
+    file.write_text(to_json(walked), encoding="utf-8")
+    sys.stdout.flush()
+    os._exit(0)  # the job is torn down in the middle of a step
+
+
+if __name__ == "__main__":
+    main()

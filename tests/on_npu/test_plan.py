@@ -1,0 +1,48 @@
+"""What `npukit plan` sees of a step: what holds the memory at the peak, and the work that was done."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from npukit.performance.plan.observe import Observer, WalkIsOver
+
+WIDTH, ROWS = 512, 1024
+WEIGHT = WIDTH * WIDTH * 4
+
+
+def train(model: nn.Module, steps: int) -> None:
+    optimizer = torch.optim.AdamW(model.parameters(), foreach=False)
+    for _ in range(steps):
+        loss = model(torch.ones(ROWS, WIDTH, device="npu")).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def test_the_memory_at_the_peak_is_told_apart() -> None:
+    layers = [nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(4)]
+    torch.npu.empty_cache()
+    before = torch.npu.memory_allocated()
+    torch.npu.reset_peak_memory_stats()
+    observer = Observer(steps=2)
+    with pytest.raises(WalkIsOver), observer:
+        train(nn.Sequential(*layers).npu(), steps=5)
+    seen = observer.walked()
+    roles = seen.by_role()
+    assert seen.steps == 2
+    assert roles["weights"] == 4 * WEIGHT
+    assert roles["optimizer"] == pytest.approx(8 * WEIGHT, rel=0.01)
+    assert seen.peak - before == pytest.approx(sum(roles.values()) - roles["inside operators"], rel=0.05)
+    assert any(each.role == "activations" and each.module == "*" for each in seen.held)
+
+
+def test_the_work_of_a_step_is_counted_once() -> None:
+    observer = Observer(steps=2)
+    with pytest.raises(WalkIsOver), observer:
+        train(nn.Sequential(nn.Linear(WIDTH, WIDTH, bias=False)).npu(), steps=3)
+    products = sum(each.flops for each in observer.walked().work if each.kind == "matmul")
+    assert products == 4 * 2 * (2 * ROWS * WIDTH * WIDTH), "forward and the weight's gradient, at fp32's price"
+    assert observer.walked().update, "the optimizer's work is apart"
+    assert not torch.utils._python_dispatch._get_current_dispatch_mode_stack()
