@@ -49,7 +49,7 @@ SHAPES = {
         "tie_word_embeddings": False,
     },
 }
-ROUNDS = 3  # so many requests each client sends
+ROUNDS = 3  # so many requests each client sends, on average
 BANDWIDTH = 4.3e12  # bytes a second that one H200 copies, as measured
 Work = list[tuple[tuple[int, ...], int]]  # prompts, and how long each answer is to be
 
@@ -63,6 +63,7 @@ def main() -> None:
     parser.add_argument("--prompt", type=int, default=256, help="mean length of a prompt")
     parser.add_argument("--answer", type=int, default=256, help="mean length of an answer")
     parser.add_argument("--load", action="store_true", help="time to first token at half of the capacity, too")
+    parser.add_argument("--sample", action="store_true", help="also with a temperature")
     arguments = parser.parse_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model = make_model(arguments.shape, device)
@@ -84,6 +85,9 @@ def main() -> None:
             print(f"  {ours / theirs:.1f} times {name} ({theirs:,.0f}, {min(works)} requests)", flush=True)
         if arguments.load:
             print(f"  time to first token, 99th percentile, at half of that: {first_token(engine, work, ours):.3f} s")
+        if arguments.sample:
+            print("  the same at temperature 0.8:", flush=True)
+            measured(lambda _, each, count=count: run_engine(engine, each, count, 0.8), model, work * ROUNDS)  # type: ignore[misc]
 
 
 def make_model(shape: str, device: torch.device) -> Any:
@@ -120,17 +124,26 @@ def measured(run: Callable[[Any, Work], int], model: Any, work: Work) -> float:
     return rate
 
 
-def run_engine(engine: Engine, work: Work, at_once: int) -> int:
-    """So many clients, each of which sends its next request when it has its answer."""
-    requests = [Request(prompt, Sampling(temperature=0, max_tokens=length)) for prompt, length in work]
-    tokens = running = 0
+def run_engine(engine: Engine, work: Work, at_once: int, temperature: float = 0) -> int:
+    """So many clients, each of which sends its next request when it has its answer; what the last ones leave empty at
+    the end counts in the whole figure, and the rate while all clients were busy is printed beside it.
+    """
+    requests = [Request(prompt, Sampling(temperature=temperature, max_tokens=length)) for prompt, length in work]
+    tokens = running = ended = 0
+    busy: list[tuple[float, int]] = []  # when the first answer ended, and when the last request was sent
     while requests or not engine.is_idle:
         while requests and running < at_once:
             engine.add(requests.pop())
             running += 1
+            if ended and (not requests or not busy):
+                busy.append((time.perf_counter(), tokens))
         for output in engine.step():
             tokens += output.token is not None
+            ended += output.finish is not None
             running -= output.finish is not None
+    if len(busy) > 1:
+        (start, before), (stop, after) = busy[0], busy[-1]
+        print(f"  {(after - before) / (stop - start):,.0f} tokens/s while all {at_once} clients were busy", flush=True)
     return tokens
 
 

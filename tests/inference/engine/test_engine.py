@@ -15,6 +15,8 @@ WAYS = {
     "few rows": EngineOptions(rows=2),
     "few blocks, in chunks": EngineOptions(rows=8, blocks=10, prefill_tokens=16),
     "no reuse": EngineOptions(rows=8, reuse=False),
+    "prompts beside decoding": EngineOptions(rows=8, together=1024),
+    "beside, few rows and blocks": EngineOptions(rows=3, blocks=10, together=256),
 }
 
 

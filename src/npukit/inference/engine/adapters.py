@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from npukit.errors import NpukitError
+from npukit.inference.engine.paged import to_device
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,8 @@ class Adapters:
             return None
         rows = torch.stack([self._rows[name] for name in names])
         mask = rows.repeat_interleave(torch.tensor(counts), dim=0)
-        self.mask = mask.to(self._device) if place is None else place.copy_(mask)
+        mask = to_device(mask, self._device)
+        self.mask = mask if place is None else place.copy_(mask)
         return self.mask
 
     def _rebuild(self) -> None:

@@ -14,9 +14,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from npukit.inference.engine.paged import Batch, Decode, Prefill, write
+from npukit.inference.engine.paged import Batch, Call, Prefill, Rows, write
 
-Attend = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, Batch, float, "int | None"], Tensor]
+AttendRows = Callable[[Call, Rows], Tensor]
+AttendPrefill = Callable[[Call, Prefill], Tensor]
 
 
 def register(kind: str, dtype: torch.dtype) -> str:
@@ -25,19 +26,19 @@ def register(kind: str, dtype: torch.dtype) -> str:
 
     is_half = dtype in (torch.float16, torch.bfloat16)
     if kind == "cuda" and is_half:
-        from npukit.inference.engine.attention_cuda import decode, prefill
+        from npukit.inference.engine.attention_cuda import attend_prefill, attend_rows
     elif kind == "npu" and is_half:
-        from npukit.inference.engine.attention_npu import decode, prefill
+        from npukit.inference.engine.attention_npu import attend_prefill, attend_rows
     else:
-        kind, decode, prefill = "anywhere", decode_anywhere, prefill_anywhere
+        kind, attend_rows, attend_prefill = "anywhere", rows_anywhere, prefill_anywhere
     name = f"npukit_paged_{kind}"
-    AttentionInterface.register(name, partial(paged_attention, decode, prefill))
+    AttentionInterface.register(name, partial(paged_attention, attend_rows, attend_prefill))
     return name
 
 
 def paged_attention(
-    decode: Attend,
-    prefill: Attend,
+    attend_rows: AttendRows,
+    attend_prefill: AttendPrefill,
     module: Any,
     query: Tensor,
     key: Tensor,
@@ -51,55 +52,38 @@ def paged_attention(
     """Query, key, value are [1, heads, tokens, size]; the result is [1, tokens, heads, size]."""
     query, key, value = (part.squeeze(0).transpose(0, 1) for part in (query, key, value))
     scale = scaling if scaling is not None else query.shape[-1] ** -0.5
-    attend = decode if isinstance(batch.kind, Decode) else prefill
-    result = attend(query, key, value, module.key_cache, module.value_cache, batch, scale, sliding_window)
+    call = Call(query, key, value, module.key_cache, module.value_cache, batch.slots, scale, sliding_window)
+    result = attend_rows(call, batch.kind) if isinstance(batch.kind, Rows) else attend_prefill(call, batch.kind)
     return result.unsqueeze(0), None
 
 
-def decode_anywhere(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    key_cache: Tensor,
-    value_cache: Tensor,
-    batch: Batch,
-    scale: float,
-    window: int | None,
-) -> Tensor:
-    """With torch's own attention: the sequences side by side, each as long as the longest, under a mask."""
-    write(key, value, key_cache, value_cache, batch.slots)
-    assert isinstance(batch.kind, Decode)
-    lengths = batch.kind.lengths
-    tables = batch.kind.tables[:, : -(-int(lengths.max()) // key_cache.shape[1])]
-    place = torch.arange(tables.shape[1] * key_cache.shape[1], device=query.device)
-    ends = lengths[:, None]
+def rows_anywhere(call: Call, rows: Rows) -> Tensor:
+    """With torch's own attention: the rows side by side, each as long as the longest, under a mask."""
+    write(call)
+    size = call.key_cache.shape[1]
+    tables = rows.tables[:, : -(-int(rows.lengths.max()) // size)]
+    place = torch.arange(tables.shape[1] * size, device=call.query.device)
+    ends = rows.lengths[:, None]
     seen = place < ends
-    if window is not None:
-        seen = seen & (place >= ends - window)
+    if call.window is not None:
+        seen = seen & (place >= ends - call.window)
     # What was left in a block may be no number, and a mask does not hide that.
-    keys, values = (gather(cache, tables).masked_fill(~seen[:, None, :, None], 0) for cache in (key_cache, value_cache))
-    return torch_attention(query.unsqueeze(2), keys, values, seen[:, None, None, :], scale).squeeze(2)
+    keys, values = (
+        gather(cache, tables).masked_fill(~seen[:, None, :, None], 0) for cache in (call.key_cache, call.value_cache)
+    )
+    return torch_attention(call.query.unsqueeze(2), keys, values, seen[:, None, None, :], call.scale).squeeze(2)
 
 
-def prefill_anywhere(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    key_cache: Tensor,
-    value_cache: Tensor,
-    batch: Batch,
-    scale: float,
-    window: int | None,
-) -> Tensor:
+def prefill_anywhere(call: Call, prompts: Prefill) -> Tensor:
     """With torch's own attention, one sequence after the other."""
-    write(key, value, key_cache, value_cache, batch.slots)
-    assert isinstance(batch.kind, Prefill)
+    write(call)
     results = []
-    new, total = batch.kind.new, batch.kind.total
-    for part, slots in zip(torch.split(query, list(new)), torch.split(batch.kind.slots, list(total)), strict=True):
-        keys, values = (cache.flatten(0, 1)[slots].transpose(0, 1)[None] for cache in (key_cache, value_cache))
-        seen = causal(len(part), len(slots), window, query.device)
-        result = torch_attention(part.transpose(0, 1)[None], keys, values, seen, scale)
+    new, total = list(prompts.new), list(prompts.total)
+    for part, slots in zip(torch.split(call.query, new), torch.split(prompts.slots, total), strict=True):
+        caches = call.key_cache, call.value_cache
+        keys, values = (cache.flatten(0, 1)[slots].transpose(0, 1)[None] for cache in caches)
+        seen = causal(len(part), len(slots), call.window, part.device)
+        result = torch_attention(part.transpose(0, 1)[None], keys, values, seen, call.scale)
         results.append(result[0].transpose(0, 1))
     return torch.cat(results)
 

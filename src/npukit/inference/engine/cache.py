@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from npukit.inference.engine.paged import to_device
 from npukit.inference.engine.pool import NOWHERE
 
 
@@ -60,8 +61,7 @@ class Cache:
 
     def set_table(self, row: int, blocks: list[int]) -> None:
         """Tell the device which blocks a row has."""
-        table = torch.tensor(blocks, dtype=torch.int32)
-        self.tables[row, : len(blocks)] = table.to(self.tables.device, non_blocking=True)
+        self.tables[row, : len(blocks)] = to_device(torch.tensor(blocks, dtype=torch.int32), self.tables.device)
 
 
 def attention_modules(model: nn.Module) -> list[Any]:

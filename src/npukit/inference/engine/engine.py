@@ -34,7 +34,8 @@ class EngineOptions:
     blocks: int | None = None  # of the cache; None: what fits into memory
     block_size: int | None = None  # tokens a block
     memory: float = 0.9  # the share of the device's memory that may be used in all
-    prefill_tokens: int | None = None  # of prompts in a step
+    prefill_tokens: int | None = None  # of prompts in a pass of their own
+    together: int | None = None  # tokens of a pass of decoding and prompts; 0: never together; None: 1,024 with graphs
     reuse: bool = True  # of what is in the cache of an earlier prompt
     graphs: bool | None = None  # decode as graphs; None: on NPU and CUDA
     compile: bool | None = None  # the layers; None: on CUDA
@@ -60,8 +61,10 @@ class Engine:
         self._adapters, self._loads, self._leaving = Adapters(model), 0, set[str]()
         prefill = options.prefill_tokens or (512 if self.device.type == "cpu" else 8192)
         if self.is_paged:
-            pool, self._runner = self._make_paged(model, options)
-            self._scheduler = Scheduler(pool, options.rows, prefill, options.reuse)
+            graphs = options.graphs if options.graphs is not None else can_record(self.device, model.dtype)
+            together = options.together if options.together is not None else 1024 if graphs else 0
+            pool, self._runner = self._make_paged(model, options, graphs, together)
+            self._scheduler = Scheduler(pool, options.rows, prefill, options.reuse, together)
         else:  # a block is the whole of a sequence
             self._runner = OwnCaches(model, self._adapters)
             self._scheduler = Scheduler(BlockPool(options.rows + 1, self.longest), options.rows, prefill, reuse=False)
@@ -71,17 +74,16 @@ class Engine:
         self._ended: list[Output] = []
         self._next_number = self._prompt_tokens = self._generated_tokens = 0
 
-    def _make_paged(self, model: Any, options: EngineOptions) -> tuple[BlockPool, Runner | OwnCaches]:
+    def _make_paged(
+        self, model: Any, options: EngineOptions, graphs: bool, together: int
+    ) -> tuple[BlockPool, Runner | OwnCaches]:
         size = options.block_size or (128 if self.device.type == "npu" else 16)
         shape = CacheShape.of(model)
         blocks = options.blocks or blocks_that_fit(shape, size, options.rows, self.longest, options.memory, self.device)
         self.longest = min(self.longest, (blocks - 1) * size)
         cache = Cache(model, shape, blocks, size, options.rows, self.longest)
-        graphs = options.graphs if options.graphs is not None else can_record(self.device, model.dtype)
-        runner = Runner(model, cache, self._adapters, options.rows, graphs)
-        if options.compile if options.compile is not None else graphs and self.device.type == "cuda":
-            runner.compile()
-        return BlockPool(blocks, size), runner
+        compile = options.compile if options.compile is not None else graphs and self.device.type == "cuda"
+        return BlockPool(blocks, size), Runner(model, cache, self._adapters, options.rows, together, graphs, compile)
 
     def warm_up(self) -> None:
         """Do before the first request what would make some of the first ones wait."""
@@ -211,7 +213,7 @@ class Engine:
 
     def _launch(self) -> None:
         step = self._scheduler.next()
-        self._launched = self._runner.launch(step) if step.decodes or step.prefills else None
+        self._launched = self._runner.launch(step) if step.decodes or step.chunks else None
 
     def _accept(self, launched: Launched | None = None) -> list[Output]:
         """Take in what a step has generated."""

@@ -1,11 +1,10 @@
-"""Decode steps as graphs: recorded once for a number of rows, then started with one call.
+"""Passes as graphs: recorded once for a number of tokens, then started with one call.
 
-A step of a small model is thousands of calls that take the host longer than the device; a graph is one.
+A pass of a small model is thousands of calls that take the host longer than the device; a graph is one.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -14,13 +13,11 @@ import torch
 from torch import Tensor
 
 from npukit.inference.engine.adapters import Adapters
-from npukit.inference.engine.pool import NOWHERE
-
-# Batches are filled up to the next of these.
-SIZES = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512)
+from npukit.inference.engine.inputs import Inputs, Numbers, Pass, lay_out
+from npukit.inference.engine.scheduler import padded
 
 T = TypeVar("T")
-Decode = Callable[[Tensor, "list[int]"], "tuple[Tensor, Tensor]"]
+Compute = Callable[[Pass, "list[int]"], "tuple[Tensor, Tensor]"]
 
 
 class Recorder:
@@ -58,51 +55,54 @@ class Recorded:
 
 
 class Graphs:
-    """The graphs of a decode function, one a size, each made when it is first needed.
+    """The graphs of passes of up to `most` tokens for so many rows, one a size, each made when it is first needed."""
 
-    `inputs` is where the graphs find rows, lengths and blocks, [3, rows], on the device.
-    """
-
-    def __init__(self, decode: Decode, inputs: Tensor, adapters: Adapters, recorder: Recorder) -> None:
-        self._decode, self._inputs, self._adapters, self._recorder = decode, inputs, adapters, recorder
-        rows = inputs.shape[1]
-        self._sizes = [*SIZES[: bisect_left(SIZES, rows)], rows]
-        self._filler = torch.tensor([[rows], [1], [NOWHERE]])  # row, length and block that belong to nobody
-        self._is_npu = inputs.device.type == "npu"
+    def __init__(self, compute: Compute, inputs: Inputs, adapters: Adapters, most: int, rows: int) -> None:
+        self._compute, self._inputs, self._adapters = compute, inputs, adapters
+        self._sizes = sorted({padded(tokens + 1) for tokens in range(most)})
+        self._rows = rows
+        self._recorder = Recorder(inputs.device)
         self._graphs: dict[int, Recorded] = {}
 
     def forget(self) -> None:
         """Record again when they are next needed."""
         self._graphs.clear()
+        self._recorder.forget()
 
     def record(self) -> None:
         """Record the graphs of all sizes, the largest first, since the others then fit into its memory."""
         for size in reversed(self._sizes):
             self._graphs[size] = self._record(size)
 
-    def run(self, host: Tensor, lengths: list[int], adapters: list[str | None]) -> tuple[Tensor, Tensor]:
-        """Logits and tokens; behind the wanted rows come some that only fill up."""
-        size = self._sizes[bisect_left(self._sizes, len(lengths))]
+    def picks(self, size: int) -> int:
+        """From how many places a pass of this size chooses tokens: a row has one at most."""
+        return min(size, self._rows)
+
+    def run(self, numbers: Numbers, adapters: list[str | None], counts: list[int]) -> tuple[Tensor, Tensor]:
+        """Logits and tokens; behind the wanted ones come some that only fill up.
+
+        `adapters` and `counts` say which adapter how many of the pass's tokens have.
+        """
+        size = sum(counts)
         if (recorded := self._graphs.get(size)) is None:
             recorded = self._graphs[size] = self._record(size)
-        filling = size - len(lengths)
-        host[:, len(lengths) : size] = self._filler
-        self._inputs[:, :size].copy_(host[:, :size], non_blocking=True)
+        self._inputs.send(numbers)
         if recorded.mask is not None:
-            self._adapters.select([*adapters, None], [1] * len(adapters) + [filling], recorded.mask)
+            self._adapters.select(adapters, counts, recorded.mask)
         recorded.graph.replay()
-        if self._is_npu:
-            recorded.graph.update(cpu_update_input=[{"actual_seq_lengths_kv": lengths + [1] * filling}])
+        if self._recorder.device.type == "npu":
+            recorded.graph.update(cpu_update_input=[{"actual_seq_lengths_kv": numbers[size : 2 * size].tolist()}])
         return recorded.results
 
     def _record(self, size: int) -> Recorded:
-        inputs = self._inputs[:, :size]
-        inputs.copy_(self._filler.expand(-1, size))  # no sequence is touched
+        picks = self.picks(size)
+        self._inputs.send(lay_out([], [], 1, size, picks, spare=self._rows))  # no sequence is touched
+        inputs = self._inputs.on_device(size, picks)
         mask = self._adapters.select([None], [size])
-        graph, results = self._recorder.record(lambda: self._decode(inputs, [1] * size))
+        graph, results = self._recorder.record(lambda: self._compute(inputs, [1] * size))
         return Recorded(graph, results, mask)
 
 
 def can_record(device: torch.device, dtype: torch.dtype) -> bool:
-    """Whether decoding can be a graph: where no operator of it asks the host for anything."""
+    """Whether passes can be graphs: where no operator of them asks the host for anything."""
     return device.type in ("cuda", "npu") and dtype in (torch.float16, torch.bfloat16)

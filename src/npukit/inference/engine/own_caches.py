@@ -35,7 +35,7 @@ class OwnCaches:
     def launch(self, step: Step) -> Launched:
         """Do a step; results come in the order of step.sampled."""
         logits = [self._decode(sequence) for sequence in step.decodes]
-        logits += [last for chunk in step.prefills if (last := self._prefill(chunk)) is not None]
+        logits += [last for chunk in step.chunks if (last := self._prefill(chunk)) is not None]
         if not logits:
             return Launched(step, [], self.device)
         chosen = choose(torch.stack(logits), step.sampled, [sequence.cached for sequence in step.sampled])

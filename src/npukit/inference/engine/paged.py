@@ -1,10 +1,16 @@
-"""Where the tokens of a batch belong in the paged cache; what every way of attention is given."""
+"""Where the tokens of a pass belong in the paged cache, and what every way of attention is given.
+
+A pass has two forms. `Rows` are tokens that each look at the cache on their own: the next token of a running sequence,
+or a token of a prompt, which then is a row like any other, with its own length. `Prefill` is long prompts, one behind
+the other, for kernels that share what neighbouring tokens read.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence as Many
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,11 +19,12 @@ from npukit.inference.engine.scheduler import Chunk
 
 
 @dataclass(frozen=True)
-class Decode:
-    """One new token a sequence."""
+class Rows:
+    """Each token with the blocks of its sequence, and how many tokens of it it sees, itself included."""
 
-    tables: Tensor  # [sequences, blocks]
-    lengths: Tensor  # of each sequence with its new token
+    rows: Tensor  # whose token it is; those of one sequence stand together, in their order
+    tables: Tensor  # [tokens, blocks]
+    lengths: Tensor
     host_lengths: list[int] | None  # for NPUs, whose kernel wants them on the host
 
 
@@ -33,16 +40,29 @@ class Prefill:
 
     def to(self, device: torch.device) -> Prefill:
         """The same with its tensors on a device."""
-        slots, new_borders, borders = (each.to(device) for each in (self.slots, self.new_borders, self.borders))
+        slots, new_borders, borders = (to_device(each, device) for each in (self.slots, self.new_borders, self.borders))
         return Prefill(slots, new_borders, borders, self.new, self.total)
 
 
 @dataclass(frozen=True)
 class Batch:
-    """The new tokens of a call. The slot of a token is its block times the block size, plus its place in the block."""
+    """The new tokens of a pass. The slot of a token is its block times the block size, plus its place in the block."""
 
     slots: Tensor
-    kind: Decode | Prefill
+    kind: Rows | Prefill
+
+
+class Call(NamedTuple):
+    """One layer's attention: the new tokens' queries, keys and values, [tokens, heads, size], and the layer's cache."""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    key_cache: Tensor  # [blocks, block size, heads, size]
+    value_cache: Tensor
+    slots: Tensor
+    scale: float
+    window: int | None  # how many tokens each one sees at most, itself included
 
 
 @dataclass(frozen=True)
@@ -67,7 +87,12 @@ def pack(chunks: Many[Chunk], block_size: int) -> Prompts:
     return Prompts(torch.cat(numbers, 1), Prefill(torch.cat(slots), new_borders, borders, new, total))
 
 
-def write(key: Tensor, value: Tensor, key_cache: Tensor, value_cache: Tensor, slots: Tensor) -> None:
-    """Put each token's key and value, [tokens, heads, size], where it belongs."""
-    key_cache.flatten(0, 1)[slots] = key
-    value_cache.flatten(0, 1)[slots] = value
+def write(call: Call) -> None:
+    """Put each token's key and value where it belongs."""
+    call.key_cache.flatten(0, 1)[call.slots] = call.key
+    call.value_cache.flatten(0, 1)[call.slots] = call.value
+
+
+def to_device(tensor: Tensor, device: torch.device) -> Tensor:
+    """Copy to the device without waiting for what it is doing, which a copy of ordinary memory does."""
+    return tensor if device.type == "cpu" else tensor.pin_memory().to(device, non_blocking=True)

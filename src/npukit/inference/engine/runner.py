@@ -1,4 +1,5 @@
-"""Carry out a step on the device: decode with one token a sequence, as a graph where the device has them, and prefill.
+"""Carry out a step on the device: a pass of decoding with the prompts beside it, as a graph where the device has them,
+and one of the prompts that have a pass of their own.
 
 Nothing here waits for the device. Tokens stay on it from step to step (`Cache.last`); the host learns them when it
 asks for them, by which time the next step may be running.
@@ -15,46 +16,46 @@ from torch import Tensor, nn
 from npukit.inference.engine.adapters import Adapters
 from npukit.inference.engine.attention import register
 from npukit.inference.engine.cache import Cache, attention_modules
-from npukit.inference.engine.graphs import Graphs, Recorder
-from npukit.inference.engine.paged import Batch, Decode, Prefill, pack
-from npukit.inference.engine.prompt_graphs import PromptGraphs
+from npukit.inference.engine.fused import fuse
+from npukit.inference.engine.graphs import Graphs
+from npukit.inference.engine.inputs import NEWEST, Inputs, Pass, lay_out
+from npukit.inference.engine.paged import Batch, Rows, pack, to_device
 from npukit.inference.engine.results import Launched, score
 from npukit.inference.engine.sampler import Chosen, choose
-from npukit.inference.engine.scheduler import Chunk, Step
+from npukit.inference.engine.scheduler import Chunk, Step, padded
 from npukit.inference.engine.sequence import Sequence
 
 
 class Runner:
-    """A model with its cache."""
+    """A model with its cache. A pass of decoding and prompts has up to `together` tokens."""
 
-    def __init__(self, model: Any, cache: Cache, adapters: Adapters, rows: int, graphs: bool) -> None:
+    def __init__(
+        self, model: Any, cache: Cache, adapters: Adapters, rows: int, together: int, graphs: bool, compile: bool
+    ) -> None:
         model.set_attn_implementation(register(model.device.type, model.dtype))
         self._body, self._head = model.base_model, model.get_output_embeddings()
-        self._cache, self._adapters = cache, adapters
+        self._cache, self._adapters, self._rows = cache, adapters, rows
         self.device = cache.last.device
-        self._inputs = [_pinned((3, rows), self.device) for _ in range(2)]
-        self._on_device = torch.zeros((3, rows), dtype=torch.int64, device=self.device)
-        self._recorder = Recorder(self.device)
-        self._graphs = Graphs(self._decode, self._on_device, adapters, self._recorder) if graphs else None
-        # An NPU's kernel for prompts wants their lengths from the host, so that no graph can hold it.
-        prompts = graphs and self.device.type == "cuda"
-        self._prompt_graphs = PromptGraphs(self._compute_prompts, adapters, self._recorder) if prompts else None
+        most = max(together, padded(rows))
+        self._inputs = Inputs(most, rows, self.device)
+        self._graphs = Graphs(self._compute, self._inputs, adapters, most, rows) if graphs else None
+        if graphs:
+            fuse(model)
+        if compile:
+            self._compile()
 
     def warm_up(self) -> None:
         """Record the graphs now rather than when they are first needed."""
-        with torch.no_grad():
-            for graphs in (self._graphs, self._prompt_graphs):
-                if graphs is not None:
-                    graphs.record()
+        if self._graphs is not None:
+            with torch.no_grad():
+                self._graphs.record()
 
     def forget_graphs(self) -> None:
         """They hold addresses of weights: after these have changed they are made again."""
-        for graphs in (self._graphs, self._prompt_graphs):
-            if graphs is not None:
-                graphs.forget()
-        self._recorder.forget()
+        if self._graphs is not None:
+            self._graphs.forget()
 
-    def compile(self) -> None:
+    def _compile(self) -> None:
         """Let the layers be compiled: what lies between matrix products becomes one kernel each.
 
         Layers share their code, so that this is done once for all of them, and for batches of every size.
@@ -71,41 +72,46 @@ class Runner:
     def launch(self, step: Step) -> Launched:
         """Start a step; results come in the order of step.sampled."""
         parts = []
-        if step.decodes:
-            parts.append(self._launch_decode(step.decodes))
-        if step.prefills:
-            parts += self._launch_prefill(step.prefills)
+        if step.decodes or step.beside:
+            parts.append(self._launch_rows(step.decodes, step.beside))
+        if step.apart:
+            parts += self._launch_prefill(step.apart)
         return Launched(step, parts, self.device)
 
-    def _launch_decode(self, sequences: list[Sequence]) -> Chosen:
-        count = len(sequences)
-        lengths = [sequence.cached for sequence in sequences]
-        self._inputs.reverse()  # the device may still be reading what the step before was given
-        host, size = self._inputs[0], self._cache.block_size
-        rows = [sequence.row for sequence in sequences]
-        blocks = [sequence.blocks[(sequence.cached - 1) // size] for sequence in sequences]
-        host[:, :count] = torch.tensor([rows, lengths, blocks])
-        adapters = [sequence.request.adapter for sequence in sequences]
-        if self._graphs is None:
-            self._on_device.copy_(host, non_blocking=True)
-            self._adapters.select(adapters, [1] * count)
-            logits, tokens = self._decode(self._on_device[:, :count], lengths)
+    def _launch_rows(self, decodes: list[Sequence], chunks: list[Chunk]) -> Chosen:
+        """A pass in which every token is a row of its own."""
+        cache, graphs = self._cache, self._graphs
+        for chunk in chunks:
+            if chunk.start:  # what comes before may have been computed for another prompt
+                cache.set_table(chunk.sequence.row, chunk.sequence.blocks[: -(-chunk.start // cache.block_size)])
+        counts = [1] * len(decodes) + [chunk.stop - chunk.start for chunk in chunks]
+        sampled = decodes + [chunk.sequence for chunk in chunks if chunk.is_last]
+        tokens = sum(counts)
+        size = padded(tokens) if graphs else tokens
+        picks = graphs.picks(size) if graphs else len(sampled)
+        numbers = lay_out(decodes, chunks, cache.block_size, size, picks, spare=self._rows)
+        adapters = [each.request.adapter for each in decodes] + [each.sequence.request.adapter for each in chunks]
+        if graphs:
+            logits, likeliest = graphs.run(numbers, [*adapters, None], [*counts, size - tokens])
         else:
-            logits, tokens = self._graphs.run(host, lengths, adapters)
-        return self._choose(logits[:count], tokens[:count], sequences)
+            self._inputs.send(numbers)
+            self._adapters.select(adapters, counts)
+            logits, likeliest = self._compute(self._inputs.on_device(size, picks), numbers[size : 2 * size].tolist())
+        return self._choose(logits[: len(sampled)], likeliest[: len(sampled)], sampled)
 
-    def _decode(self, inputs: Tensor, host_lengths: list[int]) -> tuple[Tensor, Tensor]:
-        """The next token's logits, and the likeliest token, of each row. All it works on stays where it is."""
-        rows, lengths, blocks = inputs
+    def _compute(self, inputs: Pass, host_lengths: list[int]) -> tuple[Tensor, Tensor]:
+        """The next token's logits, and the likeliest token, of each pick. All it works on stays where it is."""
+        rows, lengths, blocks, ids, picks = inputs
         cache, size = self._cache, self._cache.block_size
         places = lengths - 1
         cache.tables[rows, places // size] = blocks.int()
+        ids = torch.where(ids == NEWEST, cache.last[rows], ids)
         on_host = host_lengths if self.device.type == "npu" else None
-        batch = Batch(blocks * size + places % size, Decode(cache.tables[rows], lengths, on_host))
-        hidden = self._body(cache.last[rows][None], position_ids=places[None], use_cache=False, batch=batch)[0]
-        logits = self._head(hidden[0])
+        batch = Batch(blocks * size + places % size, Rows(rows, cache.tables[rows], lengths, on_host))
+        hidden = self._body(ids[None], position_ids=places[None], use_cache=False, batch=batch)[0]
+        logits = self._head(hidden[0, picks])
         tokens = logits.argmax(-1)
-        cache.last[rows] = tokens
+        cache.last[rows[picks]] = tokens
         return logits, tokens
 
     def _launch_prefill(self, chunks: list[Chunk]) -> list[Chosen]:
@@ -120,7 +126,7 @@ class Runner:
         finished = [place for place, chunk in zip(ends, chunks, strict=True) if chunk.is_last]
         if not finished:
             return []
-        logits = self._head(hidden[torch.tensor(finished, device=self.device)])
+        logits = self._head(hidden[to_device(torch.tensor(finished), self.device)])
         sequences = [chunk.sequence for chunk in chunks if chunk.is_last]
         return [self._choose(logits, logits.argmax(-1), sequences, write=True)]
 
@@ -129,15 +135,10 @@ class Runner:
         for chunk in chunks:
             self._cache.set_table(chunk.sequence.row, chunk.sequence.blocks)
         prompts = pack(chunks, self._cache.block_size)
-        adapters = [chunk.sequence.request.adapter for chunk in chunks]
-        if self._prompt_graphs is not None and self._prompt_graphs.fit(prompts):
-            return self._prompt_graphs.run(prompts, adapters)
-        self._adapters.select(adapters, prompts.kind.new)
-        return self._compute_prompts(prompts.numbers.to(self.device), prompts.kind.to(self.device))
-
-    def _compute_prompts(self, numbers: Tensor, kind: Prefill) -> Tensor:
-        batch = Batch(numbers[2], kind)
-        hidden: Tensor = self._body(numbers[:1], position_ids=numbers[1:2], use_cache=False, batch=batch)[0]
+        self._adapters.select([chunk.sequence.request.adapter for chunk in chunks], prompts.kind.new)
+        ids, positions, slots = to_device(prompts.numbers, self.device)
+        batch = Batch(slots, prompts.kind.to(self.device))
+        hidden: Tensor = self._body(ids[None], position_ids=positions[None], use_cache=False, batch=batch)[0]
         return hidden[0]
 
     def _choose(self, logits: Tensor, tokens: Tensor, sequences: Many[Sequence], write: bool = False) -> Chosen:
@@ -147,10 +148,6 @@ class Runner:
             chosen = choose(logits, sequences, [sequence.cached for sequence in sequences])
             write = True
         if write:
-            rows = torch.tensor([sequence.row for sequence in sequences], device=self.device)
+            rows = to_device(torch.tensor([sequence.row for sequence in sequences]), self.device)
             self._cache.last[rows] = chosen.tokens
         return chosen
-
-
-def _pinned(shape: tuple[int, ...], device: torch.device) -> Tensor:
-    return torch.zeros(shape, dtype=torch.int64, pin_memory=device.type != "cpu")

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from npukit.inference.engine.paged import to_device
 from npukit.inference.engine.request import Sampling
 from npukit.inference.engine.sequence import Sequence
 
@@ -42,9 +43,11 @@ def choose(logits: Tensor, sequences: Many[Sequence], positions: Many[int]) -> C
     logits = _changed(logits, sequences, positions)
     tokens = logits.argmax(-1)
     rows = [row for row, each in enumerate(settings) if each.temperature > 0]
-    if rows:
-        drawn = _draw(logits[rows], [settings[row] for row in rows], [positions[row] for row in rows])
-        tokens[rows] = drawn
+    if len(rows) == len(settings):
+        tokens = _draw(logits, settings, positions)
+    elif rows:
+        chosen = to_device(torch.tensor(rows), logits.device)
+        tokens[chosen] = _draw(logits[chosen], [settings[row] for row in rows], [positions[row] for row in rows])
     if raw is None:
         return Chosen(tokens)
     return chosen_of(tokens, raw, wanted or 0)
@@ -55,14 +58,15 @@ def _changed(logits: Tensor, sequences: Many[Sequence], positions: Many[int]) ->
     for row, sequence in enumerate(sequences):
         sampling, prompt = sequence.request.sampling, len(sequence.request.prompt)
         if sampling.logit_bias:
-            ids = torch.tensor(list(sampling.logit_bias), device=logits.device)
-            logits[row, ids] += torch.tensor(list(sampling.logit_bias.values()), device=logits.device)
+            ids, biases = torch.tensor(list(sampling.logit_bias)), torch.tensor(list(sampling.logit_bias.values()))
+            logits[row, to_device(ids, logits.device)] += to_device(biases, logits.device)
         if sampling.penalises:
             logits[row] = _penalised(logits[row], sequence.tokens, prompt, sampling)
         if sampling.end_tokens and positions[row] - prompt < sampling.min_tokens:
-            logits[row, sorted(sampling.end_tokens)] = -torch.inf
+            logits[row, to_device(torch.tensor(sorted(sampling.end_tokens)), logits.device)] = -torch.inf
         if (grammar := sequence.request.grammar) is not None:
-            logits[row].masked_fill_(~_bits(grammar.allowed(), logits.shape[1]).to(logits.device), -torch.inf)
+            forbidden = to_device(~_bits(grammar.allowed(), logits.shape[1]), logits.device)
+            logits[row].masked_fill_(forbidden, -torch.inf)
     return logits
 
 
@@ -70,11 +74,11 @@ def _penalised(logits: Tensor, tokens: list[int], prompt: int, sampling: Samplin
     """A repeated token is made less likely: by a factor where it occurred at all, the prompt included; by a
     difference, once or for each time, where it was generated.
     """
-    seen = torch.tensor(sorted(set(tokens)), device=logits.device)
+    seen = to_device(torch.tensor(sorted(set(tokens))), logits.device)
     at = logits[seen]
     factor = sampling.repetition_penalty
     logits = logits.index_put((seen,), torch.where(at > 0, at / factor, at * factor))
-    generated = torch.tensor(tokens[prompt:], dtype=torch.int64, device=logits.device)
+    generated = to_device(torch.tensor(tokens[prompt:], dtype=torch.int64), logits.device)
     counts = torch.zeros_like(logits).index_add(0, generated, torch.ones_like(generated, dtype=logits.dtype))
     return logits - sampling.frequency_penalty * counts - sampling.presence_penalty * (counts > 0)
 
@@ -89,12 +93,11 @@ def _bits(mask: bytes, words: int) -> Tensor:
 def _draw(logits: Tensor, settings: Many[Sampling], positions: Many[int]) -> Tensor:
     """Draw from the distributions, cut as asked: by top_k, then top_p, then min_p."""
     device = logits.device
-
-    def column(name: str, dtype: torch.dtype = torch.float32) -> Tensor:
-        return torch.tensor([getattr(each, name) for each in settings], dtype=dtype, device=device)[:, None]
-
-    logits = logits / column("temperature")
-    seeds, places = column("seed", torch.int64), torch.tensor(positions, device=device)[:, None]
+    columns = [(each.temperature, each.top_p, each.min_p) for each in settings]
+    temperature, top_p, min_p = to_device(torch.tensor(columns, dtype=torch.float32).T[:, :, None].contiguous(), device)
+    numbers = [(each.seed, position, each.top_k) for each, position in zip(settings, positions, strict=True)]
+    seeds, places, top_k = to_device(torch.tensor(numbers).T[:, :, None].contiguous(), device)
+    logits = logits / temperature
     if all(not each.top_k and each.top_p >= 1 and not each.min_p for each in settings):
         ids = torch.arange(logits.shape[1], device=device)[None]
         return (logits + gumbel(seeds, places, ids)).argmax(-1)
@@ -102,11 +105,10 @@ def _draw(logits: Tensor, settings: Many[Sampling], positions: Many[int]) -> Ten
     kept = min(max(highest), logits.shape[1]) if all(highest) else logits.shape[1]
     values, ids = logits.topk(kept, -1) if kept < logits.shape[1] else logits.sort(-1, descending=True)
     rank = torch.arange(kept, device=device)
-    top_k = column("top_k", torch.int64)
     values = values.masked_fill((top_k > 0) & (rank >= top_k), -torch.inf)
     probabilities = values.softmax(-1)
     before = probabilities.cumsum(-1) - probabilities
-    out = (before >= column("top_p")) | (probabilities < column("min_p") * probabilities[:, :1])
+    out = (before >= top_p) | (probabilities < min_p * probabilities[:, :1])
     out[:, 0] = False  # one is always left
     values = values.masked_fill(out, -torch.inf)
     best = (values + gumbel(seeds, places, ids)).argmax(-1, keepdim=True)

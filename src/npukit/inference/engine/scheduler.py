@@ -1,21 +1,26 @@
 """Which requests take part in the next step.
 
-A step decodes one token for every running request, and computes some of the prompts that wait (prefill), at most so
-many tokens of them that the running ones are not held up. Where blocks run out the youngest running request gives up
-its own and waits; what it had is computed again later, so that nothing fails and nothing changes.
+A step decodes one token for every running request, and computes some of the prompts that wait (prefill). Decoding is
+reading weights, which costs the same for one token as for some hundred: prompts go along in the same pass, in pieces,
+where the device can do that (`together`). A flood of them is quicker on its own, as many tokens as there is room for.
+
+Where blocks run out the youngest running request gives up its own and waits; what it had is computed again later, so
+that nothing fails and nothing changes.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass
-from time import monotonic
+from itertools import islice
 
 from npukit.inference.engine.pool import BlockPool, key_of
 from npukit.inference.engine.sequence import Sequence
 
-COMPANY = 4  # prompts
-PATIENCE = 0.03  # seconds
+# Up to so many tokens a pass takes hardly longer than with one: the device's arithmetic waits for its memory.
+CHEAP = 128
+_SMALL = (1, 2, 4, 8, 16, 32, 48, 64, 96)
 
 
 @dataclass(frozen=True)
@@ -33,34 +38,42 @@ class Chunk:
 
 
 class Step:
-    """What the device is to do next: a token for each of `decodes`, then the prompts of `prefills`.
-
-    `sampled` is whose next token it generates, in the order of its results.
+    """What the device is to do next: one pass with a token for each of `decodes` and the prompts `beside` them, then
+    one with the prompts `apart`. `sampled` is whose next token it generates, in the order of its results.
     """
 
-    def __init__(self, decodes: list[Sequence], prefills: list[Chunk]) -> None:
-        self.decodes, self.prefills = decodes, prefills
-        self.sampled = decodes + [chunk.sequence for chunk in prefills if chunk.is_last]
+    def __init__(self, decodes: list[Sequence], beside: list[Chunk], apart: list[Chunk]) -> None:
+        self.decodes, self.beside, self.apart = decodes, beside, apart
+        self.sampled = decodes + [chunk.sequence for chunk in self.chunks if chunk.is_last]
+
+    @property
+    def chunks(self) -> list[Chunk]:
+        """The pieces of prompts, wherever they are computed."""
+        return self.beside + self.apart
 
 
 class Scheduler:
-    """Keeps the waiting and the running requests, oldest first, and hands out rows and blocks."""
+    """Keeps the waiting and the running requests, oldest first, and hands out rows and blocks.
 
-    def __init__(self, pool: BlockPool, rows: int, prefill_tokens: int, reuse: bool = True) -> None:
-        self.pool, self.prefill_tokens, self.reuse = pool, prefill_tokens, reuse
+    `together` is how many tokens a pass of decoding and prompts may have; 0: prompts have passes of their own.
+    """
+
+    def __init__(self, pool: BlockPool, rows: int, prefill_tokens: int, reuse: bool = True, together: int = 0) -> None:
+        self.pool, self.prefill_tokens, self.reuse, self.together = pool, prefill_tokens, reuse, together
         self.waiting: deque[Sequence] = deque()
         self.running: list[Sequence] = []
         self.reused_tokens = self.preemptions = 0
         self._rows = list(range(rows))[::-1]
-        self._since: float | None = None  # when the first of the waiting ones came
 
     def next(self) -> Step:
         """Decide what runs now; from here on it counts as computed."""
         decodes = self._decode()
-        step = Step(decodes, self._prefill())
+        room = self._room_beside(len(decodes))
+        chunks = self._prefill(room or self.prefill_tokens)
+        step = Step(decodes, chunks, []) if room else Step(decodes, [], chunks)
         for sequence in step.decodes:
             sequence.cached += 1
-        for chunk in step.prefills:
+        for chunk in chunks:
             chunk.sequence.cached = chunk.stop
             self.remember(chunk.sequence)
         for sequence in step.sampled:
@@ -121,32 +134,35 @@ class Scheduler:
         self._rows.append(sequence.row)
         sequence.row, sequence.blocks, sequence.remembered = -1, [], 0
 
-    def _prefill(self) -> list[Chunk]:
+    def _room_beside(self, decodes: int) -> int:
+        """How many tokens of prompts go into the pass of `decodes`: what it has room for anyway, or half of those
+        that wait, so that they do not pile up; 0 where they are to have a pass of their own.
+        """
+        pending = 0
+        for sequence in self._prompts():
+            pending += (sequence.goal or len(sequence.tokens)) - sequence.cached
+            if sequence.request.prompt_logprobs is not None:  # which takes all hidden states
+                return 0
+        size = padded(decodes + max(CHEAP - decodes, pending // 2))
+        return size - decodes if pending and size <= self.together else 0
+
+    def _prompts(self) -> Iterator[Sequence]:
+        """Those that were begun, and of those that wait as many as could begin."""
+        yield from (sequence for sequence in self.running if sequence.is_prefilling)
+        yield from islice(self.waiting, len(self._rows))
+
+    def _prefill(self, room: int) -> list[Chunk]:
         """Go on with prompts that were begun, then begin others, as far as the step's tokens and the blocks go."""
-        room, chunks = self.prefill_tokens, []
-        begun = [sequence for sequence in self.running if sequence.is_prefilling]
-        may_begin = self._may_begin()
+        chunks = []
+        begun = deque(sequence for sequence in self.running if sequence.is_prefilling)
         while room > 0:
-            sequence = begun.pop(0) if begun else self._admit() if may_begin else None
+            sequence = begun.popleft() if begun else self._admit()
             if sequence is None:
                 break
             stop = min(sequence.goal, sequence.cached + room)
             chunks.append(Chunk(sequence, sequence.cached, stop))
             room -= stop - sequence.cached
         return chunks
-
-    def _may_begin(self) -> bool:
-        """A prompt waits a moment for company: several together take hardly longer than one alone."""
-        if not self.waiting:
-            self._since = None
-            return False
-        now = monotonic()
-        self._since = self._since or now
-        enough = len(self.waiting) >= COMPANY or now - self._since >= PATIENCE
-        if enough or not self.running:
-            self._since = None
-            return True
-        return False
 
     def _admit(self) -> Sequence | None:
         """Let the oldest waiting request begin, if there are a row and blocks for it."""
@@ -178,3 +194,12 @@ class Scheduler:
         for start in range(len(keys) * size, count * size, size):
             keys.append(key_of(keys[-1] if keys else sequence.root, sequence.tokens[start : start + size]))
         return keys[:count]
+
+
+def padded(tokens: int) -> int:
+    """How many tokens the pass of so many has, where passes are graphs, of which there are a few sizes.
+
+    >>> padded(65), padded(300)
+    (96, 384)
+    """
+    return next((size for size in _SMALL if size >= tokens), -(-tokens // 128) * 128)
