@@ -34,8 +34,8 @@ class Part(nn.Linear):
         nn.Module.__init__(self)
         self.common, self.index = [common], index  # in a list: nothing of it is saved or moved twice
         self.in_features, self.out_features = common.weight.shape[1], common.sizes[index]
-        self.weight = nn.Parameter(common.weight.split(common.sizes)[index], requires_grad=False)
-        bias = None if common.bias is None else nn.Parameter(common.bias.split(common.sizes)[index], False)
+        self.weight = nn.Parameter(torch.split(common.weight, common.sizes)[index], requires_grad=False)
+        bias = None if common.bias is None else nn.Parameter(torch.split(common.bias, common.sizes)[index], False)
         self.register_parameter("bias", bias)
 
     def forward(self, hidden: Tensor) -> Tensor:
@@ -43,7 +43,7 @@ class Part(nn.Linear):
         common = self.common[0]
         if self.index == 0:
             common.source = hidden
-            common.kept = F.linear(hidden, common.weight, common.bias).split(common.sizes, -1)
+            common.kept = torch.split(F.linear(hidden, common.weight, common.bias), common.sizes, -1)
         elif common.source is not hidden:
             return F.linear(hidden, self.weight, self.bias)
         result = common.kept[self.index]

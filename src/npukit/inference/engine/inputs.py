@@ -43,8 +43,8 @@ class Inputs:
 
     def on_device(self, tokens: int, picks: int) -> Pass:
         """Where a pass of this size finds its numbers; the same place each time."""
-        flat = self._device
-        return Pass(*flat[: 4 * tokens].view(4, tokens), flat[4 * tokens : 4 * tokens + picks])
+        rows, lengths, blocks, ids = self._device[: 4 * tokens].view(4, tokens)
+        return Pass(rows, lengths, blocks, ids, self._device[4 * tokens : 4 * tokens + picks])
 
     def send(self, numbers: Numbers) -> None:
         """Tell the device, without waiting for it."""
