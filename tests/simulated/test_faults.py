@@ -47,6 +47,14 @@ def test_a_fault_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     assert "explode@noon" in result.stderr and "Traceback" not in result.stderr
 
 
+def test_a_fault_that_never_came_is_told(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text("import torch; torch.ones(1, device='npu')")
+    command = [sys.executable, "-m", "npukit", "launch", "--device", "sim", "--fault", "kill@999", str(script)]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=tmp_path)
+    assert result.returncode == 0 and "kill@999 did not happen" in result.stdout + result.stderr
+
+
 RANKS = """
 import sys, torch, torch.distributed as dist, os
 torch.npu.set_device(int(os.environ["LOCAL_RANK"]))

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from npukit.cli.options import DeviceOption
+from npukit.cli.options import DeviceOption, FaultOption
 from npukit.errors import NpukitError
 from npukit.launch.devices import Wanted
 
@@ -29,6 +29,7 @@ def launch(
     auto: Annotated[bool, typer.Option("--auto", help="Run CUDA code on NPUs unchanged.")] = False,
     max_restarts: Annotated[int, typer.Option(min=0, help="How often to restart all ranks after a failure.")] = 0,
     log_dir: Annotated[Path | None, typer.Option(help="Folder for the logs of the ranks.", show_default=False)] = None,
+    fault: FaultOption = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print the command and the variables.")] = False,
 ) -> None:
     """Start a job of several processes, on one machine or many.
@@ -36,7 +37,7 @@ def launch(
     Run it on every machine. Without options about nodes it reads the variables of SLURM, Kubernetes or ModelArts.
     When a process fails, all of them end and the first error is explained.
     """
-    from npukit.cli.run import check_auto, check_command
+    from npukit.cli.run import check_auto, check_command, check_faults
     from npukit.launch.devices import choose
     from npukit.launch.launch import plan_job, start
     from npukit.launch.nodes import from_environment, from_hostfile, parse_master
@@ -56,8 +57,9 @@ def launch(
     plan = dataclasses.replace(plan, **changes)  # type: ignore[arg-type]
     devices = choose(device, nproc or plan.ranks)
     check_auto(auto, devices)
+    check_faults(fault, devices)
     job = plan_job(command, plan, devices, os.environ, auto, max_restarts, log_dir)
     if dry_run:
         print(job)
     else:
-        start(job, devices.environment())
+        start(job, devices.environment(faults=fault or ()))

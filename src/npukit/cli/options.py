@@ -68,4 +68,12 @@ SelectOption = Annotated[
 IgnoreOption = Annotated[
     list[str] | None, typer.Option("--ignore", show_default=False, help="No rules with this prefix.")
 ]
+FaultOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--fault",
+        show_default=False,
+        help="Simulated NPU: make something fail, such as oom@100 (see docs/simulated-npu.md).",
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from npukit.cli.options import CardOption, DeviceOption, DevicesOption
+from npukit.cli.options import CardOption, DeviceOption, DevicesOption, FaultOption
 from npukit.errors import NpukitError
 from npukit.facts.cards import DEFAULT_CARD
 from npukit.launch.devices import Wanted
@@ -48,12 +48,7 @@ def run(
     trace_ops: Annotated[
         Path | None, typer.Option(show_default=False, help="Simulated NPU: write the operators that ran to this file.")
     ] = None,
-    fault: Annotated[
-        list[str] | None,
-        typer.Option(
-            show_default=False, help="Simulated NPU: make something fail, such as oom@100 (see docs/simulated-npu.md)."
-        ),
-    ] = None,
+    fault: FaultOption = None,
 ) -> None:
     """Run a Python script or module on any device, simulated or not.
 
@@ -71,6 +66,12 @@ def run(
     check_auto(auto, chosen)
     environment = chosen.environment(None, compute.value if compute else None, fault or [], trace_ops)
     launch(command, environment, ranks=chosen.count, auto=auto)
+
+
+def check_faults(faults: list[str] | None, devices: Devices) -> None:
+    """Faults are simulated NPUs'."""
+    if faults and not devices.simulated:
+        raise NpukitError(f"--fault is for simulated NPUs, and this would run on {devices}: add --device sim.")
 
 
 def check_auto(auto: bool, devices: Devices) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from npukit.cli.options import CardOption, DeviceOption, DevicesOption, JsonOption
+from npukit.cli.options import CardOption, DeviceOption, DevicesOption, FaultOption, JsonOption
 from npukit.errors import NpukitError
 from npukit.facts.cards import DEFAULT_CARD
 from npukit.launch.devices import Wanted
@@ -23,7 +23,7 @@ Words = Annotated[
 ]
 Explain = Annotated[bool, typer.Option("--explain", help="Describe every option, or those that match a word.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan, the memory and the steps without training.")]
-OPTIONS = ("device", "devices", "card", "explain", "dry-run", "json", "help")
+OPTIONS = ("device", "devices", "card", "explain", "dry-run", "fault", "json", "help")
 
 
 def _verb(name: str, help: str) -> Callable[..., None]:
@@ -34,12 +34,13 @@ def _verb(name: str, help: str) -> Callable[..., None]:
         card: CardOption = DEFAULT_CARD,
         explain: Explain = False,
         dry_run: DryRun = False,
+        fault: FaultOption = None,
         json: JsonOption = False,
     ) -> None:
         if explain:
             _explain((words or [""])[0], json)
         else:
-            _train(name, words or [], device, devices, card, dry_run, json)
+            _train(name, words or [], device, devices, card, dry_run, fault or [], json)
 
     verb.__name__, verb.__doc__ = name, help
     return verb
@@ -72,8 +73,16 @@ pt = _verb(
 
 
 def _train(
-    verb: str, words: list[str], device: Wanted, devices: int | None, card: str, dry_run: bool, json: bool
+    verb: str,
+    words: list[str],
+    device: Wanted,
+    devices: int | None,
+    card: str,
+    dry_run: bool,
+    faults: list[str],
+    json: bool,
 ) -> None:
+    from npukit.cli.run import check_faults
     from npukit.launch.devices import choose
     from npukit.llm.config.read import read
     from npukit.llm.start import asked_ranks, asked_world_size, nodes_of, start
@@ -87,6 +96,7 @@ def _train(
     every_card = verb == "train" and reading.dialect != "ms-swift"
     count = asked_ranks(devices, os.environ) or (None if every_card else 1)
     chosen = choose(device, count, card, suppose=dry_run)
+    check_faults(faults, chosen)
     reading.check_card(chosen.card, chosen.has_bf16)
     _tell(reading.dialect, reading.notes)
     nodes = nodes_of(os.environ).nodes
@@ -94,7 +104,7 @@ def _train(
         _show_plan(reading.config, chosen.count * nodes, chosen.card, nodes, json)
     else:
         _warn_if_too_large(reading.config, chosen.count * nodes, chosen.card)
-        start(reading.config, chosen)
+        start(reading.config, chosen, faults)
 
 
 def _check_options(words: list[str]) -> None:

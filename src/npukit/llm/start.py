@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -23,13 +23,13 @@ from npukit.llm.finetune import rank
 INDUCTOR_CACHE = "TORCHINDUCTOR_CACHE_DIR"
 
 
-def start(config: Config, devices: Devices) -> NoReturn:
+def start(config: Config, devices: Devices, faults: Sequence[str] = ()) -> NoReturn:
     """Become the training; where torchrun has started this process already, become the rank that it is."""
     check_packages(config)
     command = ["-m", rank.__name__]
     environment = {
         INDUCTOR_CACHE: str(cache_folder() / "inductor"),
-        **devices.environment(),
+        **devices.environment(faults=faults),
         **rank.handed_over(config),
     }
     if "LOCAL_RANK" in environment:

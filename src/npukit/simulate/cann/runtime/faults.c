@@ -22,12 +22,14 @@ typedef struct {
     npusim_event event;
     npusim_fault fault;
     char name[96]; /* empty: any kernel */
+    char asked[160]; /* as it was written */
     unsigned long due;
     atomic_ulong seen;
 } planned_fault;
 
 static planned_fault faults[MAX_FAULTS];
 static int fault_count;
+static atomic_bool any_event; /* a process that used no device has nothing to tell */
 int npusim_slow_stream_ms;
 
 static void malformed(const char *item) {
@@ -116,6 +118,7 @@ static void read_fault(const char *original) {
     }
     *at = 0;
     memset(fault, 0, sizeof *fault);
+    strcpy(fault->asked, original);
     if (!read_kind(fault, item, original)) {
         malformed(original);
     }
@@ -147,6 +150,7 @@ npusim_fault npusim_next_fault(npusim_event event, const char *name) {
     if (__builtin_expect(fault_count == 0, 1)) {
         return due;
     }
+    atomic_store_explicit(&any_event, true, memory_order_relaxed);
     for (int i = 0; i < fault_count; i++) {
         planned_fault *fault = &faults[i];
         if (fault->event != event || (fault->name[0] && (!name || strcmp(name, fault->name) != 0))) {
@@ -163,4 +167,17 @@ npusim_fault npusim_next_fault(npusim_event event, const char *name) {
         npusim_error(due.code, "EZ9999: The kernel %s failed, as NPUKIT_SIM_FAULTS asks.", name ? name : "");
     }
     return due;
+}
+
+/* A fault that was asked for and never came would make a test pass that has tested nothing. */
+__attribute__((destructor)) static void tell_unfired(void) {
+    static const char *const happened[] = {
+        [NPUSIM_ON_ALLOCATION] = "allocations", [NPUSIM_ON_KERNEL] = "kernels", [NPUSIM_ON_COLLECTIVE] = "collectives"};
+    for (int i = 0; i < fault_count && any_event; i++) {
+        unsigned long seen = atomic_load(&faults[i].seen);
+        if (seen < faults[i].due) {
+            fprintf(stderr, "npukit: the fault %s did not happen: %lu of %lu %s%s%s.\n", faults[i].asked, seen,
+                    faults[i].due, happened[faults[i].event], faults[i].name[0] ? " of " : "", faults[i].name);
+        }
+    }
 }
