@@ -60,7 +60,9 @@ def start(task: Task, devices: Devices) -> NoReturn:
     """Become the process, or the ranks, that do the task."""
     from npukit.facts.launch_settings import launch_settings
     from npukit.launch.run import run
+    from npukit.llm.models.folder import check_reachable
 
+    check_reachable(task.wanted.model)
     settings = devices.environment()
     more = launch_settings(settings, devices.kind == "npu", 1, {})
     settings |= {each.name: each.value for each in more} | environment(task)

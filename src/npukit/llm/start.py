@@ -18,6 +18,7 @@ from npukit.launch.nodes import DEFAULT_PORT, NodePlan, from_environment
 from npukit.launch.run import run
 from npukit.llm.config.options import Config
 from npukit.llm.finetune import rank
+from npukit.llm.hub import check_hub
 
 # What torch compiles; its own choice is a folder in /tmp that another user can make first.
 INDUCTOR_CACHE = "TORCHINDUCTOR_CACHE_DIR"
@@ -26,6 +27,7 @@ INDUCTOR_CACHE = "TORCHINDUCTOR_CACHE_DIR"
 def start(config: Config, devices: Devices, faults: Sequence[str] = ()) -> NoReturn:
     """Become the training; where torchrun has started this process already, become the rank that it is."""
     check_packages(config)
+    check_hubs(config)
     command = ["-m", rank.__name__]
     environment = {
         INDUCTOR_CACHE: str(cache_folder() / "inductor"),
@@ -68,6 +70,19 @@ def nodes_of(environ: Mapping[str, str]) -> NodePlan:
         return NodePlan(int(nodes), node, environ["MASTER_ADDR"], port, None, "NNODES")
     except ValueError:
         raise NpukitError("NNODES, NODE_RANK and MASTER_PORT must be numbers.") from None
+
+
+def check_hubs(config: Config) -> None:
+    """Whether what is not on this machine can be downloaded."""
+    from npukit.llm.data.sources import find_table
+
+    if not Path(config.model.path).expanduser().exists():
+        check_hub("model", config.model.path, config.model.hub)
+    validation = config.data.validation if isinstance(config.data.validation, tuple) else ()
+    for source in (*config.data.train, *validation):
+        table = find_table(source, config.data, config.model.hub)
+        if table.hub:
+            check_hub("dataset", table.hub_name, table.hub)
 
 
 def check_packages(config: Config) -> None:

@@ -192,12 +192,16 @@ def test_a_hub_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
         next(find("owner/far").records())
 
 
-def test_without_a_network_the_hubs_cache_is_asked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_network_the_hubs_cache_is_asked_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def no_address(*_: Any) -> Any:
         raise OSError("Name or service not known")
 
     monkeypatch.delenv("HF_DATASETS_OFFLINE")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "")  # so that it is put back
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path))
+    (tmp_path / "owner___kept").mkdir()
     monkeypatch.setattr("urllib.request.getproxies", dict)
-    monkeypatch.setattr("socket.getaddrinfo", no_address)
+    monkeypatch.setattr("socket.create_connection", no_address)
     monkeypatch.setattr("datasets.load_dataset", lambda *_, **__: [{"offline": os.environ["HF_DATASETS_OFFLINE"]}])
     assert next(find("owner/kept").records()).value == {"offline": "1"}

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import socket
-import urllib.parse
-import urllib.request
 from collections.abc import Iterable
 from functools import cache
-from typing import Any, Literal
+from typing import Any
 
 from npukit.errors import NpukitError
-
-Hub = Literal["huggingface", "modelscope"]
+from npukit.llm.hub import Hub, check_hub
 
 
 def hub_rows(hub: Hub, name: str, subset: str | None, split: str, streaming: bool = False) -> Iterable[dict[str, Any]]:
@@ -33,7 +28,7 @@ def hub_rows(hub: Hub, name: str, subset: str | None, split: str, streaming: boo
 
 @cache
 def _from_huggingface(name: str, subset: str | None, split: str, streaming: bool) -> Any:
-    _notice_that_there_is_no_network()
+    check_hub("dataset", name, "huggingface")
     try:
         from datasets import load_dataset
     except ImportError as error:
@@ -41,19 +36,9 @@ def _from_huggingface(name: str, subset: str | None, split: str, streaming: bool
     return load_dataset(name, subset, split=split, streaming=streaming)
 
 
-def _notice_that_there_is_no_network() -> None:
-    """Where the hub has no address here: the library would try for most of a minute before it asks its own cache."""
-    if "HF_DATASETS_OFFLINE" in os.environ or urllib.request.getproxies():
-        return
-    hub = urllib.parse.urlsplit(os.environ.get("HF_ENDPOINT") or "https://huggingface.co")
-    try:
-        socket.getaddrinfo(hub.hostname, 443)
-    except OSError:
-        os.environ["HF_DATASETS_OFFLINE"] = "1"
-
-
 @cache
 def _from_modelscope(name: str, subset: str | None, split: str, streaming: bool) -> Any:
+    check_hub("dataset", name, "modelscope")
     try:
         from modelscope import MsDataset
     except ImportError as error:

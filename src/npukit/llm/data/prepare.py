@@ -11,7 +11,6 @@ import numpy as np
 from npukit.errors import NpukitError
 from npukit.llm.chat.templates import Template, find_template, missing_tokens
 from npukit.llm.config.options import DataOptions, Source
-from npukit.llm.data.hub import Hub
 from npukit.llm.data.mix import mix, split
 from npukit.llm.data.pack import Numbers, pack
 from npukit.llm.data.problems import Problems
@@ -19,6 +18,7 @@ from npukit.llm.data.rows import Chosen, Packed
 from npukit.llm.data.sources import Table, find_table
 from npukit.llm.data.stream import Stream
 from npukit.llm.data.tokenised import Rows, Tell, tokenised
+from npukit.llm.hub import Hub
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,10 @@ from npukit.errors import NpukitError
 from npukit.llm.config.nearest import nearest_file
 from npukit.llm.config.options import DataOptions, Source
 from npukit.llm.data.files import READERS, Record, read_file
-from npukit.llm.data.hub import Hub, hub_rows
+from npukit.llm.data.hub import hub_rows
 from npukit.llm.data.layout import COLUMNS, Layout, Rewriting
 from npukit.llm.data.origin import hub_root
+from npukit.llm.hub import Hub
 
 INFO = "dataset_info.json"
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from npukit.errors import NpukitError
+from npukit.llm.hub import Hub, check_hub
 
 ADAPTER = "adapter_config.json"
 PICKLES = ["*.bin", "*.pt", "*.pth", "*.ckpt"]
@@ -30,8 +31,20 @@ def find_model(name: str, revision: str | None = None, hub: str | None = None) -
         raise NpukitError(f"{folder} is a file: name the folder that it is in.")
     if folder.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1:
         raise NpukitError(f"There is no folder {folder}.")
-    uses_modelscope = os.environ.get("USE_MODELSCOPE_HUB", "").lower() in ("1", "true")
-    return _from_modelscope(name, revision) if hub == "modelscope" or uses_modelscope else _from_hub(name, revision)
+    used = _hub(hub)
+    check_hub("model", name, used)
+    return _from_modelscope(name, revision) if used == "modelscope" else _from_hub(name, revision)
+
+
+def check_reachable(name: str) -> None:
+    """Refuse a name that is no folder where its hub cannot be reached; before torch is imported, which takes longer."""
+    if not Path(name).expanduser().exists():
+        check_hub("model", name, _hub())
+
+
+def _hub(named: str | None = None) -> Hub:
+    wanted = os.environ.get("USE_MODELSCOPE_HUB", "").lower() in ("1", "true")
+    return "modelscope" if named == "modelscope" or wanted else "huggingface"
 
 
 def _from_hub(name: str, revision: str | None) -> Path:
@@ -44,9 +57,7 @@ def _from_hub(name: str, revision: str | None) -> Path:
         return Path(snapshot_download(name, revision=revision, ignore_patterns=ignored))
     except Exception as error:  # a name that is none, no network, no right to it: the libraries have a class for each
         first = str(error).strip().split("\n")[0]
-        raise NpukitError(
-            f"There is no folder {name}, and it cannot be had from Hugging Face's hub: {first}"
-        ) from error
+        raise NpukitError(f"There is no folder {name}, and the Hugging Face Hub did not give it: {first}") from error
 
 
 def _is_offline() -> bool:

@@ -10,11 +10,15 @@ import torch
 from npukit.errors import NpukitError
 from npukit.launch.devices import torch_device
 from npukit.llm.config.options import ModelOptions
+from npukit.llm.hub import check_hub
 
 
 def locate(options: ModelOptions) -> str:
     """The folder or the name on Hugging Face's hub to load from; a model of ModelScope is fetched first."""
-    if options.hub == "huggingface" or Path(options.path).exists():
+    if Path(options.path).exists():
+        return options.path
+    check_hub("model", options.path, options.hub)
+    if options.hub == "huggingface":
         return options.path
     try:
         from modelscope import snapshot_download  # type: ignore[import-not-found, import-untyped, unused-ignore]
