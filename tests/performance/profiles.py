@@ -104,8 +104,8 @@ def database(path: Path, rank: int = 0) -> Path:
         connection.execute("INSERT INTO CANN_API VALUES (?,?,?,?,?)", wait)
         for index, ((start, length), size) in enumerate(zip(ALLREDUCES[rank], SIZES, strict=True)):
             begin = BEGIN + start * MS
-            name = text(f"hcom_allReduce__1_{index}_1")
-            reduced = (name, begin, begin + length * MS, text("77"), round(size * 250_000), text("hcom_allReduce_"))
+            title = text(f"hcom_allReduce__1_{index}_1")
+            reduced = (title, begin, begin + length * MS, text("77"), round(size * 250_000), text("hcom_allReduce_"))
             connection.execute("INSERT INTO COMMUNICATION_OP VALUES (?,?,?,?,4,?,?)", reduced)
         connection.execute("INSERT INTO ENUM_HCCL_DATA_TYPE VALUES (4, 'FP32')")
         connection.execute("INSERT INTO RANK_DEVICE_MAP VALUES (?, 0)", (rank,))

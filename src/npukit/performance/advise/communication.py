@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from npukit.performance.advise.rank import Rank
-from npukit.performance.advise.spans import length, overlap, union
+from npukit.performance.advise.spans import Spans, length, overlap, union
 from npukit.performance.read.model import Collective
 
 START_NS = 30_000  # what a collective takes at least
@@ -66,18 +66,23 @@ def _keyed(rank: Rank) -> list[tuple[Collective, tuple[str, int]]]:
     return found
 
 
-def exposed_share(rank: Rank) -> float:
-    """How much of a rank's communication nothing hides, from 0 to 1."""
-    if not rank.has_timeline:
-        return 1.0
-    return length(rank.exposed) / (length(rank.communicating) or 1)
+def exposed_waiting(every: Sequence[Shared]) -> dict[int, float]:
+    """Milliseconds of a step in which each rank waits for others and does nothing else: collectives may overlap."""
+    spans: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    ranks = {each.rank.trace.rank: each.rank for each in every}
+    for each in every:
+        start = each.collective.start
+        spans[each.rank.trace.rank].append((start, start + each.waiting))
+    return {number: ranks[number].per_step(length(_exposed(ranks[number], waits))) for number, waits in spans.items()}
 
 
-def exposed_in(rank: Rank, collective: Collective) -> int:
-    """Nanoseconds of one collective that nothing hides."""
-    if not rank.has_timeline:
-        return collective.duration
-    return length(overlap(rank.exposed, union([(collective.start, collective.end)])))
+def exposed_time(rank: Rank, collectives: Iterable[Collective]) -> float:
+    """Milliseconds of a step that these collectives take and nothing hides."""
+    return rank.per_step(length(_exposed(rank, [(each.start, each.end) for each in collectives])))
+
+
+def _exposed(rank: Rank, spans: Spans) -> Spans:
+    return overlap(rank.exposed, union(spans)) if rank.has_timeline else union(spans)
 
 
 def late_rank(every: Sequence[Shared]) -> tuple[int, float] | None:

@@ -28,6 +28,22 @@ def open_bytes(path: Path) -> IO[bytes]:
     return cast("IO[bytes]", gzip.GzipFile(fileobj=file)) if packed else file
 
 
+class _Nested:
+    """A file that ends where its brackets nest deeper than any trace's: the parser would take hours over them."""
+
+    DEEPEST = 1000
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file, self._depth = file, 0
+
+    def read(self, size: int = -1) -> bytes:
+        data = self._file.read(min(size, 65536) if size > 0 else 65536)
+        self._depth += data.count(b"[") + data.count(b"{") - data.count(b"]") - data.count(b"}")
+        if self._depth > self.DEEPEST:
+            raise RecursionError
+        return data
+
+
 @contextlib.contextmanager
 def sentences(path: Path) -> Iterator[None]:
     """Turn what reading a damaged file raises into a sentence."""
@@ -57,7 +73,7 @@ def json_head(path: Path, keep: tuple[str, ...]) -> dict[str, Any]:
     with sentences(path), open_bytes(path) as file:
         builder: ijson.ObjectBuilder | None = None
         name = ""
-        for prefix, event, value in ijson.parse(file, use_float=True):
+        for prefix, event, value in ijson.parse(_Nested(file), use_float=True):
             if not prefix and event == "map_key":
                 if value == "traceEvents":
                     break  # only the trace's name follows them
@@ -78,7 +94,7 @@ def json_items(path: Path, prefix: str) -> Iterator[Any]:
     import ijson
 
     with sentences(path), open_bytes(path) as file:
-        yield from ijson.items(file, prefix, use_float=True)
+        yield from ijson.items(_Nested(file), prefix, use_float=True)
 
 
 def json_whole(path: Path) -> dict[str, Any]:

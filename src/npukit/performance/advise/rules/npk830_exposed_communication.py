@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from npukit.performance.advise.communication import exposed_in, shared
+from npukit.performance.advise.communication import exposed_time, exposed_waiting, shared
 from npukit.performance.advise.rank import Rank
 from npukit.performance.advise.rule import Advice, Confidence, Rule
 
@@ -25,13 +25,15 @@ rule = Rule(
 
 @rule.on_job
 def check(ranks: Sequence[Rank]) -> Iterator[Advice]:
+    every = [each for each in shared(ranks) if not each.collective.is_p2p]
+    waiting = exposed_waiting(every)
     by_rank: dict[int, float] = {}
+    for rank in ranks:
+        if mine := [each.collective for each in every if each.rank is rank]:
+            by_rank[rank.trace.rank] = max(0.0, exposed_time(rank, mine) - waiting[rank.trace.rank])
     names = Counter[str]()
-    for each in shared(ranks):
-        if not each.collective.is_p2p:
-            ms = each.rank.per_step(max(0, exposed_in(each.rank, each.collective) - each.waiting))
-            by_rank[each.rank.trace.rank] = by_rank.get(each.rank.trace.rank, 0.0) + ms
-            names[each.collective.op] += each.moving
+    for each in every:
+        names[each.collective.op] += each.moving
     if not by_rank:
         return
     worst = max(by_rank, key=lambda rank: by_rank[rank])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from npukit.performance.advise.communication import Shared, exposed_in, late_rank, shared
+from npukit.performance.advise.communication import Shared, exposed_waiting, late_rank, shared
 from npukit.performance.advise.rank import Rank
 from npukit.performance.advise.rule import Advice, Confidence, Rule
 
@@ -27,10 +27,7 @@ rule = Rule(
 @rule.on_job
 def check(ranks: Sequence[Rank]) -> Iterator[Advice]:
     every = [each for each in shared(ranks) if not each.collective.is_p2p]
-    waits: dict[int, float] = {}
-    for each in every:
-        wait = min(each.waiting, exposed_in(each.rank, each.collective))
-        waits[each.rank.trace.rank] = waits.get(each.rank.trace.rank, 0.0) + each.rank.per_step(wait)
+    waits = exposed_waiting(every)
     if not waits or max(waits.values()) <= 0:
         return
     rank = next(rank for rank in ranks if rank.trace.rank == max(waits, key=lambda number: waits[number]))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from npukit.performance.advise.communication import exposed_in, shared
+from npukit.performance.advise.communication import exposed_time, shared
 from npukit.performance.advise.rank import Rank
 from npukit.performance.advise.rule import Advice, Confidence, Rule
 
@@ -34,7 +34,7 @@ def check(ranks: Sequence[Rank]) -> Iterator[Advice]:
         if count < MANY:
             return
         mine = [each.collective for each in every if each.rank is rank]
-        ms = rank.per_step(sum(exposed_in(rank, each) for each in mine))
+        ms = exposed_time(rank, mine)
         size = sum(each.bytes or 0 for each in mine) / len(mine)
         kind = Counter(each.op for each in mine).most_common(1)[0][0]
         evidence = f"{count:.0f} per step of {size / 1024:.1f} KiB on average, mostly {kind}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from npukit.performance.advise.communication import exposed_in, shared
+from npukit.performance.advise.communication import exposed_waiting, shared
 from npukit.performance.advise.rank import Rank
 from npukit.performance.advise.rule import Advice, Confidence, Rule
 
@@ -26,11 +26,7 @@ rule = Rule(
 
 @rule.on_job
 def check(ranks: Sequence[Rank]) -> Iterator[Advice]:
-    waits: dict[int, float] = {}
-    for each in shared(ranks):
-        if each.collective.is_p2p:
-            wait = min(each.waiting, exposed_in(each.rank, each.collective))
-            waits[each.rank.trace.rank] = waits.get(each.rank.trace.rank, 0.0) + each.rank.per_step(wait)
+    waits = exposed_waiting([each for each in shared(ranks) if each.collective.is_p2p])
     if not waits or max(waits.values()) <= 0:
         return
     rank = next(rank for rank in ranks if rank.trace.rank == max(waits, key=lambda number: waits[number]))
