@@ -66,6 +66,11 @@ CASES: list[tuple[str, str | None, str | None]] = [
         'print(f"{torch.npu.device_count()} cards")',
         'print(f"{ACCELERATOR.device_count()} cards")',
     ),
+    (
+        "from torch.cuda.memory import CUDAPluggableAllocator as A\nA(s)",
+        "torch.npu.NPUPluggableAllocator(s)",
+        SAME,
+    ),
     ("g = torch.cuda.CUDAGraph()", "g = torch.npu.NPUGraph()", SAME),
     (
         "from torch.cuda import OutOfMemoryError, empty_cache\ndef f():\n    empty_cache()",
@@ -424,6 +429,12 @@ CASES: list[tuple[str, str | None, str | None]] = [
         'b = {"npu": 1, "cpu": 2}[device.type]',
         'b = {"cuda": 1, "npu": 1, "cpu": 2}[device.type]',
     ),
+    (
+        "f = x.type() in ['torch.cuda.HalfTensor', 'a']",
+        "f = x.type() in ['torch.npu.HalfTensor', 'a']",
+        "f = x.type() in ['torch.cuda.HalfTensor', 'torch.npu.HalfTensor', 'a']",
+    ),
+    ('def f(backend: Literal["ncclep"]): pass', SAME, SAME),
     # conditions that decide about CUDA alone
     ("if torch.cuda.is_available():\n    c = torch.cuda.get_device_capability()", SAME, SAME),
     ("def _is_nvidia(): return torch.cuda.is_available() and torch.version.hip is None", SAME, SAME),

@@ -26,7 +26,7 @@ _REWRITING = [
 def test_docstring(rule: Rule, style: Style) -> None:
     examples = dict(_EXAMPLE.findall(rule.doc))
     expected = examples.get(f"after ({style.value})", examples["before"])
-    shell = not rule.checks
+    shell = bool(rule.text_checks)
     head = "" if shell else _HEAD
     document = read(Path("a.sh" if shell else "a.py"), (head + examples["before"] + "\n").encode())
     change, _ = migrate_document(document, _REWRITING, Goal(style))

@@ -23,6 +23,7 @@ from npukit.migrate.rule import Check, Rule
 from npukit.migrate.rules import all_rules, npk001_unreadable, npk002_broken_rule
 from npukit.report import Finding
 from npukit.source import Document, Place, Unreadable, read
+from npukit.source.find import kind_of
 
 _T = TypeVar("_T")
 _IGNORE = re.compile(r"#\s*npukit:\s*ignore(?:\[([\w\s,]+)\])?")
@@ -88,7 +89,7 @@ def open_file(
     path: Path, codes: tuple[str, ...], root: Path | None
 ) -> FileResult | tuple[Document, Sequence[Rule], int]:
     """The file, the rules that have something to look for in it, its lines; a result where there is nothing to do."""
-    prefilter, rules = _prepared(codes)
+    prefilter, rules = _prepared(codes, kind_of(path) or "")
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -97,7 +98,7 @@ def open_file(
     if b"\0" in data:
         return FileResult(path, (unreadable(path, "binary data, or UTF-16"),), lines)
     lowered = data.lower()
-    words = {word for word in prefilter if word in lowered}
+    words = _present(prefilter, lowered)
     modules = _imported(data)
     active = [rule for rule in rules if rule.modules & modules or any(word in words for word in _lowered(rule.words))]
     if not active:
@@ -110,11 +111,28 @@ def open_file(
         return FileResult(path, (unreadable(path, str(error)),), lines)
 
 
-@lru_cache(maxsize=8)
-def _prepared(codes: tuple[str, ...]) -> tuple[frozenset[bytes], tuple[Rule, ...]]:
-    """The words that any of the rules looks for, and the rules."""
-    rules = tuple(rule for rule in all_rules() if rule.code in codes)
-    return frozenset(word for rule in rules for word in _lowered(rule.words)), rules
+@lru_cache(maxsize=64)
+def _prepared(
+    codes: tuple[str, ...], kind: str
+) -> tuple[tuple[tuple[bytes, tuple[bytes, ...]], ...], tuple[Rule, ...]]:
+    """The words that any of the rules looks for in files of this kind, each with shorter ones in it, and the rules."""
+    python = kind in ("python", "notebook")
+    rules = tuple(
+        rule
+        for rule in all_rules()
+        if rule.code in codes and ((python and rule.checks) or any(each == kind for each, _ in rule.text_checks))
+    )
+    words = sorted({word for rule in rules for word in _lowered(rule.words)}, key=len)
+    return tuple((word, tuple(each for each in words if each != word and each in word)) for word in words), rules
+
+
+def _present(words: tuple[tuple[bytes, tuple[bytes, ...]], ...], text: bytes) -> set[bytes]:
+    """The words that a text has. One with a shorter one in it that is missing need not be looked for."""
+    found: set[bytes] = set()
+    for word, parts in words:
+        if all(part in found for part in parts) and word in text:
+            found.add(word)
+    return found
 
 
 @lru_cache(maxsize=256)

@@ -122,6 +122,7 @@ def default_backend(node: ast.AST, file: PythonFile, goal: Goal) -> Text | None:
     return Text(f"{distributed_name(file)}.get_default_backend_for_device({name.text})", name.edits)
 
 
+@lru_cache(maxsize=16)
 def _constant(name: str, value: str, file: PythonFile, goal: Goal) -> Text:
     """A constant below the imports; the one of an earlier migration where there is one."""
     own = _own_constant(value, file)

@@ -127,6 +127,8 @@ def _function(node: ast.Attribute | ast.Name, file: PythonFile) -> tuple[ast.exp
     while isinstance(part, ast.Attribute) and (file.resolve(part) or "").count(".") > 2:
         part = part.value
     name = file.resolve(part) or ""
+    if isinstance(part, ast.Name) and name.count(".") > 2 and not name.startswith("torch.cuda.amp."):
+        return part, name.rpartition(".")[2]  # from torch.cuda.memory import empty_cache, which torch.cuda has as well
     return part, name.removeprefix("torch.cuda").lstrip(".").split(".")[0]
 
 
@@ -148,7 +150,8 @@ def _npu(part: ast.expr, function: str, file: PythonFile, goal: Goal) -> Text | 
     if isinstance(part, ast.Name):  # from torch.cuda import NAME
         if function == "OutOfMemoryError" or any(goes_over(each.node, goal) for each in file.bindings(part)):
             return None
-        return _replaced(Text(f"{writing.device_module(part, file, goal).text}.{function}"), part, file)
+        module = writing.device_module(part, file, goal)
+        return _replaced(Text(f"{module.text}.{_RENAMED.get(function, function)}"), part, file)
     imports = writing.import_torch_npu(file)
     if function == "OutOfMemoryError":
         new = f"{writing.torch_name(file).text}.OutOfMemoryError"

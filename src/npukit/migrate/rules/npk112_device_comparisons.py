@@ -65,7 +65,9 @@ def compare(node: ast.Compare, file: PythonFile, goal: Goal) -> Iterator[Finding
             if word and _names(left, word, file):
                 at = file.span(element)[1]
                 quote = _quote(file.source(element))
-                added = (file.insert(at, f", {quote}{_WORDS[word][0]}{quote}"),)
+                kind = _TYPE.fullmatch(str(element.value)) if isinstance(element, ast.Constant) else None
+                new = f"torch.npu.{kind[1]}" if kind else _WORDS[word][0]
+                added = (file.insert(at, f", {quote}{new}{quote}"),)
                 yield from _report(node, word, file, goal, added, element)
 
 

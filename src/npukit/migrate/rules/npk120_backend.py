@@ -32,7 +32,7 @@ rule = Rule(
 )
 
 _LITERAL = re.compile(
-    r"""[rRuU]*("{3}|'{3}|"|')(?P<before>(?:\w+:\w+,)*)(?P<pair>(?:cuda:)?nccl)(?P<after>[\w:,]*)\1"""
+    r"""[rRuU]*("{3}|'{3}|"|')(?P<before>(?:\w+:\w+,)*)(?P<pair>(?:cuda:)?nccl)(?P<after>(?:,[\w:,]*)?)\1"""
 )
 
 
