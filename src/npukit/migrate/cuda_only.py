@@ -73,7 +73,7 @@ def leads_to_cuda(node: ast.AST, file: PythonFile) -> bool:
         return False
     func = node.func
     name = getattr(func, "attr", "") or getattr(func, "id", "")
-    definition = definition_of(func, file.names)
+    definition = definition_of(func, file.names, "get_device_")
     if definition is not None:
         return any(says_cuda(each) for statement in definition.body for each in _unconditional(statement))
     owner = func.value if isinstance(func, ast.Attribute) else None

@@ -233,6 +233,14 @@ def exported(file: Path, name: str, root: Path | None) -> str | None:
         _following.discard((file, name))
 
 
+@lru_cache(maxsize=4096)
+def _has(file: Path, text: str) -> bool:
+    try:
+        return text.encode() in file.read_bytes()
+    except OSError:
+        return False
+
+
 @lru_cache(maxsize=512)
 def _names_of(file: Path, root: Path | None) -> Names | None:
     try:
@@ -241,8 +249,11 @@ def _names_of(file: Path, root: Path | None) -> Names | None:
         return None
 
 
-def definition_of(func: ast.expr, names: Names) -> ast.FunctionDef | ast.ClassDef | None:
-    """The function or class of the project that a name is, in the same file or in one that it is imported from."""
+def definition_of(func: ast.expr, names: Names, containing: str) -> ast.FunctionDef | ast.ClassDef | None:
+    """The function or class of the project that a name is: in the same file, or in one that it is imported from.
+
+    Another file is parsed only if it has the text that the caller will look for in the definition.
+    """
     if not isinstance(func, ast.Name):
         return None
     for binding in names.lookup(func)[1]:
@@ -250,7 +261,7 @@ def definition_of(func: ast.expr, names: Names) -> ast.FunctionDef | ast.ClassDe
             return binding.node
         module, _, name = binding.target.rpartition(".") if binding.kind == "import" else ("", "", "")
         file = file_of(module or ".", names.path, names.root) if module or binding.target.startswith(".") else None
-        others = _names_of(file, names.root) if file else None
+        others = _names_of(file, names.root) if file and _has(file, containing) else None
         for other in others.bindings_in(others.tree, name) if others else ():
             if isinstance(other.node, (ast.FunctionDef, ast.ClassDef)):
                 return other.node

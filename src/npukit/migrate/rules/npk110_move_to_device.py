@@ -63,7 +63,7 @@ def _only_has_cuda(receiver: ast.expr, file: PythonFile) -> bool:
     """Whether it is an object of a class of the project that has `cuda`, but no `to`."""
     made = [each.value for each in file.bindings(receiver)] if isinstance(receiver, ast.Name) else [receiver]
     for value in made:
-        kind = definition_of(value.func, file.names) if isinstance(value, ast.Call) else None
+        kind = definition_of(value.func, file.names, "def cuda(") if isinstance(value, ast.Call) else None
         if isinstance(kind, ast.ClassDef):
             methods = {each.name for each in kind.body if isinstance(each, ast.FunctionDef)}
             if "cuda" in methods and "to" not in methods and not any("Module" in ast.unparse(b) for b in kind.bases):
