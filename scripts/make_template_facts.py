@@ -1,0 +1,114 @@
+"""Write the chat templates of LLaMA-Factory and ms-swift as data: the strings they put around turns, nothing else.
+
+    python scripts/make_template_facts.py llama_factory > src/npukit/llm/chat/peers/llama_factory.yaml
+    python scripts/make_template_facts.py ms_swift > src/npukit/llm/chat/peers/ms_swift.yaml
+
+Run it where the tool itself can be imported (an environment of its own, with its checkout on PYTHONPATH).
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+KINDS = {
+    "Template": "plain",
+    "Llama2Template": "system_in_question",
+    "ReasoningTemplate": "reasoning",
+    "Glm47ReasoningTemplate": "reasoning_closing_only",
+}
+SWIFT_KINDS = {"Template": "plain", "DeepseekV3_1Template": "plain", "Gemma3Template": "system_in_question"}
+
+
+def llama_factory() -> dict[str, Any]:
+    from llamafactory.data.template import TEMPLATES
+
+    found = {}
+    for name, template in sorted(TEMPLATES.items()):
+        parts = {
+            part: [_slot(slot) for slot in getattr(template, f"format_{part}").slots]
+            for part in ("prefix", "system", "user", "assistant")
+        }
+        row = {
+            "kind": KINDS[type(template).__name__],
+            **parts,
+            "default_system": template.default_system,
+            "stop_words": list(template.stop_words),
+            "thought_words": list(template.thought_words),
+            "efficient_eos": template.efficient_eos,
+            "replace_eos": template.replace_eos,
+        }
+        found[name] = _without_defaults(row, {"kind": "plain", "thought_words": ["<think>\n", "\n</think>\n\n"]})
+    return {"templates": found}
+
+
+def _slot(slot: Any) -> Any:
+    return {"special": next(iter(slot))} if isinstance(slot, set) else slot
+
+
+def ms_swift() -> dict[str, Any]:
+    from swift.model import MODEL_MAPPING
+    from swift.template import TEMPLATE_MAPPING
+    from swift.template.constant import LLMTemplateType
+
+    templates = {}
+    text = {value for key, value in vars(LLMTemplateType).items() if not key.startswith("_") and isinstance(value, str)}
+    for name in sorted(text):
+        meta = TEMPLATE_MAPPING.get(name)
+        if meta is None or meta.template_cls.__name__ not in SWIFT_KINDS:
+            continue  # a class of its own decides what is written
+        row = {
+            "kind": SWIFT_KINDS[meta.template_cls.__name__],
+            "prefix": meta.prefix,
+            "prompt": meta.prompt,
+            "last_prompt": getattr(meta, "system_prompt", None),
+            "separator": meta.chat_sep,
+            "suffix": meta.suffix,
+            "system_prefix": meta.system_prefix,
+            "default_system": meta.default_system,
+            "begins_as_the_tokenizer": meta.auto_add_bos,
+            "stop_words": [word for word in meta.stop_words if isinstance(word, str)],
+            "is_thinking": meta.is_thinking,
+            "non_thinking_prefix": meta.non_thinking_prefix,
+            "history_thinking_prefix": meta.history_thinking_prefix,
+            "preserve_thinking": meta.preserve_thinking,
+        }
+        templates[name] = _without_defaults(row, {"kind": "plain"})
+    models: dict[str, dict[str, list[str]]] = {}
+    for meta in MODEL_MAPPING.values():
+        for group in () if meta.is_multimodal else meta.model_groups:
+            names = {(model.ms_model_id or model.hf_model_id).split("/")[-1].lower() for model in group.models}
+            for architecture in meta.architectures:
+                known = models.setdefault(architecture, {})
+                template = group.template or meta.template
+                known[template] = sorted({*known.get(template, ()), *names})
+    return {"templates": templates, "models": _few(models)}
+
+
+def _few(models: dict[str, dict[str, list[str]]]) -> dict[str, dict[str, list[str]]]:
+    """Names matter only where an architecture has several templates."""
+    return {
+        architecture: known if len(known) > 1 else {template: [] for template in known}
+        for architecture, known in sorted(models.items())
+        if known
+    }
+
+
+def _without_defaults(row: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
+    # ms-swift tells "no separator" (None: one round alone) from an empty one.
+    empty = (None, "", [], False)
+    return {key: value for key, value in row.items() if value != defaults.get(key) and (value not in empty)} | {
+        key: row[key] for key in ("separator",) if row.get(key) == []
+    }
+
+
+if __name__ == "__main__":
+    tool = sys.argv[1]
+    stdout, sys.stdout = sys.stdout, sys.stderr  # the tools print when they are imported
+    made = {"llama_factory": llama_factory, "ms_swift": ms_swift}[tool]()
+    print(f"# Written by scripts/make_template_facts.py {tool}.", file=stdout)
+    for section, rows in made.items():
+        print(f"{section}:", file=stdout)
+        for name, row in rows.items():
+            print(f"  {name}: {json.dumps(row, ensure_ascii=False)}", file=stdout)

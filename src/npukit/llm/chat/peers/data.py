@@ -1,0 +1,37 @@
+"""The tables of templates, and what both tools' writers share."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+IGNORED = -100
+Tool = Literal["llama_factory", "ms_swift"]
+Labelled = tuple[list[int], list[int]]  # ids, and labels of which -100 does not count
+
+
+class BadTurns(Exception):
+    """Why a template cannot write a conversation, in words that follow "this row"."""
+
+
+@functools.cache
+def table(tool: Tool) -> Mapping[str, Any]:
+    """The facts about a tool's templates.
+
+    >>> table("llama_factory")["templates"]["qwen3"]["stop_words"]
+    ['<|im_end|>']
+    """
+    text = (Path(__file__).parent / f"{tool}.yaml").read_text(encoding="utf-8")
+    found: Mapping[str, Any] = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    return found
+
+
+def system_and_turns(turns: list[dict[str, str]]) -> tuple[str | None, list[dict[str, str]]]:
+    """The system message, None if there is none, and questions and answers in turn."""
+    if turns and turns[0]["role"] == "system":
+        return turns[0]["content"], turns[1:]
+    return None, turns

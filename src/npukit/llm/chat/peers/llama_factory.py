@@ -1,0 +1,180 @@
+"""LLaMA-Factory's way: every part of a template is tokenised by itself, and long rows lose a share of each turn."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from npukit.errors import NpukitError
+from npukit.llm.chat.peers.data import IGNORED, Labelled, system_and_turns, table
+
+Slot = str | dict[str, str]  # text with {{content}}, {"token": "<|user|>"} or {"special": "eos_token"}
+Turns = list[dict[str, str]]
+
+
+@dataclass(frozen=True)
+class Slots:
+    """What is written around the parts of a conversation."""
+
+    kind: Literal["plain", "system_in_question", "reasoning", "reasoning_closing_only"] = "plain"
+    prefix: Sequence[Slot] = ()
+    system: Sequence[Slot] = ()
+    user: Sequence[Slot] = ()
+    assistant: Sequence[Slot] = ()
+    default_system: str = ""
+    stop_words: Sequence[str] = ()
+    thought_words: Sequence[str] = ("<think>\n", "\n</think>\n\n")
+    efficient_eos: bool = False  # answers have no end of their own: what comes next is it, and the label is the end token
+    replace_eos: bool = False
+
+    @property
+    def reasons(self) -> bool:
+        return self.kind.startswith("reasoning")
+
+    @property
+    def empty_thought(self) -> str:
+        return self.thought_words[1] if self.kind == "reasoning_closing_only" else "".join(self.thought_words)
+
+
+def slots_named(name: str) -> Slots | None:
+    """The template that LLaMA-Factory has under this name."""
+    row = table("llama_factory")["templates"].get(name)
+    return Slots(**row) if row else None
+
+
+@dataclass(frozen=True)
+class Writer:
+    """Writes conversations with a template and a tokenizer, whose end token may be the template's from now on.
+
+    >>> Writer(slots_named("qwen"), tokenizer).row([{"role": "user", "content": "Hi"}, …])
+    ([151644, 8948, …], [-100, -100, …])
+    """
+
+    slots: Slots
+    tokenizer: Any
+    cutoff: int = 2048
+    system: str | None = None
+    train_on_prompt: bool = False
+    last_answer_only: bool = False
+    thinking: bool | None = True
+
+    def __post_init__(self) -> None:
+        if self.train_on_prompt and self.slots.efficient_eos:
+            raise NpukitError("This template has no end token after answers, so data.train_on_prompt cannot be used.")
+        take_end_token(self.slots, self.tokenizer)
+
+    def row(self, turns: Turns) -> Labelled:
+        """The ids and labels of a conversation."""
+        pairs = self.pairs(turns)
+        end = [self.tokenizer.eos_token_id] if self.slots.efficient_eos else []
+        length, ids, labels = len(end), list[int](), list[int]()
+        # With the last answer alone to train, the last turns get the room first.
+        for number, (source, target) in enumerate(pairs[::-1] if self.last_answer_only else pairs):
+            if length >= self.cutoff:
+                break
+            source_length, target_length = shares(len(source), len(target), self.cutoff - length)
+            source, target = source[:source_length], target[:target_length]
+            length += source_length + target_length
+            own = self._labels(number, source, target)
+            if self.last_answer_only:
+                ids, labels = source + target + ids, own + labels
+            else:
+                ids, labels = ids + source + target, labels + own
+        return ids + end, labels + end
+
+    def _labels(self, number: int, source: list[int], target: list[int]) -> list[int]:
+        before = source if self.train_on_prompt else [IGNORED] * len(source)
+        if self.slots.efficient_eos and number and source:
+            before = [self.tokenizer.eos_token_id, *before[1:]]
+        is_history = self.last_answer_only and number
+        return before + ([IGNORED] * len(target) if is_history else target)
+
+    def pairs(self, turns: Turns) -> list[tuple[list[int], list[int]]]:
+        """Questions and answers, each as ids; prefix and system belong to the first question."""
+        system, messages = system_and_turns(turns)
+        messages = list(self._thoughts_removed(messages))
+        encoded = [self._turn(number, message, system) for number, message in enumerate(messages)]
+        asked = [len(messages) - 2] if self.last_answer_only else range(0, len(messages), 2)
+        if self.slots.reasons:
+            for at in asked:
+                if not self._has_thought(messages[at + 1]["content"]):
+                    place = at + 1 if self.thinking else at
+                    thought = self._ids([self.slots.empty_thought])
+                    encoded[place] = thought + encoded[place] if self.thinking else encoded[place] + thought
+        return [(encoded[at], encoded[at + 1]) for at in range(0, len(encoded), 2)]
+
+    def _turn(self, number: int, message: dict[str, str], system: str | None) -> list[int]:
+        content, slots = message["content"], self.slots
+        parts: list[Slot] = []
+        default = self.system if self.system is not None else slots.default_system
+        system = system or default
+        if number == 0:
+            parts += slots.prefix
+            if system and slots.kind == "system_in_question":
+                content = str(next(_filled(slots.system, system))) + content
+            elif system:
+                parts += _filled(slots.system, system)
+        around = slots.user if message["role"] == "user" else slots.assistant
+        return self._ids([*parts, *_filled(around, content, number // 2)])
+
+    def _thoughts_removed(self, messages: Turns) -> Iterator[dict[str, str]]:
+        last = len(messages) - 1
+        for number, message in enumerate(messages):
+            is_history = self.last_answer_only and number < last - 1
+            if self.slots.reasons and number % 2 and (self.thinking is False or is_history):
+                start, end = map(re.escape, self.slots.thought_words)
+                content = re.sub(f"{start}(.*?){end}", "", message["content"], flags=re.DOTALL).lstrip("\n")
+                message = {**message, "content": content}
+            yield message
+
+    def _has_thought(self, content: str) -> bool:
+        return any(word.strip() in content for word in self.slots.thought_words)
+
+    def _ids(self, parts: Iterable[Slot]) -> list[int]:
+        ids: list[int] = []
+        for part in parts:
+            if isinstance(part, dict):
+                token = self._special(part["special"]) if "special" in part else part["token"]
+                ids += [self.tokenizer.convert_tokens_to_ids(token)] if token else []
+            elif part:
+                ids += self.tokenizer.encode(part, add_special_tokens=False)
+        return ids
+
+
+    def _special(self, name: str) -> str | None:
+        return {"bos_token": self.tokenizer.bos_token, "eos_token": self.tokenizer.eos_token}.get(name)
+
+
+def take_end_token(slots: Slots, tokenizer: Any) -> None:
+    """The template's end token, where the tokenizer has it, is the tokenizer's from now on."""
+    vocabulary = tokenizer.get_vocab()
+    if slots.replace_eos and slots.stop_words and slots.stop_words[0] in vocabulary:
+        tokenizer.eos_token = slots.stop_words[0]
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token
+
+
+def shares(source: int, target: int, room: int) -> tuple[int, int]:
+    """How many tokens of a question and its answer fit: a short one stays whole, two long ones share the room.
+
+    >>> shares(300, 100, 100)
+    (75, 25)
+    """
+    if target * 2 < room:
+        longest = room
+    elif source * 2 < room:
+        longest = room - source
+    else:
+        longest = int(room * (target / (source + target)))
+    answer = min(longest, target)
+    return min(max(room - answer, 0), source), answer
+
+
+def _filled(slots: Sequence[Slot], content: str, round_: int | None = None) -> Iterator[Slot]:
+    for slot in slots:
+        if isinstance(slot, str):
+            slot = slot.replace("{{content}}", content, 1)
+            slot = slot if round_ is None else slot.replace("{{idx}}", str(round_), 1)
+        yield slot

@@ -1,0 +1,213 @@
+"""ms-swift's way: neighbouring text is tokenised together as far as it counts alike; long rows are dropped or cut."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from npukit.llm.chat.peers.data import IGNORED, BadTurns, Labelled, system_and_turns, table
+
+Context = str | list[Any]  # text with {{QUERY}} and the like, or names of the tokenizer's tokens
+Counted = tuple[str | list[int], bool]
+EMPTY_THOUGHT = re.compile(r"^(<think>\s*)?</think>\s*")
+
+
+@dataclass(frozen=True)
+class Meta:
+    """What is written around the rounds of a conversation."""
+
+    kind: Literal["plain", "system_in_question"] = "plain"
+    prefix: Sequence[Context] = ()
+    prompt: Sequence[Context] = ()
+    last_prompt: Sequence[Context] | None = None  # the last question's, where it has the system message
+    separator: Sequence[Context] | None = None  # None: only one round can be written
+    suffix: Sequence[Context] = ()
+    system_prefix: Sequence[Context] | None = None
+    default_system: str | None = None
+    begins_as_the_tokenizer: bool = False
+    stop_words: Sequence[str] = ()
+    is_thinking: bool = False
+    non_thinking_prefix: str = ""
+    history_thinking_prefix: str = ""
+    preserve_thinking: bool | None = None
+
+
+def meta_named(name: str) -> Meta | None:
+    """The template that ms-swift has under this name, unless it has a class of its own there."""
+    row = table("ms_swift")["templates"].get(name)
+    return Meta(**row) if row else None
+
+
+def template_of(model: str, architecture: str | None) -> str | None:
+    """The template that ms-swift takes for a model, by its name and its config.json; None where it would ask.
+
+    >>> template_of("Qwen/Qwen2.5-7B-Instruct", None)
+    'qwen2_5'
+    """
+    name = re.sub(r"[\\/]+$", "", model).replace("\\", "/").split("/")[-1].lower()
+    models = table("ms_swift")["models"]
+    for templates in [models[architecture]] if architecture in models else models.values():
+        for template, names in templates.items():
+            if name in names or (architecture is not None and len(templates) == 1):
+                return str(template)
+    return None
+
+
+@dataclass(frozen=True)
+class Writer:
+    """Writes conversations with a template and a tokenizer.
+
+    >>> Writer(meta_named("qwen2_5"), tokenizer).row([{"role": "user", "content": "Hi"}, …])
+    ([151644, 8948, …], [-100, -100, …])
+    """
+
+    meta: Meta
+    tokenizer: Any
+    system: str | None = None
+    train_on_prompt: bool = False
+    last_answer_only: bool = False
+    thinking: bool | None = None
+    train_on_empty_thought: bool = True
+
+    def row(self, turns: list[dict[str, str]]) -> Labelled:
+        """The ids and labels of a conversation, however long."""
+        ids: list[int] = []
+        labels: list[int] = []
+        for content, counts in _joined(self._contexts(turns)):
+            own = self._ids(content) if isinstance(content, str) else content
+            ids += own
+            labels += own if counts else [IGNORED] * len(own)
+        self._count_ends(ids, labels)
+        return ids, [IGNORED, *labels[1:]]
+
+    def _contexts(self, turns: list[dict[str, str]]) -> Iterator[Counted]:
+        """Everything that is written, in order, and whether it counts."""
+        system, messages = self._prepared(turns)
+        everything = self.train_on_prompt
+        begin, end = self._begin_and_end() if self.meta.begins_as_the_tokenizer else ([], [])
+        if begin:
+            yield begin, everything
+        has_system = bool(system) and self.meta.last_prompt is None
+        yield from self._written(self.meta.system_prefix or () if has_system else self.meta.prefix, everything, system)
+        rounds = len(messages) // 2
+        for number in range(rounds):
+            is_last = number == rounds - 1
+            question, answer = messages[2 * number]["content"], messages[2 * number + 1]["content"]
+            prompt = self.meta.last_prompt if is_last and self.meta.last_prompt is not None else self.meta.prompt
+            yield from self._written(prompt, everything, system, question, number)
+            counts = everything or is_last or not self.last_answer_only
+            yield from self._answer(answer, counts)
+            if not is_last:
+                yield from self._written(self.meta.separator or (), everything, None)
+            elif not end and not answer.endswith(self._stop_words()):
+                yield from self._written(self.meta.suffix, counts, None)
+        if end:
+            yield end, True
+
+    def _answer(self, answer: str, counts: bool) -> Iterator[Counted]:
+        thought = EMPTY_THOUGHT.match(answer)
+        if thought and counts and not self.train_on_empty_thought:
+            yield thought[0], False
+            answer = answer[thought.end() :]
+        if answer:
+            yield answer, counts
+
+    def _prepared(self, turns: list[dict[str, str]]) -> tuple[str | None, list[dict[str, str]]]:
+        """The system message and the turns as the template wants them: thoughts added or removed."""
+        meta = self.meta
+        system, messages = system_and_turns(turns)
+        if meta.kind == "system_in_question":
+            messages = [{**each, "content": _edges(each)} for each in messages]
+            if system is not None:
+                first = {**messages[0], "content": f"{system}\n\n{messages[0]['content']}"}
+                system, messages = None, [first, *messages[1:]]
+        if system is not None and meta.system_prefix is None and meta.last_prompt is None:
+            raise BadTurns("has a system message, which this template cannot write")
+        last = len(messages) - 2
+        keeps = meta.preserve_thinking
+        if keeps is None:
+            keeps = not (meta.is_thinking or self.thinking) or not self.last_answer_only
+        made = []
+        for number, message in enumerate(messages):
+            content = message["content"]
+            if message["role"] == "assistant":
+                first = last if self.last_answer_only and not meta.preserve_thinking else -1
+                if meta.non_thinking_prefix and number >= first:
+                    starts = ("<think>", meta.non_thinking_prefix)
+                    content = content if content.startswith(starts) else meta.non_thinking_prefix + content
+                if not keeps and number < last:
+                    content = meta.history_thinking_prefix + content.split("</think>")[-1].strip()
+            made.append({**message, "content": content})
+        if system is None:
+            system = self.system if self.system is not None else meta.default_system
+        return system, made if meta.separator is not None else made[-2:]
+
+    def _written(
+        self,
+        contexts: Sequence[Context],
+        counts: bool,
+        system: str | None,
+        query: str | None = None,
+        number: int | None = None,
+    ) -> Iterator[Counted]:
+        rounds = {} if number is None else {"{{ROUND0}}": str(number), "{{ROUND1}}": str(number + 1)}
+        for context in contexts:
+            if isinstance(context, str):
+                for old, new in {"{{SYSTEM}}": system, "{{QUERY}}": query, **rounds}.items():
+                    context = context if new is None else context.replace(old, new)
+                if context:
+                    yield context, counts
+            else:
+                tokens = [getattr(self.tokenizer, each) if isinstance(each, str) else each for each in context]
+                yield [token for token in tokens if token is not None], counts
+
+    def _begin_and_end(self) -> tuple[list[int], list[int]]:
+        """What the tokenizer writes around any text."""
+        around, inside = self.tokenizer.encode("a"), self._ids("a")
+        at = around.index(inside[0])
+        return around[:at], around[at + 1 :]
+
+    def _stop_words(self) -> tuple[str, ...]:
+        suffix = self.meta.suffix[-1] if self.meta.suffix else ""
+        own = [suffix.strip()] if isinstance(suffix, str) else []
+        return tuple(word for word in (*self.meta.stop_words, *own, self.tokenizer.eos_token) if word)
+
+    def _count_ends(self, ids: list[int], labels: list[int]) -> None:
+        """What follows an answer in the middle counts if it is what ends the last one."""
+        suffix = [token for part in self._written(self.meta.suffix, True, None) for token in self._of(part[0])]
+        before = list(labels)
+        for at in range(1, len(ids)):
+            follows = before[at - 1] != IGNORED and before[at] == IGNORED
+            if follows and suffix and ids[at : at + len(suffix)] == suffix:
+                if all(label == IGNORED for label in before[at : at + len(suffix)]):
+                    labels[at : at + len(suffix)] = suffix
+
+    def _of(self, content: str | list[int]) -> list[int]:
+        return self._ids(content) if isinstance(content, str) else content
+
+    def _ids(self, text: str) -> list[int]:
+        ids: list[int] = self.tokenizer.encode(text, add_special_tokens=False)
+        return ids
+
+
+def _edges(message: dict[str, str]) -> str:
+    return message["content"].strip("\n") if message["role"] == "assistant" else message["content"]
+
+
+def _joined(contexts: Iterator[Counted]) -> Iterator[Counted]:
+    """Neighbouring texts that count alike, as one."""
+    texts: list[str] = []
+    counted = False
+    for content, counts in contexts:
+        if texts and (not isinstance(content, str) or counts != counted):
+            yield "".join(texts), counted
+            texts = []
+        if isinstance(content, str):
+            texts.append(content)
+            counted = counts
+        else:
+            yield content, counts
+    if texts:
+        yield "".join(texts), counted
