@@ -117,7 +117,7 @@ def test_a_template_of_another_version_is_not_proposed() -> None:
     with pytest.raises(NpukitError, match="did you mean llama3"):
         find_template("lama3")
     with pytest.raises(NpukitError, match="there are alpaca, "):
-        find_template("qwen3_5_nothink")
+        find_template("qwen9_5_nothink")
 
 
 def test_answers_are_found_without_the_mark_too() -> None:

@@ -41,7 +41,8 @@ def test_a_whole_yaml_of_llama_factory() -> None:
         "data": {
             "train": [{"path": "identity"}, {"path": "alpaca_en_demo"}],
             "validation": 0.1,
-            "template": "qwen2_5",
+            "template": "qwen",
+            "tokens": "llama_factory",
             "cutoff": 1024,
             "max_rows": 1000,
             "packing": False,

@@ -10,6 +10,10 @@ from typing import Any
 
 from npukit.errors import NpukitError
 from npukit.llm import families
+from npukit.llm.chat.peers.data import table
+from npukit.llm.chat.peers.jinja import of_meta, of_slots
+from npukit.llm.chat.peers.llama_factory import Slots, slots_named, take_end_token
+from npukit.llm.chat.peers.ms_swift import Meta, meta_named
 
 FOLDER = Path(__file__).parent / "templates"
 CONTROL = re.compile(r"<[|｜][^<>\s]+[|｜]>|<(?:start|end)_of_turn>")
@@ -31,30 +35,55 @@ class Template:
 
     name: str
     text: str
+    slots: Slots | None = None  # LLaMA-Factory's, where its tokens are wanted
+    meta: Meta | None = None  # ms-swift's
 
 
-def find_template(name: str | None, tokenizer: Any = None) -> Template:
-    """The template of this name or file, or the tokenizer's own; `default` where it has none."""
+def find_template(name: str | None, tokenizer: Any = None, tokens: str = "npukit") -> Template:
+    """The template of this name or file, or the tokenizer's own; `default` where it has none.
+
+    With the tokens of another tool it is that tool's; LLaMA-Factory's may also set the tokenizer's end token.
+
+    >>> find_template("gemma2", tokens="llama_factory").slots.efficient_eos
+    True
+    """
+    if name is not None and tokens == "llama_factory" and (slots := slots_named(name)):
+        if tokenizer is not None:
+            take_end_token(slots, tokenizer)
+        return Template(name, _own_text(name) or of_slots(slots), slots=slots)
+    if name is not None and tokens == "ms_swift" and (meta := meta_named(name)):
+        return Template(name, of_meta(meta), meta=meta)
     if name is None:
         own = getattr(tokenizer, "chat_template", None)
         if isinstance(own, dict):
             own = own.get("default")
         return Template("the tokenizer's", own) if own else find_template("default")
-    file = FOLDER / f"{other_names().get(name, name)}.jinja"
-    if "/" not in name and file.is_file():
-        return Template(file.stem, file.read_text("utf-8"))
+    if "/" not in name and (text := _own_text(name)):
+        return Template(other_names().get(name, name), text)
     if name.endswith((".jinja", ".jinja2", ".j2")):
         try:
             return Template(name, Path(name).expanduser().read_text("utf-8"))
         except (OSError, UnicodeDecodeError) as error:
             raise NpukitError(f"The chat template {name} cannot be read: {error}.") from error
+    if slots := slots_named(name):
+        return Template(name, of_slots(slots))
+    if meta := meta_named(name):
+        return Template(name, of_meta(meta))
     # Another number is another model's template, not a slip.
-    alike = [each for each in (*names(), *other_names()) if re.findall(r"\d", each) == re.findall(r"\d", name)]
+    theirs = (*table("llama_factory")["templates"], *table("ms_swift")["templates"])
+    known = (*names(), *other_names(), *theirs)
+    alike = [each for each in known if re.findall(r"\d", each) == re.findall(r"\d", name)]
     close = difflib.get_close_matches(name, alike, n=1)
-    meant = f"did you mean {close[0]}?" if close else f"there are {', '.join(names())}."
+    meant = f"did you mean {close[0]}?" if close else f"there are {', '.join(names())}, and those of docs/switching.md."
     raise NpukitError(
         f"There is no chat template {name!r}: {meant} Leave it out to use the tokenizer's own, or name a .jinja file."
     )
+
+
+def _own_text(name: str) -> str | None:
+    """The Jinja that npukit itself has for a name."""
+    file = FOLDER / f"{other_names().get(name, name)}.jinja"
+    return file.read_text("utf-8") if file.is_file() else None
 
 
 def missing_tokens(template: Template, tokenizer: Any) -> list[str]:

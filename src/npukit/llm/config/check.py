@@ -179,7 +179,7 @@ def _template(config: Config, given: Given) -> Iterator[Problem]:
 
     try:
         if config.data.template is not None and config.task != "pt":
-            find_template(config.data.template)
+            find_template(config.data.template, tokens=config.data.tokens)
     except NpukitError as error:
         yield Problem("data.template", str(error))
 

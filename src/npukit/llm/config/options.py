@@ -105,8 +105,22 @@ class DataOptions(Options):
     template: Annotated[str | None, CHAT] = Field(
         None, description="chat template, by name or as a Jinja file; the tokenizer's own if empty"
     )
+    tokens: Literal["npukit", "llama_factory", "ms_swift"] = Field(
+        "npukit", description="whose way of turning rows into tokens and labels is followed, and whose templates"
+    )
+    thinking: Annotated[bool | None, CHAT] = Field(
+        True,
+        description="LLaMA-Factory's enable_thinking: answers without reasoning begin with an empty one, which counts; "
+        "false removes all reasoning; with false and null the empty one belongs to the question",
+    )
+    train_on_empty_thought: Annotated[bool, CHAT] = Field(
+        True, description="compute the loss on an empty <think></think> before an answer (ms_swift tokens)"
+    )
     system: Annotated[str | None, CHAT] = Field(None, description="system message for rows without one")
     cutoff: PositiveInt = Field(2048, description="maximum tokens in a row; longer ones are cut")
+    too_long: Literal["cut", "cut_start", "split", "drop"] = Field(
+        "cut", description="what happens to longer rows; cut_start and split are for ms_swift tokens"
+    )
     max_rows: PositiveInt | None = Field(None, description="maximum rows of each data set")
     train_on_prompt: Annotated[bool, CHAT] = Field(
         False, description="compute the loss on questions too, not only on answers"

@@ -9,12 +9,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from npukit.llm.chat.peers import llama_factory, ms_swift
+from npukit.llm.chat.peers.data import BadTurns
 from npukit.llm.chat.render import NotRendered, Rendered, Renderer, Span
 from npukit.llm.chat.templates import Template
 from npukit.llm.config.options import DataOptions
 from npukit.llm.data.layout import BadRow, Conversation, Text
 
 Tokens = NDArray[np.int32]
+END = 1 << 30  # added to a token whose label is not itself but the end token
 TAIL = 32  # tokens at a long question's end that stay: how it ends, and the header of the answer
 
 
@@ -36,7 +39,8 @@ class Encoder:
         self._tokenizer = tokenizer
         self._eos: Any = tokenizer.eos_token_id
         stops = [str(token) for token in tokenizer.added_tokens_decoder.values() if token.special]
-        self._renderer = Renderer(template, tokenizer.special_tokens_map, stops)
+        self._writer = _writer(template, tokenizer, data)
+        self._renderer = None if self._writer else Renderer(template, tokenizer.special_tokens_map, stops)
 
     def encode(self, rows: Sequence[Conversation | Text]) -> list[list[Encoded] | BadRow]:
         """Each row's tokens, or why there are none. A text longer than the cutoff becomes several rows."""
@@ -46,7 +50,9 @@ class Encoder:
             results[number] = self._pieces(ids)
         rendered: dict[int, Rendered] = {}
         for number, row in enumerate(rows):
-            if not isinstance(row, Text):
+            if self._writer and not isinstance(row, Text):
+                results[number] = self._as_the_peer(row)
+            elif self._renderer and not isinstance(row, Text):
                 try:
                     rendered[number] = self._renderer.render(self._with_system(row))
                 except NotRendered as error:
@@ -54,6 +60,26 @@ class Encoder:
         for number, (ids, spans) in zip(rendered, self._ids_and_answers(list(rendered.values())), strict=True):
             results[number] = self._row(ids, spans, rendered[number].unmatched)
         return results
+
+    def _as_the_peer(self, turns: Conversation) -> list[Encoded] | BadRow:
+        """A row as the tool that is followed writes it; LLaMA-Factory's writer has cut it already."""
+        assert self._writer
+        try:
+            ids, labels = self._writer.row(turns)
+        except BadTurns as error:
+            return BadRow(str(error))
+        tokens = _labelled(ids, labels)
+        if isinstance(self._writer, llama_factory.Writer) or len(tokens) <= self._data.cutoff:
+            return [Encoded(tokens, len(tokens) == self._data.cutoff)]
+        return self._shortened(tokens)
+
+    def _shortened(self, tokens: Tokens) -> list[Encoded] | BadRow:
+        cutoff = self._data.cutoff
+        if self._data.too_long == "drop":
+            return BadRow(f"has {len(tokens)} tokens, more than {cutoff}, and too_long is drop")
+        if self._data.too_long == "split":
+            return [Encoded(tokens[start : start + cutoff]) for start in range(0, len(tokens), cutoff)]
+        return [Encoded(tokens[-cutoff:] if self._data.too_long == "cut_start" else tokens[:cutoff], was_cut=True)]
 
     def _with_system(self, turns: Conversation) -> Conversation:
         if self._data.system and turns[0]["role"] != "system":
@@ -63,13 +89,27 @@ class Encoder:
     def _text_ids(self, texts: list[Text]) -> Iterable[list[int]]:
         if not texts:
             return
+        if self._data.tokens == "llama_factory":
+            yield from (self._as_llama_factory_pre_trains(text.text) for text in texts)
+            return
         for text, ids in zip(texts, self._tokenizer([text.text for text in texts])["input_ids"], strict=True):
             ends_here = text.ends and self._eos is not None and ids[-1:] != [self._eos]
             yield [*ids, self._eos] if ends_here else ids
 
+    def _as_llama_factory_pre_trains(self, text: str) -> list[int]:
+        end = "<|end_of_text|>" if self._data.template == "llama3" else self._tokenizer.eos_token or ""
+        ids: list[int] = self._tokenizer.encode(text + end, add_special_tokens=False)
+        if self._data.packing:
+            return ids
+        begin = [self._tokenizer.bos_token_id] if getattr(self._tokenizer, "add_bos_token", False) else []
+        return [*begin, *ids][: self._data.cutoff]
+
     def _pieces(self, ids: list[int]) -> list[Encoded]:
         tokens = np.array(ids, dtype=np.int32)
         cutoff = self._data.cutoff
+        if self._data.tokens == "ms_swift" and len(tokens) > cutoff and self._data.too_long != "split":
+            shortened = self._shortened(tokens)
+            return shortened if isinstance(shortened, list) else []
         return [Encoded(tokens[start : start + cutoff]) for start in range(0, len(tokens), cutoff)]
 
     def _ids_and_answers(self, rendered: list[Rendered]) -> Iterable[tuple[list[int], list[Span]]]:
@@ -107,10 +147,31 @@ class Encoder:
             counted[start:end] = True
         array = np.array(ids, dtype=np.int32)
         tokens = np.where(counted, array, ~array)
+        if len(tokens) > self._data.cutoff and self._data.too_long == "drop":
+            return self._shortened(tokens)
         kept = tokens if len(tokens) <= self._data.cutoff else _cut(tokens, answers, self._data.cutoff)
         if not (kept[1:] >= 0).any():
             return BadRow("has no tokens to train on")
         return [Encoded(kept, len(kept) < len(tokens), unmatched)]
+
+
+def _writer(template: Template, tokenizer: Any, data: DataOptions) -> llama_factory.Writer | ms_swift.Writer | None:
+    """Writes rows as another tool does, if its tokens are wanted."""
+    common: dict[str, Any] = {"system": data.system, "train_on_prompt": data.train_on_prompt}
+    common["last_answer_only"] = data.last_answer_only
+    if template.slots:
+        return llama_factory.Writer(template.slots, tokenizer, data.cutoff, **common, thinking=data.thinking)
+    if template.meta:
+        common["train_on_empty_thought"] = data.train_on_empty_thought
+        return ms_swift.Writer(template.meta, tokenizer, **common)
+    return None
+
+
+def _labelled(ids: list[int], labels: list[int]) -> Tokens:
+    """One number a token: itself if it counts, its complement if not; with END added the end token counts instead."""
+    tokens, wanted = np.array(ids, dtype=np.int32), np.array(labels[: len(ids)], dtype=np.int32)
+    counted = np.where(wanted == tokens, tokens, tokens + END)
+    return np.where(wanted < 0, ~tokens, counted).astype(np.int32)
 
 
 def _tokens_of(encoding: Any, text: str, start: int, end: int) -> Span:

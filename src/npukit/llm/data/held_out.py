@@ -39,7 +39,7 @@ def held_out(data: DataOptions, seed: int, tokenizer: Any, hub: Hub | None = Non
     [{'role': 'user', 'content': 'What is one plus one?'}, {'role': 'assistant', 'content': 'Two.'}]
     """
     sources = data.validation if isinstance(data.validation, tuple) else data.train
-    encoder = Encoder(data, "sft", tokenizer, find_template(data.template, tokenizer))
+    encoder = Encoder(data, "sft", tokenizer, find_template(data.template, tokenizer, data.tokens))
     tables = []
     for source in sources:
         rows = usable_rows(find_table(source, data, hub), data, "sft", encoder, Problems())

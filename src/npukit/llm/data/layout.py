@@ -84,6 +84,7 @@ class Layout:
     role_key: str | None = None
     content_key: str | None = None
     rewriting: Rewriting = Rewriting()
+    keeps_empty: bool = False  # an empty answer teaches to say nothing, as in LLaMA-Factory and ms-swift
 
 
 @dataclass(frozen=True)
@@ -153,11 +154,12 @@ def _conversation(row: dict[str, Any], layout: Layout) -> Conversation:
     else:
         turns = _history(row.get("history"))
         asked, answered = QUESTION_AND_ANSWER[layout.format]
-        parts = (_optional(row, asked), _optional(row, "input") if layout.format == "alpaca" else "")
+        more = _optional(row, "input", layout.keeps_empty) if layout.format == "alpaca" else ""
+        parts = (_optional(row, asked, layout.keeps_empty), more)
         question = "\n".join(part for part in parts if part)
-        if not question:
+        if not question and not layout.keeps_empty:
             raise BadRow(f"has an empty {asked}")
-        turns += [_turn("user", question), _turn("assistant", _string(row, answered))]
+        turns += [_turn("user", question), _turn("assistant", _said(row, answered, layout))]
     system = _optional(row, "system")
     if system and (not turns or turns[0]["role"] != "system"):
         turns.insert(0, _turn("system", system))
@@ -184,18 +186,20 @@ def _turns(messages: Any, layout: Layout) -> Conversation:
         for name in ("loss", "weight"):
             if known[role] == "assistant" and message.get(name) not in (None, True):
                 raise BadRow(f"sets {name} for turn {number}, which is not supported")
-        turns.append(_turn(known[role], _content(message, content_key, number)))
+        turns.append(_turn(known[role], _content(message, content_key, number, layout)))
     return turns
 
 
-def _content(message: dict[str, Any], key: str, number: int) -> str:
+def _content(message: dict[str, Any], key: str, number: int, layout: Layout) -> str:
     parts = message.get(key)
     for part in parts if isinstance(parts, list) else ():
         if not isinstance(part, dict) or "text" not in part:
             kind = part.get("type", "something else") if isinstance(part, dict) else _kind(part)
             raise BadRow(f"has {kind} in turn {number}; only text is supported")
     try:
-        return "".join(_string(part, "text") for part in parts) if isinstance(parts, list) else _string(message, key)
+        return (
+            "".join(_string(part, "text") for part in parts) if isinstance(parts, list) else _said(message, key, layout)
+        )
     except BadRow as error:
         raise BadRow(f"{error} in turn {number}") from None
 
@@ -248,10 +252,18 @@ def _string(row: dict[str, Any], name: str) -> str:
     return value
 
 
-def _optional(row: dict[str, Any], name: str) -> str:
+def _said(row: dict[str, Any], name: str, layout: Layout) -> str:
+    """The text of a turn, which may be empty where that teaches something."""
+    value = row.get(name)
+    return value if layout.keeps_empty and isinstance(value, str) and not value.strip() else _string(row, name)
+
+
+def _optional(row: dict[str, Any], name: str, keeps_spaces: bool = False) -> str:
     value = row.get(name)
     if value is None or value == "" or (isinstance(value, float) and math.isnan(value)):
         return ""
+    if keeps_spaces and isinstance(value, str) and not value.strip():
+        return value
     return _string(row, name) if not isinstance(value, str) or value.strip() else ""
 
 

@@ -58,7 +58,7 @@ class _Preparation:
         self._seed = seed
         self._tell = tell
         self._hub = hub
-        self._template = find_template(data.template, tokenizer)
+        self._template = find_template(data.template, tokenizer, data.tokens)
         self._problems = Problems()
 
     def run(self) -> Prepared:

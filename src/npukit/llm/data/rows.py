@@ -8,29 +8,29 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from npukit.llm.data.encode import Tokens
+from npukit.llm.data.encode import END, Tokens
 from npukit.llm.data.pack import Numbers, Packs
 from npukit.llm.data.tokenised import Rows
 
 IGNORED = -100
 
 
-def inputs_and_labels(tokens: Tokens) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def inputs_and_labels(tokens: Tokens, end_id: int = IGNORED) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Input ids and labels of a row. Nothing predicts its first token, so that never counts."""
-    counts = tokens >= 0
-    ids = np.where(counts, tokens, ~tokens).astype(np.int64)
-    labels = np.where(counts, ids, IGNORED)
+    counts, is_end = tokens >= 0, tokens >= END
+    ids = np.where(counts, tokens - np.where(is_end, END, 0), ~tokens).astype(np.int64)
+    labels = np.where(is_end, end_id, np.where(counts, ids, IGNORED))
     labels[:1] = IGNORED
     return ids, labels
 
 
-def packed_row(rows: Sequence[Tokens], pack_length: int, pad_id: int) -> dict[str, Any]:
+def packed_row(rows: Sequence[Tokens], pack_length: int, pad_id: int, end_id: int = IGNORED) -> dict[str, Any]:
     """Rows one after another; the padding at the end is a row of its own that does not count."""
     ids = np.full(pack_length, pad_id, dtype=np.int64)
     labels = np.full(pack_length, IGNORED, dtype=np.int64)
     at = 0
     for row in rows:
-        ids[at : at + len(row)], labels[at : at + len(row)] = inputs_and_labels(row)
+        ids[at : at + len(row)], labels[at : at + len(row)] = inputs_and_labels(row, end_id)
         at += len(row)
     lengths = [len(row) for row in rows] + ([pack_length - at] if at < pack_length else [])
     return {"input_ids": ids, "labels": labels, "lengths": lengths}
@@ -43,13 +43,14 @@ class Chosen:
         self._tables = tables
         self._table = table
         self._row = row
+        self.end_id = tables[0].end_id
 
     def __len__(self) -> int:
         return len(self._row)
 
     def __getitem__(self, number: int) -> dict[str, Any]:
         """Row `number`: its input_ids, and the labels of those that count."""
-        ids, labels = inputs_and_labels(self.tokens(number))
+        ids, labels = inputs_and_labels(self.tokens(number), self.end_id)
         return {"input_ids": ids, "labels": labels}
 
     def tokens(self, number: int) -> Tokens:
@@ -88,4 +89,4 @@ class Packed:
         if not -len(self) <= number < len(self):
             raise IndexError(number)
         rows = [self._rows.tokens(row) for row in self._packs[number % len(self)].tolist()]
-        return packed_row(rows, self._pack_length, self._pad_id)
+        return packed_row(rows, self._pack_length, self._pad_id, self._rows.end_id)

@@ -49,6 +49,7 @@ class Stream:
         self._seed = seed
         self._epoch = 0
         self._pad_id = pad_id
+        self._end_id = tokenizer.eos_token_id or 0
         self._tell = tell
 
     def set_epoch(self, epoch: int) -> None:
@@ -68,7 +69,7 @@ class Stream:
             tokens = [encoded.tokens for encoded in islice(self._rows(table), held_out)]
             if len(tokens) < held_out:
                 raise NpukitError(f"data.validation takes {held_out} rows of {table.name}, which has {len(tokens)}.")
-            taken.append(Rows.of(tokens))
+            taken.append(Rows.of(tokens, end_id=self._end_id))
         return taken
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
@@ -79,14 +80,14 @@ class Stream:
                 yield from self._packs(window, int(random.integers(2**31)))
             else:
                 for number in random.permutation(len(window)):
-                    ids, labels = inputs_and_labels(window[number])
+                    ids, labels = inputs_and_labels(window[number], self._end_id)
                     yield {"input_ids": ids, "labels": labels}
 
     def _packs(self, window: list[Tokens], seed: int) -> Iterator[dict[str, Any]]:
         pack_length = self._data.pack_length or self._data.cutoff
         packs = pack(np.array([len(row) for row in window]), pack_length, seed)
         for number in range(len(packs)):
-            yield packed_row([window[row] for row in packs[number]], pack_length, self._pad_id)
+            yield packed_row([window[row] for row in packs[number]], pack_length, self._pad_id, self._end_id)
 
     def _mixed(self, random: np.random.Generator) -> Iterator[Tokens]:
         left = [

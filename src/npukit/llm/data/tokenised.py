@@ -21,7 +21,7 @@ from npukit.errors import NpukitError
 from npukit.llm.chat.templates import Template
 from npukit.llm.config.options import DataOptions
 from npukit.llm.data.check import find_layout, nothing_usable, row_of, stopped
-from npukit.llm.data.encode import Encoded, Encoder, Tokens
+from npukit.llm.data.encode import END, Encoded, Encoder, Tokens
 from npukit.llm.data.files import Record
 from npukit.llm.data.layout import BadRow, Conversation, Text
 from npukit.llm.data.parallel import encode_all
@@ -30,7 +30,10 @@ from npukit.llm.data.sources import Table
 
 Tell = Callable[[str], None]
 BATCH = 1024
-CODE = ("chat", "data")  # the packages that tokens depend on
+PART = 1 << 24
+CODE = ("chat", "chat/peers", "data")  # the packages that tokens depend on
+TOKENS_DEPEND_ON = {"system", "cutoff", "train_on_prompt", "last_answer_only", "tokens", "thinking", "too_long"}
+TOKENS_DEPEND_ON.add("train_on_empty_thought")
 TELL_AFTER = 5.0  # seconds
 
 
@@ -38,30 +41,31 @@ class Rows:
     """Tokenised rows; those of a folder are mapped, also in another process that they are sent to."""
 
     def __init__(
-        self, tokens: Tokens, offsets: NDArray[np.int64], problems: Problems, folder: Path | None = None
+        self, tokens: Tokens, offsets: NDArray[np.int64], problems: Problems, end_id: int, folder: Path | None = None
     ) -> None:
+        self.end_id = end_id  # the label of tokens that stand for the end
         self.offsets = offsets
         self.problems = problems
         self._tokens = tokens
         self._folder = folder
 
     @classmethod
-    def open(cls, folder: Path) -> Rows:
+    def open(cls, folder: Path, end_id: int) -> Rows:
         """Rows that `_make` left in a folder."""
         problems = Problems(**json.loads((folder / "problems.json").read_text()))
         tokens: Tokens = np.memmap(folder / "tokens.bin", dtype=np.int32, mode="r")
-        return cls(tokens, np.load(folder / "offsets.npy"), problems, folder)
+        return cls(tokens, np.load(folder / "offsets.npy"), problems, end_id, folder)
 
     @classmethod
-    def of(cls, rows: Sequence[Tokens], problems: Problems | None = None) -> Rows:
+    def of(cls, rows: Sequence[Tokens], problems: Problems | None = None, end_id: int = 0) -> Rows:
         """Rows kept in memory."""
         offsets = np.cumsum([0, *map(len, rows)], dtype=np.int64)
-        return cls(np.concatenate(rows), offsets, problems or Problems())
+        return cls(np.concatenate(rows), offsets, problems or Problems(), end_id)
 
     def __reduce__(self) -> Any:
         if self._folder is None:
-            return Rows, (self._tokens, self.offsets, self.problems)
-        return Rows.open, (self._folder,)
+            return Rows, (self._tokens, self.offsets, self.problems, self.end_id)
+        return Rows.open, (self._folder, self.end_id)
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -72,7 +76,9 @@ class Rows:
 
     def highest_token(self) -> int:
         """The highest number of a token, whether it counts or not."""
-        return max(int(self._tokens.max()), ~int(self._tokens.min()))
+        # Read a part at a time: the file may be larger than the memory.
+        parts = (self._tokens[start : start + PART] for start in range(0, len(self._tokens), PART))
+        return max(max(int(np.where(part >= END, part - END, part).max()), ~int(part.min())) for part in parts)
 
 
 def tokenised(table: Table, data: DataOptions, task: str, tokenizer: Any, template: Template, tell: Tell) -> Rows:
@@ -80,7 +86,7 @@ def tokenised(table: Table, data: DataOptions, task: str, tokenizer: Any, templa
     if not data.cache:
         problems = Problems()
         made_now = _made(table, data, task, tokenizer, template, problems, tell)
-        return Rows.of([encoded.tokens for encoded in made_now], problems)
+        return Rows.of([encoded.tokens for encoded in made_now], problems, tokenizer.eos_token_id or 0)
     place = cache_folder() / "data" / _key(table, data, task, tokenizer, template)
     made = place / "rows" / "tokenised"
     if not made.exists():
@@ -88,7 +94,7 @@ def tokenised(table: Table, data: DataOptions, task: str, tokenizer: Any, templa
             if not made.exists():
                 with complete_or_absent(made) as folder:
                     _make(folder, table, data, task, tokenizer, template, tell)
-    rows = Rows.open(made)
+    rows = Rows.open(made, tokenizer.eos_token_id or 0)
     if data.bad_rows == "stop" and rows.problems.bad:
         raise NpukitError(stopped(rows.problems.first[0]))
     return rows
@@ -185,7 +191,8 @@ def _key(table: Table, data: DataOptions, task: str, tokenizer: Any, template: T
         "files": [(str(file.absolute()), _digest(file)) for file in table.files],
         "hub": table.fingerprint() if table.hub else None,
         "table": [asdict(table.layout), table.limit],
-        "options": data.model_dump(include={"system", "cutoff", "train_on_prompt", "last_answer_only"}),
+        "options": data.model_dump(include=TOKENS_DEPEND_ON),
+        "text": [data.packing, data.template] if task == "pt" and data.tokens == "llama_factory" else None,
         "task": task,
         "template": template.text,
         "today": date.today().isoformat() if "strftime_now" in template.text else None,

@@ -26,7 +26,9 @@ class Slots:
     default_system: str = ""
     stop_words: Sequence[str] = ()
     thought_words: Sequence[str] = ("<think>\n", "\n</think>\n\n")
-    efficient_eos: bool = False  # answers have no end of their own: what comes next is it, and the label is the end token
+    efficient_eos: bool = (
+        False  # answers have no end of their own: what comes next is it, and the label is the end token
+    )
     replace_eos: bool = False
 
     @property
@@ -141,7 +143,6 @@ class Writer:
             elif part:
                 ids += self.tokenizer.encode(part, add_special_tokens=False)
         return ids
-
 
     def _special(self, name: str) -> str | None:
         return {"bos_token": self.tokenizer.bos_token, "eos_token": self.tokenizer.eos_token}.get(name)

@@ -133,8 +133,8 @@ class Writer:
         for number, message in enumerate(messages):
             content = message["content"]
             if message["role"] == "assistant":
-                first = last if self.last_answer_only and not meta.preserve_thinking else -1
-                if meta.non_thinking_prefix and number >= first:
+                from_turn = last if self.last_answer_only and not meta.preserve_thinking else -1
+                if meta.non_thinking_prefix and number >= from_turn:
                     starts = ("<think>", meta.non_thinking_prefix)
                     content = content if content.startswith(starts) else meta.non_thinking_prefix + content
                 if not keeps and number < last:
@@ -180,9 +180,9 @@ class Writer:
         before = list(labels)
         for at in range(1, len(ids)):
             follows = before[at - 1] != IGNORED and before[at] == IGNORED
-            if follows and suffix and ids[at : at + len(suffix)] == suffix:
-                if all(label == IGNORED for label in before[at : at + len(suffix)]):
-                    labels[at : at + len(suffix)] = suffix
+            is_free = all(label == IGNORED for label in before[at : at + len(suffix)])
+            if follows and is_free and suffix and ids[at : at + len(suffix)] == suffix:
+                labels[at : at + len(suffix)] = suffix
 
     def _of(self, content: str | list[int]) -> list[int]:
         return self._ids(content) if isinstance(content, str) else content

@@ -8,7 +8,6 @@ from npukit.llm.config.dialects.training.transformers import TABLE, Translated
 from npukit.llm.config.dialects.values import Refused, Values
 
 LATER = ("rm", "ppo", "dpo", "kto")
-WRITTEN_OTHERWISE = ("alpaca", "deepseek", "default", "llama2", "vicuna")
 
 
 def task(values: Values) -> Translated:
@@ -83,14 +82,22 @@ def folder(values: Values) -> Translated:
 
 
 def template(values: Values) -> Translated:
-    return {"data.template": template_name(values)}
+    """Rows become the tokens that LLaMA-Factory makes of them."""
+    name = values.get("template")
+    if name is None and values.get("stage") != "pt":
+        values.notes.append("template: not given, so the tokenizer's own is used, in npukit's way")
+        return {"data.template": None}
+    thinking = values.get("enable_thinking", True)
+    return {
+        "data.template": name,
+        "data.tokens": "llama_factory",
+        "data.thinking": None if thinking in ("none", "null") else values.flag("enable_thinking", True),
+    }
 
 
 def template_name(values: Values) -> str | None:
     """What their template is called here."""
     name = values.get("template")
-    if name in WRITTEN_OTHERWISE and values.get("stage") != "pt":
-        values.notes.append(f"template: {name} differs from LLaMA-Factory's in spaces and line breaks")
     return "qwen2_5" if name == "qwen" else name
 
 

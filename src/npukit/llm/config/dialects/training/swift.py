@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from npukit.llm.chat.peers.ms_swift import meta_named, template_of
 from npukit.llm.config.dialects.table import Dialect, load
 from npukit.llm.config.dialects.training import transformers
 from npukit.llm.config.dialects.training.transformers import TABLE, Translated
@@ -64,23 +65,37 @@ def system(values: Values) -> Translated:
         raise Refused("system", f"there is no file {text} to read the system message from.") from None
 
 
+def template(values: Values) -> Translated:
+    """The one that ms-swift has for the model, and its tokens; where it would ask, the tokenizer's own."""
+    if values.task == "pt":
+        return {"data.tokens": "ms_swift"}
+    name = values.get("template")
+    model = str(values.get("model", ""))
+    found = name or template_of(model, _of_config(model, "architectures"))
+    if isinstance(found, str) and meta_named(found):
+        return {"data.template": found, "data.tokens": "ms_swift"}
+    if name is None:
+        values.notes.append("template: the tokenizer's own is used, in npukit's way")
+    return {"data.template": name}
+
+
 def cutoff(values: Values) -> Translated:
-    strategy = values.choice("truncation_strategy", {"delete": "delete", "right": "right"}, otherwise="delete")
-    if strategy == "delete":
-        values.notes.append("truncation_strategy: rows longer than max_length are cut; ms-swift drops them")
-    length = values.get("max_length") or _length_of(values.get("model"))
+    strategies = {"delete": "drop", "right": "cut", "left": "cut_start", "split": "split"}
+    usual = "split" if values.task == "pt" else "delete"
+    strategy = values.choice("truncation_strategy", strategies, otherwise=usual)
+    length = values.get("max_length") or _of_config(str(values.get("model", "")), "max_position_embeddings")
     if length is None:
         values.notes.append("max_length: not given, and the model's own is not known yet, so 2048 is used")
-    return {"data.cutoff": 2048 if length is None else length}
+    return {"data.cutoff": 2048 if length is None else length, "data.too_long": strategy}
 
 
-def _length_of(model: Any) -> int | None:
-    """How long rows may be, as a model's folder says."""
+def _of_config(model: str, key: str) -> Any:
+    """What a model's folder says about itself; of several architectures the first."""
     try:
-        length = json.loads((Path(str(model)) / "config.json").read_text())["max_position_embeddings"]
+        found = json.loads((Path(model) / "config.json").read_text())[key]
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return length if isinstance(length, int) else None
+    return found[0] if isinstance(found, list) and found else found
 
 
 def datasets(values: Values) -> Translated:
@@ -178,9 +193,18 @@ def packing(values: Values) -> Translated:
 
 
 def loss_on(values: Values) -> Translated:
-    kinds = {"default": "answers", "all": "all", "last_round": "last"}
-    kind = values.choice("loss_scale", kinds, otherwise="default")
-    return {"data.train_on_prompt": kind == "all" and values.task != "pt", "data.last_answer_only": kind == "last"}
+    parts = str(values.get("loss_scale", "default")).split("+")
+    bases = {"default": "answers", "all": "all", "last_round": "last"}
+    kind = bases.get(parts[0], "answers")
+    others = [part for part in parts if part not in bases]
+    if unknown := [part for part in others if part != "ignore_empty_think"]:
+        text = f"loss_scale {unknown[0]} is not supported; default, last_round, all and ignore_empty_think are."
+        raise Refused("loss_scale", text)
+    return {
+        "data.train_on_prompt": kind == "all" and values.task != "pt",
+        "data.last_answer_only": kind == "last",
+        "data.train_on_empty_thought": not others,
+    }
 
 
 def targets(values: Values) -> Translated:
@@ -237,7 +261,7 @@ def learning_rate(values: Values) -> Translated:
     return {"training.learning_rate": values.get("learning_rate", 1e-5 if tuner == "full" else 1e-4)}
 
 
-OWN = (task, hub, dtype, adapter, system, cutoff, datasets, validation, evaluation, shuffle, bad_rows, folder)
+OWN = (task, hub, dtype, adapter, template, system, cutoff, datasets, validation, evaluation, shuffle, bad_rows, folder)
 ALSO = (packing, loss_on, targets, modules_to_save, lora_init, output, resume, accumulation, learning_rate)
 FUNCTIONS = {each.__name__: each for each in (*OWN, *ALSO)}
 SWIFT = Dialect("ms-swift", load(TABLE, "training/swift"), {**transformers.FUNCTIONS, **FUNCTIONS})
