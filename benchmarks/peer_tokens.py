@@ -82,7 +82,9 @@ def tokenizer(kind: str, control: list[str]) -> Any:
     if kind == "words":
         bos = made.token_to_id("<s>")
         made.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", bos)])
-    return PreTrainedTokenizerFast(tokenizer_object=made, bos_token="<s>", eos_token="</s>", unk_token="<unk>")
+    whole = PreTrainedTokenizerFast(tokenizer_object=made, bos_token="<s>", eos_token="</s>", unk_token="<unk>")
+    whole.user_token_id, whole.bot_token_id = 5, 6  # telechat's tokenizer has such
+    return whole
 
 
 def control_tokens(tool: Any) -> list[str]:
