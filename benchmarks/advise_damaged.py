@@ -8,6 +8,7 @@ Without PROFILE it damages the small profiles of the tests; with some, copies of
 from __future__ import annotations
 
 import argparse
+import copy
 import gzip
 import json
 import random
@@ -86,7 +87,7 @@ def _replace_one(value: Any, random_: random.Random) -> None:
     while isinstance(value, list | dict) and value:
         key = random_.choice(list(value)) if isinstance(value, dict) else random_.randrange(len(value))
         if random_.random() < 0.3 or not isinstance(value[key], list | dict):
-            value[key] = random_.choice(STRANGE_JSON)
+            value[key] = copy.deepcopy(random_.choice(STRANGE_JSON))
             return
         value = value[key]
 

@@ -37,7 +37,7 @@ class _Nested:
         self._file, self._depth = file, 0
 
     def read(self, size: int = -1) -> bytes:
-        data = self._file.read(min(size, 65536) if size > 0 else 65536)
+        data = self._file.read(size)
         self._depth += data.count(b"[") + data.count(b"{") - data.count(b"]") - data.count(b"}")
         if self._depth > self.DEEPEST:
             raise RecursionError
