@@ -38,6 +38,7 @@ VERBS = {
         Verb("analyze"),
         Verb("migrate"),
         Verb("verify"),
+        Verb("port"),
     ),
     "Run": (
         Verb("run", settings=SCRIPT_FOLLOWS),

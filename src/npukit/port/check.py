@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import subprocess
@@ -113,6 +114,10 @@ def run_in(folder: Path, argv: Sequence[str], devices: Devices, seconds: float =
     True
     """
     environment = {**devices.environment(), "PYTHONDONTWRITEBYTECODE": "1"}
+    # What is installed from the user's folder (pip install -e) must not be found before this one.
+    environment["PYTHONPATH"] = os.pathsep.join(
+        filter(None, (str(folder), str(folder / "src"), environment.get("PYTHONPATH")))
+    )
     try:
         done = subprocess.run(
             argv, cwd=folder, env=environment, timeout=seconds, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,

@@ -13,6 +13,7 @@ Figures = Mapping[tuple[Kind, str], Sequence[Figure]]
 _KINDS: tuple[Kind, ...] = ("settings", "loss", "backward", "outputs", "gradients", "weights")
 _SMALL = 1e-3  # of the largest of a series: what is smaller is compared as if it were that large
 _MOST = 0.1  # what gradients may differ by in any precision
+_MOST_LOSS = 1e-3  # what losses may differ by in any precision, unless told otherwise
 _FLOAT32 = 1e-6  # a rounding above it is one of half precision
 
 
@@ -29,13 +30,13 @@ class Tolerance:
     def of(self, kind: Kind, rounding: float) -> float:
         """
         >>> Tolerance().of("loss", 0.0), Tolerance().of("gradients", 0.0), Tolerance().of("loss", 2**-7)
-        (0.0001, 0.001, 0.0009765625)
+        (0.0001, 0.001, 0.001)
         """
         if kind == "settings":
             return _FLOAT32
         half = rounding if rounding > _FLOAT32 else 0.0
         if kind in ("loss", "backward"):
-            return self.loss if self.loss is not None else max(self.default, half / 8)
+            return self.loss if self.loss is not None else max(self.default, min(half / 2, _MOST_LOSS))
         allowed = self.default if self.loss is None else self.loss
         return max(allowed, 8 * half) if kind == "outputs" else max(10 * allowed, min(32 * half, _MOST))
 

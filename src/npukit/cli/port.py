@@ -1,0 +1,68 @@
+"""npukit port"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from npukit.cli.options import JsonOption
+from npukit.migrate.goal import Style
+from npukit.report.terminal import printable
+
+
+def port(
+    project: Annotated[Path, typer.Argument(help="Folder of the project, in a git repository.", show_default=False)],
+    command: Annotated[list[str] | None, typer.Argument(metavar="[-- python SCRIPT ARGS]", show_default=False)] = None,
+    style: Annotated[
+        Style, typer.Option(help="portable: runs on CUDA, NPU and CPU; npu: torch_npu, .npu(), hccl.")
+    ] = Style.portable,
+    branch: Annotated[str, typer.Option(help="Branch to write the migration to.")] = "npukit/port",
+    tests: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COMMAND",
+            show_default="python -m pytest -q, if there are tests",
+            help='Command to test; "" for none.',
+        ),
+    ] = None,
+    data: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--with", metavar="PATH", show_default=False, help="Also copy this path, which is not in git, for the runs."
+        ),
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Port a project on a git branch: migrate, test, verify, report.
+
+    One commit per rule on a branch of its own; your branch and uncommitted work stay as they are. Files that no longer
+    import are put back. The project's tests and the command after -- run before and after, on a simulated NPU. Run it
+    again after an interruption, or after commits of yours on the branch: it continues. Exits with code 1 if something
+    failed.
+    """
+    from npukit.port.port import port as run
+    from npukit.port.report import as_data, report_of, write_reports
+
+    result = run(
+        project,
+        command or (),
+        style,
+        branch,
+        tests,
+        data or (),
+        tell=lambda line: print(f"npukit: {line}", file=sys.stderr),
+    )
+    files = write_reports(result)
+    if json:
+        from npukit.report.json import to_json
+
+        print(to_json(as_data(result)))
+    else:
+        from npukit.report.rendering import Format, render
+
+        print(render(report_of(result), Format.text), end="")
+        print(printable("\n".join(map(str, files))))
+    raise typer.Exit(0 if result.good else 1)

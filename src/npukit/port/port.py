@@ -1,0 +1,210 @@
+"""Take a project from CUDA to NPUs on a branch of its own: look, migrate, prove it by running, and report.
+
+Everything lies in the project's folder .npukit/port: the state, two worktrees (the commit that was ported, and the
+branch), and the reports. The user's branch, index and files are never touched.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from npukit.doctor.examine import examine
+from npukit.errors import NpukitError
+from npukit.launch.devices import Wanted, choose
+from npukit.migrate.analysis import Analysis, analyze
+from npukit.migrate.goal import Goal, Style
+from npukit.migrate.migration import migrate
+from npukit.port.check import Ran, arguments_of, is_no_worse, run_in
+from npukit.port.commits import commit_by_rule
+from npukit.port.imports import ImportCheck, check_imports
+from npukit.port.repository import Repository
+from npukit.port.state import State, Step
+from npukit.report.report import counted
+from npukit.verify import verify
+from npukit.verify.text import as_text
+
+_FOLDER = Path(".npukit", "port")
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Port:
+    """A port and how far it is."""
+
+    project: Path
+    folder: Path  # of the reports
+    migrated: Path  # the project in the branch's worktree
+    branch: str
+    base: str  # the commit that was ported
+    uncommitted: bool  # whether there are changes in the project that are not in a commit, and so were not ported
+    steps: tuple[Step, ...]
+    analysis: Analysis  # of the branch: what is left
+
+    @property
+    def good(self) -> bool:
+        """Whether nothing that was tried failed."""
+        return all(step.outcome != "failed" for step in self.steps)
+
+
+def port(
+    project: Path,
+    command: Sequence[str] = (),
+    style: Style = Style.portable,
+    branch: str = "npukit/port",
+    tests: str | None = None,
+    data: Sequence[Path] = (),
+    tell: Tell = lambda _: None,
+) -> Port:
+    """Port the last commit of a project; a port that was stopped goes on.
+
+    `command` is a short run for verify, such as ["python", "train.py", "--steps", "20"]. `tests` is the command of
+    the project's tests: None for pytest where there are tests, "" for none. `data` are files that are not in git and
+    that tests and runs need: they are copied beside the code.
+
+    >>> port(Path("nanoGPT"), ["python", "train.py", "--max_iters=5"]).good
+    True
+    """
+    repository = Repository.of(project)
+    work = project.resolve() / _FOLDER
+    work.mkdir(parents=True, exist_ok=True)
+    (work.parent / ".gitignore").write_text("*\n", encoding="utf-8")
+    state = _begin(repository, work, branch, style)
+    original, migrated = work / "original" / repository.project, work / "migrated" / repository.project
+    steps = [_said(tell, state.once("doctor", "", _doctor))]
+    if not original.is_dir():
+        repository.add_worktree(work / "original", state.base)
+    steps.append(_said(tell, state.once("analyze", state.base, lambda: _analyze(original))))
+    steps.append(_said(tell, _migrated(repository, state, work, migrated, tell)))
+    _bring(data, project, (original, migrated))
+    head = repository.head(state.branch)
+    tests_command = _tests_of(original) if tests is None else tests
+    key = f"{head} {tests_command}"
+    steps.append(_said(tell, state.once("tests", key, lambda: _tests(tests_command, original, migrated, tell))))
+    key = f"{head} {' '.join(command)}"
+    steps.append(_said(tell, state.once("verify", key, lambda: _verify(command, original, migrated, tell))))
+    dirty = repository.is_dirty()
+    return Port(project, work, migrated, state.branch, state.base, dirty, tuple(steps), analyze([migrated]))
+
+
+def _begin(repository: Repository, work: Path, branch: str, style: Style) -> State:
+    """The state to go on with, or a new one for the last commit."""
+    state = State.read(work / "state.json")
+    if state and state.branch == branch and state.style == style.value:
+        if repository.has_branch(branch) or not state.done("migrate", state.base):
+            return state
+    elif repository.has_branch(branch):
+        raise NpukitError(
+            f"There is a branch {branch} already, which this command did not begin: name another one with --branch."
+        )
+    for folder in ("original", "migrated"):
+        repository.remove_worktree(work / folder)
+    state = State(work / "state.json", repository.head(), branch, style.value)
+    state.write()
+    return state
+
+
+def _said(tell: Tell, step: Step) -> Step:
+    tell(f"{step.name}: {step.says}")
+    return step
+
+
+def _doctor() -> Step:
+    diagnosis = examine()
+    if diagnosis.good:
+        return Step("doctor", "passed", "this machine can train on NPUs")
+    why = f" ({diagnosis.first.what})" if diagnosis.first else ""
+    return Step("doctor", "skipped", f"this machine cannot use an NPU{why}, so a simulated one is used")
+
+
+def _analyze(original: Path) -> Step:
+    return Step("analyze", "passed", analyze([original]).summary)
+
+
+def _migrated(repository: Repository, state: State, work: Path, migrated: Path, tell: Tell) -> Step:
+    if done := state.done("migrate", state.base):
+        if not migrated.is_dir():  # the user may have removed it: the branch has everything
+            repository.add_worktree(work / "migrated", state.branch)
+        return done
+    if repository.has_branch(state.branch):  # of a port that was stopped while it wrote
+        repository.remove_worktree(work / "migrated")
+        repository.delete_branch(state.branch)
+    repository.add_worktree(work / "migrated", state.base, state.branch)
+    migration = migrate(migrated, Goal(Style(state.style)))
+    tell(f"importing {counted(len(migration.changes), 'changed file')} before and after, on the CPU and simulated NPUs")
+    checked = check_imports(migration, migrated)
+    commits = list(commit_by_rule(checked.migration))
+    places = sum(each.places for each in commits)
+    lines = [f"{each.name} {each.code} {each.title}: {counted(each.places, 'place')}" for each in commits]
+    says = f"{counted(places, 'place')} changed in {counted(len(commits), 'commit')}; {_imports_in_words(checked)}"
+    details = (*lines, *(f"{each.file} was put back: {each.error}" for each in checked.put_back))
+    return state.keep(state.base, Step("migrate", "failed" if checked.put_back else "passed", says, details))
+
+
+def _imports_in_words(checked: ImportCheck) -> str:
+    """How many files import after the migration as before, on every device."""
+    tried = {each.file for each in checked.imported if each.before in ("imports", "runs")}
+    back = {each.file for each in checked.put_back}
+    files = {each.file for each in checked.imported}
+    parts = [f"{len(tried - back)} of {counted(len(files), 'file')} import as before on every device"]
+    if files - tried:
+        parts.append(f"{len(files - tried)} did not import before either")
+    if back:
+        parts.append(f"{counted(len(back), 'file')} put back, since the import broke")
+    return ", ".join(parts)
+
+
+def _bring(data: Iterable[Path], project: Path, targets: Iterable[Path]) -> None:
+    """Copy what is not in git and runs need."""
+    for name in data:
+        source = project / name
+        if not source.exists():
+            raise NpukitError(f"There is no {source}: --with takes paths inside the project.")
+        for target in targets:
+            if source.is_dir():
+                shutil.copytree(source, target / name, dirs_exist_ok=True)
+            else:
+                (target / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(source, target / name)
+
+
+def _tests_of(project: Path) -> str:
+    has_tests = any(next(project.rglob(pattern), None) for pattern in ("test_*.py", "*_test.py"))
+    return "python -m pytest -q" if has_tests else ""
+
+
+def _tests(command: str, original: Path, migrated: Path, tell: Tell) -> Step:
+    argv = arguments_of(command)
+    if not argv:
+        return Step("tests", "skipped", "not run: pytest finds no tests; name a command with --tests")
+    tell(f"running {command} before and after")
+    before = run_in(original, argv, choose(Wanted.cpu))
+    runs = [run_in(migrated, argv, choose(each)) for each in (Wanted.cpu, Wanted.sim)]
+    worse = [each for each in runs if not is_no_worse(before, each)]
+    told = [f"before, on {before.device}: {_in_words(before)}"]
+    told += [f"after, on {each.device}: {_in_words(each)}" for each in runs]
+    last = worse[0].output.split("\n") if worse else ()
+    return Step("tests", "failed" if worse else "passed", "; ".join(told), tuple(last))
+
+
+def _in_words(ran: Ran) -> str:
+    if ran.exit_code is None:
+        return "took too long"
+    return ", ".join(f"{number} {word}" for word, number in ran.counts.items()) or f"exit code {ran.exit_code}"
+
+
+def _verify(command: Sequence[str], original: Path, migrated: Path, tell: Tell) -> Step:
+    if not command:
+        return Step(
+            "verify", "skipped", "not run: end the command with a short training, as in `-- python train.py --steps 20`"
+        )
+    try:
+        result = verify(original, migrated, command, tell=tell)
+    except NpukitError as error:
+        first, *rest = str(error).split("\n")
+        return Step("verify", "failed", first, tuple(rest))
+    lines = as_text(result).split("\n")
+    says = "both runs computed the same" if result.same else next(line for line in lines[2:] if line).rstrip(":")
+    return Step("verify", "passed" if result.same else "failed", says, tuple(line for line in lines if line))

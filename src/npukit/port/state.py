@@ -1,0 +1,65 @@
+"""What was done already, so that a port that was stopped goes on where it was."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from npukit.report.writing import write_json
+
+Outcome = Literal["passed", "failed", "skipped"]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of a port, and how it went."""
+
+    name: str
+    outcome: Outcome
+    says: str
+    details: tuple[str, ...] = ()
+
+
+@dataclass
+class State:
+    """The port of one commit, kept in a file."""
+
+    file: Path
+    base: str  # the commit that is ported
+    branch: str
+    style: str
+    steps: dict[str, dict[str, Any]] = field(default_factory=dict)  # by name: a key, and the step
+
+    @classmethod
+    def read(cls, file: Path) -> State | None:
+        """The state that a file holds; None where there is none, or it cannot be read."""
+        try:
+            data = json.loads(file.read_text(encoding="utf-8"))
+            return cls(file, data["base"], data["branch"], data["style"], data["steps"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def done(self, name: str, key: str) -> Step | None:
+        """The result of a step that was done for this very key."""
+        kept = self.steps.get(name)
+        if not kept or kept["key"] != key:
+            return None
+        return Step(**{**kept["step"], "details": tuple(kept["step"]["details"])})
+
+    def keep(self, key: str, step: Step) -> Step:
+        self.steps[step.name] = {"key": key, "step": asdict(step)}
+        self.write()
+        return step
+
+    def write(self) -> None:
+        write_json(self.file, {name: value for name, value in self.__dict__.items() if name != "file"})
+
+    def once(self, name: str, key: str, work: Callable[[], Step]) -> Step:
+        """The result of a step, which is done unless it was.
+
+        >>> state.once("tests", head, lambda: Step("tests", "passed", "12 passed"))
+        """
+        return self.done(name, key) or self.keep(key, work())
