@@ -21,6 +21,7 @@ from npukit.llm.config.options import Config
 from npukit.llm.data.collate import Collator, tokens, weight
 from npukit.llm.data.prepare import Prepared, pad_id, prepare
 from npukit.llm.data.stream import Stream
+from npukit.llm.finetune.card import write_card
 from npukit.llm.finetune.save import RUN, claim, save_model, save_run, save_trainer_state
 from npukit.llm.models.attention import NAME as PACKED_ATTENTION
 from npukit.llm.models.attention import register
@@ -86,6 +87,8 @@ def _train(config: Config, tell: Callable[[str], None], is_main: bool) -> Summar
     if is_main:
         save_run(config, config.training.output)
         save_trainer_state(config.training.output, trainer.total_steps)
+        if summary.model_step is not None:
+            write_card(config, summary, config.training.output)
     return summary
 
 
