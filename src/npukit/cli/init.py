@@ -1,0 +1,59 @@
+"""npukit init"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from npukit.cli.options import file_place
+from npukit.errors import NpukitError
+
+
+def init(
+    file: Annotated[Path, typer.Argument(help="File to write.", callback=file_place)] = Path("train.yaml"),
+    model: Annotated[
+        str, typer.Option(help="Folder of a model, or a name such as Qwen/Qwen2-0.5B.", show_default=False)
+    ] = "",
+    data: Annotated[
+        str, typer.Option(help="Rows to train on: a file, a folder or a data set's name.", show_default=False)
+    ] = "",
+    devices: Annotated[
+        int | None,
+        typer.Option(
+            "--devices", min=1, show_default=False, help="Number of devices on this machine, one process each."
+        ),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace the file.")] = False,
+) -> None:
+    """Write a commented YAML file for `npukit train`.
+
+    Asks for the model, the data and the number of devices, unless they are given as options.
+    """
+    from npukit.launch.devices import choose
+    from npukit.llm.config.initial import initial
+    from npukit.report.report import counted
+    from npukit.report.writing import write_text
+
+    if file.exists() and not force:
+        raise NpukitError(f"{file} exists: name another file, or replace it with --force.")
+    model = model or _ask("Model (a folder, or a hub name such as Qwen/Qwen2-0.5B)", "--model")
+    data = data or _ask("Data (a .jsonl, .json, .csv or .parquet file, a folder or a hub name)", "--data")
+    here = choose().count
+    if devices is None:
+        devices = int(_ask("Devices", "--devices", str(here))) if sys.stdin.isatty() else here
+    made = initial(model, data, devices, str(file))
+    write_text(file, made.text)
+    rows = f" for {counted(made.rows, 'row')}" if made.rows is not None else ""
+    command = f"npukit train {shlex.quote(str(file))}" + (f" --devices {devices}" if devices > 1 else "")
+    print(f"Wrote {file}{rows}. Next:\n  {command} --dry-run\n  {command}")
+
+
+def _ask(question: str, option: str, default: str | None = None) -> str:
+    if not sys.stdin.isatty():
+        raise NpukitError(f"Give {option}, or run this in a terminal, where it is asked for.")
+    answer: str = typer.prompt(question, default=default)
+    return answer.strip()

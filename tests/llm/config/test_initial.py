@@ -1,0 +1,58 @@
+"""`npukit init`: three answers, and a file that trains."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from npukit.errors import NpukitError
+from npukit.llm.config.initial import initial
+from npukit.llm.config.read import read
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    Path("model").mkdir()
+    Path("model/config.json").write_text(json.dumps({"model_type": "qwen2"}))
+    Path("model/model.safetensors").write_bytes((2).to_bytes(8, "little") + b"{}")
+    rows = [json.dumps({"instruction": f"question {number}", "output": "answer"}) for number in range(60)]
+    Path("rows.jsonl").write_text("\n".join(rows))
+    Path("text.txt").write_text("some plain text\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize(("data", "task", "devices"), [("rows.jsonl", "sft", 1), ("text.txt", "pt", 8)])
+def test_the_file_reads_as_what_was_chosen(files: Path, data: str, task: Any, devices: int) -> None:
+    made = initial("model", data, devices)
+    Path("train.yaml").write_text(made.text)
+    assert read(Path("train.yaml"), [], {}).config == made.config
+    assert made.config.task == task
+    assert made.config.training.load_best == (data == "rows.jsonl"), "few rows leave none to evaluate on"
+    assert made.text.count("#") > 10
+
+
+def test_what_is_not_there_is_told_as_train_tells_it(files: Path) -> None:
+    with pytest.raises(NpukitError, match="did you mean model"):
+        initial("./modle", "rows.jsonl")
+
+
+def test_the_command_asks_in_a_terminal_and_not_elsewhere(files: Path) -> None:
+    command = [sys.executable, "-m", "npukit", "init"]
+    silent = subprocess.run(command, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
+    assert silent.returncode == 2 and "--model" in silent.stderr
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(command, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    os.write(ours, b"model\nrows.jsonl\n2\n")
+    said, _ = process.communicate(timeout=60)
+    assert process.returncode == 0, said
+    assert "--devices 2" in Path("train.yaml").read_text()
+    again = subprocess.run([*command, "--model", "model"], capture_output=True, text=True, timeout=60)
+    assert again.returncode == 2 and "--force" in again.stderr
