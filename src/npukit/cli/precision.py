@@ -44,6 +44,9 @@ def capture(
     steps: Annotated[str, typer.Option(metavar="0-2,7", help="Only these steps.", show_default="all")] = "",
     ranks: Annotated[str, typer.Option(metavar="0,3", help="Only these ranks.", show_default="all")] = "",
     tensors: Annotated[bool, typer.Option("--tensors", help="Write every tensor too, not only statistics.")] = False,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Look at tensors each time they are read: finds races, takes longer.")
+    ] = False,
     only: Annotated[str, typer.Option(help="Operators and tensors of this module only.", show_default=False)] = "",
     device: DeviceOption = Wanted.auto,
     devices: DevicesOption = None,
@@ -71,6 +74,7 @@ def capture(
         parse_numbers(steps, "--steps") if steps else None,
         parse_numbers(ranks, "--ranks") if ranks else None,
         tensors,
+        fresh,
         only,
     )
     run(words, recording(options, chosen.environment()), ranks=chosen.count, auto=auto)

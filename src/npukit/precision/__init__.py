@@ -23,11 +23,13 @@ def capture(
     ranks: Sequence[int] | None = None,
     tensors: bool = False,
     only: str = "",
+    fresh: bool = False,
 ) -> Recorder:
     """Record what the code in a `with` block computes, in the layout of msprobe's dumps.
 
     A step ends with `optimizer.step()`, or with `step()` of the object that this returns.
-    `only` restricts operators and tensors to the modules below a path.
+    `only` restricts operators and tensors to the modules below a path. With `fresh`, every tensor is looked at each
+    time it is read: that finds writes behind torch's back, and takes longer.
 
     >>> with capture("dump", level="ops", steps=range(3)):
     ...     train()
@@ -36,4 +38,4 @@ def capture(
     from npukit.precision.recording.recorder import Recorder
 
     chosen = None if steps is None else tuple(steps)
-    return Recorder(Options(str(output), level, chosen, tuple(ranks) if ranks else None, tensors, only))
+    return Recorder(Options(str(output), level, chosen, tuple(ranks) if ranks else None, tensors, fresh, only))

@@ -11,11 +11,12 @@ from pathlib import Path
 from npukit.errors import NpukitError
 from npukit.precision.align import align
 from npukit.precision.causes import causes_of
-from npukit.precision.dump import Call, Dump
+from npukit.precision.dump import Call, Dump, Value
 from npukit.precision.judge import Judged, draws, judge
 from npukit.precision.reading.find import find_dumps, read
 from npukit.precision.result import Comparison, Divergence, Kind, Outcome, Row
 
+_Seen = tuple[Call, Outcome]
 _FRAME = re.compile(r"File (?P<file>.+), line (?P<line>\d+), in (?P<name>[^,]+)")
 
 
@@ -76,17 +77,15 @@ def _list(found: Mapping[tuple[int, int], Path]) -> str:
     return ", ".join(shown) + (" …" if len(found) > 4 else "")
 
 
-_Makers = dict[str, tuple[Call, Outcome]]  # by hash of what they made
-
-
 class _Walk:
-    """Judges pairs in their order, and remembers who made what."""
+    """Judges pairs in their order, and remembers what became of each."""
 
     def __init__(self, step: int, rank: int, largest_gradient: float) -> None:
         self.first: Divergence | None = None
         self.suspects: tuple[Call | None, Call | None] = (None, None)
         self._step, self._rank, self._largest_gradient = step, rank, largest_gradient
-        self._makers: tuple[_Makers, _Makers] = ({}, {})
+        self._seen: tuple[dict[str, _Seen], dict[str, _Seen]] = ({}, {})  # by row, and by hash of what it made
+        self._noise: set[tuple[str, str]] = set()  # hashes, and rows that made nothing else
 
     def row(self, left: Call | None, right: Call | None) -> Row:
         call = left or right
@@ -97,7 +96,8 @@ class _Walk:
             outcome = Outcome.only_left if left else Outcome.only_right
             row = dataclasses.replace(row, outcome=outcome)
         else:
-            judged = judge(left, right, self._largest_gradient)
+            judged = judge(left, right, self._largest_gradient, self._is_noise)
+            self._remember_noise(left, right, judged)
             row = dataclasses.replace(
                 row,
                 outcome=judged.outcome,
@@ -109,10 +109,21 @@ class _Walk:
             if judged.outcome is Outcome.differs and self.first is None:
                 self.first = self._divergence(row, left, right, judged)
                 self.suspects = left, right
-        for makers, each in zip(self._makers, (left, right), strict=True):
+        for seen, each in zip(self._seen, (left, right), strict=True):
             if each:
-                makers.update({value.hash: (each, row.outcome) for value in each.outputs.values() if value.hash})
+                seen[each.name] = each, row.outcome
+                seen.update({value.hash: (each, row.outcome) for value in each.outputs.values() if value.hash})
         return row
+
+    def _is_noise(self, left: Value, right: Value) -> bool:
+        if left.hash and (left.hash, right.hash) in self._noise:
+            return True
+        return bool(left.maker) and (left.maker, right.maker) in self._noise
+
+    def _remember_noise(self, left: Call, right: Call, judged: Judged) -> None:
+        self._noise.update((left.outputs[place].hash, right.outputs[place].hash) for place in judged.noise)
+        if len(judged.noise) == len(left.outputs) > 0:
+            self._noise.add((left.name, right.name))
 
     def _divergence(self, row: Row, left: Call, right: Call, judged: Judged) -> Divergence:
         kind, what = self._explain(left, right, judged)
@@ -147,7 +158,10 @@ class _Walk:
 
     def _explain_input(self, left: Call, right: Call, place: str) -> tuple[Kind, str]:
         named = f"input {place}" if place[:1].isdigit() else place
-        makers = [each.get(call.inputs[place].hash) for each, call in zip(self._makers, (left, right), strict=True)]
+        makers = [
+            seen.get(call.inputs[place].maker) or seen.get(call.inputs[place].hash)
+            for seen, call in zip(self._seen, (left, right), strict=True)
+        ]
         for maker, side in zip(makers, ("left", "right"), strict=True):
             if maker and maker[1] in (Outcome.only_left, Outcome.only_right):
                 made = f"it comes from {maker[0].title}, which ran on the {side} only"

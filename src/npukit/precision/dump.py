@@ -21,6 +21,7 @@ class Value:
     inf: int | None = None
     hash: str = ""
     sketch: tuple[float, ...] = ()
+    maker: str = ""  # the row that made it, where that is known
     file: Path | None = None  # the tensor itself
     scalar: bool | int | float | str | None = None
 

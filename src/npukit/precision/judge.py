@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from npukit.precision.dump import Call, Value
@@ -28,10 +28,18 @@ class Judged:
     worst: str = ""  # the output with the largest error
     bad_inputs: tuple[str, ...] = ()  # inputs that already differ
     nonfinite: str = ""
+    noise: tuple[str, ...] = ()  # outputs that differ, but are nothing but rounding
 
 
-def judge(left: Call, right: Call, largest_gradient: float = 0.0) -> Judged:
+Accepted = Callable[[Value, Value], bool]
+
+
+def judge(
+    left: Call, right: Call, largest_gradient: float = 0.0, is_noise: Accepted = lambda left, right: False
+) -> Judged:
     """Compare two calls that belong together.
+
+    `is_noise` tells of two tensors whether they were found to be nothing but rounding, of whatever size.
 
     >>> judge(call, call).outcome
     <Outcome.same: 'same'>
@@ -39,8 +47,14 @@ def judge(left: Call, right: Call, largest_gradient: float = 0.0) -> Judged:
     inputs = dict(errors(left.inputs, right.inputs)) if left.op == right.op or left.kind != "op" else {}
     outputs = dict(errors(left.outputs, right.outputs))
     shapes_differ = [place for place, value in left.outputs.items() if _shape_differs(value, right.outputs.get(place))]
-    bad = tuple(place for place, found in inputs.items() if _is_bad(left.inputs[place], right.inputs[place], found))
-    floats = {place: e for place, e in inputs.items() if left.inputs[place].is_float}
+    noise = {place for place in inputs if is_noise(left.inputs[place], right.inputs[place])}
+    noisy_shapes = {left.inputs[place].shape for place in noise}
+    bad = tuple(
+        place
+        for place, found in inputs.items()
+        if place not in noise and _is_bad(left.inputs[place], right.inputs[place], found)
+    )
+    floats = {place: e for place, e in inputs.items() if left.inputs[place].is_float and place not in noise}
     inherited = max((e for e in floats.values() if math.isfinite(e)), default=0.0)
     allowed = allowance(left, right, inherited)
     settings = tuple(_settings(left.inputs, right.inputs)) if left.op == right.op else ()
@@ -50,27 +64,28 @@ def judge(left: Call, right: Call, largest_gradient: float = 0.0) -> Judged:
         # An index that changes because a value was rounded is no error of its own.
         if left.outputs[place].is_float or not any(inputs.values())
     }
-    dtypes = tuple(
-        f"{_place('output', place)} is {one} on the left, {other} on the right"
-        for place in outputs
-        if (one := left.outputs[place].dtype) != (other := right.outputs[place].dtype)
-    )
+    dtypes = tuple(_dtypes(left.outputs, right.outputs))
     if shapes_differ:
         return Judged(Outcome.differs, math.inf, allowed, settings, dtypes, shapes_differ[0], bad)
     if not judged:
         outcome = Outcome.differs if bad else Outcome.same if inputs and not left.outputs else Outcome.unknown
         return Judged(outcome, None, allowed, settings, dtypes, "", bad)
-    excess = {
-        place: _excess(
-            left.outputs[place], right.outputs[place], found, allowed, bool(settings), largest_gradient, left.kind
-        )
-        for place, found in judged.items()
-    }
+    allowances = {place: allowance(left, right, inherited, left.outputs[place]) for place in judged}
+    excess: dict[str, float] = {}
+    noise_out = []
+    for place, found in judged.items():
+        one, other = left.outputs[place], right.outputs[place]
+        excess[place] = _excess(one, other, found, allowances[place], bool(settings), largest_gradient, left.kind)
+        made_of_noise = left.kind == "op" and (one.shape in noisy_shapes or f"0.{place}" in noise)
+        if is_noise(one, other) or (excess[place] > 1 and made_of_noise and math.isfinite(found)):
+            excess[place] = 0.0
+        if excess[place] <= 1 and _is_bad(one, other, found):
+            noise_out.append(place)
     worst = max(excess, key=lambda place: excess[place])
     outcome = Outcome.differs if excess[worst] > 1 or bad else Outcome.same
     return Judged(
-        outcome, judged[worst], allowed, settings, dtypes, worst, bad,
-        _nonfinite(left.outputs[worst], right.outputs[worst]),
+        outcome, judged[worst], allowances[worst], settings, dtypes, worst, bad,
+        _nonfinite(left.outputs[worst], right.outputs[worst]), tuple(noise_out),
     )  # fmt: skip
 
 
@@ -85,6 +100,13 @@ def errors(left: Mapping[str, Value], right: Mapping[str, Value]) -> Iterator[tu
 def draws(call: Call) -> bool:
     """Whether an operator draws random numbers."""
     return call.kind == "op" and any(word in call.op for word in _DRAWS)
+
+
+def _dtypes(left: Mapping[str, Value], right: Mapping[str, Value]) -> Iterator[str]:
+    for place, value in left.items():
+        other = right.get(place)
+        if other is not None and value.is_tensor and value.dtype != other.dtype:
+            yield f"{_place('output', place)} is {value.dtype} on the left, {other.dtype} on the right"
 
 
 def _shape_differs(value: Value, other: Value | None) -> bool:

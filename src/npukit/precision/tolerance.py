@@ -134,11 +134,11 @@ def _at_least(left: Value, right: Value) -> float | None:
     return None if not found else max(found) / scale if scale else (0.0 if not max(found) else math.inf)
 
 
-def allowance(left: Call, right: Call, inherited: float) -> Allowance:
-    """What a pair of calls may differ by, where their inputs differ by `inherited`."""
+def allowance(left: Call, right: Call, inherited: float, output: Value | None = None) -> Allowance:
+    """What a pair of calls may differ by in one output, where their inputs differ by `inherited`."""
     values = [*left.inputs.values(), *left.outputs.values(), *right.outputs.values()]
     coarse = unit(values)
-    own = _ROUNDINGS * (coarse + math.sqrt(reduction(left)) * min(coarse, 2**-24)) * cancellation(left)
+    own = _ROUNDINGS * (coarse + math.sqrt(reduction(left)) * min(coarse, 2**-24)) * cancellation(left, output)
     grown = min(_GROWTH * inherited, ceiling(values)) if math.isfinite(inherited) else ceiling(values)
     return Allowance(own, inherited, own + grown)
 
@@ -153,13 +153,14 @@ def reduction(call: Call) -> int:
     return max(1, longest, shrunk, *(kernels if "conv" in call.op else ()))
 
 
-def cancellation(call: Call) -> float:
+def cancellation(call: Call, output: Value | None) -> float:
     """How much smaller a result is than what was added up for it: its rounding is that of the larger numbers."""
+    if output is None or not output.norm:
+        return 1.0
     op = call.op.rstrip("_")
     inputs = [value for value in call.inputs.values() if value.is_float and value.norm and math.isfinite(value.norm)]
     norms = [value.norm or 0.0 for value in inputs]
-    result = [value.norm for value in call.outputs.values() if value.is_float and value.norm]
-    if not norms or not result:
+    if not norms:
         return 1.0
     if op in _ADDS:
         expected = max(norms)
@@ -172,4 +173,4 @@ def cancellation(call: Call) -> float:
         return min(1e6, max(1.0, rms / deviation if deviation else 1e6))
     else:
         return 1.0
-    return min(1e6, max(1.0, expected / min(result))) if math.isfinite(expected) else 1.0
+    return min(1e6, max(1.0, expected / output.norm)) if math.isfinite(expected) else 1.0

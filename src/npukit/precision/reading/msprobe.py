@@ -207,6 +207,7 @@ def _value(entry: Mapping[str, Any], tensors: Path | None) -> Value | None:
         inf=_count(entry.get("Inf")),
         hash=str(entry.get("Hash") or entry.get("md5") or ""),
         sketch=tuple(map(float, sketch)) if isinstance(sketch, list) and _are_figures(sketch) else (),
+        maker=str(entry.get("From") or ""),
         file=file,
     )
 

@@ -25,6 +25,7 @@ _SKIPPED = {
     "_local_scalar_dense", "resize_", "set_", "record_stream", "_pin_memory",
 }
 # fmt: on
+_COPIES = {torch.ops.aten.clone.default, torch.ops.aten._pin_memory.default}
 _NO_OPERATORS = {"prim", "prims", "profiler", "debugprims", "inductor"}
 _OUTSIDE = (str(Path(torch.__file__).parent), str(Path(__file__).parents[2]), "<frozen", "<string>", "<__array")
 _MOST_FRAMES = 24
@@ -74,18 +75,25 @@ class OperatorCall:
 
 
 class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Calls back before and after every operator that computes something."""
+    """Calls back before and after every operator that computes something, and when one only moves values."""
 
-    def __init__(self, before: Record, after: Record, wanted: Callable[[], bool]) -> None:
+    def __init__(
+        self, before: Record, after: Record, moved: Callable[[Any, Any], None], wanted: Callable[[], bool]
+    ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._before, self._after, self._wanted = before, after, wanted
+        self._before, self._after, self._moved, self._wanted = before, after, moved, wanted
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if types and any(each.__torch_dispatch__ is not Tensor.__torch_dispatch__ for each in types):
             return NotImplemented  # a DTensor and its like: the operators on what they hold come here later
-        if not self._wanted() or not computes(func):
+        if not self._wanted():
             return func(*args, **kwargs)
+        if not computes(func):
+            result = func(*args, **kwargs)
+            if func in _COPIES:
+                self._moved(args[0], result)
+            return result
         call = OperatorCall(func, args, kwargs)
         self._before(call)
         call.result = func(*args, **kwargs)

@@ -20,6 +20,7 @@ class Options:
     steps: tuple[int, ...] | None = None  # None: all
     ranks: tuple[int, ...] | None = None
     tensors: bool = False  # write every tensor, not only its statistics
+    fresh: bool = False  # look at a tensor each time it is read, and not once while nobody is known to write to it
     only: str = ""  # operators and tensors of the modules below this path
 
     def dumps(self) -> str:

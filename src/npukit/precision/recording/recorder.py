@@ -28,7 +28,7 @@ class Recorder:
         self.options = options
         self.number = 0  # of the step
         self._files = StepFiles(options, 0, 0)
-        self._tensors = Tensors(self._save if options.tensors else None)
+        self._tensors = Tensors(self._save if options.tensors else None, options.fresh)
         self._rows: dict[str, Any] = {}
         self._stacks: dict[str, tuple[Frame, ...]] = {}
         self._parents: dict[str, str | None] = {}
@@ -40,9 +40,9 @@ class Recorder:
         self._optimizing = self._running = False
         self._path = ""  # of the module whose tensors are being described
         self._modules = ModuleTracker(self._module_began, self._module_ended)
-        self._mode = (
-            OperatorMode(self._before, self._after, lambda: self._recording) if options.level == "ops" else None
-        )
+        self._mode: OperatorMode | None = None
+        if options.level == "ops":
+            self._mode = OperatorMode(self._before, self._after, self._moved, lambda: self._recording)
         self._around = contextlib.ExitStack()
 
     def __enter__(self) -> Recorder:
@@ -97,6 +97,7 @@ class Recorder:
         self._files = StepFiles(self.options, number, rank())
         self._calls.clear()
         self._modules.begin_step()
+        self._tensors.begin_step()
         self._of_node.clear()
 
     def _end_step(self) -> None:
@@ -142,6 +143,9 @@ class Recorder:
             "parameters": describe(parameters, f"{name}.parameters"),
             "is_recompute": call.is_recompute,
         }
+        if self._mode is None:
+            for tensor in tensors_in(output):
+                self._tensors.made(tensor, name)
         self._follow_gradients(call, "output", keywords)
         self._follow_gradients(call, "input", output)
         parent = self._modules.stack[-1].row("forward") if self._modules.stack else None
@@ -251,6 +255,8 @@ class Recorder:
         if not call.row:
             return
         results = list(tensors_in(call.result)) or written
+        for tensor in (*results, *written):
+            self._tensors.made(tensor, call.row)
         if call.is_collective:  # its results are there when somebody uses them
             outputs: list[Any] = [None] * len(results)
             for place, tensor in enumerate(results):
@@ -264,6 +270,9 @@ class Recorder:
             parent = call.module.row("backward" if call.phase == "backward" else "forward")
         self._add(call.row, row, call.stack, parent)
 
+    def _moved(self, source: Tensor, result: Tensor) -> None:
+        self._tensors.made(result, self._tensors.maker(source))
+
     def _place(self) -> tuple[ModuleCall | None, tuple[Frame, ...], str]:
         """The module that an operator belongs to, where it was called from, and in which phase of a step."""
         node = torch._C._current_autograd_node()
@@ -273,7 +282,8 @@ class Recorder:
             return None, user_stack(), "optimizer"
         module, stack = (self._modules.stack[-1] if self._modules.stack else None), user_stack()
         if torch.is_grad_enabled():
-            self._of_node[torch._C._autograd._get_sequence_nr() - 1] = module, stack
+            # Operators that make no node of their own see the number of the one before them, which is not theirs.
+            self._of_node.setdefault(torch._C._autograd._get_sequence_nr() - 1, (module, stack))
         return module, stack, "forward"
 
     def _observe_arrived(self, call: OperatorCall) -> None:

@@ -25,8 +25,8 @@ class Cell:
 class Described:
     """A tensor as it is written down."""
 
-    def __init__(self, tensor: Tensor, cell: Cell | None, file: str = "") -> None:
-        self.cell, self._file = cell, file
+    def __init__(self, tensor: Tensor, cell: Cell | None, file: str = "", maker: str = "") -> None:
+        self.cell, self._file, self._maker = cell, file, maker
         self._plain: dict[str, Any] = {
             "type": "torch.Tensor",
             "dtype": str(tensor.dtype),
@@ -43,6 +43,8 @@ class Described:
             largest, smallest = (bool(v) if is_bool else v for v in (found.maximum, found.minimum))
             plain |= {"Max": largest, "Min": smallest, "Mean": found.mean, "Norm": found.norm}
             plain |= {"Nan": found.nan, "Inf": found.inf, "Hash": found.hash, "Sketch": found.sketch}
+        if self._maker:
+            plain["From"] = self._maker
         return {**plain, "data_name": self._file} if self._file else plain
 
 
@@ -56,12 +58,13 @@ def undisturbed() -> Iterator[None]:
 class Tensors:
     """Describes values, and knows which tensors it has described already."""
 
-    def __init__(self, save: Save | None) -> None:
-        self._save = save
+    def __init__(self, save: Save | None, fresh: bool = False) -> None:
+        self._save, self._fresh = save, fresh
         self._batch = Batch()
         self._cells: list[Cell] = []  # of the batch
         self._known: dict[tuple[Any, ...], tuple[StorageWeakRef, Cell]] = {}
         self._writes: dict[int, int] = {}  # by storage: how often an operator has written to it
+        self._makers: dict[int, tuple[StorageWeakRef, str]] = {}  # by storage: the row that wrote to it last
 
     def __len__(self) -> int:
         return len(self._batch)
@@ -86,6 +89,16 @@ class Tensors:
         if (key := storage_of(tensor)) is not None:
             self._writes[key] = self._writes.get(key, 0) + 1
 
+    def made(self, tensor: Tensor, row: str) -> None:
+        """A row has made this tensor, or has written to it."""
+        if row and (key := storage_of(tensor)) is not None:
+            self._makers[key] = StorageWeakRef(tensor.untyped_storage()), row  # type: ignore[no-untyped-call]
+
+    def maker(self, tensor: Tensor) -> str:
+        """The row that made a tensor, or its memory; empty where nobody knows."""
+        found = self._makers.get(storage_of(tensor) or 0)
+        return "" if found is None or found[0].expired() else found[1]  # type: ignore[no-untyped-call]
+
     def fetch(self) -> None:
         """Wait for the statistics of all tensors so far."""
         with undisturbed():
@@ -98,12 +111,16 @@ class Tensors:
         self._known.clear()
         self._writes.clear()
 
+    def begin_step(self) -> None:
+        """Rows of an earlier step are in another dump."""
+        self._makers.clear()
+
     def _tensor(self, tensor: Tensor, name: str) -> Described:
         values = getattr(tensor, "_local_tensor", tensor)  # of a DTensor
         if not can_describe(values):
             return Described(tensor, None)
         file = self._save(name, values) if self._save else ""
-        return Described(tensor, self._cell(values), file)
+        return Described(tensor, self._cell(values), file, self.maker(values))
 
     def _cell(self, tensor: Tensor) -> Cell:
         key = self._key(tensor)
@@ -120,7 +137,7 @@ class Tensors:
 
     def _key(self, tensor: Tensor) -> tuple[Any, ...] | None:
         storage = storage_of(tensor)
-        if storage is None or tensor.is_inference():
+        if storage is None or self._fresh or tensor.is_inference():
             return None
         # Statistics do not depend on the shape of what is contiguous: a view shares those of its base.
         layout = tensor.numel() if tensor.is_contiguous() else (tensor.shape, tensor.stride())
