@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import ceil
 
 from npukit.llm.config.options import Config
 from npukit.llm.models.outline import Outline
-from npukit.performance.plan.memory import low_bytes, row_length, stage_of, trained_parameters
+from npukit.performance.plan.memory import LOGITS_AT_ONCE, low_bytes, row_length, stage_of, trained_parameters
 from npukit.performance.plan.work import Work
 
 BACKWARD_OF_ATTENTION = 2.5  # times its forward pass: five products instead of two
 OPERATORS_OF_A_LAYER = 30  # forward, of those that a card runs; as many twice backward
-OPTIMIZER_BYTES = 28  # for each trained parameter: weight, gradient and two states read, all but the gradient written
+OPTIMIZER_BYTES = 110  # moved for each trained parameter: a dozen operators, each over all of it
+LOGITS_BYTES = 60  # moved for each element of the logits
+HEAD_BYTES = 14  # moved for each weight of a trained output layer, for each part of the logits
+TRAFFIC = {"lora": 3.5, "full": 2.4, "freeze": 2.4}  # how often what a layer makes is moved in a pass
 
 
 def estimate(config: Config, model: Outline, devices: int) -> list[Work]:
@@ -26,12 +30,14 @@ def estimate(config: Config, model: Outline, devices: int) -> list[Work]:
     products = 2 * tokens * (inside * (passes + 1) + head * 2 + of_trained)
     scores = 2 * tokens * row_length(config) * sizes.queries * sizes.layers * (passes + BACKWARD_OF_ATTENTION)
     width = low * (12 * sizes.hidden + 6 * sizes.intermediate + 4 * sizes.keys)
-    moved = tokens * sizes.layers * width * (passes + 2)
+    moved = tokens * sizes.layers * width * (passes + 2) * TRAFFIC[config.tuning.method]
+    moved += LOGITS_BYTES * tokens * sizes.vocabulary
     calls = OPERATORS_OF_A_LAYER * sizes.layers * (passes + 2)
     if config.tuning.method == "lora":
-        calls, moved = 2 * calls, 1.5 * moved
+        calls *= 2
     else:
-        moved += 6.0 * model.parameters  # the weights are cast for every pass
+        parts = ceil(tokens * sizes.vocabulary / LOGITS_AT_ONCE)
+        moved += 6 * inside + HEAD_BYTES * head * parts  # the weights are cast for every pass
     times = training.accumulation
     return [
         Work("matmul", products * times, 0.0, 0),

@@ -1,10 +1,13 @@
-"""How much memory a run needs on each device, from the shapes of the model's weights alone."""
+"""How much memory a run needs on each device, from the shapes of the model's weights alone.
+
+The coefficients are those of npukit's own training on an NPU, read off walks through it (`plan --walk`).
+"""
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass, fields
-from math import prod
+from math import ceil, prod
 from pathlib import Path
 
 from npukit.facts.planning import planning
@@ -13,7 +16,9 @@ from npukit.llm.models.outline import Outline, is_target
 
 GIB = 2**30
 LOGITS_AT_ONCE = 2**27  # elements of the logits that npukit's loss computes at a time
-LOGITS_BYTES = 12  # of each: the product, its probabilities and their gradient in fp32
+LOGITS_BYTES = 26  # of each: the product, fp32 copies on the way to the loss and to the gradient
+HEAD_BYTES = 6  # of each weight of a trained output layer, while its gradient is summed up
+STATISTICS_BYTES = 64  # that attention keeps for each head of a token
 LIVE_PARAMETERS = 1e9  # that ZeRO-3 keeps gathered at most, unless its file says otherwise
 STAGES = {"zero1": 1, "zero2": 2, "zero3": 3, "fsdp2": 3}
 
@@ -28,6 +33,8 @@ class Memory:
     activations: float
     logits: float
     communication: float
+    update: float  # what the optimizer's step needs beyond what activations and logits had
+    loading: float  # what loading the model needs beyond all that
     outside: float  # of torch's allocator
 
     @property
@@ -52,13 +59,17 @@ def trained_parameters(config: Config, model: Outline) -> int:
         return model.parameters
     if tuning.method == "freeze":
         return model.of_layers(tuning.layers)
-    targets = [shape for name, shape in model.linear().items() if is_target(name, tuning.targets)]
     saved = [
         prod(shape)
         for name, shape in model.shapes.items()
         if any(part in name.split(".") for part in tuning.modules_to_save)
     ]
-    return sum((sum(shape) + tuning.dora) * tuning.rank for shape in targets) + sum(saved)
+    return sum((sum(shape) + tuning.dora) * tuning.rank for shape in _targets(config, model)) + sum(saved)
+
+
+def _targets(config: Config, model: Outline) -> list[tuple[int, ...]]:
+    """The shapes of the matrices that an adapter is put on."""
+    return [shape for name, shape in model.linear().items() if is_target(name, config.tuning.targets)]
 
 
 def stage_of(config: Config) -> int:
@@ -83,26 +94,41 @@ def low_bytes(config: Config) -> int:
 
 def memory(config: Config, model: Outline, devices: int) -> Memory:
     """An estimate of what training takes on each of `devices` devices, every row being of the maximum length."""
-    training, tuning = config.training, config.tuning
-    trained = trained_parameters(config, model)
-    lora = tuning.method == "lora"
+    training = config.training
+    trained, lora = trained_parameters(config, model), config.tuning.method == "lora"
     low, stage = low_bytes(config), stage_of(config)
+    deepspeed = stage > 0 and training.parallel != "fsdp2"
     kept = {"float32": 4, "bfloat16": 2, "float16": 2}.get(config.model.dtype, low if lora else 4)
     states = {"adamw": 8, "adam": 8, "sgd": 4 if training.momentum else 0}[training.optimizer]
-    weights = model.parameters * kept + (trained * 4 if lora else 0)
-    gradients, optimizer, communication = trained * 4.0, trained * states * 1.0, 0.0
-    if stage and training.parallel != "fsdp2":  # DeepSpeed: all weights in 16 bits, a copy of the trained ones in 32
-        weights, gradients = model.parameters * low + (trained * low if lora else 0), trained * low * 1.0
+    whole = float(model.parameters * kept + (trained * 4 if lora else 0))
+    weights, gradients, optimizer = whole, trained * 4.0, trained * states * 1.0
+    if deepspeed:  # all weights in 16 bits, a copy of the trained ones in 32
+        weights, gradients = float(model.parameters * low + (trained * low if lora else 0)), trained * low * 1.0
         optimizer += trained * 4
-    if devices > 1:
-        communication = _exchanged(config, model, trained, low)
+    weights, gradients, optimizer = (
+        weights / (devices if stage == 3 else 1),
+        gradients / (devices if stage >= 2 else 1),
+        0.0 if training.offload else optimizer / (devices if stage else 1),
+    )
+    batch, logits = activations(config, model, low), _logits(config, model)
+    if kept > low and not stage:
+        batch += low * sum(
+            map(prod, model.linear().values())
+        )  # autocast keeps copies of weights until the loss is there
+    # Two temporaries of Adam; DeepSpeed's gradients in fp32 and one; nothing of it if the host does it.
+    update = 0.0 if training.offload else 8.0 * trained / (devices if stage else 1) + _head_gradient(config, model)
+    communication = _exchanged(config, model, trained, low) if devices > 1 else 0.0
+    steady = weights + gradients + optimizer + max(batch + logits, update) + communication
+    loading = whole * (1 + 1 / devices if training.parallel == "fsdp2" else 1) if stage == 3 and devices > 1 else 0.0
     return Memory(
-        weights=float(weights) / (devices if stage == 3 else 1),
-        gradients=gradients / (devices if stage >= 2 else 1),
-        optimizer=0.0 if training.offload else optimizer / (devices if stage >= 1 else 1),
-        activations=activations(config, model, low),
-        logits=_logits(config, model),
+        weights=weights,
+        gradients=gradients,
+        optimizer=optimizer,
+        activations=batch,
+        logits=logits,
         communication=communication,
+        update=max(0.0, update - batch - logits),
+        loading=max(0.0, loading - steady),
         outside=planning().outside_mib * 2.0**20,
     )
 
@@ -119,15 +145,28 @@ def _exchanged(config: Config, model: Outline, trained: int, low: int) -> float:
 
 
 def activations(config: Config, model: Outline, low: int) -> float:
-    """What the backward pass needs again. Attention keeps no matrix of scores; norms keep fp32."""
+    """What the backward pass needs again: attention keeps no matrix of scores, an adapter keeps its own input."""
     tokens = config.training.batch_size * row_length(config)
     sizes = model.sizes
-    of_a_layer = low * (7 * sizes.hidden + 2 * sizes.keys + 4 * sizes.intermediate) + 8 * sizes.hidden
-    if config.training.activation_checkpointing:
-        return float(tokens * (sizes.layers * sizes.hidden * low + of_a_layer))
-    return float(tokens * sizes.layers * of_a_layer)
+    gated = any("gate" in name for name in model.linear())
+    width = 7.5 * sizes.hidden + 2 * sizes.keys + (3 if gated else 2) * sizes.intermediate
+    if config.tuning.method == "lora":
+        width += sum(shape[1] for shape in _targets(config, model)) / sizes.layers
+    of_a_layer = low * width + STATISTICS_BYTES * sizes.heads
+    if not config.training.activation_checkpointing:
+        return float(tokens * sizes.layers * of_a_layer)
+    # One layer at a time is computed again, when the logits are gone.
+    again = max(0.0, 1.5 * tokens * of_a_layer - _logits(config, model))
+    return float(tokens * sizes.layers * sizes.hidden * low) + again
 
 
 def _logits(config: Config, model: Outline) -> float:
-    elements = config.training.batch_size * row_length(config) * model.sizes.vocabulary
-    return float(min(LOGITS_AT_ONCE, elements) * LOGITS_BYTES)
+    rows = config.training.batch_size * row_length(config)
+    chunks = ceil(rows * model.sizes.vocabulary / LOGITS_AT_ONCE)
+    head = HEAD_BYTES * model.sizes.vocabulary * model.sizes.hidden if config.tuning.method == "full" else 0
+    return float(ceil(rows / chunks) * model.sizes.vocabulary * LOGITS_BYTES + head)
+
+
+def _head_gradient(config: Config, model: Outline) -> float:
+    """The output layer's gradient, as the loss made it, lives until the next step."""
+    return 4.0 * model.sizes.vocabulary * model.sizes.hidden if config.tuning.method == "full" else 0.0

@@ -144,6 +144,7 @@ class Observer(_Mode):  # type: ignore[misc]
         mine, other = id(tensor.untyped_storage()), id(into.untyped_storage())
         if mine in self._of_storage and other in self._of_storage:
             self._end(self._of_storage[mine])
+            self._of_storage[other].role = self._of_storage[mine].role
             self._of_storage[mine] = self._of_storage[other]
 
     def _watch_resizing(self) -> None:

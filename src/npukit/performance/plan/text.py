@@ -18,6 +18,8 @@ PARTS = {
     "activations": "activations, if every row has the maximum length",
     "logits": "logits, computed in chunks",
     "communication": "buffers for communication",
+    "update": "more while the optimizer updates the weights",
+    "loading": "more while the model is loaded",
     "outside": "outside of torch's allocator: HCCL, runtime, logs",
 }
 
