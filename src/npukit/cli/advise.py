@@ -8,12 +8,16 @@ from typing import Annotated
 
 import typer
 
-from npukit.cli.options import JsonOption
+from npukit.cli.options import JsonOption, file_place
 from npukit.report.terminal import has_color
 
 
 def advise(
     profiles: Annotated[list[Path], typer.Argument(metavar="PROFILE...", show_default=False)],
+    report: Annotated[
+        Path | None,
+        typer.Option(callback=file_place, show_default=False, help="Also write a page to this .html file."),
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """Say where the time of a step goes and what could be won.
@@ -24,9 +28,10 @@ def advise(
     """
     from npukit.performance.advise.advise import advise as judge
     from npukit.performance.advise.compare import Comparison
+    from npukit.performance.advise.page import write_page
     from npukit.performance.advise.text import as_text, comparison_text
 
-    result = judge(profiles)
+    result = write_page(profiles, report) if report else judge(profiles)
     if isinstance(result, Comparison):
         text = comparison_text(result)
     else:

@@ -105,6 +105,18 @@ def test_the_command_prints_text_and_json(tmp_path: Path) -> None:
     assert data["ranks"][0]["split"]["communication"] == pytest.approx(62)
 
 
+def test_the_page_needs_no_network_and_shows_no_markup_of_others(tmp_path: Path) -> None:
+    two_ranks_as_text(tmp_path / "two")
+    (tmp_path / "two" / "<script>alert(1)").mkdir()
+    kineto_trace(tmp_path / "two" / "<script>alert(1)" / "rank2.pt.trace.json")
+    result = CliRunner().invoke(app, ["advise", str(tmp_path / "two"), "--report", str(tmp_path / "a.html")])
+    assert result.exit_code == 0
+    html = (tmp_path / "a.html").read_text(encoding="utf-8")
+    assert "NPK831" in html and "<rect" in html and "{{" not in html
+    assert "<script" not in html and "http" not in html
+    assert CliRunner().invoke(app, ["advise", str(tmp_path / "two"), "--report", "a.txt"]).exit_code != 0
+
+
 def test_explain_knows_every_rule_and_the_pages_are_up_to_date() -> None:
     codes_ = [rule.code for rule in all_rules()]
     assert len(set(codes_)) == len(codes_)

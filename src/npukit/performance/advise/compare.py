@@ -18,6 +18,7 @@ SAME = {
     "normalisation": ("norm",),
     "optimizer": ("adam", "sgd", "_foreach", "_fused", "applymomentum", "multi_tensor_apply"),
     "softmax and loss": ("softmax", "nll_loss", "cross_entropy"),
+    "rotary embedding": ("rotary", "rope"),
     "embedding and indexing": ("embedding", "index", "gather", "scatter", "unsorted"),
     "casts and copies": ("cast", "copy_", "transdata", "transpose", "memcpy", "memset", "clone", "contiguous", "cat"),
     "random numbers": ("dropout", "rand", "normal_"),
