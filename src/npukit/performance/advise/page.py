@@ -136,9 +136,8 @@ def _operators(rank: Rank) -> str:
         reached = f"{rate / 1e12:.1f}" + (f" ({100 * rate / peak:.0f}%)" if peak else "") if rate else ""
         figures = (f"{len(kernels) / rank.steps:.0f}", f"{ms:.2f}", f"{100 * ms / step:.1f}%", reached)
         cells = "".join(f'<td class="n">{each}</td>' for each in figures)
-        rows.append(
-            f"<tr><td>{_text(name[:80])}</td><td>{kind_of(max(kernels, key=lambda kernel: kernel.duration))}</td>{cells}</tr>"
-        )
+        kind = kind_of(max(kernels, key=lambda kernel: kernel.duration))
+        rows.append(f"<tr><td>{_text(name[:80])}</td><td>{kind}</td>{cells}</tr>")
     names = ("calls per step", "ms per step", "of the step", "TFLOP/s (of the peak)")
     head = "<th>operator</th><th>kind</th>" + "".join(f'<th class="n">{name}</th>' for name in names)
     return f"<h2>Operators of rank {rank.trace.rank}</h2><table><tr>{head}</tr>{''.join(rows)}</table>"
