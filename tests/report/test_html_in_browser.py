@@ -31,6 +31,7 @@ look("file", () => { filters.rule.value = ""; filters.file.value = "module7/"; }
 look("errors", () => { filters.file.value = ""; filters.warning.checked = filters.note.checked = false; });
 look("fixable", () => { filters.fixable.value = "migrate"; });
 look("text", () => { filters.fixable.value = ""; filters.text.value = "THING 3 "; });
+look("by file", () => { filters.text.value = ""; filters.view.value = "file"; });
 document.title = JSON.stringify(seen);
 </script></body>"""
 
@@ -64,6 +65,8 @@ def test_filters_with_many_findings(tmp_path: Path) -> None:
         "errors": "1667 of 5000 findings",
         "fixable": "833 of 5000 findings",
         "text": "5 of 5000 findings",
+        "by file": "1667 of 5000 findings",
     }
+    assert seen["by file"]["drawn"] == 100, "one box a file"
     assert max(each["drawn"] for each in seen.values()) <= 100
     assert max(each["ms"] for each in seen.values()) < 1500

@@ -88,5 +88,5 @@ def _git(folder: Path, *arguments: str) -> str:
     done = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True, errors="replace")
     if done.returncode:
         said = done.stderr.strip().splitlines() or ["no reason was given"]
-        raise NpukitError(f"git {arguments[-1]} failed in {folder}: {said[-1]}")
+        raise NpukitError(f"git failed in {folder}: {said[-1]}")
     return done.stdout

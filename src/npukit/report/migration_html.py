@@ -75,7 +75,7 @@ def render(result: Migration, verification: Mapping[str, Any] | None = None) -> 
 def _changed(change: Change, root: Path) -> dict[str, Any]:
     return {
         "file": _name(change.path, root),
-        "hunks": list(hunks(_lines(change.before), _lines(change.after))),
+        "hunks": list(hunks(_shown(change.path, change.before), _shown(change.path, change.after))),
         "findings": [_finding(finding, root) for finding in change.fixed],
     }
 
@@ -89,6 +89,21 @@ def _finding(finding: Finding, root: Path) -> dict[str, Any]:
 
 def _name(path: Path, root: Path) -> str:
     return printable_line((path.relative_to(root) if path.is_relative_to(root) else path).as_posix())
+
+
+def _shown(path: Path, text: str) -> list[str]:
+    """A file's lines; of a notebook the lines of its cells, as people know them, not of its JSON."""
+    if path.suffix != ".ipynb":
+        return _lines(text)
+    cells = json.loads(text).get("cells", [])
+    sources = ("".join(cell.get("source", "")) for cell in cells)
+    numbered = ((number, cells[number], source) for number, source in enumerate(sources))
+    return [
+        line
+        for number, cell, source in numbered
+        if cell.get("cell_type") == "code"
+        for line in (f"# cell {number}", *_lines(source), "")
+    ]
 
 
 def _lines(text: str) -> list[str]:

@@ -17,7 +17,7 @@ from typing import Any
 from npukit.source.place import Edit
 
 _SPACE = re.compile(r"[ \t\r\n]*")
-_MAGIC = re.compile(r"^([ \t]*)([%!?].*)$", re.MULTILINE)
+_MAGIC = re.compile(r"^([ \t]*)([%!?](?:.*\\\r?\n)*.*)$", re.MULTILINE)  # a shell command may go on over lines
 _CELL_MAGIC = re.compile(r"\s*%%(?!time|capture|prun)")
 _TIMED = re.compile(r"%time(?:it)?[ \t]+(?=[\w(])(?!(?:async|class|def|for|from|if|import|try|while|with)\b)")
 _ASSIGNED_SHELL = re.compile(r"^[ \t]*[\w, ]+=[ \t]*[%!].*$", re.MULTILINE)
@@ -144,19 +144,30 @@ def _ends_line(source: str) -> bool:
 def _without_magic(source: str) -> str:
     """The cell with IPython's own lines made comments or passes of the same length, so that offsets stay."""
     if _CELL_MAGIC.match(source):
-        return "".join(character if character in "\r\n" else " " for character in source)
+        return _blank(source)
 
     def hide(match: re.Match[str]) -> str:
         indent, rest = match.groups()
         if timed := _TIMED.match(rest):  # what follows is Python
             return f"{indent}{'0;'.ljust(timed.end())}{rest[timed.end() :]}"
-        return indent + ("pass" + " " * (len(rest) - 4) if len(rest) >= 4 else "0" + " " * (len(rest) - 1))
+        first, *others = re.split(r"(?<=\n)", rest)
+        return indent + _statement(first) + "".join(map(_blank, others))
 
     source = _ASSIGNED_SHELL.sub(lambda match: re.sub(r"=([ \t]*)[%!].*", _hidden_value, match[0]), source)
     source = _MAGIC.sub(hide, source)
     return re.sub(
         r"^([ \t]*[\w.]+)\?{1,2}[ \t]*$", lambda match: match[1].ljust(len(match[0])), source, flags=re.MULTILINE
     )
+
+
+def _statement(line: str) -> str:
+    """A statement that does nothing, as long as the line."""
+    end = len(line.rstrip("\r\n"))
+    return ("pass" if end >= 4 else "0").ljust(end) + line[end:]
+
+
+def _blank(text: str) -> str:
+    return "".join(character if character in "\r\n" else " " for character in text)
 
 
 def _hidden_value(match: re.Match[str]) -> str:

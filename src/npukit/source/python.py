@@ -52,6 +52,8 @@ class PythonFile:
 
     def source(self, node: ast.AST) -> str:
         """The node as it is written."""
+        if isinstance(node, ast.Module):
+            return self.text
         start, end = self.span(node)
         return self.text[start:end]
 
