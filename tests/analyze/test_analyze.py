@@ -188,6 +188,30 @@ def test_the_target_decides_what_is_advised(tmp_path: Path) -> None:
     assert "get_device_module" not in migrate(folder).changes[0].after
 
 
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [
+        ("NPK303", "x = torch.zeros(2, dtype=torch.complex128)\n"),  # on the CPU
+        ("NPK302", "x = torch.linalg.eigh(y.cpu())\n"),
+        ("NPK306", "class A(nn.Module):\n    def f(self): self.register_buffer('h', x.to_sparse())\n"),
+        ("NPK504", "for x in xs:\n    x = torch.cat([x, y])\n"),
+        ("NPK713", "data = torch.load(cache_file)\n"),
+        ("NPK101", "torch.cuda._lazy_init()\n"),
+        ("NPK002", "softmax = torch.softmax(q @ k.T, -1) @ v\n"),
+    ],
+)
+def test_what_is_right_is_not_reported(tmp_path: Path, code: str, text: str) -> None:
+    folder = project(tmp_path, a_py=f"import torch\nfrom torch import nn\n{text}")
+    assert not [each for each in analyze([folder]).by_hand if each.code == code]
+
+
+def test_what_runs_on_cuda_only_is_a_note_and_no_work(tmp_path: Path) -> None:
+    guarded = "if torch.cuda.is_available():\n    c = torch.cuda.get_device_capability()\n    import triton\n"
+    assert analyze([project(tmp_path, a_py=f"import torch\n{guarded}")]).hours == 0
+    (tmp_path / "requirements.txt").write_text("".join(f"nvidia-lib{i}-cu12==1.0\n" for i in range(150)))
+    assert analyze([tmp_path]).hours < 1
+
+
 def test_torch_is_not_imported(tmp_path: Path) -> None:
     project(tmp_path, a_py="import torch\nx = torch.linalg.det(y).cuda()\n")
     program = (

@@ -206,7 +206,7 @@ CASES: list[tuple[str, str | None, str | None]] = [
     ("nn.Module.cuda(model)", "nn.Module.npu(model)", "nn.Module.to(model, DEVICE)"),
     (
         "torch.set_default_tensor_type(torch.cuda.FloatTensor)",
-        "torch.set_default_tensor_type(torch.npu.FloatTensor)",
+        'torch.set_default_device("npu")',
         "torch.set_default_device(DEVICE)",
     ),
     ("x = x.type(torch.cuda.HalfTensor)", "x = x.type(torch.npu.HalfTensor)", "x = x.to(DEVICE, torch.float16)"),

@@ -12,17 +12,18 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
+from npukit.migrate import guards
 from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Check, Rule
 from npukit.migrate.rules import all_rules, npk001_unreadable, npk002_broken_rule
-from npukit.report import Finding
-from npukit.source import Document, Place, Unreadable, read
+from npukit.report import Finding, Severity
+from npukit.source import Document, Place, PythonFile, Unreadable, read
 from npukit.source.find import kind_of
 
 _T = TypeVar("_T")
@@ -166,7 +167,7 @@ def check_file(document: Document, rules: Sequence[Rule], goal: Goal) -> tuple[F
                     findings.extend(check(node, file, goal))
                 except Exception as error:
                     findings.append(_broken(check, error, document.path, node))
-    kept = [finding for finding in findings if not _ignored(finding, document)]
+    kept = [_where_cuda_is(finding, file) for finding in findings if not _ignored(finding, document)]
     return tuple(sorted(_without_superseded(kept, rules), key=lambda finding: (_line(finding), finding.code)))
 
 
@@ -184,6 +185,17 @@ def _without_superseded(findings: Sequence[Finding], rules: Sequence[Rule]) -> I
         place = finding.place and (finding.place.cell, finding.place.line)
         if finding.fixable or (finding.code, place) not in superseded:
             yield finding
+
+
+def _where_cuda_is(finding: Finding, file: PythonFile | None) -> Finding:
+    """What is wrong in code that runs only on CUDA is worth a note."""
+    place = finding.place
+    if file is None or place is None or place.cell is not None or finding.edits or finding.code < "NPK1":
+        return finding
+    if finding.severity is Severity.note or "cuda" not in file.text:
+        return finding
+    inside = any(first <= place.line <= last for first, last in guards.lines_for_cuda(file))
+    return replace(finding, severity=Severity.note) if inside else finding
 
 
 def _broken(check: Check, error: Exception, path: Path, node: object) -> Finding:

@@ -72,6 +72,15 @@ def _chain(condition: ast.expr, file: PythonFile) -> ast.AST:
 
 
 @lru_cache(maxsize=4)
+def lines_for_cuda(file: PythonFile) -> tuple[tuple[int, int], ...]:
+    """The first and last lines of what runs only where a condition that stays holds."""
+    nodes = [
+        node for node in _decided_nodes(file) if isinstance(node, (ast.stmt, ast.expr)) and hasattr(node, "lineno")
+    ]
+    return tuple((node.lineno, node.end_lineno or node.lineno) for node in nodes)
+
+
+@lru_cache(maxsize=4)
 def _decided_nodes(file: PythonFile) -> frozenset[ast.AST]:
     judged = (each for decided in _judged(file).values() for each in decided)
     return frozenset([*judged, *_below_imports(file)])

@@ -45,6 +45,8 @@ class PythonFile:
 
     def span(self, node: ast.AST) -> tuple[int, int]:
         """Where the node starts and ends, as offsets into the text."""
+        if isinstance(node, ast.Module):
+            return 0, len(self.text)
         return (
             self._offset(node.lineno, node.col_offset),  # type: ignore[attr-defined]
             self._offset(node.end_lineno, node.end_col_offset),  # type: ignore[attr-defined]

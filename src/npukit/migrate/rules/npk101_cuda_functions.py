@@ -38,6 +38,7 @@ rule = Rule(
 _OTHER_RULES = {"amp"}
 _DIFFERENT = {"get_device_capability": "it returns None on an NPU, so comparisons with it raise"}
 _RENAMED = {"CUDAGraph": "NPUGraph", "CUDAPluggableAllocator": "NPUPluggableAllocator"}
+_PRIVATE = {"_lazy_init", "_lazy_call", "_is_in_bad_fork"}  # which the list of public names leaves out
 _NOT_ABOUT_THE_CPU = {"is_available", "device_count", "is_initialized", "amp"}  # torch.cpu answers for itself
 
 
@@ -140,6 +141,7 @@ def _why_not(function: str, goal: Goal) -> str:
     known = (
         not function
         or function in names_of("npu", goal.target.torch_npu)
+        or function in _PRIVATE
         or function in _RENAMED
         or function == "OutOfMemoryError"
     )

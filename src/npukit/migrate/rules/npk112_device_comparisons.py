@@ -156,7 +156,7 @@ def _names(node: ast.AST, word: str, file: PythonFile) -> bool:
         if file.resolve(node.func) == "torch.distributed.get_backend":
             return word == "nccl"
         if file.resolve(node.func) in ("str", "torch.device") and len(node.args) == 1:
-            return _names(node.args[0], word, file)
+            return _names(node.args[0], word, file) or isinstance(node.args[0], ast.Constant)
         if isinstance(node.func, ast.Attribute) and node.func.attr == "type" and not node.args:  # x.type()
             return True
         return (

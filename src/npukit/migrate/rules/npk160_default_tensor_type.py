@@ -1,7 +1,7 @@
 """Replace torch.set_default_tensor_type for CUDA tensors.
 
 before:           torch.set_default_tensor_type("torch.cuda.FloatTensor")
-after (npu):      torch.set_default_tensor_type("torch.npu.FloatTensor")
+after (npu):      torch.set_default_device("npu")
 after (portable): torch.set_default_device(DEVICE)
 """
 
@@ -43,11 +43,13 @@ def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     if len(call.args) != 1 or not (match := _type(call.args[0], file)) or writing.stays(call, file):
         return
     edits: tuple[Edit, ...] = ()
-    if not goal.portable:
+    if not goal.portable and func.attr == "type":
         at = file.span(call.args[0])[0] + file.source(call.args[0]).rindex("cuda")
         edits = (*writing.import_torch_npu(file), Edit(at, at + len("cuda"), "npu"))
+    elif not goal.portable:  # torch refuses torch.npu.FloatTensor as the default
+        edits = (*writing.import_torch_npu(file), *_by_device(call, func, match[1], '"npu"', file))
     elif name := writing.device(call, file, goal):
-        edits = (*name.edits, *_portable(call, func, match[1], name.text, file))
+        edits = (*name.edits, *_by_device(call, func, match[1], name.text, file))
     yield rule.finding((file, call), f"{match[0]} is a CUDA tensor type", edits=edits)
 
 
@@ -56,7 +58,7 @@ def _type(node: ast.expr, file: PythonFile) -> re.Match[str] | None:
     return _TYPE.fullmatch(name) if isinstance(name, str) else None
 
 
-def _portable(call: ast.Call, func: ast.Attribute, kind: str, device: str, file: PythonFile) -> tuple[Edit, ...]:
+def _by_device(call: ast.Call, func: ast.Attribute, kind: str, device: str, file: PythonFile) -> tuple[Edit, ...]:
     torch = writing.torch_name(file).text
     dtype = _DTYPES.get(kind)
     if func.attr == "type":

@@ -12,6 +12,7 @@ good:
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from npukit.facts.torch_npu.support import Support, support
@@ -51,6 +52,14 @@ _ELSEWHERE = (
 
 
 # Methods that hardly anything but a tensor has.
+_FACTORIES = {
+    f"torch.{name}"
+    for name in (
+        *("arange", "empty", "eye", "full", "linspace", "logspace", "ones"),
+        *("rand", "randint", "randn", "randperm", "tensor", "zeros"),
+    )
+}
+_FROM_CPU = re.compile(r"\.cpu\(\)|\bfrom_numpy\(|\bas_tensor\(np\.|\btensor\(np\.")
 _METHODS = {
     "cholesky_inverse",
     "digamma",
@@ -74,9 +83,21 @@ def called_api(call: ast.Call, file: PythonFile, goal: Goal) -> Support | None:
     name = file.resolve(call.func)
     if name is None and method(call) in _METHODS and "torch" in file.text:
         name = f"torch.Tensor.{method(call)}"
-    if not name or not name.startswith("torch.") or name.startswith(_ELSEWHERE):
+    if not name or not name.startswith("torch.") or name.startswith(_ELSEWHERE) or _on_cpu(call, name, file):
         return None
     return support(name, goal.target)
+
+
+def _on_cpu(call: ast.Call, name: str, file: PythonFile) -> bool:
+    """Whether a call works on the CPU: it is told to, makes a tensor without a device, or is given one from there."""
+    device = file.argument(call, None, "device")
+    if device is not None:
+        return isinstance(device, ast.Constant) and device.value == "cpu"
+    if name in _FACTORIES:
+        return "set_default_" not in file.text and not any(keyword.arg is None for keyword in call.keywords)
+    given = call.func.value if name.startswith("torch.Tensor.") and isinstance(call.func, ast.Attribute) else None
+    first = given or (call.args[0] if call.args else None)
+    return first is not None and bool(_FROM_CPU.search(file.source(first)))
 
 
 @rule.on(ast.Call)

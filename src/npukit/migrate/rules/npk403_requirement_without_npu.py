@@ -29,6 +29,7 @@ rule = Rule(
     remedy="Replace the dependency, or make it optional.",
     effort=Effort(15, 5),
 )
+_PART = "It is part of CUDA"
 _STATUS = {
     "replace": "does not run on NPUs",
     "blocks": "does not run on NPUs",
@@ -40,8 +41,12 @@ _SEVERITY = {"replace": Severity.error, "blocks": Severity.error, "adapter": Sev
 
 @rule.on_text("requirements", "toml", "yaml", "shell", "docker", "python")
 def check(document: Document, goal: Goal) -> Iterator[Finding]:
+    parts_of_cuda = 0
     for needed in requirements(document):
         library = packaged(needed.name) or _of_cuda(needed.name)
+        parts_of_cuda += bool(library and library.why == _PART)
+        if library and library.why == _PART and parts_of_cuda > 1:
+            continue  # they come and go with a torch for CUDA: one of them says it
         if library is None or library.verdict not in _SEVERITY:
             continue
         yield rule.finding(
@@ -58,4 +63,4 @@ def _of_cuda(package: str) -> Library | None:
     """The packages in which NVIDIA ships parts of CUDA."""
     if not package.lower().startswith(("nvidia-", "nvidia_", "cuda-", "cuda_", "cupy-", "cudatoolkit", "pytorch-cuda")):
         return None
-    return Library(package, (), "replace", "It is part of CUDA", instead="CANN, which is installed outside of Python")
+    return Library(package, (), "replace", _PART, instead="CANN, which is installed outside of Python")

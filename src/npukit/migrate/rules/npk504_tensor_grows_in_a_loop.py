@@ -48,7 +48,10 @@ def check(assign: ast.Assign, file: PythonFile, goal: Goal) -> Iterator[Finding]
 
 def _set_anew(name: str, grows: ast.Assign, loop: ast.AST, file: PythonFile) -> bool:
     """Whether the loop gives the name another value elsewhere: then it does not grow from turn to turn."""
-    return any(
-        isinstance(node, ast.Assign) and node is not grows and any(name == file.source(each) for each in node.targets)
-        for node in inside(loop)
-    )
+    targets = [loop.target] if isinstance(loop, ast.For) else []
+    for node in inside(loop):
+        if isinstance(node, ast.Assign) and node is not grows:
+            targets += node.targets
+        elif isinstance(node, ast.For):
+            targets.append(node.target)
+    return any(name == file.source(each) for target in targets for each in ast.walk(target) if hasattr(each, "lineno"))

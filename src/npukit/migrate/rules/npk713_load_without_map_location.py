@@ -12,6 +12,7 @@ good:
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from npukit.migrate.goal import Goal
@@ -31,11 +32,15 @@ rule = Rule(
 )
 
 _LOADERS = {"torch.load": 1, "torch.hub.load_state_dict_from_url": 2, "torch.utils.model_zoo.load_url": 2}
+_DATA = re.compile(r"cache|dataset|feature|vocab|token|label|sample|batch", re.IGNORECASE)  # made on the CPU
+_MODEL = re.compile(r"model|ckpt|checkpoint|weight|state|\.pth\b", re.IGNORECASE)
 
 
 @rule.on(ast.Call)
 def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     position = _LOADERS.get(file.resolve(call.func) or "")
     if position is None or has_double_star(call) or file.argument(call, position, "map_location") is not None:
+        return
+    if call.args and _DATA.search(file.source(call.args[0])) and not _MODEL.search(file.source(call.args[0])):
         return
     yield rule.finding((file, call), "checkpoints saved on CUDA need map_location")
