@@ -17,7 +17,9 @@ Words = Annotated[
 ]
 Devices = Annotated[int, typer.Option("--devices", min=1, help="Number of cards on each machine.")]
 Nodes = Annotated[int, typer.Option("--nodes", min=1, help="Number of machines.")]
-WalkOption = Annotated[bool, typer.Option("--walk", help="Also walk through two steps on a simulated card.")]
+Walk = Annotated[bool, typer.Option("--walk", help="Also walk through two steps on a simulated card.")]
+Fit = Annotated[bool, typer.Option("--fit", help="Find the change that costs least and makes it fit.")]
+Table = Annotated[bool, typer.Option("--table", help="Compare LoRA and full training on one, four and eight cards.")]
 
 
 def plan(
@@ -25,7 +27,9 @@ def plan(
     card: CardOption = DEFAULT_CARD,
     devices: Devices = 1,
     nodes: Nodes = 1,
-    walk: WalkOption = False,
+    walk: Walk = False,
+    fit: Fit = False,
+    table: Table = False,
     json: JsonOption = False,
 ) -> None:
     """Say whether a training run fits on a card, and how long it takes.
@@ -35,30 +39,48 @@ def plan(
     After -- comes any training script, which is always walked through: nothing is computed, but memory is counted.
     """
     from npukit.facts.cards import card as find_card
-    from npukit.report.json import to_json
 
     chosen = find_card(card)
     if not words:
         raise NpukitError("Name a YAML file, or a script after --; see `npukit plan --help`.")
     if script := _script(words):
-        from npukit.performance.plan.job import walk_of_script
-        from npukit.performance.plan.text import time_lines, walk_lines
-
-        seen = walk_of_script(script, devices * nodes, chosen.name, nodes)
-        lines = [*walk_lines(seen, chosen.name), "", *(time_lines(seen.time) if seen.time else ())]
-        print(to_json(seen.as_json()) if json else "\n".join(lines))
+        if fit or table:
+            raise NpukitError("--fit and --table need a configuration: a script cannot be changed.")
+        _walk_script(script, devices * nodes, chosen.name, nodes, json)
         return
     from npukit.llm.config.read import read
+    from npukit.performance.plan import text
+    from npukit.performance.plan.fit import find_fit
     from npukit.performance.plan.job import plan as make_plan
     from npukit.performance.plan.job import walked
-    from npukit.performance.plan.text import as_text
+    from npukit.performance.plan.table import make_table
+    from npukit.report.json import to_json
 
     reading = read(Path(words[0]), words[1:], os.environ, ranks=devices * nodes, files=False)
     reading.check_card(chosen.name, chosen.bf16)
-    found = make_plan(reading.config, devices * nodes, chosen.name, nodes)
+    config = reading.config
+    if table:
+        rows = make_table(config, chosen.name)
+        print(to_json(rows) if json else text.table_text(rows, chosen.name))
+        return
+    found = make_plan(config, devices * nodes, chosen.name, nodes)
+    if fit and found.fits is False:
+        better = find_fit(config, devices * nodes, chosen.name, nodes, walk)
+        print(to_json(better.as_json()) if json else text.fit_text(better, devices * nodes))
+        return
     if walk:
-        found = walked(found, reading.config)
-    print(to_json(found.as_json()) if json else as_text(found))
+        found = walked(found, config)
+    print(to_json(found.as_json()) if json else text.as_text(found))
+
+
+def _walk_script(script: list[str], devices: int, card: str, nodes: int, json: bool) -> None:
+    from npukit.performance.plan.job import walk_of_script
+    from npukit.performance.plan.text import time_lines, walk_lines
+    from npukit.report.json import to_json
+
+    seen = walk_of_script(script, devices, card, nodes)
+    lines = [*walk_lines(seen, card), "", *(time_lines(seen.time) if seen.time else ())]
+    print(to_json(seen.as_json()) if json else "\n".join(lines))
 
 
 def _script(words: list[str]) -> list[str]:

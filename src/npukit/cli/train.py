@@ -144,7 +144,7 @@ def _warn_if_too_large(config: Config, devices: int, card: str) -> None:
 
     figures = needed_and_usable(config, devices, card) if card and os.environ.get("LOCAL_RANK", "0") == "0" else None
     if figures and figures[0] > figures[1]:
-        text = f"npukit: this probably {verdict(*figures, card)}; `npukit plan` shows what takes the memory."
+        text = f"npukit: this probably {verdict(*figures, card)}; `npukit plan --fit` finds a change that helps."
         print(text, file=sys.stderr)
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 
 from npukit.facts.planning import Range
+from npukit.llm.config.schema import plain
+from npukit.performance.plan.fit import Fit
 from npukit.performance.plan.job import Plan, Walk
 from npukit.performance.plan.memory import GIB
+from npukit.performance.plan.table import Row
 from npukit.performance.plan.work import StepTime
 from npukit.report.terminal import printable_line
 
@@ -62,6 +65,32 @@ def as_text(found: Plan) -> str:
             lines.append(f"all {found.steps:,} steps: {duration(found.days)}")
     elif found.memory and found.card:
         lines.append(f"time unknown: npukit has no figures for the speed of a {found.card} or of its links")
+    return "\n".join(lines)
+
+
+KINDS = {
+    "same training": "It does not fit as configured. It fits with",
+    "only an adapter": "All weights cannot be trained on these cards. It fits if only an adapter is trained, with",
+    "shorter rows": "It does not fit with rows of this length. It fits with",
+    "more cards": "It does not fit on these cards. It fits with",
+}
+
+
+def fit_text(found: Fit, devices: int) -> str:
+    """The changes as words for the command line, then the plan with them."""
+    cards = [f"--devices {found.devices}"] if found.devices != devices else []
+    changes = [f"{key}={plain(value)}" for key, value in found.changes.items()]
+    return "\n".join([f"{KINDS[found.kind]}:", f"  {' '.join([*cards, *changes])}", "", as_text(found.plan)])
+
+
+def table_text(rows: Iterable[Row], card: str) -> str:
+    """For a terminal."""
+    lines = [f"{'tuning':8}{'cards':>6}  {'parallel':10}{'GiB per card':>14}  {f'fits a {card}':16}tokens/s in all"]
+    for row in rows:
+        speed = "{:,.0f} to {:,.0f}".format(*row.tokens_per_second) if row.tokens_per_second else "unknown"
+        parallel = "" if row.cards == 1 else row.parallel
+        fits = "yes" if row.fits else "no"
+        lines.append(f"{row.method:8}{row.cards:>6}  {parallel:10}{row.bytes / GIB:>14.1f}  {fits:16}{speed}")
     return "\n".join(lines)
 
 

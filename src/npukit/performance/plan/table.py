@@ -1,0 +1,58 @@
+"""Every usual way to train a model on one, four and eight cards: the memory and the speed of each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from npukit.errors import NpukitError
+from npukit.facts.planning import Range
+from npukit.llm.config.options import Config
+from npukit.performance.plan.fit import changed
+from npukit.performance.plan.job import plan
+
+WAYS = (
+    (1, "ddp"),
+    (4, "ddp"),
+    (4, "zero2"),
+    (4, "zero3"),
+    (4, "fsdp2"),
+    (8, "ddp"),
+    (8, "zero2"),
+    (8, "zero3"),
+    (8, "fsdp2"),
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One way to train."""
+
+    method: str
+    cards: int
+    parallel: str
+    bytes: float  # on each card
+    fits: bool
+    tokens_per_second: Range | None  # of all cards together
+
+
+def make_table(config: Config, card: str) -> list[Row]:
+    """LoRA and full training of the configuration's model; everything else is as it is configured.
+
+    >>> make_table(config, "910B3")[0].cards
+    1
+    """
+    rows = []
+    for method in ("lora", "full"):
+        for cards, parallel in WAYS:
+            changes: Changes = {
+                "tuning.method": method,
+                "training.parallel": parallel,
+                "training.offload": False,
+            }
+            found = plan(changed(config, changes), cards, card)
+            if found.memory is None:
+                path = config.model.path
+                raise NpukitError(f"The sizes of {path} are not known: name a folder with its config.json.")
+            speed = found.time.tokens_per_second(found.tokens_per_step) if found.time else None
+            rows.append(Row(method, cards, parallel, found.memory.total, bool(found.fits), speed))
+    return rows
