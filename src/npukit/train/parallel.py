@@ -95,8 +95,10 @@ class Parallel:
                 self._plugin.mixed_precision_policy = MixedPrecisionPolicy(self.dtype, torch.float32)
         else:
             model.to(self.device)
-        groups = groups or parameter_groups(model, self.options.weight_decay)
-        optimizer = make_optimizer(groups, self.options, self.device, self.sharded)
+        # No name for the groups: it would keep the whole parameters on the device while they are sharded.
+        optimizer = make_optimizer(
+            groups or parameter_groups(model, self.options.weight_decay), self.options, self.device, self.sharded
+        )
         self.model, prepared = self.accelerator.prepare(model, optimizer)
         self.optimizer = prepared.optimizer
 

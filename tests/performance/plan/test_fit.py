@@ -54,5 +54,5 @@ def test_the_table_has_every_way_on_every_number_of_cards() -> None:
     assert len(of) == 18
     assert of["lora", 1, "ddp"].fits and not of["full", 1, "ddp"].fits and of["full", 8, "zero3"].fits
     assert of["full", 8, "zero2"].bytes > of["full", 8, "zero3"].bytes
-    with pytest.raises(NpukitError, match="config.json"):
+    with pytest.raises(NpukitError, match=r"config\.json"):
         make_table(config("someone/unknown"), "910B3")

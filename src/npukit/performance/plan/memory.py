@@ -119,7 +119,7 @@ def memory(config: Config, model: Outline, devices: int) -> Memory:
     update = 0.0 if training.offload else 8.0 * trained / (devices if stage else 1) + _head_gradient(config, model)
     communication = _exchanged(config, model, trained, low) if devices > 1 else 0.0
     steady = weights + gradients + optimizer + max(batch + logits, update) + communication
-    loading = whole * (1 + 1 / devices if training.parallel == "fsdp2" else 1) if stage == 3 and devices > 1 else 0.0
+    loading = whole if deepspeed and stage == 3 and devices > 1 else 0.0  # DeepSpeed shares it out from there
     return Memory(
         weights=weights,
         gradients=gradients,

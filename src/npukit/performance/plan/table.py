@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from npukit.errors import NpukitError
 from npukit.facts.planning import Range
 from npukit.llm.config.options import Config
-from npukit.performance.plan.fit import changed
+from npukit.performance.plan.fit import Changes, changed
 from npukit.performance.plan.job import plan
 
 WAYS = (
