@@ -6,8 +6,10 @@ Every process that npukit starts calls `install`, before it imports torch; so do
 from __future__ import annotations
 
 import logging
+import os
 import re
 import warnings
+from typing import Literal
 
 WARNINGS = (
     # On CPUs without bf16 or fp16 instructions, with all of its C++ frames.
@@ -33,11 +35,23 @@ NATIVE = (
 """Parts of what C++ code says: as a Python warning, or on stderr, where only the simulated NPU can hold it back."""
 
 
+VERBOSITY = "NPUKIT_VERBOSITY"  # what `npukit -q` and `npukit -v` hand on to the processes that they start
+Verbosity = Literal["quiet", "normal", "verbose"]
+
+
+def verbosity() -> Verbosity:
+    """How much the user wants to see."""
+    wanted = os.environ.get(VERBOSITY)
+    return "quiet" if wanted == "quiet" else "verbose" if wanted == "verbose" else "normal"
+
+
 def install() -> None:
     """Keep this noise from the user, in this process.
 
     >>> install()
     """
+    if verbosity() == "verbose":
+        return
     for pattern in (*WARNINGS, *(f".*{re.escape(part)}" for part in NATIVE)):
         warnings.filterwarnings("ignore", pattern)
     for name, beginnings in LOGGERS.items():

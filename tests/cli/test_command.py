@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
 import pytest
 
 from npukit import __version__
+from npukit.cli import main
 
 
 def npukit(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -62,3 +64,30 @@ cli.main()
     assert result.returncode == 1
     assert "Traceback" in result.stderr
     assert "ZeroDivisionError" in result.stderr
+
+
+@pytest.mark.parametrize(("system", "verb"), [("win32", "train"), ("darwin", "run")])
+def test_other_systems_get_a_sentence(
+    system: str, verb: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "platform", system)
+    monkeypatch.setattr(sys, "argv", ["npukit", verb, "x.yaml"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    said = capsys.readouterr().err
+    assert ended.value.code == 2 and "needs Linux" in said and said.count("\n") == 1
+
+
+def test_verbose_shows_the_traceback_and_quiet_only_the_sentence() -> None:
+    for flag, shown in (("-v", True), ("-q", False)):
+        command = [sys.executable, "-m", "npukit", flag, "explain", "none.log"]
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        assert ended.returncode == 2 and ("Traceback" in ended.stderr) == shown
+
+
+def test_completion_knows_the_verbs_and_their_options() -> None:
+    for words, expected in (("npukit tra", "train"), ("npukit train --dry", "--dry-run")):
+        environ = {**os.environ, "_NPUKIT_COMPLETE": "complete_bash", "COMP_WORDS": words}
+        environ["COMP_CWORD"] = str(words.count(" "))
+        said = subprocess.run([sys.executable, "-m", "npukit"], capture_output=True, text=True, env=environ, timeout=60)
+        assert expected in said.stdout.split()

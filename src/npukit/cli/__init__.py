@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import traceback
 from typing import Annotated, Any
 
 import typer
@@ -10,9 +12,15 @@ import typer
 from npukit import __version__
 from npukit.cli.verbs import Verbs, new_app
 from npukit.errors import NpukitError
+from npukit.quiet import VERBOSITY, verbosity
 from npukit.report.terminal import printable
 
 app = new_app(name="npukit", cls=Verbs)
+WAYS_OUT = {
+    "win32": "Windows: install it in WSL 2 (`wsl --install`), or use a Linux container",
+    "darwin": "macOS: use a Linux container (`docker run -it -v $PWD:/code -w /code python:3.11 bash`)",
+}
+READING = ("analyze", "migrate", "explain")  # verbs that only read and write text
 INTERRUPTED = 130  # 128 + SIGINT, as shells count
 _UsageError: Any = typer.BadParameter.__mro__[1]  # click's, or the one of typer's own copy of click
 
@@ -28,8 +36,14 @@ def npukit(
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show results and problems only.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Show all that the libraries say, and the tracebacks of errors.")
+    ] = False,
 ) -> None:
     """Take PyTorch projects from CUDA to Ascend NPUs, and try them on a simulated NPU first."""
+    if quiet or verbose:
+        os.environ[VERBOSITY] = "quiet" if quiet else "verbose"
 
 
 def main() -> None:
@@ -37,8 +51,11 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # a terminal that is not UTF-8
     try:
+        check_system(sys.argv[1:])
         code = app(prog_name="npukit", standalone_mode=False)
     except NpukitError as error:
+        if verbosity() == "verbose":
+            traceback.print_exc()
         code = _say(str(error), error.exit_code)
     except _UsageError as error:
         code = _say_usage(error)
@@ -47,6 +64,15 @@ def main() -> None:
     if code == INTERRUPTED:
         _say("interrupted", code)
     sys.exit(code)
+
+
+def check_system(arguments: list[str]) -> None:
+    """Refuse in one sentence what only Linux has; reading and rewriting code is tried on macOS."""
+    verb = next((each for each in arguments if not each.startswith("-")), None)
+    way_out = WAYS_OUT.get(sys.platform)
+    if verb is None or way_out is None or (sys.platform == "darwin" and verb in READING):
+        return
+    raise NpukitError(f"npukit {verb} needs Linux, and this is {way_out}.")
 
 
 def _say(text: str, code: int) -> int:

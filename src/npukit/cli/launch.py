@@ -16,8 +16,15 @@ from npukit.launch.devices import Wanted
 
 def launch(
     command: Annotated[list[str], typer.Argument(metavar="SCRIPT|-m MODULE [ARGS]", show_default=False)],
-    nproc: Annotated[
-        int | None, typer.Option(min=1, help="Ranks on this machine; one per card by default.", show_default=False)
+    devices: Annotated[
+        int | None,
+        typer.Option(
+            "--devices",
+            "--nproc",
+            min=1,
+            show_default=False,
+            help="Number of devices on this machine, one process each.",
+        ),
     ] = None,
     nnodes: Annotated[int | None, typer.Option(min=1, help="Number of machines.", show_default=False)] = None,
     node_rank: Annotated[
@@ -55,11 +62,11 @@ def launch(
     if master:
         changes["master"], changes["port"] = parse_master(master)
     plan = dataclasses.replace(plan, **changes)  # type: ignore[arg-type]
-    devices = choose(device, nproc or plan.ranks)
-    check_auto(auto, devices)
-    check_faults(fault, devices)
-    job = plan_job(command, plan, devices, os.environ, auto, max_restarts, log_dir)
+    chosen = choose(device, devices or plan.ranks)
+    check_auto(auto, chosen)
+    check_faults(fault, chosen)
+    job = plan_job(command, plan, chosen, os.environ, auto, max_restarts, log_dir)
     if dry_run:
         print(job)
     else:
-        start(job, devices.environment(faults=fault or ()))
+        start(job, chosen.environment(faults=fault or ()))

@@ -140,6 +140,8 @@ def _tell_failure(error: Exception) -> int:
         if error_file:
             write_error_file(error_file, str(error), f"npukit: {error}", "sentence", error.exit_code)
         else:
+            if quiet.verbosity() == "verbose":
+                traceback.print_exception(error)
             print(f"npukit: {printable(str(error))}", file=sys.stderr)
         return error.exit_code
     ours = (__file__, "<frozen runpy>", "runpy.py")

@@ -30,6 +30,7 @@ from npukit.llm.models.forward import return_loss
 from npukit.llm.models.fused import use_compilable_gelu, use_fused_operators
 from npukit.llm.models.loading import load_config, load_model, load_tokenizer, locate
 from npukit.llm.models.tuning import tune
+from npukit.quiet import verbosity
 from npukit.train import Trainer
 from npukit.train.blocks import blocks
 from npukit.train.precision import choose_precision
@@ -42,7 +43,8 @@ def train(config: Config) -> Summary:
     >>> train(Config(model={"path": "Qwen/Qwen2-0.5B"}, data={"train": ["alpaca.jsonl"]}))
     """
     is_main = os.environ.get("RANK", "0") == "0"
-    tell: Callable[[str], None] = partial(print, flush=True) if is_main else lambda _: None
+    tells = is_main and verbosity() != "quiet"
+    tell: Callable[[str], None] = partial(print, flush=True) if tells else lambda _: None
     if not (is_main and sys.stderr.isatty()):
         disable_progress_bar()
     lock = claim(config.training.output) if is_main else nullcontext()

@@ -24,7 +24,7 @@ after (npu):
         torch.save(model.module.state_dict(), "model.pt")
     torch.distributed.destroy_process_group()
 
-Start the result with `npukit launch --nproc N train.py` or torchrun. The batch size is per card. Loaders that are not
+Start the result with `npukit launch --devices N train.py` or torchrun. The batch size is per card. Loaders that are not
 used for training stay unchanged, so every process evaluates on all of the data. A script is rewritten as a whole or not
 at all: if the model, the optimizer or the training data loader is not in the file, that is reported instead.
 """

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from npukit.quiet import verbosity
 from npukit.report.terminal import console
 from npukit.train.watch.summary import Summary, duration, size
 
@@ -61,47 +62,62 @@ class Lines:
 
 
 class Bar(Lines):
-    """A bar that moves with every step, the newest figures below it."""
+    """One line that moves with every step: how far, how long still, and the newest figures."""
 
     def __init__(self, total_steps: int, item: str) -> None:
-        from rich.console import Group
-        from rich.live import Live
-        from rich.progress import Progress
-        from rich.text import Text
+        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
         super().__init__(total_steps, item)
         self._console = console()
-        self._progress = Progress(*Progress.get_default_columns())
-        self._task = self._progress.add_task("training", total=total_steps)
-        self._figures = Text(no_wrap=True)
-        self._live = Live(Group(self._progress, self._figures), console=self._console, refresh_per_second=4)
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=20),
+            TimeRemainingColumn(compact=True),
+            TextColumn("{task.fields[figures]}"),
+            console=self._console,
+            refresh_per_second=2,
+        )
+        self._task = self._progress.add_task(f"step 0/{total_steps}", total=total_steps, figures="")
 
     def begin(self, start_step: int) -> None:
         self._progress.update(self._task, completed=start_step)
-        self._live.start()
-        atexit.register(self._live.stop)  # an error must not leave the terminal without a cursor
+        self._progress.start()
+        atexit.register(self._progress.stop)  # an error must not leave the terminal without a cursor
         super().begin(start_step)
 
     def step(self, step: int) -> None:
         self._progress.update(self._task, completed=step, description=f"step {step}/{self._total}")
 
     def figures(self, record: Mapping[str, Any]) -> None:
-        self._figures.plain = as_text(record, self._item)
+        self._progress.update(self._task, figures=as_text(record, self._item))
 
     def say(self, line: str) -> None:
         self._console.print(line)
 
     def leave(self) -> None:
-        self._live.stop()
+        self._progress.stop()
 
     def end(self, summary: Summary) -> None:
         from rich.table import Table
 
-        self._live.stop()
+        self._progress.stop()
         table = Table(show_header=False, title="Training run", title_justify="left")
         for row in summary.rows():
             table.add_row(*row)
         self._console.print(table)
+
+
+class Quiet(Lines):
+    """The summary alone."""
+
+    def figures(self, record: Mapping[str, Any]) -> None:
+        pass
+
+    def say(self, line: str) -> None:
+        pass
+
+    def end(self, summary: Summary) -> None:
+        Lines(self._total, self._item).end(summary)
 
 
 class Silence(Lines):
@@ -115,4 +131,6 @@ def open_progress(is_main: bool, total_steps: int, item: str) -> Lines:
     """What fits this rank and this terminal."""
     if not is_main:
         return Silence(total_steps, item)
+    if verbosity() == "quiet":
+        return Quiet(total_steps, item)
     return (Bar if sys.stdout.isatty() else Lines)(total_steps, item)
