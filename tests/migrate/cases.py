@@ -435,7 +435,14 @@ CASES: list[tuple[str, str | None, str | None]] = [
         "f = x.type() in ['torch.cuda.HalfTensor', 'torch.npu.HalfTensor', 'a']",
     ),
     ('def f(backend: Literal["ncclep"]): pass', SAME, SAME),
+    ('f = str(x.device) == "cuda:0"', 'f = str(x.device) == "npu:0"', 'f = str(x.device) == f"{DEVICE.type}:0"'),
+    (
+        'if torch.cuda.is_available(): a()\nelif d == "xla": b()',
+        'if torch.npu.is_available(): a()\nelif d == "xla": b()',
+        'if ACCELERATOR.is_available(): a()\nelif d == "xla": b()',
+    ),
     # conditions that decide about CUDA alone
+    ("if torch.cuda.is_available(): check_nvlink(fabric)", SAME, SAME),
     ("if torch.cuda.is_available():\n    c = torch.cuda.get_device_capability()", SAME, SAME),
     ("def _is_nvidia(): return torch.cuda.is_available() and torch.version.hip is None", SAME, SAME),
     ('def f(device): return device.type == "cuda" and torch.cuda.get_device_properties(device).major >= 9', SAME, SAME),

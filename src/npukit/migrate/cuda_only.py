@@ -14,7 +14,7 @@ from npukit.source import PythonFile
 from npukit.source.names import definition_of, file_of
 
 _FOR_CUDA = re.compile(
-    r"nvidia|nvml|nvtx|nvls|nvfp|nvrtc|nvcc|triton|cupy|(?:^|_)apex|flash_?att|xformers|xops|tensorrt|(?:^|_)trt"
+    r"nvidia|nvml|nvtx|nvls|nvlink|nvfp|nvrtc|nvcc|triton|cupy|(?:^|_)apex|flash_?att|xformers|xops|tensorrt|(?:^|_)trt"
     r"|onnxruntime|paddle|cudaexecutionprovider|bitsandbytes|(?:^|_)bnb|8bit|fp8|float8|transformer_engine|deep_?gemm"
     r"|cutlass|capability|hopper|ampere|blackwell|(?:^|_)sm_?\d\d|cuda_?graph|cuda_?ext|cuda_home|cpp_extension"
     r"|cudart|cublas|processgroupnccl|^_c$|_ext$|^impl$|(?:^|_)fa[23]$|nvdec|nvenc|dali",

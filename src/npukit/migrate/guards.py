@@ -30,9 +30,14 @@ _CUDA_ONLY = "What it decides is for CUDA only."
 
 def why_left(condition: ast.expr, file: PythonFile) -> str:
     """Why a condition about CUDA is not ours to change; empty when it is."""
-    if _OTHERS.search(file.source(_chain(condition, file))):
+    if not _asks(condition) and _OTHERS.search(file.source(_chain(condition, file))):
         return _SEVERAL
     return _CUDA_ONLY if condition in _judged(file) else ""
+
+
+def _asks(condition: ast.expr) -> bool:
+    """Whether a condition is torch.cuda.is_available(), which names no device to choose."""
+    return isinstance(condition, ast.Call) and not condition.args
 
 
 def for_cuda_only(node: ast.AST, file: PythonFile) -> bool:

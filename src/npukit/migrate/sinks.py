@@ -89,7 +89,7 @@ def reaches(node: ast.AST, sink: Sink, file: PythonFile, depth: int = _DEPTH) ->
         return not parent.args.args and reaches(parent, sink, file, depth)
     if isinstance(parent, ast.Return):
         return sink.named(getattr(file.function(node), "name", None))
-    if isinstance(parent, ast.Compare) and isinstance(node, ast.IfExp):  # d.type == ("cuda" if ... else "cpu")
+    if isinstance(parent, ast.Compare) and _is_whole_device(node):  # d.type == ("cuda" if ... else "cpu")
         return any(_compared(each, sink) for each in (parent.left, *parent.comparators))
     if isinstance(parent, (ast.For, ast.comprehension)):
         return parent.iter is node and _target(parent.target, sink, file, depth)
@@ -142,7 +142,15 @@ def _annotates(node: ast.AST, sink: Sink, file: PythonFile) -> bool:
     return False
 
 
+def _is_whole_device(node: ast.AST) -> bool:
+    """Whether a value that is compared is one device, rather than a kind: chosen, or with the number of a card."""
+    numbered = isinstance(node, ast.Constant) and bool(re.fullmatch(r"cuda:\d+", str(node.value)))
+    return numbered or isinstance(node, (ast.IfExp, ast.JoinedStr))
+
+
 def _compared(node: ast.expr, sink: Sink) -> bool:
+    if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "str" and node.args:  # str(x.device)
+        node = node.args[0]
     if isinstance(node, ast.Attribute) and node.attr == "type":
         node = node.value
     return sink.named(node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", None))
