@@ -120,7 +120,10 @@ def _check_options(words: list[str]) -> None:
 def _tell(dialect: str, notes: list[str]) -> None:
     if notes and os.environ.get("LOCAL_RANK", "0") == "0":
         print(
-            f"npukit: read as {dialect}'s options; note:", *(f"  {note}" for note in notes), sep="\n", file=sys.stderr
+            "npukit: note:" if dialect == "npukit" else f"npukit: read as {dialect}'s options; note:",
+            *(f"  {note}" for note in notes),
+            sep="\n",
+            file=sys.stderr,
         )
 
 

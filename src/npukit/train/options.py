@@ -5,9 +5,18 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    model_validator,
+)
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Share = Annotated[float, Field(gt=0, lt=1)]
@@ -19,6 +28,11 @@ class When:
 
     key: str
     value: str | bool
+
+
+def _as_list(value: Any) -> Any:
+    """One of a list may stand alone; several may be words between commas."""
+    return tuple(each.strip() for each in value.split(",")) if isinstance(value, str) else value
 
 
 class Options(BaseModel):
@@ -123,7 +137,7 @@ class TrainOptions(Options):
     best_is_highest: bool = Field(False, description="whether a higher best_metric is better")
     load_best: bool = Field(False, description="write the model of the best evaluation, not that of the last step")
     early_stopping: PositiveInt | None = Field(None, description="stop after this many evaluations without improvement")
-    loggers: tuple[Literal["tensorboard", "wandb", "swanlab"], ...] = Field(
+    loggers: Annotated[tuple[Literal["tensorboard", "wandb", "swanlab"], ...], BeforeValidator(_as_list)] = Field(
         (), description="services to log to, besides the JSON lines file"
     )
     plot: bool = Field(True, description="draw the loss curve as a PNG")

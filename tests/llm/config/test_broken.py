@@ -133,6 +133,10 @@ BROKEN = {
         GOOD + "tuning: {targets: [q_prj, v_proj]}\n",
         ["x.yaml:8: the model has no linear module q_prj: did you mean q_proj?"],
     ),
+    "no space after a colon": (
+        "model:\n  path:models/tiny\ndata: {train: rows.jsonl}\n",
+        ["x.yaml:1: model must be a group of keys", "space after the colon"],
+    ),
     "steps in the wrong order": (
         GOOD + "  profile: {steps: [5, 3]}\n",
         ["x.yaml:8: training.profile", "the first step comes after the last"],
@@ -150,6 +154,22 @@ def test_a_mistake_is_a_sentence_with_its_line(case: str, folder: Path) -> None:
     assert all(each in sentences for each in said), sentences
     assert len(raised.value.mistakes if isinstance(raised.value, Mistakes) else [0]) == 1, sentences
     assert len(sentences.splitlines()) <= 2
+
+
+def test_a_flat_file_of_our_own_is_not_taken_for_another_tools(folder: Path) -> None:
+    (folder / "x.yaml").write_text("lr: 1e-4\nepochs: 2\npath: models/tiny\nlearning_rate: 1e-4\n")
+    with pytest.raises(Mistakes) as raised:
+        read(Path("x.yaml"), [], {})
+    sentences = str(raised.value)
+    assert "training.learning_rate" in sentences and "training.epochs" in sentences and "model.path" in sentences
+    assert "LLaMA-Factory" not in sentences and "ms-swift" not in sentences
+
+
+def test_what_the_command_line_overrides_is_a_note_and_one_logger_is_a_list(folder: Path) -> None:
+    (folder / "x.yaml").write_text(GOOD + "tuning: {rank: 4}\n")
+    reading = read(Path("x.yaml"), ["tuning.method=full", "training.loggers=wandb"], {})
+    assert reading.config.training.loggers == ("wandb",)
+    assert len(reading.notes) == 1 and "tuning.rank" in reading.notes[0]
 
 
 def test_all_mistakes_are_told_at_once_in_their_order(folder: Path) -> None:

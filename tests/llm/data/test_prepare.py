@@ -136,13 +136,16 @@ def test_bad_rows_are_counted_and_named(tiny_tokenizer: Any, tmp_path: Path) -> 
     rows = [*numbered("a", 3), {"instruction": "x"}, *numbered("b", 2), *[{"instruction": "y", "output": ""}] * 7]
     file = write(tmp_path / "train.jsonl", rows)
     for _ in range(2):  # the second time from the cache
-        result = prepared(tiny_tokenizer, file)
+        result = prepared(tiny_tokenizer, file, max_bad_rows=0.7)
         sentences = result.problems.sentences()
         assert len(result.train) == 5 and result.problems.bad == 8
         assert sentences[0] == "8 of 13 rows cannot be used and were skipped:"
         assert f"{file}, line 4 has no output" in sentences[1] and sentences[-1].strip() == "and 3 more"
         with pytest.raises(NpukitError, match="line 4 has no output"):
             prepared(tiny_tokenizer, file, bad_rows="stop")
+        for cache in (True, False):
+            with pytest.raises(NpukitError, match=r"8 of 13 rows .* line 4 has no output.* max_bad_rows"):
+                prepared(tiny_tokenizer, file, cache=cache)
 
 
 def test_nothing_usable_is_an_error(tiny_tokenizer: Any, tmp_path: Path, own_cache: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from npukit.errors import NpukitError
-from npukit.llm.config.given import MISSING, Given, Keys, Mistake
+from npukit.llm.config.given import COMMAND_LINE, MISSING, Given, Keys, Mistake
 from npukit.llm.config.nearest import nearest, nearest_file
 from npukit.llm.config.options import Config
 from npukit.llm.config.schema import options, plain
@@ -41,7 +41,10 @@ def mistakes_in(config: Config, given: Given, files: bool = True) -> tuple[list[
     without_effect = list(_without_effect(config, given))
     if given.theirs:  # other tools' files carry such options along, and those tools do not mind
         return mistakes, [problem.text for problem in without_effect]
-    return mistakes + [given.mistake(_keys(each.key), f"{each.text}.") for each in without_effect], []
+    overridden = [each for each in without_effect if _was_overridden(each.key, given)]
+    wrong = [each for each in without_effect if each not in overridden]
+    notes = [problem.text for problem in overridden]
+    return mistakes + [given.mistake(_keys(each.key), f"{each.text}.") for each in wrong], notes
 
 
 def _keys(key: str) -> Keys:
@@ -57,6 +60,13 @@ def _without_effect(config: Config, given: Given) -> Iterator[Problem]:
                 continue
             chosen = f"{when.key} is {plain(_value(config, when.key))}"
             yield Problem(key, f"{given.name(_keys(key))} has no effect because {chosen}")
+
+
+def _was_overridden(key: str, given: Given) -> bool:
+    """Whether the file is consistent, and the command line chose what makes no use of the option."""
+    when = options(Config)[key].when
+    assert when is not None
+    return given.place(_keys(when.key)) == COMMAND_LINE != given.place(_keys(key))
 
 
 def _value(config: Config, key: str) -> Any:

@@ -134,6 +134,7 @@ class DataOptions(Options):
     )
     streaming: bool = Field(False, description="read rows as they are needed; needs training.max_steps")
     bad_rows: Literal["skip", "stop"] = Field("skip", description="what to do with rows that cannot be used")
+    max_bad_rows: Fraction = Field(0.5, description="stop if more than this share of the rows cannot be used")
     preprocessing_workers: NonNegativeInt | None = Field(
         None, description="processes that tokenise; one per core if empty"
     )

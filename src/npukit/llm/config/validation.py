@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 import typing
 from collections.abc import Iterator
 from typing import Any, Generic, Literal, TypeVar
@@ -17,6 +18,8 @@ from npukit.llm.config.schema import Option, choices, describe, options, parts, 
 from npukit.train.options import Options
 
 T = TypeVar("T", bound=Options)
+SHOWN = 6  # keys in a sentence
+NO_SPACE = re.compile(r"\w+:\S.*")  # which YAML takes for one word
 
 
 def validate(given: Given, schema: type[T], names: Names) -> tuple[T | None, list[Mistake]]:
@@ -72,7 +75,10 @@ class _Validation(Generic[T]):
             return f"{name}: {error['ctx']['error']}."
         value = _at(self.given.values, keys)
         if option is None or (option.key != ".".join(str(key) for key in keys if isinstance(key, str))):
-            return f"{name} must be a group of keys ({', '.join(self._inside(keys))}), not {shown(value)}."
+            space = " (write a space after the colon)" if NO_SPACE.fullmatch(str(value)) else ""
+            inside = self._inside(keys)
+            some = ", ".join(inside[:SHOWN]) + ", …" * (len(inside) > SHOWN)
+            return f"{name} must be a group of keys ({some}), not {shown(value)}{space}."
         return _wrong_value(name, option, value)
 
     def _unknown(self, keys: Keys) -> str:

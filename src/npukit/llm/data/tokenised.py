@@ -21,6 +21,7 @@ from npukit.errors import NpukitError
 from npukit.llm.chat.templates import Template
 from npukit.llm.config.options import DataOptions
 from npukit.llm.data.check import find_layout, nothing_usable, row_of, stopped
+from npukit.llm.data.count import about_rows
 from npukit.llm.data.encode import END, Encoded, Encoder, Tokens
 from npukit.llm.data.files import Record
 from npukit.llm.data.layout import BadRow, Conversation, Text
@@ -85,8 +86,9 @@ def tokenised(table: Table, data: DataOptions, task: str, tokenizer: Any, templa
     """The table's rows as tokens: from the cache, or made now while other processes wait for them."""
     if not data.cache:
         problems = Problems()
-        made_now = _made(table, data, task, tokenizer, template, problems, tell)
-        return Rows.of([encoded.tokens for encoded in made_now], problems, tokenizer.eos_token_id or 0)
+        made_now = [encoded.tokens for encoded in _made(table, data, task, tokenizer, template, problems, tell)]
+        _refuse_mostly_bad(table, problems, data.max_bad_rows)
+        return Rows.of(made_now, problems, tokenizer.eos_token_id or 0)
     place = cache_folder() / "data" / _key(table, data, task, tokenizer, template)
     made = place / "rows" / "tokenised"
     if not made.exists():
@@ -97,7 +99,17 @@ def tokenised(table: Table, data: DataOptions, task: str, tokenizer: Any, templa
     rows = Rows.open(made, tokenizer.eos_token_id or 0)
     if data.bad_rows == "stop" and rows.problems.bad:
         raise NpukitError(stopped(rows.problems.first[0]))
+    _refuse_mostly_bad(table, rows.problems, data.max_bad_rows)
     return rows
+
+
+def _refuse_mostly_bad(table: Table, problems: Problems, most: float) -> None:
+    """What is trained on the few rows that are left is rarely what was meant."""
+    if problems.bad > most * (problems.bad + problems.rows):
+        raise NpukitError(
+            f"{table.name}: {problems.bad:,} of {problems.bad + problems.rows:,} rows cannot be used, such as "
+            f"{problems.first[0].rstrip('.')}. Correct them, or raise data.max_bad_rows (now {most:g})."
+        )
 
 
 def _made(
@@ -106,11 +118,16 @@ def _made(
     """The table's rows; there is at least one."""
     encoder = Encoder(data, task, tokenizer, template)
     began = told = time.monotonic()
+    total: int | None = None
     for number, encoded in enumerate(encoded_rows(table, data, task, encoder, problems), 1):
         yield encoded
         if number % BATCH == 0 and time.monotonic() - told > TELL_AFTER:
             told = time.monotonic()
-            tell(f"Tokenising {table.name}: {number:,} rows in {told - began:.0f} s")
+            total = max(about_rows(table), number) if total is None else max(total, number)
+            from npukit.train.watch.summary import duration  # with torch, which is there by now
+
+            left = duration((told - began) / number * (total - number))
+            tell(f"Tokenising {table.name}: {number:,} of about {total:,} rows, {left} left")
     if not problems.rows:
         raise NpukitError(nothing_usable(table, problems.first) if problems.bad else f"{table.name} has no rows.")
 

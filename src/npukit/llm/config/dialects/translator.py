@@ -13,14 +13,14 @@ from npukit.llm.config.nearest import nearest
 
 
 def recognise(keys: Collection[str], dialects: Sequence[Dialect]) -> Dialect | None:
-    """The dialect that knows most of these keys, between equals the first; None if none knows any.
+    """The dialect that knows most of these keys, between equals the first; None if none knows half of them.
 
     >>> recognise({"model_name_or_path": "Qwen/Qwen2-7B", "stage": "sft"}, DIALECTS).name
     'LLaMA-Factory'
     """
     score = {dialect.name: sum(dialect.row(key) is not None for key in keys) for dialect in dialects}
     best = max(dialects, key=lambda dialect: score[dialect.name])
-    return best if score[best.name] else None
+    return best if score[best.name] and score[best.name] * 2 >= len(keys) else None
 
 
 class Translator:
