@@ -171,7 +171,7 @@ def item_in_the_loop(job: Job) -> None:
         for _ in range(40):
             (loss * 2 + 1).item()
 
-    job.rows, job.each_step = job.rows // 16, each
+    job.rows, job.each_step = job.rows // 2, each
     job.run()
 
 
@@ -181,7 +181,7 @@ def synchronize_in_the_loop(job: Job) -> None:
             torch.cuda.synchronize()
             return super().forward(x)
 
-    job.rows, job.model = job.rows // 16, stack(job.width, 12, Waits)
+    job.rows, job.model = job.rows // 2, stack(job.width, 12, Waits)
     job.run()
 
 
@@ -219,7 +219,7 @@ def empty_cache_in_the_loop(job: Job) -> None:
 
 def skinny_products(job: Job) -> None:
     job.rows = 16
-    job.model = stack(8192, 4)
+    job.model = stack(8192, 16)
     job.width = 8192
     job.run()
 

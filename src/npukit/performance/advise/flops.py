@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from npukit.facts.peak_flops import peak_flops
-from npukit.performance.read.model import Kernel, Trace
+from npukit.performance.read.model import Kernel, Shape, Trace
 
 PRODUCTS = {
     "matmul",
@@ -28,16 +28,21 @@ def is_product(kernel: Kernel) -> bool:
     return bool(names & PRODUCTS)
 
 
+def matrices(kernel: Kernel) -> tuple[Shape, ...]:
+    """The two matrices of a product, without the bias that addmm has before them."""
+    return tuple(shape for shape in kernel.shapes if len(shape) >= 2)[:2]
+
+
 def flops_of(kernel: Kernel) -> float:
     """Operations of a matrix product; 0 where its shapes do not tell.
 
     >>> flops_of(Kernel("mm", "mm", Work.compute, 0, 1, shapes=((4, 8), (8, 2))))
     128.0
     """
-    shapes = [shape for shape in kernel.shapes if len(shape) >= 2]
-    if not is_product(kernel) or len(shapes) < 2:
+    factors = matrices(kernel)
+    if not is_product(kernel) or len(factors) < 2:
         return 0.0
-    first, second = shapes[0], shapes[1]
+    first, second = factors
     if kernel.outputs and len(kernel.outputs[0]) >= 2:  # either side may be transposed: the output tells
         rows, columns = kernel.outputs[0][-2:]
         return 2.0 * math.prod(kernel.outputs[0]) * math.prod(first[-2:]) / rows if rows and columns else 0.0

@@ -25,6 +25,9 @@ COPY = re.compile(r"^(?:cuda|hip|aclrt)Memcpy\w*|^Mem[Cc]opy\w*")
 LOADER = "enumerate(DataLoader)"
 
 
+SOON = 50_000  # ns: what follows so closely belongs together
+
+
 class Gap(NamedTuple):
     """A stretch in which the device did nothing, up to when the host had handed over what came next."""
 
@@ -48,7 +51,7 @@ class Rank:
             return steps[0].start, steps[-1].end
         if not work:
             return 0, 0
-        start = steps[0].start if len(steps) > 1 else min(kernel.start for kernel in work)
+        start = _step_start(steps[0].start, work) if len(steps) > 1 else min(kernel.start for kernel in work)
         return start, max(start, max(kernel.end for kernel in work))
 
     @property
@@ -166,7 +169,8 @@ class Rank:
 
     def _after_sync(self, waits: Spans) -> Spans:
         """The waits that began while the host itself was waiting for the device: nothing had been queued up."""
-        syncs = union((call.start, call.end + 50_000) for call in self.calls(SYNC))
+        copies = sorted((call.end, call.start) for call in self.calls(COPY))
+        syncs = union((_with_copy(call, copies), call.end + SOON) for call in self.calls(SYNC))
         ends = [end for _, end in syncs]
         found = []
         for start, end in waits:
@@ -194,6 +198,21 @@ class RankSplit:
 def split_of(rank: Rank) -> RankSplit:
     """The step of a rank, as it is shown."""
     return RankSplit(rank.trace.rank, rank.trace.device, rank.steps, rank.split.step, rank.split)
+
+
+def _with_copy(sync: Call, copies: Sequence[tuple[int, int]]) -> int:
+    """When a wait began: `.item()` copies first, and from pageable memory that waits already."""
+    index = bisect_left(copies, (sync.start + 1, 0)) - 1
+    return copies[index][1] if index >= 0 and copies[index][0] > sync.start - SOON else sync.start
+
+
+def _step_start(host: int, work: Sequence[Kernel]) -> int:
+    """When the device got to a step that the host began at that time: it may be busy with earlier ones still."""
+    launched = [kernel for kernel in work if kernel.launched is not None and kernel.launched >= host]
+    if not launched:
+        return host
+    first = min(launched, key=lambda kernel: kernel.start)
+    return max(host, first.start - ((first.launched or host) - host))
 
 
 def _mean(splits: Sequence[Split]) -> Split:

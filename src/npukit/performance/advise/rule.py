@@ -101,7 +101,8 @@ class Rule:
         subject: str = "",
     ) -> Advice:
         """A finding of this rule; `line` is the user's own, as file:line."""
-        percent = 100 * ms / rank.split.step if rank.split.step else 0.0
+        whole = max(rank.split.step, ms)  # what precedes a single step is not part of it
+        percent = 100 * ms / whole if whole else 0.0
         severity = Severity.warning if percent >= WARNS_FROM else Severity.note
         finding = Finding(
             self.code, severity, what, self.why, remedy or self.remedy, place_of(line), evidence, subject=subject

@@ -191,7 +191,8 @@ def outermost(calls: list[Call]) -> list[Call]:
 def _collective(name: str, op: str, start: int, end: int, args: dict[str, Any]) -> Collective:
     elements = max(whole(args.get("In msg nelems")) or 0, whole(args.get("Out msg nelems")) or 0)
     size = elements * SIZES.get(dtype_of(str(args.get("dtype", ""))), 4)
-    named = str(args.get("Collective name") or op).lower().replace("_", "")
+    # Older traces name the kernel only, which all-to-all and a pipeline's send and receive share.
+    named = str(args.get("Collective name") or op).lower().replace("_", "").replace("sendrecv", "alltoall")
     ranks = tuple(int(each) for each in re.findall(r"\d+", str(args.get("Process Group Ranks", ""))))
     return Collective(name, named, start, end, str(args.get("Process Group Name", "")), ranks, size or None)
 
@@ -214,7 +215,7 @@ def _short(name: str) -> str:
     >>> _short("void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor>(int)")
     'vectorized_elementwise_kernel'
     """
-    plain = name.removeprefix("void ")
+    plain = name.removeprefix("void ").removeprefix("cutlass::Kernel<").removeprefix("cutlass::Kernel2<")
     return re.split(r"[<(]", plain, maxsplit=1)[0].rpartition("::")[2].strip() or plain[:60]
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from npukit.performance.advise.flops import flops_of, is_product
+from npukit.performance.advise.flops import flops_of, is_product, matrices
 from npukit.performance.advise.rank import Rank
 from npukit.performance.advise.rule import Advice, Confidence, Rule
 from npukit.performance.read.model import Kernel, Work
@@ -36,7 +36,7 @@ def check(rank: Rank) -> Iterator[Advice]:
         return
     by_shapes: dict[tuple[tuple[int, ...], ...], list[Kernel]] = {}
     for kernel in off:
-        by_shapes.setdefault(kernel.shapes[:2], []).append(kernel)
+        by_shapes.setdefault(matrices(kernel), []).append(kernel)
     usual = _rate(fitting)
     for shapes, kernels in by_shapes.items():
         rate = _rate(kernels)
@@ -51,7 +51,7 @@ def check(rank: Rank) -> Iterator[Advice]:
 
 
 def _is_off(kernel: Kernel) -> bool:
-    return any(size % TILE for shape in kernel.shapes[:2] for size in shape[-2:])
+    return any(size % TILE for shape in matrices(kernel) for size in shape[-2:])
 
 
 def _rate(kernels: list[Kernel]) -> float:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from npukit.performance.advise.flops import flops_of, is_product, peak_of
+from npukit.performance.advise.flops import flops_of, is_product, matrices, peak_of
 from npukit.performance.advise.rank import Rank
 from npukit.performance.advise.rule import Advice, Confidence, Rule
 from npukit.performance.read.model import Kernel, Work
@@ -35,7 +35,7 @@ def check(rank: Rank) -> Iterator[Advice]:
     by_shape: dict[str, list[Kernel]] = defaultdict(list)
     for kernel in rank.of(Work.compute):
         if is_product(kernel) and kernel.dtypes[:1] and kernel.dtypes[0] in HALF and flops_of(kernel):
-            by_shape[" by ".join("x".join(map(str, shape)) for shape in kernel.shapes[:2])].append(kernel)
+            by_shape[" by ".join("x".join(map(str, shape)) for shape in matrices(kernel))].append(kernel)
     for shapes, kernels in by_shape.items():
         used = sum(map(flops_of, kernels)) / (sum(kernel.duration for kernel in kernels) or 1) * 1e9 / peak
         if used < LOW:

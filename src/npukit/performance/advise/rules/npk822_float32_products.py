@@ -6,6 +6,7 @@ the memory traffic.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from npukit.performance.advise.flops import is_product
@@ -23,17 +24,15 @@ rule = Rule(
     'torch.set_float32_matmul_precision("high"), on an NPU torch.npu.matmul.allow_hf32 = True.',
 )
 HEAVY = ("conv", "cudnn_convolution", "flashattention", "fusedattention", "scaled_dot_product")
+TENSOR_CORES = re.compile("tf32|s1688|s16816")  # how CUDA's kernels for TF32 are called
 WON = 0.7  # of their time; a quarter is the card's data sheet, and not all of it is reached
 
 
 @rule.on_rank
 def check(rank: Rank) -> Iterator[Advice]:
-    found = [
-        kernel
-        for kernel in rank.of(Work.compute)
-        if _is_heavy(kernel, rank.trace.device) and kernel.dtypes[:1] == ("float32",)
-    ]
-    if not found or any("tf32" in kernel.name for kernel in found):
+    heavy = [kernel for kernel in rank.of(Work.compute) if _is_heavy(kernel, rank.trace.device)]
+    found = [each for each in heavy if each.dtypes[:1] == ("float32",) and not TENSOR_CORES.search(each.name)]
+    if not found:
         return
     time = rank.time_of(found)
     longest = max(found, key=lambda kernel: kernel.duration)
