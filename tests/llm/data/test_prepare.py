@@ -144,7 +144,7 @@ def test_bad_rows_are_counted_and_named(tiny_tokenizer: Any, tmp_path: Path) -> 
         with pytest.raises(NpukitError, match="line 4 has no output"):
             prepared(tiny_tokenizer, file, bad_rows="stop")
         for cache in (True, False):
-            with pytest.raises(NpukitError, match=r"8 of 13 rows .* line 4 has no output.* max_bad_rows"):
+            with pytest.raises(NpukitError, match=r"8 of 13 rows .* line 4 has no output.*max_bad_rows"):
                 prepared(tiny_tokenizer, file, cache=cache)
 
 
