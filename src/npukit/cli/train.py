@@ -71,6 +71,15 @@ pt = _verb(
     """,
 )
 
+rlhf = _verb(
+    "rlhf",
+    """Learn from preferences with ms-swift's flags.
+
+    --rlhf_type is dpo, orpo, simpo, cpo, kto or rm; the rest is as in `npukit sft`. Rows have a rejected answer beside
+    the good one (rejected_response), or a label that is true or false for kto.
+    """,
+)
+
 
 def _train(
     verb: str,

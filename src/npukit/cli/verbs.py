@@ -52,6 +52,7 @@ VERBS = {
         Verb("train", settings=OPTIONS_OF_OTHERS),
         Verb("sft", "train", settings=OPTIONS_OF_OTHERS),
         Verb("pt", "train", settings=OPTIONS_OF_OTHERS),
+        Verb("rlhf", "train", settings=OPTIONS_OF_OTHERS),
         Verb("new"),
     ),
     "Use": (

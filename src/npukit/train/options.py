@@ -24,10 +24,14 @@ Share = Annotated[float, Field(gt=0, lt=1)]
 
 @dataclass(frozen=True)
 class When:
-    """An option has an effect only while another one has this value."""
+    """An option has an effect only while another one has this value, or one of these."""
 
     key: str
-    value: str | bool
+    value: str | bool | tuple[str, ...]
+
+    def holds(self, value: object) -> bool:
+        """Whether it has an effect."""
+        return value in self.value if isinstance(self.value, tuple) else value == self.value
 
 
 def _as_list(value: Any) -> Any:

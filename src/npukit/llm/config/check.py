@@ -13,7 +13,7 @@ from typing import Any
 from npukit.errors import NpukitError
 from npukit.llm.config.given import COMMAND_LINE, MISSING, Given, Keys, Mistake
 from npukit.llm.config.nearest import nearest, nearest_file
-from npukit.llm.config.options import Config
+from npukit.llm.config.options import PREFERENCES, Config
 from npukit.llm.config.schema import options, plain
 from npukit.llm.models.outline import is_target, look_at
 from npukit.llm.models.weights import broken_weights
@@ -55,7 +55,7 @@ def _without_effect(config: Config, given: Given) -> Iterator[Problem]:
     """Options that were written although what was chosen makes no use of them."""
     for key, option in options(Config).items():
         when = option.when
-        if when and _value(config, when.key) != when.value and given.has(_keys(key)):
+        if when and not when.holds(_value(config, when.key)) and given.has(_keys(key)):
             if _value(config, key) == option.field.default:
                 continue
             chosen = f"{when.key} is {plain(_value(config, when.key))}"
@@ -78,6 +78,9 @@ def _value(config: Config, key: str) -> Any:
 
 def _options_together(config: Config, given: Given) -> Iterator[Problem]:
     data, training, tuning, model = config.data, config.training, config.tuning, config.model
+    if data.streaming and config.task in PREFERENCES:
+        text = f"task {config.task} reads its rows before it begins: set data.streaming to false."
+        yield Problem("data.streaming", text)
     if data.streaming and training.max_steps is None:
         yield Problem("data.streaming", "streamed data has no known length: set training.max_steps.")
     if data.streaming and isinstance(data.validation, float) and 0 < data.validation < 1:

@@ -14,7 +14,8 @@ from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveFloat, Posi
 from npukit.train.options import Fraction, Options, TrainOptions, When
 
 LORA, FREEZE = When("tuning.method", "lora"), When("tuning.method", "freeze")
-CHAT = When("task", "sft")
+PREFERENCES = ("dpo", "kto", "rm")
+CHAT, PREFER = When("task", ("sft", *PREFERENCES)), When("task", PREFERENCES)
 Format = Literal["auto", "alpaca", "sharegpt", "messages", "prompt", "text"]
 
 
@@ -141,11 +142,33 @@ class DataOptions(Options):
     cache: bool = Field(True, description="keep tokenised rows for later runs")
 
 
+class PreferenceOptions(Options):
+    """How preferences are learnt."""
+
+    loss: Annotated[Literal["sigmoid", "hinge", "ipo", "orpo", "simpo", "cpo"], PREFER] = Field(
+        "sigmoid",
+        description="of task dpo: DPO's sigmoid, or that of another method; orpo, simpo, cpo need no reference",
+    )
+    beta: Annotated[PositiveFloat, PREFER] = Field(0.1, description="how strongly the model is held to the reference")
+    gamma: Annotated[float, PREFER] = Field(0.5, description="SimPO's margin of the rewards")
+    label_smoothing: Annotated[Fraction, PREFER] = Field(0.0, description="probability that a preference is wrong")
+    sft_weight: Annotated[float, Field(ge=0), PREFER] = Field(
+        0.0, description="weight of the plain loss on chosen answers (rpo_alpha, pref_ftx, cpo_alpha)"
+    )
+    desirable_weight: Annotated[float, Field(ge=0), PREFER] = Field(1.0, description="KTO's weight of good answers")
+    undesirable_weight: Annotated[float, Field(ge=0), PREFER] = Field(1.0, description="KTO's weight of bad answers")
+
+
 class Config(Options):
     """A whole run."""
 
-    task: Literal["sft", "pt"] = Field("sft", description="supervised fine-tuning, or pre-training on plain text")
+    task: Literal["sft", "pt", "dpo", "kto", "rm"] = Field(
+        "sft",
+        description="supervised fine-tuning; pre-training on plain text; preference pairs (dpo and its kin); "
+        "answers marked good or bad (kto); a reward model from pairs (rm)",
+    )
     model: ModelOptions
     tuning: TuningOptions = TuningOptions()
     data: DataOptions
+    preference: PreferenceOptions = PreferenceOptions()
     training: TrainOptions = TrainOptions()

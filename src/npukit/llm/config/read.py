@@ -58,7 +58,7 @@ def read(
     flat = {key: option for key, option in options.items() if "." not in key}
     for key, (value, name) in flat.items():
         given.set((key,), value, COMMAND_LINE, name)
-    dialect = _dialect(given, flags=bool(flat) and verb != "train")
+    dialect = _dialect(given, flags=bool(flat) and verb != "train", verb=verb)
     mistakes: list[Mistake] = []
     notes: list[str] = []
     if dialect:
@@ -80,19 +80,21 @@ def read(
     return Reading(config, notes, given, dialect.name if dialect else "npukit")
 
 
-def _dialect(given: Given, flags: bool) -> Dialect | None:
+def _dialect(given: Given, flags: bool, verb: str) -> Dialect | None:
     """Whose words these are; None is our own. Flags without a dot can only be another tool's."""
     if any(isinstance(value, dict) and key in Config.model_fields for key, value in given.values.items()):
         return None
     # Between equals flags are ms-swift's, a file LLaMA-Factory's.
     order = DIALECTS[::-1] if flags else DIALECTS
+    if verb == "rlhf":
+        return order[0]  # LLaMA-Factory has no such verb
     return recognise(given.values, order) or (order[0] if flags else None)
 
 
 def _translate(
     dialect: Dialect, given: Given, environ: Mapping[str, str], verb: str, ranks: int
 ) -> tuple[Given, list[Mistake], list[str]]:
-    task = "pt" if verb == "pt" else "sft"
+    task = verb if verb in ("pt", "rlhf") else "sft"
     values = Values(given.values, dialect.defaults(), environ, task, ranks)
     translator = Translator(dialect, given, values, NAMES)
     translator.translate()
@@ -101,7 +103,7 @@ def _translate(
 
 def _same_task(given: Given, verb: str) -> list[Mistake]:
     """`npukit sft` and `npukit pt` say what the task is, and the file may not say otherwise."""
-    if verb == "train":
+    if verb in ("train", "rlhf"):
         return []
     written = given.values.get("task")
     if given.has(("task",)) and written != verb and written in ("sft", "pt"):

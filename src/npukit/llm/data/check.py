@@ -9,7 +9,7 @@ from dataclasses import replace
 from npukit.errors import NpukitError
 from npukit.llm.config.options import DataOptions
 from npukit.llm.data.files import Record, read_file
-from npukit.llm.data.layout import BadRow, Conversation, Layout, Text, lay_out, listed, recognise, renamed
+from npukit.llm.data.layout import BadRow, Conversation, Layout, Pair, Text, lay_out, listed, recognise, renamed
 from npukit.llm.data.sources import Table, find_table
 
 LOOK_AT = 2000  # rows of a data set
@@ -52,6 +52,8 @@ def _check_table(table: Table, data: DataOptions, task: str | None) -> None:
 def find_layout(records: Iterable[Record], table: Table, task: str | None) -> Layout:
     """The table's layout, recognised by the first row that has the columns of one."""
     layout = table.layout
+    if task in ("dpo", "rm") and layout.format == "auto":
+        layout = replace(layout, format="messages")  # the columns of a row say what its answers are
     first: list[str] | None = None
     unreadable: list[str] = []
     for record in records if layout.format == "auto" else ():
@@ -76,7 +78,7 @@ def find_layout(records: Iterable[Record], table: Table, task: str | None) -> La
 def _unknown_columns(table: Table, columns: list[str]) -> str:
     names = listed(columns)
     if "rejected" in columns:
-        return f"{table.name} has preference pairs ({names}), which are not supported: keep only the better answers."
+        return f"{table.name} has preference pairs ({names}), which are for task: dpo or rm."
     return (
         f"{table.name}: its columns ({names}) match no known layout; "
         "say what they mean, as columns: {instruction: ..., output: ...}, {messages: ...} or {text: ...}."
@@ -89,7 +91,7 @@ def _readable(record: Record) -> object:
     return record.value
 
 
-def row_of(record: Record, layout: Layout, task: str) -> Conversation | Text:
+def row_of(record: Record, layout: Layout, task: str) -> Conversation | Text | Pair:
     """What the record means; raises BadRow."""
     return lay_out(renamed(_readable(record), layout), layout, task)
 

@@ -13,10 +13,11 @@ from npukit.llm.chat.peers import llama_factory, ms_swift
 from npukit.llm.chat.peers.data import BadTurns
 from npukit.llm.chat.render import NotRendered, Rendered, Renderer, Span
 from npukit.llm.chat.templates import Template
-from npukit.llm.config.options import DataOptions
-from npukit.llm.data.layout import BadRow, Conversation, Text
+from npukit.llm.config.options import PREFERENCES, DataOptions
+from npukit.llm.data.layout import BadRow, Conversation, Pair, Text
 
 Tokens = NDArray[np.int32]
+SEPARATOR = -(1 << 31)  # between the better and the worse answer's tokens of a pair
 END = 1 << 30  # added to a token whose label is not itself but the end token
 TAIL = 32  # tokens at a long question's end that stay: how it ends, and the header of the answer
 
@@ -34,6 +35,7 @@ class Encoder:
     """Tokenises rows by the options."""
 
     def __init__(self, data: DataOptions, task: str, tokenizer: Any, template: Template) -> None:
+        data = data.model_copy(update={"last_answer_only": True}) if task in PREFERENCES else data
         self._data = data
         self._task = task
         self._tokenizer = tokenizer
@@ -42,7 +44,7 @@ class Encoder:
         self._writer = _writer(template, tokenizer, data)
         self._renderer = None if self._writer else Renderer(template, tokenizer.special_tokens_map, stops)
 
-    def encode(self, rows: Sequence[Conversation | Text]) -> list[list[Encoded] | BadRow]:
+    def encode(self, rows: Sequence[Conversation | Text | Pair]) -> list[list[Encoded] | BadRow]:
         """Each row's tokens, or why there are none. A text longer than the cutoff becomes several rows."""
         results: list[list[Encoded] | BadRow] = [[] for _ in rows]
         texts = {number: row for number, row in enumerate(rows) if isinstance(row, Text)}
@@ -50,7 +52,9 @@ class Encoder:
             results[number] = self._pieces(ids)
         rendered: dict[int, Rendered] = {}
         for number, row in enumerate(rows):
-            if self._writer and not isinstance(row, Text):
+            if isinstance(row, Pair):
+                results[number] = self._pair(row)
+            elif self._writer and not isinstance(row, Text):
                 results[number] = self._as_the_peer(row)
             elif self._renderer and not isinstance(row, Text):
                 try:
@@ -60,6 +64,22 @@ class Encoder:
         for number, (ids, spans) in zip(rendered, self._ids_and_answers(list(rendered.values())), strict=True):
             results[number] = self._row(ids, spans, rendered[number].unmatched)
         return results
+
+    def _pair(self, pair: Pair) -> list[Encoded] | BadRow:
+        """The better answer's tokens, a mark, the worse one's; an answer that is not there has none."""
+        answers = [answer for answer in (pair.chosen, pair.rejected) if answer is not None]
+        if isinstance(self._writer, llama_factory.Writer):
+            halves = [_labelled(*row) for row in self._writer.answers(pair.question, answers)]
+        else:
+            found = self.encode([[*pair.question, {"role": "assistant", "content": answer}] for answer in answers])
+            if bad := [each for each in found if isinstance(each, BadRow)]:
+                return bad[0]
+            halves = [each[0].tokens for each in found if isinstance(each, list)]
+        nothing = [np.zeros(0, dtype=np.int32)]
+        halves = nothing * (pair.chosen is None) + halves + nothing * (pair.rejected is None)
+        was_cut = any(len(half) == self._data.cutoff for half in halves)
+        mark = np.array([SEPARATOR], dtype=np.int32)
+        return [Encoded(np.concatenate([halves[0], mark, halves[1]]), was_cut)]
 
     def _as_the_peer(self, turns: Conversation) -> list[Encoded] | BadRow:
         """A row as the tool that is followed writes it; LLaMA-Factory's writer has cut it already."""

@@ -95,6 +95,15 @@ class Text:
     ends: bool = True
 
 
+@dataclass(frozen=True)
+class Pair:
+    """A question with a better and a worse answer; of an answer that is only good or bad the other one is None."""
+
+    question: Conversation
+    chosen: str | None
+    rejected: str | None
+
+
 def renamed(row: Any, layout: Layout) -> dict[str, Any]:
     """The row with our names of the columns."""
     if isinstance(row, str):
@@ -122,7 +131,7 @@ def recognise(row: dict[str, Any]) -> tuple[Format, dict[str, str]] | None:
     return ("text", {}) if "text" in row else None
 
 
-def lay_out(row: dict[str, Any], layout: Layout, task: str) -> Conversation | Text:
+def lay_out(row: dict[str, Any], layout: Layout, task: str) -> Conversation | Text | Pair:
     """The conversation or text of a row (with our names of the columns); raises BadRow.
 
     >>> lay_out({"instruction": "Hi", "output": "Hello"}, Layout("alpaca"), "sft")
@@ -130,6 +139,8 @@ def lay_out(row: dict[str, Any], layout: Layout, task: str) -> Conversation | Te
     """
     if media := next((name for name in MEDIA if row.get(name)), None):
         raise BadRow(f"has {media}; only text is supported")
+    if task in ("dpo", "rm", "kto"):
+        return _marked(row, layout) if task == "kto" else _pair(row, layout)
     if not any(row.keys() >= set(group) for group in NEEDED[layout.format]):
         wanted = " and ".join(NEEDED[layout.format][0])
         raise BadRow(f"has no {wanted} ({layout.format} format); its columns are {listed(row)}")
@@ -140,6 +151,63 @@ def lay_out(row: dict[str, Any], layout: Layout, task: str) -> Conversation | Te
     turns = _conversation(row, layout)
     _check_order(turns)
     return layout.rewriting(turns, row.get("tag")) if layout.rewriting != Rewriting() else turns
+
+
+REJECTED = ("rejected", "rejected_response", "rejected_messages")
+MARKS = ("kto_tag", "label")
+
+
+def _pair(row: dict[str, Any], layout: Layout) -> Pair:
+    """Two answers: chosen and rejected beside a question, or a conversation and what it should not end in."""
+    worse = next((name for name in REJECTED if row.get(name) is not None), None)
+    if worse is None:
+        raise BadRow(f"has no rejected answer; its columns are {listed(row)}")
+    rejected = _last_answer(row[worse], layout)
+    if "chosen" in row and not (isinstance(row["chosen"], list) and len(row["chosen"]) > 1):
+        question = _question(row, layout)
+        return Pair(question, _last_answer(row["chosen"], layout), rejected)
+    turns = _turns(row["chosen"], layout) if "chosen" in row else _conversation(row, layout)
+    _check_order(turns)
+    return Pair(turns[:-1], turns[-1]["content"], rejected)
+
+
+def _marked(row: dict[str, Any], layout: Layout) -> Pair:
+    """A row with one answer that is good or bad."""
+    mark = next((name for name in MARKS if row.get(name) is not None), None)
+    if mark is None or row[mark] not in (True, False, 0, 1):
+        raise BadRow(f"has no label that is true or false; its columns are {listed(row)}")
+    turns = _conversation(row, layout)
+    _check_order(turns)
+    answer = turns[-1]["content"]
+    return Pair(turns[:-1], answer if row[mark] else None, None if row[mark] else answer)
+
+
+def _last_answer(value: Any, layout: Layout) -> str:
+    """Text, a turn, or a conversation that ends with the answer."""
+    if isinstance(value, str):
+        return value
+    turns = _turns(value if isinstance(value, list) else [value], layout)
+    if turns[-1]["role"] != "assistant":
+        raise BadRow("has an answer that is not the assistant's")
+    return turns[-1]["content"]
+
+
+def _question(row: dict[str, Any], layout: Layout) -> Conversation:
+    """The turns before the answers; the columns are those of any layout."""
+    column = next((name for name in ("conversations", "messages", "prompt") if isinstance(row.get(name), list)), None)
+    if column:
+        turns = _turns(row[column], layout)
+    else:
+        name = next((name for name in ("instruction", *QUESTIONS) if row.get(name)), None)
+        if name is None:
+            raise BadRow(f"has no question; its columns are {listed(row)}")
+        more = _optional(row, "input", layout.keeps_empty) if name == "instruction" else ""
+        turns = [
+            *_history(row.get("history")),
+            _turn("user", "\n".join(part for part in (_string(row, name), more) if part)),
+        ]
+    system = _optional(row, "system")
+    return [_turn("system", system), *turns] if system and turns[0]["role"] != "system" else turns
 
 
 def _conversation(row: dict[str, Any], layout: Layout) -> Conversation:

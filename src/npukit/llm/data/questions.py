@@ -51,6 +51,7 @@ def question_of(record: Record, layout: Layout) -> Question:
     laid = lay_out(renamed(row, layout), layout, "sft")
     if isinstance(laid, Text):
         return Question(None, laid.text)
+    assert isinstance(laid, list)  # sft has no pairs
     return Question(laid[:-1], reference=laid[-1]["content"] if is_answered else None)
 
 

@@ -149,6 +149,7 @@ def _info_entries(folder: Path) -> dict[str, Any]:
     return entries
 
 
+PREFERENCE_COLUMNS = {"chosen": "chosen", "rejected": "rejected", "kto_tag": "kto_tag"}
 COLUMN_NAMES = {  # dataset_info.json's names of the columns, and ours
     "alpaca": {
         "prompt": "instruction",
@@ -156,8 +157,9 @@ COLUMN_NAMES = {  # dataset_info.json's names of the columns, and ours
         "response": "output",
         "system": "system",
         "history": "history",
+        **PREFERENCE_COLUMNS,
     },
-    "sharegpt": {"messages": "conversations", "system": "system"},
+    "sharegpt": {"messages": "conversations", "system": "system", **PREFERENCE_COLUMNS},
 }
 ROLE_TAGS = {"user_tag": "user", "assistant_tag": "assistant", "system_tag": "system"}
 
@@ -167,8 +169,6 @@ def _from_info(table: Table, name: str, entry: Any, folder: Path, hub: Hub) -> T
     where = f"{folder / INFO}, {name}"
     if not isinstance(entry, dict):
         raise NpukitError(f"{where}: it should be an object with file_name, hf_hub_url or ms_hub_url.")
-    if entry.get("ranking"):
-        raise NpukitError(f"{where}: preference pairs (ranking) are not supported.")
     formatting = entry.get("formatting", "alpaca")
     family = "sharegpt" if formatting == "openai" else formatting
     if family not in COLUMN_NAMES:

@@ -22,9 +22,9 @@ from npukit.llm.chat.templates import Template
 from npukit.llm.config.options import DataOptions
 from npukit.llm.data.check import find_layout, nothing_usable, row_of, stopped
 from npukit.llm.data.count import about_rows
-from npukit.llm.data.encode import END, Encoded, Encoder, Tokens
+from npukit.llm.data.encode import END, SEPARATOR, Encoded, Encoder, Tokens
 from npukit.llm.data.files import Record
-from npukit.llm.data.layout import BadRow, Conversation, Text
+from npukit.llm.data.layout import BadRow, Conversation, Pair, Text
 from npukit.llm.data.parallel import encode_all
 from npukit.llm.data.problems import Problems
 from npukit.llm.data.sources import Table
@@ -79,7 +79,12 @@ class Rows:
         """The highest number of a token, whether it counts or not."""
         # Read a part at a time: the file may be larger than the memory.
         parts = (self._tokens[start : start + PART] for start in range(0, len(self._tokens), PART))
-        return max(max(int(np.where(part >= END, part - END, part).max()), ~int(part.min())) for part in parts)
+        return max(int(_ids(part).max()) for part in parts)
+
+
+def _ids(tokens: Tokens) -> Tokens:
+    ids = np.where(tokens >= END, tokens - END, np.where(tokens < 0, ~tokens, tokens))
+    return np.where(tokens == SEPARATOR, 0, ids).astype(np.int32)
 
 
 def tokenised(table: Table, data: DataOptions, task: str, tokenizer: Any, template: Template, tell: Tell) -> Rows:
@@ -162,7 +167,7 @@ def encoded_rows(table: Table, data: DataOptions, task: str, encoder: Encoder, p
 
 def usable_rows(
     table: Table, data: DataOptions, task: str, encoder: Encoder, problems: Problems
-) -> Iterator[tuple[Conversation | Text, list[Encoded]]]:
+) -> Iterator[tuple[Conversation | Text | Pair, list[Encoded]]]:
     """Each usable row, and its tokens."""
     usable = _batches(_laid_out(table, data, task, problems))
     for batch, results in encode_all(encoder, usable, 1 if table.streaming else data.preprocessing_workers):
@@ -176,7 +181,7 @@ def usable_rows(
 
 def _laid_out(
     table: Table, data: DataOptions, task: str, problems: Problems
-) -> Iterator[tuple[Record, Conversation | Text]]:
+) -> Iterator[tuple[Record, Conversation | Text | Pair]]:
     layout = find_layout(table.records(), table, task)
     usable = 0
     for record in table.records():

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -17,11 +18,22 @@ from npukit.errors import NpukitError
 from npukit.launch.devices import torch_device
 from npukit.llm import families
 from npukit.llm.chat.chat import writes_alike
-from npukit.llm.config.options import Config
+from npukit.llm.config.options import PREFERENCES, Config
 from npukit.llm.data.collate import Collator, tokens, weight
 from npukit.llm.data.prepare import Prepared, pad_id, prepare
+from npukit.llm.data.rows import Chosen
 from npukit.llm.data.stream import Stream
 from npukit.llm.finetune.card import write_card
+from npukit.llm.finetune.preference import (
+    WITHOUT_REFERENCE,
+    PairCollator,
+    Pairs,
+    add_reference,
+    marked_loss,
+    pair_loss,
+    pairs_in,
+    reward_loss,
+)
 from npukit.llm.finetune.save import RUN, claim, save_model, save_run, save_trainer_state
 from npukit.llm.models.attention import NAME as PACKED_ATTENTION
 from npukit.llm.models.attention import register
@@ -65,26 +77,33 @@ def _train(config: Config, tell: Callable[[str], None], is_main: bool) -> Summar
             tell(sentence)
         if config.training.resume == "never" or not (config.training.output / RUN).exists():
             save_run(config, config.training.output)  # a run that cannot go on leaves that of the one before
-    if config.task == "sft" and not writes_alike(tokenizer, prepared.template_used):
+    if config.task != "pt" and not writes_alike(tokenizer, prepared.template_used):
         # Whoever talks to the model later must talk as it was taught.
         tokenizer.chat_template = prepared.template_used.text
     model = make_model(config, place, device)
+    collate = Collator(config.data.packing, pad_id(tokenizer), config.data.pack_length or config.data.cutoff)
+    goal = Goal(prepared.train, prepared.validation, loss_of_rows(config), weight, collate)
+    if config.task in PREFERENCES:
+        model.config.pad_token_id = pad_id(tokenizer)
+        goal = preference_goal(config, prepared, collate)
     trainer = Trainer(
         model,
         config.training.model_copy(update={"compile": False}),
-        prepared.train,
-        prepared.validation,
-        loss=partial(loss_of, longest=config.data.pack_length or config.data.cutoff),
-        weight=weight,
+        goal.train,
+        goal.validation,
+        loss=goal.loss,
+        weight=goal.weight,
         size=partial(tokens, pad_id=pad_id(tokenizer)),
-        collate=Collator(config.data.packing, pad_id(tokenizer), config.data.pack_length or config.data.cutoff),
+        collate=goal.collate,
         save_model=partial(save_model, tokenizer=tokenizer),
         save_frozen=config.tuning.method != "lora",  # an adapter goes without the weights below it
-        flops_per_item=flops_per_token(model),
+        flops_per_item=flops_per_token(model) if config.task in ("sft", "pt") else None,
         item="tokens",
         must_stay={f"tuning.{name}": value for name, value in config.tuning if name != "dropout"},
         noted=_noted(config),
     )
+    if isinstance(goal.train, Pairs) and goal.needs_reference:
+        _add_references(config, goal, trainer, tell)
     summary = trainer.train()
     if is_main:
         save_run(config, config.training.output)
@@ -92,6 +111,47 @@ def _train(config: Config, tell: Callable[[str], None], is_main: bool) -> Summar
         if summary.model_step is not None:
             write_card(config, summary, config.training.output)
     return summary
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What is trained on, and what is to become small."""
+
+    train: Any
+    validation: Any
+    loss: Callable[[nn.Module, dict[str, Any]], Tensor]
+    weight: Callable[[dict[str, Any]], int]
+    collate: Callable[[Any], dict[str, Any]]
+    needs_reference: bool = False
+
+
+def loss_of_rows(config: Config) -> Callable[[nn.Module, dict[str, Any]], Tensor]:
+    """The plain loss of language models."""
+    return partial(loss_of, longest=config.data.pack_length or config.data.cutoff)
+
+
+def preference_goal(config: Config, prepared: Prepared, collate: Collator) -> Goal:
+    """Pairs, or marked answers, and the loss that the options choose."""
+    options, is_kto = config.preference, config.task == "kto"
+    found = (prepared.train, prepared.validation)
+    train, validation = (Pairs(rows, is_kto) if isinstance(rows, Chosen) else None for rows in found)
+    loss: Callable[[nn.Module, dict[str, Any]], Tensor] = reward_loss
+    if config.task != "rm":
+        loss = partial(marked_loss if is_kto else pair_loss, options=options)
+    needs = is_kto or (config.task == "dpo" and options.loss not in WITHOUT_REFERENCE)
+    return Goal(train, validation, loss, pairs_in, PairCollator(collate), needs)
+
+
+def _add_references(config: Config, goal: Goal, trainer: Trainer, tell: Callable[[str], None]) -> None:
+    """Before the first step: what the model thinks of all rows that are trained on or evaluated."""
+    for name, data in (("train", goal.train), ("validation", goal.validation)):
+        file = config.training.output / f"reference-{name}.npy"
+        if config.training.resume == "never" and trainer.parallel.is_main:
+            file.unlink(missing_ok=True)
+        trainer.parallel.wait()
+        if data is not None:
+            size = config.training.eval_batch_size or config.training.batch_size
+            add_reference(data, goal.collate, trainer.parallel, size, file, tell)  # type: ignore[arg-type]
 
 
 def _noted(config: Config) -> dict[str, Any]:
@@ -112,7 +172,8 @@ def make_model(config: Config, place: str, device: torch.device) -> Any:
     register()
     torch.manual_seed(config.training.seed)  # the same new weights on every rank
     attention = PACKED_ATTENTION if config.data.packing else None
-    return adapt(load_model(config.model, place, weights_dtype(config, device), attention), config, device)
+    scores = config.task == "rm"
+    return adapt(load_model(config.model, place, weights_dtype(config, device), attention, scores), config, device)
 
 
 def adapt(model: Any, config: Config, device: torch.device) -> Any:
@@ -122,7 +183,8 @@ def adapt(model: Any, config: Config, device: torch.device) -> Any:
         use_fused_operators(model)
     elif compiles:
         use_compilable_gelu(model)
-    return_loss(model)
+    if config.task != "rm":
+        return_loss(model)
     tuned = tune(model, config.tuning, config.model)
     if compiles:
         for layer in blocks(model):
@@ -150,6 +212,8 @@ def _row_length(ends: Sequence[int]) -> int | None:
 
 def _packed_if_possible(config: Config, shape: Any, tell: Callable[[str], None]) -> Config:
     """Only now is it known of which kind the model is."""
+    if config.task in PREFERENCES:
+        return config.model_copy(update={"data": config.data.model_copy(update={"packing": False})})
     if config.data.packing and families.of(shape).attention != "plain":
         tell(f"Packing is off: npukit packs only families with plain attention, and {shape.model_type} is not one.")
         data = config.data.model_copy(update={"packing": False})

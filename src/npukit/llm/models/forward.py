@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from npukit.llm import families
-from npukit.llm.models.loss import IGNORED, give_loss, shifted
+from npukit.llm.models.loss import IGNORED, give_loss, log_probabilities, shifted
 
 
 def return_loss(model: Any) -> None:
@@ -38,10 +38,14 @@ def _in_compute_type(_table: nn.Module, _args: Any, embedded: Tensor) -> Tensor:
     return embedded.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else embedded
 
 
-def _forward(self: Any, *args: Any, labels: Tensor | None = None, **batch: Any) -> Any:
+def _forward(self: Any, *args: Any, labels: Tensor | None = None, each: bool = False, **batch: Any) -> Any:
+    """With `each` not their mean is returned but the log-probability of every label, 0 where none counts."""
     if labels is None:
         return type(self).forward(self, *args, **batch)
     targets = shifted(labels)
+    if each:
+        hidden = _body_of(self)(*args, use_cache=False, **batch)[0]
+        return log_probabilities(self.get_output_embeddings(), hidden, targets)
     head = self.get_output_embeddings()
     if getattr(head, "takes_labels", False):  # not if an adapter sits on it
         hidden = _body_of(self)(*args, use_cache=False, **batch)[0]

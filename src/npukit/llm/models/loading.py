@@ -50,17 +50,26 @@ def load_tokenizer(options: ModelOptions, place: str) -> Any:
     return tokenizer
 
 
-def load_model(options: ModelOptions, place: str, dtype: torch.dtype, attention: str | None) -> Any:
+def load_model(
+    options: ModelOptions, place: str, dtype: torch.dtype, attention: str | None, scores: bool = False
+) -> Any:
     """The model with its weights in `dtype`, and an attention of that name or the one that transformers prefers.
+
+    With `scores` a new layer in place of the output layer gives a text one number.
 
     >>> load_model(ModelOptions(path="Qwen/Qwen2-7B"), "Qwen/Qwen2-7B", torch.bfloat16, attention=None)
     """
-    from transformers import AutoModelForCausalLM
+    from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
 
     common = {"dtype": dtype, "trust_remote_code": options.trust_remote_code, "attn_implementation": attention}
     if options.from_config:
         with torch_device():  # where weights are drawn fastest
             return AutoModelForCausalLM.from_config(load_config(options, place), **common)
+    if scores:
+        with _told(options):
+            return AutoModelForSequenceClassification.from_pretrained(
+                place, revision=options.revision, num_labels=1, **common
+            )
     with _told(options):
         return AutoModelForCausalLM.from_pretrained(place, revision=options.revision, **common)
 

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 IGNORED = -100
 # Elements of the logits that are there at once, where fp32 copies are made of them.
@@ -91,6 +92,26 @@ def loss_and_gradient(logits: Tensor, labels: Tensor, words: int) -> tuple[Tenso
     logarithms = logits.float().masked_fill(place >= words, -torch.inf).log_softmax(1)
     loss = -(logarithms.gather(1, targets).squeeze(1) * counts).sum()
     return loss, ((logarithms.exp() - (place == targets).float()) * counts.unsqueeze(1)).to(logits.dtype)
+
+
+def log_probabilities(head: nn.Module, hidden: Tensor, labels: Tensor) -> Tensor:
+    """The log-probability of each label, 0 where it is -100. Logits are made a chunk at a time, and again going back.
+
+    >>> log_probabilities(nn.Linear(4, 10, bias=False), torch.zeros(1, 2, 4), torch.tensor([[3, -100]]))
+    tensor([[-2.3026,  0.0000]])
+    """
+    flat, targets = hidden.flatten(0, -2), labels.flatten()
+    chunk = _chunk(flat.shape[0], int(getattr(head, "out_features", 2**17)), CHUNK)
+    pieces = zip(torch.split(flat, chunk), torch.split(targets, chunk), strict=True)
+    found = [checkpoint(_of_chunk, head, some, wanted, use_reentrant=False) for some, wanted in pieces]
+    return torch.cat(found).view_as(labels)
+
+
+def _of_chunk(head: nn.Module, hidden: Tensor, labels: Tensor) -> Tensor:
+    counts = labels != IGNORED
+    logarithms = head(hidden).float().log_softmax(-1)
+    found: Tensor = logarithms.gather(1, labels.where(counts, 0).unsqueeze(1)).squeeze(1) * counts
+    return found
 
 
 def _compute_type(hidden: Tensor) -> torch.dtype:

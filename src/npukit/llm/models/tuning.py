@@ -37,7 +37,7 @@ def _with_adapter(model: Any, options: TuningOptions, loaded: ModelOptions) -> A
         return PeftModel.from_pretrained(model, str(loaded.adapter), is_trainable=True)
     targets = options.targets if isinstance(options.targets, str) else list(options.targets)
     config = LoraConfig(
-        task_type="CAUSAL_LM",
+        task_type="SEQ_CLS" if hasattr(model, "score") else "CAUSAL_LM",
         r=options.rank,
         lora_alpha=options.alpha or 2 * options.rank,
         lora_dropout=options.dropout,

@@ -86,6 +86,19 @@ class Writer:
                 ids, labels = ids + source + target, labels + own
         return ids + end, labels + end
 
+    def answers(self, turns: Turns, answers: Sequence[str]) -> list[Labelled]:
+        """One question with each of several last answers, which alone count; all are cut alike."""
+        end = [self.tokenizer.eos_token_id] if self.slots.efficient_eos else []
+        found = [self.pairs([*turns, {"role": "assistant", "content": answer}]) for answer in answers]
+        before = [token for source, target in found[0] for token in source + target]
+        source = before[: len(before) - len(found[0][-1][1])]
+        targets = [pairs[-1][1] + end for pairs in found]
+        asked, answered = shares(len(source), max(map(len, targets)), self.cutoff)
+        return [
+            (source[:asked] + target[:answered], [IGNORED] * len(source[:asked]) + target[:answered])
+            for target in targets
+        ]
+
     def _labels(self, number: int, source: list[int], target: list[int]) -> list[int]:
         before = source if self.train_on_prompt else [IGNORED] * len(source)
         if self.slots.efficient_eos and number and source:

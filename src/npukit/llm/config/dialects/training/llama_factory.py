@@ -7,16 +7,32 @@ from npukit.llm.config.dialects.training import transformers
 from npukit.llm.config.dialects.training.transformers import TABLE, Translated
 from npukit.llm.config.dialects.values import Refused, Values
 
-LATER = ("rm", "ppo", "dpo", "kto")
-
 
 def task(values: Values) -> Translated:
     if "do_train" in values.given and not values.flag("do_train"):
         raise Refused("do_train", "do_train must be true: this command trains.")
-    stage = values.get("stage")
-    if stage in LATER:
-        raise Refused("stage", f"stage {stage} is not supported yet: sft and pt are.")
-    return {"task": values.choice("stage", {"sft": "sft", "pt": "pt"}, otherwise="sft")}
+    if values.get("stage") == "ppo":
+        raise Refused("stage", "stage ppo is not supported yet: sft, pt, dpo, kto and rm are.")
+    stages = {stage: stage for stage in ("sft", "pt", "dpo", "kto", "rm")}
+    return {"task": values.choice("stage", stages, otherwise="sft")}
+
+
+def preference(values: Values) -> Translated:
+    """pref_loss names the method; kto_pair was never one of its own."""
+    if values.get("stage") not in ("dpo", "kto"):
+        return {}
+    if values.get("ref_model") or values.get("ref_model_adapters"):
+        raise Refused("ref_model", "ref_model is not supported: the reference is the model before it is trained.")
+    losses = {each: each for each in ("sigmoid", "hinge", "ipo", "orpo", "simpo")}
+    return {
+        "preference.loss": values.choice("pref_loss", losses, otherwise="sigmoid"),
+        "preference.beta": values.number("pref_beta", 0.1),
+        "preference.sft_weight": values.number("pref_ftx", 0.0),
+        "preference.gamma": values.number("simpo_gamma", 0.5),
+        "preference.label_smoothing": values.number("dpo_label_smoothing", 0.0),
+        "preference.desirable_weight": values.number("kto_chosen_weight", 1.0),
+        "preference.undesirable_weight": values.number("kto_rejected_weight", 1.0),
+    }
 
 
 def resume(values: Values) -> Translated:
@@ -126,6 +142,6 @@ def lora_init(values: Values) -> Translated:
     return {"tuning.init": "pissa" if rounds == -1 else f"pissa_niter_{rounds}"}
 
 
-OWN = (task, resume, precision, shuffle, revision, adapter, datasets, validation, folder, template, packing)
+OWN = (task, preference, resume, precision, shuffle, revision, adapter, datasets, validation, folder, template, packing)
 FUNCTIONS = {each.__name__: each for each in (*OWN, targets, modules_to_save, lora_init)}
 LLAMA_FACTORY = Dialect("LLaMA-Factory", load(TABLE, "training/llama_factory"), {**transformers.FUNCTIONS, **FUNCTIONS})

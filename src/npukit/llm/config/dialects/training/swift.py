@@ -21,11 +21,58 @@ HUBS = {"HF": "huggingface", "MS": "modelscope"}
 
 
 def task(values: Values) -> Translated:
+    if values.task == "rlhf":
+        return {"task": _method(values)[0]}
     chat = values.flag("use_chat_template", values.task != "pt")
     if chat != (values.task != "pt"):
         text = "use_chat_template is what tells sft from pt: use npukit pt for text, npukit sft for conversations."
         raise Refused("use_chat_template", text)
     return {"task": values.task}
+
+
+LATER = ("ppo", "grpo", "gkd")
+# What --rlhf_type is here: the task, its loss, and ms-swift's default of beta.
+METHODS = {
+    "dpo": ("dpo", "sigmoid", 0.1),
+    "orpo": ("dpo", "orpo", 0.1),
+    "simpo": ("dpo", "simpo", 2.0),
+    "cpo": ("dpo", "cpo", 0.1),
+    "kto": ("kto", "sigmoid", 0.1),
+    "rm": ("rm", "sigmoid", 0.1),
+}
+
+
+def _method(values: Values) -> tuple[str, str, float]:
+    if values.get("rlhf_type") in LATER:
+        kinds = ", ".join(METHODS)
+        raise Refused("rlhf_type", f"rlhf_type {values.get('rlhf_type')} is not supported yet: {kinds} are.")
+    found: tuple[str, str, float] = values.choice("rlhf_type", METHODS, otherwise="dpo")
+    return found
+
+
+def preference(values: Values) -> Translated:
+    """The loss of preferences and its numbers."""
+    if values.task != "rlhf":
+        if values.get("loss_type") is not None:
+            text = f"loss_type {values.get('loss_type')} is not supported: the loss is plain cross-entropy."
+            raise Refused("loss_type", text)
+        return {}
+    kind = values.choice("rlhf_type", {each: each for each in (*METHODS, *LATER)}, otherwise="dpo")
+    _, loss, beta = _method(values)
+    kinds = values.words("loss_type")
+    if kind == "dpo" and kinds:
+        loss = values.choice("loss_type", {each: each for each in ("sigmoid", "hinge", "ipo")}, otherwise=kinds[0])
+    weight = {"dpo": "rpo_alpha", "cpo": "cpo_alpha", "simpo": "cpo_alpha"}.get(kind, "")
+    default = 1.0 if kind == "cpo" else 0.0
+    return {
+        "preference.loss": loss,
+        "preference.beta": values.number("beta", beta),
+        "preference.gamma": values.number("simpo_gamma", 1.0),
+        "preference.label_smoothing": values.number("label_smoothing", 0.0),
+        "preference.sft_weight": values.number(weight, default) if weight else 0.0,
+        "preference.desirable_weight": values.number("desirable_weight", 1.0),
+        "preference.undesirable_weight": values.number("undesirable_weight", 1.0),
+    }
 
 
 def hub(values: Values) -> Translated:
@@ -193,7 +240,7 @@ def packing(values: Values) -> Translated:
 
 
 def loss_on(values: Values) -> Translated:
-    parts = str(values.get("loss_scale", "default")).split("+")
+    parts = str(values.get("loss_scale", "last_round" if values.task == "rlhf" else "default")).split("+")
     bases = {"default": "answers", "all": "all", "last_round": "last"}
     kind = bases.get(parts[0], "answers")
     others = [part for part in parts if part not in bases]
@@ -261,7 +308,8 @@ def learning_rate(values: Values) -> Translated:
     return {"training.learning_rate": values.get("learning_rate", 1e-5 if tuner == "full" else 1e-4)}
 
 
-OWN = (task, hub, dtype, adapter, template, system, cutoff, datasets, validation, evaluation, shuffle, bad_rows, folder)
-ALSO = (packing, loss_on, targets, modules_to_save, lora_init, output, resume, accumulation, learning_rate)
-FUNCTIONS = {each.__name__: each for each in (*OWN, *ALSO)}
+OWN = (task, preference, hub, dtype, adapter, template, system, cutoff, datasets, validation, evaluation, shuffle)
+ALSO = (bad_rows, folder, packing, loss_on, targets, modules_to_save, lora_init, output, resume)
+MORE = (accumulation, learning_rate)
+FUNCTIONS = {each.__name__: each for each in (*OWN, *ALSO, *MORE)}
 SWIFT = Dialect("ms-swift", load(TABLE, "training/swift"), {**transformers.FUNCTIONS, **FUNCTIONS})

@@ -1,0 +1,161 @@
+"""Learn from preferences: pairs of answers (DPO and its kin, reward models), or answers marked good or bad (KTO)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from npukit.llm.config.options import PreferenceOptions
+from npukit.llm.data.collate import Collator
+from npukit.llm.data.encode import SEPARATOR
+from npukit.llm.data.rows import IGNORED, Chosen, inputs_and_labels
+from npukit.report.writing import whole_file
+from npukit.train.parallel import Parallel
+
+WITHOUT_REFERENCE = ("orpo", "simpo", "cpo")
+Row = dict[str, Any]
+
+
+class Pairs:
+    """Rows with two answers, or with one and none; `reference` is what the first model thinks of them."""
+
+    def __init__(self, rows: Chosen, is_kto: bool) -> None:
+        self._rows, self._is_kto = rows, is_kto
+        self.reference: Any = None  # [rows, answers], computed once before the first step
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, number: int) -> dict[str, Any]:
+        rows = [row for row in self._halves(number) if len(row["input_ids"])]
+        if self._is_kto:
+            rows.append(self._mismatched(rows[0], number))
+        known = np.zeros(len(rows), np.float32) if self.reference is None else self.reference[number]
+        return {"rows": rows, "reference": known, "is_good": bool(len(self._halves(number)[0]["input_ids"]))}
+
+    def _halves(self, number: int) -> list[Row]:
+        tokens = self._rows.tokens(number)
+        at = int(np.flatnonzero(tokens == SEPARATOR)[0])
+        made = [inputs_and_labels(half, self._rows.end_id) for half in (tokens[:at], tokens[at + 1 :])]
+        return [{"input_ids": ids, "labels": labels} for ids, labels in made]
+
+    def _mismatched(self, row: Row, number: int) -> Row:
+        """The question with the next row's answer: on such, KTO measures how far the model moved from the reference."""
+        other = max(self._halves((number + 1) % len(self)), key=lambda half: len(half["input_ids"]))
+        begin, after = _answer_begins(row), _answer_begins(other)
+        ids = np.concatenate([row["input_ids"][:begin], other["input_ids"][after:]])
+        labels = np.concatenate([np.full(begin, IGNORED), other["labels"][after:]])
+        return {"input_ids": ids, "labels": labels}
+
+    def highest_token(self) -> int:
+        return self._rows.highest_token()
+
+
+def _answer_begins(row: Row) -> int:
+    return int(np.flatnonzero(row["labels"] != IGNORED)[0])
+
+
+@dataclass(frozen=True)
+class PairCollator:
+    """A batch of pairs is one of rows: all first answers, then all second ones."""
+
+    collate: Collator
+
+    def __call__(self, items: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        count = len(items[0]["rows"])
+        batch = self.collate([item["rows"][at] for at in range(count) for item in items])
+        reference = np.stack([item["reference"] for item in items]).T.reshape(-1)
+        batch["reference"] = torch.from_numpy(np.ascontiguousarray(reference, np.float32))
+        batch["is_good"] = torch.tensor([item["is_good"] for item in items])
+        return batch
+
+
+def pairs_in(batch: dict[str, Any]) -> int:
+    """How many items the mean of a batch is over."""
+    return len(batch["is_good"])
+
+
+def log_probabilities(model: nn.Module, batch: dict[str, Any]) -> tuple[Tensor, Tensor]:
+    """Of every row the sum over its answer, and how many tokens that has."""
+    inputs = {name: value for name, value in batch.items() if name not in ("reference", "is_good")}
+    return model(**inputs, each=True).sum(1), (batch["labels"][:, 1:] != IGNORED).sum(1)
+
+
+def pair_loss(model: nn.Module, batch: dict[str, Any], options: PreferenceOptions) -> Tensor:
+    """The mean loss of a batch of pairs, as DPO, IPO, ORPO, SimPO or CPO define it."""
+    sums, lengths = log_probabilities(model, batch)
+    by_token = sums / lengths.clamp(min=1)
+    uses_means = options.loss in ("ipo", "orpo", "simpo")
+    chosen, rejected = (by_token if uses_means else sums).chunk(2)
+    reference = batch["reference"] / (lengths.clamp(min=1) if options.loss == "ipo" else 1)
+    wanted, unwanted = reference.chunk(2)
+    plain = -sums.chunk(2)[0].sum() / lengths.chunk(2)[0].sum().clamp(min=1)
+    margin = chosen - rejected - (0 if options.loss in WITHOUT_REFERENCE else wanted - unwanted)
+    beta, smoothing = options.beta, options.label_smoothing
+    if options.loss == "hinge":
+        losses = F.relu(1 - beta * margin)
+    elif options.loss == "ipo":
+        losses = (margin - 1 / (2 * beta)) ** 2
+    elif options.loss == "orpo":
+        odds = margin - (torch.log1p(-chosen.exp()) - torch.log1p(-rejected.exp()))
+        return plain - beta * F.logsigmoid(odds).mean()
+    else:
+        scaled = beta * margin - (options.gamma if options.loss == "simpo" else 0)
+        losses = -(1 - smoothing) * F.logsigmoid(scaled) - smoothing * F.logsigmoid(-scaled)
+    return losses.mean() + options.sft_weight * plain if options.sft_weight else losses.mean()
+
+
+def marked_loss(model: nn.Module, batch: dict[str, Any], options: PreferenceOptions) -> Tensor:
+    """KTO: good answers should become likelier than the reference has them, bad ones less likely."""
+    sums, _ = log_probabilities(model, batch)
+    ratios, moved = (sums - batch["reference"]).chunk(2)
+    drift = moved.detach().mean().clamp(min=0)
+    good = batch["is_good"]
+    direction = torch.where(good, 1.0, -1.0)
+    weights = torch.where(good, options.desirable_weight, options.undesirable_weight)
+    return (weights * (1 - torch.sigmoid(options.beta * direction * (ratios - drift)))).mean()
+
+
+def reward_loss(model: nn.Module, batch: dict[str, Any]) -> Tensor:
+    """The better answer should get the higher score."""
+    scores = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits.float().squeeze(-1)
+    chosen, rejected = scores.chunk(2)
+    return -F.logsigmoid(chosen - rejected).mean()
+
+
+def add_reference(
+    data: Pairs, collate: PairCollator, parallel: Parallel, batch_size: int, file: Path, tell: Callable[[str], None]
+) -> None:
+    """What the model as it is now, without its adapter, thinks of each row; a resumed run reads it from the file."""
+    if file.is_file() and len(known := np.load(file)) == len(data):
+        data.reference = known
+        return
+    tell(f"Computing the reference's log-probabilities of {len(data):,} rows.")
+    module: Any = parallel.module
+    without = module.disable_adapter() if hasattr(module, "disable_adapter") else nullcontext()
+    found: dict[int, Any] = {}
+    parallel.model.eval()
+    steps = -(-len(data) // (parallel.world_size * batch_size))
+    with torch.no_grad(), without:
+        for step in range(steps):
+            first = (step * parallel.world_size + parallel.rank) * batch_size
+            numbers = [number % len(data) for number in range(first, first + batch_size)]
+            batch = parallel.move(collate([data[number] for number in numbers]))
+            with parallel.autocast():
+                sums, _ = log_probabilities(parallel.model, batch)
+            by_row = sums.float().cpu().numpy().reshape(-1, batch_size).T
+            found |= dict(zip(numbers, by_row, strict=True))
+    parallel.model.train()
+    everywhere = {number: row for part in parallel.gather(found) for number, row in part.items()}
+    data.reference = np.stack([everywhere[number] for number in range(len(data))])
+    if parallel.is_main:
+        with whole_file(file) as place, place.open("wb") as out:
+            np.save(out, data.reference)
