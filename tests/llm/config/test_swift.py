@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Callable
 from pathlib import Path
@@ -210,3 +211,26 @@ def test_each_run_of_swift_has_a_folder(folder: Path) -> None:
 
 def test_pretraining_with_flags(assert_has: Check) -> None:
     assert_has(swift(SFT, "pt").config, {"task": "pt", "data.train_on_prompt": False})
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ("--rlhf_type dpo --rpo_alpha 0.1", {"task": "dpo", "loss": "sigmoid", "beta": 0.1, "sft_weight": 0.1}),
+        ("--rlhf_type simpo", {"task": "dpo", "loss": "simpo", "beta": 2.0, "gamma": 1.0}),
+        ("--rlhf_type cpo --beta 0.2", {"task": "dpo", "loss": "cpo", "beta": 0.2, "sft_weight": 1.0}),
+        ("--rlhf_type kto --desirable_weight 2", {"task": "kto", "desirable_weight": 2.0}),
+        ("--rlhf_type rm", {"task": "rm"}),
+    ],
+)
+def test_preferences(flags: str, expected: dict[str, object]) -> None:
+    row = {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}
+    Path("pairs.jsonl").write_text(json.dumps({**row, "rejected_response": "c", "label": True}) + "\n")
+    config = swift(f"{SFT} {flags} --dataset pairs.jsonl", "rlhf").config
+    found = {"task": config.task, **config.preference.model_dump()}
+    assert found | expected == found
+
+
+def test_what_needs_generation_is_refused_by_name() -> None:
+    with pytest.raises(NpukitError, match="rlhf_type grpo is not supported yet"):
+        swift(f"{SFT} --rlhf_type grpo", "rlhf")
