@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from npukit.facts.kernels import kernel_named
 from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Effort, Phase, Rule, place_in
 from npukit.report import Finding, Severity
@@ -36,7 +37,14 @@ _INCLUDE = re.compile(r'#\s*include\s*[<"]([^>"]*(?:cuda|cublas|cudnn|nccl|thrus
 def check_cuda(document: Document, goal: Goal) -> Iterator[Finding]:
     kernels = [match[1] for match in _KERNEL.finditer(document.text)]
     named = f", kernels {', '.join(kernels[:4])}{', …' if len(kernels) > 4 else ''}" if kernels else ""
-    yield rule.finding(Place(document.path), "CUDA source", evidence=f"{len(document.text.splitlines())} lines{named}")
+    known = kernel_named([document.path.stem, *kernels])
+    yield rule.finding(
+        Place(document.path),
+        "CUDA source",
+        remedy=known.remedy(goal.target) if known else "",
+        evidence=f"{len(document.text.splitlines())} lines{named}",
+        subject=known.name if known else "",
+    )
 
 
 @rule.on_text("cpp")

@@ -14,6 +14,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from npukit.facts.kernels import kernel_named
 from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Effort, Phase, Rule
 from npukit.migrate.training import tolerates_failure
@@ -40,8 +41,14 @@ def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     last = name.rpartition(".")[2]
     given = file.source(call)
     if last == "CUDAExtension" or (last in ("load", "load_inline") and ("cuda" in given.lower() or ".cu" in given)):
+        named = [
+            each.value for each in ast.walk(call) if isinstance(each, ast.Constant) and isinstance(each.value, str)
+        ]
+        known = kernel_named(named)
         yield rule.finding(
             (file, call),
             f"{last} compiles CUDA code",
+            remedy=known.remedy(goal.target) if known else "",
+            subject=known.name if known else "",
             severity=Severity.warning if tolerates_failure(call, file) else None,
         )

@@ -17,10 +17,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from npukit.facts.kernels import kernel_named
 from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Effort, Phase, Rule
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
+
+_OTHERWISE = "run the kernel with triton-ascend and smaller blocks."
 
 rule = Rule(
     "NPK206",
@@ -29,7 +32,7 @@ rule = Rule(
     severity=Severity.error,
     phase=Phase.rewrite,
     why="Upstream Triton has no NPU backend, and blocks sized for CUDA often exceed the buffer of an NPU core.",
-    remedy="Use the PyTorch path on NPUs, or run the kernel with triton-ascend and smaller blocks.",
+    remedy=f"Use the PyTorch path on NPUs, or {_OTHERWISE}",
     effort=Effort(240, 120),
 )
 
@@ -39,8 +42,11 @@ def check(function: ast.FunctionDef, file: PythonFile, goal: Goal) -> Iterator[F
     for decorator in function.decorator_list:
         name = file.resolve(decorator.func if isinstance(decorator, ast.Call) else decorator)
         if name == "triton.jit":
+            known = kernel_named([function.name, file.path.stem])
             yield rule.finding(
                 (file, function),
                 "Triton kernels need triton-ascend and their own tuning",
+                remedy=f"{known.remedy(goal.target)} Or {_OTHERWISE}" if known else "",
                 evidence=f"def {function.name}",
+                subject=known.name if known else "",
             )
