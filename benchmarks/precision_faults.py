@@ -176,7 +176,8 @@ def make(kind: str) -> Run:
     else:
         tokens = torch.randint(0, 96, (2, 12))
         mask = torch.ones_like(tokens)
-        mask[0, :4] = 0
+        if kind != "gpt2":
+            mask[0, :4] = 0
         batch = {"input_ids": tokens, "labels": tokens.clone(), "attention_mask": mask}
     torch.manual_seed(1)
     model.train()

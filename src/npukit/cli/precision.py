@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from enum import Enum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from npukit.cli.options import CardOption, DeviceOption, DevicesOption, JsonOption
+from npukit.cli.options import CardOption, DeviceOption, DevicesOption, JsonOption, file_place
 from npukit.cli.verbs import SCRIPT_FOLLOWS, new_app
 from npukit.errors import NpukitError
 from npukit.facts.cards import DEFAULT_CARD
@@ -88,6 +88,14 @@ def compare(
         list[str] | None,
         typer.Option(metavar="OLD=NEW", show_default=False, help="A module of the left run that has another name."),
     ] = None,
+    reproduce: Annotated[
+        Path | None,
+        typer.Option(show_default=False, help="Write a folder with a script that runs the first operator alone."),
+    ] = None,
+    html: Annotated[
+        Path | None,
+        typer.Option(callback=file_place, show_default=False, help="Also write a page with every row to this file."),
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """Compare two dumps and name the first operator that differs.
@@ -100,12 +108,97 @@ def compare(
         if "=" not in each:
             raise NpukitError(f"--rename takes OLD=NEW, such as transformer.h=model.layers, not {each!r}.")
     found = compare_runs(left, right, dict(each.split("=", 1) for each in rename or []))
+    if html:
+        from npukit.precision.page import write_page
+
+        write_page(found, html)
+    if reproduce and found.first:
+        from npukit.precision.reading.find import find_call
+        from npukit.precision.replay import write_script
+
+        write_script(find_call(left, found.first.row), reproduce)
+    show(found, "compare", json)
+
+
+@precision.command(context_settings=SCRIPT_FOLLOWS)
+def check(
+    command: CommandArgument,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", show_default=False, help="Keep both dumps in this folder.")
+    ] = None,
+    level: Annotated[Level, typer.Option(help="What to record: modules, or every operator as well.")] = Level.ops,
+    steps: Annotated[str, typer.Option(metavar="0-2,7", help="Only these steps.")] = "0-2",
+    device: DeviceOption = Wanted.auto,
+    card: CardOption = DEFAULT_CARD,
+    auto: Annotated[bool, typer.Option("--auto", help="Run CUDA code on an NPU unchanged.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Run a script twice and say whether it computes the same bits.
+
+    Exit code 0: it does. 1: it does not, and the first operator that differs is named.
+    """
+    import tempfile
+
+    from npukit.launch.devices import choose
+    from npukit.precision.determinism import check as check_twice
+    from npukit.precision.recording.options import Options, parse_numbers
+    from npukit.report.writing import check_parent
+
+    words = script_of(command)
+    if output:
+        check_parent(output)
+        output.mkdir(exist_ok=True)
+    options = Options("", level.value, parse_numbers(steps, "--steps"))
+    environment = choose(device, 1, card).environment()
+    with tempfile.TemporaryDirectory(prefix="npukit-check-") as folder:
+        found = check_twice(words, environment, options, output or Path(folder), auto)
+    show(found, "check", json)
+
+
+@precision.command()
+def ranks(
+    dump: Annotated[Path, typer.Argument(show_default=False, help="A dump of several data-parallel ranks.")],
+    json: JsonOption = False,
+) -> None:
+    """Compare the ranks of one run: who drifts away, when and where."""
+    from npukit.precision.ranks import compare_ranks
+
+    show(compare_ranks(dump), "ranks", json)
+
+
+@precision.command()
+def weights(
+    left: Annotated[Path, typer.Argument(show_default=False, help="A checkpoint: a file or a folder.")],
+    right: Annotated[Path, typer.Argument(show_default=False, help="Another one.")],
+    json: JsonOption = False,
+) -> None:
+    """Compare two checkpoints tensor by tensor, and layer by layer."""
+    from npukit.precision.weights import compare_weights
+
+    show(compare_weights(left, right), "weights", json)
+
+
+@precision.command()
+def env(
+    left: Annotated[Path, typer.Argument(show_default=False, help="A dump, or its environment.json.")],
+    right: Annotated[Path, typer.Argument(show_default=False, help="Another one.")],
+    json: JsonOption = False,
+) -> None:
+    """Compare versions, variables and switches that change numbers."""
+    from npukit.precision.environments import compare_environments
+
+    show(compare_environments(left, right), "env", json)
+
+
+def show(found: Any, kind: str, json: bool) -> None:
+    """Print a result, and end with its exit code."""
     if json:
+        from npukit.precision.result import plain
         from npukit.report.json import to_json
 
-        print(to_json(found.as_data()))
+        print(to_json(found.as_data() if hasattr(found, "as_data") else plain(found)))
     else:
-        from npukit.precision.text import as_text
+        from npukit.precision import text
 
-        print(as_text(found))
+        print(text.OF[kind](found))
     raise typer.Exit(found.exit_code)

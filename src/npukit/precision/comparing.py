@@ -14,14 +14,15 @@ from npukit.precision.causes import causes_of
 from npukit.precision.dump import Call, Dump, Value
 from npukit.precision.judge import Judged, draws, judge
 from npukit.precision.reading.find import find_dumps, read
+from npukit.precision.replay import replay
 from npukit.precision.result import Comparison, Divergence, Kind, Outcome, Row
 
 _Seen = tuple[Call, Outcome]
 _FRAME = re.compile(r"File (?P<file>.+), line (?P<line>\d+), in (?P<name>[^,]+)")
 
 
-def compare(left: Path, right: Path, rename: Mapping[str, str] | None = None) -> Comparison:
-    """Compare all steps and ranks that two dumps have in common.
+def compare(left: Path, right: Path, rename: Mapping[str, str] | None = None, exact: bool = False) -> Comparison:
+    """Compare all steps and ranks that two dumps have in common; with `exact`, every bit counts.
 
     >>> compare(Path("gpu"), Path("npu")).first.what
     """
@@ -36,7 +37,7 @@ def compare(left: Path, right: Path, rename: Mapping[str, str] | None = None) ->
     renames: dict[str, str] = {}
     first: Divergence | None = None
     for step, rank in both:
-        found = compare_dumps(read(ours[step, rank]), read(theirs[step, rank]), rename, step, rank)
+        found = compare_dumps(read(ours[step, rank]), read(theirs[step, rank]), rename, step, rank, exact)
         rows += found.rows
         renames.update(found.renames)
         first = first or found.first
@@ -51,7 +52,12 @@ def compare(left: Path, right: Path, rename: Mapping[str, str] | None = None) ->
 
 
 def compare_dumps(
-    left: Dump, right: Dump, rename: Mapping[str, str] | None = None, step: int = 0, rank: int = 0
+    left: Dump,
+    right: Dump,
+    rename: Mapping[str, str] | None = None,
+    step: int = 0,
+    rank: int = 0,
+    exact: bool = False,
 ) -> Comparison:
     """Compare one step of one process with one of another.
 
@@ -63,12 +69,14 @@ def compare_dumps(
         (value.norm or 0.0 for call in left.calls if call.kind == "gradients" for value in call.outputs.values()),
         default=0.0,
     )
-    walk = _Walk(step, rank, largest)
+    walk = _Walk(step, rank, largest, exact)
     rows = tuple(walk.row(one, other) for one, other in aligned.pairs)
     counts = Counter(row.outcome.value for row in rows)
     first = walk.first
     if first:
-        first = dataclasses.replace(first, causes=causes_of(first, walk.suspects))
+        one, other = walk.suspects
+        replayed = replay(one, other) if one and other else None
+        first = dataclasses.replace(first, causes=causes_of(first, walk.suspects), replay=replayed)
     return Comparison(str(left.file), str(right.file), first, dict(counts), aligned.renames, (), rows)
 
 
@@ -80,11 +88,12 @@ def _list(found: Mapping[tuple[int, int], Path]) -> str:
 class _Walk:
     """Judges pairs in their order, and remembers what became of each."""
 
-    def __init__(self, step: int, rank: int, largest_gradient: float) -> None:
+    def __init__(self, step: int, rank: int, largest_gradient: float, exact: bool = False) -> None:
         self.first: Divergence | None = None
         self.suspects: tuple[Call | None, Call | None] = (None, None)
-        self._step, self._rank, self._largest_gradient = step, rank, largest_gradient
+        self._step, self._rank, self._largest_gradient, self._exact = step, rank, largest_gradient, exact
         self._seen: tuple[dict[str, _Seen], dict[str, _Seen]] = ({}, {})  # by row, and by hash of what it made
+        self._gradients_differ = False  # at all, be it by rounding
         self._noise: set[tuple[str, str]] = set()  # hashes, and rows that made nothing else
 
     def row(self, left: Call | None, right: Call | None) -> Row:
@@ -96,7 +105,8 @@ class _Walk:
             outcome = Outcome.only_left if left else Outcome.only_right
             row = dataclasses.replace(row, outcome=outcome)
         else:
-            judged = judge(left, right, self._largest_gradient, self._is_noise)
+            judged = judge(left, right, self._largest_gradient, self._is_noise, self._exact, self._gradients_differ)
+            self._gradients_differ |= left.kind == "gradients" and bool(judged.error)
             self._remember_noise(left, right, judged)
             row = dataclasses.replace(
                 row,
@@ -146,6 +156,8 @@ class _Walk:
             return "argument", f"{title} is called with other settings: {'; '.join(judged.settings)}."
         if judged.error == float("inf"):
             return "shape", f"{title}: {output} has other shapes or values on each side, from inputs that agree."
+        if left.kind == "gradients":
+            return "operator", f"{title}: {judged.worst} differs {size}{self._last_writers(left, right, judged.worst)}."
         allowed = judged.allowed
         if allowed is None or not allowed.is_grown:
             return "operator", f"{title}: inputs agree, {output} differs {size}."
@@ -155,6 +167,15 @@ class _Walk:
                 f"The error grew gradually and exceeds what rounding explains at {title}; no single call is to blame.",
             )
         return "operator", f"{title}: inputs agree within {allowed.inherited:.2g}, {output} differs {size}."
+
+    def _last_writers(self, left: Call, right: Call, place: str) -> str:
+        """Who wrote to an output last, where that is not the same on both sides."""
+        makers = [seen.get(call.outputs[place].maker) for seen, call in zip(self._seen, (left, right), strict=True)]
+        names = [call.outputs[place].maker.rsplit(".", 2)[0] for call in (left, right)]
+        if names[0] == names[1] or not all(names):
+            return ""
+        titles = [maker[0].title if maker else name for maker, name in zip(makers, names, strict=True)]
+        return f"; it was written last by {titles[0]} on the left and by {titles[1]} on the right"
 
     def _explain_input(self, left: Call, right: Call, place: str) -> tuple[Kind, str]:
         named = f"input {place}" if place[:1].isdigit() else place

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,7 @@ class Call:
     inputs: Mapping[str, Value] = field(default_factory=dict)
     outputs: Mapping[str, Value] = field(default_factory=dict)
     stack: tuple[str, ...] = ()
+    given: tuple[Any, Any] = ([], {})  # arguments and keywords as the dump has them, of operators
 
     @property
     def title(self) -> str:

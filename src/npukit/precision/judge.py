@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from npukit.precision.dump import Call, Value
 from npukit.precision.result import Outcome
-from npukit.precision.tolerance import Allowance, allowance, ceiling, coherent, error, unit
+from npukit.precision.tolerance import OPTIMIZER_GROWTH, Allowance, allowance, ceiling, coherent, error, unit
 
 _DRAWS = ("rand", "normal", "bernoulli", "dropout", "multinomial", "exponential", "uniform", "poisson", "philox")
 _PLACES = ("device", "pin_memory", "layout", "generator", "memory_format", "non_blocking", "dtype", "foreach", "fused")
@@ -35,11 +35,17 @@ Accepted = Callable[[Value, Value], bool]
 
 
 def judge(
-    left: Call, right: Call, largest_gradient: float = 0.0, is_noise: Accepted = lambda left, right: False
+    left: Call,
+    right: Call,
+    largest_gradient: float = 0.0,
+    is_noise: Accepted = lambda left, right: False,
+    exact: bool = False,
+    gradients_differ: bool = False,
 ) -> Judged:
     """Compare two calls that belong together.
 
-    `is_noise` tells of two tensors whether they were found to be nothing but rounding, of whatever size.
+    `is_noise` tells of two tensors whether they were found to be nothing but rounding, of whatever size. With `exact`
+    every bit counts. An optimizer's step is judged less strictly where `gradients_differ` at all.
 
     >>> judge(call, call).outcome
     <Outcome.same: 'same'>
@@ -52,7 +58,7 @@ def judge(
     bad = tuple(
         place
         for place, found in inputs.items()
-        if place not in noise and _is_bad(left.inputs[place], right.inputs[place], found)
+        if place not in noise and (found > 0 if exact else _is_bad(left.inputs[place], right.inputs[place], found))
     )
     floats = {place: e for place, e in inputs.items() if left.inputs[place].is_float and place not in noise}
     inherited = max((e for e in floats.values() if math.isfinite(e)), default=0.0)
@@ -76,10 +82,14 @@ def judge(
     for place, found in judged.items():
         one, other = left.outputs[place], right.outputs[place]
         excess[place] = _excess(one, other, found, allowances[place], bool(settings), largest_gradient, left.kind)
+        if left.kind == "optimizer" and gradients_differ:
+            excess[place] /= OPTIMIZER_GROWTH
         made_of_noise = left.kind == "op" and (one.shape in noisy_shapes or f"0.{place}" in noise)
-        if is_noise(one, other) or (excess[place] > 1 and made_of_noise and math.isfinite(found)):
+        if exact:
+            excess[place] = math.inf if found else 0.0
+        elif is_noise(one, other) or (excess[place] > 1 and made_of_noise and math.isfinite(found)):
             excess[place] = 0.0
-        if excess[place] <= 1 and _is_bad(one, other, found):
+        if not exact and excess[place] <= 1 and _is_bad(one, other, found):
             noise_out.append(place)
     worst = max(excess, key=lambda place: excess[place])
     outcome = Outcome.differs if excess[worst] > 1 or bad else Outcome.same

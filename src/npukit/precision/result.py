@@ -72,6 +72,16 @@ class Cause:
 
 
 @dataclass(frozen=True)
+class Replay:
+    """The suspect computed once more, on the CPU, from the inputs of the left run: errors against float64."""
+
+    left: float
+    right: float
+    rounding: float  # of the CPU in the type of the run
+    wrong: Literal["left", "right", "both", "neither"]
+
+
+@dataclass(frozen=True)
 class Divergence:
     """Where two runs part."""
 
@@ -81,6 +91,7 @@ class Divergence:
     place: str = ""  # the line of code, where it is known
     stack: tuple[str, ...] = ()
     causes: tuple[Cause, ...] = ()
+    replay: Replay | None = None  # where the dumps have tensors
 
 
 @dataclass(frozen=True)

@@ -1,21 +1,22 @@
-"""A comparison for the terminal: the verdict, how much it covers, and the first place where the runs part."""
+"""Results for the terminal: the verdict, how much it covers, and the first place where two runs part."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
-from npukit.precision.result import Comparison, Divergence, Outcome, Row
+from npukit.precision.determinism import Check
+from npukit.precision.environments import EnvironmentComparison
+from npukit.precision.ranks import RanksComparison
+from npukit.precision.result import Comparison, Divergence, Outcome, Replay, Row
+from npukit.precision.weights import WeightsComparison
 from npukit.report.terminal import printable_line
 
 _MOST = 12
+_LAYERS = 100
 
 
-def as_text(found: Comparison) -> str:
-    """The summary that `npukit precision compare` prints."""
-    return "\n".join(printable_line(line) for line in _lines(found))
-
-
-def _lines(found: Comparison) -> Iterator[str]:
+def _compare(found: Comparison) -> Iterator[str]:
     counts = found.counts
     yield f"left   {found.left}"
     yield f"right  {found.right}"
@@ -56,9 +57,22 @@ def _first(first: Divergence) -> Iterator[str]:
         yield f"  error        {row.error:.2g}, allowed {row.allowed:.2g}, of the inputs {row.inherited or 0:.2g}{sqnr}"
     for detail in row.details:
         yield f"  detail       {detail}"
+    if first.replay:
+        yield f"  replayed     {_replay(first.replay)}"
     for cause in first.causes:
         yield f"  likely       {cause.text}"
         yield f"  try          {cause.remedy}"
+
+
+def _replay(found: Replay) -> str:
+    errors = f"against float64 the left is off by {found.left:.1e}, the right by {found.right:.1e}"
+    verdict = {
+        "left": "the left is wrong",
+        "right": "the right is wrong",
+        "both": "both are wrong",
+        "neither": "both are as good as rounding lets them be",
+    }[found.wrong]
+    return f"{errors}, the CPU by {found.rounding:.1e}: {verdict}"
 
 
 def _table(rows: list[Row]) -> Iterator[str]:
@@ -73,5 +87,74 @@ def _table(rows: list[Row]) -> Iterator[str]:
         yield f"{row.title[:width]:<{width}}  {error:>8}  {inherited:>9}  {growth:>7}"
 
 
+def _check(found: Check) -> Iterator[str]:
+    compared = found.comparison
+    rows = f"{compared.compared:,} rows of two runs"
+    if found.deterministic:
+        yield f"Deterministic: {rows} have the same bits ({compared.coverage:.0%} of all)."
+        return
+    yield f"Not deterministic: {compared.counts.get('differs', 0):,} of {rows} differ in at least one bit."
+    assert compared.first is not None
+    yield ""
+    yield from _first(compared.first)
+
+
+def _ranks(found: RanksComparison) -> Iterator[str]:
+    what = f"{found.rows:,} rows of {found.ranks} ranks in {found.steps} steps"
+    if found.first is None:
+        yield f"Same: {what}; weights, reduced gradients and optimizer steps have the same bits on all ranks."
+        return
+    row = found.first.row
+    yield f"Different: from step {row.step} on, rank {row.rank} no longer computes what rank 0 does ({what} compared)."
+    yield ""
+    yield from _first(found.first)
+
+
+def _weights(found: WeightsComparison) -> Iterator[str]:
+    differ = [each for each in found.weights if each.error]
+    yield f"left   {found.left}"
+    yield f"right  {found.right}"
+    yield ""
+    verdict = "Same" if found.same else "Different"
+    yield f"{verdict}: {len(found.weights):,} tensors in both, {len(differ):,} differ."
+    for side, names in (("left", found.only_left), ("right", found.only_right)):
+        if names:
+            yield f"Only {side}: {len(names):,} tensors, such as {', '.join(names[:4])}."
+    if not differ:
+        return
+    yield ""
+    yield f"{'layer':<40} {'error':>9}"
+    yield from (f"{name:<40} {error:>9.1e}" for name, error in list(found.layers.items())[:_LAYERS] if error)
+    yield ""
+    yield f"{'largest differences':<60} {'error':>9} {'absolute':>9}"
+    for each in sorted(differ, key=lambda each: -each.error)[:_MOST]:
+        yield f"{each.name:<60} {each.error:>9.1e} {each.largest:>9.1e}  {each.details}".rstrip()
+
+
+def _env(found: EnvironmentComparison) -> Iterator[str]:
+    others = len(found.differences) - len(found.matter)
+    yield f"{len(found.matter)} differences that can change numbers, {others} others."
+    for each in found.matter:
+        yield f"  {each.section:<9} {each.name}: {_shown(each.left)} / {_shown(each.right)}  ({each.why})"
+
+
+def _shown(value: Any) -> str:
+    return "not set" if value is None else str(value)
+
+
 def _more(count: int) -> str:
     return f" and {count - _MOST} more" if count > _MOST else ""
+
+
+def _text(lines: Callable[[Any], Iterator[str]]) -> Callable[[Any], str]:
+    return lambda found: "\n".join(printable_line(line) for line in lines(found))
+
+
+OF = {
+    "compare": _text(_compare),
+    "check": _text(_check),
+    "ranks": _text(_ranks),
+    "weights": _text(_weights),
+    "env": _text(_env),
+}
+"""How each command's result is printed."""

@@ -32,7 +32,9 @@ _CEILING = {
     "float8_e4m3fn": 0.2,
     "float8_e5m2": 0.4,
 }
+_SMALLEST = 1e-12  # of tensors that differ in a bit, where a sketch is too coarse to tell
 _ROUNDINGS = 4.0  # how many units an operator's own rounding may make
+OPTIMIZER_GROWTH = 100.0  # Adam divides a gradient by its own size: of one that is only rounding it makes a full step
 _GROWTH = 16.0  # how much an operator may enlarge the error of its inputs
 # fmt: off
 _ADDS = {
@@ -87,10 +89,11 @@ def error(left: Value, right: Value) -> float | None:
         return _integers(left, right)
     if not _same_nonfinite(left, right):
         return math.inf
+    least = _SMALLEST if left.hash and right.hash and left.dtype == right.dtype else 0.0
     scale = max(left.norm or 0.0, right.norm or 0.0)
     if left.sketch and len(left.sketch) == len(right.sketch) and math.isfinite(scale):
         distance = math.dist(left.sketch, right.sketch)
-        return distance / scale if scale else 0.0
+        return max(distance / scale if scale else 0.0, least)
     return _at_least(left, right)
 
 
@@ -140,6 +143,8 @@ def allowance(left: Call, right: Call, inherited: float, output: Value | None = 
     coarse = unit(values)
     own = _ROUNDINGS * (coarse + math.sqrt(reduction(left)) * min(coarse, 2**-24)) * cancellation(left, output)
     grown = min(_GROWTH * inherited, ceiling(values)) if math.isfinite(inherited) else ceiling(values)
+    if left.phase == "optimizer" and inherited:
+        grown = OPTIMIZER_GROWTH * ceiling(values)
     return Allowance(own, inherited, own + grown)
 
 

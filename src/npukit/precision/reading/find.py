@@ -6,8 +6,9 @@ import re
 from pathlib import Path
 
 from npukit.errors import NpukitError
-from npukit.precision.dump import Dump
+from npukit.precision.dump import Call, Dump
 from npukit.precision.reading.msprobe import read_msprobe
+from npukit.precision.result import Row
 
 _STEP = re.compile(r"step(\d{1,9})")
 _PROCESS = re.compile(r"(?:rank|proc)(\d{1,9})")
@@ -42,6 +43,12 @@ def read(file: Path) -> Dump:
 
         return read_ptdbg(file)
     return read_msprobe(file)
+
+
+def find_call(path: Path, row: Row) -> Call:
+    """The call of a dump that a row of a comparison, with that dump on the left, is about."""
+    calls = read(find_dumps(path)[row.step, row.rank]).calls
+    return next(call for call in calls if call.name == row.left)
 
 
 def _numbered(folder: Path, pattern: re.Pattern[str]) -> list[tuple[int, Path]]:

@@ -134,7 +134,8 @@ def _call(name: str, row: Any, parent: Any, stack: tuple[str, ...], tensors: Pat
         if found["prefix"] in ("Aten", "NPU", "Distributed", "Torch")
         else f"{found['prefix']}.{found['op']}"
     )
-    return Call(name, "op", op, path, phase, int(found["number"]), inputs, outputs, stack)
+    given = (row.get("input_args", []), row.get("input_kwargs", {}))
+    return Call(name, "op", op, path, phase, int(found["number"]), inputs, outputs, stack, given)
 
 
 def _module(name: str, found: re.Match[str], row: Any, stack: tuple[str, ...], tensors: Path | None) -> Call:

@@ -80,7 +80,12 @@ class ModuleTracker:
         self.stack.append(call)
         self._began(call, inputs)
 
-    def _leave(self, module: nn.Module, inputs: Any, keywords: Any, output: Any) -> None:
+    def _leave(self, module: nn.Module, inputs: Any, *rest: Any) -> None:
+        if len(rest) != 2:  # torch leaves the keywords out where forward raised
+            while self.stack and self.stack.pop().path != self._paths.get(id(module)):
+                pass
+            return
+        keywords, output = rest
         path = self._paths.get(id(module), "")
         while self.stack:  # one whose forward raised may never have left
             call = self.stack.pop()

@@ -1,0 +1,48 @@
+"""Run a script twice and say whether it computes the same bits, and from which operator on it does not."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from npukit.errors import NpukitError
+from npukit.launch.run import script_arguments
+from npukit.precision.comparing import compare
+from npukit.precision.recording.hook import recording
+from npukit.precision.recording.options import Options
+from npukit.precision.result import Comparison
+
+
+@dataclass(frozen=True)
+class Check:
+    """Whether a run repeats itself."""
+
+    deterministic: bool
+    comparison: Comparison
+
+    @property
+    def exit_code(self) -> int:
+        return 0 if self.deterministic else 1
+
+
+def check(
+    command: Sequence[str], environment: Mapping[str, str], options: Options, folder: Path, auto: bool = False
+) -> Check:
+    """Run `command` twice, record both runs below `folder`, and compare them bit by bit.
+
+    >>> check(["train.py"], os.environ, Options("", level="ops"), Path("checked")).deterministic
+    True
+    """
+    dumps = folder / "first", folder / "second"
+    for dump in dumps:
+        own = Options(str(dump.absolute()), options.level, options.steps, options.ranks)
+        argv = [sys.executable, *script_arguments(command, auto)]
+        print(f"npukit: {dump.name} run", file=sys.stderr)
+        code = subprocess.run(argv, env=recording(own, environment)).returncode
+        if code:
+            raise NpukitError(f"The {dump.name} run ended with exit code {code}: check needs a script that finishes.")
+    found = compare(*dumps, exact=True)
+    return Check(found.same, found)

@@ -1,0 +1,76 @@
+"""Compare what else decides about numbers: the versions, variables and switches of two runs."""
+
+from __future__ import annotations
+
+import functools
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from npukit.errors import NpukitError
+from npukit.precision.reading.msprobe import load
+from npukit.precision.recording.environment import FILE
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A setting that two runs do not share."""
+
+    section: str  # machine, packages, variables, switches
+    name: str
+    left: Any  # None: it has none
+    right: Any
+    why: str = ""  # how it changes numbers; empty: it does not, as far as is known
+
+
+@dataclass(frozen=True)
+class EnvironmentComparison:
+    """Two environments."""
+
+    left: str
+    right: str
+    differences: tuple[Difference, ...]  # those that change numbers first
+
+    @property
+    def matter(self) -> tuple[Difference, ...]:
+        return tuple(each for each in self.differences if each.why)
+
+    @property
+    def exit_code(self) -> int:
+        return 1 if self.matter else 0
+
+
+def compare_environments(left: Path, right: Path) -> EnvironmentComparison:
+    """Compare environment.json of two dumps.
+
+    >>> compare_environments(Path("gpu"), Path("npu")).matter[0].name
+    'torch'
+    """
+    ours, theirs = (load(path / FILE if path.is_dir() else path) for path in (left, right))
+    found: list[Difference] = []
+    for section in ("switches", "packages", "variables", "machine"):
+        one, other = ours.get(section), theirs.get(section)
+        if not isinstance(one, dict) or not isinstance(other, dict):
+            raise NpukitError(f"{left} or {right} is no environment.json of `npukit precision capture`.")
+        for name in dict.fromkeys([*one, *other]):
+            if one.get(name) != other.get(name):
+                found.append(Difference(section, name, one.get(name), other.get(name), why(section, name)))
+    return EnvironmentComparison(str(left), str(right), tuple(sorted(found, key=lambda each: not each.why)))
+
+
+@functools.cache
+def _rows() -> tuple[dict[str, str], ...]:
+    return tuple(yaml.safe_load(Path(__file__).with_name("settings.yaml").read_text(encoding="utf-8")))
+
+
+def why(section: str, name: str) -> str:
+    """How a setting changes numbers; empty where it is not known to.
+
+    >>> why("variables", "HCCL_DETERMINISTIC")
+    'whether collectives add in a fixed order'
+    """
+    fitting = (row for row in _rows() if row["section"] == section and re.fullmatch(row["name"], name))
+    return next((row["why"] for row in fitting), "")

@@ -1,0 +1,38 @@
+"""A comparison as one HTML file that needs nothing else: error over depth, the tree of modules, every row."""
+
+from __future__ import annotations
+
+import html
+import json
+from pathlib import Path
+
+from npukit.precision.result import Comparison, plain
+from npukit.report.terminal import printable_line
+from npukit.report.writing import write_text
+
+
+def write_page(found: Comparison, path: Path) -> None:
+    """Write the page.
+
+    >>> write_page(compare(Path("gpu"), Path("npu")), Path("report.html"))
+    """
+    write_text(path, render(found))
+
+
+def render(found: Comparison) -> str:
+    """The page; the rows lie in it as data, and it draws those that are looked at."""
+    rows = [{**plain(row), "title": printable_line(row.title), "growth": row.growth} for row in found.rows]
+    data = {"rows": rows, "first": plain(found.first), "counts": dict(found.counts), "coverage": found.coverage}
+    verdict = "Same wherever it was compared" if found.same else "Different"
+    compared = f"{found.compared:,} of {sum(found.counts.values()):,} rows compared ({found.coverage:.0%})"
+    parts = {
+        "TITLE": html.escape(printable_line(f"{found.left} and {found.right}")),
+        "VERDICT": f"{verdict}: {compared}",
+        "FIRST": html.escape(printable_line(found.first.what)) if found.first else "",
+        # "</script>" inside the data must not end the element that holds it.
+        "DATA": json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c"),
+    }
+    page = Path(__file__).with_name("page.html").read_text(encoding="utf-8")
+    for name, text in parts.items():
+        page = page.replace("{{" + name + "}}", text)
+    return page

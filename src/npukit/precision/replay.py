@@ -1,0 +1,116 @@
+"""Compute a suspect once more, alone and on the CPU, from the tensors in a dump: which side is wrong?"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from npukit.errors import NpukitError
+from npukit.precision.dump import Call, Value
+from npukit.precision.result import Replay
+from npukit.report.writing import whole_folder
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_TIMES = 8.0  # how many times the CPU's own rounding a result may be off
+
+
+class Unknown(Exception):
+    """An argument that a dump does not hold."""
+
+
+def replay(left: Call, right: Call) -> Replay | None:
+    """Compute an operator again in its own type and in float64; None where the dumps lack what that needs.
+
+    >>> replay(left, right).wrong
+    'right'
+    """
+    try:
+        exact, rounded = outputs_of(left, wide=True), outputs_of(left, wide=False)
+        place = next(place for place, value in left.outputs.items() if value.is_float)
+        errors = [_error(_load(call.outputs[place]), exact[place]) for call in (left, right)]
+    except (Unknown, StopIteration, KeyError, RuntimeError, TypeError, AttributeError, NotImplementedError):
+        return None
+    rounding = _error(rounded[place], exact[place])
+    limit = _TIMES * max(rounding, 2**-24)
+    bad = [not each <= limit for each in errors]
+    wrong = "both" if all(bad) else "left" if bad[0] else "right" if bad[1] else "neither"
+    return Replay(errors[0], errors[1], rounding, wrong)  # type: ignore[arg-type]
+
+
+def outputs_of(call: Call, wide: bool) -> dict[str, Tensor]:
+    """What an operator returns on the CPU, by place; in float64 if `wide`."""
+    import torch
+
+    namespace, function = ("npu", call.op) if call.name.startswith("NPU.") else ("aten", call.op)
+    arguments, keywords = (_rebuild(each, call.inputs, "", wide) for each in call.given)
+    with torch.no_grad():
+        result = getattr(getattr(torch.ops, namespace), function)(*arguments, **keywords)
+    found = [result] if isinstance(result, torch.Tensor) else result
+    return {str(place): each for place, each in enumerate(found) if isinstance(each, torch.Tensor)}
+
+
+def write_script(call: Call, folder: Path) -> None:
+    """Write a folder with a script that runs one call alone, on any device, and the tensors that it needs.
+
+    >>> write_script(call, Path("reproduce"))
+    """
+    tensors = {value.file.name: value.file for value in call.inputs.values() if value.file}
+    if not tensors or call.kind != "op":
+        raise NpukitError(f"{call.title} cannot be run alone: capture both runs with --level ops --tensors first.")
+    with whole_folder(folder) as beside:
+        for name, file in tensors.items():
+            shutil.copyfile(file, beside / name)
+        (beside / "arguments.json").write_text(json.dumps(call.given, indent=1))
+        text = Path(__file__).with_name("reproduce.py.txt").read_text(encoding="utf-8")
+        namespace = "npu" if call.name.startswith("NPU.") else "aten"
+        (beside / "reproduce.py").write_text(text.replace("OPERATOR", f"torch.ops.{namespace}.{call.op}"))
+
+
+def _rebuild(nest: Any, inputs: Mapping[str, Value], place: str, wide: bool) -> Any:
+    """Arguments from what a dump says of them."""
+    import torch
+
+    if isinstance(nest, list):
+        return [_rebuild(each, inputs, f"{place}.{n}" if place else str(n), wide) for n, each in enumerate(nest)]
+    if not isinstance(nest, dict):
+        return nest
+    kind = nest.get("type")
+    if not isinstance(kind, str):
+        return {key: _rebuild(each, inputs, f"{place}.{key}" if place else key, wide) for key, each in nest.items()}
+    if "dtype" in nest:
+        tensor = _load(inputs[place])
+        return tensor.double() if wide and tensor.is_floating_point() else tensor
+    value = nest.get("value")
+    if kind == "torch.dtype":
+        dtype = getattr(torch, str(value).removeprefix("torch."))
+        return torch.float64 if wide and dtype.is_floating_point else dtype
+    if kind == "torch.device":
+        return torch.device("cpu")
+    if value is None:
+        raise Unknown(kind)
+    return value
+
+
+def _load(value: Value) -> Tensor:
+    import torch
+
+    if value.file is None or not value.file.is_file():
+        raise Unknown("a tensor that was not written")
+    try:
+        loaded = torch.load(value.file, map_location="cpu", weights_only=True)
+    except Exception:
+        raise NpukitError(f"{value.file} is not a saved tensor: it is damaged, or holds something else.") from None
+    if not isinstance(loaded, torch.Tensor):
+        raise NpukitError(f"{value.file} holds a {type(loaded).__name__}, not a tensor.")
+    return loaded
+
+
+def _error(found: Tensor, exact: Tensor) -> float:
+    difference = (found.double() - exact.double()).norm()
+    scale = exact.double().norm()
+    return float(difference / scale) if scale else float(difference)

@@ -1,0 +1,136 @@
+"""Replaying a suspect, ranks, checkpoints, environments, the page, and running twice."""
+
+from __future__ import annotations
+
+import json
+import re
+import runpy
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from npukit.errors import NpukitError
+from npukit.precision.comparing import compare
+from npukit.precision.determinism import check
+from npukit.precision.environments import compare_environments
+from npukit.precision.page import render
+from npukit.precision.ranks import compare_ranks
+from npukit.precision.reading.find import find_call, find_dumps, read
+from npukit.precision.recording.options import Options
+from npukit.precision.replay import write_script
+from npukit.precision.weights import compare_weights
+
+Run = Callable[..., Path]
+
+
+def wrong_relu(dump: Path) -> None:
+    """Change the saved result of the first ReLU, as a wrong kernel would."""
+    file = find_dumps(dump)[0, 0]
+    content = json.loads(file.read_text())
+    output = content["data"]["Aten.relu.0.forward"]["output"][0]
+    output |= {"Hash": "0", "Norm": output["Norm"] * 1.1, "Sketch": [each * 1.1 for each in output["Sketch"]]}
+    tensor = file.parent / "dump_tensor_data" / output["data_name"]
+    torch.save(torch.load(tensor, weights_only=True) * 1.1, tensor)
+    file.write_text(json.dumps(content))
+
+
+def test_the_suspect_is_computed_again_and_the_wrong_side_named(
+    record: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    left, right = record("a", tensors=True, steps=[0]), record("b", tensors=True, steps=[0])
+    wrong_relu(right)
+    found = compare(left, right)
+    assert found.first is not None and found.first.replay is not None
+    assert (found.first.row.left, found.first.replay.wrong) == ("Aten.relu.0.forward", "right")
+    write_script(find_call(left, found.first.row), tmp_path / "alone")
+    sys.argv = ["reproduce.py"]
+    runpy.run_path(str(tmp_path / "alone" / "reproduce.py"))
+    assert capsys.readouterr().out.startswith("output 0 on cpu: relative error 0")
+
+
+def test_a_tensor_that_is_code_is_not_run(record: Run, tmp_path: Path) -> None:
+    left, right = record("a", tensors=True, steps=[0]), record("b", tensors=True, steps=[0])
+    wrong_relu(right)
+    for file in (right / "step0" / "rank0" / "dump_tensor_data").glob("Aten.relu.0.forward.output*"):
+        file.write_bytes(b"cos\nsystem\n(S'touch " + str(tmp_path / "pwned").encode() + b"'\ntR.")
+    with pytest.raises(NpukitError):
+        compare(left, right)
+    assert not (tmp_path / "pwned").exists()
+
+
+def test_the_page_holds_every_row_and_no_markup_of_others(record: Run) -> None:
+    left = record("a", level="modules", steps=[0])
+    right = record("<script>alert(1)<", lambda x: x * 2, level="modules", steps=[0])
+    page = render(compare(left, right))
+    assert page.count("<script>") == 1 and "{{" not in page
+    data = json.loads(re.search(r"const data = (.*);\n", page)[1])  # type: ignore[index]
+    assert len(data["rows"]) == len(compare(left, right).rows)
+
+
+def test_a_rank_that_drifts_is_named_with_its_step(record: Run, tmp_path: Path) -> None:
+    dump = record("dump")
+    for step in ("step0", "step1"):
+        shutil.copytree(dump / step / "rank0", dump / step / "rank1")
+    assert compare_ranks(dump).first is None
+    file = dump / "step1" / "rank1" / "dump.json"
+    content = json.loads(file.read_text())
+    content["data"]["Module.2.up.Linear.parameters_grad.0"]["weight"][0]["Hash"] = "0"
+    file.write_text(json.dumps(content))
+    found = compare_ranks(dump)
+    assert found.first is not None
+    assert (found.first.row.step, found.first.row.rank, found.first.row.path) == (1, 1, "2.up")
+    with pytest.raises(NpukitError):
+        compare_ranks(record("single"))
+
+
+def test_checkpoints_in_any_format(tmp_path: Path) -> None:
+    weights = {f"layers.{n}.weight": torch.randn(4, 4) for n in range(3)}
+    save_file(weights, tmp_path / "a.safetensors")
+    torch.save({"model": {f"module.{name}": each for name, each in weights.items()}}, tmp_path / "b.pt")
+    assert compare_weights(tmp_path / "a.safetensors", tmp_path / "b.pt").same
+    folder = tmp_path / "sharded"
+    folder.mkdir()
+    save_file({"layers.0.weight": weights["layers.0.weight"]}, folder / "model-1.safetensors")
+    save_file({"layers.1.weight": weights["layers.1.weight"] * 1.5}, folder / "model-2.safetensors")
+    found = compare_weights(tmp_path / "a.safetensors", folder)
+    assert found.exit_code == 1 and found.only_left == ("layers.2.weight",)
+    assert found.layers["layers.0"] == 0 and found.layers["layers.1"] == pytest.approx(1 / 3, rel=1e-3)
+
+
+@pytest.mark.parametrize("content", [b"", b"no", b"cos\nsystem\n(S'false'\ntR."])
+@pytest.mark.parametrize("name", ["x.pt", "x.safetensors"])
+def test_a_broken_checkpoint_is_one_sentence(tmp_path: Path, name: str, content: bytes) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(NpukitError):
+        compare_weights(tmp_path / name, tmp_path / name)
+
+
+def test_what_changes_numbers_is_told_from_what_does_not(record: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    left = record("a", steps=[0])
+    monkeypatch.setenv("HCCL_DETERMINISTIC", "true")
+    monkeypatch.setenv("SHELL_OF_MINE", "x")
+    monkeypatch.setenv("MY_TOKEN", "secret")
+    right = record("b", steps=[0])
+    found = compare_environments(left, right)
+    assert [each.name for each in found.matter] == ["HCCL_DETERMINISTIC"]
+    assert "SHELL_OF_MINE" in [each.name for each in found.differences]
+    assert "secret" not in (right / "environment.json").read_text()
+
+
+def test_running_twice_finds_the_operator_that_draws(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("import torch\nx = torch.ones(3) + 1\ny = torch.rand(3) * x\n")
+    found = check([str(script)], {"PATH": "/usr/bin"}, Options("", "ops"), tmp_path)
+    assert not found.deterministic
+    first = found.comparison.first
+    assert first is not None and first.kind == "random" and first.place == f"{script}:3"
+    assert [cause.code for cause in first.causes] == ["random-numbers"]
+
+
+def test_every_call_of_a_dump_has_a_title(record: Run) -> None:
+    assert all(call.title for call in read(find_dumps(record("a", steps=[0]))[0, 0]).calls)
