@@ -68,26 +68,31 @@ def main() -> None:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model = make_model(arguments.shape, device)
     print(f"Qwen2 {arguments.shape} shape, {model.dtype}, {device}, torch {torch.__version__}", flush=True)
-    works = {count: make_work(count, arguments, model) for count in arguments.requests}
-    peers = {name: measured(PEERS[name], model, works[min(works)]) for name in arguments.peers}
+    works = {count: make_work(count * ROUNDS, arguments, model) for count in arguments.requests}
+    few = min(works)
+    peers = {name: measured(PEERS[name], model, works[few][:few]) for name in arguments.peers}
     engine = Engine(model, EngineOptions(longest=2048, rows=max(works), memory=0.85))
     start = time.perf_counter()
     engine.warm_up()
     print(f"  warmed up in {time.perf_counter() - start:.0f} s", flush=True)
     for count, work in works.items():
-        run_engine(engine, work[:count], count)
-        ours = measured(lambda _, each, count=count: run_engine(engine, each, count), model, work * ROUNDS)  # type: ignore[misc]
+        run_engine(engine, make_work(count + 1, arguments, model), count)  # other prompts: none is in the cache later
+        ours = measured(lambda _, each, count=count: run_engine(engine, each, count), model, work)  # type: ignore[misc]
         share = (
-            f", {ours * step_bound(model, work) / count:.0%} of the bandwidth bound" if device.type == "cuda" else ""
+            f", {ours * step_bound(model, work[:count]) / count:.0%} of the bandwidth bound"
+            if device.type == "cuda"
+            else ""
         )
         print(f"npukit, {count} clients at once: {ours:,.0f} tokens/s{share}", flush=True)
         for name, theirs in peers.items():
-            print(f"  {ours / theirs:.1f} times {name} ({theirs:,.0f}, {min(works)} requests)", flush=True)
+            print(f"  {ours / theirs:.1f} times {name} ({theirs:,.0f}, {few} requests)", flush=True)
         if arguments.load:
-            print(f"  time to first token, 99th percentile, at half of that: {first_token(engine, work, ours):.3f} s")
-        if arguments.sample:
+            others = make_work(count * 2 + 1, arguments, model)
+            print(f"  time to first token, 99th percentile, at half of that: {first_token(engine, others, ours):.3f} s")
+        if arguments.sample and count == few:
             print("  the same at temperature 0.8:", flush=True)
-            measured(lambda _, each, count=count: run_engine(engine, each, count, 0.8), model, work * ROUNDS)  # type: ignore[misc]
+            again = make_work(count * ROUNDS + 1, arguments, model)
+            measured(lambda _, each, count=count: run_engine(engine, each, count, 0.8), model, again)  # type: ignore[misc]
 
 
 def make_model(shape: str, device: torch.device) -> Any:
@@ -100,7 +105,7 @@ def make_model(shape: str, device: torch.device) -> Any:
 
 
 def make_work(count: int, arguments: argparse.Namespace, model: Any) -> Work:
-    """Requests whose lengths vary by half around the mean; the same each time."""
+    """Requests whose lengths vary by half around the mean; the same for the same count, and others for another."""
     draw = random.Random(count)
 
     def length(mean: int) -> int:
@@ -154,7 +159,7 @@ def first_token(engine: Engine, work: Work, rate: float) -> float:
     sent: dict[int, float] = {}
     waited: list[float] = []
     start = time.perf_counter()
-    left = work * ROUNDS
+    left = list(work)
     while left or not engine.is_idle:
         now = time.perf_counter() - start
         while left and now >= gap * len(sent):

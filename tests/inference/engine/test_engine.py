@@ -6,7 +6,8 @@ import pytest
 from tests.inference.engine.conftest import MakeModel, generated, prompts
 
 from npukit.errors import NpukitError
-from npukit.inference.engine import Engine, EngineOptions, Output, Request, Sampling
+from npukit.inference.engine import Engine, EngineOptions, Output, Request, Sampling, Token
+from npukit.inference.engine.results import Launched
 
 GREEDY = Sampling(temperature=0, max_tokens=12)
 WAYS = {
@@ -31,6 +32,25 @@ def test_batched_answers_equal_generate(kind: str, make_model: MakeModel) -> Non
         assert {answer.finish for answer in answers} == {"length"}
         assert engine.is_paged == (kind != "gemma2")
         assert engine.stats().blocks_used == 0
+
+
+def test_a_step_is_launched_before_the_one_before_is_waited_for(
+    make_model: MakeModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = Engine(make_model("qwen2"), EngineOptions(rows=2))
+    newer = []
+    wait = Launched.tokens
+
+    def tokens(launched: Launched) -> list[Token]:
+        newer.append(engine._launched is not launched)
+        return wait(launched)
+
+    monkeypatch.setattr(Launched, "tokens", tokens)
+    engine.generate([Request((1, 2, 3), GREEDY)])
+    assert newer == [True] * 12
+    newer.clear()
+    engine.generate([Request((1, 2, 3), Sampling(temperature=0, max_tokens=12, repetition_penalty=1.1))])
+    assert newer == [False] * 12  # its next token depends on the last one
 
 
 def test_the_youngest_gives_way_where_blocks_run_out(make_model: MakeModel) -> None:

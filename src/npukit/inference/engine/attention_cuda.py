@@ -14,7 +14,7 @@ from torch import Tensor
 
 from npukit.inference.engine.paged import Call, Prefill, Rows
 
-_KEYS = 64  # that a program looks at together
+_KEYS, _WARPS, _STAGES = 64, 4, 3  # keys that a program looks at together, and how it is compiled
 _QUERIES = 16  # the least that the tensor cores take
 _PROGRAMS = 512  # enough to keep every multiprocessor busy
 _MOST_SPLITS = 16
@@ -80,8 +80,8 @@ def _attend_rows(
         KEYS=_KEYS,
         SPLITS=splits,
         WINDOW=window,
-        num_warps=4,
-        num_stages=3,
+        num_warps=_WARPS,
+        num_stages=_STAGES,
     )
     if splits > 1:
         _combine[(tokens, heads)](parts, weights, result, HEADS=heads, SIZE=size, WIDE=wide, SPLITS=splits)
@@ -158,11 +158,15 @@ def _attend(  # type: ignore[no-untyped-def]
     q = tl.load(query + q_at, mask=is_query, other=0.0)
     highest = tl.full([PADDED], -float("inf"), tl.float32)
     total = tl.zeros([PADDED], tl.float32)
+    table = tables + token.to(tl.int64) * table_stride
     sums = tl.zeros([PADDED, WIDE], tl.float32)
     for place in range(start, stop, KEYS):
         places = place + tl.arange(0, KEYS)
         there = places < stop
-        block = tl.load(tables + token.to(tl.int64) * table_stride + places // BLOCK, mask=there, other=0).to(tl.int64)
+        if BLOCK % KEYS == 0 and WINDOW == 0:  # all in one block
+            block = tl.load(table + place // BLOCK).to(tl.int64)
+        else:
+            block = tl.load(table + places // BLOCK, mask=there, other=0).to(tl.int64)
         slot = (block * BLOCK + places % BLOCK) * SHARED + head
         is_key = there[:, None] & (wide[None, :] < SIZE)
         k = tl.load(key_cache + slot[:, None] * SIZE + wide[None, :], mask=is_key, other=0.0)

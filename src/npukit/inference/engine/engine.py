@@ -77,7 +77,7 @@ class Engine:
     def _make_paged(
         self, model: Any, options: EngineOptions, graphs: bool, together: int
     ) -> tuple[BlockPool, Runner | OwnCaches]:
-        size = options.block_size or (128 if self.device.type == "npu" else 16)
+        size = options.block_size or {"npu": 128, "cuda": 64}.get(self.device.type, 16)
         shape = CacheShape.of(model)
         blocks = options.blocks or blocks_that_fit(shape, size, options.rows, self.longest, options.memory, self.device)
         self.longest = min(self.longest, (blocks - 1) * size)
@@ -142,13 +142,13 @@ class Engine:
 
     def step(self) -> list[Output]:
         """Go on by one step, and say which tokens have come of it and of the steps before."""
-        if self._launched is not None and not (self._ahead and self._can_go_ahead()):
-            outputs = self._accept()
+        before = self._launched
+        if before is not None and not self._can_go_ahead():
+            outputs = self._accept(before)
             self._launch()
         else:
-            before, self._launched = self._launched, None
             self._launch()
-            outputs = self._accept(before)
+            outputs = self._accept(before) if before is not None else []
         ended, self._ended = self._ended, []
         return ended + outputs
 
@@ -208,19 +208,15 @@ class Engine:
         return f"{self._loads}:{request.adapter}".encode() if request.adapter else b""
 
     def _can_go_ahead(self) -> bool:
-        """Not where the only sequences are those whose next token depends on the one on its way."""
-        return any(not each.waits_for_tokens for each in self._scheduler.running) or bool(self._scheduler.waiting)
+        """Not while a sequence's next token depends on the one on its way: it would miss every other step."""
+        return self._ahead and not any(sequence.waits_for_tokens for sequence in self._scheduler.running)
 
     def _launch(self) -> None:
         step = self._scheduler.next()
         self._launched = self._runner.launch(step) if step.decodes or step.chunks else None
 
-    def _accept(self, launched: Launched | None = None) -> list[Output]:
+    def _accept(self, launched: Launched) -> list[Output]:
         """Take in what a step has generated."""
-        if launched is None:
-            launched, self._launched = self._launched, None
-        if launched is None:
-            return []
         outputs = []
         for sequence, token in zip(launched.step.sampled, launched.tokens(), strict=True):
             sequence.launches -= 1

@@ -16,6 +16,8 @@ from npukit.inference.engine.adapters import Adapters
 from npukit.inference.engine.inputs import Inputs, Numbers, Pass, lay_out
 from npukit.inference.engine.scheduler import padded
 
+_USUAL = 64  # tokens
+
 T = TypeVar("T")
 Compute = Callable[[Pass, "list[int]"], "tuple[Tensor, Tensor]"]
 
@@ -31,11 +33,15 @@ class Recorder:
         """Memory that no graph has any more is not asked for again."""
         self._pool = None
 
+    def synchronize(self) -> None:
+        """Wait until no graph is running."""
+        torch.get_device_module(self.device).synchronize()
+
     def record(self, compute: Callable[[], T]) -> tuple[Any, T]:
         """A graph of what `compute` does, and where its results are after each replay."""
         module = torch.get_device_module(self.device)
         compute()  # what is only done once is done before
-        module.synchronize()
+        self.synchronize()
         is_npu = self.device.type == "npu"
         graph = module.NPUGraph() if is_npu else module.CUDAGraph()
         options = {"auto_dispatch_capture": True} if is_npu else {"capture_error_mode": "thread_local"}
@@ -66,12 +72,16 @@ class Graphs:
 
     def forget(self) -> None:
         """Record again when they are next needed."""
+        if self._graphs:
+            self._recorder.synchronize()  # one of them may be running
         self._graphs.clear()
         self._recorder.forget()
 
     def record(self) -> None:
-        """Record the graphs of all sizes, the largest first, since the others then fit into its memory."""
-        for size in reversed(self._sizes):
+        """Record the graphs of all sizes: first a usual one, for which the layers are compiled then, and the largest
+        before the others, which fit into its memory.
+        """
+        for size in sorted(self._sizes, key=lambda size: (size != _USUAL, -size)):
             self._graphs[size] = self._record(size)
 
     def picks(self, size: int) -> int:
@@ -89,6 +99,8 @@ class Graphs:
         self._inputs.send(numbers)
         if recorded.mask is not None:
             self._adapters.select(adapters, counts, recorded.mask)
+        if self._recorder.device.type == "npu":  # lengths are changed in the graph, which may not be running then
+            self._recorder.synchronize()
         recorded.graph.replay()
         if self._recorder.device.type == "npu":
             recorded.graph.update(cpu_update_input=[{"actual_seq_lengths_kv": numbers[size : 2 * size].tolist()}])

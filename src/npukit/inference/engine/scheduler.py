@@ -135,7 +135,7 @@ class Scheduler:
         sequence.row, sequence.blocks, sequence.remembered = -1, [], 0
 
     def _room_beside(self, decodes: int) -> int:
-        """How many tokens of prompts go into the pass of `decodes`: what it has room for anyway, or half of those
+        """How many tokens of prompts go into the pass of `decodes`: what it has room for anyway, or a part of those
         that wait, so that they do not pile up; 0 where they are to have a pass of their own.
         """
         pending = 0
@@ -143,7 +143,7 @@ class Scheduler:
             pending += (sequence.goal or len(sequence.tokens)) - sequence.cached
             if sequence.request.prompt_logprobs is not None:  # which takes all hidden states
                 return 0
-        size = padded(decodes + max(CHEAP - decodes, pending // 2))
+        size = padded(max(CHEAP, decodes + pending // 4) if decodes else pending)
         return size - decodes if pending and size <= self.together else 0
 
     def _prompts(self) -> Iterator[Sequence]:
