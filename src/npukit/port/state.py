@@ -58,8 +58,9 @@ class State:
         write_json(self.file, {name: value for name, value in self.__dict__.items() if name != "file"})
 
     def once(self, name: str, key: str, work: Callable[[], Step]) -> Step:
-        """The result of a step, which is done unless it was.
+        """The result of a step, which is done unless it was; what failed is tried again.
 
         >>> state.once("tests", head, lambda: Step("tests", "passed", "12 passed"))
         """
-        return self.done(name, key) or self.keep(key, work())
+        kept = self.done(name, key)
+        return kept if kept and kept.outcome != "failed" else self.keep(key, work())
