@@ -43,6 +43,7 @@ def main() -> None:
             importlib.import_module("torch")
     waiting = [(file, frozenset(packages)) for file, packages in given.items()]
     running: dict[int, _Started] = {}
+    absent: frozenset[str] = frozenset()  # what one file needs and is not there, others need as well
     while waiting or running:
         while waiting and len(running) < len(os.sched_getaffinity(0)):
             pid, started = _start(*waiting.pop())
@@ -52,7 +53,8 @@ def main() -> None:
         with os.fdopen(pipe) as said:
             outcome, error, missing, origin = json.loads(said.read() or '["runs", "", "", ""]')
         if missing and missing not in packages and len(packages) < _MOST_PACKAGES and not _is_own(missing, file):
-            waiting.append((file, packages | {missing}))
+            absent |= {missing}
+            waiting.append((file, packages | absent))
         else:
             print(json.dumps([file, outcome, error, origin, sorted(packages)]), file=answers)
 
