@@ -81,6 +81,8 @@ def _on_cuda(
     window: int | None,
 ) -> Tensor:
     # What torch.nn.attention.varlen calls, too; but that knows no dropout, nor before torch 2.13 heads in groups.
+    if torch.is_autocast_enabled("cuda"):  # which does not reach this operator
+        query, key, value = (part.to(torch.get_autocast_dtype("cuda")) for part in (query, key, value))
     borders = (cu_seqlens, cu_seqlens, longest, longest)
     left = None if window is None else window - 1
     right = None if window is None else 0

@@ -5,8 +5,6 @@ A program reads 16 rows and writes one line of partial results; `Batch.take` add
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import triton
 import triton.language as tl
@@ -17,22 +15,22 @@ PLAIN = 6  # minimum, maximum, sum, sum of squares, NaN, Inf
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _kernel(
-    values: Any,
-    bits: Any,
-    signs: Any,
-    row_signs: Any,
-    weights: Any,
-    row_weights: Any,
-    figures: Any,
-    hashes: Any,
-    count: Any,
-    length: Any,
+def _kernel(  # type: ignore[no-untyped-def]
+    values,
+    bits,
+    signs,
+    row_signs,
+    weights,
+    row_weights,
+    figures,
+    hashes,
+    count,
+    length,
     PLAIN_FIGURES: tl.constexpr,
     BUCKETS: tl.constexpr,
     BLOCK: tl.constexpr,
     ROWS: tl.constexpr,
-) -> None:
+):
     program = tl.program_id(0)
     column = tl.arange(0, BLOCK)
     inside = column < length
