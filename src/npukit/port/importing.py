@@ -12,6 +12,7 @@ import importlib
 import importlib.util
 import json
 import os
+import resource
 import signal
 import sys
 import time
@@ -21,7 +22,8 @@ from typing import NamedTuple
 
 from npukit.port import stand_ins
 
-SECONDS = 30  # what takes longer is no import but a run
+CPU_SECONDS = 30  # what takes longer is no import but a run
+_SECONDS = 120  # for one that waits
 _MOST_PACKAGES = 30
 
 
@@ -65,11 +67,12 @@ def _start(file: str, packages: frozenset[str]) -> tuple[int, _Started]:
     if pid == 0:
         os.setpgid(0, 0)
         os.close(reading)
+        resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
         said = json.dumps(_try(file, packages))
         os.write(writing, said.encode())
         os._exit(0)
     os.close(writing)
-    return pid, _Started(file, packages, reading, time.monotonic() + SECONDS)
+    return pid, _Started(file, packages, reading, time.monotonic() + _SECONDS)
 
 
 def _ended(running: dict[int, _Started]) -> int:

@@ -18,7 +18,9 @@ from npukit.migrate.migration import Migration
 from npukit.migrate.rules.npk003_import_breaks import rule
 from npukit.source import Place
 
-Outcome = Literal["imports", "fails", "exits", "runs"]  # exits: a script that wants arguments; runs: still after 30 s
+Outcome = Literal[
+    "imports", "fails", "exits", "runs"
+]  # exits: a script that wants arguments; runs: still after 30 s of CPU time
 _SECONDS = 1800
 _ROUNDS = 3
 
