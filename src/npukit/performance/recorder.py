@@ -64,9 +64,8 @@ class Recorder:
         self._hook.remove()
         first, last = self.settings.first, min(self.done, self.settings.last)
         if self._profiler is None or last < first:
-            self._say(
-                f"nothing was recorded: the script made {self.done} optimizer steps. Record earlier ones: --steps."
-            )
+            remedy = "Record earlier ones: --steps." if self.done else "Only training by torch's optimizers can be."
+            self._say(f"nothing was recorded: the script made {self.done} optimizer steps. {remedy}")
             return
         gc.callbacks.remove(_mark_collection)
         self._profiler.stop()

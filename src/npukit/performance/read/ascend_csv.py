@@ -81,25 +81,6 @@ def read_step_time(path: Path, trace: Trace) -> None:
             trace.has.add("split")
 
 
-def read_op_statistic(path: Path, trace: Trace) -> None:
-    """op_statistic.csv: totals by type, which stand in where kernel_details.csv is missing."""
-    if trace.kernels:
-        return
-    time = 0
-    for row in csv_rows(path):
-        count, total = whole(row.get("Count")), number(row.get("Total Time(us)"))
-        if not count or total is None or not 0 < count < 10**7:
-            continue
-        each = round(total * 1000 / count)
-        work = work_of("", row.get("Core Type", ""))
-        kernels = [Kernel(row.get("OP Type", ""), row.get("OP Type", ""), work, time, time + each * count)]
-        kernels[0].bytes = -count
-        time += each * count
-        trace.kernels += kernels
-    if trace.kernels:
-        trace.has.add("totals")
-
-
 def read_api_statistic(path: Path, trace: Trace) -> None:
     """api_statistic.csv: how often the host called CANN, and how long."""
     for row in csv_rows(path):

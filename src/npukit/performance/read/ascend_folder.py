@@ -21,7 +21,6 @@ READERS: dict[str, Callable[[Path, Trace], None]] = {
     "communication.json": ascend_json.read_communication,
     "communication_matrix.json": ascend_json.read_matrix,
     "step_trace_time.csv": ascend_csv.read_step_time,
-    "op_statistic.csv": ascend_csv.read_op_statistic,
     "api_statistic.csv": ascend_csv.read_api_statistic,
     "memory_record.csv": ascend_csv.read_memory,
 }

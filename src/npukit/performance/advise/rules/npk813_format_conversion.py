@@ -34,10 +34,5 @@ def check(rank: Rank) -> Iterator[Advice]:
     line = next((kernel.stack for kernel in found if kernel.stack), "")
     yield rule.advice(
         rank, f"TransData takes {ms:.2f} ms of each step, {share:.0f}% of the computation", ms,
-        f"{count(rank, found):.0f}x per step{origin}", Confidence.high, line=line,
+        f"{len(found) / rank.steps:.0f}x per step{origin}", Confidence.high, line=line,
     )  # fmt: skip
-
-
-def count(rank: Rank, kernels: list) -> float:  # type: ignore[type-arg]
-    """How often per step; totals by type stand for as many kernels as they say."""
-    return sum(-kernel.bytes if kernel.bytes < 0 else 1 for kernel in kernels) / rank.steps
