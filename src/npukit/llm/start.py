@@ -60,7 +60,7 @@ def asked_world_size(wanted: int | None, environ: Mapping[str, str]) -> int:
 
 def nodes_of(environ: Mapping[str, str]) -> NodePlan:
     """ms-swift's NNODES, NODE_RANK and MASTER_ADDR, else what a scheduler says, else this machine alone."""
-    nodes = environ.get("NNODES", "1")
+    nodes = environ.get("NNODES") or "1"
     if nodes == "1" or "LOCAL_RANK" in environ:
         return NodePlan() if "LOCAL_RANK" in environ or "NNODES" in environ else from_environment(environ)
     if missing := [name for name in ("NODE_RANK", "MASTER_ADDR") if name not in environ]:
@@ -88,7 +88,7 @@ def check_hubs(config: Config) -> None:
 def check_packages(config: Config) -> None:
     """What training needs beside npukit itself."""
     needed = ["torch", "transformers", "accelerate"]
-    needed += ["peft"] if config.tuning.method == "lora" else []
+    needed += ["peft"] if config.tuning.is_adapter else []
     needed += ["deepspeed"] if isinstance(config.training.parallel, Path) or "zero" in config.training.parallel else []
     missing = [name for name in needed if importlib.util.find_spec(name) is None]
     if missing:

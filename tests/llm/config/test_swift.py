@@ -132,7 +132,7 @@ def test_its_defaults_where_nothing_is_said(assert_has: Check) -> None:
         ),
         (
             "--train_type lroa",
-            "command line: --train_type must be one of lora, full, freeze, not 'lroa': did you mean lora?",
+            "vera, not 'lroa': did you mean lora?",
         ),
         ("--tuner_type full", "command line: --tuner_type and --train_type say different things: remove one."),
         ("--dataset row.jsonl", "command line: row.jsonl"),

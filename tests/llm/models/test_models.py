@@ -30,7 +30,7 @@ from npukit.llm.models import attention
 from npukit.llm.models.flops import flops_per_token
 from npukit.llm.models.forward import return_loss
 from npukit.llm.models.loss import cross_entropy_of
-from npukit.llm.models.tuning import tune
+from npukit.llm.models.tuning import plus_groups, tune
 
 LLAMA_LIKE = {
     "vocab_size": 101,
@@ -231,3 +231,69 @@ def test_the_work_of_a_token_is_counted() -> None:
     assert flops_per_token(model) == 6 * body
     model.requires_grad_(False)
     assert flops_per_token(model) == 4 * body
+
+
+@pytest.mark.parametrize(
+    ("method", "more"),
+    [
+        ("oft", {"oft_block_size": 8}),
+        ("boft", {"boft_block_size": 4}),
+        ("fourierft", {"n_frequency": 50}),
+        *((name, {}) for name in ("vera", "loha", "lokr", "ia3", "miss", "hra")),
+    ],
+)
+def test_other_adapters_of_peft_learn(method: str, more: dict[str, Any]) -> None:
+    model = make(SHAPES["qwen2"])
+    return_loss(model)
+    targets = ["q_proj", "o_proj"]  # VeRA's matrices are shared by all
+    tuned = tune(model, *options(method=method, rank=4, targets=targets, peft=more))
+    ids = torch.randint(0, 60, (2, 8))
+    optimizer = torch.optim.SGD([each for each in tuned.parameters() if each.requires_grad], lr=1.0)
+    losses = []
+    for _ in range(3):
+        loss = tuned(input_ids=ids, labels=ids)
+        losses.append(float(loss))
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    assert losses[-1] < losses[0]
+    frozen = [name for name, value in tuned.named_parameters() if not value.requires_grad]
+    assert any("q_proj" in name for name in frozen)
+
+
+def test_an_option_that_the_adapter_does_not_have() -> None:
+    with pytest.raises(NpukitError, match="PEFT's oft has no option block"):
+        tune(make(SHAPES["qwen2"]), *options(method="oft", peft={"block": 8}))
+
+
+def test_first_layers_parts_of_layers_and_noise() -> None:
+    model = tune(make(SHAPES["qwen2"]), *options(method="freeze", layers=-1, layer_modules=["mlp"], noise=5.0))
+    trained = {name for name, value in model.named_parameters() if value.requires_grad}
+    assert trained and all(".layers.0.mlp." in name for name in trained)
+    table, ids = model.get_input_embeddings(), torch.tensor([[1, 2, 3]])
+    model.train()
+    noisy, size = table(ids) - table.weight[ids], 5.0 / (3 * table.weight.shape[1]) ** 0.5
+    assert 0 < float(noisy.abs().max()) <= size
+    model.eval()
+    assert torch.equal(table(ids), table.weight[ids])
+
+
+def test_lora_plus_has_a_rate_for_each_matrix() -> None:
+    tuned = tune(make(SHAPES["qwen2"]), *(chosen := options(rank=4, plus_ratio=16.0)))
+    groups = plus_groups(tuned, chosen[0], 1e-3, 0.1)
+    assert groups and {group["lr"] for group in groups} == {1e-3, 16e-3}
+    assert sum(len(group["params"]) for group in groups) == sum(each.requires_grad for each in tuned.parameters())
+
+
+def test_experts_are_balanced_as_transformers_does() -> None:
+    from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
+
+    torch.manual_seed(0)
+    small = {"hidden_size": 32, "intermediate_size": 32, "moe_intermediate_size": 16, "num_hidden_layers": 2}
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 16, "vocab_size": 60}
+    config = Qwen3MoeConfig(**small, **heads, num_experts=4, num_experts_per_tok=2, router_aux_loss_coef=0.5)
+    model = Qwen3MoeForCausalLM(config)
+    ids = torch.randint(0, 60, (2, 8))
+    expected = model(input_ids=ids, labels=ids, output_router_logits=True).loss
+    return_loss(model, balance_experts=0.5)
+    assert torch.allclose(model(input_ids=ids, labels=ids), expected, atol=1e-5)

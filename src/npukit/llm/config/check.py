@@ -111,10 +111,12 @@ def _options_together(config: Config, given: Given) -> Iterator[Problem]:
         )
     if training.offload and training.parallel == "ddp":
         yield Problem("training.offload", "ddp cannot offload: use zero2, zero3 or fsdp2.")
-    if model.from_config and tuning.method == "lora":
+    if model.from_config and tuning.is_adapter:
         yield Problem("model.from_config", "new weights must all be trained: set tuning.method to full.")
-    if model.dtype == "float16" and tuning.method != "lora":
+    if model.dtype == "float16" and not tuning.is_adapter:
         yield Problem("model.dtype", "float16 is too imprecise for trained weights: use float32 or bfloat16.")
+    if tuning.layers == 0:
+        yield Problem("tuning.layers", "tuning.layers must not be 0: 2 trains the last two layers, -2 the first two.")
     if model.adapter and tuning.method != "lora":
         yield Problem("model.adapter", f"an adapter can only be continued with lora; tuning.method is {tuning.method}.")
 
@@ -154,7 +156,7 @@ def _model_files(config: Config, given: Given) -> Iterator[Problem]:
 def _targets(config: Config) -> Iterator[Problem]:
     """Whether an adapter finds its modules, where the model is at hand."""
     targets = config.tuning.targets
-    model = look_at(config.model) if config.tuning.method == "lora" and targets != "all-linear" else None
+    model = look_at(config.model) if config.tuning.is_adapter and targets != "all-linear" else None
     modules = list(model.linear()) if model else []
     for target in (targets,) if isinstance(targets, str) else targets:
         wanted = target if isinstance(targets, str) else (target,)

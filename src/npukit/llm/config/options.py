@@ -13,7 +13,10 @@ from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveFloat, Posi
 
 from npukit.train.options import Fraction, Options, TrainOptions, When
 
+# PEFT's names of adapters besides LoRA; their own options go into tuning.peft.
+OTHER_ADAPTERS = ("boft", "fourierft", "hra", "ia3", "loha", "lokr", "miss", "oft", "vera")
 LORA, FREEZE = When("tuning.method", "lora"), When("tuning.method", "freeze")
+ADAPTER, OTHERS = When("tuning.method", ("lora", *OTHER_ADAPTERS)), When("tuning.method", OTHER_ADAPTERS)
 PREFERENCES = ("dpo", "kto", "rm")
 CHAT, PREFER = When("task", ("sft", *PREFERENCES)), When("task", PREFERENCES)
 Format = Literal["auto", "alpaca", "sharegpt", "messages", "prompt", "text"]
@@ -32,6 +35,9 @@ class ModelOptions(Options):
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
         "auto", description="data type of the loaded weights"
     )
+    balance_experts: Annotated[float, Field(ge=0)] = Field(
+        0.0, description="weight of the loss that spreads tokens over the experts of a MoE model (router_aux_loss_coef)"
+    )
     trust_remote_code: bool = Field(False, description="run Python code that comes with the model")
 
 
@@ -44,25 +50,40 @@ def _as_names(value: Any) -> Any:
 class TuningOptions(Options):
     """What is trained."""
 
-    method: Literal["lora", "full", "freeze"] = Field(
-        "lora", description="train a LoRA adapter, all weights, or only the last layers"
+    method: Literal[
+        "lora", "full", "freeze", "boft", "fourierft", "hra", "ia3", "loha", "lokr", "miss", "oft", "vera"
+    ] = Field("lora", description="train a LoRA adapter, all weights, some layers, or another adapter of PEFT")
+    rank: Annotated[PositiveInt, ADAPTER] = Field(8, description="rank of the adapter matrices")
+    peft: Annotated[dict[str, Any], OTHERS] = Field(
+        {}, description="more options of PEFT's configuration, as {oft_block_size: 32}"
     )
-    rank: Annotated[PositiveInt, LORA] = Field(8, description="rank of the adapter matrices")
+    plus_ratio: Annotated[PositiveFloat | None, LORA] = Field(
+        None, description="LoRA+: how much faster the second matrix of a pair learns than the first"
+    )
+    noise: Annotated[float, Field(ge=0)] = Field(0.0, description="NEFTune: size of the noise added to embeddings")
     alpha: Annotated[PositiveFloat | None, LORA] = Field(
         None, description="scale of the adapter; twice the rank if empty"
     )
     dropout: Annotated[Fraction, LORA] = Field(0.0, description="dropout on the adapter's input")
-    targets: Annotated[str | tuple[str, ...], BeforeValidator(_as_names), LORA] = Field(
+    targets: Annotated[str | tuple[str, ...], BeforeValidator(_as_names), ADAPTER] = Field(
         "all-linear", description="names of modules, or a regular expression that matches their full names"
     )
     rslora: Annotated[bool, LORA] = Field(False, description="scale by the square root of the rank (rsLoRA)")
     dora: Annotated[bool, LORA] = Field(False, description="train magnitude and direction separately (DoRA)")
     bias: Annotated[Literal["none", "all", "lora_only"], LORA] = Field("none", description="which biases are trained")
     init: Annotated[str | bool, LORA] = Field(True, description="PEFT's init_lora_weights")
-    modules_to_save: Annotated[tuple[str, ...], LORA] = Field(
+    modules_to_save: Annotated[tuple[str, ...], ADAPTER] = Field(
         (), description="modules whose weights are trained in full"
     )
-    layers: Annotated[PositiveInt, FREEZE] = Field(2, description="number of last layers to train")
+    layers: Annotated[int, FREEZE] = Field(2, description="number of last layers to train; below 0, of first ones")
+    layer_modules: Annotated[tuple[str, ...], FREEZE] = Field(
+        (), description="modules of these layers to train, such as mlp; all if empty"
+    )
+
+    @property
+    def is_adapter(self) -> bool:
+        """Whether the model's own weights stay as they are."""
+        return self.method not in ("full", "freeze")
 
 
 class Source(Options):

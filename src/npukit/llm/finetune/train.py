@@ -41,7 +41,7 @@ from npukit.llm.models.flops import flops_per_token
 from npukit.llm.models.forward import return_loss
 from npukit.llm.models.fused import use_compilable_gelu, use_fused_operators
 from npukit.llm.models.loading import load_config, load_model, load_tokenizer, locate
-from npukit.llm.models.tuning import tune
+from npukit.llm.models.tuning import plus_groups, tune
 from npukit.quiet import verbosity
 from npukit.train import Trainer
 from npukit.train.blocks import blocks
@@ -95,8 +95,9 @@ def _train(config: Config, tell: Callable[[str], None], is_main: bool) -> Summar
         weight=goal.weight,
         size=partial(tokens, pad_id=pad_id(tokenizer)),
         collate=goal.collate,
+        parameter_groups=plus_groups(model, config.tuning, config.training.learning_rate, config.training.weight_decay),
         save_model=partial(save_model, tokenizer=tokenizer),
-        save_frozen=config.tuning.method != "lora",  # an adapter goes without the weights below it
+        save_frozen=not config.tuning.is_adapter,  # an adapter goes without the weights below it
         flops_per_item=flops_per_token(model) if config.task in ("sft", "pt") else None,
         item="tokens",
         must_stay={f"tuning.{name}": value for name, value in config.tuning if name != "dropout"},
@@ -184,7 +185,7 @@ def adapt(model: Any, config: Config, device: torch.device) -> Any:
     elif compiles:
         use_compilable_gelu(model)
     if config.task != "rm":
-        return_loss(model)
+        return_loss(model, config.model.balance_experts)
     tuned = tune(model, config.tuning, config.model)
     if compiles:
         for layer in blocks(model):
@@ -237,4 +238,4 @@ def weights_dtype(config: Config, device: torch.device) -> torch.dtype:
     """Frozen weights are kept in the format they are computed in; trained ones in fp32, or small steps are lost."""
     if config.model.dtype != "auto":
         return getattr(torch, config.model.dtype)  # type: ignore[no-any-return]
-    return choose_precision(config.training, device).dtype if config.tuning.method == "lora" else torch.float32
+    return choose_precision(config.training, device).dtype if config.tuning.is_adapter else torch.float32

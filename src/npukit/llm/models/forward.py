@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from types import MethodType
 from typing import Any
 
@@ -13,7 +14,7 @@ from npukit.llm import families
 from npukit.llm.models.loss import IGNORED, give_loss, log_probabilities, shifted
 
 
-def return_loss(model: Any) -> None:
+def return_loss(model: Any, balance_experts: float = 0.0) -> None:
     """From now on `model(input_ids, labels=…)` is the mean loss of the labels that count, as one tensor.
 
     Without labels it answers as before. Where several devices wrap the model, this is what they wrap.
@@ -25,6 +26,16 @@ def return_loss(model: Any) -> None:
         if isinstance(table, nn.Embedding):
             table.register_forward_hook(_in_compute_type)
     model.forward = MethodType(_forward, model)
+    model.balance_experts = balance_experts if hasattr(model, "num_experts_per_tok") else 0.0
+
+
+def _imbalance(model: Any, outputs: Any, batch: dict[str, Any]) -> Tensor:
+    """How unevenly the experts are used, as the model's own code measures it."""
+    measure = sys.modules[type(model).__module__].load_balancing_loss_func
+    found: Tensor = measure(
+        outputs.router_logits, model.num_experts, model.num_experts_per_tok, batch.get("attention_mask")
+    )
+    return found
 
 
 def _body_of(model: Any) -> nn.Module:
@@ -48,8 +59,14 @@ def _forward(self: Any, *args: Any, labels: Tensor | None = None, each: bool = F
         return log_probabilities(self.get_output_embeddings(), hidden, targets)
     head = self.get_output_embeddings()
     if getattr(head, "takes_labels", False):  # not if an adapter sits on it
+        if self.balance_experts:
+            outputs = _body_of(self)(*args, use_cache=False, output_router_logits=True, **batch)
+            return head(outputs[0], targets) + self.balance_experts * _imbalance(self, outputs, batch)
         hidden = _body_of(self)(*args, use_cache=False, **batch)[0]
         return head(hidden, targets)
-    logits = type(self).forward(self, *args, use_cache=False, **batch).logits
-    losses = F.cross_entropy(logits.float().flatten(0, 1), targets.flatten(), ignore_index=IGNORED, reduction="sum")
-    return losses / (targets != IGNORED).sum().clamp(min=1)
+    routed = {"output_router_logits": True} if self.balance_experts else {}
+    outputs = type(self).forward(self, *args, use_cache=False, **routed, **batch)
+    logits = outputs.logits.float().flatten(0, 1)
+    losses = F.cross_entropy(logits, targets.flatten(), ignore_index=IGNORED, reduction="sum")
+    mean = losses / (targets != IGNORED).sum().clamp(min=1)
+    return mean + self.balance_experts * outputs.aux_loss if routed else mean

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+from functools import partial
 from typing import Any
+
+import torch
 
 from npukit.errors import NpukitError
 from npukit.llm.config.options import ModelOptions, TuningOptions
 from npukit.llm.models.outline import is_target
 from npukit.train.blocks import blocks
+from npukit.train.optimizer import Groups
 
 
 def tune(model: Any, options: TuningOptions, loaded: ModelOptions) -> Any:
@@ -15,19 +20,53 @@ def tune(model: Any, options: TuningOptions, loaded: ModelOptions) -> Any:
 
     >>> tune(model, TuningOptions(method="lora", rank=16), ModelOptions(path="…")).print_trainable_parameters()
     """
-    if options.method == "lora":
+    if options.noise:
+        model.get_input_embeddings().register_forward_hook(partial(_noisy, alpha=options.noise))
+    if options.is_adapter:
         tuned = _with_adapter(model, options, loaded)
         for module in tuned.modules():
             _train_in_fp32(module)
         return tuned
     if options.method == "freeze":
         layers = blocks(model)
-        if options.layers > len(layers):
+        if abs(options.layers) > len(layers):
             raise NpukitError(f"tuning.layers is {options.layers}, but this model has {len(layers)} layers: lower it.")
         model.requires_grad_(False)
-        for layer in layers[-options.layers :]:
-            layer.requires_grad_(True)
+        chosen = layers[-options.layers :] if options.layers > 0 else layers[: -options.layers]
+        trained = [part for layer in chosen for name, part in layer.named_modules() if _is_chosen(name, options)]
+        if not trained:
+            raise NpukitError(f"tuning.layer_modules: no layer has a module {' or '.join(options.layer_modules)}.")
+        for part in trained:
+            part.requires_grad_(True)
     return model
+
+
+def _is_chosen(name: str, options: TuningOptions) -> bool:
+    """Of a layer all of it, or the modules that are asked for."""
+    return name.split(".")[0] in options.layer_modules if options.layer_modules else name == ""
+
+
+def _noisy(table: Any, _args: Any, embedded: Any, alpha: float) -> Any:
+    """NEFTune: uniform noise that shrinks with the square root of a row's elements."""
+    if not table.training:
+        return embedded
+    size = alpha / (embedded.shape[1] * embedded.shape[2]) ** 0.5
+    return embedded + torch.empty_like(embedded).uniform_(-size, size)
+
+
+def plus_groups(model: Any, options: TuningOptions, learning_rate: float, weight_decay: float) -> Groups | None:
+    """LoRA+: the second matrices in groups of their own, with a higher rate; None where it is not asked for."""
+    if options.plus_ratio is None:
+        return None
+    groups = []
+    for is_second in (False, True):
+        rate = learning_rate * (options.plus_ratio if is_second else 1)
+        named = [(name, value) for name, value in model.named_parameters() if value.requires_grad]
+        own = [value for name, value in named if ("lora_B" in name) == is_second]
+        for decays in (True, False):
+            some = [value for value in own if (value.dim() >= 2) == decays]
+            groups += [{"params": some, "lr": rate, "weight_decay": weight_decay if decays else 0.0}] if some else []
+    return groups
 
 
 def _with_adapter(model: Any, options: TuningOptions, loaded: ModelOptions) -> Any:
@@ -36,6 +75,11 @@ def _with_adapter(model: Any, options: TuningOptions, loaded: ModelOptions) -> A
     if loaded.adapter:
         return PeftModel.from_pretrained(model, str(loaded.adapter), is_trainable=True)
     targets = options.targets if isinstance(options.targets, str) else list(options.targets)
+    if not any(is_target(name, options.targets) for name, _ in model.named_modules()):
+        names = sorted({name.rpartition(".")[2] for name, part in model.named_modules() if _is_linear(part)})
+        raise NpukitError(f"tuning.targets matches no module of this model: use all-linear, or {', '.join(names)}.")
+    if options.method != "lora":
+        return get_peft_model(model, _other_adapter(options, targets))
     config = LoraConfig(
         task_type="SEQ_CLS" if hasattr(model, "score") else "CAUSAL_LM",
         r=options.rank,
@@ -48,10 +92,23 @@ def _with_adapter(model: Any, options: TuningOptions, loaded: ModelOptions) -> A
         init_lora_weights=options.init,
         modules_to_save=list(options.modules_to_save) or None,
     )
-    if not any(is_target(name, options.targets) for name, _ in model.named_modules()):
-        names = sorted({name.rpartition(".")[2] for name, part in model.named_modules() if _is_linear(part)})
-        raise NpukitError(f"tuning.targets matches no module of this model: use all-linear, or {', '.join(names)}.")
     return get_peft_model(model, config)
+
+
+def _other_adapter(options: TuningOptions, targets: str | list[str]) -> Any:
+    """PEFT's configuration of an adapter that is no LoRA: what is common by our names, the rest as it is given."""
+    from peft import PeftType
+    from peft.mapping import PEFT_TYPE_TO_CONFIG_MAPPING as KINDS
+
+    kind = KINDS[PeftType(options.method.upper())]
+    known = {field.name for field in fields(kind)}
+    if unknown := sorted(set(options.peft) - known):
+        raise NpukitError(f"tuning.peft: PEFT's {options.method} has no option {', '.join(unknown)}.")
+    common: dict[str, Any] = {"r": options.rank, "target_modules": targets, "task_type": "CAUSAL_LM"}
+    common["modules_to_save"] = list(options.modules_to_save) or None
+    if {"r", "oft_block_size"} <= known and options.peft.get("oft_block_size"):
+        common["r"] = 0  # of the two, PEFT wants one
+    return kind(**{name: value for name, value in common.items() if name in known} | options.peft)
 
 
 def _train_in_fp32(module: Any) -> None:

@@ -58,7 +58,7 @@ def trained_parameters(config: Config, model: Outline) -> int:
     if tuning.method == "full":
         return model.parameters
     if tuning.method == "freeze":
-        return model.of_layers(tuning.layers)
+        return model.of_layers(abs(tuning.layers))
     saved = [
         prod(shape)
         for name, shape in model.shapes.items()

@@ -126,8 +126,22 @@ def packing(values: Values) -> Translated:
     return {"data.packing": wanted}
 
 
+def oft(values: Values) -> Translated:
+    if values.get("finetuning_type") != "oft":
+        return {}
+    size, rank = int(values.number("oft_block_size", 32)), int(values.number("oft_rank", 0))
+    blocks = {"oft_block_size": 0, "r": rank} if rank else {"oft_block_size": size}
+    return {"tuning.peft": {**blocks, "module_dropout": values.number("module_dropout", 0.0)}}
+
+
+def layer_modules(values: Values) -> Translated:
+    names = values.words("freeze_trainable_modules") or ["all"]
+    return {"tuning.layer_modules": [] if "all" in names else names}
+
+
 def targets(values: Values) -> Translated:
-    names = values.words("lora_target") or ["all"]
+    key = "oft_target" if values.get("finetuning_type") == "oft" else "lora_target"
+    names = values.words(key) or ["all"]
     return {"tuning.targets": "all-linear" if "all" in names else names}
 
 
@@ -143,5 +157,5 @@ def lora_init(values: Values) -> Translated:
 
 
 OWN = (task, preference, resume, precision, shuffle, revision, adapter, datasets, validation, folder, template, packing)
-FUNCTIONS = {each.__name__: each for each in (*OWN, targets, modules_to_save, lora_init)}
+FUNCTIONS = {each.__name__: each for each in (*OWN, targets, modules_to_save, lora_init, oft, layer_modules)}
 LLAMA_FACTORY = Dialect("LLaMA-Factory", load(TABLE, "training/llama_factory"), {**transformers.FUNCTIONS, **FUNCTIONS})

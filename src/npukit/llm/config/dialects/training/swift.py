@@ -254,6 +254,38 @@ def loss_on(values: Values) -> Translated:
     }
 
 
+# Their options of PEFT's adapters, and their defaults.
+ADAPTERS: dict[str, dict[str, Any]] = {
+    "boft": {"boft_block_size": 4, "boft_block_num": 0, "boft_n_butterfly_factor": 1, "boft_dropout": 0.0},
+    "vera": {"vera_rank": 256, "vera_projection_prng_key": 0, "vera_dropout": 0.0, "vera_d_initial": 0.1},
+    "fourierft": {"fourier_n_frequency": 2000, "fourier_scaling": 300.0},
+}
+OTHER_NAMES = {"vera_rank": "r", "bone": "miss"}
+
+
+def method(values: Values) -> Translated:
+    given = [key for key in ("tuner_type", "train_type") if key in values.given]
+    if len(given) == 2 and values.get("tuner_type") != values.get("train_type"):
+        raise Refused("tuner_type", "--tuner_type and --train_type say different things: remove one.")
+    wanted = values.get(given[0]) if given else "lora"
+    return {"tuning.method": OTHER_NAMES.get(str(wanted), wanted)}
+
+
+def peft(values: Values) -> Translated:
+    """The options of an adapter that is no LoRA, with ms-swift's defaults."""
+    wanted = str(method(values)["tuning.method"])
+    if wanted not in ADAPTERS:
+        return {}
+    keys = ADAPTERS[wanted]
+    own = {OTHER_NAMES.get(key, _in_peft(key)): values.get(key, default) for key, default in keys.items()}
+    return {"tuning.peft": own}
+
+
+def _in_peft(key: str) -> str:
+    """PEFT's BOFT and VeRA carry their name in some options."""
+    return key if key.startswith("boft_") or key == "vera_dropout" else key.partition("_")[2]
+
+
 def targets(values: Values) -> Translated:
     if regex := values.get("target_regex"):
         return {"tuning.targets": regex}
@@ -310,6 +342,6 @@ def learning_rate(values: Values) -> Translated:
 
 OWN = (task, preference, hub, dtype, adapter, template, system, cutoff, datasets, validation, evaluation, shuffle)
 ALSO = (bad_rows, folder, packing, loss_on, targets, modules_to_save, lora_init, output, resume)
-MORE = (accumulation, learning_rate)
+MORE = (accumulation, learning_rate, method, peft)
 FUNCTIONS = {each.__name__: each for each in (*OWN, *ALSO, *MORE)}
 SWIFT = Dialect("ms-swift", load(TABLE, "training/swift"), {**transformers.FUNCTIONS, **FUNCTIONS})
