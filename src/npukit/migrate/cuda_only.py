@@ -29,7 +29,7 @@ _FOR_ANY = re.compile(
 )
 _IMPORTED = (ast.alias, ast.ImportFrom)
 _TOP_IMPORT = re.compile(r"^(?:import|from)[ \t]+([\w.]+)", re.MULTILINE)
-_KERNELS = re.compile(r"_cuda$|triton|(?:^|\.)apex|flash_attn|xformers|unsloth")
+_KERNELS = re.compile(r"_cuda$|triton|(?:^|\.)apex|flash_attn|xformers|unsloth|(?:^|\.)kernels$")
 
 
 def says_cuda(node: ast.AST) -> bool:
