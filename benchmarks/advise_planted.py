@@ -153,7 +153,7 @@ def many_small_operators(job: Job) -> None:
     small = torch.zeros(4, device=job.device)
 
     def each(loss: Tensor, step: int) -> None:
-        for _ in range(4000):
+        for _ in range(1500):
             small.add_(1)
 
     job.layers, job.rows, job.each_step = 1, job.rows // 8, each

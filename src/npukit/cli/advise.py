@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from npukit.cli.options import JsonOption, file_place
-from npukit.report.terminal import has_color
+from npukit.report.terminal import console, has_color
 
 
 def advise(
@@ -31,7 +33,9 @@ def advise(
     from npukit.performance.advise.page import write_page
     from npukit.performance.advise.text import as_text, comparison_text
 
-    result = write_page(profiles, report) if report else judge(profiles)
+    waiting = console(sys.stderr).status("Reading profiles") if sys.stderr.isatty() else contextlib.nullcontext()
+    with waiting:
+        result = write_page(profiles, report) if report else judge(profiles)
     if isinstance(result, Comparison):
         text = comparison_text(result)
     else:

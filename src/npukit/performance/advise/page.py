@@ -14,7 +14,7 @@ from npukit.performance.advise.flops import flops_of, peak_of
 from npukit.performance.advise.rank import Rank
 from npukit.performance.advise.rule import Advice
 from npukit.performance.advise.spans import Spans, union
-from npukit.performance.advise.text import PARTS, heading
+from npukit.performance.advise.text import PARTS, SIMULATED, heading
 from npukit.performance.read import read_profiles
 from npukit.performance.read.model import Kernel, Sample, Work
 from npukit.report.terminal import printable_line
@@ -43,7 +43,7 @@ def page_of(ranks: Sequence[Rank], advised: Advised) -> str:
     >>> write_text(Path("report.html"), page_of(ranks, advised))
     """
     template = Path(__file__).with_name("page.html").read_text(encoding="utf-8")
-    simulated = "Simulated NPU: the operators are real, the times are simulated. " if advised.simulated else ""
+    simulated = f"{SIMULATED} " if advised.simulated else ""
     drawn = [rank for rank in ranks if rank.has_timeline][:SHOWN_RANKS]
     parts = {
         "TITLE": "Where the time of a step goes",

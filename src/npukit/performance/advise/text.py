@@ -20,6 +20,7 @@ PARTS = {
     "host": "waiting for the host",
 }
 SHOWN_RANKS = 8
+SIMULATED = "Simulated NPU: the operators are real, but the times are those of this CPU and tell nothing about a card."
 
 
 def as_text(advised: Advised, color: bool = False, width: int = 100) -> str:
@@ -58,7 +59,7 @@ def comparison_text(comparison: Comparison) -> str:
 def _steps(advised: Advised) -> Iterator[str]:
     """The split of each rank's step as a table."""
     if advised.simulated:
-        yield "Simulated NPU: the operators are real, the times are simulated."
+        yield SIMULATED
     for rank in advised.ranks[:SHOWN_RANKS]:
         yield f"{heading(rank)}: {', '.join(parts(rank))}"
     if len(advised.ranks) > SHOWN_RANKS:
