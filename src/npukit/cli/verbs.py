@@ -48,6 +48,7 @@ VERBS = {
     ),
     "Train": (
         Verb("plan"),
+        Verb("tune"),
         Verb("init"),
         Verb("train", settings=OPTIONS_OF_OTHERS),
         Verb("sft", "train", settings=OPTIONS_OF_OTHERS),

@@ -17,7 +17,7 @@ from npukit.llm.models.outline import Outline, is_target
 GIB = 2**30
 LOGITS_AT_ONCE = 2**27  # elements of the logits that npukit's loss computes at a time
 LOGITS_BYTES = 26  # of each: the product, fp32 copies on the way to the loss and to the gradient
-HEAD_BYTES = 6  # of each weight of a trained output layer, while its gradient is summed up
+HEAD_BYTES = 16  # of each weight of a trained output layer, while its gradient is summed up
 STATISTICS_BYTES = 64  # that attention keeps for each head of a token
 LIVE_PARAMETERS = 1e9  # that ZeRO-3 keeps gathered at most, unless its file says otherwise
 STAGES = {"zero1": 1, "zero2": 2, "zero3": 3, "fsdp2": 3}
@@ -138,8 +138,8 @@ def _exchanged(config: Config, model: Outline, trained: int, low: int) -> float:
     parallel = config.training.parallel
     if parallel == "ddp":
         return trained * 4.0
-    if parallel == "fsdp2":
-        return 2.0 * model.of_layers(1) * low
+    if parallel == "fsdp2":  # two layers, or what is in none and stays gathered for the loss
+        return float(max(2 * model.of_layers(1), model.parameters - model.of_layers(model.sizes.layers)) * low)
     gathered = min(LIVE_PARAMETERS, model.parameters) * low if stage_of(config) == 3 else 0.0
     return gathered + min(trained, 5e8) * low
 
@@ -163,8 +163,9 @@ def activations(config: Config, model: Outline, low: int) -> float:
 def _logits(config: Config, model: Outline) -> float:
     rows = config.training.batch_size * row_length(config)
     chunks = ceil(rows * model.sizes.vocabulary / LOGITS_AT_ONCE)
-    head = HEAD_BYTES * model.sizes.vocabulary * model.sizes.hidden if config.tuning.method == "full" else 0
-    return float(ceil(rows / chunks) * model.sizes.vocabulary * LOGITS_BYTES + head)
+    elements = ceil(rows / chunks) * model.sizes.vocabulary
+    head = model.sizes.vocabulary * model.sizes.hidden if config.tuning.method == "full" else 0
+    return float(max(elements * LOGITS_BYTES + head * 4, elements * 4 + head * HEAD_BYTES))
 
 
 def _head_gradient(config: Config, model: Outline) -> float:

@@ -1,0 +1,63 @@
+"""npukit tune"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from npukit.cli.options import DeviceOption, DevicesOption, JsonOption, OutputOption
+from npukit.errors import NpukitError
+from npukit.launch.devices import Wanted
+
+Words = Annotated[list[str] | None, typer.Argument(metavar="CONFIG.yaml [KEY=VALUE]…", show_default=False)]
+Steps = Annotated[int, typer.Option("--steps", min=3, help="Optimizer steps of each run; the first two do not count.")]
+Memory = Annotated[
+    float | None, typer.Option("--memory", min=0, show_default=False, help="GiB of each device that may be used.")
+]
+Trials = Annotated[Path, typer.Option("--trials", help="Folder that keeps what was tried.")]
+
+
+def tune(
+    words: Words = None,
+    device: DeviceOption = Wanted.auto,
+    devices: DevicesOption = None,
+    steps: Steps = 8,
+    memory: Memory = None,
+    trials: Trials = Path("tuning"),
+    output: OutputOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Find the settings with which a training runs fastest here.
+
+    Short runs try batch size, accumulation, checkpointing, data workers and the length of packed rows, so that every
+    step still sees as many tokens. The faster configuration is written to CONFIG.tuned.yaml. A tuning that was stopped
+    continues where it was.
+    """
+    from npukit.launch.devices import choose
+    from npukit.llm.config.read import read
+    from npukit.performance.tune.tune import told
+    from npukit.performance.tune.tune import tune as find
+    from npukit.report.json import to_json
+    from npukit.report.writing import write_text
+
+    if not words:
+        raise NpukitError("Name a YAML file, or see `npukit tune --help`.")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the run that is under way ends, too
+    chosen = choose(device, devices)
+    file = Path(words[0])
+    reading = read(file, words[1:], os.environ, ranks=chosen.count)
+    reading.check_card(chosen.card, chosen.has_bf16)
+    found = find(reading.config, chosen, trials, steps, memory, lambda line: print(line, file=sys.stderr, flush=True))
+    import yaml
+
+    place = output or file.with_suffix(".tuned.yaml")
+    write_text(place, yaml.safe_dump(found.config.model_dump(mode="json"), sort_keys=False, allow_unicode=True))
+    if json:
+        print(to_json(found.as_json()))
+    else:
+        print(f"fastest, {found.gain:.2f} times as fast as before, written to {place}:", told(found.best), sep="\n")
