@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -185,81 +184,6 @@ def below_torch(file: PythonFile) -> int:
             seen = True
         end = file.line_end(node)
     return end
-
-
-@lru_cache(maxsize=4)
-def cuda_names(file: PythonFile) -> tuple[tuple[ast.Attribute | ast.Name, str], ...]:
-    """Every chain that is torch.cuda or below with its full name, where it is read from an import, not from an alias.
-
-    What an alias stands for (tc = torch.cuda) is rewritten where it is made. Only chains that have `cuda` in them, or
-    come from an import that has, are followed.
-    """
-    found = chains(file, frozenset({"cuda"}), _names_from_cuda(file))
-    return tuple((node, name) for node in found if (name := _cuda_name(node, file)))
-
-
-def chains(file: PythonFile, attributes: frozenset[str], names: frozenset[str]) -> Iterator[ast.Attribute | ast.Name]:
-    """Every whole dotted name that has one of these attributes or starts with one of these names: to resolve all of
-    them takes long."""
-    seen: set[ast.AST] = set()
-    for node in file.nodes:
-        kind = type(node)
-        if (kind is ast.Attribute and node.attr in attributes) or (kind is ast.Name and node.id in names):  # type: ignore[attr-defined]
-            while isinstance(parent := file.parent(node), ast.Attribute):
-                node = parent
-            if node not in seen:
-                seen.add(node)
-                yield node  # type: ignore[misc]
-
-
-def _cuda_name(node: ast.Attribute | ast.Name, file: PythonFile) -> str | None:
-    root: ast.AST = node
-    written = False
-    while type(root) is ast.Attribute:
-        written = written or root.attr == "cuda"
-        root = root.value
-    if type(root) is not ast.Name or not isinstance(node.ctx, ast.Load):
-        return None
-    imports = [binding.target for binding in file.bindings(root) if binding.kind == "import"]
-    if not written and not any(target.startswith("torch.cuda") for target in imports):
-        return None
-    name = file.resolve(node)
-    if name is None or not (name == "torch.cuda" or name.startswith("torch.cuda.")):
-        return None
-    is_alias = not imports and (file.resolve(root) or "").startswith("torch.cuda")
-    return None if is_alias else name
-
-
-def may_be(func: ast.expr, names: tuple[str, ...] | frozenset[str], file: PythonFile) -> bool:
-    """Whether a function that is called may be one of these, by its last name or that of its import: to resolve every
-    call takes long."""
-    if isinstance(func, ast.Attribute):
-        return func.attr in names
-    return isinstance(func, ast.Name) and (func.id in names or func.id in aliases(file, names))
-
-
-@lru_cache(maxsize=16)
-def aliases(file: PythonFile, names: tuple[str, ...] | frozenset[str]) -> frozenset[str]:
-    """The names that this file gives to what is called one of `names` elsewhere."""
-    imported = (alias for node in file.names.imports for alias in node.names)
-    assigned = (
-        node for node in file.tree.body if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
-    )
-    return frozenset(
-        [alias.asname or alias.name for alias in imported if alias.name.rpartition(".")[2] in names]
-        + [node.targets[0].id for node in assigned if getattr(node.value, "attr", "") in names]  # type: ignore[attr-defined]
-    )
-
-
-@lru_cache(maxsize=4)
-def _names_from_cuda(file: PythonFile) -> frozenset[str]:
-    """The names that imports from torch.cuda give to what they import."""
-    return frozenset(
-        alias.asname or alias.name
-        for node in file.names.imports
-        for alias in node.names
-        if f"{getattr(node, 'module', '')}.{alias.name}".lstrip(".").startswith("torch.cuda")
-    )
 
 
 @lru_cache(maxsize=4)

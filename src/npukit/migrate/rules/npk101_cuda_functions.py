@@ -16,7 +16,7 @@ import ast
 from collections.abc import Iterator
 
 from npukit.facts.torch_npu.names import names_of
-from npukit.migrate import guards, writing
+from npukit.migrate import guards, lookup, writing
 from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Effort, Phase, Rule
 from npukit.migrate.rules.npk102_cuda_imports import goes_over
@@ -44,7 +44,7 @@ _NOT_ABOUT_THE_CPU = {"is_available", "device_count", "is_initialized", "amp"}  
 
 @rule.on(ast.Module)
 def check(module: ast.Module, file: PythonFile, goal: Goal) -> Iterator[Finding]:
-    for node, _ in writing.cuda_names(file):
+    for node, _ in lookup.cuda_names(file):
         yield from _check(node, file, goal)
 
 

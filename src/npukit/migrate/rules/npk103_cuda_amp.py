@@ -13,7 +13,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from npukit.migrate import writing
+from npukit.migrate import lookup, writing
 from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Effort, Phase, Rule
 from npukit.report import Finding
@@ -52,7 +52,7 @@ _LAST_NAMES = tuple(name.rpartition(".")[2] for name in _MEAN_CUDA)
 
 @rule.on(ast.Module)
 def use(module: ast.Module, file: PythonFile, goal: Goal) -> Iterator[Finding]:
-    for node, resolved in writing.cuda_names(file):
+    for node, resolved in lookup.cuda_names(file):
         if not resolved.startswith("torch.cuda.amp") or writing.stays(node, file):
             continue
         name = _NAMES.get(resolved)
@@ -68,7 +68,7 @@ def use(module: ast.Module, file: PythonFile, goal: Goal) -> Iterator[Finding]:
 @rule.on(ast.Call)
 def default(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     """What means CUDA because no device is named."""
-    if not goal.names_devices or not writing.may_be(call.func, _LAST_NAMES, file):
+    if not goal.names_devices or not lookup.may_be(call.func, _LAST_NAMES, file):
         return
     new, arguments = _MEAN_CUDA.get(file.resolve(call.func) or "", ("", 0))
     named = any(keyword.arg in ("device", None) for keyword in call.keywords)

@@ -15,9 +15,10 @@ import re
 from collections.abc import Iterable, Iterator
 
 from npukit.migrate.goal import Goal
+from npukit.migrate.lookup import may_be
 from npukit.migrate.rule import Effort, Phase, Rule, place_in
 from npukit.migrate.rules.npk130_environment import VARIABLES
-from npukit.migrate.writing import may_be, stays
+from npukit.migrate.writing import stays
 from npukit.report import Finding, Severity
 from npukit.source import Document, Edit, Place, PythonFile
 

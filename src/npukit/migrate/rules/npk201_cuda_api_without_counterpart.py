@@ -18,9 +18,9 @@ from functools import lru_cache
 
 from npukit.facts.cuda_apis import CudaApi, cuda_api, last_names
 from npukit.migrate.goal import Goal
+from npukit.migrate.lookup import aliases, chains
 from npukit.migrate.rule import Effort, Phase, Rule
 from npukit.migrate.training import tolerates_failure
-from npukit.migrate.writing import aliases, chains
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
 

@@ -16,8 +16,8 @@ import re
 from collections.abc import Iterator
 
 from npukit.migrate.goal import Goal
+from npukit.migrate.lookup import may_be
 from npukit.migrate.rule import Effort, Phase, Rule, place_in
-from npukit.migrate.writing import may_be
 from npukit.report import Finding, Severity
 from npukit.source import Document, Place, PythonFile
 

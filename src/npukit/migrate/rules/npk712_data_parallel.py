@@ -19,8 +19,8 @@ import ast
 from collections.abc import Iterator
 
 from npukit.migrate.goal import Goal
+from npukit.migrate.lookup import may_be
 from npukit.migrate.rule import Effort, Phase, Rule
-from npukit.migrate.writing import may_be
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
 
