@@ -8,15 +8,14 @@ from typing import Annotated
 
 import typer
 
-from npukit.cli.options import CardOption, JsonOption
+from npukit.cli.options import CardOption, DevicesOption, JsonOption
 from npukit.errors import NpukitError
 from npukit.facts.cards import DEFAULT_CARD
 
 Words = Annotated[
     list[str] | None, typer.Argument(metavar="CONFIG.yaml [KEY=VALUE]… | -- python SCRIPT [ARGS]", show_default=False)
 ]
-Devices = Annotated[int, typer.Option("--devices", min=1, help="Number of cards on each machine.")]
-Nodes = Annotated[int, typer.Option("--nodes", min=1, help="Number of machines.")]
+Nodes = Annotated[int, typer.Option("--nodes", min=1, help="Number of machines, each with so many devices.")]
 Walk = Annotated[bool, typer.Option("--walk", help="Also walk through two steps on a simulated card.")]
 Fit = Annotated[bool, typer.Option("--fit", help="Find the change that costs least and makes it fit.")]
 Table = Annotated[bool, typer.Option("--table", help="Compare LoRA and full training on one, four and eight cards.")]
@@ -25,14 +24,14 @@ Table = Annotated[bool, typer.Option("--table", help="Compare LoRA and full trai
 def plan(
     words: Words = None,
     card: CardOption = DEFAULT_CARD,
-    devices: Devices = 1,
+    devices: DevicesOption = None,
     nodes: Nodes = 1,
     walk: Walk = False,
     fit: Fit = False,
     table: Table = False,
     json: JsonOption = False,
 ) -> None:
-    """Say whether a training run fits on a card, and how long it takes.
+    """Say whether a training fits on a card and how long it takes.
 
     CONFIG.yaml is the file of `npukit train`, LLaMA-Factory or ms-swift; words after it override it. Neither a card
     nor the model's weights nor the data need to be there: a folder with config.json, or a well-known name, is enough.
@@ -40,13 +39,13 @@ def plan(
     """
     from npukit.facts.cards import card as find_card
 
-    chosen = find_card(card)
+    chosen, ranks = find_card(card), (devices or 1) * nodes
     if not words:
         raise NpukitError("Name a YAML file, or a script after --; see `npukit plan --help`.")
     if script := _script(words):
         if fit or table:
             raise NpukitError("--fit and --table need a configuration: a script cannot be changed.")
-        _walk_script(script, devices * nodes, chosen.name, nodes, json)
+        _walk_script(script, ranks, chosen.name, nodes, json)
         return
     from npukit.llm.config.read import read
     from npukit.performance.plan import text
@@ -56,17 +55,17 @@ def plan(
     from npukit.performance.plan.table import make_table
     from npukit.report.json import to_json
 
-    reading = read(Path(words[0]), words[1:], os.environ, ranks=devices * nodes, files=False)
+    reading = read(Path(words[0]), words[1:], os.environ, ranks=ranks, files=False)
     reading.check_card(chosen.name, chosen.bf16)
     config = reading.config
     if table:
         rows = make_table(config, chosen.name)
         print(to_json(rows) if json else text.table_text(rows, chosen.name))
         return
-    found = make_plan(config, devices * nodes, chosen.name, nodes)
+    found = make_plan(config, ranks, chosen.name, nodes)
     if fit and found.fits is False:
-        better = find_fit(config, devices * nodes, chosen.name, nodes, walk)
-        print(to_json(better.as_json()) if json else text.fit_text(better, devices * nodes))
+        better = find_fit(config, ranks, chosen.name, nodes, walk)
+        print(to_json(better.as_json()) if json else text.fit_text(better, ranks))
         return
     if walk:
         found = walked(found, config)
