@@ -48,7 +48,7 @@ class Job:
         return f"{self.model} {self.method}, {self.rows} x {self.length}{extra}"
 
 
-CALIBRATION = [Job("0.5B", "lora", 1, 128), Job("1.5B", "lora", 2, 1024)]
+CALIBRATION = [Job("0.5B", "lora", 1, 128), Job("7B", "lora", 4, 1024, checkpointing=True)]
 JOBS = [
     Job("gpt2", "full", 8, 1024),
     Job("gpt2", "full", 16, 1024, checkpointing=True),
