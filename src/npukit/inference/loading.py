@@ -63,7 +63,9 @@ def load(wanted: Wanted, device: torch.device | None = None) -> Loaded:
     config = _config(folder, wanted)
     dtype = choose_dtype(wanted.dtype, weights, device)
     _check_memory(weights, dtype, device, folder)
-    model = _load_weights(folder, config, dtype, wanted)
+    from transformers import AutoModelForCausalLM
+
+    model = _load_weights(folder, config, dtype, wanted, AutoModelForCausalLM)
     for adapter in adapters:
         apply_adapter(model, adapter)
     model = model.to(device).eval()
@@ -72,6 +74,18 @@ def load(wanted: Wanted, device: torch.device | None = None) -> Loaded:
     chat = Chat(tokenizer, find_template(wanted.template, tokenizer), wanted.system, _end_tokens(generation))
     thinking = {} if wanted.enable_thinking is None else {"enable_thinking": wanted.enable_thinking}
     return Loaded(folder, model, tokenizer, chat, _defaults(generation, chat), adapters, thinking)
+
+
+def load_body(folder: Path, wanted: Wanted, device: torch.device) -> Any:
+    """The transformer alone, without a head, on a device; as strict as `load`."""
+    from transformers import AutoModel
+
+    if device.type != "cpu":
+        torch.get_device_module(device).set_device(device)
+    weights = open_checkpoint(folder, pickles=wanted.allow_pickles)
+    config, dtype = _config(folder, wanted), choose_dtype(wanted.dtype, weights, device)
+    _check_memory(weights, dtype, device, folder)
+    return _load_weights(folder, config, dtype, wanted, AutoModel).to(device).eval()
 
 
 def choose_dtype(name: str, weights: Checkpoint, device: torch.device) -> torch.dtype:
@@ -131,11 +145,9 @@ def _config(folder: Path, wanted: Wanted) -> Any:
         return AutoConfig.from_pretrained(folder, trust_remote_code=wanted.trust_remote_code)
 
 
-def _load_weights(folder: Path, config: Any, dtype: torch.dtype, wanted: Wanted) -> Any:
-    from transformers import AutoModelForCausalLM
-
+def _load_weights(folder: Path, config: Any, dtype: torch.dtype, wanted: Wanted, kind: Any) -> Any:
     with _named(folder), quiet():
-        model, told = AutoModelForCausalLM.from_pretrained(
+        model, told = kind.from_pretrained(
             folder,
             config=config,
             dtype=dtype,

@@ -12,6 +12,8 @@ from npukit import __version__
 from npukit.inference.server import chat, completions, more, page, responses
 from npukit.inference.server.errors import answer_errors
 from npukit.inference.server.guard import Guard
+from npukit.inference.server.metrics import Metrics
+from npukit.inference.server.options import ServerOptions
 from npukit.inference.server.serving import Serving
 
 
@@ -27,8 +29,13 @@ def make_app(serving: Serving) -> FastAPI:
     app = FastAPI(title="npukit serve", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
     for routes in (chat, completions, responses, more, page):
         app.include_router(routes.routes(serving))
+    return finish_app(app, serving.options, serving.metrics)
+
+
+def finish_app(app: FastAPI, options: ServerOptions, metrics: Metrics) -> FastAPI:
+    """What stands around the routes of every server."""
     answer_errors(app)
-    app.add_middleware(Guard, options=serving.options, metrics=serving.metrics)
-    if serving.options.cors:  # outermost: a browser must be able to read errors too
-        app.add_middleware(CORSMiddleware, allow_origins=serving.options.cors, allow_methods=["*"], allow_headers=["*"])
+    app.add_middleware(Guard, options=options, metrics=metrics)
+    if options.cors:  # outermost: a browser must be able to read errors too
+        app.add_middleware(CORSMiddleware, allow_origins=options.cors, allow_methods=["*"], allow_headers=["*"])
     return app

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from dataclasses import asdict
+from typing import Any
 
 from npukit.errors import NpukitError
 from npukit.inference.server.options import ServeOptions
@@ -27,18 +28,39 @@ def main() -> None:
     options = TypeAdapter(ServeOptions).validate_json(os.environ.pop(VARIABLE))
     check_packages()
     listener = listen(options.server)
-    from npukit.inference.server.app import make_app
-    from npukit.inference.server.model import load_serving
+    from npukit.inference.embedding import is_embedding_model
 
     _say(f"loading {options.model}")
-    serving = load_serving(options)
+    app, device, longest = _embeddings(options) if is_embedding_model(options.model) else _answers(options)
 
     def ready(address: str) -> None:
         names = ", ".join((*options.server.names, *options.adapters))
-        device = f"{'simulated ' * is_simulated()}{serving.service.engine.device}"
-        _say(f"serving {names} on {device} at {address} (API: {address}/v1, up to {serving.longest} tokens)")
+        where = f"{'simulated ' * is_simulated()}{device}"
+        _say(f"serving {names} on {where} at {address} (API: {address}/v1, up to {longest} tokens)")
 
-    serve(make_app(serving), options.server, listener, ready)
+    serve(app, options.server, listener, ready)
+
+
+def _answers(options: ServeOptions) -> tuple[Any, Any, int]:
+    """The application of a language model, its device and the longest sequence."""
+    from npukit.inference.server.app import make_app
+    from npukit.inference.server.model import load_serving
+
+    serving = load_serving(options)
+    return make_app(serving), serving.service.engine.device, serving.longest
+
+
+def _embeddings(options: ServeOptions) -> tuple[Any, Any, int]:
+    """The same of an embedding model."""
+    from npukit.inference.embedding import load_embedder
+    from npukit.inference.server.embeddings import make_embedding_app
+    from npukit.inference.task import Wanted
+
+    if options.adapters or options.merged:
+        raise NpukitError(f"{options.model} is an embedding model: it is served without adapters.")
+    allowed = {"trust_remote_code": options.trust_remote_code, "allow_pickles": options.allow_pickles}
+    embedder = load_embedder(Wanted(options.model, dtype=options.dtype, **allowed))
+    return make_embedding_app(embedder, options.server), embedder.model.device, embedder.longest
 
 
 def _say(text: str) -> None:

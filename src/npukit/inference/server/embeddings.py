@@ -1,0 +1,118 @@
+"""/v1/embeddings: the server of a model that turns texts into vectors."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, FastAPI
+from pydantic import Field
+from torch import Tensor
+
+from npukit import __version__
+from npukit.inference.embedding import Embedder
+from npukit.inference.server.app import finish_app
+from npukit.inference.server.errors import ApiError, bad_request
+from npukit.inference.server.metrics import Metrics
+from npukit.inference.server.options import ServerOptions
+from npukit.inference.server.schema import Lenient, TokenId
+
+MOST = 2048  # texts of a request; OpenAI's limit, too
+Ids = Annotated[list[TokenId], Field(min_length=1)]
+Texts = Annotated[list[str], Field(min_length=1, max_length=MOST)]
+ManyIds = Annotated[list[Ids], Field(min_length=1, max_length=MOST)]
+
+
+class EmbeddingRequest(Lenient):
+    """Texts, or their token ids."""
+
+    input: str | Texts | Ids | ManyIds
+    model: str | None = None
+    encoding_format: Literal["float", "base64"] = "float"
+    dimensions: Annotated[int, Field(ge=1)] | None = None
+    user: str | None = None
+
+
+class Embedding:
+    """An embedder with the thread that computes; one request at a time, the others wait their turn."""
+
+    def __init__(self, embedder: Embedder, options: ServerOptions) -> None:
+        self.embedder, self.options = embedder, options
+        self.started = int(time.time())
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="embedder")
+        self._waiting = 0
+
+    async def answer(self, asked: EmbeddingRequest) -> dict[str, Any]:
+        """Vectors in the order of the texts."""
+        if asked.model is not None and asked.model not in self.options.names:
+            raise ApiError(404, f"The model {asked.model!r} does not exist.", "model", "model_not_found")
+        if self._waiting >= self.options.max_waiting:
+            raise ApiError(429, "The server is busy: try again in a moment.", code="rate_limit_exceeded")
+        self._waiting += 1
+        try:
+            loop = asyncio.get_running_loop()
+            vectors, tokens = await loop.run_in_executor(self._thread, self._compute, asked)
+        finally:
+            self._waiting -= 1
+        return {
+            "object": "list",
+            "data": [
+                {"object": "embedding", "index": index, "embedding": _encoded(vector, asked.encoding_format)}
+                for index, vector in enumerate(vectors)
+            ],
+            "model": asked.model or self.options.names[0],
+            "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
+        }
+
+    def _compute(self, asked: EmbeddingRequest) -> tuple[Tensor, int]:
+        texts = self._ids(asked)
+        if any(not 0 < len(text) <= self.embedder.longest for text in texts):
+            raise bad_request(f"A text must have 1 to {self.embedder.longest} tokens.", "input")
+        words = self.embedder.model.get_input_embeddings().weight.shape[0]
+        if any(token >= words for text in texts for token in text):
+            raise bad_request(f"The model has {words} tokens.", "input")
+        vectors = self.embedder.embed(texts)
+        if asked.dimensions not in (None, vectors.shape[1]):
+            raise bad_request(f"This model's vectors have {vectors.shape[1]} dimensions.", "dimensions")
+        return vectors, sum(map(len, texts))
+
+    def _ids(self, asked: EmbeddingRequest) -> list[list[int]]:
+        given: list[Any] = [asked.input] if isinstance(asked.input, str) else asked.input
+        if isinstance(given[0], int):
+            given = [given]
+        return [self.embedder.tokenizer(each)["input_ids"] if isinstance(each, str) else each for each in given]
+
+
+def make_embedding_app(embedder: Embedder, options: ServerOptions) -> FastAPI:
+    """The application of one embedding model."""
+    embedding, router = Embedding(embedder, options), APIRouter()
+
+    @router.post("/v1/embeddings")
+    async def create(asked: EmbeddingRequest) -> dict[str, Any]:
+        return await embedding.answer(asked)
+
+    @router.get("/v1/models")
+    async def models() -> dict[str, Any]:
+        own = {"object": "model", "created": embedding.started, "owned_by": "npukit", "max_model_len": embedder.longest}
+        return {"object": "list", "data": [{"id": name, **own} for name in options.names]}
+
+    @router.get("/health")
+    async def health() -> str:
+        return ""
+
+    @router.get("/version")
+    async def version() -> dict[str, str]:
+        return {"version": __version__}
+
+    app = FastAPI(title="npukit serve", version=__version__, docs_url=None, redoc_url=None)
+    app.include_router(router)
+    return finish_app(app, options, Metrics(options.names[0]))
+
+
+def _encoded(vector: Tensor, format: str) -> list[float] | str:
+    if format == "float":
+        return vector.tolist()  # type: ignore[no-any-return]
+    return base64.b64encode(vector.numpy().astype("<f4").tobytes()).decode()
