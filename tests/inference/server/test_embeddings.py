@@ -36,7 +36,7 @@ def save(folder: Path, pooling: str, *others: str) -> Any:
     return model
 
 
-def expected(model: Any, ids: list[int], pooling: str) -> torch.Tensor:
+def expected(model: Any, ids: list[int], pooling: str) -> Any:
     with torch.no_grad():
         hidden = model(torch.tensor([ids]))[0][0]
     return {"cls_token": hidden[0], "mean_tokens": hidden.mean(0), "lasttoken": hidden[-1]}[pooling]

@@ -114,5 +114,5 @@ def make_embedding_app(embedder: Embedder, options: ServerOptions) -> FastAPI:
 
 def _encoded(vector: Tensor, format: str) -> list[float] | str:
     if format == "float":
-        return vector.tolist()  # type: ignore[no-any-return]
+        return vector.tolist()
     return base64.b64encode(vector.numpy().astype("<f4").tobytes()).decode()

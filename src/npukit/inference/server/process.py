@@ -58,8 +58,13 @@ def _embeddings(options: ServeOptions) -> tuple[Any, Any, int]:
 
     if options.adapters or options.merged:
         raise NpukitError(f"{options.model} is an embedding model: it is served without adapters.")
-    allowed = {"trust_remote_code": options.trust_remote_code, "allow_pickles": options.allow_pickles}
-    embedder = load_embedder(Wanted(options.model, dtype=options.dtype, **allowed))
+    wanted = Wanted(
+        options.model,
+        dtype=options.dtype,
+        trust_remote_code=options.trust_remote_code,
+        allow_pickles=options.allow_pickles,
+    )
+    embedder = load_embedder(wanted)
     return make_embedding_app(embedder, options.server), embedder.model.device, embedder.longest
 
 
