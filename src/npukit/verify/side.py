@@ -64,7 +64,7 @@ class Side:
             "devices": devices,
             "record": str(record or ""),
             "watch": "" if record else str(watched),
-            "port": _free_port() if devices == 1 else 0,  # ranks that npukit starts have one
+            "port": free_port() if devices == 1 else 0,  # ranks that npukit starts have one
         }
         script = ["-m", "npukit.launch.script", "-m", "npukit.verify.observe", json.dumps(options), *arguments]
         environment = {**self.environment, "PYTHONHASHSEED": "0"}
@@ -88,7 +88,8 @@ class Side:
         return Run(self.device, done.returncode, round(seconds, 1), "\n".join(tail)), figures
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port of this machine that nobody listens on."""
     with socket.socket() as free:
         free.bind(("", 0))
         return int(free.getsockname()[1])
