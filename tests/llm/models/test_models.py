@@ -30,6 +30,7 @@ from npukit.llm.models import attention
 from npukit.llm.models.flops import flops_per_token
 from npukit.llm.models.forward import return_loss
 from npukit.llm.models.loss import cross_entropy_of
+from npukit.llm.models.quantized import QuantizedLinear, quantize
 from npukit.llm.models.tuning import plus_groups, tune
 
 LLAMA_LIKE = {
@@ -297,3 +298,27 @@ def test_experts_are_balanced_as_transformers_does() -> None:
     expected = model(input_ids=ids, labels=ids, output_router_logits=True).loss
     return_loss(model, balance_experts=0.5)
     assert torch.allclose(model(input_ids=ids, labels=ids), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(("kind", "error"), [("nf4", 0.16), ("int8", 0.008)])
+def test_quantised_weights_below_an_adapter(kind: Any, error: float) -> None:
+    """Weights come back within their step, and a layer's gradients are those of the weight that came back."""
+    torch.manual_seed(0)
+    layer, hidden = torch.nn.Linear(70, 30), torch.randn(5, 70, requires_grad=True)
+    small = QuantizedLinear(layer, kind)
+    weight = small.unpacked(torch.float32)
+    assert float((weight - layer.weight.detach()).abs().max() / layer.weight.detach().abs().max()) < error
+    wanted = F.linear(hidden, weight, layer.bias)
+    assert torch.allclose(small(hidden), wanted, atol=1e-5)
+    (found,) = torch.autograd.grad(small(hidden).square().sum(), hidden)
+    assert torch.allclose(found, torch.autograd.grad(wanted.square().sum(), hidden)[0], atol=1e-4)
+    model = make(SHAPES["qwen2"])
+    whole = sum(each.numel() * each.element_size() for each in model.model.layers.parameters())
+    quantize(model, kind)
+    kept = sum(each.numel() * each.element_size() for each in model.model.layers.parameters())
+    assert kept < whole * {"nf4": 0.2, "int8": 0.3}[kind]
+    return_loss(model)
+    tuned = tune(model, *options(rank=4))
+    ids = torch.randint(0, 60, (2, 8))
+    tuned(input_ids=ids, labels=ids).backward()
+    assert any(each.grad is not None and float(each.grad.abs().sum()) for each in tuned.parameters())

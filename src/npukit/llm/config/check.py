@@ -115,6 +115,10 @@ def _options_together(config: Config, given: Given) -> Iterator[Problem]:
         yield Problem("model.from_config", "new weights must all be trained: set tuning.method to full.")
     if model.dtype == "float16" and not tuning.is_adapter:
         yield Problem("model.dtype", "float16 is too imprecise for trained weights: use float32 or bfloat16.")
+    if model.quantize and not tuning.is_adapter:
+        yield Problem("model.quantize", f"quantised weights cannot be trained by {tuning.method}: use lora.")
+    if model.quantize and training.parallel != "ddp":
+        yield Problem("model.quantize", "quantised weights are not sharded: set training.parallel to ddp.")
     if tuning.layers == 0:
         yield Problem("tuning.layers", "tuning.layers must not be 0: 2 trains the last two layers, -2 the first two.")
     if model.adapter and tuning.method != "lora":

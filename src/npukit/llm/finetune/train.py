@@ -41,6 +41,7 @@ from npukit.llm.models.flops import flops_per_token
 from npukit.llm.models.forward import return_loss
 from npukit.llm.models.fused import use_compilable_gelu, use_fused_operators
 from npukit.llm.models.loading import load_config, load_model, load_tokenizer, locate
+from npukit.llm.models.quantized import quantize
 from npukit.llm.models.tuning import plus_groups, tune
 from npukit.quiet import verbosity
 from npukit.train import Trainer
@@ -180,6 +181,8 @@ def make_model(config: Config, place: str, device: torch.device) -> Any:
 def adapt(model: Any, config: Config, device: torch.device) -> Any:
     """A model as transformers makes it, turned into the one that is trained."""
     compiles = config.training.compile if config.training.compile is not None else device.type == "cuda"
+    if config.model.quantize:
+        quantize(model, config.model.quantize)
     if device.type == "npu":
         use_fused_operators(model)
     elif compiles:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from npukit.llm.config.dialects.table import Dialect, load
 from npukit.llm.config.dialects.training import transformers
-from npukit.llm.config.dialects.training.transformers import TABLE, Translated
+from npukit.llm.config.dialects.training.transformers import TABLE, Translated, quantized
 from npukit.llm.config.dialects.values import Refused, Values
 
 
@@ -126,6 +126,10 @@ def packing(values: Values) -> Translated:
     return {"data.packing": wanted}
 
 
+def quantization(values: Values) -> Translated:
+    return quantized(values, "quantization_bit", "quantization_method", values.get("quantization_type", "nf4"))
+
+
 def oft(values: Values) -> Translated:
     if values.get("finetuning_type") != "oft":
         return {}
@@ -157,5 +161,7 @@ def lora_init(values: Values) -> Translated:
 
 
 OWN = (task, preference, resume, precision, shuffle, revision, adapter, datasets, validation, folder, template, packing)
-FUNCTIONS = {each.__name__: each for each in (*OWN, targets, modules_to_save, lora_init, oft, layer_modules)}
+FUNCTIONS = {
+    each.__name__: each for each in (*OWN, targets, modules_to_save, lora_init, quantization, oft, layer_modules)
+}
 LLAMA_FACTORY = Dialect("LLaMA-Factory", load(TABLE, "training/llama_factory"), {**transformers.FUNCTIONS, **FUNCTIONS})

@@ -11,7 +11,7 @@ from typing import Any
 from npukit.llm.chat.peers.ms_swift import meta_named, template_of
 from npukit.llm.config.dialects.table import Dialect, load
 from npukit.llm.config.dialects.training import transformers
-from npukit.llm.config.dialects.training.transformers import TABLE, Translated
+from npukit.llm.config.dialects.training.transformers import TABLE, Translated, quantized
 from npukit.llm.config.dialects.values import Refused, Values
 from npukit.llm.start import nodes_of
 
@@ -286,6 +286,10 @@ def _in_peft(key: str) -> str:
     return key if key.startswith("boft_") or key == "vera_dropout" else key.partition("_")[2]
 
 
+def quantization(values: Values) -> Translated:
+    return quantized(values, "quant_bits", "quant_method", values.get("bnb_4bit_quant_type", "nf4"))
+
+
 def targets(values: Values) -> Translated:
     if regex := values.get("target_regex"):
         return {"tuning.targets": regex}
@@ -342,6 +346,6 @@ def learning_rate(values: Values) -> Translated:
 
 OWN = (task, preference, hub, dtype, adapter, template, system, cutoff, datasets, validation, evaluation, shuffle)
 ALSO = (bad_rows, folder, packing, loss_on, targets, modules_to_save, lora_init, output, resume)
-MORE = (accumulation, learning_rate, method, peft)
+MORE = (accumulation, learning_rate, method, peft, quantization)
 FUNCTIONS = {each.__name__: each for each in (*OWN, *ALSO, *MORE)}
 SWIFT = Dialect("ms-swift", load(TABLE, "training/swift"), {**transformers.FUNCTIONS, **FUNCTIONS})

@@ -203,6 +203,17 @@ def _deepspeed(wanted: Any, values: Values) -> Translated:
     return {"training.parallel": "ddp" if stage == "0" else f"zero{stage}", "training.offload": bool(offload)}
 
 
+def quantized(values: Values, bits: str, method: str, kind: str) -> Translated:
+    """Weights in few bits below an adapter: bitsandbytes' formats, without bitsandbytes."""
+    if not values.get(bits):
+        return {}
+    if values.get(method) not in (None, "bnb", "BNB"):
+        raise Refused(method, f"{method} {values.get(method)} is not supported: use bnb, which needs no package here.")
+    if kind != "nf4":
+        raise Refused(bits, f"4 bits are kept as nf4, not as {kind}.")
+    return {"model.quantize": values.choice(bits, {"4": "nf4", "8": "int8"}, otherwise="4")}
+
+
 OF_STEPS = (max_steps, schedule, warmup, betas, optimizer, checkpointing, parallel)
 OF_WATCHING = (evaluation, saving, save_limit, logging, loggers, best_metric)
 FUNCTIONS = {each.__name__: each for each in (*OF_STEPS, *OF_WATCHING)}

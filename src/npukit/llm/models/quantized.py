@@ -1,0 +1,94 @@
+"""Frozen weights in 4 or 8 bits for adapters above them (QLoRA), in plain PyTorch: the same on NPU, GPU and CPU.
+
+nf4 keeps blocks of 64 weights as numbers of 16 fixed values times the largest of the block; int8 keeps rows as whole
+numbers times a scale. A product brings the weight back to the type of its input, and again when gradients go back.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+BLOCK = 64
+# The quantiles of a normal distribution that QLoRA's paper chose.
+NF4 = (-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635, -0.18477343022823334,
+       -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224,
+       0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0)  # fmt: skip
+Kind = Literal["nf4", "int8"]
+
+
+def quantize(model: Any, kind: Kind) -> None:
+    """Replace every linear layer but the output layer, one after the other.
+
+    >>> quantize(model, "nf4")
+    """
+    head = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None
+    for parent in list(model.modules()):
+        for name, layer in parent.named_children():
+            if type(layer) is nn.Linear and layer is not head:
+                setattr(parent, name, QuantizedLinear(layer, kind))
+
+
+class QuantizedLinear(nn.Linear):
+    """A linear layer whose weight is frozen and small."""
+
+    def __init__(self, layer: nn.Linear, kind: Kind) -> None:
+        super().__init__(layer.in_features, layer.out_features, bias=False, device="meta")
+        self.kind = kind
+        packed, scale = pack(layer.weight.detach(), kind)
+        self.weight = nn.Parameter(packed, requires_grad=False)
+        self.bias = layer.bias
+        self.register_buffer("scale", scale, persistent=False)
+        self.scale: Tensor
+
+    def unpacked(self, dtype: torch.dtype) -> Tensor:
+        """The weight as it is multiplied with."""
+        return unpack(self.weight, self.scale, (self.out_features, self.in_features), self.kind).to(dtype)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        kind = hidden.device.type
+        dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else hidden.dtype
+        product: Tensor = _Product.apply(hidden.to(dtype), self)  # type: ignore[no-untyped-call]
+        return product if self.bias is None else product + self.bias.to(dtype)
+
+
+class _Product(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, hidden: Tensor, layer: QuantizedLinear) -> Tensor:
+        ctx.layer = layer
+        return F.linear(hidden, layer.unpacked(hidden.dtype))
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        return gradient @ ctx.layer.unpacked(gradient.dtype), None
+
+
+def pack(weight: Tensor, kind: Kind) -> tuple[Tensor, Tensor]:
+    """A weight as small numbers, and what they are multiplied with.
+
+    >>> pack(torch.tensor([[-127.0, 63.5]]), "int8")[0]
+    tensor([[-127,   64]], dtype=torch.int8)
+    """
+    weight = weight.float()
+    if kind == "int8":
+        scale = weight.abs().amax(1, keepdim=True).clamp(min=1e-12) / 127
+        return (weight / scale).round().to(torch.int8), scale
+    blocks = F.pad(weight.flatten(), (0, -weight.numel() % BLOCK)).view(-1, BLOCK)
+    scale = blocks.abs().amax(1, keepdim=True)
+    values = torch.tensor(NF4, device=weight.device)
+    borders = (values[1:] + values[:-1]) / 2
+    numbers = torch.bucketize((blocks / scale.clamp(min=1e-12)).contiguous(), borders).to(torch.uint8).flatten()
+    return numbers[::2] << 4 | numbers[1::2], scale
+
+
+def unpack(packed: Tensor, scale: Tensor, shape: tuple[int, int], kind: Kind) -> Tensor:
+    """The weight that `pack` was given, as far as it is kept."""
+    if kind == "int8":
+        return packed.float() * scale
+    values = torch.tensor(NF4, device=packed.device)
+    numbers = torch.stack([packed >> 4, packed & 15], dim=1).flatten()
+    blocks = values[numbers.long()].view(-1, BLOCK) * scale
+    return blocks.flatten()[: shape[0] * shape[1]].view(shape)
