@@ -34,6 +34,7 @@ from training_scripts import SCRIPTS, Script  # type: ignore[import-not-found]  
 from npukit.migrate import journal
 from npukit.migrate.goal import Goal, Style
 from npukit.migrate.migration import migrate
+from npukit.report.writing import write_bytes
 
 TIME_LIMIT = 420
 TRANSFER = "import torch_npu\nfrom torch_npu.contrib import transfer_to_npu\n"
@@ -198,7 +199,7 @@ def main() -> None:
                 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [*first, *path]))
                 found = run_script(script, checkouts[script.checkout], work, missing)
                 known[script.name] = {**known.get(script.name, {}), **found}
-                journal.replace(arguments.results, json.dumps(known, indent=1).encode())
+                write_bytes(arguments.results, json.dumps(known, indent=1).encode())
     show(known, list(ways))
 
 
