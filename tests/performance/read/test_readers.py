@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -79,6 +80,13 @@ def test_a_damaged_file_is_one_sentence(tmp_path: Path, name: str, data: bytes) 
     (tmp_path / name).write_bytes(data)
     with pytest.raises(NpukitError, match=name):
         read_profiles([tmp_path / name])
+
+
+def test_links_in_a_circle_and_pipes_are_passed_by(tmp_path: Path) -> None:
+    (tmp_path / "again").symlink_to(tmp_path)
+    os.mkfifo(tmp_path / "pipe.pt.trace.json")
+    kineto_trace(tmp_path / "a.pt.trace.json")
+    assert len(read_profiles([tmp_path])) == 1
 
 
 def test_no_profile_is_one_sentence(tmp_path: Path) -> None:

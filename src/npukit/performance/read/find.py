@@ -63,8 +63,11 @@ def _profiles(path: Path) -> Iterator[Path]:
             yield path
             return
     for entry in entries:
-        if entry.is_dir() and entry.name not in SKIPPED and not entry.name.startswith(("PROF_", ".")):
-            yield from _profiles(entry)
+        if entry.is_dir():
+            if entry.name not in SKIPPED and not entry.name.startswith(("PROF_", ".")) and not entry.is_symlink():
+                yield from _profiles(entry)
+        elif not entry.is_file():
+            continue  # a pipe would be waited for
         elif entry.name == "log.jsonl" or (entry.name.endswith(TRACES) and _is_trace(entry)):
             yield entry
 
