@@ -122,3 +122,9 @@ def test_what_is_known_of_the_card_decides(qwen2_7b: str) -> None:
     assert small.time and large.time and small.time.step[0] > large.time.step[0]
     assert plan(config(qwen2_7b), 1, "910A").time is None, "its speed is not known"
     assert plan(config(qwen2_7b), 1).fits is None
+
+
+@pytest.mark.parametrize("method", ["freeze", "oft", "ia3"])
+def test_every_way_of_tuning_can_be_planned(method: str, qwen2_7b: str) -> None:
+    found = plan(config(qwen2_7b, tuning={"method": method}), 1, "910B3")
+    assert found.memory and found.time and 0 < (found.trained or 0) < (found.parameters or 0)

@@ -7,7 +7,14 @@ from math import ceil
 
 from npukit.llm.config.options import Config
 from npukit.llm.models.outline import Outline
-from npukit.performance.plan.memory import LOGITS_AT_ONCE, low_bytes, row_length, stage_of, trained_parameters
+from npukit.performance.plan.memory import (
+    LOGITS_AT_ONCE,
+    batch_tokens,
+    low_bytes,
+    row_length,
+    stage_of,
+    trained_parameters,
+)
 from npukit.performance.plan.work import Work
 
 BACKWARD_OF_ATTENTION = 2.5  # times its forward pass: five products instead of two
@@ -15,13 +22,13 @@ OPERATORS_OF_A_LAYER = 30  # forward, of those that a card runs; as many twice b
 OPTIMIZER_BYTES = 110  # moved for each trained parameter: a dozen operators, each over all of it
 LOGITS_BYTES = 60  # moved for each element of the logits
 HEAD_BYTES = 14  # moved for each weight of a trained output layer, for each part of the logits
-TRAFFIC = {"lora": 3.5, "full": 2.4, "freeze": 2.4}  # how often what a layer makes is moved in a pass
+TRAFFIC, WITH_ADAPTER = 2.4, 3.5  # how often what a layer makes is moved in a pass
 
 
 def estimate(config: Config, model: Outline, devices: int) -> list[Work]:
     """The work of one optimizer step on one of `devices` devices, every row being of the maximum length."""
     training, sizes = config.training, model.sizes
-    tokens = float(training.batch_size * row_length(config))
+    tokens = float(batch_tokens(config))
     trained, low = trained_parameters(config, model), low_bytes(config)
     passes = 2 if training.activation_checkpointing else 1  # forward through the layers
     inside = float(sum(shape[0] * shape[1] for shape in model.linear().values()))
@@ -30,10 +37,10 @@ def estimate(config: Config, model: Outline, devices: int) -> list[Work]:
     products = 2 * tokens * (inside * (passes + 1) + head * 2 + of_trained)
     scores = 2 * tokens * row_length(config) * sizes.queries * sizes.layers * (passes + BACKWARD_OF_ATTENTION)
     width = low * (12 * sizes.hidden + 6 * sizes.intermediate + 4 * sizes.keys)
-    moved = tokens * sizes.layers * width * (passes + 2) * TRAFFIC[config.tuning.method]
+    moved = tokens * sizes.layers * width * (passes + 2) * (WITH_ADAPTER if config.tuning.is_adapter else TRAFFIC)
     moved += LOGITS_BYTES * tokens * sizes.vocabulary
     calls = OPERATORS_OF_A_LAYER * sizes.layers * (passes + 2)
-    if config.tuning.method == "lora":
+    if config.tuning.is_adapter:
         calls *= 2
     else:
         parts = ceil(tokens * sizes.vocabulary / LOGITS_AT_ONCE)

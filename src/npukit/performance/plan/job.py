@@ -13,7 +13,7 @@ from npukit.llm.config.options import Config
 from npukit.llm.data.count import Rows, count_rows
 from npukit.llm.models.outline import look_at
 from npukit.performance.plan.estimate import estimate
-from npukit.performance.plan.memory import Memory, memory, row_length, stage_of, trained_parameters
+from npukit.performance.plan.memory import Memory, batch_tokens, memory, row_length, stage_of, trained_parameters
 from npukit.performance.plan.walk import ACCUMULATION, walk_config, walk_script
 from npukit.performance.plan.walked import Held, Walked
 from npukit.performance.plan.work import StepTime, Work, step_time
@@ -112,7 +112,7 @@ def plan(config: Config, devices: int, card: str = "", nodes: int = 1) -> Plan:
         rows_are_exact=bool(rows and rows.exact),
         batches_per_epoch=batches,
         steps=steps,
-        tokens_per_step=rows_per_step * row_length(config),
+        tokens_per_step=batch_tokens(config) * config.training.accumulation * devices,
         time=step_time(estimate(config, model, devices), speed, nodes > 1) if model and speed else None,
     )
 

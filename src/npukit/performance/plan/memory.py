@@ -52,8 +52,14 @@ def row_length(config: Config) -> int:
     return (config.data.pack_length or config.data.cutoff) if config.data.packing else config.data.cutoff
 
 
+def batch_tokens(config: Config) -> int:
+    """Tokens that go through the model at once; a pair of answers is two rows."""
+    pairs = 2 if config.task in ("dpo", "rm") else 1
+    return config.training.batch_size * row_length(config) * pairs
+
+
 def trained_parameters(config: Config, model: Outline) -> int:
-    """How many parameters change."""
+    """How many parameters change; of adapters other than LoRA as many as a LoRA of that rank has, roughly."""
     tuning = config.tuning
     if tuning.method == "full":
         return model.parameters
@@ -95,7 +101,7 @@ def low_bytes(config: Config) -> int:
 def memory(config: Config, model: Outline, devices: int) -> Memory:
     """An estimate of what training takes on each of `devices` devices, every row being of the maximum length."""
     training = config.training
-    trained, lora = trained_parameters(config, model), config.tuning.method == "lora"
+    trained, lora = trained_parameters(config, model), config.tuning.is_adapter
     low, stage = low_bytes(config), stage_of(config)
     deepspeed = stage > 0 and training.parallel != "fsdp2"
     kept = {"float32": 4, "bfloat16": 2, "float16": 2}.get(config.model.dtype, low if lora else 4)
@@ -146,11 +152,11 @@ def _exchanged(config: Config, model: Outline, trained: int, low: int) -> float:
 
 def activations(config: Config, model: Outline, low: int) -> float:
     """What the backward pass needs again: attention keeps no matrix of scores, an adapter keeps its own input."""
-    tokens = config.training.batch_size * row_length(config)
+    tokens = batch_tokens(config)
     sizes = model.sizes
     gated = any("gate" in name for name in model.linear())
     width = 7.5 * sizes.hidden + 2 * sizes.keys + (3 if gated else 2) * sizes.intermediate
-    if config.tuning.method == "lora":
+    if config.tuning.is_adapter:
         width += sum(shape[1] for shape in _targets(config, model)) / sizes.layers
     of_a_layer = low * width + STATISTICS_BYTES * sizes.heads
     if not config.training.activation_checkpointing:
@@ -161,7 +167,7 @@ def activations(config: Config, model: Outline, low: int) -> float:
 
 
 def _logits(config: Config, model: Outline) -> float:
-    rows = config.training.batch_size * row_length(config)
+    rows = batch_tokens(config)
     chunks = ceil(rows * model.sizes.vocabulary / LOGITS_AT_ONCE)
     elements = ceil(rows / chunks) * model.sizes.vocabulary
     head = model.sizes.vocabulary * model.sizes.hidden if config.tuning.method == "full" else 0

@@ -27,6 +27,8 @@ def walk_config(config: Config, devices: int, card: str, per_node: int | None = 
 
     >>> walk_config(config, devices=8, card="910B3").peak
     """
+    if config.task not in ("sft", "pt"):
+        raise NpukitError(f"A walk knows the tasks sft and pt, not {config.task}: leave --walk out.")
     return _walk(["-m", WALKER], devices, card, per_node or devices, handed_over(config))
 
 
