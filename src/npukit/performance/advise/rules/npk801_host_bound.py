@@ -30,6 +30,7 @@ def check(rank: Rank) -> Iterator[Advice]:
     if not kernels or ms <= 0:
         return
     each = rank.time_of(kernels) / (len(kernels) / rank.steps) * 1000
-    evidence = f"{len(kernels) / rank.steps:.0f} kernels per step of {each:.0f} us each"
+    noun = "operators" if rank.trace.device == "cpu" else "kernels"
+    evidence = f"{len(kernels) / rank.steps:.0f} {noun} per step of {each:.0f} us each"
     where = "Python between operators takes" if rank.trace.device == "cpu" else "The device waits for the host for"
     yield rule.advice(rank, f"{where} {ms:.1f} ms of each step", ms, evidence)
