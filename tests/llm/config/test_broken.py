@@ -72,7 +72,7 @@ BROKEN = {
     ),
     "wrong choice": (
         GOOD + "tuning: {method: lroa}\n",
-        ["x.yaml:8: tuning.method must be one of lora, full, freeze, not 'lroa': did you mean lora?"],
+        ["x.yaml:8: tuning.method must be one of lora, full, freeze, ", "not 'lroa': did you mean lora?"],
     ),
     "wrong number of parts": (GOOD + "  betas: [0.9]\n", ["x.yaml:8: training.betas must be a list of 2"]),
     "duplicate key": (GOOD + "  epochs: 3\n", ["x.yaml:8: epochs was already given in line 6: remove one of them."]),
