@@ -41,7 +41,7 @@ def test_mixed_in_one_batch(kind: str, make_model: MakeModel, tmp_path: Path) ->
         "small": save_adapter(kind, tmp_path / "small", make_model, 4, rslora=False),
         "large": save_adapter(kind, tmp_path / "large", make_model, 12, rslora=True),
     }
-    engine = Engine(make_model(kind), EngineOptions(rows=9, prefill_tokens=24))
+    engine = Engine(make_model(kind), EngineOptions(rows=9, prefill_tokens=24, ahead=True))
     engine.load_adapter("small", tmp_path / "small")
     engine.load_adapter("large", tmp_path / "large")
     requests = [Request(prompt, GREEDY, adapter=name) for name in expected for prompt in prompts(3)]

@@ -12,12 +12,12 @@ from npukit.inference.engine.results import Launched
 GREEDY = Sampling(temperature=0, max_tokens=12)
 WAYS = {
     "at once": EngineOptions(rows=8),
-    "not ahead": EngineOptions(rows=8, ahead=False),
-    "few rows": EngineOptions(rows=2),
-    "few blocks, in chunks": EngineOptions(rows=8, blocks=10, prefill_tokens=16),
+    "ahead": EngineOptions(rows=8, ahead=True),
+    "few rows": EngineOptions(rows=2, ahead=True),
+    "few blocks, in chunks": EngineOptions(rows=8, blocks=10, prefill_tokens=16, ahead=True),
     "no reuse": EngineOptions(rows=8, reuse=False),
     "prompts beside decoding": EngineOptions(rows=8, together=1024),
-    "beside, few rows and blocks": EngineOptions(rows=3, blocks=10, together=256),
+    "beside, few rows and blocks, ahead": EngineOptions(rows=3, blocks=10, together=256, ahead=True),
 }
 
 
@@ -37,7 +37,7 @@ def test_batched_answers_equal_generate(kind: str, make_model: MakeModel) -> Non
 def test_a_step_is_launched_before_the_one_before_is_waited_for(
     make_model: MakeModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine = Engine(make_model("qwen2"), EngineOptions(rows=2))
+    engine = Engine(make_model("qwen2"), EngineOptions(rows=2, ahead=True))
     newer = []
     wait = Launched.tokens
 
@@ -55,7 +55,7 @@ def test_a_step_is_launched_before_the_one_before_is_waited_for(
 
 def test_the_youngest_gives_way_where_blocks_run_out(make_model: MakeModel) -> None:
     asked = [prompt * 15 for prompt in ((5,), (6,), (7,), (8,))]  # a block each, and each grows to four
-    engine = Engine(make_model("qwen2"), EngineOptions(rows=4, blocks=7))
+    engine = Engine(make_model("qwen2"), EngineOptions(rows=4, blocks=7, ahead=True))
     settings = Sampling(temperature=0, max_tokens=40)
     answers = engine.generate([Request(prompt, settings) for prompt in asked])
     assert engine.stats().preemptions > 0

@@ -39,7 +39,7 @@ class EngineOptions:
     reuse: bool = True  # of what is in the cache of an earlier prompt
     graphs: bool | None = None  # decode as graphs; None: on NPU and CUDA
     compile: bool | None = None  # the layers; None: on CUDA
-    ahead: bool = True  # launch a step before the tokens of the one before are known
+    ahead: bool | None = None  # launch a step before the last one's tokens are known; None: on NPU and CUDA
 
 
 class Engine:
@@ -68,7 +68,8 @@ class Engine:
         else:  # a block is the whole of a sequence
             self._runner = OwnCaches(model, self._adapters)
             self._scheduler = Scheduler(BlockPool(options.rows + 1, self.longest), options.rows, prefill, reuse=False)
-        self._ahead = options.ahead and self.is_paged
+        ahead = options.ahead if options.ahead is not None else self.device.type != "cpu"
+        self._ahead = ahead and self.is_paged
         self._launched: Launched | None = None
         self._sequences: dict[int, Sequence] = {}
         self._ended: list[Output] = []
