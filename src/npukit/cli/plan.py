@@ -18,6 +18,7 @@ Words = Annotated[
 Nodes = Annotated[int, typer.Option("--nodes", min=1, help="Number of machines, each with so many devices.")]
 Walk = Annotated[bool, typer.Option("--walk", help="Also walk through two steps on a simulated card.")]
 Fit = Annotated[bool, typer.Option("--fit", help="Find the change that costs least and makes it fit.")]
+Auto = Annotated[bool, typer.Option("--auto", help="Walk through CUDA code unchanged.")]
 Table = Annotated[bool, typer.Option("--table", help="Compare LoRA and full training on one, four and eight cards.")]
 
 
@@ -29,6 +30,7 @@ def plan(
     walk: Walk = False,
     fit: Fit = False,
     table: Table = False,
+    auto: Auto = False,
     json: JsonOption = False,
 ) -> None:
     """Say whether a training fits on a card and how long it takes.
@@ -45,7 +47,7 @@ def plan(
     if script := _script(words):
         if fit or table:
             raise NpukitError("--fit and --table need a configuration: a script cannot be changed.")
-        _walk_script(script, ranks, chosen.name, nodes, json)
+        _walk_script(script, ranks, chosen.name, nodes, auto, json)
         return
     from npukit.llm.config.read import read
     from npukit.performance.plan import text
@@ -72,12 +74,12 @@ def plan(
     print(to_json(found.as_json()) if json else text.as_text(found))
 
 
-def _walk_script(script: list[str], devices: int, card: str, nodes: int, json: bool) -> None:
+def _walk_script(script: list[str], devices: int, card: str, nodes: int, auto: bool, json: bool) -> None:
     from npukit.performance.plan.job import walk_of_script
     from npukit.performance.plan.text import time_lines, walk_lines
     from npukit.report.json import to_json
 
-    seen = walk_of_script(script, devices, card, nodes)
+    seen = walk_of_script(script, devices, card, nodes, auto)
     lines = [*walk_lines(seen, card), "", *(time_lines(seen.time) if seen.time else ())]
     print(to_json(seen.as_json()) if json else "\n".join(lines))
 

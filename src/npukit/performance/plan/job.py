@@ -125,12 +125,14 @@ def walked(found: Plan, config: Config) -> Plan:
     return replace(found, walk=_with_time(seen, work, found.card, found.nodes))
 
 
-def walk_of_script(command: Sequence[str], devices: int, card: str, nodes: int = 1) -> Walk:
+def walk_of_script(command: Sequence[str], devices: int, card: str, nodes: int = 1, auto: bool = False) -> Walk:
     """What a walk through the first steps of any script shows, as rank 0 of `devices` devices of all `nodes`.
+
+    With `auto` CUDA code runs unchanged.
 
     >>> walk_of_script(["train.py", "--batch", "8"], devices=8, card="910B3").total
     """
-    seen = walk_script(command, devices, card, devices // nodes)
+    seen = walk_script(command, devices, card, devices // nodes, auto)
     return _with_time(seen, seen.of_step(), card, nodes)
 
 

@@ -32,15 +32,17 @@ def walk_config(config: Config, devices: int, card: str, per_node: int | None = 
     return _walk(["-m", WALKER], devices, card, per_node or devices, handed_over(config))
 
 
-def walk_script(command: Sequence[str], devices: int, card: str, per_node: int | None = None) -> Walked:
-    """Walk through the first steps of a script, as rank 0 of `devices`.
+def walk_script(command: Sequence[str], devices: int, card: str, per_node: int, auto: bool = False) -> Walked:
+    """Walk through the first steps of a script, as rank 0 of `devices`; with `auto` CUDA code runs on the NPU.
 
-    >>> walk_script(["train.py", "--batch", "8"], devices=8, card="910B3").by_role()
+    >>> walk_script(["train.py", "--batch", "8"], devices=8, card="910B3", per_node=8).by_role()
     """
-    return _walk(["-m", WALKER, *command], devices, card, per_node or devices, {})
+    return _walk(["-m", WALKER, *command], devices, card, per_node, {}, auto)
 
 
-def _walk(command: list[str], devices: int, card: str, per_node: int, variables: Mapping[str, str]) -> Walked:
+def _walk(
+    command: list[str], devices: int, card: str, per_node: int, variables: Mapping[str, str], auto: bool = False
+) -> Walked:
     with tempfile.TemporaryDirectory(prefix="npukit-walk-") as folder:
         file = Path(folder) / "walked.json"
         environment = {
@@ -51,7 +53,7 @@ def _walk(command: list[str], devices: int, card: str, per_node: int, variables:
             "NPUKIT_WALK_STEPS": str(STEPS),
         }
         ended = subprocess.run(
-            [sys.executable, *script_arguments(command, auto=False)], env=environment, capture_output=True, text=True
+            [sys.executable, *script_arguments(command, auto)], env=environment, capture_output=True, text=True
         )
         if not file.exists():
             raise NpukitError(f"The walk ended early: {_reason(ended.stderr)}")
