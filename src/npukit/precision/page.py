@@ -23,11 +23,10 @@ def render(found: Comparison) -> str:
     """The page; the rows lie in it as data, and it draws those that are looked at."""
     rows = [{**plain(row), "title": printable_line(row.title), "growth": row.growth} for row in found.rows]
     data = {"rows": rows, "first": plain(found.first), "counts": dict(found.counts), "coverage": found.coverage}
-    verdict = "Same wherever it was compared" if found.same else "Different"
     compared = f"{found.compared:,} of {sum(found.counts.values()):,} rows compared ({found.coverage:.0%})"
     parts = {
         "TITLE": html.escape(printable_line(f"{found.left} and {found.right}")),
-        "VERDICT": f"{verdict}: {compared}",
+        "VERDICT": f"{found.verdict.capitalize()}: {compared}",
         "FIRST": html.escape(printable_line(found.first.what)) if found.first else "",
         # "</script>" inside the data must not end the element that holds it.
         "DATA": json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c"),

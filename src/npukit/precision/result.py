@@ -19,6 +19,9 @@ class Outcome(str, Enum):
     unknown = "not compared"  # on both sides, with nothing in it that can be compared
 
 
+LEAST_COVERAGE = 0.2
+"""The share of rows below which nothing is concluded."""
+
 Kind = Literal[
     "operator",  # inputs agree, outputs do not
     "argument",  # the same, and a setting such as epsilon differs
@@ -107,8 +110,15 @@ class Comparison:
     rows: tuple[Row, ...] = ()
 
     @property
+    def verdict(self) -> Literal["same", "different", "too little in common"]:
+        """What was hardly compared is not called the same."""
+        if self.first:
+            return "different"
+        return "same" if self.coverage >= LEAST_COVERAGE else "too little in common"
+
+    @property
     def same(self) -> bool:
-        return self.first is None
+        return self.verdict == "same"
 
     @property
     def compared(self) -> int:
@@ -125,7 +135,7 @@ class Comparison:
 
     def as_data(self) -> dict[str, Any]:
         """The comparison as plain data, with what follows from it; figures that are not finite become text."""
-        derived = {"same": self.same, "compared": self.compared, "coverage": self.coverage}
+        derived = {"verdict": self.verdict, "compared": self.compared, "coverage": self.coverage}
         return {**derived, **plain(self)}
 
 

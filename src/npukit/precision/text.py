@@ -21,7 +21,9 @@ def _compare(found: Comparison) -> Iterator[str]:
     yield f"left   {found.left}"
     yield f"right  {found.right}"
     yield ""
-    verdict = "Same" if found.same else "Different"
+    verdict = {"same": "Same" if found.coverage == 1 else "Same where compared"}.get(
+        found.verdict, found.verdict.capitalize()
+    )
     compared = f"{found.compared:,} of {sum(counts.values()):,} rows compared ({found.coverage:.0%})"
     yield f"{verdict}: {compared}, {counts.get('same', 0):,} same, {counts.get('differs', 0):,} differ."
     alone = [
