@@ -25,17 +25,22 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     Path("model/model.safetensors").write_bytes((2).to_bytes(8, "little") + b"{}")
     rows = [json.dumps({"instruction": f"question {number}", "output": "answer"}) for number in range(60)]
     Path("rows.jsonl").write_text("\n".join(rows))
+    Path("a-folder-with-a-long-name").mkdir()
+    Path("a-folder-with-a-long-name/and-rows.jsonl").write_text("\n".join(rows))
     Path("text.txt").write_text("some plain text\n")
     return tmp_path
 
 
-@pytest.mark.parametrize(("data", "task", "devices"), [("rows.jsonl", "sft", 1), ("text.txt", "pt", 8)])
+@pytest.mark.parametrize(
+    ("data", "task", "devices"),
+    [("rows.jsonl", "sft", 1), ("a-folder-with-a-long-name/and-rows.jsonl", "sft", 2), ("text.txt", "pt", 8)],
+)
 def test_the_file_reads_as_what_was_chosen(files: Path, data: str, task: Any, devices: int) -> None:
     made = initial("model", data, devices)
     Path("train.yaml").write_text(made.text)
     assert read(Path("train.yaml"), [], {}).config == made.config
     assert made.config.task == task
-    assert made.config.training.load_best == (data == "rows.jsonl"), "few rows leave none to evaluate on"
+    assert made.config.training.load_best == (task == "sft"), "few rows leave none to evaluate on"
     assert made.text.count("#") > 10
 
 

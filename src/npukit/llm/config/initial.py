@@ -112,7 +112,7 @@ def _as_yaml(chosen: Mapping[str, Any], devices: int, file: str) -> str:
             lines.append(f"{above}:")
             group = above
         line = f"{'  ' * bool(above)}{name}: {_plain(chosen[key])}"
-        lines.append(f"{line:<36}# {COMMENTS[key]}" if key in COMMENTS else line)
+        lines.append(f"{line:<34}  # {COMMENTS[key]}" if key in COMMENTS else line)
     lines.append("  # parallel: fsdp2                 # splits a model that does not fit on one device")
     return "\n".join(lines) + "\n"
 
