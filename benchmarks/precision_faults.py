@@ -352,10 +352,6 @@ def ddp(run: Run) -> None:
     run.model = nn.parallel.DistributedDataParallel(run.model)
 
 
-def denormals(run: Run) -> None:
-    torch.set_flush_denormal(True)
-
-
 CLEAN: list[tuple[str, str, Patch | None, str]] = [
     *((kind, "again", None, "ops") for kind in ("llama", "qwen2", "gpt2", "resnet", "unet", "lstm")),
     *((kind, "two threads", threads, "ops") for kind in ("llama", "gpt2", "resnet", "lstm")),
