@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -70,6 +71,7 @@ def plan(
         print(to_json(better.as_json()) if json else text.fit_text(better, ranks))
         return
     if walk:
+        _tell_walk(chosen.name)
         found = walked(found, config)
     print(to_json(found.as_json()) if json else text.as_text(found))
 
@@ -79,9 +81,14 @@ def _walk_script(script: list[str], devices: int, card: str, nodes: int, auto: b
     from npukit.performance.plan.text import time_lines, walk_lines
     from npukit.report.json import to_json
 
+    _tell_walk(card)
     seen = walk_of_script(script, devices, card, nodes, auto)
     lines = [*walk_lines(seen, card), "", *(time_lines(seen.time) if seen.time else ())]
     print(to_json(seen.as_json()) if json else "\n".join(lines))
+
+
+def _tell_walk(card: str) -> None:
+    print(f"npukit: walking through two steps on a simulated {card}, which can take a minute", file=sys.stderr)
 
 
 def _script(words: list[str]) -> list[str]:
