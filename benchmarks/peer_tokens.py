@@ -190,7 +190,7 @@ def record(tool: str) -> list[dict[str, Any]]:
 def compare(tool: str) -> Iterator[tuple[str, int, int, str]]:
     control = control_tokens(tool)
     kinds = {kind: tokenizer(kind, control) for kind in ("bytes", "words")}
-    for name in table(tool)["templates"]:  # type: ignore[arg-type]
+    for name in table(tool)["templates"]:
         same = total = 0
         first = ""
         for (kind, made), options, cutoff in itertools.product(kinds.items(), OPTIONS[tool], (2048, 64)):

@@ -97,7 +97,7 @@ def _few(models: dict[str, dict[str, list[str]]]) -> dict[str, dict[str, list[st
 
 def _without_defaults(row: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
     # ms-swift tells "no separator" (None: one round alone) from an empty one.
-    empty = (None, "", [], False)
+    empty: tuple[Any, ...] = (None, "", [], False)
     return {key: value for key, value in row.items() if value != defaults.get(key) and (value not in empty)} | {
         key: row[key] for key in ("separator",) if row.get(key) == []
     }

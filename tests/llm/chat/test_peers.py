@@ -66,7 +66,7 @@ def test_rows_are_those_of_the_tool(tool: str) -> None:
 @pytest.mark.parametrize("tool", ["llama_factory", "ms_swift"])
 def test_every_template_can_be_talked_to(tool: str) -> None:
     """As Jinja a template writes a conversation that the writer's text begins with."""
-    for name in table(tool)["templates"]:  # type: ignore[arg-type]
+    for name in table(tool)["templates"]:
         tokenizer = letters(tool)
         tokenizer.eos_token = "</s>"  # a template may have taken another
         template = find_template(name, tokenizer, tool)
