@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from npukit.cli.options import CardOption, DeviceOption, DevicesOption
+from npukit.cli.options import CardOption, DeviceOption, DevicesOption, OutputOption
 from npukit.facts.cards import DEFAULT_CARD
 from npukit.launch.devices import Wanted
+
+DEFAULT_FOLDER = "profile"
 
 
 def profile(
@@ -18,7 +19,7 @@ def profile(
     level: Annotated[
         int, typer.Option(min=0, max=2, help="1 adds shapes, memory and communication, 2 also call stacks (slower).")
     ] = 1,
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the profile.")] = Path("profile"),
+    output: OutputOption = None,
     stop: Annotated[bool, typer.Option("--stop", help="End the script when the steps are recorded.")] = False,
     device: DeviceOption = Wanted.auto,
     devices: DevicesOption = None,
@@ -26,11 +27,14 @@ def profile(
 ) -> None:
     """Record a few steps of any training script for `npukit advise`.
 
-    The script needs no change: torch_npu's profiler records on NPUs, torch's own on CUDA and the CPU.
+    The script needs no change: torch_npu's profiler records on NPUs, torch's own on CUDA and the CPU. The result is a
+    folder, `profile` unless --output names another.
     """
     from npukit.launch.devices import choose
     from npukit.performance.profile import Settings, steps_of
     from npukit.performance.profile import profile as record
 
     first, last = steps_of(steps)
-    record(command, choose(device, devices or 1, card), Settings(first, last, level, str(output), stop))
+    record(
+        command, choose(device, devices or 1, card), Settings(first, last, level, str(output or DEFAULT_FOLDER), stop)
+    )
