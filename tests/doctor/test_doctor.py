@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 import runpy
 import subprocess
@@ -16,6 +17,7 @@ from npukit.doctor.check import State
 from npukit.doctor.diagnosis_text import as_text, fix_script, verdict
 from npukit.doctor.examine import Diagnosis, examine
 from npukit.doctor.problems import page, problems
+from npukit.facts.target import Target
 from npukit.facts.variables import variables
 from npukit.machine import Answer, Machine
 from npukit.simulate import environment
@@ -213,6 +215,25 @@ def test_what_the_table_does_not_know_is_called_unknown(tmp_path: Path) -> None:
     diagnosis = diagnosis_of(describe, tmp_path)
     assert (codes(diagnosis), diagnosis.good) == (["NPK924"], True)
     assert "torch_npu 2.13.0" in as_text(diagnosis)
+
+
+def test_a_cuda_build_that_torch_npu_aborts_beside(tmp_path: Path) -> None:
+    def describe(tree: Any, version: str) -> None:
+        NAMES["healthy_a2"](tree)
+        NAMES["with_packages"](tree, version, version)
+        tree.write("/site-packages/torch/lib/libc10_cuda.so", "")
+
+    assert "NPK927" in codes(diagnosis_of(lambda tree: describe(tree, "2.13.0"), tmp_path / "one"))
+    assert "NPK927" not in codes(diagnosis_of(lambda tree: describe(tree, "2.9.0"), tmp_path / "two"))
+
+
+def test_a_target_is_held_against_the_machine(tmp_path: Path) -> None:
+    tree = Tree(tmp_path)
+    NAMES["healthy_a2"](tree)
+    assert examine(tree.machine(), Target.of(torch_npu="2.9", cann="8.5.0")).good
+    other = examine(tree.machine(), Target.of(torch_npu="2.7", card="910_9391"))
+    assert codes(other)[-1] == "NPK928"
+    assert {"torch_npu", "card"} <= {*re.findall(r"(\w+) is", other.checks[-1].troubles[0].finding.evidence)}
 
 
 def test_python_and_missing_packages(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from npukit.cli.options import JsonOption
+from npukit.cli.options import JsonOption, TargetOption
 from npukit.report.terminal import has_color
 from npukit.report.writing import write_text
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 
 def doctor(
+    target: TargetOption = None,
     json: JsonOption = False,
     fix_script: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the commands that fix what was found to a shell script.")
@@ -30,7 +31,7 @@ def doctor(
     from npukit.doctor.diagnosis_text import fix_script as script_of
     from npukit.doctor.examine import examine
 
-    diagnosis = examine()
+    diagnosis = examine(target=target)
     if fix_script:
         write_text(fix_script, script_of(diagnosis))
     if json:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from npukit.doctor import hardware, settings, software
 from npukit.doctor.check import Check, State
 from npukit.doctor.problems import Trouble
+from npukit.facts.target import Target
 from npukit.machine import Machine
 from npukit.machine.found import Found
 from npukit.machine.probe import probe
@@ -56,14 +57,17 @@ class Diagnosis:
         return all(check.state is not State.error for check in self.checks)
 
 
-def examine(machine: Machine | None = None) -> Diagnosis:
-    """What is right and wrong with a machine for training on NPUs.
+def examine(machine: Machine | None = None, target: Target | None = None) -> Diagnosis:
+    """What is right and wrong with a machine for training on NPUs, and whether it is the target.
 
     >>> examine().first
     """
-    return diagnose(probe(machine or Machine()))
+    return diagnose(probe(machine or Machine()), target)
 
 
-def diagnose(found: Found) -> Diagnosis:
+def diagnose(found: Found, target: Target | None = None) -> Diagnosis:
     """The same, from what was found before."""
-    return Diagnosis(tuple(check(found) for check in CHECKS), found.simulated, found.has_npus)
+    checks = [check(found) for check in CHECKS]
+    if target:
+        checks.append(software.target(found, target))
+    return Diagnosis(tuple(checks), found.simulated, found.has_npus)

@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from npukit.doctor.check import Check, skip
 from npukit.doctor.compatibility import nearest, pip_line, pythons_of, release_of
 from npukit.doctor.problems import Trouble, trouble
-from npukit.facts.cards import kernel_folder
+from npukit.facts.cards import card, kernel_folder
+from npukit.facts.compatibility import aborts_beside_cuda
+from npukit.facts.target import Target
 from npukit.facts.versions import key, same, within
 from npukit.machine.found import Found
 from npukit.machine.installed import Cann
@@ -110,6 +112,8 @@ def _package_troubles(found: Found) -> Iterator[Trouble]:
             remedy,
             commands=commands,
         )
+    elif found.torch_is_for_cuda and not found.simulated and aborts_beside_cuda(torch_npu):
+        yield trouble("NPK927")
     elif found.cann:
         yield from _cann_for(found, torch_npu, found.cann.version, remedy, commands)
 
@@ -133,6 +137,22 @@ def _cann_for(found: Found, torch_npu: str, cann: str, remedy: str, commands: tu
     elif not same(cann, release.cann):
         what = f"torch_npu {torch_npu} was made for CANN {release.cann}; the newer {cann} is not listed with it"
         yield trouble("NPK924", what, f"Nothing, unless something fails unexpectedly. {remedy}")
+
+
+def target(found: Found, wanted: Target) -> Check:
+    """Are these the versions and the card that the user is preparing for?"""
+    there = {"torch_npu": found.packages.get("torch_npu", ""), "torch": found.packages.get("torch", "")}
+    there["cann"] = found.cann.version if found.cann else ""
+    names = [chip.name for chip in found.chips]
+    is_card = {card(wanted.card).name, card(wanted.card).smi_name} & {*names}
+    there["card"] = wanted.card if is_card else ", ".join(sorted({*names}))
+    differs = wanted.differences(there)
+    if not differs:
+        return Check("Target", f"this machine has {wanted}")
+    listed = ", ".join(f"{name} is {found or 'missing'}, not {want}" for name, (want, found) in differs.items())
+    commands = [f"{name}=={differs[name][0]}" for name in ("torch", "torch_npu") if name in differs]
+    pip = (f"pip install {' '.join(commands)}",) if commands else ()
+    return Check("Target", "not this machine", (trouble("NPK928", evidence=listed, commands=pip),))
 
 
 def imports(found: Found) -> Check:

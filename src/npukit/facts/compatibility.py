@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from npukit.facts.versions import key
+
 
 @dataclass(frozen=True)
 class Release:
@@ -37,6 +39,15 @@ def newest_cann() -> str:
     '9.1.0'
     """
     return releases()[0].cann
+
+
+def aborts_beside_cuda(torch_npu: str) -> bool:
+    """Whether this torch_npu aborts when it is imported beside a CUDA build of torch.
+
+    >>> aborts_beside_cuda("2.12.0")
+    True
+    """
+    return key(torch_npu) >= key(str(_data()["aborts_beside_cuda_since"]))
 
 
 def cann_image() -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -78,6 +79,19 @@ class Target:
         """The version of torch_npu whose API table stands for this one: the nearest below, else the oldest."""
         file = file_for(self.torch_npu, "apis.csv")
         return file.parent.name if file else versions()[0]
+
+    def differences(self, there: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+        """What is wanted and what is there, by field, where they differ.
+
+        >>> Target.of(torch_npu="2.7").differences({"torch_npu": "2.9.0", "torch": "2.7.1", "card": "910B3"})
+        {'torch_npu': ('2.7', '2.9.0')}
+        """
+        pairs = {name: (getattr(self, name), there.get(name, "")) for name in _FIELDS}
+        return {
+            name: (wanted, found)
+            for name, (wanted, found) in pairs.items()
+            if wanted and not (wanted == found if name == "card" else _is_of(found, wanted))
+        }
 
     def has_torch(self, version: str) -> bool:
         """Whether its torch is at least this version."""

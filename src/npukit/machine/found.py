@@ -32,6 +32,7 @@ class Found:
     python: str = ""
     packages: Mapping[str, str] = field(default_factory=dict)
     torch_wanted: str = ""  # the torch that torch_npu asks for
+    torch_is_for_cuda: bool = False
     missing_library: str | None = None  # what the dynamic linker said; empty when all is found, None when not known
     shared_memory: int | None = None
     memory: int | None = None

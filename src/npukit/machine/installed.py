@@ -101,3 +101,9 @@ def packages(machine: Machine) -> tuple[dict[str, str], str]:
                     )
                     torch_wanted = wanted[1] if wanted else ""
     return versions, torch_wanted
+
+
+def torch_is_for_cuda(machine: Machine) -> bool:
+    """Whether the installed torch is a build for CUDA."""
+    torch = next((folder / "torch" for folder in machine.python_paths if (folder / "torch").is_dir()), None)
+    return torch is not None and (torch / "lib" / "libc10_cuda.so").exists()

@@ -46,6 +46,7 @@ def _from_files(machine: Machine) -> Found:
     return Found(
         environ=machine.environ,
         python=machine.python,
+        torch_is_for_cuda=installed.torch_is_for_cuda(machine),
         in_container=_in_container(machine),
         npus_on_bus=npus.on_bus(machine),
         device_files=npus.device_files(machine),
