@@ -18,7 +18,7 @@ import pytest
 
 from npukit.errors import NpukitError
 from npukit.report.writing import UNFINISHED
-from npukit.simulate import build, versions
+from npukit.simulate import build, environment, versions
 from npukit.simulate import compile as compiling
 
 TORCH = importlib.metadata.version("torch").split("+")[0]
@@ -37,12 +37,13 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A world where set-up is quick: an empty cache, a wheel of one file, compilers that only write their output."""
     wheels = tmp_path / "wheels"
     wheels.mkdir()
-    info = f"torch_npu-{TORCH}.post1.dist-info"
-    with zipfile.ZipFile(wheels / f"torch_npu-{TORCH}.post1-py3-none-any.whl", "w") as wheel:
-        wheel.writestr("torch_npu/__init__.py", "")
-        wheel.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: torch_npu\nVersion: {TORCH}.post1\n")
-        wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
-        wheel.writestr(f"{info}/RECORD", "")
+    for version in (f"{TORCH}.post1", f"{versions.NEWER_HEADERS}.post9"):
+        info = f"torch_npu-{version}.dist-info"
+        with zipfile.ZipFile(wheels / f"torch_npu-{version}-py3-none-any.whl", "w") as wheel:
+            wheel.writestr("torch_npu/__init__.py", "")
+            wheel.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: torch_npu\nVersion: {version}\n")
+            wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+            wheel.writestr(f"{info}/RECORD", "")
     for compiler in ("cc", "c++"):
         script = tmp_path / compiler
         script.write_text(COMPILER)
@@ -100,6 +101,21 @@ def test_changed_c_sources_are_compiled_without_a_second_download(
     assert "torch_npu" not in capfd.readouterr().err
 
 
+def test_a_wheel_with_old_headers_is_compiled_with_newer_ones(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(versions, "OLD_HEADERS", frozenset({TORCH}))
+    setup = build.ensure()
+    assert setup.cann_headers != setup.torch_npu
+    runtime = (small / "compiler.log").read_text().splitlines()[0]
+    assert str(setup.cann_headers) in runtime and str(setup.torch_npu / "torch_npu") not in runtime
+
+
+def test_beside_a_cuda_build_a_library_comes_first(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert build.ensure().beside_cuda_library is None
+    monkeypatch.setattr(compiling, "clashes_with_cuda", lambda torch: True)
+    library = build.ensure().beside_cuda_library
+    assert library and environment()["NPUKIT_SIM_BESIDE_CUDA"] == str(library)
+
+
 def test_two_that_start_together_build_once(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = start_setup(), start_setup()
     errors = [process.communicate(timeout=120)[1] for process in (first, second)]
@@ -148,7 +164,7 @@ def test_no_torch(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         build.ensure()
 
 
-@pytest.mark.parametrize("version", ["2.7.1", "2.14.0+cpu"])
+@pytest.mark.parametrize("version", ["2.0.1", "2.99.0+cpu"])
 def test_a_torch_that_it_was_not_tested_with(small: Path, monkeypatch: pytest.MonkeyPatch, version: str) -> None:
     folder = small / "older" / f"torch-{version}.dist-info"
     folder.mkdir(parents=True)

@@ -30,16 +30,27 @@ class Setup:
     torch: Path
     cache: Path
     torch_npu: Path
+    cann_headers: Path
     home: Path
-    operators: Path | None
+    operators: Path
 
     @property
-    def operators_library(self) -> Path | None:
-        return self.operators / "libnpusim_operators.so" if self.operators else None
+    def cann_version(self) -> str:
+        return versions.target(self.torch_version).cann
+
+    @property
+    def operators_library(self) -> Path:
+        return self.operators / compiling.OPERATORS
+
+    @property
+    def beside_cuda_library(self) -> Path | None:
+        """What lets torch_npu load, where this torch is a CUDA build that it does not load beside."""
+        library = self.operators / compiling.BESIDE_CUDA
+        return library if library.exists() else None
 
     @property
     def ready(self) -> bool:
-        return all(part.exists() for part in (self.torch_npu, self.home, self.operators) if part)
+        return all(part.exists() for part in (self.torch_npu, self.home, self.operators))
 
 
 def plan() -> Setup:
@@ -51,15 +62,18 @@ def plan() -> Setup:
     key = f"{torch_version}-{sysconfig.get_config_var('SOABI')}"
     how = [Path(compiling.__file__), Path(machine_home.__file__)]
     cann_key = compiling.fingerprint([*compiling.cann_sources(), *how], compiling.C_FLAGS, compiling.SHARED)
-    operator_sources = compiling.operator_sources()
-    operators_key = compiling.fingerprint(operator_sources, compiling.CXX_FLAGS, compiling.SHARED)
+    operators_how = (compiling.CXX_FLAGS, compiling.SHARED, compiling.as_torch_was_built(torch))
+    beside_cuda = compiling.clashes_with_cuda(torch)
+    operators_key = compiling.fingerprint(compiling.operator_sources(), *operators_how, beside_cuda)
+    headers = versions.headers(torch_version)
     return Setup(
         torch_version=torch_version,
         torch=torch,
         cache=cache,
         torch_npu=cache / "torch_npu" / key,
+        cann_headers=cache / "torch_npu" / (key if headers == torch_version else f"headers-{headers}"),
         home=cache / "cann" / f"{key}-{cann_key}",
-        operators=cache / "operators" / f"{key}-{operators_key}" if operator_sources else None,
+        operators=cache / "operators" / f"{key}-{operators_key}",
     )
 
 
@@ -93,14 +107,14 @@ def _build(setup: Setup) -> None:
     if not setup.torch_npu.exists():
         with step(f"Downloading torch_npu for torch {setup.torch_version}"), complete_or_absent(setup.torch_npu) as new:
             wheel.install(setup.torch_version, new)
-    package = setup.torch_npu / "torch_npu"
+    if not setup.home.exists() and not setup.cann_headers.exists():
+        with step("Downloading newer headers of CANN"), complete_or_absent(setup.cann_headers) as new:
+            wheel.install(versions.NEWER_HEADERS, new, "--python-version", versions.NEWER_HEADERS_PYTHON)
     if not setup.home.exists():
         with step("Compiling the simulated CANN runtime"), complete_or_absent(setup.home) as new:
-            machine_home.write_home(new)
+            machine_home.write_home(new, setup.cann_version)
             (new / "lib64").mkdir()
-            compiling.cann_libraries(compilers, package, new / "lib64")
-    if setup.operators and not setup.operators.exists():
-        with step("Compiling the operators (a minute or two, once)"), complete_or_absent(setup.operators) as new:
-            objects = setup.cache / "objects" / setup.torch_npu.name
-            library = new / "libnpusim_operators.so"
-            compiling.operators(compilers, setup.torch, package, setup.home / "lib64", objects, library)
+            compiling.cann_libraries(compilers, setup.cann_headers / "torch_npu", new / "lib64")
+    if not setup.operators.exists():
+        with step("Compiling the operators (about a minute, once)"), complete_or_absent(setup.operators) as new:
+            compiling.operators(compilers, setup.torch, setup.torch_npu / "torch_npu", setup.home / "lib64", new)

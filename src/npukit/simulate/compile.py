@@ -9,24 +9,23 @@ import shlex
 import shutil
 import subprocess
 import sysconfig
-import time
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 from npukit.errors import NpukitError
-from npukit.report.writing import whole_file
 from npukit.simulate.versions import HEADERS
 
 HERE = Path(__file__).resolve().parent
 CANN = HERE / "cann"
 ATEN = HERE / "aten"
+BESIDE_CUDA_SOURCE = HERE / "beside_cuda" / "allocator_keys.cpp"
+OPERATORS = "libnpusim_operators.so"
+BESIDE_CUDA = "libnpusim_beside_cuda.so"
 C_FLAGS = ["-std=gnu11", "-O2", "-g1", "-fPIC", "-Wall", "-Wextra", "-pthread"]
 # NDEBUG as in torch's own build: some of its classes have other members without it.
 CXX_FLAGS = ["-std=c++20", "-O2", "-DNDEBUG", "-fPIC", "-fvisibility=hidden", "-pthread"]
 SHARED = ["-shared", "-pthread", "-Wl,-rpath,$ORIGIN"]
-KEEP_OBJECTS_SECONDS = 7 * 24 * 3600
 LIBS = ["-lm", "-ldl", "-lrt"]
 
 
@@ -80,20 +79,8 @@ def cann_sources() -> list[Path]:
 
 
 def operator_sources() -> list[Path]:
-    """Everything that the operators are made of; empty as long as there are none."""
-    return sorted({file for source in ATEN.glob("*.cpp") for file in _with_headers(source)})
-
-
-def _with_headers(source: Path) -> set[Path]:
-    """A source file and all of our own headers that it includes."""
-    found: set[Path] = set()
-    to_read = [source]
-    while to_read:
-        file = to_read.pop()
-        if file not in found and file.exists():
-            found.add(file)
-            to_read += [(file.parent / name).resolve() for name in re.findall(r'#include "(.+)"', file.read_text())]
-    return found
+    """Everything that the operators are made of."""
+    return [*ATEN.glob("*.cpp"), *ATEN.glob("*.h"), CANN / "npusim.h", BESIDE_CUDA_SOURCE]
 
 
 def _includes(*folders: Path) -> list[str]:
@@ -119,33 +106,40 @@ def cann_libraries(compilers: Compilers, torch_npu: Path, out: Path) -> None:
         build(stub.stem, [stub], "-lascendcl")
 
 
-def operators(compilers: Compilers, torch: Path, torch_npu: Path, cann: Path, objects: Path, out: Path) -> None:
-    """libnpusim_operators.so. Its object files stay in `objects`: what has not changed is not compiled again."""
+def clashes_with_cuda(torch: Path) -> bool:
+    """Whether this torch is a CUDA build that torch_npu aborts beside; beside_cuda/ says why."""
+    registry = torch / "include/c10/core/AllocatorConfig.h"
+    return (
+        (torch / "lib/libc10_cuda.so").exists()
+        and registry.exists()
+        and "registerDeviceConfigParserHook" in registry.read_text(encoding="utf-8")
+    )
+
+
+def as_torch_was_built(torch: Path) -> list[str]:
+    """Which of libstdc++'s two kinds of string this torch uses: the older one in many builds before 2.6."""
+    settings = torch / "share/cmake/Torch/TorchConfig.cmake"
+    text = settings.read_text(encoding="utf-8") if settings.exists() else ""
+    return re.findall(r"-D_GLIBCXX_USE_CXX11_ABI=[01]", text)[:1]
+
+
+def operators(compilers: Compilers, torch: Path, torch_npu: Path, cann: Path, folder: Path) -> None:
+    """libnpusim_operators.so, as one translation unit because reading torch's headers is most of the work."""
     api = torch / "include"
-    flags = [*CXX_FLAGS, "-I", str(CANN), *_includes(api, api / "torch/csrc/api/include")]
+    flags = [*CXX_FLAGS, *as_torch_was_built(torch), "-I", str(CANN), *_includes(api, api / "torch/csrc/api/include")]
     flags += _includes(*(torch_npu / folder for folder in HEADERS), python_headers())
-    objects.mkdir(parents=True, exist_ok=True)
-
-    def compile_one(source: Path) -> Path:
-        target = objects / f"{source.stem}-{fingerprint(_with_headers(source), compilers, flags)}.o"
-        if not target.exists():
-            with whole_file(target) as unfinished:
-                _run([*compilers.cxx, *flags, "-c", str(source), "-o", str(unfinished)], source.name)
-        return target
-
-    with ThreadPoolExecutor(max_workers=2) as pool:
-        compiled = list(pool.map(compile_one, sorted(ATEN.glob("*.cpp"))))
     libraries = ["-L", str(torch / "lib"), "-ltorch", "-ltorch_cpu", "-ltorch_python", "-lc10"]
     libraries += ["-L", str(torch_npu / "lib"), "-ltorch_npu", "-L", str(cann), "-lascendcl", *LIBS]
-    command = [*compilers.cxx, *SHARED, f"-Wl,-soname,{out.name}", *map(str, compiled), "-o", str(out), *libraries]
-    _run(command, out.name)
-    for old in {*objects.iterdir()} - {*compiled}:
-        if time.time() - old.stat().st_mtime > KEEP_OBJECTS_SECONDS:
-            old.unlink()
+    if clashes_with_cuda(torch):
+        command = [*compilers.cxx, *SHARED, *flags, str(BESIDE_CUDA_SOURCE), "-o", str(folder / BESIDE_CUDA)]
+        _run([*command, *libraries[:2], "-lc10"], BESIDE_CUDA)
+    everything = "".join(f'#include "{source}"\n' for source in sorted(ATEN.glob("*.cpp")))
+    command = [*compilers.cxx, *SHARED, f"-Wl,-soname,{OPERATORS}", *flags, "-x", "c++", "-"]
+    _run([*command, "-o", str(folder / OPERATORS), *libraries], OPERATORS, everything)
 
 
-def _run(command: list[str], what: str) -> None:
-    result = subprocess.run(command, capture_output=True, text=True)
+def _run(command: list[str], what: str, source: str = "") -> None:
+    result = subprocess.run(command, input=source, capture_output=True, text=True)
     if result.returncode:
         told = f"{command[0]} could not build {what}; it said:\n{result.stderr.strip()[-4000:]}"
         raise NpukitError(told, on_the_way=True)

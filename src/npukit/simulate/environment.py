@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import importlib
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -28,26 +29,27 @@ def environment(
     >>> subprocess.run([sys.executable, "train.py"], env=environment(devices=2))
     """
     from npukit.facts.cards import card as find_card
-    from npukit.simulate import build
-    from npukit.simulate.machine.home import CANN_VERSION
+    from npukit.simulate import build, versions
 
     if devices < 1:
         raise NpukitError(f"There must be at least one simulated NPU, not {devices}.")
     chosen = find_card(card)
     setup = build.ensure()
+    target = versions.target(setup.torch_version, chosen.name)
     base = os.environ if base is None else base
     settings = {
         "NPUKIT_SIM_DEVICES": str(devices),
-        "NPUKIT_SIM_CARD": chosen.name,
+        "NPUKIT_SIM_CARD": target.card,
         "NPUKIT_SIM_SOC": chosen.soc,
         "NPUKIT_SIM_MEMORY_MIB": str(chosen.memory_mib),
         "NPUKIT_SIM_CORES": f"{chosen.cube_cores},{chosen.vector_cores}",
         "NPUKIT_SIM_BF16": str(int(chosen.bf16)),
-        "NPUKIT_SIM_CANN_VERSION": CANN_VERSION,
+        "NPUKIT_SIM_CANN_VERSION": target.cann,
         "NPUKIT_SIM_COMPUTE": compute,
         "NPUKIT_SIM_FAULTS": ";".join(faults),
         "NPUKIT_SIM_TRACE": str(Path(trace).absolute()) if trace else "",
-        "NPUKIT_SIM_OPERATORS": str(setup.operators_library or ""),
+        "NPUKIT_SIM_OPERATORS": str(setup.operators_library),
+        "NPUKIT_SIM_BESIDE_CUDA": str(setup.beside_cuda_library or ""),
         "NPUKIT_SIM_PYTHON": sys.executable,
         # Operators run on the calling thread; with nothing deferred an error is raised where it was made.
         "TASK_QUEUE_ENABLE": base.get("TASK_QUEUE_ENABLE", "0"),
@@ -88,3 +90,15 @@ def activate(
     libraries = Path(os.environ["ASCEND_HOME_PATH"]) / "lib64"
     for library in sorted(libraries.glob("*.so"), key=lambda path: path.name != "libascendcl.so"):
         ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
+    if os.environ.get("NPUKIT_SIM_BESIDE_CUDA"):
+        _import_beside_cuda(os.environ["NPUKIT_SIM_BESIDE_CUDA"])
+
+
+def _import_beside_cuda(library: str) -> None:
+    """Import torch and torch_npu with the library between them, which the runtime, loaded already, cannot load."""
+    os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
+    import torch  # noqa: F401
+
+    del os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"]
+    ctypes.CDLL(library)
+    importlib.import_module("torch_npu")

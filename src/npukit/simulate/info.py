@@ -9,7 +9,6 @@ from pathlib import Path
 from npukit import __version__
 from npukit.facts.cards import Card, cards
 from npukit.simulate import build
-from npukit.simulate.machine.home import CANN_VERSION
 
 
 @dataclass(frozen=True)
@@ -36,10 +35,9 @@ def information() -> Information:
     setup = build.plan()
     parts = [
         Part("torch_npu", _torch_npu_version(setup.torch_npu), setup.torch_npu.exists(), str(setup.torch_npu)),
-        Part("CANN (simulated)", CANN_VERSION, setup.home.exists(), str(setup.home)),
+        Part("CANN (simulated)", setup.cann_version, setup.home.exists(), str(setup.home)),
+        Part("operators", __version__, setup.operators.exists(), str(setup.operators)),
     ]
-    if setup.operators:
-        parts.append(Part("operators", __version__, setup.operators.exists(), str(setup.operators)))
     return Information(setup.torch_version, parts, [*cards().values()])
 
 

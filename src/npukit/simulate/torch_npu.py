@@ -15,10 +15,10 @@ from npukit.errors import NpukitError
 from npukit.simulate.versions import pythons, requirement
 
 
-def install(torch_version: str, folder: Path) -> None:
+def install(torch_version: str, folder: Path, *options: str) -> None:
     """Install the newest torch_npu for this torch into `folder`, and nothing else."""
     command = [sys.executable, "-m", "pip", "install", "--no-deps", "--compile", "--disable-pip-version-check"]
-    command += ["--only-binary=:all:", "--target", str(folder), requirement(torch_version)]
+    command += ["--only-binary=:all:", "--target", str(folder), *options, requirement(torch_version)]
     result = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PIP_USER": "0"})
     if result.returncode:
         raise NpukitError(explain_failure(result.stdout + result.stderr, torch_version))

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 
 from npukit.errors import NpukitError
-from npukit.facts.compatibility import pythons_by_torch
+from npukit.facts.cards import DEFAULT_CARD
+from npukit.facts.compatibility import newest_cann, pythons_by_torch
+from npukit.facts.target import Target
 
-TESTED = ("2.13.0", "2.9.0")
-"""Releases of torch, newest first, each with the newest torch_npu for it. A new one: run the tests with it, add it."""
+TESTED = ("2.14.0", "2.13.0", "2.12.0", "2.11.0", "2.10.0", "2.9.1", "2.9.0", "2.8.0", "2.7.1", "2.6.0")
+"""Releases of torch, each with the newest torch_npu for it. A new one: run benchmarks/torch_versions.py, add it."""
+
+OLD_HEADERS = frozenset({"2.9.1", "2.8.0", "2.6.0"})
+NEWER_HEADERS, NEWER_HEADERS_PYTHON = "2.9.0", "3.11"
+"""The wheels for these have headers of a CANN that lacks what the runtime answers; it is compiled with newer ones."""
 
 HEADERS = ("include", "include/third_party/acl/inc", "include/third_party/hccl/inc")
 """Where a torch_npu wheel keeps the headers of torch_npu, CANN and HCCL, below its package."""
@@ -23,6 +30,11 @@ def release(torch_version: str) -> str:
     return torch_version.partition("+")[0]
 
 
+def headers(torch_version: str) -> str:
+    """The torch whose torch_npu has the headers of CANN to compile the runtime with."""
+    return NEWER_HEADERS if release(torch_version) in OLD_HEADERS else torch_version
+
+
 def requirement(torch_version: str) -> str:
     """The torch_npu that pip is to install for a torch: the newest post-release of the same version.
 
@@ -30,6 +42,16 @@ def requirement(torch_version: str) -> str:
     'torch_npu==2.13.0.*'
     """
     return f"torch_npu=={release(torch_version)}.*"
+
+
+def target(torch_version: str, card: str = DEFAULT_CARD) -> Target:
+    """What the simulated NPU stands for; where no CANN is known for a torch yet, the newest one.
+
+    >>> target("2.6.0+cpu").cann
+    '8.5.0'
+    """
+    found = Target.of(torch=release(torch_version), card=card)
+    return found if found.cann else replace(found, cann=newest_cann())
 
 
 def pythons(torch_version: str) -> list[str]:

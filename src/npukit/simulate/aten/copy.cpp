@@ -4,10 +4,24 @@
 #include "half.h"
 #include "kernel.h"
 #include "memory.h"
+#include "older_torch.h"
 #include "stream.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch_npu/csrc/core/NPUStorageImpl.h>
+
+namespace npusim {
+struct Reader;
+}
+
+// An operator shows its kernels to classes of this name only; torch has a public way from 2.9 on.
+template <>
+class c10::TypedOperatorHandle<npusim::Reader> {
+public:
+    static c10::KernelFunction npu_kernel(const c10::OperatorHandle& op) {
+        return op.operatorDef_->op.lookup(c10::DispatchKeySet(c10::DispatchKey::PrivateUse1));
+    }
+};
 
 namespace npusim {
 namespace {
@@ -28,11 +42,13 @@ bool is_plain(const at::Tensor& tensor) {
         format == ACL_FORMAT_NCDHW || format == ACL_FORMAT_UNDEFINED;
 }
 
+c10::OperatorHandle copy_operator() {
+    return c10::Dispatcher::singleton().findSchemaOrThrow("aten::copy_", "");
+}
+
 // torch_npu's own copy_, kept before ours takes its place.
-const c10::SafeKernelFunction& torch_npu_copy() {
-    static const auto kernel = c10::Dispatcher::singleton()
-                                   .findSchemaOrThrow("aten::copy_", "")
-                                   .getComputedKernelForDispatchKey(c10::DispatchKey::PrivateUse1);
+const c10::KernelFunction& torch_npu_copy(const c10::OperatorHandle& op) {
+    static const auto kernel = c10::TypedOperatorHandle<Reader>::npu_kernel(op);
     return kernel;
 }
 
@@ -41,8 +57,8 @@ void transfer(const at::Tensor& to, const at::Tensor& from, bool non_blocking) {
         return;
     }
     torch::jit::Stack stack{to, from, non_blocking};
-    const auto& original = torch_npu_copy();
-    original.callBoxed(original.opHandle(), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), &stack);
+    static const auto op = copy_operator();
+    torch_npu_copy(op).callBoxed(op, c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), &stack);
 }
 
 // Gives an operator on the device to the graph that captures the device's current stream, if there is one.
@@ -138,7 +154,8 @@ at::Tensor contiguous(const at::Tensor& self, c10::MemoryFormat format) {
 }
 
 // Memory layouts of the hardware (NZ, 5HD …) are a note on the tensor here; the memory stays as PyTorch lays it out.
-at::Tensor format_cast(const at::Tensor& self, int64_t format) {
+at::Tensor format_cast(at::Tensor self, const c10::IValue& wanted) {
+    const int64_t format = wanted.isTensor() ? format_of(wanted.toTensor()) : wanted.toInt();
     if (format_of(self) == format) {
         return self;
     }
@@ -147,40 +164,34 @@ at::Tensor format_cast(const at::Tensor& self, int64_t format) {
     return cast;
 }
 
-at::Tensor format_cast_to(const at::Tensor& self, int64_t format, std::optional<int64_t>, std::optional<int64_t>) {
-    return format_cast(self, format);
-}
-
-at::Tensor format_cast_like(
-    const at::Tensor& self, const at::Tensor& like, std::optional<int64_t>, std::optional<int64_t>) {
-    return format_cast(self, format_of(like));
-}
-
-at::Tensor& format_cast_inplace(at::Tensor& self, int64_t format, std::optional<int64_t>, std::optional<int64_t>) {
-    format_of(self) = static_cast<aclFormat>(format);
+at::Tensor format_cast_inplace(at::Tensor self, const c10::IValue& wanted) {
+    if (wanted.isTensor()) {
+        return self.copy_(wanted.toTensor());
+    }
+    format_of(self) = static_cast<aclFormat>(wanted.toInt());
     return self;
 }
 
-at::Tensor& format_cast_from(
-    at::Tensor& self, const at::Tensor& from, std::optional<int64_t>, std::optional<int64_t>) {
-    return self.copy_(from);
+// Versions of torch_npu differ in the arguments after the first two, which change nothing here.
+template <at::Tensor (*cast)(at::Tensor, const c10::IValue&)>
+void with_two_arguments(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+    const auto given = torch::jit::pop(*stack, op.schema().arguments().size());
+    stack->emplace_back(cast(given[0].toTensor(), given[1]));
 }
 
 } // namespace
 
 void install_copy(torch::Library& aten, torch::Library& npu) {
-    torch_npu_copy();
+    torch_npu_copy(copy_operator());
     aten.impl("copy_", copy_);
     aten.impl("zero_", zero_);
     aten.impl("contiguous", contiguous);
-    npu.impl("npu_format_cast", format_cast_to);
-    npu.impl("npu_format_cast.Tensor", format_cast_like);
-    npu.impl("npu_format_cast_", format_cast_from);
-    npu.impl("npu_format_cast_.acl_format", format_cast_inplace);
-    npu.impl("_npu_format_cast", format_cast);
-    npu.impl("_npu_format_cast.aclnn", [](const at::Tensor& self, int64_t format, int64_t) {
-        return format_cast(self, format);
-    });
+    for (const auto* name : {"npu_format_cast", "npu_format_cast.Tensor", "_npu_format_cast", "_npu_format_cast.aclnn"}) {
+        npu.impl(name, torch::CppFunction::makeFromBoxedFunction<&with_two_arguments<format_cast>>());
+    }
+    for (const auto* name : {"npu_format_cast_", "npu_format_cast_.acl_format"}) {
+        npu.impl(name, torch::CppFunction::makeFromBoxedFunction<&with_two_arguments<format_cast_inplace>>());
+    }
 }
 
 } // namespace npusim

@@ -23,9 +23,7 @@ bool is_there(const c10::IValue& value) {
     bool all = true;
     visit_tensors(value, [&all](const at::Tensor& tensor) {
         if (is_npu(tensor) && tensor.numel() > 0) {
-            aclrtPtrAttributes attributes;
-            aclrtPointerGetAttributes(const_cast<void*>(tensor.storage().data()), &attributes);
-            all = all && attributes.location.type == ACL_MEM_LOCATION_TYPE_DEVICE;
+            all = all && npusim_on_device(tensor.storage().data());
         }
     });
     return all;

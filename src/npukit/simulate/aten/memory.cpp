@@ -1,5 +1,7 @@
 #include "memory.h"
 
+#include "older_torch.h"
+
 #include <ATen/EmptyTensor.h>
 #include <ATen/native/Resize.h>
 #include <torch_npu/csrc/core/NPUStorageImpl.h>
@@ -20,15 +22,19 @@ c10::Allocator* device_allocator() {
 
 // oneDNN frees its scratch memory by address alone, so the address must tell where it came from.
 void release_by_address(void* address) {
-    aclrtPtrAttributes attributes;
-    aclrtPointerGetAttributes(address, &attributes);
-    const bool on_device = attributes.location.type == ACL_MEM_LOCATION_TYPE_DEVICE;
-    (on_device ? device_allocator() : host_allocator)->raw_deallocate(address);
+    (npusim_on_device(address) ? device_allocator() : host_allocator)->raw_deallocate(address);
 }
 
 class SwitchingAllocator final : public c10::Allocator {
 public:
+#if NPUSIM_TORCH_BEFORE(2, 3)
+    c10::DataPtr allocate(size_t bytes) const override {
+#else
+    void copy_data(void* to, const void* from, size_t bytes) const override {
+        default_copy_data(to, from, bytes);
+    }
     c10::DataPtr allocate(size_t bytes) override {
+#endif
         if (!outputs_on_device || bytes < kSmallestOnDevice) {
             return host_allocator->allocate(bytes);
         }
@@ -39,9 +45,6 @@ public:
     }
     c10::DeleterFnPtr raw_deleter() const override {
         return &release_by_address;
-    }
-    void copy_data(void* to, const void* from, size_t bytes) const override {
-        default_copy_data(to, from, bytes);
     }
 };
 
@@ -81,9 +84,16 @@ void describe(c10::StorageImpl* storage, c10::IntArrayRef sizes, c10::IntArrayRe
 
 c10::Storage new_storage(size_t bytes, c10::DataPtr memory) {
     static const auto create = c10::GetStorageImplCreate(kNPU);
+#if NPUSIM_TORCH_BEFORE(2, 3)
+    auto storage = create(c10::StorageImpl::use_byte_size_t(), c10::SymInt(0), device_allocator(), /*resizable=*/true);
+    storage->set_data_ptr_noswap(std::move(memory));
+    storage->set_nbytes(bytes);
+    return c10::Storage(std::move(storage));
+#else
     return c10::Storage(create(
         c10::StorageImpl::use_byte_size_t(), c10::SymInt(static_cast<int64_t>(bytes)), std::move(memory),
         device_allocator(), /*resizable=*/true));
+#endif
 }
 
 at::Tensor on_storage(c10::Storage storage, const at::Tensor& like) {

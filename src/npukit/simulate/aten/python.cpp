@@ -65,7 +65,7 @@ PythonSide::PythonSide() {
     in_process.attr("run_compiled_graphs_eagerly")();
     in_process.attr("set_generator_source")(py::cpp_function([](const py::object& given) {
         const auto device = c10::impl::VirtualGuardImpl(c10::DeviceType::PrivateUse1).getDevice();
-        const auto npu = given.is_none() ? std::nullopt : std::optional(py::cast<at::Generator>(given));
+        const auto npu = given.is_none() ? Maybe<at::Generator>() : Maybe<at::Generator>(py::cast<at::Generator>(given));
         return draw_generator(npu, device.index());
     }));
     keep_from_stderr(py::cast<std::vector<std::string>>(in_process.attr("quiet").attr("NATIVE")));

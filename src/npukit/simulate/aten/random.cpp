@@ -53,7 +53,21 @@ RepeatDraws::~RepeatDraws() {
     repeated = nullptr;
 }
 
-at::Generator draw_generator(const std::optional<at::Generator>& npu, c10::DeviceIndex device) {
+// The seed is a number in older versions of torch_npu; in newer ones a graph keeps it, as it does the offset.
+template <class State>
+static at::Generator generator_at(const State& position) {
+    if constexpr (requires { position.seed_.ptr; }) {
+        if (position.captured_) {
+            recorded->push_back({*position.seed_.ptr, *position.offset_.ptr, position.offset_intragraph_});
+            return at::detail::createCPUGenerator();
+        }
+        return at::detail::createCPUGenerator(mix(position.seed_.val, position.offset_.val));
+    } else {
+        return at::detail::createCPUGenerator(mix(position.seed_, position.offset_.val));
+    }
+}
+
+at::Generator draw_generator(const Maybe<at::Generator>& npu, c10::DeviceIndex device) {
     if (repeated) {
         return repeat_draw();
     }
@@ -65,16 +79,12 @@ at::Generator draw_generator(const std::optional<at::Generator>& npu, c10::Devic
         const std::lock_guard<std::mutex> lock(impl->mutex_);
         position = impl->philox_npu_state(kSmallestStep);
     }
-    if (position.captured_) {
-        recorded->push_back({*position.seed_.ptr, *position.offset_.ptr, position.offset_intragraph_});
-        return at::detail::createCPUGenerator();
-    }
-    return at::detail::createCPUGenerator(mix(position.seed_.val, position.offset_.val));
+    return generator_at(position);
 }
 
 DefaultGeneratorFollowsDevice::DefaultGeneratorFollowsDevice(c10::DeviceIndex device) {
     at::Generator host = at::detail::getDefaultCPUGenerator();
-    const auto drawn = draw_generator(std::nullopt, device);
+    const auto drawn = draw_generator({}, device);
     const std::lock_guard<std::mutex> lock(host.mutex());
     saved_ = host.clone();
     host.set_state(drawn.get_state());

@@ -1,6 +1,8 @@
 // Random numbers that follow torch.npu's generators.
 #pragma once
 
+#include "older_torch.h"
+
 #include <ATen/ATen.h>
 #include <ATen/core/Generator.h>
 
@@ -9,7 +11,7 @@ namespace npusim {
 // A CPU generator whose numbers depend on nothing but the NPU generator's seed and offset, which it advances:
 // so seeds, saved states, forks and checkpointing act on the simulated NPU as torch_npu means them to.
 // Without a generator the device's default one is used.
-at::Generator draw_generator(const std::optional<at::Generator>& npu, c10::DeviceIndex device);
+at::Generator draw_generator(const Maybe<at::Generator>& npu, c10::DeviceIndex device);
 
 // A draw that was captured in a graph: torch_npu writes seed and offset to the device before every execution.
 struct RecordedDraw {

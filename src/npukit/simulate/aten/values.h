@@ -1,6 +1,8 @@
 // The tensors in an operator's arguments and results: alone, in lists, in lists with gaps.
 #pragma once
 
+#include "older_torch.h"
+
 #include <ATen/ATen.h>
 #include <ATen/core/ivalue.h>
 
@@ -30,10 +32,10 @@ void change_tensors(c10::IValue& value, const Change& change) {
         }
         value = std::move(changed);
     } else if (holds_optional_tensors(value)) {
-        c10::List<std::optional<at::Tensor>> changed;
+        c10::List<Maybe<at::Tensor>> changed;
         for (const c10::IValue& item : value.toListRef()) {
             const bool is_there = item.isTensor() && item.toTensor().defined();
-            changed.push_back(is_there ? std::optional(change(item.toTensor())) : std::nullopt);
+            changed.push_back(is_there ? Maybe<at::Tensor>(change(item.toTensor())) : Maybe<at::Tensor>());
         }
         value = std::move(changed);
     }

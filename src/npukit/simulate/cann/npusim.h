@@ -14,6 +14,7 @@
  *   NPUKIT_SIM_BF16        0 where operators refuse bfloat16
  *   NPUKIT_SIM_COMPUTE     "full" (default) or "shapes": nothing is computed or moved
  *   NPUKIT_SIM_FAULTS      faults on request, see faults.c
+ *   NPUKIT_SIM_BESIDE_CUDA the library that is loaded before torch_npu beside a CUDA build of torch
  *   NPUKIT_SIM_OPERATORS   the library that replaces torch_npu's kernels, loaded by aclInit
  */
 #ifndef NPUSIM_H
@@ -67,6 +68,9 @@ int npusim_error(int code, const char *format, ...) __attribute__((format(printf
 
 /* True where nothing is computed and nothing is moved (NPUKIT_SIM_COMPUTE=shapes). */
 bool npusim_shapes_only(void);
+
+/* True where an address is in the memory of a device. */
+bool npusim_on_device(const void *address);
 
 /* Make device memory zero without touching pages where that is possible. */
 void npusim_zero(void *device_memory, size_t bytes);

@@ -5,27 +5,23 @@ from __future__ import annotations
 import platform
 from pathlib import Path
 
-from npukit.facts.compatibility import newest_cann
-
-# A real release, so that version checks take the paths they take on a current machine.
-CANN_VERSION = newest_cann()
 DRIVER_VERSION = "25.5.0"
 COMPONENTS = ("runtime", "compiler", "opp", "toolkit", "hccl")
 
 
-def write_home(home: Path) -> None:
-    """Fill `home`, except for lib64, which the compiler fills."""
+def write_home(home: Path, cann: str) -> None:
+    """Fill `home`, except for lib64, which the compiler fills. CANN's version is a real one: programs check it."""
     arch = f"{platform.machine()}-linux"
     (home / arch).mkdir()
     (home / arch / "ascend_toolkit_install.info").write_text(
-        f"package_name=Ascend-cann-toolkit\nversion={CANN_VERSION}\ninnerversion=simulated\n"
+        f"package_name=Ascend-cann-toolkit\nversion={cann}\ninnerversion=simulated\n"
         f"compatible_version=[V100R001C20],[V100R001C29]\narch={platform.machine()}\nos=linux\n"
     )
-    running = "\n".join(f"{name}_running_version=[{CANN_VERSION}:{CANN_VERSION}]" for name in COMPONENTS)
+    running = "\n".join(f"{name}_running_version=[{cann}:{cann}]" for name in COMPONENTS)
     (home / "version.cfg").write_text(f"# version: 1.0\n{running}\n")
     for component in COMPONENTS:
         (home / component).mkdir()
-        (home / component / "version.info").write_text(f"Version={CANN_VERSION}\nversion_dir={CANN_VERSION}\n")
+        (home / component / "version.info").write_text(f"Version={cann}\nversion_dir={cann}\n")
     (home / "set_env.sh").write_text(
         "# Simulated CANN. `npukit sim env` prints everything that a simulated process needs.\n"
         'export ASCEND_HOME_PATH="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"\n'

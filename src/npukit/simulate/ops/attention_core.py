@@ -12,6 +12,7 @@ from .common import wide
 
 _flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
 _flash_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default
+_FLASH_SHARES_HEADS = torch.__version__ >= (2, 9)  # before, it reads beyond the end of keys with fewer heads
 _LOWEST = torch.finfo(torch.float32).min
 
 
@@ -43,7 +44,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, rules: Rules, exact: bool = False) -
         return q.new_zeros((*q.shape[:-1], v.size(-1))), lowest, torch.ones_like(lowest)
     if rules.plain(q, k, v) and not exact:
         out, lse = _flash(
-            *map(_flat, (q, k, v)), 0.0, rules.pattern.causal, attn_mask=_additive(rules), scale=rules.scale
+            *map(_flat, _for_flash(q, k, v)), 0.0, rules.pattern.causal, attn_mask=_additive(rules), scale=rules.scale
         )
         if rules.pattern.drop is not None:
             lse.masked_fill_(rules.pattern.drop.all(-1), _LOWEST)
@@ -66,10 +67,12 @@ def attend_backward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
     """The gradients of q, k, v, of the bias (over every batch, head, query and key, in fp32) and of the sink."""
     if rules.plain(q, k, v) and q.numel() and k.numel():
-        given = map(_flat, (grad, q, k, v, out))
-        found = _flash_backward(*given, lse, 0.0, rules.pattern.causal, attn_mask=_additive(rules), scale=rules.scale)
-        dq, dk, dv = (found_one.to(q.dtype) for found_one in found)
-        return dq, dk, dv, None, None
+        given = map(_flat, (grad, *_for_flash(q, k, v), out))
+        dq, *found = _flash_backward(
+            *given, lse, 0.0, rules.pattern.causal, attn_mask=_additive(rules), scale=rules.scale
+        )
+        dk, dv = (grad_one if grad_one.size(1) == k.size(1) else _gather(grad_one, k) for grad_one in found)
+        return dq.to(q.dtype), dk.to(q.dtype), dv.to(q.dtype), None, None
     weights = _scores(q, k, rules).sub_(lse.unsqueeze(-1)).exp_()
     grad = grad.float()
     mean = (grad * out).sum(-1, keepdim=True)
@@ -112,6 +115,10 @@ def _additive(rules: Rules) -> Tensor | None:
 def _share(kv: Tensor, q: Tensor) -> Tensor:
     """Every key head once for each of the query heads that use it."""
     return kv if kv.size(1) == q.size(1) else kv.repeat_interleave(q.size(1) // kv.size(1), 1)
+
+
+def _for_flash(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    return (q, k, v) if _FLASH_SHARES_HEADS else (q, _share(k, q), _share(v, q))
 
 
 def _gather(grad: Tensor, kv: Tensor) -> Tensor:

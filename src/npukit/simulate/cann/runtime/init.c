@@ -9,6 +9,15 @@
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static bool initialised, operators_loaded;
 
+/* Beside a CUDA build of torch something has to be done before torch_npu initialises: now, as its library is loaded
+ * after this one, which it needs. */
+__attribute__((constructor)) static void load_beside_cuda(void) {
+    const char *path = getenv("NPUKIT_SIM_BESIDE_CUDA");
+    if (path && *path && !dlopen(path, RTLD_NOW)) {
+        fprintf(stderr, "npukit: torch_npu may fail beside a CUDA build of torch: %s\n", dlerror());
+    }
+}
+
 static int load_operators(void) {
     const char *path = getenv("NPUKIT_SIM_OPERATORS");
     if (!path || !*path || operators_loaded) {

@@ -274,6 +274,11 @@ aclError aclrtHostUnregister(void *memory) {
     return ACL_SUCCESS;
 }
 
+bool npusim_on_device(const void *address) {
+    npusim_block block;
+    return npusim_find_block(address, &block) && block.kind >= DEVICE_MEMORY;
+}
+
 aclError aclrtPointerGetAttributes(const void *address, aclrtPtrAttributes *attributes) {
     REQUIRE(attributes, "aclrtPointerGetAttributes");
     memset(attributes, 0, sizeof *attributes);
