@@ -12,7 +12,8 @@ from .common import wide
 
 _flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
 _flash_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default
-_FLASH_SHARES_HEADS = torch.__version__ >= (2, 9)  # before, it reads beyond the end of keys with fewer heads
+# Before torch 2.9 it reads beyond the end of keys with fewer heads than queries.
+_FLASH_SHARES_HEADS = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 9)
 _LOWEST = torch.finfo(torch.float32).min
 
 
