@@ -33,7 +33,7 @@ demo: setup
 
 test: setup check
 	@echo "==> pytest"
-	@$(BIN)/python -m pytest -n 2
+	@$(BIN)/python -m pytest -n 2 --dist worksteal
 
 check: setup
 	@echo "==> ruff and mypy"

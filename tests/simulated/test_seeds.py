@@ -53,7 +53,7 @@ def test_llama_factorys_yaml(tiny_qwen2: Path, tmp_path: Path) -> None:
     ("cards", "flags"),
     [
         (1, "--train_type lora"),
-        (4, "--train_type lora --deepspeed zero2"),
+        (2, "--train_type lora --deepspeed zero2"),
         (4, "--train_type full --deepspeed zero3"),
     ],
 )
