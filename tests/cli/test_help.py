@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,7 @@ def test_an_interrupted_verb_says_so_in_one_line(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "npukit", "explain", str(tmp_path / "log.txt")]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     with (tmp_path / "log.txt").open("w"):  # returns when the command has opened it to read
+        time.sleep(0.3)  # and now it reads
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
     assert (process.returncode, out, err) == (130, "", "npukit: interrupted\n")

@@ -120,6 +120,7 @@ def test_in_a_terminal(terminal: Any, tmp_path: Path) -> None:
     terminal.expect(".")
     terminal.kill(signal.SIGINT)
     terminal.expect("stopped")
+    terminal.expect("User: ")
     terminal.sendintr()
     terminal.expect("Ctrl-D to leave")
     terminal.sendline("/nonsense")

@@ -97,7 +97,7 @@ def test_a_log_of_train(tmp_path: Path) -> None:
 
 def test_the_command_prints_text_and_json(tmp_path: Path) -> None:
     two_ranks_as_text(tmp_path)
-    runner = CliRunner()
+    runner = CliRunner(env={"COLUMNS": "100"})
     text = runner.invoke(app, ["advise", str(tmp_path)])
     assert text.exit_code == 0 and text.stdout == as_text(judge(read_profiles([tmp_path])))
     data = json.loads(runner.invoke(app, ["advise", "--json", str(tmp_path)]).stdout)
