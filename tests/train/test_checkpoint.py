@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -56,16 +58,33 @@ def test_a_resumed_run_ends_bit_identical(job: Any, undisturbed: Any, are_same: 
     assert [row["step"] for row in logged if "loss" in row] == [1, 2, 10, 20, 30]
 
 
+def cut(folder: Path) -> None:
+    state = folder / "rank-0.pt"
+    state.write_bytes(state.read_bytes()[:-1])
+
+
+def flip_a_bit(folder: Path) -> None:
+    state = folder / "rank-0.pt"
+    content = bytearray(state.read_bytes())
+    content[len(content) // 2] ^= 1
+    state.write_bytes(content)
+
+
+def spoil_the_list(folder: Path) -> None:
+    contents = json.loads((folder / "checkpoint.json").read_text())
+    (folder / "checkpoint.json").write_text(json.dumps({**contents, "files": 5}))
+
+
+@pytest.mark.parametrize("damage", [cut, flip_a_bit, spoil_the_list])
 def test_a_broken_checkpoint_is_left_out_and_a_half_written_one_removed(
-    job: Any, undisturbed: Any, are_same: Any
+    job: Any, undisturbed: Any, are_same: Any, damage: Callable[[Path], None]
 ) -> None:
     interrupt(job, 18)
     half = job.output / "checkpoint-20.part"
     half.mkdir()
     (half / "rank-0.pt").write_bytes(b"half")
-    whole = (job.output / "checkpoint-16" / "rank-0.pt").read_bytes()
-    (job.output / "checkpoint-16" / "rank-0.pt").write_bytes(whole[:-1])
-    with pytest.raises(NpukitError, match=r"checkpoint-16 .* rank-0.pt"):
+    damage(job.output / "checkpoint-16")
+    with pytest.raises(NpukitError, match="checkpoint-16"):
         job(resume=job.output / "checkpoint-16", epochs=9, max_steps=STEPS).train()
     with pytest.warns(UserWarning, match="checkpoint-16"):
         job(epochs=9, max_steps=STEPS, save_every=4).train()

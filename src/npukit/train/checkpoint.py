@@ -1,7 +1,8 @@
 """Checkpoints: whole or not there at all.
 
-All ranks write into checkpoint-N.part, in the end each a mark with the sizes of its files; when all marks are there,
-the main rank lists them in checkpoint.json and renames the folder. A kill at any moment leaves the last good one.
+All ranks write into checkpoint-N.part, in the end each a mark; when all marks are there, the main rank lists the files
+with their hashes in checkpoint.json and renames the folder. A kill at any moment leaves the last good one, and a file
+that is not as it was written is noticed before anything is read from it.
 With several nodes the output folder must be on a disk that all of them share.
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import hashlib
 import json
 import os
 import re
@@ -47,10 +49,9 @@ class Checkpoint:
         path = self.folder / f"rank-{rank}.pt"
         try:
             state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-        except Exception as error:
-            raise NpukitError(
-                f"{path} cannot be read ({error}). Delete {self.folder} to resume from an older checkpoint."
-            ) from None
+        except Exception as error:  # torch's own advice is to read it without its safeguards
+            what = f"{path} cannot be read ({type(error).__name__})"
+            raise NpukitError(f"{what}. Delete {self.folder} to resume from an older checkpoint.") from None
         return state
 
 
@@ -161,8 +162,8 @@ class Checkpoints:
             _wait_for([part / f"rank-{rank}.done" for rank in range(self._run["world_size"])])
             for mark in part.glob("*.done"):
                 mark.unlink()
-            sizes = {str(path.relative_to(part)): path.stat().st_size for path in _files(part)}
-            contents = {"step": step, "run": self._run, "options": self._noted, "files": sizes}
+            hashes = {str(path.relative_to(part)): _hash(path) for path in _files(part)}
+            contents = {"step": step, "run": self._run, "options": self._noted, "files": hashes}
             _write_text(part / CONTENTS, json.dumps(contents, indent=2))
             _sync(part)
             final = part.with_suffix("")
@@ -209,14 +210,14 @@ def read(folder: Path) -> Checkpoint:
     """A checkpoint that is complete, or an error that says what is missing."""
     try:
         contents = json.loads((folder / CONTENTS).read_text(encoding="utf-8"))
-        sizes, step, run = contents["files"], contents["step"], contents["run"]
-        options = contents.get("options", {})
-    except (OSError, ValueError, KeyError, TypeError):
+        hashes, step, run = dict(contents["files"]), int(contents["step"]), dict(contents["run"])
+        options = dict(contents.get("options", {}))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         raise NpukitError(f"{folder} is not a complete checkpoint: its {CONTENTS} is missing or unreadable.") from None
-    for name, size in sizes.items():
+    for name, written in hashes.items():
         path = folder / name
-        if not path.is_file() or path.stat().st_size != size:
-            raise NpukitError(f"{folder} is damaged: {name} is missing or has the wrong size.")
+        if not path.is_file() or _hash(path) != written:
+            raise NpukitError(f"{folder} is damaged: {name} is missing or not as it was written.")
     return Checkpoint(folder, step, run, options)
 
 
@@ -242,6 +243,14 @@ def _wait_for(marks: list[Path]) -> None:
 
 def _files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+def _hash(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(2**24):
+            digest.update(block)
+    return digest.hexdigest()
 
 
 def _write_text(path: Path, text: str) -> None:
