@@ -101,6 +101,17 @@ def test_there_are_no_circles_between_files(arrows: dict[str, set[str]]) -> None
     no_circle(inner)
 
 
+def test_there_are_no_circles_between_the_simulators_c_files() -> None:
+    texts = {file.name: file.read_text() for file in (SOURCE / "npukit/simulate/cann").rglob("*.c")}
+    definition = re.compile(r"^(?!static|typedef|struct|#)[A-Za-z_][\w *]*?\b(\w+)\([^;{}]*\) \{$", re.MULTILINE)
+    home = {name: file for file, text in texts.items() for name in definition.findall(text)}
+    assert len(home) > 200
+    calls = {
+        file: {home[name] for name in re.findall(r"\b(\w+)\(", text) if name in home} for file, text in texts.items()
+    }
+    no_circle({file: called - {file} for file, called in calls.items()})
+
+
 def no_circle(graph: dict[str, set[str]]) -> None:
     try:
         graphlib.TopologicalSorter(graph).prepare()

@@ -85,12 +85,6 @@ int npusim_check_unsafe(const char *function) {
                 : ACL_SUCCESS;
 }
 
-int npusim_check_uncaptured(npusim_stream *stream, const char *function) {
-    return atomic_load(&stream->capture.graph)
-               ? npusim_error(ACL_ERROR_RT_STREAM_CAPTURED, "%s: stream %d is being captured.", function, stream->id)
-               : ACL_SUCCESS;
-}
-
 int npusim_check_device_uncaptured(int device, const char *function) {
     if (!atomic_load(&underway)) {
         return ACL_SUCCESS;

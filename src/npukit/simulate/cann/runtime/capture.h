@@ -25,7 +25,6 @@ typedef struct {
 
 /* capture.c */
 int npusim_check_unsafe(const char *function); /* 0, or 107030 where a capture forbids it */
-int npusim_check_uncaptured(npusim_stream *stream, const char *function); /* 0 or 107027 */
 int npusim_check_device_uncaptured(int device, const char *function);
 npusim_captured_place npusim_place_in_capture(npusim_stream *stream); /* holds the stream */
 bool npusim_place_is_open(const npusim_captured_place *place);        /* its capture goes on */
@@ -49,7 +48,6 @@ struct npusim_group {
 };
 
 int npusim_group_add(npusim_group *group, size_t member);
-void npusim_group_free_all(npusim_group *first);
 npusim_group **npusim_graph_groups(npusim_graph *graph);
 int npusim_update_group(npusim_stream *stream, const npusim_keeping *how, void *kept, const char *name);
 

@@ -77,6 +77,15 @@ void npusim_graph_hold(npusim_graph *graph) {
     atomic_fetch_add(&graph->references, 1);
 }
 
+static void free_groups(npusim_group *first) {
+    while (first) {
+        npusim_group *next = first->next;
+        free(first->members);
+        free(first);
+        first = next;
+    }
+}
+
 void npusim_graph_release(npusim_graph *graph) {
     if (atomic_fetch_sub(&graph->references, 1) > 1) {
         return;
@@ -84,7 +93,7 @@ void npusim_graph_release(npusim_graph *graph) {
     for (size_t i = 0; i < graph->count; i++) {
         release_content(graph->nodes[i].now);
     }
-    npusim_group_free_all(graph->groups);
+    free_groups(graph->groups);
     pthread_mutex_destroy(&graph->lock);
     free(graph->nodes);
     free(graph);

@@ -251,6 +251,12 @@ int npusim_stream_enqueue(void *handle, npusim_task task, void *argument) {
     return npusim_explain(stream, error);
 }
 
+int npusim_check_uncaptured(npusim_stream *stream, const char *function) {
+    return atomic_load(&stream->capture.graph)
+               ? npusim_error(ACL_ERROR_RT_STREAM_CAPTURED, "%s: stream %d is being captured.", function, stream->id)
+               : ACL_SUCCESS;
+}
+
 int npusim_stream_drain(void *handle) {
     npusim_stream *stream = npusim_stream_of(handle);
     if (!stream) {

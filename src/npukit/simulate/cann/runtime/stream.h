@@ -36,6 +36,7 @@ struct npusim_stream {
     bool running, served, asleep; /* somebody does the first work; there is a thread; it wants a signal */
 };
 
+int npusim_check_uncaptured(npusim_stream *stream, const char *function); /* 0 or 107027 */
 void npusim_stream_close(npusim_stream *stream);
 npusim_stream *npusim_next_stream(npusim_stream *previous, int device); /* of the list, held; releases `previous` */
 int64_t npusim_now_ms(void);

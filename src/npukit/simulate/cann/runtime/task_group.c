@@ -19,15 +19,6 @@ int npusim_group_add(npusim_group *group, size_t member) {
     return ACL_SUCCESS;
 }
 
-void npusim_group_free_all(npusim_group *first) {
-    while (first) {
-        npusim_group *next = first->next;
-        free(first->members);
-        free(first);
-        first = next;
-    }
-}
-
 static int wrong_state(const npusim_stream *stream, const char *what) {
     return npusim_error(ACL_ERROR_STREAM_TASK_GROUP_STATUS, "Stream %d: %s", stream->id, what);
 }
