@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -19,6 +20,8 @@ from npukit.simulate import environment
 settings.register_profile("suite", derandomize=True, deadline=None)
 settings.load_profile("suite")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# A suite that was started in the background would hand on that interrupts are ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 RunPython = Callable[..., str]
 SENTENCES = (
