@@ -29,7 +29,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from npukit.precision import capture
 from npukit.precision.comparing import compare
-from npukit.precision.recording.operators import computes, names_of
+from npukit.precision.recording.operators import operator_of
 from npukit.precision.result import Comparison
 
 Patch = Callable[["Run"], Any]
@@ -56,7 +56,8 @@ class WrongKernel(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        if computes(func) and names_of(func)[0].partition(".")[2] == self.op:
+        operator = operator_of(func)
+        if operator.computes and operator.name.partition(".")[2] == self.op:
             self.left -= 1
             if self.left == -1:
                 first = (

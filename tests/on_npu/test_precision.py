@@ -9,7 +9,7 @@ from torch import nn
 
 from npukit.precision import capture
 from npukit.precision.comparing import compare
-from npukit.precision.recording.statistics import statistics_of
+from npukit.precision.recording.batch import statistics_of
 
 
 def train(folder: Path, device: str, negative_slope: float = 0.01) -> Path:

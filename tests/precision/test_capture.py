@@ -12,7 +12,7 @@ from torch import nn
 
 from npukit.precision import capture
 from npukit.precision.reading.find import find_dumps, read
-from npukit.precision.recording.statistics import statistics_of
+from npukit.precision.recording.batch import statistics_of
 
 Run = Callable[..., Path]
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+BUCKETS = 16  # numbers in a sketch
+
 
 @dataclass(frozen=True)
 class Value:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
+import struct
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from npukit.errors import NpukitError
-from npukit.precision.dump import Call, Dump, Value
+from npukit.precision.dump import BUCKETS, Call, Dump, Value
 
 _MODULE = re.compile(
     r"Module\.(?:(?P<path>.+)\.)?(?P<kind>[^.]+)\.(?P<direction>forward|backward|parameters_grad)\.(?P<number>\d+)"
@@ -194,7 +196,6 @@ def _value(entry: Mapping[str, Any], tensors: Path | None) -> Value | None:
     shape = entry.get("shape")
     if not isinstance(shape, list) or not all(isinstance(each, int) and each >= 0 for each in shape):
         return None
-    sketch = entry.get("Sketch")
     named = entry.get("data_name")
     file = tensors / Path(named).name if tensors and isinstance(named, str) and named not in ("", "-1") else None
     return Value(
@@ -207,14 +208,20 @@ def _value(entry: Mapping[str, Any], tensors: Path | None) -> Value | None:
         nan=_count(entry.get("Nan")),
         inf=_count(entry.get("Inf")),
         hash=str(entry.get("Hash") or entry.get("md5") or ""),
-        sketch=tuple(map(float, sketch)) if isinstance(sketch, list) and _are_figures(sketch) else (),
+        sketch=_sketch(entry.get("Sketch")),
         maker=str(entry.get("From") or ""),
         file=file,
     )
 
 
-def _are_figures(values: list[Any]) -> bool:
-    return all(isinstance(each, int | float) for each in values)
+def _sketch(packed: Any) -> tuple[float, ...]:
+    """The numbers of a sketch, in single or double precision."""
+    try:
+        data = base64.b64decode(packed, validate=True) if isinstance(packed, str) else b""
+    except ValueError:
+        return ()
+    form = {4 * BUCKETS: f"<{BUCKETS}f", 8 * BUCKETS: f"<{BUCKETS}d"}.get(len(data))
+    return struct.unpack(form, data) if form else ()
 
 
 def _figure(value: Any) -> float | None:

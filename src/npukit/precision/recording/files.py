@@ -2,59 +2,59 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import linecache
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
 from npukit import __version__
 from npukit.errors import NpukitError
 from npukit.precision.recording.options import Options
-from npukit.precision.recording.tensors import Described
-from npukit.report.writing import write_json
+from npukit.precision.recording.tensors import Described, quoted
+from npukit.report.writing import write_text
 
 Frame = tuple[str, int, str]  # file, line, function
+Noted = tuple[Mapping[str, Any], tuple[Frame, ...], str | None]  # a row, its stack, and the row that it belongs to
 _END = b"\n}}\n"
 
 
 class StepFiles:
-    """What one process writes of one step.
+    """What one process writes of one step; its rank is asked for when it is first needed.
 
-    >>> with StepFiles(options, step=0, rank=0) as files:
-    ...     files.add({"Module.fc.Linear.forward.0": row})
+    >>> files = StepFiles(options, step=0)
+    >>> files.add({"Module.fc.Linear.forward.0": (row, (), None)}, rank=0)
+    >>> files.close()
     """
 
-    def __init__(self, options: Options, step: int, rank: int) -> None:
-        self.folder = Path(options.output) / f"step{step}" / f"rank{rank}"
-        self._tensors = self.folder / "dump_tensor_data"
+    def __init__(self, options: Options, step: int) -> None:
+        self._step = Path(options.output) / f"step{step}"
+        self._folder = self._tensors = self._step
         self._stacks: dict[tuple[Frame, ...], list[str]] = {}
         self._parents: dict[str, str | None] = {}
         self._options = options
         self._file: IO[bytes] | None = None
         self._empty = True
 
-    def add(
-        self, rows: Mapping[str, Any], stacks: Mapping[str, tuple[Frame, ...]], parents: Mapping[str, str | None]
-    ) -> None:
+    def add(self, rows: Mapping[str, Noted], rank: int) -> None:
         """Append rows to dump.json, which is valid JSON again afterwards."""
-        file = self._file or self._begin()
-        text = ",\n".join(f"{json.dumps(name)}: {json.dumps(row, default=_plain)}" for name, row in rows.items())
-        if text:
-            file.seek(-len(_END), 2)
-            file.write((b"\n" if self._empty else b",\n") + text.encode() + _END)
-            file.flush()
-            self._empty = False
-        for name, stack in stacks.items():
+        file = self._file or self._begin(rank)
+        text = ",\n".join(f"{quoted(name)}: {text_of(row)}" for name, (row, _, _) in rows.items())
+        file.seek(-len(_END), 2)
+        file.write((b"\n" if self._empty else b",\n") + text.encode() + _END)
+        file.flush()
+        self._empty = False
+        for name, (_, stack, parent) in rows.items():
             self._stacks.setdefault(stack, []).append(name)
-        self._parents.update(parents)
+            self._parents[name] = parent
 
-    def save(self, name: str, tensor: Any) -> str:
+    def save(self, name: str, tensor: Any, rank: int) -> str:
         """Write a tensor; returns the name of its file."""
         import torch
 
         if self._file is None:
-            self._begin()
+            self._begin(rank)
         file = f"{name}.pt"
         torch.save(tensor.detach().cpu().contiguous().clone(), self._tensors / file)
         return file
@@ -65,15 +65,17 @@ class StepFiles:
             return
         self._file.close()
         stacks = {str(n): [names, frames_text(stack)] for n, (stack, names) in enumerate(self._stacks.items())}
-        write_json(self.folder / "stack.json", stacks)
-        write_json(self.folder / "construct.json", self._parents)
+        for name, content in (("stack.json", stacks), ("construct.json", self._parents)):
+            write_text(self._folder / name, json.dumps(content))
 
-    def _begin(self) -> IO[bytes]:
+    def _begin(self, rank: int) -> IO[bytes]:
+        self._folder = self._step / f"rank{rank}"
+        self._tensors = self._folder / "dump_tensor_data"
         try:
-            (self._tensors if self._options.tensors else self.folder).mkdir(parents=True, exist_ok=True)
-            self._file = (self.folder / "dump.json").open("wb+")
+            (self._tensors if self._options.tensors else self._folder).mkdir(parents=True, exist_ok=True)
+            self._file = (self._folder / "dump.json").open("wb+")
         except OSError as error:
-            raise NpukitError(f"Cannot write {self.folder}: {(error.strerror or str(error)).lower()}.") from error
+            raise NpukitError(f"Cannot write {self._folder}: {(error.strerror or str(error)).lower()}.") from error
         head = {
             "task": "tensor" if self._options.tensors else "statistics",
             "level": "L0" if self._options.level == "modules" else "mix",
@@ -85,16 +87,24 @@ class StepFiles:
         return self._file
 
 
+def text_of(nest: Any) -> str:
+    """The JSON of a row: tensors know theirs, the rest is little."""
+    if isinstance(nest, Described):
+        return nest.text
+    if nest is None:
+        return "null"
+    if isinstance(nest, list | tuple):
+        return f"[{', '.join([text_of(each) for each in nest])}]"
+    if isinstance(nest, dict):
+        return f"{{{', '.join([f'{quoted(key)}: {text_of(each)}' for key, each in nest.items()])}}}"
+    return quoted(nest) if isinstance(nest, str) else json.dumps(nest)
+
+
 def frames_text(stack: Sequence[Frame]) -> list[str]:
     """Frames in msprobe's words."""
-    return [
-        f"File {file}, line {line}, in {name}, \n {linecache.getline(file, line).strip()}" for file, line, name in stack
-    ]
+    return [_frame_text(*frame) for frame in stack]
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, Described):
-        return value.plain()
-    if isinstance(value, Iterable):
-        return list(value)
-    return str(value)
+@functools.lru_cache(4096)
+def _frame_text(file: str, line: int, name: str) -> str:
+    return f"File {file}, line {line}, in {name}, \n {linecache.getline(file, line).strip()}"

@@ -1,41 +1,63 @@
-"""The statistics of a tensor in one pass over it, as a Triton kernel for GPUs; the figures are those of statistics.py.
+"""The statistics of tensors in one pass over them, as Triton kernels for GPUs; the figures are those of statistics.py.
 
-A program reads 16 rows and writes one line of partial results; `Batch.take` adds the lines of a tensor up on the host.
+A program reads 16 rows of a tensor and writes one line of partial figures into an arena on the device. When statistics
+are wanted, a second kernel adds up the lines of each tensor, and one copy brings all of them to the host.
+A launch takes plain numbers only, because handing tensors to Triton costs more than starting the kernel.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
+from npukit.precision.dump import BUCKETS
+from npukit.precision.recording.statistics import PLAIN, ROW, row_length, undisturbed, weights
+
+TYPES = {
+    torch.float32: (tl.float32, tl.int32),
+    torch.float16: (tl.float16, tl.int16),
+    torch.bfloat16: (tl.bfloat16, tl.int16),
+}
+FIGURES = PLAIN + BUCKETS
 _ROWS = 16  # that a program reads
-PLAIN = 6  # minimum, maximum, sum, sum of squares, NaN, Inf
+_WIDTH = FIGURES + 2  # of a line, in floats: the last two are the hash
+_CHUNK = 1 << 15  # lines of an arena
+_SCALARS = ["address", "count", "length", "line", "tables", "arena", "jobs", "starts", "sums"]
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _kernel(  # type: ignore[no-untyped-def]
-    values,
-    bits,
-    signs,
-    row_signs,
-    weights,
-    row_weights,
-    figures,
-    hashes,
+def _measure(  # type: ignore[no-untyped-def]
+    address,
     count,
     length,
+    part,
+    line,
+    tables,
+    arena,
+    VALUE: tl.constexpr,
+    BITS: tl.constexpr,
+    ALIGNED: tl.constexpr,
     PLAIN_FIGURES: tl.constexpr,
-    BUCKETS: tl.constexpr,
+    BUCKET_COUNT: tl.constexpr,
     BLOCK: tl.constexpr,
     ROWS: tl.constexpr,
 ):
-    program = tl.program_id(0)
+    """One line: `part` counts the programs of a tensor."""
+    values = address.to(tl.pointer_type(VALUE))
+    if ALIGNED:
+        values = tl.multiple_of(values, 16)
+        length = tl.multiple_of(length, 16)
+    signs = tables.to(tl.pointer_type(tl.float32))
+    odd = (tables + 8 * BLOCK).to(tl.pointer_type(tl.int32))
+    row_odd = (tables + 12 * BLOCK).to(tl.pointer_type(tl.int64))
     column = tl.arange(0, BLOCK)
     inside = column < length
     sign = tl.load(signs + column, mask=inside, other=0.0)
-    weight = tl.load(weights + column, mask=inside, other=0)
+    weight = tl.load(odd + column, mask=inside, other=0)
     infinity = float("inf")
     smallest = tl.full((BLOCK,), infinity, tl.float32)
     largest = tl.full((BLOCK,), -infinity, tl.float32)
@@ -46,45 +68,191 @@ def _kernel(  # type: ignore[no-untyped-def]
     sketch = tl.zeros((BLOCK,), tl.float32)
     hashed = tl.zeros((BLOCK,), tl.int64)
     for each in range(ROWS):
-        row = (program * ROWS + each).to(tl.int64)
+        row = part.to(tl.int64) * ROWS + each
         place = row * length + column
         here = inside & (place < count)
-        value = tl.load(values + place, mask=here, other=0.0).to(tl.float32)
-        bit = tl.load(bits + place, mask=here, other=0).to(tl.int32)
-        is_nan = value != value
+        raw = tl.load(values + place, mask=here, other=0.0)
+        value = raw.to(tl.float32)
+        bits = raw.to(BITS, bitcast=True).to(tl.int32)
         smallest = tl.where(here & (value < smallest), value, smallest)
         largest = tl.where(here & (value > largest), value, largest)
         total += value
         squares += value * value
-        nans += is_nan.to(tl.float32)
+        nans += (value != value).to(tl.float32)
         infs += (tl.abs(value) == infinity).to(tl.float32)
-        sketch += value * (sign * tl.load(row_signs + row % BLOCK))
-        hashed += (bit * weight).to(tl.int64) * tl.load(row_weights + row % BLOCK)
-    line = figures + program * (PLAIN_FIGURES + BUCKETS)
-    tl.store(line + 0, tl.min(smallest, 0))
-    tl.store(line + 1, tl.max(largest, 0))
-    tl.store(line + 2, tl.sum(total, 0))
-    tl.store(line + 3, tl.sum(squares, 0))
-    tl.store(line + 4, tl.sum(nans, 0))
-    tl.store(line + 5, tl.sum(infs, 0))
-    buckets = tl.sum(tl.reshape(sketch, (BLOCK // BUCKETS, BUCKETS)), 0)
-    tl.store(line + PLAIN_FIGURES + tl.arange(0, BUCKETS), buckets)
-    tl.store(hashes + program, tl.sum(hashed, 0))
+        sketch += value * (sign * tl.load(signs + BLOCK + row % BLOCK))
+        hashed += (bits * weight).to(tl.int64) * tl.load(row_odd + row % BLOCK)
+    figures = arena.to(tl.pointer_type(tl.float32)) + line * (PLAIN_FIGURES + BUCKET_COUNT + 2)
+    tl.store(figures + 0, tl.min(smallest, 0))
+    tl.store(figures + 1, tl.max(largest, 0))
+    tl.store(figures + 2, tl.sum(total, 0))
+    tl.store(figures + 3, tl.sum(squares, 0))
+    tl.store(figures + 4, tl.sum(nans, 0))
+    tl.store(figures + 5, tl.sum(infs, 0))
+    buckets = tl.sum(tl.reshape(sketch, (BLOCK // BUCKET_COUNT, BUCKET_COUNT)), 0)
+    tl.store(figures + PLAIN_FIGURES + tl.arange(0, BUCKET_COUNT), buckets)
+    end = (figures + PLAIN_FIGURES + BUCKET_COUNT).to(tl.pointer_type(tl.int64))
+    tl.store(end, tl.sum(hashed, 0))
 
 
-def partials(
-    flat: Tensor, length: int, signs: tuple[Tensor, Tensor], weights: tuple[Tensor, Tensor], buckets: int
-) -> tuple[Tensor, Tensor]:
-    """Lines of partial figures, and partial hashes, of a contiguous tensor of half or single precision.
+@triton.jit(do_not_specialize=_SCALARS)  # type: ignore[untyped-decorator]
+def _measure_one(  # type: ignore[no-untyped-def]
+    address: tl.int64,
+    count: tl.int64,
+    length: tl.int64,
+    line: tl.int64,
+    tables: tl.int64,
+    arena: tl.int64,
+    VALUE: tl.constexpr,
+    BITS: tl.constexpr,
+    ALIGNED: tl.constexpr,
+    PLAIN_FIGURES: tl.constexpr,
+    BUCKET_COUNT: tl.constexpr,
+    BLOCK: tl.constexpr,
+    ROWS: tl.constexpr,
+):
+    part = tl.program_id(0)
+    _measure(
+        address, count, length, part, line + part, tables, arena,
+        VALUE, BITS, ALIGNED, PLAIN_FIGURES, BUCKET_COUNT, BLOCK, ROWS,
+    )  # fmt: skip
 
-    >>> figures, hashes = partials(torch.ones(8192, device="cuda"), 4096, signs, weights, 16)
-    """
-    count = flat.numel()
-    programs = -(-count // (length * _ROWS))
-    figures = torch.empty(programs, PLAIN + buckets, dtype=torch.float32, device=flat.device)
-    hashes = torch.empty(programs, dtype=torch.int64, device=flat.device)
-    bits = flat.view(torch.int16 if flat.dtype.itemsize == 2 else torch.int32)
-    _kernel[(programs,)](
-        flat, bits, *signs, *weights, figures, hashes, count, length, PLAIN, buckets, len(signs[0]), _ROWS, num_warps=16
-    )
-    return figures, hashes
+
+@triton.jit(do_not_specialize=_SCALARS)  # type: ignore[untyped-decorator]
+def _measure_all(  # type: ignore[no-untyped-def]
+    jobs: tl.int64,
+    line: tl.int64,
+    tables: tl.int64,
+    arena: tl.int64,
+    VALUE: tl.constexpr,
+    BITS: tl.constexpr,
+    ALIGNED: tl.constexpr,
+    PLAIN_FIGURES: tl.constexpr,
+    BUCKET_COUNT: tl.constexpr,
+    BLOCK: tl.constexpr,
+    ROWS: tl.constexpr,
+):
+    """A program a line, as `_measure_one`; `jobs` has address, count, length and part of each."""
+    number = tl.program_id(0)
+    job = jobs.to(tl.pointer_type(tl.int64)) + number * 4
+    _measure(
+        tl.load(job), tl.load(job + 1), tl.load(job + 2), tl.load(job + 3), line + number, tables, arena,
+        VALUE, BITS, ALIGNED, PLAIN_FIGURES, BUCKET_COUNT, BLOCK, ROWS,
+    )  # fmt: skip
+
+
+@triton.jit(do_not_specialize=_SCALARS)  # type: ignore[untyped-decorator]
+def _add_up(  # type: ignore[no-untyped-def]
+    starts: tl.int64, arena: tl.int64, sums: tl.int64, FIGURE_COUNT: tl.constexpr, LINES: tl.constexpr
+):
+    """The lines of one tensor, in double precision."""
+    number = tl.program_id(0)
+    start = starts.to(tl.pointer_type(tl.int64)) + number
+    first, last = tl.load(start), tl.load(start + 1)
+    column = tl.arange(0, 32)
+    wanted = column < FIGURE_COUNT
+    infinity = float("inf")
+    smallest = tl.full((32,), infinity, tl.float64)
+    largest = tl.full((32,), -infinity, tl.float64)
+    total = tl.zeros((32,), tl.float64)
+    hashed = tl.zeros((LINES,), tl.int64)
+    for line in range(first, last, LINES):
+        lines = line + tl.arange(0, LINES)
+        here = lines < last
+        both = here[:, None] & wanted[None, :]
+        place = arena.to(tl.pointer_type(tl.float32)) + lines[:, None] * (FIGURE_COUNT + 2) + column[None, :]
+        figures = tl.load(place, mask=both, other=0.0).to(tl.float64)
+        total += tl.sum(figures, 0)
+        smallest = tl.minimum(smallest, tl.min(tl.where(both, figures, infinity), 0))
+        largest = tl.maximum(largest, tl.max(tl.where(both, figures, -infinity), 0))
+        ends = arena.to(tl.pointer_type(tl.int64)) + lines * (FIGURE_COUNT // 2 + 1) + FIGURE_COUNT // 2
+        hashed += tl.load(ends, mask=here, other=0)
+    result = tl.where(column == 0, smallest, tl.where(column == 1, largest, total))
+    tl.store(sums.to(tl.pointer_type(tl.float64)) + number * (FIGURE_COUNT + 1) + column, result, mask=wanted)
+    tl.store(sums.to(tl.pointer_type(tl.int64)) + number * (FIGURE_COUNT + 1) + FIGURE_COUNT, tl.sum(hashed, 0))
+
+
+class Lines:
+    """Tensors of one device whose statistics are on their way."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        signs, row_signs = weights("signs", device, torch.float32)
+        odd, row_odd = weights("odd", device, torch.int32)
+        self._tables = torch.cat([each.view(torch.uint8) for each in (signs, row_signs, odd, row_odd)])
+        self._table_address = self._tables.data_ptr()
+        self._arenas = [self._new_arena(_CHUNK)]
+        self._starts: list[list[int]] = [[0]]  # of each arena: where the lines of its tensors begin, and where all end
+        self._streams: set[int] = set()
+
+    def add(self, flat: Tensor) -> None:
+        """Start on a contiguous tensor of half or single precision."""
+        count, address = flat.numel(), flat.data_ptr()
+        length = row_length(count)
+        programs = -(-count // (length * _ROWS))
+        line, arena = self._reserve([programs])
+        value, bits = TYPES[flat.dtype]
+        self._note_stream()
+        _measure_one[(programs,)](
+            address, count, length, line, self._table_address, arena,
+            value, bits, address % 16 == 0, PLAIN, BUCKETS, ROW, _ROWS, num_warps=16,
+        )  # fmt: skip
+
+    def add_all(self, tensors: Sequence[Tensor]) -> None:
+        """Start on many tensors of one type with one launch."""
+        counts = [each.numel() for each in tensors]
+        lengths = [row_length(count) for count in counts]
+        programs = [-(-count // (length * _ROWS)) for count, length in zip(counts, lengths, strict=True)]
+        addresses = [each.data_ptr() for each in tensors]
+        plain = torch.tensor([addresses, counts, lengths, programs], device="cpu")
+        repeated = plain.repeat_interleave(plain[3], dim=1)
+        ends = plain[3].cumsum(0)
+        parts = torch.arange(int(ends[-1]), device="cpu") - (ends - plain[3]).repeat_interleave(plain[3])
+        jobs = torch.cat([repeated[:3], parts[None]]).t().contiguous()
+        jobs = jobs.pin_memory().to(self._device, non_blocking=True)
+        line, arena = self._reserve(programs)
+        value, bits = TYPES[tensors[0].dtype]
+        self._note_stream()
+        _measure_all[(len(jobs),)](
+            jobs.data_ptr(), line, self._table_address, arena,
+            value, bits, all(each % 16 == 0 for each in addresses), PLAIN, BUCKETS, ROW, _ROWS, num_warps=16,
+        )  # fmt: skip
+
+    def take(self) -> tuple[list[list[float]], list[int]]:
+        """Figures and hashes of all tensors since the last call, in order: the only wait for the device."""
+        if len(self._streams) > 1:  # each has written lines, and this one reads them
+            torch.cuda.synchronize(self._device)
+        found = []
+        for arena, starts in zip(self._arenas, self._starts, strict=True):
+            if len(starts) > 1:
+                table = torch.tensor(starts, device="cpu").pin_memory().to(self._device, non_blocking=True)
+                sums = torch.empty(len(starts) - 1, FIGURES + 1, dtype=torch.int64, device=self._device)
+                _add_up[(len(sums),)](table.data_ptr(), arena.data_ptr(), sums.data_ptr(), FIGURES, 64)
+                found.append(sums)
+        self._arenas, self._starts, self._streams = self._arenas[:1], [[0]], set()
+        if not found:
+            return [], []
+        lines = torch.cat(found).cpu()
+        figures = lines[:, :FIGURES].view(torch.float64)
+        figures[:, 3].sqrt_()
+        figures[figures[:, 4] > 0, :2] = torch.nan  # as everywhere else in torch
+        return figures.tolist(), lines[:, FIGURES].tolist()
+
+    def _reserve(self, lines: Sequence[int]) -> tuple[int, int]:
+        """Room for the lines of tensors: the first one's number, and the arena's address."""
+        needed = sum(lines)
+        if self._starts[-1][-1] + needed > len(self._arenas[-1]):
+            self._arenas.append(self._new_arena(max(_CHUNK, needed)))
+            self._starts.append([0])
+        starts = self._starts[-1]
+        first = starts[-1]
+        for each in lines:
+            starts.append(starts[-1] + each)
+        return first, self._arenas[-1].data_ptr()
+
+    def _new_arena(self, lines: int) -> Tensor:
+        with undisturbed():
+            return torch.empty(lines, _WIDTH, dtype=torch.float32, device=self._device)
+
+    def _note_stream(self) -> None:
+        self._streams.add(torch.cuda.current_stream(self._device).cuda_stream)

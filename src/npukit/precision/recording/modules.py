@@ -14,7 +14,7 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 ROOT = "root"
 
 
-@dataclass
+@dataclass(eq=False)
 class ModuleCall:
     """A module that runs, and the rows that tell of it."""
 
@@ -26,8 +26,9 @@ class ModuleCall:
     wanted: int = 0  # gradients of inputs that have not come yet
     gradients: dict[str, list[Any]] = field(default_factory=lambda: {"input": [], "output": []})
 
-    def row(self, direction: str) -> str:
-        return f"Module.{self.path}.{self.kind}.{direction}.{self.number}"
+    def __post_init__(self) -> None:
+        self.forward = f"Module.{self.path}.{self.kind}.forward.{self.number}"
+        self.backward = f"Module.{self.path}.{self.kind}.backward.{self.number}"
 
 
 class ModuleTracker:
@@ -39,7 +40,7 @@ class ModuleTracker:
 
     def __init__(
         self,
-        began: Callable[[ModuleCall, Any], None],
+        began: Callable[[ModuleCall, nn.Module, Any], None],
         ended: Callable[[ModuleCall, nn.Module, Any, Any], None],
     ) -> None:
         self.stack: list[ModuleCall] = []
@@ -67,7 +68,7 @@ class ModuleTracker:
     def parameters(self) -> Iterator[tuple[str, nn.Module, str, nn.Parameter]]:
         """Every parameter of the modules seen so far: path and module, its name there, and itself."""
         for path, module in self.modules.items():
-            for name, parameter in module.named_parameters(recurse=False):
+            for name, parameter in parameters_of(module).items():
                 yield path, module, name, parameter
 
     def _enter(self, module: nn.Module, inputs: Any) -> None:
@@ -78,7 +79,7 @@ class ModuleTracker:
         call = ModuleCall(path, kind, self._numbers[path, kind], is_recompute=torch._C._current_graph_task_id() != -1)
         self._numbers[path, kind] += 1
         self.stack.append(call)
-        self._began(call, inputs)
+        self._began(call, module, inputs)
 
     def _leave(self, module: nn.Module, inputs: Any, *rest: Any) -> None:
         if len(rest) != 2:  # torch leaves the keywords out where forward raised
@@ -110,6 +111,11 @@ class ModuleTracker:
             self._paths[id(each)] = path
             self.modules[path] = each
         return self._paths[id(module)]
+
+
+def parameters_of(module: nn.Module) -> dict[str, nn.Parameter]:
+    """The parameters of a module itself; `named_parameters` gives the same, but takes a module's time."""
+    return {name: each for name, each in module._parameters.items() if each is not None}
 
 
 def tensors_in(value: Any) -> Iterator[Tensor]:

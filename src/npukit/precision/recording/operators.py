@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import functools
 import re
-import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,6 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from npukit.precision.recording.files import Frame
 from npukit.precision.recording.modules import ModuleCall, tensors_in
+from npukit.precision.recording.tensors import Hollow
 
 PREFIXES = {"aten": "Aten", "npu": "NPU", "c10d": "Distributed", "_c10d_functional": "Distributed"}
 # They compute nothing, and each device uses them as it likes.
@@ -27,8 +27,6 @@ _SKIPPED = {
 # fmt: on
 _COPIES = {torch.ops.aten.clone.default, torch.ops.aten._pin_memory.default}
 _NO_OPERATORS = {"prim", "prims", "profiler", "debugprims", "inductor"}
-_OUTSIDE = (str(Path(torch.__file__).parent), str(Path(__file__).parents[2]), "<frozen", "<string>", "<__array")
-_MOST_FRAMES = 24
 
 # What they write to held nothing that they read.
 _OVERWRITES = re.compile(
@@ -39,26 +37,35 @@ _OVERWRITES = re.compile(
 Record = Callable[["OperatorCall"], None]
 
 
+@dataclass(frozen=True)
+class Operator:
+    """What its schema says of an operator."""
+
+    name: str  # in a dump
+    computes: bool  # rather than looking at the same memory in another way
+    is_collective: bool
+    overwrites: bool  # writes to its first argument, or to `out`, without reading it
+    writes: tuple[int, ...] | None  # the arguments that it writes to; None: all of them, without saying so
+    keyword_writes: tuple[str, ...]
+
+
 class OperatorCall:
     """One call of an operator: `before` it runs, and `after`."""
 
-    def __init__(self, function: Any, arguments: Any, keywords: Any) -> None:
-        self.function, self.arguments, self.keywords = function, arguments, keywords
+    __slots__ = ("arguments", "given", "keywords", "module", "operator", "phase", "result", "row", "stack")
+
+    def __init__(self, operator: Operator, arguments: Any, keywords: Any) -> None:
+        self.operator, self.arguments, self.keywords = operator, arguments, keywords
         self.result: Any = None
-        self.name, self._writes_all = names_of(function)
         self.row = ""  # its name in the dump; empty: not wanted
         self.module: ModuleCall | None = None
         self.stack: tuple[Frame, ...] = ()
         self.phase = "forward"
         self.given: tuple[Any, Any] = ([], {})  # arguments and keywords, described
 
-    @property
-    def is_collective(self) -> bool:
-        return self.name.startswith("Distributed.")
-
     def read(self) -> tuple[list[Any], dict[str, Any]]:
-        """Arguments and keywords; of what is only overwritten, nothing but a tensor of its shape without values."""
-        if not overwrites(self.function):
+        """Arguments and keywords; of what is only overwritten, nothing but type and shape."""
+        if not self.operator.overwrites:
             return list(self.arguments), self.keywords
         return [_hollow(self.arguments[0]), *self.arguments[1:]], {
             name: _hollow(value) if name == "out" else value for name, value in self.keywords.items()
@@ -66,12 +73,16 @@ class OperatorCall:
 
     def written(self) -> Iterator[Tensor]:
         """The tensors that it writes to."""
-        for declared, given in zip(self.function._schema.arguments, self.arguments, strict=False):
-            if self._writes_all or (declared.alias_info is not None and declared.alias_info.is_write):
-                yield from tensors_in(given)
-        for declared in self.function._schema.arguments:
-            if declared.alias_info is not None and declared.alias_info.is_write and declared.name in self.keywords:
-                yield from tensors_in(self.keywords[declared.name])
+        writes, given = self.operator.writes, self.arguments
+        if writes is None:
+            yield from tensors_in(given)
+        else:
+            for place in writes:
+                if place < len(given):
+                    yield from tensors_in(given[place])
+        for name in self.operator.keyword_writes:
+            if name in self.keywords:
+                yield from tensors_in(self.keywords[name])
 
 
 class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -89,12 +100,13 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return NotImplemented  # a DTensor and its like: the operators on what they hold come here later
         if not self._wanted():
             return func(*args, **kwargs)
-        if not computes(func):
+        operator = operator_of(func)
+        if not operator.computes:
             result = func(*args, **kwargs)
             if func in _COPIES:
                 self._moved(args[0], result)
             return result
-        call = OperatorCall(func, args, kwargs)
+        call = OperatorCall(operator, args, kwargs)
         self._before(call)
         call.result = func(*args, **kwargs)
         self._after(call)
@@ -102,49 +114,35 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 @functools.cache
-def computes(function: Any) -> bool:
-    """Whether an operator computes anything, rather than looking at the same memory in another way."""
-    namespace, _, name = function._schema.name.partition("::")
-    if namespace in _NO_OPERATORS:
-        return False
+def operator_of(function: Any) -> Operator:
+    """An operator by what the dispatcher calls.
+
+    >>> operator_of(torch.ops.aten.add_.Tensor).writes
+    (0,)
+    """
+    schema = function._schema
+    namespace, _, name = schema.name.partition("::")
+    written = [each.alias_info is not None and each.alias_info.is_write for each in schema.arguments]
+    silent = name.endswith("_") and not any(each.alias_info is not None for each in schema.arguments)
+    return Operator(
+        f"{PREFIXES[namespace]}.{name}" if namespace in PREFIXES else f"Torch.{namespace}__{name}",
+        _computes(namespace, name, schema),
+        PREFIXES.get(namespace) == "Distributed",
+        not (namespace == "aten" and "scatter" in name)
+        and (_OVERWRITES.fullmatch(name) is not None or function._overloadname.endswith("out")),
+        None if silent or namespace == "c10d" else tuple(n for n, writes in enumerate(written) if writes),
+        tuple(each.name for each, writes in zip(schema.arguments, written, strict=True) if writes),
+    )
+
+
+def _computes(namespace: str, name: str, schema: Any) -> bool:
     if namespace != "aten":
-        return True
-    returned = function._schema.returns
-    views = any(each.alias_info is not None and not each.alias_info.is_write for each in returned)
+        return namespace not in _NO_OPERATORS
+    views = any(each.alias_info is not None and not each.alias_info.is_write for each in schema.returns)
     return not (views or name in _SKIPPED)
-
-
-@functools.cache
-def names_of(function: Any) -> tuple[str, bool]:
-    """An operator's name in a dump, and whether it writes to all its tensors without saying so."""
-    namespace, _, name = function._schema.name.partition("::")
-    named = f"{PREFIXES[namespace]}.{name}" if namespace in PREFIXES else f"Torch.{namespace}__{name}"
-    declared = any(each.alias_info is not None for each in function._schema.arguments)
-    return named, (name.endswith("_") and not declared) or namespace == "c10d"
-
-
-@functools.cache
-def overwrites(function: Any) -> bool:
-    """Whether an operator writes to its first argument, or to `out`, without reading it."""
-    namespace, _, name = function._schema.name.partition("::")
-    if namespace == "aten" and "scatter" in name:
-        return False
-    return _OVERWRITES.fullmatch(name) is not None or function._overloadname.endswith("out")
 
 
 def _hollow(value: Any) -> Any:
     if isinstance(value, Tensor):
-        return value.to("meta") if value.device.type == "meta" else torch.empty_like(value, device="meta")
+        return Hollow(value)
     return [_hollow(each) for each in value] if isinstance(value, list | tuple) else value
-
-
-def user_stack() -> tuple[Frame, ...]:
-    """The frames of the caller that are neither torch's nor ours, innermost first."""
-    found: list[Frame] = []
-    frame: Any = sys._getframe(1)
-    while frame is not None and len(found) < _MOST_FRAMES:
-        code = frame.f_code
-        if not code.co_filename.startswith(_OUTSIDE):
-            found.append((code.co_filename, frame.f_lineno, code.co_name))
-        frame = frame.f_back
-    return tuple(found)

@@ -2,57 +2,70 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+import functools
+import json
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
-from torch.utils._python_dispatch import _disable_current_modes
 
-from npukit.precision.recording.statistics import Batch, Statistics
+from npukit.precision.recording.batch import Batch, Cell
 
 Save = Callable[[str, Tensor], str]
+_NOTHING = '"Max": null, "Min": null, "Mean": null, "Norm": null'
 
 
-class Cell:
-    """The statistics of a tensor, once they have been fetched."""
+class Hollow:
+    """A tensor of which only type and shape are told, such as one that is about to be overwritten."""
 
-    statistics: Statistics | None = None
+    __slots__ = ("tensor",)
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor = tensor
 
 
 class Described:
     """A tensor as it is written down."""
 
-    def __init__(self, tensor: Tensor, cell: Cell | None, file: str = "", maker: str = "") -> None:
-        self.cell, self._file, self._maker = cell, file, maker
-        self._plain: dict[str, Any] = {
-            "type": "torch.Tensor",
-            "dtype": str(tensor.dtype),
-            "shape": list(tensor.shape),
-            "requires_grad": tensor.requires_grad,
-        }
+    __slots__ = ("_head", "_tail", "cell")
 
-    def plain(self) -> dict[str, Any]:
-        """What a dump holds of it: msprobe's keys, and after them our own."""
-        found = self.cell.statistics if self.cell else None
-        plain = {**self._plain, "Max": None, "Min": None, "Mean": None, "Norm": None}
-        if found:
-            is_bool = plain["dtype"] == "torch.bool"
-            largest, smallest = (bool(v) if is_bool else v for v in (found.maximum, found.minimum))
-            plain |= {"Max": largest, "Min": smallest, "Mean": found.mean, "Norm": found.norm}
-            plain |= {"Nan": found.nan, "Inf": found.inf, "Hash": found.hash, "Sketch": found.sketch}
-        if self._maker:
-            plain["From"] = self._maker
-        return {**plain, "data_name": self._file} if self._file else plain
+    def __init__(self, tensor: Tensor, cell: Cell | None = None, file: str = "", maker: str = "") -> None:
+        self.cell = cell
+        self._head = _head(tensor.dtype, tensor.shape, tensor.requires_grad)
+        self._tail = (f', "From": {quoted(maker)}' if maker else "") + (
+            f', "data_name": {quoted(file)}' if file else ""
+        )
+
+    @property
+    def text(self) -> str:
+        """Its JSON."""
+        return f"{self._head}{self.cell.text if self.cell else _NOTHING}{self._tail}}}"
 
 
-@contextlib.contextmanager
-def undisturbed() -> Iterator[None]:
-    """Compute without being recorded, differentiated or cast to half precision."""
-    with _disable_current_modes(), torch.no_grad(), torch._C._DisableAutocast():
-        yield
+@functools.lru_cache(4096)
+def quoted(text: str) -> str:
+    """Text in JSON."""
+    return json.dumps(text)
+
+
+@functools.lru_cache(4096)
+def _head(dtype: torch.dtype, shape: tuple[int, ...], requires_grad: bool) -> str:
+    grad = "true" if requires_grad else "false"
+    return f'{{"type": "torch.Tensor", "dtype": "{dtype}", "shape": {list(map(int, shape))}, "requires_grad": {grad}, '
+
+
+class _Memory:
+    """A storage, and what is known of it."""
+
+    __slots__ = ("cells", "maker", "reference", "writes")
+
+    def __init__(self, reference: StorageWeakRef) -> None:
+        self.reference = reference  # while it is held, no other storage has this one's address
+        self.cells: dict[tuple[Any, ...], Cell] = {}
+        self.writes = 0  # by operators
+        self.maker = ""  # the row that wrote to it last
 
 
 class Tensors:
@@ -61,10 +74,7 @@ class Tensors:
     def __init__(self, save: Save | None, fresh: bool = False) -> None:
         self._save, self._fresh = save, fresh
         self._batch = Batch()
-        self._cells: list[Cell] = []  # of the batch
-        self._known: dict[tuple[Any, ...], tuple[StorageWeakRef, Cell]] = {}
-        self._writes: dict[int, int] = {}  # by storage: how often an operator has written to it
-        self._makers: dict[int, tuple[StorageWeakRef, str]] = {}  # by storage: the row that wrote to it last
+        self._memories: dict[int, _Memory] = {}
 
     def __len__(self) -> int:
         return len(self._batch)
@@ -73,76 +83,113 @@ class Tensors:
         """A tensor, scalar, or nest of them; `name` is the file of a tensor that is saved, without its suffix."""
         if isinstance(value, Tensor):
             return self._tensor(value, name)
-        if isinstance(value, list | tuple):
-            return [self.describe(each, f"{name}.{place}") for place, each in enumerate(value)]
-        if isinstance(value, dict):
-            return {str(key): self.describe(each, f"{name}.{key}") for key, each in value.items()}
         if value is None:
             return None
         if isinstance(value, bool | int | float | str):
             return {"type": type(value).__name__, "value": value}
+        if isinstance(value, list | tuple):
+            if len(value) > 3 and isinstance(value[0], Tensor):
+                self.measure(value)
+            return [self.describe(each, f"{name}.{place}") for place, each in enumerate(value)]
+        if isinstance(value, dict):
+            return {str(key): self.describe(each, f"{name}.{key}") for key, each in value.items()}
+        if isinstance(value, Hollow):
+            return Described(value.tensor)
         known = isinstance(value, torch.dtype | torch.device | torch.layout | torch.memory_format)
         return {"type": f"{type(value).__module__}.{type(value).__name__}", "value": str(value) if known else None}
 
+    def measure(self, values: Iterable[Any]) -> None:
+        """Start on the tensors among values with few launches: `describe` then finds them known."""
+        if self._fresh:
+            return
+        found: dict[torch.dtype, dict[tuple[int, Any], Tensor]] = {}
+        for value in values:
+            tensor = local(value) if isinstance(value, Tensor) else None
+            if tensor is not None and can_describe(tensor) and (memory := self._memory(tensor)):
+                key = _key(tensor, memory)
+                if key is not None and key not in memory.cells:
+                    found.setdefault(tensor.dtype, {})[id(memory), key] = tensor
+        for group in found.values():
+            for (_, key), tensor, cell in zip(
+                group, group.values(), self._batch.add_all([*group.values()]), strict=True
+            ):
+                memory = self._memory(tensor)
+                assert memory is not None
+                memory.cells[key] = cell
+
     def wrote(self, tensor: Tensor) -> None:
         """An operator has written to this tensor: what is known of its memory no longer holds."""
-        if (key := storage_of(tensor)) is not None:
-            self._writes[key] = self._writes.get(key, 0) + 1
+        if memory := self._memory(tensor):
+            memory.writes += 1
 
     def made(self, tensor: Tensor, row: str) -> None:
         """A row has made this tensor, or has written to it."""
-        if row and (key := storage_of(tensor)) is not None:
-            self._makers[key] = StorageWeakRef(tensor.untyped_storage()), row  # type: ignore[no-untyped-call]
+        if row and (memory := self._memory(tensor)):
+            memory.maker = row
 
     def maker(self, tensor: Tensor) -> str:
         """The row that made a tensor, or its memory; empty where nobody knows."""
-        found = self._makers.get(storage_of(tensor) or 0)
-        return "" if found is None or found[0].expired() else found[1]  # type: ignore[no-untyped-call]
+        memory = self._memory(tensor)
+        return memory.maker if memory else ""
 
     def fetch(self) -> None:
         """Wait for the statistics of all tensors so far."""
-        with undisturbed():
-            for cell, statistics in zip(self._cells, self._batch.take(), strict=True):
-                cell.statistics = statistics
-        self._cells = []
+        self._batch.take()
+        self._memories = {
+            key: memory
+            for key, memory in self._memories.items()
+            if not memory.reference.expired()  # type: ignore[no-untyped-call]
+        }
 
     def forget(self) -> None:
         """Compute everything again, as after a step: optimizers may write to memory behind everybody's back."""
-        self._known.clear()
-        self._writes.clear()
+        for memory in self._memories.values():
+            memory.cells.clear()
 
     def begin_step(self) -> None:
         """Rows of an earlier step are in another dump."""
-        self._makers.clear()
+        self._memories.clear()
 
     def _tensor(self, tensor: Tensor, name: str) -> Described:
-        values = getattr(tensor, "_local_tensor", tensor)  # of a DTensor
+        values = local(tensor)
         if not can_describe(values):
-            return Described(tensor, None)
+            return Described(tensor)
         file = self._save(name, values) if self._save else ""
-        return Described(tensor, self._cell(values), file, self.maker(values))
+        memory = self._memory(values)
+        if memory is None:
+            return Described(tensor, self._batch.add(values), file)
+        key = None if self._fresh else _key(values, memory)
+        cell = memory.cells.get(key) if key is not None else None
+        if cell is None:
+            cell = self._batch.add(values)
+            if key is not None:
+                memory.cells[key] = cell
+        return Described(tensor, cell, file, memory.maker)
 
-    def _cell(self, tensor: Tensor) -> Cell:
-        key = self._key(tensor)
-        found = self._known.get(key) if key is not None else None
-        if found and not found[0].expired():  # type: ignore[no-untyped-call]
-            return found[1]
-        cell = Cell()
-        with undisturbed():
-            self._batch.add(tensor)
-        self._cells.append(cell)
-        if key is not None:
-            self._known[key] = StorageWeakRef(tensor.untyped_storage()), cell  # type: ignore[no-untyped-call]
-        return cell
-
-    def _key(self, tensor: Tensor) -> tuple[Any, ...] | None:
-        storage = storage_of(tensor)
-        if storage is None or self._fresh or tensor.is_inference():
+    def _memory(self, tensor: Tensor) -> _Memory | None:
+        try:
+            storage = tensor.untyped_storage()
+        except (NotImplementedError, RuntimeError):  # sparse tensors, and some subclasses
             return None
-        # Statistics do not depend on the shape of what is contiguous: a view shares those of its base.
-        layout = tensor.numel() if tensor.is_contiguous() else (tensor.shape, tensor.stride())
-        times = self._writes.get(storage, 0)
-        return storage, times, tensor._version, tensor.storage_offset(), tensor.dtype, layout, tensor.is_conj()
+        memory = self._memories.get(storage._cdata)
+        if memory is None:
+            reference = StorageWeakRef(storage)  # type: ignore[no-untyped-call]
+            memory = self._memories[storage._cdata] = _Memory(reference)
+        return memory
+
+
+def _key(tensor: Tensor, memory: _Memory) -> tuple[Any, ...] | None:
+    """What two tensors of the same memory and the same values share; None: they are looked at each time."""
+    if tensor.is_inference():
+        return None
+    # Statistics do not depend on the shape of what is contiguous: a view shares those of its base.
+    layout = tensor.numel() if tensor.is_contiguous() else (tensor.shape, tensor.stride())
+    return memory.writes, tensor._version, tensor.storage_offset(), tensor.dtype, layout, tensor.is_conj()
+
+
+def local(tensor: Tensor) -> Tensor:
+    """The part of a DTensor that this process holds; any other tensor itself."""
+    return tensor if type(tensor) in (Tensor, torch.nn.Parameter) else getattr(tensor, "_local_tensor", tensor)
 
 
 def storage_of(tensor: Tensor) -> int | None:

@@ -1,0 +1,95 @@
+"""Rows of operators: what each was given and returned, in which module and phase, and from which line."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from npukit.precision.recording.files import Frame
+from npukit.precision.recording.modules import ModuleCall, ModuleTracker, tensors_in
+from npukit.precision.recording.operators import OperatorCall, OperatorMode
+from npukit.precision.recording.rows import Rows, below
+from npukit.precision.recording.stacks import user_stack
+from npukit.precision.recording.tensors import storage_of
+
+
+class OperatorRows:
+    """Observes operators."""
+
+    def __init__(self, rows: Rows, tracker: ModuleTracker) -> None:
+        self.mode = OperatorMode(self._before, self._after, self._moved, lambda: rows.recording)
+        self.optimizing = False
+        self._rows, self._tracker = rows, tracker
+        self._of_node: dict[int, tuple[ModuleCall | None, tuple[Frame, ...]]] = {}  # by autograd's sequence number
+        self._arriving: dict[int, list[tuple[list[Any], int, Tensor, str]]] = {}  # by storage: results of collectives
+
+    def begin_step(self) -> None:
+        self._of_node.clear()
+
+    def end_step(self) -> None:
+        self._arriving.clear()
+
+    def _before(self, call: OperatorCall) -> None:
+        call.module, call.stack, call.phase = self._place()
+        rows, operator, module = self._rows, call.operator, call.module
+        only = rows.options.only
+        if only and (module is None or not below(module.path, only)):
+            return
+        if self._arriving and not operator.is_collective:
+            self._observe_arrived(call)
+        number = rows.calls[operator.name]
+        rows.calls[operator.name] += 1
+        call.row = f"{operator.name}.{number}.forward"
+        rows.path = module.path if module else ""
+        describe = rows.tensors.describe
+        arguments, keywords = call.read()
+        call.given = describe(arguments, f"{call.row}.input"), describe(keywords, f"{call.row}.input")
+
+    def _after(self, call: OperatorCall) -> None:
+        rows, tensors = self._rows, self._rows.tensors
+        written = list(call.written())
+        for tensor in written:
+            tensors.wrote(tensor)
+        if not call.row:
+            return
+        results = list(tensors_in(call.result)) or written
+        for tensor in (*results, *written):
+            tensors.made(tensor, call.row)
+        if call.operator.is_collective:  # its results are there when somebody uses them
+            outputs: list[Any] = [None] * len(results)
+            for place, tensor in enumerate(results):
+                arriving = outputs, place, tensor, f"{call.row}.output.{place}"
+                self._arriving.setdefault(storage_of(tensor) or 0, []).append(arriving)
+        else:
+            outputs = tensors.describe(results, f"{call.row}.output")
+        rows.holds = bool(self._arriving)
+        row = {"input_args": call.given[0], "input_kwargs": call.given[1], "output": outputs, "phase": call.phase}
+        parent = "optimizer" if call.phase == "optimizer" else None
+        if call.module:
+            parent = call.module.backward if call.phase == "backward" else call.module.forward
+        rows.add(call.row, row, call.stack, parent)
+
+    def _moved(self, source: Tensor, result: Tensor) -> None:
+        self._rows.tensors.made(result, self._rows.tensors.maker(source))
+
+    def _place(self) -> tuple[ModuleCall | None, tuple[Frame, ...], str]:
+        """The module that an operator belongs to, where it was called from, and in which phase of a step."""
+        node = torch._C._current_autograd_node()
+        if node is not None:
+            return *self._of_node.get(node._sequence_nr(), (None, ())), "backward"
+        if self.optimizing:
+            return None, user_stack(), "optimizer"
+        modules, stack = self._tracker.stack, user_stack()
+        module = modules[-1] if modules else None
+        if torch.is_grad_enabled():
+            # Operators that make no node of their own see the number of the one before them, which is not theirs.
+            self._of_node.setdefault(torch._C._autograd._get_sequence_nr() - 1, (module, stack))
+        return module, stack, "forward"
+
+    def _observe_arrived(self, call: OperatorCall) -> None:
+        """Look at the results of collectives that this operator uses: by now somebody has waited for them."""
+        for tensor in tensors_in([call.arguments, call.keywords]):
+            for outputs, place, result, name in self._arriving.pop(storage_of(tensor) or 0, ()):
+                outputs[place] = self._rows.tensors.describe(result, name)

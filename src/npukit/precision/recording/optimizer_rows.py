@@ -1,0 +1,54 @@
+"""Rows of optimizers: the gradients they are given, their settings, and the parameters they leave."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from npukit.precision.recording.modules import ModuleTracker
+from npukit.precision.recording.rows import Rows
+from npukit.precision.recording.stacks import user_stack
+
+
+class OptimizerRows:
+    """Observes the steps of optimizers."""
+
+    def __init__(self, rows: Rows, tracker: ModuleTracker) -> None:
+        self._rows, self._tracker = rows, tracker
+
+    def began(self) -> None:
+        """Note the gradients of all parameters."""
+        rows = self._rows
+        given = [each for each in self._tracker.parameters() if each[3].grad is not None]
+        rows.tensors.measure(each[3].grad for each in given)
+        gradients: dict[str, dict[str, Any]] = {}
+        for path, module, name, parameter in given:
+            rows.path, row = path, f"Module.{path}.{type(module).__name__}.parameters_grad.0"
+            gradients.setdefault(row, {})[name] = [rows.tensors.describe(parameter.grad, f"{row}.{name}")]
+        for row, found in gradients.items():
+            if row not in rows:
+                rows.add(row, found, (), row.replace(".parameters_grad.", ".backward."))
+
+    def ended(self, optimizer: Any) -> None:
+        """Note the optimizer's parameters as it has left them."""
+        rows = self._rows
+        rows.tensors.forget()
+        name = f"Optimizer.{type(optimizer).__name__}.{rows.calls['optimizer']}.forward"
+        rows.calls["optimizer"] += 1
+        own = {id(each) for group in optimizer.param_groups for each in group["params"]}
+        mine = [(path, name, each) for path, _, name, each in self._tracker.parameters() if id(each) in own]
+        rows.path = ""
+        row = {
+            "input_args": [],
+            "input_kwargs": rows.tensors.describe(_settings(optimizer), name),
+            "output": rows.tensors.describe([each for _, _, each in mine], f"{name}.output"),
+            "names": [f"{path}.{name}" for path, name, _ in mine],
+            "phase": "optimizer",
+        }
+        rows.add(name, row, user_stack(), None)
+
+
+def _settings(optimizer: Any) -> dict[str, Any]:
+    """Learning rate, decay and whatever else the first group of parameters has."""
+    return {
+        name: value for name, value in optimizer.param_groups[0].items() if isinstance(value, bool | int | float | str)
+    }

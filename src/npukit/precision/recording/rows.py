@@ -1,0 +1,83 @@
+"""The rows of a step on their way to the disk; those who observe a run add to them."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from npukit.precision.recording.files import Frame, StepFiles
+from npukit.precision.recording.options import Options
+from npukit.precision.recording.tensors import Tensors
+
+_FLUSH = 4096  # tensors whose statistics are fetched at once
+
+
+class Rows:
+    """What has been seen in the current step, and whether it is to be seen at all."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.running = False
+        self.step = 0
+        self.calls: Counter[str] = Counter()  # in this step, by name
+        self.path = ""  # of the module whose tensors are being described
+        self.holds = False  # whether a row still waits for a tensor, and none may be written
+        self.tensors = Tensors(self._save if options.tensors else None, options.fresh)
+        self._files = StepFiles(options, 0)
+        self._rows: dict[str, tuple[dict[str, Any], tuple[Frame, ...], str | None]] = {}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._rows
+
+    @property
+    def recording(self) -> bool:
+        """Whether this step of this process is wanted."""
+        options = self.options
+        return (
+            self.running
+            and (options.steps is None or self.step in options.steps)
+            and (options.ranks is None or rank() in options.ranks)
+        )
+
+    def begin_step(self, number: int) -> None:
+        self.step = number
+        self._files = StepFiles(self.options, number)
+        self.calls.clear()
+        self.tensors.begin_step()
+
+    def end_step(self) -> None:
+        self.flush()
+        self._files.close()
+        self.tensors.forget()
+
+    def add(self, name: str, row: dict[str, Any], stack: tuple[Frame, ...], parent: str | None) -> None:
+        """Note a row, and write what there is once it is much."""
+        self._rows[name] = row, stack, parent
+        if not self.holds and len(self.tensors) >= _FLUSH:
+            self.flush()
+
+    def flush(self) -> None:
+        self.tensors.fetch()
+        if self._rows:
+            self._files.add(self._rows, rank())
+        self._rows = {}
+
+    def _save(self, name: str, tensor: Tensor) -> str:
+        only = self.options.only
+        return self._files.save(name, tensor, rank()) if not only or below(self.path, only) else ""
+
+
+def below(path: str, only: str) -> bool:
+    """Whether a module is the one that is wanted, or a part of it."""
+    return path == only or path.startswith(f"{only}.")
+
+
+def rank() -> int:
+    """The number of this process in a job."""
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        return torch.distributed.get_rank()
+    return int(os.environ.get("RANK", "0"))

@@ -1,0 +1,31 @@
+"""Where in the user's code something was called from."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import CodeType
+from typing import Any
+
+import torch
+
+from npukit.precision.recording.files import Frame
+
+_OUTSIDE = (str(Path(torch.__file__).parent), str(Path(__file__).parents[2]), "<frozen", "<string>", "<__array")
+_MOST_FRAMES = 24
+_is_outside: dict[CodeType, bool] = {}
+
+
+def user_stack() -> tuple[Frame, ...]:
+    """The frames of the caller that are neither torch's nor ours, innermost first."""
+    found: list[Frame] = []
+    frame: Any = sys._getframe(1)
+    while frame is not None and len(found) < _MOST_FRAMES:
+        code = frame.f_code
+        outside = _is_outside.get(code)
+        if outside is None:
+            outside = _is_outside[code] = code.co_filename.startswith(_OUTSIDE)
+        if not outside:
+            found.append((code.co_filename, frame.f_lineno, code.co_name))
+        frame = frame.f_back
+    return tuple(found)
