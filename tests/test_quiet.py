@@ -21,6 +21,16 @@ def test_warnings() -> None:
     assert [str(each.message) for each in heard] == ["torch.cuda.amp.GradScaler(args...) is deprecated."]
 
 
+def test_what_concerns_the_user_is_said_once() -> None:
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        quiet.install()
+        text = "This DataLoader will create 4 worker processes in total."
+        warnings.warn(text, stacklevel=1)
+        warnings.warn(text, stacklevel=1)
+    assert len(heard) == 1
+
+
 def test_loggers(caplog: pytest.LogCaptureFixture) -> None:
     quiet.install()
     logger = logging.getLogger("transformers.modeling_utils")

@@ -19,6 +19,12 @@ WARNINGS = (
 )
 """Python's warnings, by how they begin; regular expressions."""
 
+ONCE = (
+    # More data workers than cores: torch says it from two of its lines, for every loader.
+    r"This DataLoader will create \d+ worker processes",
+)
+"""Warnings that concern the user, but need to be said only once."""
+
 LOGGERS = {
     # A model's class decides about its loss; that the configuration is silent about it is the usual case.
     "transformers.modeling_utils": ("`loss_type=None` was set in the config",),
@@ -54,6 +60,8 @@ def install() -> None:
         return
     for pattern in (*WARNINGS, *(f".*{re.escape(part)}" for part in NATIVE)):
         warnings.filterwarnings("ignore", pattern)
+    for pattern in ONCE:
+        warnings.filterwarnings("once", pattern)
     for name, beginnings in LOGGERS.items():
         logging.getLogger(name).addFilter(_Without(beginnings))
 

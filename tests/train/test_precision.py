@@ -20,6 +20,7 @@ CPU, NPU = torch.device("cpu"), torch.device("cuda")  # a device type that every
         ("auto", NPU, False, Precision("fp16", "no bf16")),
         ("fp32", NPU, True, Precision("fp32", "asked")),
         ("bf16", CPU, True, Precision("bf16", "asked")),
+        ("bf16", CPU, False, Precision("bf16", "slow")),
     ],
 )
 def test_what_is_chosen_and_why(

@@ -34,9 +34,9 @@ def tune(
 ) -> None:
     """Find the settings with which a training runs fastest here.
 
-    Short runs try batch size, accumulation, checkpointing, data workers and the length of packed rows, so that every
-    step still sees as many tokens. The faster configuration is written to CONFIG.tuned.yaml. A tuning that was stopped
-    continues where it was.
+    Short runs try batch size, accumulation, checkpointing, data workers, the length of packed rows and the ways in
+    which several devices share the work. Every step still sees as many tokens. The faster configuration is written to
+    CONFIG.tuned.yaml. A tuning that was stopped continues where it was.
     """
     from npukit.launch.devices import choose
     from npukit.llm.config.read import read

@@ -13,6 +13,7 @@ from npukit.train.options import TrainOptions
 FORMATS = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 REASONS = {
     "asked": "as configured",
+    "slow": "as configured; this CPU has no instructions for it: precision: fp32 would be much faster",
     "cpu": "the default on CPUs",
     "has bf16": "which this device supports",
     "no bf16": "because this device has no bf16",
@@ -24,7 +25,7 @@ class Precision:
     """The number format of matrix products, and why it was chosen."""
 
     name: Literal["bf16", "fp16", "fp32"]
-    reason: Literal["asked", "cpu", "has bf16", "no bf16"]
+    reason: Literal["asked", "slow", "cpu", "has bf16", "no bf16"]
 
     @property
     def dtype(self) -> torch.dtype:
@@ -45,6 +46,8 @@ def choose_precision(options: TrainOptions, device: torch.device) -> Precision:
         if device.type == "cpu":
             return Precision("fp32", "cpu")
         return Precision("bf16", "has bf16") if _has_bf16(device) else Precision("fp16", "no bf16")
+    if wanted != "fp32" and device.type == "cpu" and not _has_bf16(device):
+        return Precision(wanted, "slow")  # such a CPU has no quick fp16 either
     if wanted == "bf16" and not _has_bf16(device):
         raise NpukitError("This device cannot compute in bf16: use precision: fp16, or auto, which finds out.")
     return Precision(wanted, "asked")
@@ -52,7 +55,7 @@ def choose_precision(options: TrainOptions, device: torch.device) -> Precision:
 
 def _has_bf16(device: torch.device) -> bool:
     if device.type == "cpu":
-        return True
+        return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
     if device.type == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     return bool(torch.get_device_module(device).is_bf16_supported())

@@ -49,6 +49,17 @@ def test_the_fastest_settings_within_the_memory_win(runs: list[Changes], tmp_pat
     assert tune(config(), CPU, tmp_path / "other").config.training.batch_size == 8, "without a limit"
 
 
+def test_ranks_share_the_work_in_the_fastest_way(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    speeds = {"ddp": 100.0, "fsdp2": 90.0, "zero2": 130.0}
+
+    def measure(self: Any, changes: Changes) -> Trial:
+        return Trial(changes, speeds[changes.get("training.parallel", "ddp")], 1.0, True)
+
+    monkeypatch.setattr(tuning._Bench, "_measure", measure)
+    assert tune(config(), Devices("cpu", count=2), tmp_path).config.training.parallel == "zero2"
+    assert tune(config(), CPU, tmp_path / "one").config.training.parallel == "ddp"
+
+
 def test_what_was_tried_is_not_tried_again(runs: list[Changes], tmp_path: Path) -> None:
     first = tune(config(), CPU, tmp_path)
     count = len(runs)

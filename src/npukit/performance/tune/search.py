@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from npukit.llm.config.options import Config
 from npukit.performance.plan.fit import Changes
 
+WAYS = ("ddp", "fsdp2", "zero2")  # the others only save more memory
 Group = list[Changes]  # alternatives in the order in which they are tried; the first that is no faster ends it
 
 
-def groups(config: Config, cores: int) -> Iterator[Group]:
-    """What to try from `config` on, question by question.
+def groups(config: Config, cores: int, ranks: int = 1) -> Iterator[Group]:
+    """What to try from `config` on, question by question; `cores` are those of one rank.
 
     >>> next(groups(config, cores=8))
     [{'training.batch_size': 2, 'training.accumulation': 4}, {'training.batch_size': 4, 'training.accumulation': 2}]
@@ -21,6 +22,8 @@ def groups(config: Config, cores: int) -> Iterator[Group]:
     yield [{"training.activation_checkpointing": not config.training.activation_checkpointing}]
     yield [{"training.workers": workers} for workers in (0, 2, 4) if _is_new(config, workers, cores)]
     yield list(_longer_packs(config))
+    for way in WAYS if ranks > 1 else ():
+        yield [{"training.parallel": way}] if way != config.training.parallel else []
 
 
 def _larger_batches(config: Config) -> Iterator[Changes]:

@@ -76,8 +76,8 @@ def tune(
     if first.error:
         raise NpukitError(f"The configuration does not run as it is: {first.error}")
     cores = (os.cpu_count() or 1) // devices.count
-    for number in range(len(list(groups(config, cores)))):
-        for more in list(groups(changed(config, best.changes), cores))[number]:
+    for number in range(len(list(groups(config, cores, devices.count)))):
+        for more in list(groups(changed(config, best.changes), cores, devices.count))[number]:
             trial = bench.run({**best.changes, **more})
             if not trial.within_memory or trial.tokens_per_second < best.tokens_per_second * FASTER:
                 break
