@@ -222,7 +222,7 @@ def run_vllm(arguments: argparse.Namespace) -> None:
                     (folder / parent / "__init__.py").touch()
         (folder / "tests" / "utils.py").write_text(UTILS)
         (folder / "conftest.py").write_text(STUBS)
-        paths = [str(folder), str(Path(__file__).parents[1])]
+        paths = [str(folder), str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "TINY_MODEL": str(model)}
         command = [sys.executable, "-m", "pytest", *VLLM_TESTS, "-q", "-rA", "--tb=line", "-p", "no:cacheprovider"]
         command += ["-k", f"not {OWN_CLASSES}", "-o", "asyncio_default_fixture_loop_scope=function"]

@@ -18,6 +18,7 @@ from safetensors.torch import load_file
 
 from npukit.errors import NpukitError
 from npukit.export.merge import merge
+from npukit.llm.models.checkpoint import HASHES
 
 IDS = torch.arange(5, 29).view(2, 12)
 
@@ -213,3 +214,18 @@ def test_a_killed_export_leaves_nothing_under_the_name(model: Path, tmp_path: Pa
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert not (tmp_path / "out").exists() and len(list(tmp_path.iterdir())) == 1
+    merge(model, [], tmp_path / "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["out"], "the next export of it removes what is left"
+
+
+def test_a_flipped_bit_of_exported_weights_is_found(model: Path, tmp_path: Path) -> None:
+    merge(model, [], tmp_path / "out", shard_bytes=20_000)
+    merge(tmp_path / "out", [], tmp_path / "again")
+    file = sorted((tmp_path / "out").glob("*.safetensors"))[1]
+    data = bytearray(file.read_bytes())
+    data[-5] ^= 1
+    file.write_bytes(data)
+    with pytest.raises(NpukitError, match=file.name):
+        merge(tmp_path / "out", [], tmp_path / "damaged")
+    (tmp_path / "out" / HASHES).unlink()
+    merge(tmp_path / "out", [], tmp_path / "changed")

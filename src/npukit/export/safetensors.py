@@ -11,7 +11,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from npukit.llm.models.checkpoint import DTYPES
+from npukit.llm.models.checkpoint import DTYPES, HASHES
+from npukit.report.hashes import hash_files
 
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
 ALIGNMENT = 8
@@ -37,7 +38,8 @@ def write_sharded(
     stem: str = "model",
     wrote: Callable[[int], None] = lambda _: None,
 ) -> list[str]:
-    """Write the planned tensors as transformers does, with an index where there are several files; returns the files.
+    """Write the planned tensors as transformers does, with an index where there are several files, and with hashes that
+    loading checks; returns the files.
 
     `wrote` is told how many bytes were written.
     """
@@ -49,12 +51,14 @@ def write_sharded(
         files.append(f"{stem}.safetensors" if one else f"{stem}-{number:05}-of-{len(shards):05}.safetensors")
         _write_file(folder / files[-1], {name: plan[name] for name in names}, tensor_of, wrote)
         weight_map |= dict.fromkeys(names, files[-1])
+    hashes = {"files": hash_files(folder, files)}
     if len(shards) > 1:
         total = {"total_size": sum(each.bytes for each in plan.values())}
         index = {"metadata": total, "weight_map": dict(sorted(weight_map.items()))}
         files.append(f"{stem}.safetensors.index.json")
         (folder / files[-1]).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
-    return files
+    (folder / HASHES).write_text(json.dumps(hashes, indent=2) + "\n", encoding="utf-8")
+    return [*files, HASHES]
 
 
 def _shards(plan: Mapping[str, Planned], shard_bytes: int) -> list[list[str]]:

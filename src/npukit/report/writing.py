@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import json
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Iterator
@@ -74,7 +76,8 @@ def whole_file(path: Path) -> Iterator[Path]:
 def whole_folder(path: Path, replace: bool = False) -> Iterator[Path]:
     """A folder to fill, which becomes `path` if the block succeeds and vanishes otherwise.
 
-    A folder that is there already must be empty, unless it is to be replaced.
+    A folder that is there already must be empty, unless it is to be replaced. What a process that was killed left of
+    the same folder is removed.
 
     >>> with whole_folder(Path("exported")) as beside:
     ...     model.save_pretrained(beside)
@@ -85,14 +88,46 @@ def whole_folder(path: Path, replace: bool = False) -> Iterator[Path]:
     if path.is_dir() and not replace and any(path.iterdir()):
         raise NpukitError(f"Cannot write {path}: the folder is not empty. Name a new one.")
     final = path.resolve()
-    beside = final.with_name(f"{UNFINISHED}{secrets.token_hex(8)}")
+    _remove_abandoned(final)
+    beside = _beside(final, secrets.token_hex(8))
     with _named(path, beside):
         try:
             beside.mkdir()
-            yield beside
-            _put(beside, final)
+            with _held(beside):
+                yield beside
+                _put(beside, final)
         finally:
             shutil.rmtree(beside, ignore_errors=True)
+
+
+def _beside(final: Path, mark: str) -> Path:
+    """A hidden name beside a folder that says which one it is for, as far as names may be long."""
+    return final.with_name(f"{UNFINISHED}{final.name[:48]}-{mark}")
+
+
+@contextlib.contextmanager
+def _held(folder: Path) -> Iterator[bool]:
+    """Hold a folder while it is written to; False where another process holds it, or the disk has no locks."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            is_ours = True
+        except OSError:
+            is_ours = False
+        yield is_ours
+    finally:
+        os.close(descriptor)
+
+
+def _remove_abandoned(final: Path) -> None:
+    """Remove what killed processes left of a folder; a process that lives holds what it writes to."""
+    name = re.compile(re.escape(_beside(final, "").name) + "[0-9a-f]{16}")
+    with contextlib.suppress(OSError):
+        for left in (each for each in final.parent.iterdir() if name.fullmatch(each.name)):
+            with _held(left) as is_abandoned:
+                if is_abandoned:
+                    shutil.rmtree(left, ignore_errors=True)
 
 
 def _put(made: Path, final: Path) -> None:
@@ -102,7 +137,7 @@ def _put(made: Path, final: Path) -> None:
         for each in made.iterdir():  # somebody may stand in the empty folder: it stays, and is filled
             each.rename(final / each.name)
     else:
-        old = final.rename(final.with_name(f"{UNFINISHED}{secrets.token_hex(8)}"))
+        old = final.rename(_beside(final, secrets.token_hex(8)))
         made.rename(final)
         shutil.rmtree(old)
 

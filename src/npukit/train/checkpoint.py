@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import hashlib
 import json
 import os
 import re
@@ -26,6 +25,7 @@ from typing import Any
 import torch
 
 from npukit.errors import NpukitError
+from npukit.report.hashes import find_damaged, hash_files
 from npukit.report.writing import remove_unfinished
 from npukit.train.options import TrainOptions
 from npukit.train.remembered import STEPS_PER_EPOCH, as_written, differences
@@ -162,7 +162,7 @@ class Checkpoints:
             _wait_for([part / f"rank-{rank}.done" for rank in range(self._run["world_size"])])
             for mark in part.glob("*.done"):
                 mark.unlink()
-            hashes = {str(path.relative_to(part)): _hash(path) for path in _files(part)}
+            hashes = hash_files(part, (str(path.relative_to(part)) for path in _files(part)))
             contents = {"step": step, "run": self._run, "options": self._noted, "files": hashes}
             _write_text(part / CONTENTS, json.dumps(contents, indent=2))
             _sync(part)
@@ -214,10 +214,8 @@ def read(folder: Path) -> Checkpoint:
         options = dict(contents.get("options", {}))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         raise NpukitError(f"{folder} is not a complete checkpoint: its {CONTENTS} is missing or unreadable.") from None
-    for name, written in hashes.items():
-        path = folder / name
-        if not path.is_file() or _hash(path) != written:
-            raise NpukitError(f"{folder} is damaged: {name} is missing or not as it was written.")
+    if (name := find_damaged(folder, hashes)) is not None:
+        raise NpukitError(f"{folder} is damaged: {name} is missing or not as it was written.")
     return Checkpoint(folder, step, run, options)
 
 
@@ -243,14 +241,6 @@ def _wait_for(marks: list[Path]) -> None:
 
 def _files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.is_file())
-
-
-def _hash(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(2**24):
-            digest.update(block)
-    return digest.hexdigest()
 
 
 def _write_text(path: Path, text: str) -> None:

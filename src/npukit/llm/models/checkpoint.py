@@ -15,7 +15,9 @@ from torch import Tensor
 
 from npukit.errors import NpukitError
 from npukit.llm.models.weights import broken_weights
+from npukit.report.hashes import find_damaged
 
+HASHES = "hashes.json"  # what `npukit export` writes beside the weights: {"files": {name: SHA-256}}
 DTYPES = {
     "F64": torch.float64,
     "F32": torch.float32,
@@ -82,6 +84,7 @@ def open_checkpoint(folder: Path, stem: str = "model", pickles: bool = True) -> 
     if files := _files(folder, stem, ".safetensors"):
         if broken := [text for text in broken_weights(folder) if any(str(file) in text for file in files)]:
             raise NpukitError(broken[0])
+        _check_hashes(folder, files)
         return Checkpoint(folder, _entries(files), is_pickled=False)
     files = _files(folder, "pytorch_model" if stem == "model" else stem, ".bin")
     if not files:
@@ -108,6 +111,21 @@ def _files(folder: Path, stem: str, suffix: str) -> list[Path]:
     if missing := [name for name in names if not (folder / name).is_file()]:
         raise NpukitError(f"{folder} lacks {missing[0]}, which its index lists: download it.")
     return [folder / name for name in names]
+
+
+def _check_hashes(folder: Path, files: list[Path]) -> None:
+    """Refuse weights that are not as they were exported; those of other tools have no hashes."""
+    if not (folder / HASHES).is_file():
+        return
+    try:
+        written = dict(json.loads((folder / HASHES).read_text(encoding="utf-8"))["files"])
+    except (ValueError, KeyError, TypeError):
+        raise NpukitError(f"{folder / HASHES} cannot be read: copy it again, or delete it.") from None
+    if damaged := find_damaged(folder, {file.name: written[file.name] for file in files if file.name in written}):
+        raise NpukitError(
+            f"{folder / damaged} is not as it was exported: copy or export it again. If you changed it yourself, "
+            f"delete {folder / HASHES}."
+        )
 
 
 def _entries(files: list[Path]) -> dict[str, Entry]:
