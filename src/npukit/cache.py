@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from npukit.errors import NpukitError
-from npukit.report.writing import remove_unfinished, whole_folder
+from npukit.report.unfinished import remove_unfinished
+from npukit.report.writing import whole_folder
 
 
 def cache_folder() -> Path:

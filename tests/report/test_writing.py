@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from npukit.errors import NpukitError
+from npukit.report.unfinished import remove_unfinished
 from npukit.report.writing import (
     is_disk_full,
-    remove_unfinished,
     whole_file,
     whole_folder,
     write_bytes,
@@ -102,21 +102,6 @@ def test_a_folder_must_be_new_or_empty_unless_it_is_replaced(tmp_path: Path) -> 
         (beside / "second").touch()
     assert [file.name for file in folder.iterdir()] == ["second"]
     assert [file.name for file in tmp_path.iterdir()] == ["folder"]
-
-
-def test_what_a_killed_process_left_of_a_folder_is_removed_by_the_next_and_what_is_being_written_is_not(
-    tmp_path: Path,
-) -> None:
-    process = os.fork()
-    if process == 0:
-        with whole_folder(tmp_path / "folder"):
-            os._exit(1)
-    os.waitpid(process, 0)
-    with whole_folder(tmp_path / "folder-2"):
-        assert len(list(tmp_path.iterdir())) == 2
-        with whole_folder(tmp_path / "folder", replace=True) as beside, whole_folder(tmp_path / "folder") as other:
-            assert beside.is_dir() and other.is_dir() and len(list(tmp_path.iterdir())) == 3
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "folder-2"]
 
 
 def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:

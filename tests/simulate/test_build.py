@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from npukit.errors import NpukitError
-from npukit.report.writing import UNFINISHED
+from npukit.report.unfinished import UNFINISHED
 from npukit.simulate import build, environment, versions
 from npukit.simulate import compile as compiling
 

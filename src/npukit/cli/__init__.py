@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import traceback
 from typing import Annotated, Any
@@ -14,6 +15,7 @@ from npukit.cli.verbs import Verbs, new_app
 from npukit.errors import NpukitError
 from npukit.quiet import VERBOSITY, verbosity
 from npukit.report.terminal import printable
+from npukit.report.writing import disk_full
 
 app = new_app(name="npukit", cls=Verbs)
 WAYS_OUT = {
@@ -50,6 +52,9 @@ def main() -> None:
     """Run the command. What the user can fix is one sentence; any other error keeps its traceback."""
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # a terminal that is not UTF-8
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:  # not under nohup
+            signal.signal(number, lambda number, _: sys.exit(128 + number))  # what is half done is tidied up
     try:
         check_system(sys.argv[1:])
         code = app(prog_name="npukit", standalone_mode=False)
@@ -57,6 +62,10 @@ def main() -> None:
         if verbosity() == "verbose":
             traceback.print_exc()
         code = _say(str(error), error.exit_code)
+    except OSError as error:
+        if (full := disk_full(error)) is None:
+            raise
+        code = _say(str(full), full.exit_code)
     except _UsageError as error:
         code = _say_usage(error)
     except (KeyboardInterrupt, typer.Abort):

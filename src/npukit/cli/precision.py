@@ -137,11 +137,10 @@ def check(
 
     Exit code 0: it does. 1: it does not, and the first operator that differs is named.
     """
-    import tempfile
-
     from npukit.launch.devices import choose
     from npukit.precision.determinism import check as check_twice
     from npukit.precision.recording.options import Options, parse_numbers
+    from npukit.report.unfinished import temporary_folder
     from npukit.report.writing import check_parent
 
     words = script_of(command)
@@ -150,8 +149,8 @@ def check(
         output.mkdir(exist_ok=True)
     options = Options("", level.value, parse_numbers(steps, "--steps"))
     environment = choose(device, 1, card).environment()
-    with tempfile.TemporaryDirectory(prefix="npukit-check-") as folder:
-        found = check_twice(words, environment, options, output or Path(folder), auto)
+    with temporary_folder("check") as folder:
+        found = check_twice(words, environment, options, output or folder, auto)
     show(found, "check", json)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -47,7 +46,6 @@ def tune(
 
     if not words:
         raise NpukitError("Name a YAML file, or see `npukit tune --help`.")
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the run that is under way ends, too
     chosen = choose(device, devices)
     file = Path(words[0])
     reading = read(file, words[1:], os.environ, ranks=chosen.count)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from npukit.errors import NpukitError
 from npukit.facts.cards import card as find_card
-from npukit.report.writing import check_file, write_text
+from npukit.report.writing import check_file, whole_file, write_text
 
 FEWEST_GEARS, MOST_GEARS = 2, 100  # what atc allows with --dynamic_dims
 PARALLEL = "TE_PARALLEL_COMPILER"
@@ -83,15 +83,11 @@ def make_om(
         write_text(target, _script(command))
         target.chmod(0o755)
         return OmMade(target, command, compiled=False)
-    unfinished = output.with_name(f".unfinished-{os.getpid()}.om")
-    command = atc_command(onnx, unfinished, card, batch, lengths)
-    try:
+    with whole_file(output) as unfinished:
+        command = atc_command(onnx, unfinished, card, batch, lengths)
         _compile(atc, command, environ, explained)
-        if not unfinished.is_file():
+        if not unfinished.stat().st_size:
             raise NpukitError("atc wrote neither a model nor an error: see its log in ~/ascend/log.", on_the_way=True)
-        unfinished.replace(output)
-    finally:
-        unfinished.unlink(missing_ok=True)
     return OmMade(output, command, compiled=True)
 
 

@@ -11,6 +11,7 @@ import contextlib
 import fcntl
 import json
 import os
+import secrets
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -20,7 +21,9 @@ from npukit.errors import NpukitError
 from npukit.llm.config.options import DataOptions, Source
 from npukit.llm.data.files import Record
 from npukit.llm.data.sources import Table, find_table
-from npukit.report.writing import check_file, whole_file, write_json
+from npukit.report.writing import check_file, disk_errors_named, whole_file, write_json
+
+STILL_THERE = "Free some space: answers so far are kept, and the same command answers the other rows."
 
 
 def find_tables(paths: Sequence[str], folder: Path = Path("data")) -> list[Table]:
@@ -57,13 +60,15 @@ class Answers:
         self.output, self._folder = output, _beside(output)
         self._prepare(settings)
         self.done = set(self._offsets())
-        self._file = (self._folder / f"rows-{rank}-{os.getpid()}.jsonl").open("ab")
+        # Never one that a killed process of the same number left, perhaps with half a line at its end.
+        self._file = (self._folder / f"rows-{rank}-{secrets.token_hex(4)}.jsonl").open("ab")
 
     def _prepare(self, settings: dict[str, Any]) -> None:
         """Go on with what an earlier run with the same settings has left."""
         if self.output.exists():
             raise NpukitError(f"{self.output} already exists: choose another --output, or replace it with --force.")
-        self._folder.mkdir(exist_ok=True)
+        with disk_errors_named(self.output):
+            self._folder.mkdir(exist_ok=True)
         with self._lock():
             file = self._folder / "settings.json"
             if not file.exists():
@@ -77,8 +82,9 @@ class Answers:
 
     def add(self, number: int, row: dict[str, Any]) -> None:
         """Write the answer to a row; once this returns, no kill takes it back."""
-        self._file.write(json.dumps({"row": number, **row}, ensure_ascii=False).encode() + b"\n")
-        self._file.flush()
+        with disk_errors_named(self.output, self._folder, STILL_THERE):
+            self._file.write(json.dumps({"row": number, **row}, ensure_ascii=False).encode() + b"\n")
+            self._file.flush()
 
     def finish(self, rows: int) -> bool:
         """Write the output if every row is answered, by this process and the others."""

@@ -6,11 +6,11 @@ first rank of the node is shown as well; without it all ranks write to the termi
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import signal
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -23,18 +23,18 @@ from torch.distributed.run import config_from_args, parse_args
 
 from npukit.launch.failure import Failure, first, read_failure, report
 from npukit.launch.other_nodes import OtherNodes
-from npukit.launch.script import ERROR_FILE, LAUNCHER, ONE_LOG
+from npukit.launch.script import ERROR_FILE, LAUNCHER, ONE_LOG, die_with
+from npukit.report.unfinished import temporary_folder
 
 
 class RankLogs(LogsSpecs):
     """Where ranks write: rankN.log and rankN.error in one folder; a restart writes to a folder below."""
 
-    def __init__(self, folder: str | None) -> None:
+    def __init__(self, folder: str | None, errors: Path) -> None:
         super().__init__(folder)
         self.logs: dict[int, str] = {}  # by rank
         self._restarts = 0
-        self._temporary = tempfile.TemporaryDirectory(prefix="npukit-")  # removed when the launcher ends
-        self._errors = Path(folder or self._temporary.name)
+        self._errors = errors
 
     @property
     def root_log_dir(self) -> str:
@@ -65,10 +65,17 @@ class RankLogs(LogsSpecs):
 
 
 def main() -> None:
+    if parent := os.environ.get(LAUNCHER):
+        die_with(int(parent))
     arguments: Any = parse_args(sys.argv[1:])  # type: ignore[no-untyped-call]
+    with contextlib.nullcontext(arguments.log_dir) if arguments.log_dir else temporary_folder("launch") as errors:
+        sys.exit(_launch(arguments, RankLogs(arguments.log_dir, Path(errors))))
+
+
+def _launch(arguments: Any, logs: RankLogs) -> int:
+    """Start the ranks, wait for their end and say why they failed; returns the exit code."""
     if arguments.standalone:
         arguments.rdzv_backend, arguments.rdzv_endpoint, arguments.rdzv_id = "c10d", "localhost:0", str(os.getpid())
-    logs = RankLogs(arguments.log_dir)
     os.environ[LAUNCHER] = str(os.getpid())
     if arguments.log_dir:
         os.environ[ONE_LOG] = "1"
@@ -84,7 +91,7 @@ def main() -> None:
             elastic_launch(config, command)(*command_arguments)
         finally:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it ends by itself from here
-        return
+        return 0
     except ChildFailedError as error:
         mine = [
             read_failure(rank, arguments.node_rank, failure.exitcode, failure.error_file, logs.logs.get(rank, ""))
@@ -97,8 +104,8 @@ def main() -> None:
         if others is None or not others.have_failed:
             if others:
                 others.exchange([Failure(-1, arguments.node_rank, time.time(), -stopped.sigval, "")])
-            sys.exit(128 + stopped.sigval)
-    sys.exit(_tell(mine, others, nodes))
+            return 128 + stopped.sigval
+    return _tell(mine, others, nodes)
 
 
 def _tell(mine: list[Failure], others: OtherNodes | None, nodes: int) -> int:

@@ -42,6 +42,14 @@ def script_arguments(command: Sequence[str], auto: bool) -> list[str]:
     return ["-m", "npukit.launch.script", *(["--auto"] if auto else []), *command]
 
 
+def tied(environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment with which a process of `script_arguments`, or the agent, ends when this process does.
+
+    >>> subprocess.run([sys.executable, *script_arguments(["train.py"], auto=False)], env=tied(os.environ))
+    """
+    return {**environment, LAUNCHER: str(os.getpid())}
+
+
 def spare_launcher(environment: dict[str, str], ranks: int) -> None:
     """Share the CPUs out between ranks; and let the launcher, which needs no device, start seconds faster without."""
     if importlib.util.find_spec("torch") is None:
@@ -58,7 +66,7 @@ def watch(argv: list[str], environment: Mapping[str, str]) -> NoReturn:
     Python tells its own errors; of a process that is killed, or crashes in native code, nobody else could tell why.
     """
     signal.signal(signal.SIGINT, lambda *_: None)  # the terminal tells the process, too: how to end is its affair
-    process = subprocess.Popen(argv, env={**environment, LAUNCHER: str(os.getpid())})
+    process = subprocess.Popen(argv, env=tied(environment))
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(number, lambda number, _: process.send_signal(number))
     code = process.wait()

@@ -55,7 +55,7 @@ def main() -> None:
             _call(hook)
         run_command(arguments)
     except Exception as error:
-        sys.exit(_tell_failure(error))
+        sys.exit(_tell_failure(_named_if_ours(error, arguments)))
     except KeyboardInterrupt:
         if arguments[0] != "-m" or not arguments[1].startswith("npukit."):
             raise  # a script's own traceback shows where it was, as under `python`
@@ -110,13 +110,18 @@ def _go_without_torch_npu() -> None:
         run_first_in_spawned(hide)
 
 
-def _become_rank(launcher: int) -> None:
+def die_with(launcher: int) -> None:
+    """End this process when the one that started it ends, however that ends."""
     import ctypes
     import signal
 
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != launcher:
         sys.exit("npukit: the launcher is gone.")
+
+
+def _become_rank(launcher: int) -> None:
+    die_with(launcher)
     if os.environ.pop(AUTOLOAD_LATER, None):
         os.environ.pop(AUTOLOAD, None)
     if os.environ.pop(ONE_LOG, None):
@@ -125,6 +130,13 @@ def _become_rank(launcher: int) -> None:
         from npukit.machine.cpus import numbers_of
 
         os.sched_setaffinity(0, numbers_of(cpus.split(";")[int(os.environ["LOCAL_RANK"])]))
+
+
+def _named_if_ours(error: Exception, arguments: list[str]) -> Exception:
+    """A full disk is one sentence where npukit itself was writing; a script's own error keeps its traceback."""
+    from npukit.report.writing import disk_full
+
+    return (arguments[0] == "-m" and arguments[1].startswith("npukit.") and disk_full(error)) or error
 
 
 def _tell_failure(error: Exception) -> int:

@@ -6,6 +6,7 @@ and the digest of what was written instead.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import shutil
@@ -14,7 +15,8 @@ from pathlib import Path
 from npukit.errors import NpukitError
 from npukit.migrate.git import has_uncommitted_changes
 from npukit.migrate.migration import Migration
-from npukit.report.writing import UNFINISHED, whole_folder, write_bytes, write_json
+from npukit.report.unfinished import UNFINISHED
+from npukit.report.writing import disk_errors_named, whole_folder, write_bytes, write_json
 
 _FOLDER = Path(".npukit", "migrations")
 
@@ -28,20 +30,34 @@ def write_in_place(migration: Migration, allow_dirty: bool = False) -> None:
             f"{migration.root} has uncommitted changes: commit them first, so that the migration is a separate "
             "change, or add --allow-dirty."
         )
-    folder = _next_folder(migration.root)
-    entries: list[dict[str, str]] = []
-    for number, change in enumerate(migration.changes):
-        original = change.path.read_bytes()
-        if original != change.before.encode(change.encoding):
-            raise NpukitError(f"{change.path} changed during the migration: run it again.")
-        (folder / str(number)).write_bytes(original)
-        new = change.after.encode(change.encoding)
-        entries.append(
-            {"file": str(_relative(change.path, migration.root)), "original": str(number), "new": _hash(new)}
-        )
-    write_json(folder / "changes.json", entries)
-    for change in migration.changes:
-        write_bytes(change.path, change.after.encode(change.encoding))
+    try:
+        _keep_originals(migration)
+    finally:
+        if not _folders(migration.root):
+            shutil.rmtree(migration.root / _FOLDER.parent, ignore_errors=True)
+    try:
+        for change in migration.changes:
+            write_bytes(change.path, change.after.encode(change.encoding))
+    except NpukitError:
+        with contextlib.suppress(NpukitError):  # what the disk does not take back now, --undo puts back later
+            undo(migration.root)
+        raise
+
+
+def _keep_originals(migration: Migration) -> None:
+    """Write a folder of the journal."""
+    with whole_folder(_next_folder(migration.root)) as folder:
+        entries: list[dict[str, str]] = []
+        for number, change in enumerate(migration.changes):
+            original = change.path.read_bytes()
+            if original != change.before.encode(change.encoding):
+                raise NpukitError(f"{change.path} changed during the migration: run it again.")
+            (folder / str(number)).write_bytes(original)
+            new = change.after.encode(change.encoding)
+            entries.append(
+                {"file": str(_relative(change.path, migration.root)), "original": str(number), "new": _hash(new)}
+            )
+        write_json(folder / "changes.json", entries)
 
 
 def write_copy(migration: Migration, source: Path, output: Path) -> None:
@@ -79,7 +95,9 @@ def undo(path: Path) -> list[Path]:
             f"These files were edited since the migration: {', '.join(edited)}. Their originals are in {folder}."
         )
     for entry in entries:
-        write_bytes(root / entry["file"], (folder / entry["original"]).read_bytes())
+        file, original = root / entry["file"], (folder / entry["original"]).read_bytes()
+        if not file.is_file() or file.read_bytes() != original:
+            write_bytes(file, original)
     shutil.rmtree(folder if len(folders) > 1 else folder.parent.parent)
     return [root / entry["file"] for entry in entries]
 
@@ -94,12 +112,11 @@ def _is_edited(file: Path, entry: dict[str, str], folder: Path) -> bool:
 
 def _next_folder(root: Path) -> Path:
     base = root / _FOLDER
-    base.mkdir(parents=True, exist_ok=True)
-    (base.parent / ".gitignore").write_text("*\n", encoding="utf-8")
+    with disk_errors_named(base):
+        base.mkdir(parents=True, exist_ok=True)
+        (base.parent / ".gitignore").write_text("*\n", encoding="utf-8")
     folders = _folders(root)
-    folder = base / f"{int(folders[-1].name) + 1 if folders else 1:04}"
-    folder.mkdir()
-    return folder
+    return base / f"{int(folders[-1].name) + 1 if folders else 1:04}"
 
 
 def _folders(root: Path) -> list[Path]:

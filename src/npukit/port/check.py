@@ -7,7 +7,6 @@ import re
 import shlex
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,6 +17,7 @@ from npukit.migrate.journal import write_copy
 from npukit.migrate.migration import Migration
 from npukit.port.imports import Imported, check_imports
 from npukit.report.report import counted
+from npukit.report.unfinished import temporary_folder
 
 _TAIL = 30
 _COUNTS = re.compile(r"(\d+) (passed|failed|errors?|skipped)\b")
@@ -87,8 +87,8 @@ def check(migration: Migration, source: Path, command: str, tell: Callable[[str]
     checked = check_imports(migration, source)
     if not argv:
         return Check(checked.migration, checked.imported)
-    with tempfile.TemporaryDirectory(prefix="npukit-check-") as folder:
-        before, after = Path(folder, "before"), Path(folder, "after")
+    with temporary_folder("check") as folder:
+        before, after = folder / "before", folder / "after"
         write_copy(replace(migration, changes=()), source, before)
         write_copy(checked.migration, source, after)
         tell(f"running {command} before")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,6 +15,7 @@ from npukit.launch.run import SAFE_PATH
 from npukit.migrate.journal import write_copy
 from npukit.migrate.migration import Migration
 from npukit.migrate.rules.npk003_import_breaks import rule
+from npukit.report.unfinished import temporary_folder
 from npukit.source import Place
 
 Outcome = Literal[
@@ -61,14 +61,14 @@ def check_imports(migration: Migration, source: Path) -> ImportCheck:
     []
     """
     found: list[Imported] = []
-    with tempfile.TemporaryDirectory(prefix="npukit-check-") as folder:
-        before = Path(folder, "before")
+    with temporary_folder("check") as folder:
+        before = folder / "before"
         write_copy(replace(migration, changes=()), source, before)
         files = dict.fromkeys(_python_files(migration), ())
         devices = [choose(Wanted.cpu), choose(Wanted.sim)]
         originals = [import_all(before, files, each) for each in devices]
         for number in range(_ROUNDS):  # a file that is put back may be imported by others
-            after = Path(folder, f"after{number}")
+            after = folder / f"after{number}"
             write_copy(migration, source, after)
             now = [
                 each

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from npukit.errors import NpukitError
-from npukit.launch.run import script_arguments
+from npukit.launch.run import script_arguments, tied
 from npukit.precision.comparing import compare
 from npukit.precision.recording.hook import recording
 from npukit.precision.recording.options import Options
@@ -41,7 +41,7 @@ def check(
         own = Options(str(dump.absolute()), options.level, options.steps, options.ranks)
         argv = [sys.executable, *script_arguments(command, auto)]
         print(f"npukit: {dump.name} run", file=sys.stderr)
-        code = subprocess.run(argv, env=recording(own, environment)).returncode
+        code = subprocess.run(argv, env=tied(recording(own, environment))).returncode
         if code:
             raise NpukitError(f"The {dump.name} run ended with exit code {code}: check needs a script that finishes.")
     found = compare(*dumps, exact=True)

@@ -7,19 +7,19 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import json
 import os
-import re
-import secrets
 import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from npukit.errors import NpukitError
+from npukit.report.unfinished import in_use, remove, remove_abandoned, unfinished_name
 
-UNFINISHED = ".unfinished-"
+NO_ROOM = 1 << 16  # a disk with fewer free bytes is full, whatever the error says
+FREE_SOME = "Free some space, or use another disk."
 
 
 def write_text(path: Path, text: str) -> None:
@@ -41,7 +41,7 @@ def write_json(path: Path, data: Any) -> None:
 def write_bytes(path: Path, data: bytes) -> None:
     """Write a file; a device or a pipe, such as /dev/stdout, is written to directly."""
     if path.exists() and not path.is_file() and not path.is_dir():
-        with _named(path, path):
+        with disk_errors_named(path):
             path.write_bytes(data)
         return
     with whole_file(path) as beside:
@@ -59,25 +59,21 @@ def whole_file(path: Path) -> Iterator[Path]:
     """
     check_file(path)
     final = path.resolve()  # a link stays one, and what it points to is replaced
-    beside = final.with_name(f"{UNFINISHED}{secrets.token_hex(8)}{final.suffix}")
-    with _named(path, beside):
-        try:
-            os.close(os.open(beside, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+    beside = final.with_name(unfinished_name(final.suffix))
+    with _removed_in_the_end(beside), disk_errors_named(path, beside):
+        os.close(os.open(beside, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+        with in_use(beside):
             yield beside
             if final.exists():
                 shutil.copymode(final, beside)
             beside.replace(final)
-        finally:
-            with contextlib.suppress(OSError):
-                beside.unlink()
 
 
 @contextlib.contextmanager
 def whole_folder(path: Path, replace: bool = False) -> Iterator[Path]:
     """A folder to fill, which becomes `path` if the block succeeds and vanishes otherwise.
 
-    A folder that is there already must be empty, unless it is to be replaced. What a process that was killed left of
-    the same folder is removed.
+    A folder that is there already must be empty, unless it is to be replaced.
 
     >>> with whole_folder(Path("exported")) as beside:
     ...     model.save_pretrained(beside)
@@ -88,46 +84,22 @@ def whole_folder(path: Path, replace: bool = False) -> Iterator[Path]:
     if path.is_dir() and not replace and any(path.iterdir()):
         raise NpukitError(f"Cannot write {path}: the folder is not empty. Name a new one.")
     final = path.resolve()
-    _remove_abandoned(final)
-    beside = _beside(final, secrets.token_hex(8))
-    with _named(path, beside):
-        try:
-            beside.mkdir()
-            with _held(beside):
-                yield beside
-                _put(beside, final)
-        finally:
-            shutil.rmtree(beside, ignore_errors=True)
-
-
-def _beside(final: Path, mark: str) -> Path:
-    """A hidden name beside a folder that says which one it is for, as far as names may be long."""
-    return final.with_name(f"{UNFINISHED}{final.name[:48]}-{mark}")
+    beside = final.with_name(unfinished_name())
+    with _removed_in_the_end(beside), disk_errors_named(path, beside):
+        beside.mkdir()
+        with in_use(beside):
+            yield beside
+            _put(beside, final)
 
 
 @contextlib.contextmanager
-def _held(folder: Path) -> Iterator[bool]:
-    """Hold a folder while it is written to; False where another process holds it, or the disk has no locks."""
-    descriptor = os.open(folder, os.O_RDONLY)
+def _removed_in_the_end(beside: Path) -> Iterator[None]:
+    """Leave nothing of `beside`, nor of what killed processes have left in the same folder."""
+    remove_abandoned(beside.parent)
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            is_ours = True
-        except OSError:
-            is_ours = False
-        yield is_ours
+        yield
     finally:
-        os.close(descriptor)
-
-
-def _remove_abandoned(final: Path) -> None:
-    """Remove what killed processes left of a folder; a process that lives holds what it writes to."""
-    name = re.compile(re.escape(_beside(final, "").name) + "[0-9a-f]{16}")
-    with contextlib.suppress(OSError):
-        for left in (each for each in final.parent.iterdir() if name.fullmatch(each.name)):
-            with _held(left) as is_abandoned:
-                if is_abandoned:
-                    shutil.rmtree(left, ignore_errors=True)
+        remove(beside)
 
 
 def _put(made: Path, final: Path) -> None:
@@ -137,7 +109,7 @@ def _put(made: Path, final: Path) -> None:
         for each in made.iterdir():  # somebody may stand in the empty folder: it stays, and is filled
             each.rename(final / each.name)
     else:
-        old = final.rename(_beside(final, secrets.token_hex(8)))
+        old = final.rename(final.with_name(unfinished_name()))
         made.rename(final)
         shutil.rmtree(old)
 
@@ -158,40 +130,64 @@ def check_parent(path: Path) -> None:
         raise NpukitError(f"Cannot write {path}: {parent} is not a folder.")
 
 
-def remove_unfinished(folder: Path) -> None:
-    """Remove what a killed process left in a folder. Only for folders that nobody else is writing to."""
-    for left in folder.glob(f"{UNFINISHED}*"):
-        if left.is_dir():
-            shutil.rmtree(left, ignore_errors=True)
-        else:
-            left.unlink(missing_ok=True)
-
-
 @contextlib.contextmanager
-def _named(path: Path, beside: Path) -> Iterator[None]:
-    """Turn what the disk says about what is written into a sentence about `path`; other errors pass."""
+def disk_errors_named(path: Path, beside: Path | None = None, advice: str = FREE_SOME) -> Iterator[None]:
+    """Turn what the disk says about what is written into a sentence about `path`; other errors pass.
+
+    `beside` is where it is written until it is whole; `advice` says what to do about a full disk.
+
+    >>> with disk_errors_named(Path("run/checkpoint-8")):
+    ...     torch.save(state, file)
+    """
+    beside = beside or path
     try:
         yield
     except NpukitError:
         raise
     except Exception as error:
-        if is_disk_full(error):
-            raise NpukitError(
-                f"Cannot write {path}: the disk is full. Free some space, or use another disk.", on_the_way=True
-            ) from error
+        if is_disk_full(error, beside):
+            raise NpukitError(f"Cannot write {path}: the disk is full. {advice}", on_the_way=True) from error
         if isinstance(error, OSError) and _concerns(error, beside):
             told = (error.strerror or str(error)).lower()
             raise NpukitError(f"Cannot write {path}: {told}.", on_the_way=True) from error
         raise
 
 
-def is_disk_full(error: BaseException) -> bool:
-    """Whether a full disk or quota is behind an error, also where a library has made an error of its own of it."""
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+def is_disk_full(error: BaseException, place: Path | None = None) -> bool:
+    """Whether a full disk or quota is behind an error, also where a library has made an error of its own of it.
+
+    `place` is what was being written: torch, numpy and others fail without saying why, but then its disk has no room.
+    """
+    if place is not None and isinstance(error, OSError | RuntimeError) and _has_no_room(place):
         return True
-    cause = error.__cause__ or error.__context__
     # What is written in Rust (safetensors, tokenizers) has no errno, only the system's own words.
-    return os.strerror(errno.ENOSPC) in str(error) or (cause is not None and is_disk_full(cause))
+    return any(
+        (isinstance(each, OSError) and each.errno in (errno.ENOSPC, errno.EDQUOT))
+        or os.strerror(errno.ENOSPC) in str(each)
+        for each in _chain(error)
+    )
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """An error, and those that brought it about."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def disk_full(error: BaseException) -> NpukitError | None:
+    """The sentence for an error that a full disk is behind, wherever it was met; None for every other error."""
+    if not is_disk_full(error):
+        return None
+    named = next((each.filename for each in _chain(error) if isinstance(each, OSError) and each.filename), None)
+    places = (Path.cwd(), Path(tempfile.gettempdir()))
+    where = named or next((each for each in places if _has_no_room(each)), "a file")
+    return NpukitError(f"Cannot write {where}: the disk is full. {FREE_SOME}", on_the_way=True)
+
+
+def _has_no_room(place: Path) -> bool:
+    there = next((each for each in (place, *place.absolute().parents) if each.exists()), None)
+    return there is not None and shutil.disk_usage(there).free < NO_ROOM
 
 
 def _concerns(error: OSError, beside: Path) -> bool:

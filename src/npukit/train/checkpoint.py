@@ -25,14 +25,20 @@ from typing import Any
 import torch
 
 from npukit.errors import NpukitError
+<<<<<<< HEAD
 from npukit.report.hashes import find_damaged, hash_files
 from npukit.report.writing import remove_unfinished
+=======
+from npukit.report.unfinished import UNFINISHED, remove_unfinished
+from npukit.report.writing import disk_errors_named
+>>>>>>> 6273d4e (A full disk is named wherever npukit writes, and what a killed process left is removed by the next one)
 from npukit.train.options import TrainOptions
 from npukit.train.remembered import STEPS_PER_EPOCH, as_written, differences
 
 CONTENTS = "checkpoint.json"
 WAIT_FOR_RANKS = 1800.0
 LOOK_EVERY = 0.01
+STILL_THERE = "Free some space: earlier checkpoints are intact, and the same command resumes from the newest."
 
 
 @dataclass(frozen=True)
@@ -129,8 +135,9 @@ class Checkpoints:
         """Write a checkpoint. `fill(folder)` takes what belongs to it now and returns what writes it, perhaps later."""
         self.finish()
         part = self._options.output / f"checkpoint-{step}.part"
-        part.mkdir(parents=True, exist_ok=True)
-        write = fill(part)
+        with disk_errors_named(part.with_suffix(""), part, STILL_THERE):
+            part.mkdir(parents=True, exist_ok=True)
+            write = fill(part)
         self._done = functools.partial(done, part.with_suffix(""))
         self._writing = threading.Thread(target=self._write_apart, args=(step, part, write), name="npukit-save")
         self._writing.start()
@@ -142,15 +149,14 @@ class Checkpoints:
         if self._writing:
             self._writing.join()
             self._writing = None
-            if self._error and _is_of_the_disk(self._error):
-                raise NpukitError(f"A checkpoint could not be written ({self._error}). Earlier checkpoints are intact.")
             if self._error:
                 raise self._error
             self._done()
 
     def _write_apart(self, step: int, part: Path, write: Callable[[], None]) -> None:
         try:
-            self._write(step, part, write)
+            with disk_errors_named(part.with_suffix(""), part, STILL_THERE):
+                self._write(step, part, write)
         except BaseException as error:
             self._error = error
             shutil.rmtree(part, ignore_errors=True)  # room for what the user does next; it could not be used anyway
@@ -184,26 +190,19 @@ class Checkpoints:
 @contextlib.contextmanager
 def written_into(folder: Path) -> Iterator[Path]:
     """A folder to write to; its files are moved into `folder` when all are there."""
-    beside = folder / ".writing"
+    beside = folder / f"{UNFINISHED}model"
     try:
+        with disk_errors_named(folder, beside, STILL_THERE):
+            shutil.rmtree(beside, ignore_errors=True)
+            beside.mkdir(parents=True)
+            yield beside
+            _sync(beside)
+            for path in _files(beside):
+                final = folder / path.relative_to(beside)
+                final.parent.mkdir(parents=True, exist_ok=True)
+                path.replace(final)
+    finally:
         shutil.rmtree(beside, ignore_errors=True)
-        beside.mkdir(parents=True)
-        yield beside
-        _sync(beside)
-        for path in _files(beside):
-            final = folder / path.relative_to(beside)
-            final.parent.mkdir(parents=True, exist_ok=True)
-            path.replace(final)
-        shutil.rmtree(beside)
-    except Exception as error:
-        if _is_of_the_disk(error):
-            raise NpukitError(f"The model could not be written ({error}). Existing files are intact.") from error
-        raise
-
-
-def _is_of_the_disk(error: BaseException) -> bool:
-    """A full disk has many names: torch's is a RuntimeError, and libraries written in Rust have errors of their own."""
-    return isinstance(error, OSError | RuntimeError) or "os error" in str(error).lower()
 
 
 def read(folder: Path) -> Checkpoint:

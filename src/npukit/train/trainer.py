@@ -268,7 +268,8 @@ class Trainer:
         }
 
         def write() -> None:
-            torch.save(state, folder / f"rank-{parallel.rank}.pt")
+            with (folder / f"rank-{parallel.rank}.pt").open("wb") as file:  # torch would not say why it cannot write
+                torch.save(state, file)
             if parallel.is_main:
                 self._save_model(parallel.module, weights, folder)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from npukit.launch.devices import Devices, Wanted, choose, count_gpus
-from npukit.launch.run import AGENT, spare_launcher
+from npukit.launch.run import AGENT, spare_launcher, tied
 from npukit.machine import Machine
 from npukit.verify.figure import Figure, by_name
 from npukit.verify.logs import losses_written, state_of
@@ -67,7 +67,7 @@ class Side:
             "port": free_port() if devices == 1 else 0,  # ranks that npukit starts have one
         }
         script = ["-m", "npukit.launch.script", "-m", "npukit.verify.observe", json.dumps(options), *arguments]
-        environment = {**self.environment, "PYTHONHASHSEED": "0"}
+        environment = tied({**self.environment, "PYTHONHASHSEED": "0"})
         if devices == 1:
             argv = [sys.executable, *script]
         else:

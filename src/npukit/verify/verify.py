@@ -6,7 +6,6 @@ Only where they part are both run again, with every operator recorded, to find w
 from __future__ import annotations
 
 import json
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -14,6 +13,7 @@ from pathlib import Path
 
 from npukit.errors import NpukitError
 from npukit.launch.devices import Wanted, choose
+from npukit.report.unfinished import temporary_folder
 from npukit.verify.cause import first_cause
 from npukit.verify.compare import Tolerance, compare, worth_comparing
 from npukit.verify.result import OpDifference, OpUse, Verification
@@ -41,8 +41,7 @@ def verify(
     """
     arguments = _python_arguments(command, before, after)
     allowed = Tolerance(tolerance)
-    with tempfile.TemporaryDirectory(prefix="npukit-verify-") as folder:
-        work = Path(folder)
+    with temporary_folder("verify") as work:
         trace = work / "ops.json"
         original = Side.original(before)
         migrated = Side.migrated(after, choose(device, devices), trace)

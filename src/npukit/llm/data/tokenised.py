@@ -28,6 +28,7 @@ from npukit.llm.data.layout import BadRow, Conversation, Pair, Text
 from npukit.llm.data.parallel import encode_all
 from npukit.llm.data.problems import Problems
 from npukit.llm.data.sources import Table
+from npukit.report.writing import disk_errors_named
 
 Tell = Callable[[str], None]
 BATCH = 1024
@@ -143,18 +144,13 @@ def _make(
     """Fill the folder."""
     problems = Problems()
     lengths: list[int] = []
-    try:
+    with disk_errors_named(folder.parent, folder, "Set NPUKIT_CACHE to a folder with more room, or data.cache: false."):
         with (folder / "tokens.bin").open("wb") as file:
             for encoded in _made(table, data, task, tokenizer, template, problems, tell):
                 file.write(encoded.tokens.tobytes())
                 lengths.append(len(encoded.tokens))
         np.save(folder / "offsets.npy", np.cumsum([0, *lengths], dtype=np.int64))
         (folder / "problems.json").write_text(json.dumps(asdict(problems)))
-    except OSError as error:
-        raise NpukitError(
-            f"Cannot keep tokenised rows in {folder.parent} ({error.strerror}): "
-            "set NPUKIT_CACHE to a folder with more room."
-        ) from error
 
 
 def encoded_rows(table: Table, data: DataOptions, task: str, encoder: Encoder, problems: Problems) -> Iterator[Encoded]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
+import os
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -46,7 +46,7 @@ def train_shapes() -> None:
     options = config.training.model_copy(
         update={
             "compile": False,
-            "output": Path(tempfile.mkdtemp(prefix="npukit-walk-")),
+            "output": Path(os.environ["NPUKIT_WALK"]).with_name("run"),
             "accumulation": min(config.training.accumulation, ACCUMULATION),
             "workers": 0,
             "max_steps": 8,

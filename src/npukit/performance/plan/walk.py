@@ -5,16 +5,15 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from npukit.errors import NpukitError
 from npukit.launch.devices import Wanted, choose
-from npukit.launch.run import script_arguments
+from npukit.launch.run import script_arguments, tied
 from npukit.llm.config.options import Config
 from npukit.llm.finetune.rank import handed_over
 from npukit.performance.plan.walked import Walked, from_json
+from npukit.report.unfinished import temporary_folder
 
 STEPS = 2  # the second one meets the optimizer's states
 ACCUMULATION = 2  # the second batch of a step meets the gradients of the first; further ones are like it
@@ -43,8 +42,8 @@ def walk_script(command: Sequence[str], devices: int, card: str, per_node: int, 
 def _walk(
     command: list[str], devices: int, card: str, per_node: int, variables: Mapping[str, str], auto: bool = False
 ) -> Walked:
-    with tempfile.TemporaryDirectory(prefix="npukit-walk-") as folder:
-        file = Path(folder) / "walked.json"
+    with temporary_folder("walk") as folder:
+        file = folder / "walked.json"
         environment = {
             **choose(Wanted.sim, 1, card).environment(compute="shapes", memory_mib=MEMORY_MIB),
             **_rank_zero(devices, per_node),
@@ -53,7 +52,7 @@ def _walk(
             "NPUKIT_WALK_STEPS": str(STEPS),
         }
         ended = subprocess.run(
-            [sys.executable, *script_arguments(command, auto)], env=environment, capture_output=True, text=True
+            [sys.executable, *script_arguments(command, auto)], env=tied(environment), capture_output=True, text=True
         )
         if not file.exists():
             raise NpukitError(f"The walk ended early: {_reason(ended.stderr)}")

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from npukit.report.writing import write_text
+from npukit.report.writing import disk_errors_named, write_text
 
 
 def as_json(value: Any, indent: int | None = None) -> str:
@@ -31,7 +31,7 @@ class Log:
 
     def __init__(self, folder: Path, history: Iterable[Mapping[str, Any]]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        path = folder / "log.jsonl"
+        self._path = path = folder / "log.jsonl"
         lines = [as_json(record) for record in history]
         if not lines and path.exists():
             path.replace(folder / "log.before.jsonl")
@@ -39,7 +39,8 @@ class Log:
         self._file = path.open("a", encoding="utf-8", buffering=1)
 
     def add(self, record: Mapping[str, Any]) -> None:
-        self._file.write(as_json(record))
+        with disk_errors_named(self._path):
+            self._file.write(as_json(record))
 
     def close(self) -> None:
         self._file.close()
