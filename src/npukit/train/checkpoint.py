@@ -25,13 +25,9 @@ from typing import Any
 import torch
 
 from npukit.errors import NpukitError
-<<<<<<< HEAD
 from npukit.report.hashes import find_damaged, hash_files
-from npukit.report.writing import remove_unfinished
-=======
 from npukit.report.unfinished import UNFINISHED, remove_unfinished
 from npukit.report.writing import disk_errors_named
->>>>>>> 6273d4e (A full disk is named wherever npukit writes, and what a killed process left is removed by the next one)
 from npukit.train.options import TrainOptions
 from npukit.train.remembered import STEPS_PER_EPOCH, as_written, differences
 
