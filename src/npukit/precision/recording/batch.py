@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import json
 import math
 import struct
 from base64 import b64encode
@@ -14,29 +15,42 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from npukit.precision.recording.statistics import Statistics, figures_of, hash_of, statistics_from, undisturbed
+from npukit.precision.recording.statistics import (
+    Statistics,
+    figures_of,
+    hash_of,
+    hash_text,
+    statistics_from,
+    undisturbed,
+)
 
 if TYPE_CHECKING:
     from npukit.precision.recording.fused import Lines
 
 _FUSED = (torch.float32, torch.float16, torch.bfloat16)
+MANY = 12  # tensors for which the table that a common launch needs is worth its while
 
 
 class Cell:
-    """The statistics of a tensor, once they have been fetched."""
+    """The figures of a tensor, once they have been fetched."""
 
-    __slots__ = ("_text", "count", "dtype", "statistics")
+    __slots__ = ("_text", "count", "dtype", "hash", "row")
 
     def __init__(self, tensor: Tensor) -> None:
         self.dtype, self.count = tensor.dtype, tensor.numel() * (2 if tensor.is_complex() else 1)
-        self.statistics: Statistics | None = None
+        self.row: list[float] = []
+        self.hash = 0
         self._text = ""
+
+    @property
+    def statistics(self) -> Statistics:
+        return statistics_from(self.row, self.hash, self.count, self.dtype.is_floating_point or self.dtype.is_complex)
 
     @property
     def text(self) -> str:
         """As a dump has it: msprobe's keys, and after them our own."""
-        if not self._text and self.statistics:
-            self._text = _text(self.statistics, self.dtype)
+        if not self._text:
+            self._text = _text(self.row, self.hash, self.count, self.dtype)
         return self._text
 
 
@@ -76,7 +90,9 @@ class Batch:
     def add_all(self, tensors: Sequence[Tensor]) -> list[Cell]:
         """Start on many tensors, with one launch where they are alike."""
         first = tensors[0]
-        alike = all(each.dtype is first.dtype and each.device == first.device for each in tensors)
+        alike = len(tensors) >= MANY and all(
+            each.dtype is first.dtype and each.device == first.device for each in tensors
+        )
         if not (alike and _is_fused(first)):
             return [self.add(each) for each in tensors]
         cells = [Cell(each) for each in tensors]
@@ -90,13 +106,12 @@ class Batch:
         with undisturbed():
             for device, cells in self._fused.items():
                 for cell, row, number in zip(cells, *self._lines[device].take(), strict=True):
-                    cell.statistics = statistics_from(row, number, cell.count, True)
+                    cell.row, cell.hash = row, number
             rows = _together([figures for _, figures, _ in self._plain])
             numbers = _together([hashed for _, _, hashed in self._plain])
         self._fused.clear()
         for (cell, _, _), row, number in zip(self._plain, rows, numbers, strict=True):
-            floating = cell.dtype.is_floating_point or cell.dtype.is_complex
-            cell.statistics = statistics_from(row, number, cell.count, floating)
+            cell.row, cell.hash = row, number
         self._plain = []
 
     def _on(self, device: torch.device) -> Lines:
@@ -113,7 +128,7 @@ def _is_fused(tensor: Tensor) -> bool:
         tensor.is_cuda
         and tensor.dtype in _FUSED
         and has_triton()
-        and tensor.get_device() == torch.cuda.current_device()  # where Triton starts its kernels
+        and tensor.get_device() == torch._C._cuda_getDevice()  # where Triton starts its kernels
     )
 
 
@@ -132,7 +147,6 @@ def statistics_of(tensor: Tensor) -> Statistics:
     batch = Batch()
     cell = batch.add(tensor)
     batch.take()
-    assert cell.statistics is not None
     return cell.statistics
 
 
@@ -148,26 +162,22 @@ def _together(rows: Sequence[Tensor]) -> list[Any]:
     return result
 
 
-def _text(found: Statistics, dtype: torch.dtype) -> str:
-    if found.mean is None or found.norm is None:
-        largest, smallest = (str(v).lower() if dtype is not torch.bool else ("true" if v else "false")
-                             for v in (found.maximum, found.minimum))  # fmt: skip
-        mean = norm = "null"
+def _text(row: list[float], number: int, count: int, dtype: torch.dtype) -> str:
+    smallest, largest, total, norm, nan, inf, *sketch = row
+    if not (dtype.is_floating_point or dtype.is_complex):
+        plain = [str(bool(each) if dtype is torch.bool else each).lower() for each in (largest, smallest)]
+        plain += ["null", "null"]
+    elif nan or inf or not math.isfinite(norm):
+        plain = [json.dumps(each) for each in (largest, smallest, total / count, norm)]
     else:
-        smallest, largest, mean, norm = map(_number, (found.minimum, found.maximum, found.mean, found.norm))
+        plain = [repr(largest), repr(smallest), repr(total / count), repr(norm)]
     return (
-        f'"Max": {largest}, "Min": {smallest}, "Mean": {mean}, "Norm": {norm}, "Nan": {found.nan}, "Inf": {found.inf}, '
-        f'"Hash": "{found.hash}", "Sketch": "{_packed(found.sketch, dtype)}"'
+        f'"Max": {plain[0]}, "Min": {plain[1]}, "Mean": {plain[2]}, "Norm": {plain[3]}, "Nan": {int(nan)}, '
+        f'"Inf": {int(inf)}, "Hash": "{hash_text(number)}", "Sketch": "{_packed(sketch, dtype)}"'
     )
 
 
-def _number(value: float) -> str:
-    return (
-        repr(value) if math.isfinite(value) else "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
-    )
-
-
-def _packed(sketch: tuple[float, ...], dtype: torch.dtype) -> str:
+def _packed(sketch: list[float], dtype: torch.dtype) -> str:
     """A sketch as the bytes of its numbers: it is for machines, and text of them would be most of a dump."""
     try:
         packed = struct.pack(f"<{len(sketch)}{'d' if dtype is torch.float64 else 'f'}", *sketch)

@@ -12,11 +12,11 @@ from typing import IO, Any
 from npukit import __version__
 from npukit.errors import NpukitError
 from npukit.precision.recording.options import Options
-from npukit.precision.recording.tensors import Described, quoted
+from npukit.precision.recording.tensors import Text, joined, quoted
 from npukit.report.writing import write_text
 
 Frame = tuple[str, int, str]  # file, line, function
-Noted = tuple[Mapping[str, Any], tuple[Frame, ...], str | None]  # a row, its stack, and the row that it belongs to
+Noted = tuple[Text, tuple[Frame, ...], str | None]  # a row, its stack, and the row that it belongs to
 _END = b"\n}}\n"
 
 
@@ -24,7 +24,7 @@ class StepFiles:
     """What one process writes of one step; its rank is asked for when it is first needed.
 
     >>> files = StepFiles(options, step=0)
-    >>> files.add({"Module.fc.Linear.forward.0": (row, (), None)}, rank=0)
+    >>> files.add({"Module.fc.Linear.forward.0": (["{}"], (), None)}, rank=0)
     >>> files.close()
     """
 
@@ -40,7 +40,7 @@ class StepFiles:
     def add(self, rows: Mapping[str, Noted], rank: int) -> None:
         """Append rows to dump.json, which is valid JSON again afterwards."""
         file = self._file or self._begin(rank)
-        text = ",\n".join(f"{quoted(name)}: {text_of(row)}" for name, (row, _, _) in rows.items())
+        text = ",\n".join(f"{quoted(name)}: {joined(row)}" for name, (row, _, _) in rows.items())
         file.seek(-len(_END), 2)
         file.write((b"\n" if self._empty else b",\n") + text.encode() + _END)
         file.flush()
@@ -85,19 +85,6 @@ class StepFiles:
         }
         self._file.write(json.dumps(head)[:-1].encode() + b',\n"data": {' + _END)
         return self._file
-
-
-def text_of(nest: Any) -> str:
-    """The JSON of a row: tensors know theirs, the rest is little."""
-    if isinstance(nest, Described):
-        return nest.text
-    if nest is None:
-        return "null"
-    if isinstance(nest, list | tuple):
-        return f"[{', '.join([text_of(each) for each in nest])}]"
-    if isinstance(nest, dict):
-        return f"{{{', '.join([f'{quoted(key)}: {text_of(each)}' for key, each in nest.items()])}}}"
-    return quoted(nest) if isinstance(nest, str) else json.dumps(nest)
 
 
 def frames_text(stack: Sequence[Frame]) -> list[str]:

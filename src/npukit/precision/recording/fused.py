@@ -7,7 +7,9 @@ A launch takes plain numbers only, because handing tensors to Triton costs more 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import triton
@@ -46,53 +48,70 @@ def _measure(  # type: ignore[no-untyped-def]
     BLOCK: tl.constexpr,
     ROWS: tl.constexpr,
 ):
-    """One line: `part` counts the programs of a tensor."""
+    """One line: `part` counts the programs of a tensor. Few instructions an element, or this is slower than memory."""
     values = address.to(tl.pointer_type(VALUE))
     if ALIGNED:
         values = tl.multiple_of(values, 16)
-        length = tl.multiple_of(length, 16)
     signs = tables.to(tl.pointer_type(tl.float32))
     odd = (tables + 8 * BLOCK).to(tl.pointer_type(tl.int32))
-    row_odd = (tables + 12 * BLOCK).to(tl.pointer_type(tl.int64))
     column = tl.arange(0, BLOCK)
-    inside = column < length
-    sign = tl.load(signs + column, mask=inside, other=0.0)
-    weight = tl.load(odd + column, mask=inside, other=0)
     infinity = float("inf")
     smallest = tl.full((BLOCK,), infinity, tl.float32)
     largest = tl.full((BLOCK,), -infinity, tl.float32)
     total = tl.zeros((BLOCK,), tl.float32)
     squares = tl.zeros((BLOCK,), tl.float32)
+    sketch = tl.zeros((BLOCK,), tl.float32)
+    hashed = tl.zeros((BLOCK,), tl.int32)
+    inside = column < length
+    weight = tl.load(odd + column, mask=inside, other=0)
+    first = part.to(tl.int64) * ROWS
+    if (length == BLOCK) & ((first + ROWS) * BLOCK <= count):  # nothing to mask
+        for each in range(ROWS):
+            row = first + each
+            raw = tl.load(values + row * BLOCK + column)
+            value = raw.to(tl.float32)
+            smallest = tl.minimum(smallest, value)
+            largest = tl.maximum(largest, value)
+            total += value
+            squares += value * value
+            sketch += value * tl.load(signs + BLOCK + row % BLOCK)
+            mixed = raw.to(BITS, bitcast=True).to(tl.int32) * weight
+            hashed += (mixed ^ ((mixed >> 15) & 0x1FFFF)) * tl.load(odd + BLOCK + row % BLOCK)
+    else:
+        for each in range(ROWS):
+            row = first + each
+            place = row * length + column
+            here = inside & (place < count)
+            raw = tl.load(values + place, mask=here, other=0.0)
+            value = raw.to(tl.float32)
+            smallest = tl.minimum(smallest, tl.where(here, value, infinity))
+            largest = tl.maximum(largest, tl.where(here, value, -infinity))
+            total += value
+            squares += value * value
+            sketch += value * tl.load(signs + BLOCK + row % BLOCK)
+            mixed = raw.to(BITS, bitcast=True).to(tl.int32) * weight
+            hashed += (mixed ^ ((mixed >> 15) & 0x1FFFF)) * tl.load(odd + BLOCK + row % BLOCK)
     nans = tl.zeros((BLOCK,), tl.float32)
     infs = tl.zeros((BLOCK,), tl.float32)
-    sketch = tl.zeros((BLOCK,), tl.float32)
-    hashed = tl.zeros((BLOCK,), tl.int64)
-    for each in range(ROWS):
-        row = part.to(tl.int64) * ROWS + each
-        place = row * length + column
-        here = inside & (place < count)
-        raw = tl.load(values + place, mask=here, other=0.0)
-        value = raw.to(tl.float32)
-        bits = raw.to(BITS, bitcast=True).to(tl.int32)
-        smallest = tl.where(here & (value < smallest), value, smallest)
-        largest = tl.where(here & (value > largest), value, largest)
-        total += value
-        squares += value * value
-        nans += (value != value).to(tl.float32)
-        infs += (tl.abs(value) == infinity).to(tl.float32)
-        sketch += value * (sign * tl.load(signs + BLOCK + row % BLOCK))
-        hashed += (bits * weight).to(tl.int64) * tl.load(row_odd + row % BLOCK)
+    all_squares = tl.sum(squares, 0)
+    if (all_squares != all_squares) | (all_squares == infinity):  # seldom: count them in a second pass
+        for each in range(ROWS):
+            place = (first + each) * length + column
+            value = tl.load(values + place, mask=inside & (place < count), other=0.0).to(tl.float32)
+            nans += (value != value).to(tl.float32)
+            infs += (tl.abs(value) == infinity).to(tl.float32)
     figures = arena.to(tl.pointer_type(tl.float32)) + line * (PLAIN_FIGURES + BUCKET_COUNT + 2)
     tl.store(figures + 0, tl.min(smallest, 0))
     tl.store(figures + 1, tl.max(largest, 0))
     tl.store(figures + 2, tl.sum(total, 0))
-    tl.store(figures + 3, tl.sum(squares, 0))
+    tl.store(figures + 3, all_squares)
     tl.store(figures + 4, tl.sum(nans, 0))
     tl.store(figures + 5, tl.sum(infs, 0))
+    sketch *= tl.load(signs + column, mask=inside, other=0.0)
     buckets = tl.sum(tl.reshape(sketch, (BLOCK // BUCKET_COUNT, BUCKET_COUNT)), 0)
     tl.store(figures + PLAIN_FIGURES + tl.arange(0, BUCKET_COUNT), buckets)
     end = (figures + PLAIN_FIGURES + BUCKET_COUNT).to(tl.pointer_type(tl.int64))
-    tl.store(end, tl.sum(hashed, 0))
+    tl.store(end, tl.sum(hashed.to(tl.int64), 0))
 
 
 @triton.jit(do_not_specialize=_SCALARS)  # type: ignore[untyped-decorator]
@@ -172,11 +191,30 @@ def _add_up(  # type: ignore[no-untyped-def]
     tl.store(sums.to(tl.pointer_type(tl.int64)) + number * (FIGURE_COUNT + 1) + FIGURE_COUNT, tl.sum(hashed, 0))
 
 
+class _Launcher:
+    """Starts one kernel again and again: the first time through Triton's front, which takes 25 µs, later past it."""
+
+    def __init__(self, kernel: Any, warps: int) -> None:
+        self._kernel, self._warps = kernel, warps
+        self._compiled: dict[tuple[Any, ...], Any] = {}  # by device and what the kernel was compiled for
+
+    def __call__(self, device: int, programs: int, scalars: tuple[int, ...], constants: tuple[Any, ...]) -> None:
+        key = device, *constants
+        compiled = self._compiled.get(key)
+        if compiled is not None:
+            compiled[programs, 1, 1](*scalars, *constants, stream=torch._C._cuda_getCurrentRawStream(device))
+        else:
+            self._compiled[key] = self._kernel[programs,](*scalars, *constants, num_warps=self._warps)
+
+
+_one, _all, _sums = _Launcher(_measure_one, 16), _Launcher(_measure_all, 16), _Launcher(_add_up, 4)
+
+
 class Lines:
     """Tensors of one device whose statistics are on their way."""
 
     def __init__(self, device: torch.device) -> None:
-        self._device = device
+        self._device, self._number = device, device.index
         signs, row_signs = weights("signs", device, torch.float32)
         odd, row_odd = weights("odd", device, torch.int32)
         self._tables = torch.cat([each.view(torch.uint8) for each in (signs, row_signs, odd, row_odd)])
@@ -191,12 +229,8 @@ class Lines:
         length = row_length(count)
         programs = -(-count // (length * _ROWS))
         line, arena = self._reserve([programs])
-        value, bits = TYPES[flat.dtype]
-        self._note_stream()
-        _measure_one[(programs,)](
-            address, count, length, line, self._table_address, arena,
-            value, bits, address % 16 == 0, PLAIN, BUCKETS, ROW, _ROWS, num_warps=16,
-        )  # fmt: skip
+        scalars = address, count, length, line, self._table_address, arena
+        _one(self._number, programs, scalars, _constants(flat.dtype, address % 16 == 0))
 
     def add_all(self, tensors: Sequence[Tensor]) -> None:
         """Start on many tensors of one type with one launch."""
@@ -211,12 +245,8 @@ class Lines:
         jobs = torch.cat([repeated[:3], parts[None]]).t().contiguous()
         jobs = jobs.pin_memory().to(self._device, non_blocking=True)
         line, arena = self._reserve(programs)
-        value, bits = TYPES[tensors[0].dtype]
-        self._note_stream()
-        _measure_all[(len(jobs),)](
-            jobs.data_ptr(), line, self._table_address, arena,
-            value, bits, all(each % 16 == 0 for each in addresses), PLAIN, BUCKETS, ROW, _ROWS, num_warps=16,
-        )  # fmt: skip
+        scalars = jobs.data_ptr(), line, self._table_address, arena
+        _all(self._number, len(jobs), scalars, _constants(tensors[0].dtype, all(each % 16 == 0 for each in addresses)))
 
     def take(self) -> tuple[list[list[float]], list[int]]:
         """Figures and hashes of all tensors since the last call, in order: the only wait for the device."""
@@ -227,7 +257,8 @@ class Lines:
             if len(starts) > 1:
                 table = torch.tensor(starts, device="cpu").pin_memory().to(self._device, non_blocking=True)
                 sums = torch.empty(len(starts) - 1, FIGURES + 1, dtype=torch.int64, device=self._device)
-                _add_up[(len(sums),)](table.data_ptr(), arena.data_ptr(), sums.data_ptr(), FIGURES, 64)
+                addresses = table.data_ptr(), arena.data_ptr(), sums.data_ptr()
+                _sums(self._number, len(sums), addresses, (FIGURES, 64))
                 found.append(sums)
         self._arenas, self._starts, self._streams = self._arenas[:1], [[0]], set()
         if not found:
@@ -240,6 +271,7 @@ class Lines:
 
     def _reserve(self, lines: Sequence[int]) -> tuple[int, int]:
         """Room for the lines of tensors: the first one's number, and the arena's address."""
+        self._streams.add(torch._C._cuda_getCurrentRawStream(self._number))
         needed = sum(lines)
         if self._starts[-1][-1] + needed > len(self._arenas[-1]):
             self._arenas.append(self._new_arena(max(_CHUNK, needed)))
@@ -254,5 +286,7 @@ class Lines:
         with undisturbed():
             return torch.empty(lines, _WIDTH, dtype=torch.float32, device=self._device)
 
-    def _note_stream(self) -> None:
-        self._streams.add(torch.cuda.current_stream(self._device).cuda_stream)
+
+@functools.cache
+def _constants(dtype: torch.dtype, aligned: bool) -> tuple[Any, ...]:
+    return *TYPES[dtype], aligned, PLAIN, BUCKETS, ROW, _ROWS

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from npukit.precision.recording.modules import ModuleCall, ModuleTracker, parameters_of, tensors_in
 from npukit.precision.recording.rows import Rows
 from npukit.precision.recording.stacks import user_stack
-from npukit.precision.recording.tensors import can_describe, local
+from npukit.precision.recording.tensors import Late, Text, can_describe, local
 
 
 class ModuleRows:
@@ -28,7 +28,8 @@ class ModuleRows:
         if len(self.tracker.stack) == 1:
             rows.tensors.measure(each for part in module.modules() for each in part._parameters.values())
         rows.path = call.path
-        call.inputs = rows.tensors.describe(list(inputs), f"{call.forward}.input")
+        call.inputs = []
+        rows.tensors.describe(inputs, f"{call.forward}.input", call.inputs)
         self._follow_gradients(call, "output", inputs)
 
     def _ended(self, call: ModuleCall, module: nn.Module, keywords: Any, output: Any) -> None:
@@ -36,15 +37,14 @@ class ModuleRows:
         if not rows.recording or call.inputs is None:
             return
         rows.path, name = call.path, call.forward
-        describe = rows.tensors.describe
-        outputs = list(tensors_in(output))
-        row = {
-            "input_args": call.inputs,
-            "input_kwargs": describe(_plain_keywords(keywords), f"{name}.input"),
-            "output": describe(outputs, f"{name}.output"),
-            "parameters": describe(parameters_of(module), f"{name}.parameters"),
-            "is_recompute": call.is_recompute,
-        }
+        describe, outputs = rows.tensors.describe, list(tensors_in(output))
+        row: Text = ['{"input_args": ', *call.inputs, ', "input_kwargs": ']
+        describe(_plain_keywords(keywords), f"{name}.input", row)
+        row.append(', "output": ')
+        describe(outputs, f"{name}.output", row)
+        row.append(', "parameters": ')
+        describe(parameters_of(module), f"{name}.parameters", row)
+        row.append(f', "is_recompute": {"true" if call.is_recompute else "false"}}}')
         if self._names_makers:
             for tensor in outputs:
                 rows.tensors.made(tensor, name)
@@ -63,7 +63,7 @@ class ModuleRows:
         for tensor in tensors_in(values):
             if tensor.requires_grad and can_describe(local(tensor)):
                 place = len(call.gradients[side])
-                call.gradients[side].append(None)
+                call.gradients[side].append(Late())
                 call.wanted += side == "output"
                 tensor.register_hook(self._gradient_hook(call, side, place))  # type: ignore[no-untyped-call]
 
@@ -75,7 +75,8 @@ class ModuleRows:
                 return
             self._backward[call] = None
             rows.path = call.path
-            call.gradients[side][place] = rows.tensors.describe(gradient, f"{call.backward}.{side}.{place}")
+            pieces = call.gradients[side][place].pieces = []
+            rows.tensors.describe(gradient, f"{call.backward}.{side}.{place}", pieces)
             call.wanted -= side == "output"
             if call.wanted == 0:
                 del self._backward[call]
@@ -90,7 +91,12 @@ class ModuleRows:
         self._backward.clear()
 
     def _end_backward(self, call: ModuleCall) -> None:
-        self._rows.add(call.backward, dict(call.gradients), (), None)
+        row: Text = ['{"input": ']
+        for side in ("input", "output"):
+            row.append("[" if side == "input" else '], "output": [')
+            for place, each in enumerate(call.gradients[side]):
+                row += (", ", each) if place else (each,)
+        self._rows.add(call.backward, [*row, "]}"], (), None)
 
 
 def _plain_keywords(keywords: dict[str, Any]) -> dict[str, Any]:

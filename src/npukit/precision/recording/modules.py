@@ -11,6 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
+from npukit.precision.recording.tensors import Late, Text
+
 ROOT = "root"
 
 
@@ -21,10 +23,10 @@ class ModuleCall:
     path: str
     kind: str  # its class
     number: int
-    inputs: Any = None
+    inputs: Text | None = None
     is_recompute: bool = False
     wanted: int = 0  # gradients of inputs that have not come yet
-    gradients: dict[str, list[Any]] = field(default_factory=lambda: {"input": [], "output": []})
+    gradients: dict[str, list[Late]] = field(default_factory=lambda: {"input": [], "output": []})
 
     def __post_init__(self) -> None:
         self.forward = f"Module.{self.path}.{self.kind}.forward.{self.number}"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
@@ -12,7 +10,7 @@ from npukit.precision.recording.modules import ModuleCall, ModuleTracker, tensor
 from npukit.precision.recording.operators import OperatorCall, OperatorMode
 from npukit.precision.recording.rows import Rows, below
 from npukit.precision.recording.stacks import user_stack
-from npukit.precision.recording.tensors import storage_of
+from npukit.precision.recording.tensors import Late, storage_of
 
 
 class OperatorRows:
@@ -23,7 +21,7 @@ class OperatorRows:
         self.optimizing = False
         self._rows, self._tracker = rows, tracker
         self._of_node: dict[int, tuple[ModuleCall | None, tuple[Frame, ...]]] = {}  # by autograd's sequence number
-        self._arriving: dict[int, list[tuple[list[Any], int, Tensor, str]]] = {}  # by storage: results of collectives
+        self._arriving: dict[int, list[tuple[Late, Tensor, str]]] = {}  # by storage: results of collectives
 
     def begin_step(self) -> None:
         self._of_node.clear()
@@ -45,7 +43,10 @@ class OperatorRows:
         rows.path = module.path if module else ""
         describe = rows.tensors.describe
         arguments, keywords = call.read()
-        call.given = describe(arguments, f"{call.row}.input"), describe(keywords, f"{call.row}.input")
+        call.given = ['{"input_args": ']
+        describe(arguments, f"{call.row}.input", call.given)
+        call.given.append(', "input_kwargs": ')
+        describe(keywords, f"{call.row}.input", call.given)
 
     def _after(self, call: OperatorCall) -> None:
         rows, tensors = self._rows, self._rows.tensors
@@ -57,15 +58,18 @@ class OperatorRows:
         results = list(tensors_in(call.result)) or written
         for tensor in (*results, *written):
             tensors.made(tensor, call.row)
+        row = [*call.given, ', "output": ']
         if call.operator.is_collective:  # its results are there when somebody uses them
-            outputs: list[Any] = [None] * len(results)
             for place, tensor in enumerate(results):
-                arriving = outputs, place, tensor, f"{call.row}.output.{place}"
+                late = Late()
+                row += (", " if place else "[", late)
+                arriving = late, tensor, f"{call.row}.output.{place}"
                 self._arriving.setdefault(storage_of(tensor) or 0, []).append(arriving)
+            row.append("]" if results else "[]")
         else:
-            outputs = tensors.describe(results, f"{call.row}.output")
+            tensors.describe(results, f"{call.row}.output", row)
+        row.append(f', "phase": "{call.phase}"}}')
         rows.holds = bool(self._arriving)
-        row = {"input_args": call.given[0], "input_kwargs": call.given[1], "output": outputs, "phase": call.phase}
         parent = "optimizer" if call.phase == "optimizer" else None
         if call.module:
             parent = call.module.backward if call.phase == "backward" else call.module.forward
@@ -91,5 +95,6 @@ class OperatorRows:
     def _observe_arrived(self, call: OperatorCall) -> None:
         """Look at the results of collectives that this operator uses: by now somebody has waited for them."""
         for tensor in tensors_in([call.arguments, call.keywords]):
-            for outputs, place, result, name in self._arriving.pop(storage_of(tensor) or 0, ()):
-                outputs[place] = self._rows.tensors.describe(result, name)
+            for late, result, name in self._arriving.pop(storage_of(tensor) or 0, ()):
+                late.pieces = []
+                self._rows.tensors.describe(result, name, late.pieces)

@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from npukit.precision.recording.files import Frame
 from npukit.precision.recording.modules import ModuleCall, tensors_in
-from npukit.precision.recording.tensors import Hollow
+from npukit.precision.recording.tensors import Hollow, Text
 
 PREFIXES = {"aten": "Aten", "npu": "NPU", "c10d": "Distributed", "_c10d_functional": "Distributed"}
 # They compute nothing, and each device uses them as it likes.
@@ -61,7 +61,7 @@ class OperatorCall:
         self.module: ModuleCall | None = None
         self.stack: tuple[Frame, ...] = ()
         self.phase = "forward"
-        self.given: tuple[Any, Any] = ([], {})  # arguments and keywords, described
+        self.given: Text = []  # arguments and keywords, described
 
     def read(self) -> tuple[list[Any], dict[str, Any]]:
         """Arguments and keywords; of what is only overwritten, nothing but type and shape."""

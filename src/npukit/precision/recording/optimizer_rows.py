@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from npukit.precision.recording.modules import ModuleTracker
 from npukit.precision.recording.rows import Rows
 from npukit.precision.recording.stacks import user_stack
+from npukit.precision.recording.tensors import Text, quoted
 
 
 class OptimizerRows:
@@ -20,13 +22,15 @@ class OptimizerRows:
         rows = self._rows
         given = [each for each in self._tracker.parameters() if each[3].grad is not None]
         rows.tensors.measure(each[3].grad for each in given)
-        gradients: dict[str, dict[str, Any]] = {}
+        gradients: dict[str, Text] = {}
         for path, module, name, parameter in given:
             rows.path, row = path, f"Module.{path}.{type(module).__name__}.parameters_grad.0"
-            gradients.setdefault(row, {})[name] = [rows.tensors.describe(parameter.grad, f"{row}.{name}")]
-        for row, found in gradients.items():
+            text = gradients.setdefault(row, [])
+            text.append(f"{', ' if text else '{'}{quoted(name)}: ")
+            rows.tensors.describe([parameter.grad], f"{row}.{name}", text)
+        for row, text in gradients.items():
             if row not in rows:
-                rows.add(row, found, (), row.replace(".parameters_grad.", ".backward."))
+                rows.add(row, [*text, "}"], (), row.replace(".parameters_grad.", ".backward."))
 
     def ended(self, optimizer: Any) -> None:
         """Note the optimizer's parameters as it has left them."""
@@ -37,13 +41,12 @@ class OptimizerRows:
         own = {id(each) for group in optimizer.param_groups for each in group["params"]}
         mine = [(path, name, each) for path, _, name, each in self._tracker.parameters() if id(each) in own]
         rows.path = ""
-        row = {
-            "input_args": [],
-            "input_kwargs": rows.tensors.describe(_settings(optimizer), name),
-            "output": rows.tensors.describe([each for _, _, each in mine], f"{name}.output"),
-            "names": [f"{path}.{name}" for path, name, _ in mine],
-            "phase": "optimizer",
-        }
+        row: Text = ['{"input_args": [], "input_kwargs": ']
+        rows.tensors.describe(_settings(optimizer), name, row)
+        row.append(', "output": ')
+        rows.tensors.describe([each for _, _, each in mine], f"{name}.output", row)
+        names = json.dumps([f"{path}.{name}" for path, name, _ in mine])
+        row.append(f', "names": {names}, "phase": "optimizer"}}')
         rows.add(name, row, user_stack(), None)
 
 

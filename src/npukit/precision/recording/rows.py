@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from npukit.precision.recording.files import Frame, StepFiles
+from npukit.precision.recording.files import Frame, Noted, StepFiles
 from npukit.precision.recording.options import Options
-from npukit.precision.recording.tensors import Tensors
+from npukit.precision.recording.tensors import Tensors, Text
 
 _FLUSH = 4096  # tensors whose statistics are fetched at once
 
@@ -28,7 +27,7 @@ class Rows:
         self.holds = False  # whether a row still waits for a tensor, and none may be written
         self.tensors = Tensors(self._save if options.tensors else None, options.fresh)
         self._files = StepFiles(options, 0)
-        self._rows: dict[str, tuple[dict[str, Any], tuple[Frame, ...], str | None]] = {}
+        self._rows: dict[str, Noted] = {}
 
     def __contains__(self, name: str) -> bool:
         return name in self._rows
@@ -54,7 +53,7 @@ class Rows:
         self._files.close()
         self.tensors.forget()
 
-    def add(self, name: str, row: dict[str, Any], stack: tuple[Frame, ...], parent: str | None) -> None:
+    def add(self, name: str, row: Text, stack: tuple[Frame, ...], parent: str | None) -> None:
         """Note a row, and write what there is once it is much."""
         self._rows[name] = row, stack, parent
         if not self.holds and len(self.tensors) >= _FLUSH:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from types import CodeType
 from typing import Any
 
 import torch
@@ -13,7 +12,7 @@ from npukit.precision.recording.files import Frame
 
 _OUTSIDE = (str(Path(torch.__file__).parent), str(Path(__file__).parents[2]), "<frozen", "<string>", "<__array")
 _MOST_FRAMES = 24
-_is_outside: dict[CodeType, bool] = {}
+_is_outside: dict[str, bool] = {}  # by file
 
 
 def user_stack() -> tuple[Frame, ...]:
@@ -22,10 +21,11 @@ def user_stack() -> tuple[Frame, ...]:
     frame: Any = sys._getframe(1)
     while frame is not None and len(found) < _MOST_FRAMES:
         code = frame.f_code
-        outside = _is_outside.get(code)
+        file = code.co_filename
+        outside = _is_outside.get(file)
         if outside is None:
-            outside = _is_outside[code] = code.co_filename.startswith(_OUTSIDE)
+            outside = _is_outside[file] = file.startswith(_OUTSIDE)
         if not outside:
-            found.append((code.co_filename, frame.f_lineno, code.co_name))
+            found.append((file, frame.f_lineno, code.co_name))
         frame = frame.f_back
     return tuple(found)

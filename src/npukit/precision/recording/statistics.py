@@ -48,10 +48,15 @@ def undisturbed() -> Iterator[None]:
 def statistics_from(row: list[float], number: int, count: int, floating: bool) -> Statistics:
     """Statistics from the figures and the hash of a tensor with `count` elements."""
     minimum, maximum, total, norm, nan, inf = row[:PLAIN]
-    hashed = f"{number & 0xFFFFFFFFFFFFFFFF:016x}"
     if not floating:
-        return Statistics(minimum, maximum, hash=hashed)
-    return Statistics(minimum, maximum, total / count, norm, int(nan), int(inf), hashed, tuple(row[PLAIN:]))
+        return Statistics(minimum, maximum, hash=hash_text(number))
+    sketch = tuple(row[PLAIN:])
+    return Statistics(minimum, maximum, total / count, norm, int(nan), int(inf), hash_text(number), sketch)
+
+
+def hash_text(number: int) -> str:
+    """A hash as it is written."""
+    return f"{number & 0xFFFFFFFF:08x}"
 
 
 def figures_of(flat: Tensor) -> Tensor:
@@ -60,14 +65,20 @@ def figures_of(flat: Tensor) -> Tensor:
 
 
 def hash_of(flat: Tensor) -> Tensor:
-    """The hash of a flat tensor, as an integer on its device."""
+    """The hash of a flat tensor, as an integer on its device of which the lowest 32 bits count.
+
+    Each element is multiplied, mixed, multiplied again and added: equal changes of two elements do not cancel out.
+    """
     if flat.dtype is torch.bool:
         flat = flat.to(torch.uint8)
     size = flat.dtype.itemsize
     bits = flat.contiguous().view({1: torch.uint8, 2: torch.int16}.get(size, torch.int32)).to(torch.int32)
     odd, row_odd = weights("odd", flat.device, torch.int32)
     rows = _in_rows(bits)
-    return ((rows * odd[: rows.shape[1]]).sum(1) * _repeated(row_odd, len(rows))).sum()
+    mixed = rows * odd[: rows.shape[1]]
+    mixed ^= (mixed >> 15) & 0x1FFFF
+    # In double words, so that no device complains of an overflow.
+    return ((mixed.sum(1) & 0xFFFFFFFF) * _repeated(row_odd, len(rows)).to(torch.int64)).sum()
 
 
 def _floating(flat: Tensor) -> Tensor:
@@ -126,6 +137,5 @@ def weights(kind: str, device: torch.device, dtype: torch.dtype) -> tuple[Tensor
         scrambled = ((scrambled ^ (scrambled >> 13)) & 0x7FFFFFFF).to(torch.int64)
         chosen = (scrambled >> 7 & 1) * 2 - 1 if kind == "signs" else scrambled | 1
         made = chosen.to(dtype).to(device)
-        row = made[ROW:] if kind == "signs" else made[ROW:].to(torch.int64)
-        _made[key] = made[:ROW], row
+        _made[key] = made[:ROW], made[ROW:]
     return _made[key]

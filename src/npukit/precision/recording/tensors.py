@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from npukit.precision.recording.batch import Batch, Cell
+from npukit.precision.recording.batch import MANY, Batch, Cell
 
 Save = Callable[[str, Tensor], str]
+Text = list["str | Cell | Late"]  # JSON in pieces: the figures of tensors are known later
 _NOTHING = '"Max": null, "Min": null, "Mean": null, "Norm": null'
 
 
@@ -26,22 +27,22 @@ class Hollow:
         self.tensor = tensor
 
 
-class Described:
-    """A tensor as it is written down."""
+class Late:
+    """A place in a row for what comes later, or never."""
 
-    __slots__ = ("_head", "_tail", "cell")
+    __slots__ = ("pieces",)
 
-    def __init__(self, tensor: Tensor, cell: Cell | None = None, file: str = "", maker: str = "") -> None:
-        self.cell = cell
-        self._head = _head(tensor.dtype, tensor.shape, tensor.requires_grad)
-        self._tail = (f', "From": {quoted(maker)}' if maker else "") + (
-            f', "data_name": {quoted(file)}' if file else ""
-        )
+    def __init__(self) -> None:
+        self.pieces: Text = ["null"]
 
     @property
     def text(self) -> str:
-        """Its JSON."""
-        return f"{self._head}{self.cell.text if self.cell else _NOTHING}{self._tail}}}"
+        return joined(self.pieces)
+
+
+def joined(pieces: Text) -> str:
+    """The text of pieces, once statistics have been fetched."""
+    return "".join([each if type(each) is str else each.text for each in pieces])  # type: ignore[union-attr]
 
 
 @functools.lru_cache(4096)
@@ -54,6 +55,18 @@ def quoted(text: str) -> str:
 def _head(dtype: torch.dtype, shape: tuple[int, ...], requires_grad: bool) -> str:
     grad = "true" if requires_grad else "false"
     return f'{{"type": "torch.Tensor", "dtype": "{dtype}", "shape": {list(map(int, shape))}, "requires_grad": {grad}, '
+
+
+@functools.lru_cache(4096)
+def _tail(maker: str, file: str) -> str:
+    made = f', "From": {quoted(maker)}' if maker else ""
+    return f'{made}, "data_name": {quoted(file)}}}' if file else f"{made}}}"
+
+
+def _other(value: Any) -> str:
+    known = isinstance(value, torch.dtype | torch.device | torch.layout | torch.memory_format)
+    kind = f"{type(value).__module__}.{type(value).__name__}"
+    return json.dumps({"type": kind, "value": str(value) if known else None})
 
 
 class _Memory:
@@ -79,24 +92,34 @@ class Tensors:
     def __len__(self) -> int:
         return len(self._batch)
 
-    def describe(self, value: Any, name: str) -> Any:
-        """A tensor, scalar, or nest of them; `name` is the file of a tensor that is saved, without its suffix."""
+    def describe(self, value: Any, name: str, into: Text) -> None:
+        """Append a tensor, scalar, or nest of them; `name` is the file of a tensor that is saved, without suffix."""
         if isinstance(value, Tensor):
-            return self._tensor(value, name)
-        if value is None:
-            return None
-        if isinstance(value, bool | int | float | str):
-            return {"type": type(value).__name__, "value": value}
-        if isinstance(value, list | tuple):
-            if len(value) > 3 and isinstance(value[0], Tensor):
+            self._tensor(value, name, into)
+        elif value is None:
+            into.append("null")
+        elif isinstance(value, bool | int | float | str):
+            into.append(f'{{"type": "{type(value).__name__}", "value": {json.dumps(value)}}}')
+        elif isinstance(value, list | tuple):
+            if len(value) >= MANY and isinstance(value[0], Tensor):
                 self.measure(value)
-            return [self.describe(each, f"{name}.{place}") for place, each in enumerate(value)]
-        if isinstance(value, dict):
-            return {str(key): self.describe(each, f"{name}.{key}") for key, each in value.items()}
-        if isinstance(value, Hollow):
-            return Described(value.tensor)
-        known = isinstance(value, torch.dtype | torch.device | torch.layout | torch.memory_format)
-        return {"type": f"{type(value).__module__}.{type(value).__name__}", "value": str(value) if known else None}
+            mark = "["
+            for place, each in enumerate(value):
+                into.append(mark)
+                self.describe(each, f"{name}.{place}", into)
+                mark = ", "
+            into.append("]" if value else "[]")
+        elif isinstance(value, dict):
+            mark = "{"
+            for key, each in value.items():
+                into.append(f"{mark}{quoted(str(key))}: ")
+                self.describe(each, f"{name}.{key}", into)
+                mark = ", "
+            into.append("}" if value else "{}")
+        elif isinstance(value, Hollow):
+            into.append(f"{_head(value.tensor.dtype, value.tensor.shape, value.tensor.requires_grad)}{_NOTHING}}}")
+        else:
+            into.append(_other(value))
 
     def measure(self, values: Iterable[Any]) -> None:
         """Start on the tensors among values with few launches: `describe` then finds them known."""
@@ -150,21 +173,22 @@ class Tensors:
         """Rows of an earlier step are in another dump."""
         self._memories.clear()
 
-    def _tensor(self, tensor: Tensor, name: str) -> Described:
+    def _tensor(self, tensor: Tensor, name: str, into: Text) -> None:
         values = local(tensor)
+        head = _head(tensor.dtype, tensor.shape, tensor.requires_grad)
         if not can_describe(values):
-            return Described(tensor)
+            into.append(f"{head}{_NOTHING}}}")
+            return
         file = self._save(name, values) if self._save else ""
         memory = self._memory(values)
-        if memory is None:
-            return Described(tensor, self._batch.add(values), file)
-        key = None if self._fresh else _key(values, memory)
-        cell = memory.cells.get(key) if key is not None else None
+        key = None if self._fresh or memory is None else _key(values, memory)
+        cell = memory.cells.get(key) if memory is not None and key is not None else None
         if cell is None:
             cell = self._batch.add(values)
-            if key is not None:
+            if memory is not None and key is not None:
                 memory.cells[key] = cell
-        return Described(tensor, cell, file, memory.maker)
+        maker = memory.maker if memory is not None else ""
+        into += (head, cell, _tail(maker, file))
 
     def _memory(self, tensor: Tensor) -> _Memory | None:
         try:
@@ -180,11 +204,15 @@ class Tensors:
 
 def _key(tensor: Tensor, memory: _Memory) -> tuple[Any, ...] | None:
     """What two tensors of the same memory and the same values share; None: they are looked at each time."""
-    if tensor.is_inference():
+    try:
+        version = tensor._version
+    except RuntimeError:  # inference tensors have none
         return None
     # Statistics do not depend on the shape of what is contiguous: a view shares those of its base.
     layout = tensor.numel() if tensor.is_contiguous() else (tensor.shape, tensor.stride())
-    return memory.writes, tensor._version, tensor.storage_offset(), tensor.dtype, layout, tensor.is_conj()
+    dtype = tensor.dtype
+    conjugate = dtype.is_complex and tensor.is_conj()
+    return memory.writes, version, tensor.storage_offset(), dtype, layout, conjugate
 
 
 def local(tensor: Tensor) -> Tensor:
