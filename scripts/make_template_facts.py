@@ -18,7 +18,13 @@ KINDS = {
     "ReasoningTemplate": "reasoning",
     "Glm47ReasoningTemplate": "reasoning_closing_only",
 }
-SWIFT_KINDS = {"Template": "plain", "DeepseekV3_1Template": "plain", "Gemma3Template": "system_in_question"}
+SWIFT_KINDS = {
+    "Template": "plain",
+    "DeepseekV3_1Template": "plain",
+    "Gemma3Template": "system_in_question",
+    "Qwen3EmbTemplate": "embedding",
+    "Qwen3RerankerTemplate": "reranker",
+}
 
 
 def llama_factory() -> dict[str, Any]:
@@ -70,6 +76,7 @@ def ms_swift() -> dict[str, Any]:
             "begins_as_the_tokenizer": meta.auto_add_bos,
             "stop_words": [word for word in meta.stop_words if isinstance(word, str)],
             "is_thinking": meta.is_thinking,
+            "thinking_prefix": meta.thinking_prefix,
             "non_thinking_prefix": meta.non_thinking_prefix,
             "history_thinking_prefix": meta.history_thinking_prefix,
             "preserve_thinking": meta.preserve_thinking,
@@ -83,7 +90,27 @@ def ms_swift() -> dict[str, Any]:
                 known = models.setdefault(architecture, {})
                 template = group.template or meta.template
                 known[template] = sorted({*known.get(template, ()), *names})
-    return {"templates": templates, "models": _few(models)}
+    return {"templates": templates, "models": _few(models), "media": _media()}
+
+
+def _media() -> dict[str, list[str]]:
+    """Models of images, audio or video that transformers cannot load for text alone, and data sets of such."""
+    from swift.dataset import DATASET_MAPPING
+    from swift.model import MODEL_MAPPING
+    from transformers.models.auto import modeling_auto as auto
+
+    text_too = {
+        auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES.get(kind) for kind in auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+    }
+    metas = [meta for meta in MODEL_MAPPING.values() if meta.is_multimodal and not text_too & {*meta.architectures}]
+    models = [model for meta in metas for group in meta.model_groups for model in group.models]
+    data = [meta for meta in DATASET_MAPPING.values() if {"multi-modal", "vision", "audio", "video"} & {*meta.tags}]
+    return {
+        "models": sorted({(model.ms_model_id or model.hf_model_id).split("/")[-1].lower() for model in models}),
+        "datasets": sorted(
+            {name.lower() for meta in data for name in (meta.ms_dataset_id, meta.hf_dataset_id) if name}
+        ),
+    }
 
 
 def _few(models: dict[str, dict[str, list[str]]]) -> dict[str, dict[str, list[str]]]:

@@ -12,8 +12,9 @@ from typing import Any
 
 from npukit.errors import NpukitError
 from npukit.llm.config.given import COMMAND_LINE, MISSING, Given, Keys, Mistake
+from npukit.llm.config.media import is_media_data, is_media_model
 from npukit.llm.config.nearest import nearest, nearest_file
-from npukit.llm.config.options import PREFERENCES, Config
+from npukit.llm.config.options import HEADS, PREFERENCES, Config
 from npukit.llm.config.schema import options, plain
 from npukit.llm.models.outline import is_target, look_at
 from npukit.llm.models.weights import broken_weights
@@ -78,9 +79,12 @@ def _value(config: Config, key: str) -> Any:
 
 def _options_together(config: Config, given: Given) -> Iterator[Problem]:
     data, training, tuning, model = config.data, config.training, config.tuning, config.model
-    if data.streaming and config.task in PREFERENCES:
+    if data.streaming and config.task in (*PREFERENCES, *HEADS):
         text = f"task {config.task} reads its rows before it begins: set data.streaming to false."
         yield Problem("data.streaming", text)
+    if config.task in HEADS and data.template is not None and data.tokens != "ms_swift":
+        text = f"task {config.task} reads plain text: leave data.template out, or set data.tokens to ms_swift."
+        yield Problem("data.template", text)
     if data.streaming and training.max_steps is None:
         yield Problem("data.streaming", "streamed data has no known length: set training.max_steps.")
     if data.streaming and isinstance(data.validation, float) and 0 < data.validation < 1:
@@ -193,6 +197,18 @@ def _data_files(config: Config, given: Given) -> Iterator[Problem]:
             yield Problem(key, sentence)
 
 
+def _media(config: Config, given: Given) -> Iterator[Problem]:
+    """What can be known by name alone; the rows of other data say it themselves."""
+    later = "images, audio and video are not supported yet"
+    if not Path(config.model.path).expanduser().exists() and is_media_model(config.model.path):
+        yield Problem("model.path", f"{config.model.path} is a multimodal model: {later}.")
+    validation = config.data.validation if isinstance(config.data.validation, tuple) else ()
+    for name, sources in (("train", config.data.train), ("validation", validation)):
+        for index, source in enumerate(sources):
+            if is_media_data(source.path) and not Path(source.path).exists():
+                yield Problem(f"data.{name}.{index}", f"{source.path} is a multimodal data set: {later}.")
+
+
 def _template(config: Config, given: Given) -> Iterator[Problem]:
     from npukit.llm.chat.templates import find_template
 
@@ -235,9 +251,10 @@ def _deepspeed_file(path: Path, given: Given) -> Iterator[Problem]:
 
 CHECKS: tuple[Callable[[Config, Given], Iterator[Problem]], ...] = (
     _options_together,
+    _media,
     _model_files,
     _data_files,
     _template,
     _words_or_files,
 )
-CHECKS_WITHOUT_FILES = (_options_together, _template)
+CHECKS_WITHOUT_FILES = (_options_together, _media, _template)

@@ -18,7 +18,9 @@ OTHER_ADAPTERS = ("boft", "fourierft", "hra", "ia3", "loha", "lokr", "miss", "of
 LORA, FREEZE = When("tuning.method", "lora"), When("tuning.method", "freeze")
 ADAPTER, OTHERS = When("tuning.method", ("lora", *OTHER_ADAPTERS)), When("tuning.method", OTHER_ADAPTERS)
 PREFERENCES = ("dpo", "kto", "rm")
-CHAT, PREFER = When("task", ("sft", *PREFERENCES)), When("task", PREFERENCES)
+HEADS = ("classify", "embed", "rerank")
+CHAT, PREFER = When("task", ("sft", *PREFERENCES, *HEADS)), When("task", PREFERENCES)
+CLASSIFY, EMBED, RERANK = When("task", "classify"), When("task", "embed"), When("task", "rerank")
 Format = Literal["auto", "alpaca", "sharegpt", "messages", "prompt", "text"]
 
 
@@ -104,6 +106,8 @@ class Source(Options):
     fill: dict[str, tuple[str, ...]] = Field(
         {}, description="text for {{NAME}} in questions and answers, as {NAME: [for rows tagged zh, for others]}"
     )
+    question: str | None = Field(None, description="the question, made of columns, as 'Is {first} like {second}?'")
+    min_label: float | None = Field(None, description="leave out rows whose label is below this (embed)")
     question_suffix: str | None = Field(None, description="text added to every question")
     answer_prefix: str | None = Field(None, description="text put before every answer")
 
@@ -183,16 +187,45 @@ class PreferenceOptions(Options):
     undesirable_weight: Annotated[float, Field(ge=0), PREFER] = Field(1.0, description="KTO's weight of bad answers")
 
 
+class HeadOptions(Options):
+    """A model that classifies, embeds or ranks texts instead of writing them."""
+
+    labels: Annotated[PositiveInt, CLASSIFY] = Field(2, description="number of classes; of a regression, of numbers")
+    problem: Annotated[Literal["one", "several", "number"], CLASSIFY] = Field(
+        "one", description="a text has one class, or several at once, or is given a number (regression)"
+    )
+    similarity: Annotated[Literal["infonce", "cosine_similarity", "contrastive", "online_contrastive"], EMBED] = Field(
+        "infonce", description="loss of embeddings; all but infonce compare pairs that have a label"
+    )
+    in_batch: Annotated[bool, EMBED] = Field(
+        True, description="infonce: texts of the other rows, on all devices, are negatives too"
+    )
+    ranking: Annotated[Literal["pointwise", "listwise"], RERANK] = Field(
+        "pointwise", description="loss of rankings: each document by itself, or the best among those of a question"
+    )
+    yes: Annotated[str | None, RERANK] = Field(
+        None, description="rank by how much likelier this next token is than `no`, without a new layer"
+    )
+    no: Annotated[str, RERANK] = Field("no", description="see yes")
+    positives: Annotated[PositiveInt, RERANK] = Field(1, description="fitting documents of a question in a step")
+    negatives: Annotated[PositiveInt, RERANK] = Field(7, description="other documents for each fitting one")
+    temperature: Annotated[PositiveFloat, When("task", ("embed", "rerank"))] = Field(
+        0.1, description="similarities (infonce) or scores (listwise) are divided by it"
+    )
+
+
 class Config(Options):
     """A whole run."""
 
-    task: Literal["sft", "pt", "dpo", "kto", "rm"] = Field(
+    task: Literal["sft", "pt", "dpo", "kto", "rm", "classify", "embed", "rerank"] = Field(
         "sft",
         description="supervised fine-tuning; pre-training on plain text; preference pairs (dpo and its kin); "
-        "answers marked good or bad (kto); a reward model from pairs (rm)",
+        "answers marked good or bad (kto); a reward model from pairs (rm); labels of texts (classify); "
+        "similar texts (embed); documents that fit a question (rerank)",
     )
     model: ModelOptions
     tuning: TuningOptions = TuningOptions()
     data: DataOptions
     preference: PreferenceOptions = PreferenceOptions()
+    head: HeadOptions = HeadOptions()
     training: TrainOptions = TrainOptions()

@@ -7,10 +7,11 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from npukit.errors import NpukitError
-from npukit.llm.config.options import DataOptions
+from npukit.llm.config.options import HEADS, DataOptions
 from npukit.llm.data.files import Record, read_file
-from npukit.llm.data.layout import BadRow, Conversation, Layout, Pair, Text, lay_out, listed, recognise, renamed
+from npukit.llm.data.layout import BadRow, Layout, LeftOut, Row, lay_out, listed, recognise, renamed
 from npukit.llm.data.sources import Table, find_table
+from npukit.llm.data.texts import lay_out_texts
 
 LOOK_AT = 2000  # rows of a data set
 FILES = 100
@@ -43,6 +44,8 @@ def _check_table(table: Table, data: DataOptions, task: str | None) -> None:
         try:
             row_of(record, layout, task or "sft")
             usable += 1
+        except LeftOut:
+            usable += 1
         except BadRow as error:
             bad.append(f"{record.place} {error}")
     if bad and (data.bad_rows == "stop" or not usable):
@@ -52,7 +55,7 @@ def _check_table(table: Table, data: DataOptions, task: str | None) -> None:
 def find_layout(records: Iterable[Record], table: Table, task: str | None) -> Layout:
     """The table's layout, recognised by the first row that has the columns of one."""
     layout = table.layout
-    if task in ("dpo", "rm") and layout.format == "auto":
+    if task in ("dpo", "rm", *HEADS) and layout.format == "auto":
         layout = replace(layout, format="messages")  # the columns of a row say what its answers are
     first: list[str] | None = None
     unreadable: list[str] = []
@@ -91,9 +94,10 @@ def _readable(record: Record) -> object:
     return record.value
 
 
-def row_of(record: Record, layout: Layout, task: str) -> Conversation | Text | Pair:
-    """What the record means; raises BadRow."""
-    return lay_out(renamed(_readable(record), layout), layout, task)
+def row_of(record: Record, layout: Layout, task: str) -> Row:
+    """What the record means; raises BadRow, or LeftOut."""
+    row = renamed(_readable(record), layout)
+    return lay_out_texts(row, layout, task) if task in HEADS else lay_out(row, layout, task)
 
 
 def nothing_usable(table: Table, bad: list[str]) -> str:

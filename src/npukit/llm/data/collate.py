@@ -71,3 +71,8 @@ def weight(batch: dict[str, Any]) -> int:
 def tokens(batch: dict[str, Any], pad_id: int) -> int:
     """How many tokens are no padding, whether they count or not."""
     return int(((batch["labels"] != IGNORED) | (batch["input_ids"] != pad_id)).sum())
+
+
+def tokens_of_texts(batch: dict[str, Any]) -> int:
+    """The same where rows have no labels of their own."""
+    return int(batch["attention_mask"].sum())

@@ -14,7 +14,7 @@ from npukit.llm.chat.peers.data import BadTurns
 from npukit.llm.chat.render import NotRendered, Rendered, Renderer, Span
 from npukit.llm.chat.templates import Template
 from npukit.llm.config.options import PREFERENCES, DataOptions
-from npukit.llm.data.layout import BadRow, Conversation, Pair, Text
+from npukit.llm.data.layout import BadRow, Conversation, Pair, Row, Text, Texts
 
 Tokens = NDArray[np.int32]
 SEPARATOR = -(1 << 31)  # between the better and the worse answer's tokens of a pair
@@ -44,7 +44,7 @@ class Encoder:
         self._writer = _writer(template, tokenizer, data)
         self._renderer = None if self._writer else Renderer(template, tokenizer.special_tokens_map, stops)
 
-    def encode(self, rows: Sequence[Conversation | Text | Pair]) -> list[list[Encoded] | BadRow]:
+    def encode(self, rows: Sequence[Row]) -> list[list[Encoded] | BadRow]:
         """Each row's tokens, or why there are none. A text longer than the cutoff becomes several rows."""
         results: list[list[Encoded] | BadRow] = [[] for _ in rows]
         texts = {number: row for number, row in enumerate(rows) if isinstance(row, Text)}
@@ -54,6 +54,8 @@ class Encoder:
         for number, row in enumerate(rows):
             if isinstance(row, Pair):
                 results[number] = self._pair(row)
+            elif isinstance(row, Texts):
+                results[number] = self._texts(row)
             elif self._writer and not isinstance(row, Text):
                 results[number] = self._as_the_peer(row)
             elif self._renderer and not isinstance(row, Text):
@@ -80,6 +82,28 @@ class Encoder:
         was_cut = any(len(half) == self._data.cutoff for half in halves)
         mark = np.array([SEPARATOR], dtype=np.int32)
         return [Encoded(np.concatenate([halves[0], mark, halves[1]]), was_cut)]
+
+    def _texts(self, row: Texts) -> list[Encoded] | BadRow:
+        """Each text's tokens and a mark, then the labels as the bytes of 32-bit numbers."""
+        mark = np.array([SEPARATOR], dtype=np.int32)
+        parts = []
+        for turns in row.texts:
+            found = self._as_the_peer(turns) if self._data.template else self._plain(turns)
+            if isinstance(found, BadRow):
+                return found
+            if not len(found[0].tokens):
+                return BadRow("has an empty text")
+            parts += [found[0].tokens, mark]
+        labels = np.frombuffer(np.array(row.labels, np.float32).tobytes(), np.uint8).astype(np.int32)
+        was_cut = any(len(part) == self._data.cutoff for part in parts)
+        return [Encoded(np.concatenate([*parts, labels]), was_cut)]
+
+    def _plain(self, turns: Conversation) -> list[Encoded] | BadRow:
+        """What the tokenizer makes of a text, or of a text and another, without a chat template."""
+        texts = [turn["content"] for turn in turns]
+        ids = self._tokenizer(*(texts if len(texts) <= 2 else ["\n".join(texts)]))["input_ids"]
+        tokens = np.array(ids, dtype=np.int32)
+        return [Encoded(tokens)] if len(tokens) <= self._data.cutoff else self._shortened(tokens)
 
     def _as_the_peer(self, turns: Conversation) -> list[Encoded] | BadRow:
         """A row as the tool that is followed writes it; LLaMA-Factory's writer has cut it already."""

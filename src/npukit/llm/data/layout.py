@@ -41,12 +41,17 @@ QUESTION_AND_ANSWER = {
     "messages": ("query", "response"),
 }
 COLUMNS = frozenset(
-    {"system", "input", "history"} | {name for groups in NEEDED.values() for group in groups for name in group}
+    {"system", "input", "history", "positive", "negative", "label"}
+    | {name for groups in NEEDED.values() for group in groups for name in group}
 )
 
 
 class BadRow(Exception):
     """Why a row cannot be used, in words that follow the row's place."""
+
+
+class LeftOut(Exception):
+    """A row that the options leave out."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +89,8 @@ class Layout:
     role_key: str | None = None
     content_key: str | None = None
     rewriting: Rewriting = Rewriting()
+    question: str = ""  # made of columns
+    min_label: float | None = None
     keeps_empty: bool = False  # an empty answer teaches to say nothing, as in LLaMA-Factory and ms-swift
 
 
@@ -104,13 +111,30 @@ class Pair:
     rejected: str | None
 
 
+@dataclass(frozen=True)
+class Texts:
+    """Texts that belong together, and what is known of them: a class, a similarity, which of them fit."""
+
+    texts: tuple[Conversation, ...]
+    labels: tuple[float, ...]
+
+
+Row = Conversation | Text | Pair | Texts
+
+
 def renamed(row: Any, layout: Layout) -> dict[str, Any]:
     """The row with our names of the columns."""
     if isinstance(row, str):
         return {"text": row}
     if not isinstance(row, dict):
         raise BadRow(f"is {_kind(row)}, not an object with columns")
-    return row | {ours: row[theirs] for ours, theirs in layout.columns.items() if theirs in row}
+    named = row | {ours: row[theirs] for ours, theirs in layout.columns.items() if theirs in row}
+    return named | {"query": layout.question.format_map(_Named(row))} if layout.question else named
+
+
+class _Named(dict[str, Any]):
+    def __missing__(self, name: str) -> str:
+        raise BadRow(f"has no {name}; its columns are {listed(self)}")
 
 
 def recognise(row: dict[str, Any]) -> tuple[Format, dict[str, str]] | None:
@@ -164,7 +188,7 @@ def _pair(row: dict[str, Any], layout: Layout) -> Pair:
         raise BadRow(f"has no rejected answer; its columns are {listed(row)}")
     rejected = _last_answer(row[worse], layout)
     if "chosen" in row and not (isinstance(row["chosen"], list) and len(row["chosen"]) > 1):
-        question = _question(row, layout)
+        question = question_of(row, layout)
         return Pair(question, _last_answer(row["chosen"], layout), rejected)
     turns = _turns(row["chosen"], layout) if "chosen" in row else _conversation(row, layout)
     _check_order(turns)
@@ -192,13 +216,13 @@ def _last_answer(value: Any, layout: Layout) -> str:
     return turns[-1]["content"]
 
 
-def _question(row: dict[str, Any], layout: Layout) -> Conversation:
+def question_of(row: dict[str, Any], layout: Layout) -> Conversation:
     """The turns before the answers; the columns are those of any layout."""
     column = next((name for name in ("conversations", "messages", "prompt") if isinstance(row.get(name), list)), None)
     if column:
         turns = _turns(row[column], layout)
     else:
-        name = next((name for name in ("instruction", *QUESTIONS) if row.get(name)), None)
+        name = next((name for name in ("instruction", *QUESTIONS, "text", "sentence") if row.get(name)), None)
         if name is None:
             raise BadRow(f"has no question; its columns are {listed(row)}")
         more = _optional(row, "input", layout.keeps_empty) if name == "instruction" else ""

@@ -18,9 +18,9 @@ from typing import Any
 from npukit.errors import NpukitError
 from npukit.llm.data.encode import Encoded, Encoder
 from npukit.llm.data.files import Record
-from npukit.llm.data.layout import BadRow, Conversation, Pair, Text
+from npukit.llm.data.layout import BadRow, Row
 
-Batch = list[tuple[Record, Conversation | Text | Pair]]
+Batch = list[tuple[Record, Row]]
 Results = list[list[Encoded] | BadRow]
 ALONE = 4  # batches; what is done after them is not worth a process
 MOST = 16  # one process reads and writes what they tokenise, and could not feed more
@@ -71,6 +71,6 @@ def _begin(encoder: Encoder) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process hears it too, and ends these
 
 
-def _encode(rows: list[Conversation | Text | Pair]) -> Results:
+def _encode(rows: list[Row]) -> Results:
     results: Results = _encoder.encode(rows)
     return results

@@ -72,7 +72,14 @@ def find_table(source: Source, data: DataOptions, hub: Hub | None = None) -> Tab
         or ("modelscope" if os.environ.get("USE_MODELSCOPE_HUB", "").lower() in ("1", "true") else "huggingface")
     )
     rewriting = Rewriting(source.fill, source.question_suffix or "", source.answer_prefix or "")
-    layout = Layout(source.format, source.columns, rewriting=rewriting, keeps_empty=data.tokens != "npukit")
+    layout = Layout(
+        source.format,
+        source.columns,
+        rewriting=rewriting,
+        question=source.question or "",
+        min_label=source.min_label,
+        keeps_empty=data.tokens != "npukit",
+    )
     table = Table(source.path, layout, split=source.split, subset=source.subset, weight=source.weight)
     entries = _info_entries(data.folder)
     if path in entries:
@@ -186,7 +193,7 @@ def _from_info(table: Table, name: str, entry: Any, folder: Path, hub: Hub) -> T
         tags.get("role_tag"),
         tags.get("content_tag"),
         table.layout.rewriting,
-        table.layout.keeps_empty,
+        keeps_empty=table.layout.keeps_empty,
     )
     split = entry.get("split", table.split)
     table = replace(table, layout=layout, limit=entry.get("num_samples"), split=split)

@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 from npukit.cache import cache_folder, complete_or_absent, only_builder
 from npukit.errors import NpukitError
 from npukit.llm.chat.templates import Template
-from npukit.llm.config.options import DataOptions
+from npukit.llm.config.options import HEADS, DataOptions
 from npukit.llm.data.check import find_layout, nothing_usable, row_of, stopped
 from npukit.llm.data.count import about_rows
 from npukit.llm.data.encode import END, SEPARATOR, Encoded, Encoder, Tokens
 from npukit.llm.data.files import Record
-from npukit.llm.data.layout import BadRow, Conversation, Pair, Text
+from npukit.llm.data.layout import BadRow, LeftOut, Row
 from npukit.llm.data.parallel import encode_all
 from npukit.llm.data.problems import Problems
 from npukit.llm.data.sources import Table
@@ -163,7 +163,7 @@ def encoded_rows(table: Table, data: DataOptions, task: str, encoder: Encoder, p
 
 def usable_rows(
     table: Table, data: DataOptions, task: str, encoder: Encoder, problems: Problems
-) -> Iterator[tuple[Conversation | Text | Pair, list[Encoded]]]:
+) -> Iterator[tuple[Row, list[Encoded]]]:
     """Each usable row, and its tokens."""
     usable = _batches(_laid_out(table, data, task, problems))
     for batch, results in encode_all(encoder, usable, 1 if table.streaming else data.preprocessing_workers):
@@ -175,9 +175,7 @@ def usable_rows(
             yield row, result
 
 
-def _laid_out(
-    table: Table, data: DataOptions, task: str, problems: Problems
-) -> Iterator[tuple[Record, Conversation | Text | Pair]]:
+def _laid_out(table: Table, data: DataOptions, task: str, problems: Problems) -> Iterator[tuple[Record, Row]]:
     layout = find_layout(table.records(), table, task)
     usable = 0
     for record in table.records():
@@ -186,6 +184,8 @@ def _laid_out(
         try:
             yield record, row_of(record, layout, task)
             usable += 1
+        except LeftOut:
+            continue
         except BadRow as error:
             _bad(record, error, data, problems)
 
@@ -211,6 +211,7 @@ def _key(table: Table, data: DataOptions, task: str, tokenizer: Any, template: T
         "table": [asdict(table.layout), table.limit],
         "options": data.model_dump(include=TOKENS_DEPEND_ON),
         "text": [data.packing, data.template] if task == "pt" and data.tokens == "llama_factory" else None,
+        "plain": data.template is None if task in HEADS else None,
         "task": task,
         "template": template.text,
         "today": date.today().isoformat() if "strftime_now" in template.text else None,

@@ -18,12 +18,13 @@ from npukit.errors import NpukitError
 from npukit.launch.devices import torch_device
 from npukit.llm import families
 from npukit.llm.chat.chat import writes_alike
-from npukit.llm.config.options import PREFERENCES, Config
-from npukit.llm.data.collate import Collator, tokens, weight
+from npukit.llm.config.options import HEADS, PREFERENCES, Config
+from npukit.llm.data.collate import Collator, tokens, tokens_of_texts, weight
 from npukit.llm.data.prepare import Prepared, pad_id, prepare
 from npukit.llm.data.rows import Chosen
 from npukit.llm.data.stream import Stream
 from npukit.llm.finetune.card import write_card
+from npukit.llm.finetune.heads import TextCollator, TextRows, loss_of_head, texts_in
 from npukit.llm.finetune.preference import (
     WITHOUT_REFERENCE,
     PairCollator,
@@ -40,6 +41,7 @@ from npukit.llm.models.attention import register
 from npukit.llm.models.flops import flops_per_token
 from npukit.llm.models.forward import return_loss
 from npukit.llm.models.fused import use_compilable_gelu, use_fused_operators
+from npukit.llm.models.heads import return_embeddings, return_preference
 from npukit.llm.models.loading import load_config, load_model, load_tokenizer, locate
 from npukit.llm.models.quantized import quantize
 from npukit.llm.models.tuning import plus_groups, tune
@@ -78,15 +80,19 @@ def _train(config: Config, tell: Callable[[str], None], is_main: bool) -> Summar
             tell(sentence)
         if config.training.resume == "never" or not (config.training.output / RUN).exists():
             save_run(config, config.training.output)  # a run that cannot go on leaves that of the one before
-    if config.task != "pt" and not writes_alike(tokenizer, prepared.template_used):
+    is_plain = config.task == "pt" or (config.task in HEADS and config.data.template is None)
+    if not is_plain and not writes_alike(tokenizer, prepared.template_used):
         # Whoever talks to the model later must talk as it was taught.
         tokenizer.chat_template = prepared.template_used.text
-    model = make_model(config, place, device)
+    model = make_model(config, place, device, tokenizer)
     collate = Collator(config.data.packing, pad_id(tokenizer), config.data.pack_length or config.data.cutoff)
     goal = Goal(prepared.train, prepared.validation, loss_of_rows(config), weight, collate)
     if config.task in PREFERENCES:
         model.config.pad_token_id = pad_id(tokenizer)
         goal = preference_goal(config, prepared, collate)
+    if config.task in HEADS:
+        model.config.pad_token_id = pad_id(tokenizer)
+        goal = head_goal(config, prepared, collate)
     trainer = Trainer(
         model,
         config.training.model_copy(update={"compile": False}),
@@ -94,7 +100,7 @@ def _train(config: Config, tell: Callable[[str], None], is_main: bool) -> Summar
         goal.validation,
         loss=goal.loss,
         weight=goal.weight,
-        size=partial(tokens, pad_id=pad_id(tokenizer)),
+        size=partial(tokens, pad_id=pad_id(tokenizer)) if config.task not in HEADS else tokens_of_texts,
         collate=goal.collate,
         parameter_groups=plus_groups(model, config.tuning, config.training.learning_rate, config.training.weight_decay),
         save_model=partial(save_model, tokenizer=tokenizer),
@@ -144,6 +150,13 @@ def preference_goal(config: Config, prepared: Prepared, collate: Collator) -> Go
     return Goal(train, validation, loss, pairs_in, PairCollator(collate), needs)
 
 
+def head_goal(config: Config, prepared: Prepared, collate: Collator) -> Goal:
+    """Texts with labels, and the loss that the options choose."""
+    found = (prepared.train, prepared.validation)
+    train, validation = (TextRows(rows, config) if isinstance(rows, Chosen) else None for rows in found)
+    return Goal(train, validation, loss_of_head(config), texts_in, TextCollator(collate, config.head, config.task))
+
+
 def _add_references(config: Config, goal: Goal, trainer: Trainer, tell: Callable[[str], None]) -> None:
     """Before the first step: what the model thinks of all rows that are trained on or evaluated."""
     for name, data in (("train", goal.train), ("validation", goal.validation)):
@@ -169,16 +182,23 @@ def _noted(config: Config) -> dict[str, Any]:
     }
 
 
-def make_model(config: Config, place: str, device: torch.device) -> Any:
+def make_model(config: Config, place: str, device: torch.device, tokenizer: Any = None) -> Any:
     """The model as it is trained: loaded, its loss and attention replaced by faster ones, tuned, compiled by layers."""
     register()
     torch.manual_seed(config.training.seed)  # the same new weights on every rank
     attention = PACKED_ATTENTION if config.data.packing else None
-    scores = config.task == "rm"
-    return adapt(load_model(config.model, place, weights_dtype(config, device), attention, scores), config, device)
+    loaded = load_model(config.model, place, weights_dtype(config, device), attention, _new_layer(config))
+    return adapt(loaded, config, device, tokenizer)
 
 
-def adapt(model: Any, config: Config, device: torch.device) -> Any:
+def _new_layer(config: Config) -> int:
+    """How many numbers a new layer in place of the output layer gives a text; 0 keeps the output layer."""
+    if config.task == "classify":
+        return config.head.labels
+    return int(config.task == "rm" or (config.task == "rerank" and config.head.yes is None))
+
+
+def adapt(model: Any, config: Config, device: torch.device, tokenizer: Any = None) -> Any:
     """A model as transformers makes it, turned into the one that is trained."""
     compiles = config.training.compile if config.training.compile is not None else device.type == "cuda"
     if config.model.quantize:
@@ -187,13 +207,24 @@ def adapt(model: Any, config: Config, device: torch.device) -> Any:
         use_fused_operators(model)
     elif compiles:
         use_compilable_gelu(model)
-    if config.task != "rm":
+    if config.task == "embed":
+        return_embeddings(model)
+    elif config.task == "rerank" and config.head.yes is not None:
+        return_preference(model, *(_token(tokenizer, word) for word in (config.head.yes, config.head.no)))
+    elif not _new_layer(config):
         return_loss(model, config.model.balance_experts)
     tuned = tune(model, config.tuning, config.model)
     if compiles:
         for layer in blocks(model):
             layer.compile()
     return tuned
+
+
+def _token(tokenizer: Any, word: str) -> int:
+    found = tokenizer.convert_tokens_to_ids(word)
+    if found is None or found == tokenizer.unk_token_id:
+        raise NpukitError(f"head.yes, head.no: the tokenizer has no single token {word!r}.")
+    return int(found)
 
 
 def loss_of(model: nn.Module, batch: dict[str, Any], longest: int) -> Tensor:
@@ -216,7 +247,7 @@ def _row_length(ends: Sequence[int]) -> int | None:
 
 def _packed_if_possible(config: Config, shape: Any, tell: Callable[[str], None]) -> Config:
     """Only now is it known of which kind the model is."""
-    if config.task in PREFERENCES:
+    if config.task in (*PREFERENCES, *HEADS):
         return config.model_copy(update={"data": config.data.model_copy(update={"packing": False})})
     if config.data.packing and families.of(shape).attention != "plain":
         tell(f"Packing is off: npukit packs only families with plain attention, and {shape.model_type} is not one.")

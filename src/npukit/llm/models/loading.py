@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -50,12 +52,10 @@ def load_tokenizer(options: ModelOptions, place: str) -> Any:
     return tokenizer
 
 
-def load_model(
-    options: ModelOptions, place: str, dtype: torch.dtype, attention: str | None, scores: bool = False
-) -> Any:
+def load_model(options: ModelOptions, place: str, dtype: torch.dtype, attention: str | None, scores: int = 0) -> Any:
     """The model with its weights in `dtype`, and an attention of that name or the one that transformers prefers.
 
-    With `scores` a new layer in place of the output layer gives a text one number.
+    With `scores` a new layer in place of the output layer gives a text so many numbers.
 
     >>> load_model(ModelOptions(path="Qwen/Qwen2-7B"), "Qwen/Qwen2-7B", torch.bfloat16, attention=None)
     """
@@ -66,12 +66,24 @@ def load_model(
         with torch_device():  # where weights are drawn fastest
             return AutoModelForCausalLM.from_config(load_config(options, place), **common)
     if scores:
-        with _told(options):
+        with _told(options), _quiet():  # that the new layer is new is no news
             return AutoModelForSequenceClassification.from_pretrained(
-                place, revision=options.revision, num_labels=1, **common
+                place, revision=options.revision, num_labels=scores, **common
             )
     with _told(options):
         return AutoModelForCausalLM.from_pretrained(place, revision=options.revision, **common)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    from transformers.utils import logging
+
+    before = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(before)
 
 
 class _told:

@@ -81,7 +81,7 @@ def _with_adapter(model: Any, options: TuningOptions, loaded: ModelOptions) -> A
     if options.method != "lora":
         return get_peft_model(model, _other_adapter(options, targets))
     config = LoraConfig(
-        task_type="SEQ_CLS" if hasattr(model, "score") else "CAUSAL_LM",
+        task_type="CAUSAL_LM" if model.get_output_embeddings() is not None else "SEQ_CLS",
         r=options.rank,
         lora_alpha=options.alpha or 2 * options.rank,
         lora_dropout=options.dropout,

@@ -18,7 +18,7 @@ EMPTY_THOUGHT = re.compile(r"^(<think>\s*)?</think>\s*")
 class Meta:
     """What is written around the rounds of a conversation."""
 
-    kind: Literal["plain", "system_in_question"] = "plain"
+    kind: Literal["plain", "system_in_question", "embedding", "reranker"] = "plain"
     prefix: Sequence[Context] = ()
     prompt: Sequence[Context] = ()
     last_prompt: Sequence[Context] | None = None  # the last question's, where it has the system message
@@ -29,6 +29,7 @@ class Meta:
     begins_as_the_tokenizer: bool = False
     stop_words: Sequence[str] = ()
     is_thinking: bool = False
+    thinking_prefix: str = ""
     non_thinking_prefix: str = ""
     history_thinking_prefix: str = ""
     preserve_thinking: bool | None = None
@@ -91,13 +92,17 @@ class Writer:
             yield begin, everything
         has_system = bool(system) and self.meta.last_prompt is None
         yield from self._written(self.meta.system_prefix or () if has_system else self.meta.prefix, everything, system)
-        rounds = len(messages) // 2
+        rounds = -(-len(messages) // 2)
         for number in range(rounds):
             is_last = number == rounds - 1
-            question, answer = messages[2 * number]["content"], messages[2 * number + 1]["content"]
+            question = messages[2 * number]["content"]
+            answer = messages[2 * number + 1]["content"] if len(messages) > 2 * number + 1 else None
             prompt = self.meta.last_prompt if is_last and self.meta.last_prompt is not None else self.meta.prompt
             yield from self._written(prompt, everything, system, question, number)
             counts = everything or is_last or not self.last_answer_only
+            if answer is None:  # the text of a classifier: as a question that is about to be answered
+                yield self._answer_begins(), False
+                continue
             yield from self._answer(answer, counts)
             if not is_last:
                 yield from self._written(self.meta.separator or (), everything, None)
@@ -105,6 +110,10 @@ class Writer:
                 yield from self._written(self.meta.suffix, counts, None)
         if end:
             yield end, True
+
+    def _answer_begins(self) -> str:
+        thinks = self.meta.is_thinking and not self.meta.non_thinking_prefix
+        return self.meta.thinking_prefix if thinks else self.meta.non_thinking_prefix
 
     def _answer(self, answer: str, counts: bool) -> Iterator[Counted]:
         thought = EMPTY_THOUGHT.match(answer)
@@ -123,9 +132,12 @@ class Writer:
             if system is not None:
                 first = {**messages[0], "content": f"{system}\n\n{messages[0]['content']}"}
                 system, messages = None, [first, *messages[1:]]
+        if meta.kind in ("embedding", "reranker"):
+            messages = _of_texts(meta.kind, system, messages)
+            system = None
         if system is not None and meta.system_prefix is None and meta.last_prompt is None:
             raise BadTurns("has a system message, which this template cannot write")
-        last = len(messages) - 2
+        last = len(messages) - 2 if len(messages) % 2 == 0 else len(messages) - 1
         keeps = meta.preserve_thinking
         if keeps is None:
             keeps = not (meta.is_thinking or self.thinking) or not self.last_answer_only
@@ -142,7 +154,7 @@ class Writer:
             made.append({**message, "content": content})
         if system is None:
             system = self.system if self.system is not None else meta.default_system
-        return system, made if meta.separator is not None else made[-2:]
+        return system, made if meta.separator is not None else made[last:]
 
     def _written(
         self,
@@ -190,6 +202,21 @@ class Writer:
     def _ids(self, text: str) -> list[int]:
         ids: list[int] = self.tokenizer.encode(text, add_special_tokens=False)
         return ids
+
+
+INSTRUCTION = "Given a web search query, retrieve relevant passages that answer the query"
+
+
+def _of_texts(kind: str, system: str | None, messages: list[dict[str, str]]) -> list[dict[str, str]]:
+    """How Qwen3's embedding model and reranker read texts."""
+    if kind == "embedding":
+        first = {**messages[0], "content": f"{system} {messages[0]['content']}"} if system else messages[0]
+        closed = [] if messages[-1]["role"] == "assistant" else [{"role": "assistant", "content": ""}]
+        return [first, *messages[1:], *closed]
+    if len(messages) < 2:
+        raise BadTurns("has no document, which this template needs")
+    parts = {"Instruct": system or INSTRUCTION, "Query": messages[0]["content"], "Document": messages[1]["content"]}
+    return [{"role": "user", "content": "\n".join(f"<{name}>: {text}" for name, text in parts.items())}]
 
 
 def _edges(message: dict[str, str]) -> str:

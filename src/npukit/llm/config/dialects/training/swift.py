@@ -11,18 +11,18 @@ from typing import Any
 from npukit.llm.chat.peers.ms_swift import meta_named, template_of
 from npukit.llm.config.dialects.table import Dialect, load
 from npukit.llm.config.dialects.training import transformers
+from npukit.llm.config.dialects.training.swift_data import datasets, validation
+from npukit.llm.config.dialects.training.swift_heads import head, head_of
 from npukit.llm.config.dialects.training.transformers import TABLE, Translated, quantized
 from npukit.llm.config.dialects.values import Refused, Values
 from npukit.llm.start import nodes_of
-
-# HF::owner/name:subset#500; a Windows drive or a URL is none of these.
-DATASET = re.compile(r"(?:(?P<hub>HF|MS|hf|ms)::)?(?P<path>[^:#]+)(?::(?P<subset>[^#/]+))?(?P<rows>#\d+)?")
-HUBS = {"HF": "huggingface", "MS": "modelscope"}
 
 
 def task(values: Values) -> Translated:
     if values.task == "rlhf":
         return {"task": _method(values)[0]}
+    if (kind := head_of(values)) is not None:
+        return {"task": kind}
     chat = values.flag("use_chat_template", values.task != "pt")
     if chat != (values.task != "pt"):
         text = "use_chat_template is what tells sft from pt: use npukit pt for text, npukit sft for conversations."
@@ -53,9 +53,8 @@ def _method(values: Values) -> tuple[str, str, float]:
 def preference(values: Values) -> Translated:
     """The loss of preferences and its numbers."""
     if values.task != "rlhf":
-        if values.get("loss_type") is not None:
-            text = f"loss_type {values.get('loss_type')} is not supported: the loss is plain cross-entropy."
-            raise Refused("loss_type", text)
+        if head_of(values) is None and values.get("loss_type") not in (None, "cross_entropy"):
+            raise Refused("loss_type", f"loss_type {values.get('loss_type')} is not supported: leave it out.")
         return {}
     kind = values.choice("rlhf_type", {each: each for each in (*METHODS, *LATER)}, otherwise="dpo")
     _, loss, beta = _method(values)
@@ -116,11 +115,16 @@ def template(values: Values) -> Translated:
     """The one that ms-swift has for the model, and its tokens; where it would ask, the tokenizer's own."""
     if values.task == "pt":
         return {"data.tokens": "ms_swift"}
+    if head_of(values) and not values.flag("use_chat_template", True):
+        return {"data.template": None, "data.tokens": "ms_swift"}
     name = values.get("template")
     model = str(values.get("model", ""))
     found = name or template_of(model, _of_config(model, "architectures"))
     if isinstance(found, str) and meta_named(found):
         return {"data.template": found, "data.tokens": "ms_swift"}
+    if head_of(values):
+        values.notes.append("template: not known for this model, so texts are taken as the tokenizer writes them")
+        return {"data.template": name, "data.tokens": "ms_swift"}
     if name is None:
         values.notes.append("template: the tokenizer's own is used, in npukit's way")
     return {"data.template": name}
@@ -143,61 +147,6 @@ def _of_config(model: str, key: str) -> Any:
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return found[0] if isinstance(found, list) and found else found
-
-
-def datasets(values: Values) -> Translated:
-    _note_names(values)
-    found, shares = sources("dataset", values), values.words("interleave_prob")
-    if shares and len(shares) != len(found):
-        text = f"interleave_prob has {len(shares)} numbers for {len(found)} data sets: give one for each."
-        raise Refused("interleave_prob", text)
-    if shares:
-        found = [{**source, "weight": share} for source, share in zip(found, shares, strict=True)]
-    return {"data.train": found} if found else {}
-
-
-SELF_COGNITION = re.compile(r"(^|/)self-cognition$")
-# What ms-swift writes into the rows of two subsets that no hub has.
-EMPTY_THOUGHT = {"answer_prefix": "<think>\n\n</think>\n\n"}
-SUBSETS: dict[str | None, Translated] = {
-    "qwen3": {**EMPTY_THOUGHT, "question_suffix": " /no_think"},
-    "empty_think": EMPTY_THOUGHT,
-}
-
-
-def _note_names(values: Values) -> None:
-    """Nearly every command of theirs carries these along; they are for one data set alone."""
-    if not any("self-cognition" in name for name in values.words("dataset")):
-        for key in sorted({"model_name", "model_author"} & set(values.given)):
-            values.notes.append(f"{key}: it is for the data set swift/self-cognition")
-
-
-def _self_cognition(path: str, subset: str | None, values: Values) -> Translated:
-    """The data set that teaches a model its name."""
-    names = {"NAME": values.words("model_name"), "AUTHOR": values.words("model_author")}
-    subsets = SUBSETS.get(subset, {"subset": subset} if subset else {})
-    return {"path": path, **subsets, "fill": {key: texts[:2] for key, texts in names.items() if texts}}
-
-
-def sources(key: str, values: Values) -> list[Translated]:
-    """The data sets that a key names."""
-    value = values.get(key, [])
-    result = []
-    for name in [value] if isinstance(value, str) else values.words(key):
-        match = DATASET.fullmatch(name)
-        if match is None or Path(name.split("#")[0]).exists():
-            result.append({"path": name})
-            continue
-        path = match["path"] + (match["rows"] or "")
-        found = {"path": path, **({"subset": match["subset"]} if match["subset"] else {})}
-        if SELF_COGNITION.search(match["path"]):
-            found = _self_cognition(path, match["subset"], values)
-        result.append({**found, **({"hub": HUBS[match["hub"].upper()]} if match["hub"] else {})})
-    return result
-
-
-def validation(values: Values) -> Translated:
-    return {"data.validation": sources("val_dataset", values) or values.get("split_dataset_ratio", 0.0)}
 
 
 def evaluation(values: Values) -> Translated:
@@ -344,7 +293,7 @@ def learning_rate(values: Values) -> Translated:
     return {"training.learning_rate": values.get("learning_rate", 1e-5 if tuner == "full" else 1e-4)}
 
 
-OWN = (task, preference, hub, dtype, adapter, template, system, cutoff, datasets, validation, evaluation, shuffle)
+OWN = (task, preference, head, hub, dtype, adapter, template, system, cutoff, datasets, validation, evaluation, shuffle)
 ALSO = (bad_rows, folder, packing, loss_on, targets, modules_to_save, lora_init, output, resume)
 MORE = (accumulation, learning_rate, method, peft, quantization)
 FUNCTIONS = {each.__name__: each for each in (*OWN, *ALSO, *MORE)}

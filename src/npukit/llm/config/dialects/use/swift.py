@@ -7,8 +7,9 @@ from typing import Any
 from npukit.llm.config.dialects.table import Dialect, load
 from npukit.llm.config.dialects.training.swift import SWIFT as TRAINING
 from npukit.llm.config.dialects.training.swift import folder as training_folder
-from npukit.llm.config.dialects.training.swift import hub, sources
+from npukit.llm.config.dialects.training.swift import hub
 from npukit.llm.config.dialects.training.swift import system as training_system
+from npukit.llm.config.dialects.training.swift_data import sources
 from npukit.llm.config.dialects.use.common import backend, for_training
 from npukit.llm.config.dialects.values import Refused, Values
 

@@ -1,0 +1,85 @@
+"""The data sets that ms-swift's flags name."""
+
+from __future__ import annotations
+
+import functools
+import re
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from npukit.llm.config.dialects.training.transformers import Translated
+from npukit.llm.config.dialects.values import Refused, Values
+
+# HF::owner/name:subset#500; a Windows drive or a URL is none of these.
+DATASET = re.compile(r"(?:(?P<hub>HF|MS|hf|ms)::)?(?P<path>[^:#]+)(?::(?P<subset>[^#/]+))?(?P<rows>#\d+)?")
+HUBS = {"HF": "huggingface", "MS": "modelscope"}
+
+
+def datasets(values: Values) -> Translated:
+    _note_names(values)
+    found, shares = sources("dataset", values), values.words("interleave_prob")
+    if shares and len(shares) != len(found):
+        text = f"interleave_prob has {len(shares)} numbers for {len(found)} data sets: give one for each."
+        raise Refused("interleave_prob", text)
+    if shares:
+        found = [{**source, "weight": share} for source, share in zip(found, shares, strict=True)]
+    return {"data.train": found} if found else {}
+
+
+SELF_COGNITION = re.compile(r"(^|/)self-cognition$")
+# What ms-swift writes into the rows of two subsets that no hub has.
+EMPTY_THOUGHT = {"answer_prefix": "<think>\n\n</think>\n\n"}
+SUBSETS: dict[str | None, Translated] = {
+    "qwen3": {**EMPTY_THOUGHT, "question_suffix": " /no_think"},
+    "empty_think": EMPTY_THOUGHT,
+}
+
+
+def _note_names(values: Values) -> None:
+    """Nearly every command of theirs carries these along; they are for one data set alone."""
+    if not any("self-cognition" in name for name in values.words("dataset")):
+        for key in sorted({"model_name", "model_author"} & set(values.given)):
+            values.notes.append(f"{key}: it is for the data set swift/self-cognition")
+
+
+def _self_cognition(path: str, subset: str | None, values: Values) -> Translated:
+    """The data set that teaches a model its name."""
+    names = {"NAME": values.words("model_name"), "AUTHOR": values.words("model_author")}
+    subsets = SUBSETS.get(subset, {"subset": subset} if subset else {})
+    return {"path": path, **subsets, "fill": {key: texts[:2] for key, texts in names.items() if texts}}
+
+
+def sources(key: str, values: Values) -> list[Translated]:
+    """The data sets that a key names."""
+    value = values.get(key, [])
+    result = []
+    for name in [value] if isinstance(value, str) else values.words(key):
+        match = DATASET.fullmatch(name)
+        if match is None or Path(name.split("#")[0]).exists():
+            result.append({"path": name})
+            continue
+        path = match["path"] + (match["rows"] or "")
+        found = {"path": path, **_named(match["path"], match["subset"])}
+        if SELF_COGNITION.search(match["path"]):
+            found = _self_cognition(path, match["subset"], values)
+        result.append({**found, **({"hub": HUBS[match["hub"].upper()]} if match["hub"] else {})})
+    return result
+
+
+def _named(path: str, subset: str | None) -> Translated:
+    """The subset on the hub; or how ms-swift reads one that no hub has."""
+    known = _read_by_name().get(path.lower(), {})
+    found: Translated = known.get(subset or "default", {"subset": subset} if subset else {})
+    return found
+
+
+@functools.cache
+def _read_by_name() -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load((Path(__file__).parent / "swift_datasets.yaml").read_text(encoding="utf-8"))
+    return found
+
+
+def validation(values: Values) -> Translated:
+    return {"data.validation": sources("val_dataset", values) or values.get("split_dataset_ratio", 0.0)}

@@ -1,0 +1,73 @@
+"""ms-swift's flags and variables of models that classify, embed or rank."""
+
+from __future__ import annotations
+
+from npukit.llm.config.dialects.training.transformers import Translated
+from npukit.llm.config.dialects.values import Refused, Values
+
+HEADS = {
+    "causal_lm": None,
+    "seq_cls": "classify",
+    "embedding": "embed",
+    "reranker": "rerank",
+    "generative_reranker": "rerank",
+}
+PROBLEMS = {"single_label_classification": "one", "multi_label_classification": "several", "regression": "number"}
+RANKINGS = {"pointwise_reranker": "pointwise", "listwise_reranker": "listwise"}
+SIMILARITIES = ("cosine_similarity", "contrastive", "online_contrastive", "infonce")
+# Variables of ms-swift that choose other losses than these.
+OTHER_LOSSES = (
+    "INFONCE_HARD_NEGATIVES",
+    "INFONCE_MASK_FAKE_NEGATIVE",
+    "INFONCE_INCLUDE_QQ",
+    "INFONCE_INCLUDE_DD",
+    "LISTWISE_RERANKER_MIN_GROUP_SIZE",
+)
+
+
+def head_of(values: Values) -> str | None:
+    """The task, where a model classifies, embeds or ranks; num_labels alone asks for a classifier."""
+    if values.task != "sft":
+        return None
+    usual = "causal_lm" if values.get("num_labels") is None else "seq_cls"
+    found: str | None = values.choice("task_type", HEADS, otherwise=usual)
+    return found
+
+
+def head(values: Values) -> Translated:
+    """The loss and the labels of such a model."""
+    kind = head_of(values)
+    if kind is None:
+        return {}
+    if other := next((name for name in OTHER_LOSSES if name in values.environ), None):
+        raise Refused("task_type", f"the variable {other} is not supported: unset it.")
+    if kind == "classify":
+        labels = values.number("num_labels", 0)
+        if not labels:
+            raise Refused("task_type", "task_type seq_cls needs num_labels.")
+        usual = "regression" if labels == 1 else "single_label_classification"
+        return {"head.labels": labels, "head.problem": values.choice("problem_type", PROBLEMS, otherwise=usual)}
+    if kind == "embed":
+        in_batch = values.environ.get("INFONCE_USE_BATCH", "true").lower() in ("1", "true", "yes")
+        return {
+            "head.similarity": values.choice("loss_type", {each: each for each in SIMILARITIES}, "cosine_similarity"),
+            "head.in_batch": in_batch,
+            "head.temperature": _variable(values, "INFONCE_TEMPERATURE", 0.1),
+        }
+    is_generative = values.get("task_type") == "generative_reranker"
+    return {
+        "head.ranking": values.choice("loss_type", RANKINGS, otherwise="pointwise_reranker"),
+        "head.yes": values.environ.get("GENERATIVE_RERANKER_POSITIVE_TOKEN", "yes") if is_generative else None,
+        "head.no": values.environ.get("GENERATIVE_RERANKER_NEGATIVE_TOKEN", "no"),
+        "head.positives": _variable(values, "MAX_POSITIVE_SAMPLES", 1),
+        "head.negatives": _variable(values, "MAX_NEGATIVE_SAMPLES", 7),
+        "head.temperature": _variable(values, "LISTWISE_RERANKER_TEMPERATURE", 1.0),
+    }
+
+
+def _variable(values: Values, name: str, otherwise: float) -> float:
+    written = values.environ.get(name)
+    try:
+        return otherwise if written is None else float(written)
+    except ValueError:
+        raise Refused("task_type", f"the variable {name} must be a number, not {written!r}.") from None

@@ -1,0 +1,175 @@
+"""Train a model to classify texts, to embed them, or to rank documents for a question."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from npukit.errors import NpukitError
+from npukit.llm.config.options import Config, HeadOptions
+from npukit.llm.data.collate import Collator
+from npukit.llm.data.encode import SEPARATOR
+from npukit.llm.data.rows import Chosen, inputs_and_labels
+
+Batch = dict[str, Any]
+MARGIN = 0.5  # how far apart unlike texts should be, in cosine distance
+
+
+class TextRows:
+    """Rows of texts with what is known of them; of many documents of a question some are drawn."""
+
+    def __init__(self, rows: Chosen, config: Config) -> None:
+        self._rows, self._config = rows, config
+        self.highest_token = rows.highest_token
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, number: int) -> dict[str, Any]:
+        tokens = self._rows.tokens(number)
+        *texts, known = np.split(tokens, np.flatnonzero(tokens == SEPARATOR) + 1)
+        texts = [text[:-1] for text in texts]
+        labels = np.frombuffer(known.astype(np.uint8).tobytes(), np.float32)
+        if self._config.task == "rerank":
+            texts, labels = self._drawn(texts, labels)
+        rows = [dict(zip(("input_ids", "labels"), inputs_and_labels(text), strict=True)) for text in texts]
+        return {"rows": rows, "labels": labels}
+
+    def _drawn(self, texts: list[Any], labels: Any) -> tuple[list[Any], Any]:
+        """Each fitting document with some that do not fit; the trainer seeds numpy by the step, so a run can resume."""
+        head, chosen = self._config.head, []
+        fitting, others = np.flatnonzero(labels), np.flatnonzero(labels == 0)
+        for one in np.random.choice(fitting, min(len(fitting), head.positives), replace=False):
+            some = np.random.choice(others, min(len(others), head.negatives), replace=False)
+            chosen += [int(one), *map(int, some)]
+        return [texts[at] for at in chosen], labels[chosen]
+
+
+@dataclass(frozen=True)
+class TextCollator:
+    """All texts of the rows, one after another, and the labels."""
+
+    collate: Collator
+    options: HeadOptions
+    task: str
+
+    def __call__(self, items: Sequence[dict[str, Any]]) -> Batch:
+        batch = self.collate([row for item in items for row in item["rows"]])
+        del batch["labels"]
+        batch["texts"] = torch.tensor([len(item["rows"]) for item in items])
+        batch["targets"] = self._targets([item["labels"] for item in items])
+        return batch
+
+    def _targets(self, labels: Sequence[Any]) -> Tensor:
+        if self.task != "classify":
+            return torch.from_numpy(np.concatenate(labels))
+        if self.options.problem == "number":
+            return torch.from_numpy(np.stack(labels))
+        if self.options.problem == "one":
+            return torch.tensor([_class(each[0], self.options) for each in labels])
+        several = torch.zeros(len(labels), self.options.labels)
+        for row, each in enumerate(labels):
+            several[row, [_class(label, self.options) for label in each]] = 1
+        return several
+
+
+def _class(label: float, options: HeadOptions) -> int:
+    if label != int(label) or not 0 <= label < options.labels:
+        raise NpukitError(f"A row has the label {label:g}: with head.labels {options.labels} they are 0 and above.")
+    return int(label)
+
+
+def texts_in(batch: Batch) -> int:
+    """How many items the mean of a batch is over."""
+    return len(batch["texts"])
+
+
+def loss_of_head(config: Config) -> Callable[[nn.Module, Batch], Tensor]:
+    """The loss that the options choose, as ms-swift defines it."""
+    if config.task == "classify":
+        return partial(_classified, options=config.head)
+    return partial(_embedded if config.task == "embed" else _ranked, options=config.head)
+
+
+def _of_model(model: nn.Module, batch: Batch) -> Tensor:
+    found = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"])
+    values: Tensor = (found if isinstance(found, Tensor) else found.logits).float()
+    return values
+
+
+def _classified(model: nn.Module, batch: Batch, options: HeadOptions) -> Tensor:
+    logits, targets = _of_model(model, batch), batch["targets"]
+    if options.problem == "one":
+        return F.cross_entropy(logits, targets)
+    return F.mse_loss(logits, targets) if options.problem == "number" else _binary(logits, targets)
+
+
+def _binary(scores: Tensor, targets: Tensor) -> Tensor:
+    return F.binary_cross_entropy_with_logits(scores, targets)
+
+
+def _ranked(model: nn.Module, batch: Batch, options: HeadOptions) -> Tensor:
+    scores, targets = _of_model(model, batch).squeeze(1), batch["targets"]
+    if options.ranking == "pointwise":
+        return _binary(scores, targets)
+    starts = targets.nonzero().flatten().tolist()
+    groups = [scores[start:end] for start, end in zip(starts, [*starts[1:], len(scores)], strict=True)]
+    losses = [-(group / options.temperature).log_softmax(0)[0] for group in groups if len(group) > 1]
+    return torch.stack(losses).mean() if losses else scores.sum() * 0
+
+
+def _embedded(model: nn.Module, batch: Batch, options: HeadOptions) -> Tensor:
+    found, counts, targets = _of_model(model, batch), batch["texts"].tolist(), batch["targets"]
+    if options.similarity == "infonce":
+        return _contrast(found, counts, options)
+    if any(count != 2 for count in counts):
+        raise NpukitError(f"head.similarity {options.similarity} compares pairs: leave negatives out, or use infonce.")
+    alike = F.cosine_similarity(found[0::2], found[1::2])
+    if options.similarity == "cosine_similarity":
+        return F.mse_loss(alike, targets)
+    far = 1 - alike
+    if options.similarity == "contrastive":
+        loss: Tensor = 0.5 * (targets * far**2 + (1 - targets) * F.relu(MARGIN - far) ** 2).mean()
+        return loss
+    same, other = far[targets == 1], far[targets == 0]
+    hard_other = other[other < (same.max() if len(same) > 1 else other.mean())]
+    hard_same = same[same > (other.min() if len(other) > 1 else same.mean())]
+    return (hard_same**2).sum() + (F.relu(MARGIN - hard_other) ** 2).sum()
+
+
+def _contrast(found: Tensor, counts: list[int], options: HeadOptions) -> Tensor:
+    """InfoNCE: a question should be nearer to its own text than to all others."""
+    if options.in_batch:
+        found, counts = _everywhere(found, counts)
+    groups = torch.split(found, counts)
+    documents = torch.cat([group[1:] for group in groups])
+    losses, at = [], 0
+    for group in groups:
+        others, own = (documents, at) if options.in_batch else (group[1:], 0)
+        similar = others @ group[0] / options.temperature
+        losses.append(-similar.log_softmax(0)[own])
+        at += len(group) - 1
+    return torch.stack(losses).mean()
+
+
+def _everywhere(found: Tensor, counts: list[int]) -> tuple[Tensor, list[int]]:
+    """The embeddings of all ranks; gradients go to this rank's own, as in ms-swift."""
+    if not dist.is_initialized() or dist.get_world_size() == 1:
+        return found, counts
+    all_counts: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(all_counts, counts)
+    longest = max(map(sum, all_counts))
+    padded = F.pad(found.detach(), (0, 0, 0, longest - len(found)))
+    parts = [torch.empty_like(padded) for _ in all_counts]
+    dist.all_gather(parts, padded)
+    parts = [part[: sum(own)] for part, own in zip(parts, all_counts, strict=True)]
+    parts[dist.get_rank()] = found
+    return torch.cat(parts), [count for own in all_counts for count in own]

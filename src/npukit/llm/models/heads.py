@@ -1,0 +1,42 @@
+"""What a causal language model is made into where it is to embed or rank texts instead of writing them."""
+
+from __future__ import annotations
+
+from types import MethodType
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+def return_embeddings(model: Any) -> None:
+    """From now on `model(input_ids, attention_mask)` is the direction of each row's last hidden state."""
+    head = model.get_output_embeddings()
+    if head.weight is not model.get_input_embeddings().weight:
+        head.requires_grad_(False)  # it takes no part
+    model.forward = MethodType(_embedded, model)
+
+
+def return_preference(model: Any, yes: int, no: int) -> None:
+    """From now on it is how much likelier the token `yes` is to come next than `no`, as a score of each row."""
+    model.answer_tokens = yes, no
+    model.forward = MethodType(_preferred, model)
+
+
+def _embedded(self: Any, input_ids: Tensor, attention_mask: Tensor, **_: Any) -> Tensor:
+    return F.normalize(_last_hidden(self, input_ids, attention_mask), dim=1)
+
+
+def _preferred(self: Any, input_ids: Tensor, attention_mask: Tensor, **_: Any) -> Tensor:
+    logits = self.get_output_embeddings()(_last_hidden(self, input_ids, attention_mask))
+    yes, no = self.answer_tokens
+    difference: Tensor = logits[:, yes] - logits[:, no]
+    return difference.unsqueeze(1)
+
+
+def _last_hidden(model: Any, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+    body = getattr(model, model.base_model_prefix)
+    hidden: Tensor = body(input_ids=input_ids, attention_mask=attention_mask, use_cache=False)[0]
+    rows = torch.arange(len(hidden), device=hidden.device)
+    return hidden[rows, attention_mask.sum(1) - 1]

@@ -1,0 +1,95 @@
+"""Models that classify, embed or rank: rows read, losses, a few steps."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from npukit.errors import NpukitError
+from npukit.llm.config.options import Config, HeadOptions
+from npukit.llm.data.layout import BadRow, Layout, LeftOut
+from npukit.llm.data.prepare import prepare
+from npukit.llm.data.texts import lay_out_texts
+from npukit.llm.finetune.heads import TextRows, loss_of_head
+from npukit.llm.finetune.train import train
+
+ROWS: dict[str, list[dict[str, Any]]] = {
+    "classify": [{"query": f"number {n}", "label": n % 3} for n in range(8)],
+    "embed": [{"query": f"number {n}", "positive": f"the number {n}"} for n in range(8)],
+    "rerank": [{"query": f"number {n}", "positive": [f"it is {n}"], "negative": ["no", "never"]} for n in range(8)],
+}
+
+
+def test_rows_as_people_and_ms_swift_write_them() -> None:
+    user, other = {"role": "user", "content": "a"}, {"role": "user", "content": "b"}
+    layout = Layout("messages", min_label=0.5)
+    assert lay_out_texts({"messages": [user], "label": "2"}, layout, "classify").labels == (2.0,)
+    assert lay_out_texts({"text": "a", "label": [0, 2]}, layout, "classify").texts == ([user],)
+    row = {"messages": [user], "positive_messages": [[other]], "label": 0.9}
+    assert lay_out_texts(row, layout, "embed").texts == ([user], [other])
+    ranked = lay_out_texts({"query": "a", "positive": "b", "negative": ["c", "d"]}, layout, "rerank")
+    assert ranked.labels == (1.0, 0.0, 0.0) and ranked.texts[0][1] == {"role": "assistant", "content": "b"}
+    with pytest.raises(LeftOut):
+        lay_out_texts({**row, "label": 0.2}, layout, "embed")
+    for bad in ({"query": "a", "label": "good"}, {"query": "a"}, {"query": "a", "label": float("nan")}):
+        with pytest.raises(BadRow):
+            lay_out_texts(bad, layout, "classify")
+
+
+def config(task: str, tmp_path: Path, model: Path, **head: Any) -> Config:
+    file = tmp_path / "rows.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in ROWS[task]))
+    return Config(
+        task=task,
+        model={"path": str(model)},
+        data={"train": [str(file)], "cutoff": 32, "cache": False},
+        head=head,
+        tuning={"rank": 2},
+        training={"output": tmp_path / "out", "max_steps": 3, "batch_size": 4, "learning_rate": 0.02, "plot": False},
+    )
+
+
+@pytest.mark.parametrize(
+    ("task", "head"),
+    [
+        ("classify", {"labels": 3}),
+        ("classify", {"labels": 3, "problem": "several"}),
+        ("classify", {"labels": 1, "problem": "number"}),
+        ("embed", {}),
+        ("rerank", {"ranking": "listwise", "temperature": 1.0}),
+        ("rerank", {"yes": "a", "no": "b"}),
+    ],
+)
+def test_a_head_learns(task: str, head: dict[str, Any], tmp_path: Path, tiny_qwen2: Path) -> None:
+    summary = train(config(task, tmp_path, tiny_qwen2, **head))
+    losses = [json.loads(line).get("loss") for line in (tmp_path / "out" / "log.jsonl").read_text().splitlines()]
+    assert summary.steps == 3 and all(loss == loss for loss in losses)
+    saved = load_file(tmp_path / "out" / "adapter_model.safetensors")
+    assert any("score" in name for name in saved) == (task == "classify" or "ranking" in head)
+
+
+def test_a_label_that_is_no_class_is_named(tmp_path: Path, tiny_qwen2: Path) -> None:
+    with pytest.raises(NpukitError, match=r"head\.labels"):
+        train(config("classify", tmp_path, tiny_qwen2, labels=2))
+
+
+def test_infonce_is_the_cross_entropy_of_similarities() -> None:
+    found = torch.nn.functional.normalize(torch.randn(6, 5, generator=torch.Generator().manual_seed(0)), dim=1)
+    options = Config.model_construct(task="embed", head=HeadOptions(temperature=0.5))
+    batch = {"input_ids": None, "attention_mask": None, "texts": torch.tensor([2, 2, 2]), "targets": torch.ones(3)}
+    loss = loss_of_head(options)(lambda **_: found, batch)  # type: ignore[arg-type]
+    wanted = torch.nn.functional.cross_entropy(found[0::2] @ found[1::2].T / 0.5, torch.arange(3))
+    assert loss == pytest.approx(float(wanted), abs=1e-6)
+
+
+def test_documents_are_drawn_up_to_the_limit(tmp_path: Path, tiny_tokenizer: Any, tiny_qwen2: Path) -> None:
+    wanted = config("rerank", tmp_path, tiny_qwen2, negatives=1)
+    rows = prepare(wanted.data.model_copy(update={"packing": False}), "rerank", tiny_tokenizer, 0).train
+    item = TextRows(rows, wanted)[0]  # type: ignore[arg-type]
+    assert item["labels"].tolist() == [1.0, 0.0] and len(item["rows"]) == 2
+    assert tiny_tokenizer.decode(item["rows"][0]["input_ids"]).endswith("it is 0")
