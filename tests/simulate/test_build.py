@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
-import os
 import random
 import signal
 import subprocess
 import sys
 import time
-import zipfile
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -22,39 +19,6 @@ from npukit.simulate import build, environment, versions
 from npukit.simulate import compile as compiling
 
 TORCH = importlib.metadata.version("torch").split("+")[0]
-COMPILER = """#!/bin/sh
-echo "$@" >> "$COMPILER_LOG"
-sleep 0.05
-while [ "$1" != "-o" ]; do shift; done
-echo compiled > "$2"
-"""
-
-Command = Callable[..., subprocess.CompletedProcess[str]]
-
-
-@pytest.fixture
-def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A world where set-up is quick: an empty cache, a wheel of one file, compilers that only write their output."""
-    wheels = tmp_path / "wheels"
-    wheels.mkdir()
-    for version in (f"{TORCH}.post1", f"{versions.NEWER_HEADERS}.post9"):
-        info = f"torch_npu-{version}.dist-info"
-        with zipfile.ZipFile(wheels / f"torch_npu-{version}-py3-none-any.whl", "w") as wheel:
-            wheel.writestr("torch_npu/__init__.py", "")
-            wheel.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: torch_npu\nVersion: {version}\n")
-            wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
-            wheel.writestr(f"{info}/RECORD", "")
-    for compiler in ("cc", "c++"):
-        script = tmp_path / compiler
-        script.write_text(COMPILER)
-        script.chmod(0o755)
-        monkeypatch.setenv("CC" if compiler == "cc" else "CXX", str(script))
-    monkeypatch.setenv("COMPILER_LOG", str(tmp_path / "compiler.log"))
-    monkeypatch.setenv("NPUKIT_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_FIND_LINKS", str(wheels))
-    return tmp_path
 
 
 def start_setup() -> subprocess.Popen[str]:

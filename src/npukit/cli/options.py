@@ -38,6 +38,15 @@ DevicesOption = Annotated[
 CardOption = Annotated[
     str, typer.Option("--card", help="Ascend card to target or simulate; `npukit sim info` lists them.")
 ]
+TorchNpuOption = Annotated[
+    str | None,
+    typer.Option(
+        "--torch-npu",
+        metavar="VERSION",
+        show_default="the one for the installed torch",
+        help="Simulated NPU: use this torch_npu and its torch, in an environment of their own.",
+    ),
+]
 TargetOption = Annotated[
     Target | None,
     typer.Option(

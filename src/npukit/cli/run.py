@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from npukit.cli.options import CardOption, DeviceOption, DevicesOption, FaultOption
+from npukit.cli.options import CardOption, DeviceOption, DevicesOption, FaultOption, TorchNpuOption
 from npukit.errors import NpukitError
 from npukit.facts.cards import DEFAULT_CARD
 from npukit.launch.devices import Wanted
@@ -49,6 +49,7 @@ def run(
         Path | None, typer.Option(show_default=False, help="Simulated NPU: write the operators that ran to this file.")
     ] = None,
     fault: FaultOption = None,
+    torch_npu: TorchNpuOption = None,
 ) -> None:
     """Run a Python script or module on any device, simulated or not.
 
@@ -63,6 +64,8 @@ def run(
         (compute or trace_ops or fault) and not chosen.simulated
     ):
         raise NpukitError("--card, --compute, --trace-ops and --fault configure simulated NPUs: add --device sim.")
+    if torch_npu:
+        chosen.start_again_with(torch_npu)
     check_auto(auto, chosen)
     environment = chosen.environment(None, compute.value if compute else None, fault or [], trace_ops)
     launch(command, environment, ranks=chosen.count, auto=auto)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import shlex
+import sys
 from typing import Annotated
 
 import typer
 
-from npukit.cli.options import CardOption, DevicesOption, JsonOption
+from npukit.cli.options import CardOption, DevicesOption, JsonOption, TorchNpuOption
 from npukit.cli.run import Compute
 from npukit.cli.verbs import new_app
 from npukit.facts.cards import DEFAULT_CARD
@@ -18,11 +19,15 @@ sim = new_app(help="Set up, inspect and use the simulated NPU.")
 
 
 @sim.command()
-def setup() -> None:
+def setup(torch_npu: TorchNpuOption = None) -> None:
     """Download and compile the simulated NPU ahead of first use."""
     from npukit.simulate import build
 
-    print(f"The simulated NPU is ready in {build.ensure().cache}")
+    _switch_to(torch_npu)
+    made = build.ensure()
+    print(f"The simulated NPU for torch {made.torch_version} is ready in {made.cache}")
+    if torch_npu:
+        print(f"Python with this torch: {sys.executable}")
 
 
 @sim.command()
@@ -30,6 +35,7 @@ def env(
     devices: DevicesOption = None,
     card: CardOption = DEFAULT_CARD,
     compute: Annotated[Compute, typer.Option(help="With shapes, nothing is computed.")] = Compute.full,
+    torch_npu: TorchNpuOption = None,
 ) -> None:
     """Print exports that give a shell simulated NPUs.
 
@@ -37,16 +43,18 @@ def env(
     """
     from npukit.simulate import environment
 
+    _switch_to(torch_npu)
     for name, value in environment(devices or 1, card, compute.value).items():
         if os.environ.get(name) != value:
             print(f"export {name}={shlex.quote(value)}")
 
 
 @sim.command()
-def info(json: JsonOption = False) -> None:
+def info(json: JsonOption = False, torch_npu: TorchNpuOption = None) -> None:
     """Show what is set up, where, and which cards can be simulated."""
     from npukit.simulate.info import information
 
+    _switch_to(torch_npu)
     result = information()
     if json:
         from npukit.report.json import to_json
@@ -65,3 +73,10 @@ def info(json: JsonOption = False) -> None:
         bf16 = "yes" if card.bf16 else "no"
         cards.add_row(card.name, memory, str(card.cube_cores), str(card.vector_cores), bf16, card.links)
     console().print(parts, cards)
+
+
+def _switch_to(torch_npu: str | None) -> None:
+    if torch_npu:
+        from npukit.simulate import other_torch
+
+        other_torch.switch_to(torch_npu, "npukit", sys.argv[1:])

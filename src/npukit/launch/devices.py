@@ -90,6 +90,17 @@ class Devices:
         made = simulated(self.total, self.card, compute, faults, trace, base=variables)
         return {**made, SIMULATED_MEMORY: str(memory_mib)} if memory_mib else made
 
+    def start_again_with(self, torch_npu: str) -> None:
+        """Start this command again where simulated NPUs have this torch_npu; return where they have it already.
+
+        >>> choose("sim").start_again_with("2.7.1")
+        """
+        if not self.simulated:
+            raise NpukitError(f"--torch-npu is for simulated NPUs, and this would run on {self}: add --device sim.")
+        from npukit.simulate import other_torch
+
+        other_torch.switch_to(torch_npu, "npukit", sys.argv[1:])
+
 
 def choose(
     wanted: Wanted | str = Wanted.auto,

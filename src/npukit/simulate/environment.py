@@ -45,6 +45,7 @@ def environment(
         "NPUKIT_SIM_CORES": f"{chosen.cube_cores},{chosen.vector_cores}",
         "NPUKIT_SIM_BF16": str(int(chosen.bf16)),
         "NPUKIT_SIM_CANN_VERSION": target.cann,
+        "NPUKIT_SIM_LAZY_DEVICE": "1" if (setup.torch_npu / "torch_npu" / "acl_default.json").exists() else "",
         "NPUKIT_SIM_COMPUTE": compute,
         "NPUKIT_SIM_FAULTS": ";".join(faults),
         "NPUKIT_SIM_TRACE": str(Path(trace).absolute()) if trace else "",

@@ -1,4 +1,4 @@
-"""pytest --npu-sim[=N]: any project's tests on simulated NPUs. Without the option it does nothing."""
+"""pytest --npu-sim[=N] [--npu-sim-torch-npu VERSION]: any project's tests on simulated NPUs, if that is asked for."""
 
 from __future__ import annotations
 
@@ -8,8 +8,14 @@ OPTION = "--npu-sim"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.getgroup("npukit").addoption(
+    group = parser.getgroup("npukit")
+    group.addoption(
         OPTION, nargs="?", const="1", metavar="N", help="run the tests on N simulated Ascend NPUs (default: 1)"
+    )
+    group.addoption(
+        f"{OPTION}-torch-npu",
+        metavar="VERSION",
+        help="with this torch_npu and the torch it needs, in an environment of their own",
     )
 
 
@@ -19,6 +25,8 @@ def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) 
     known = early_config.known_args_namespace
     devices = known.npu_sim
     if devices is None:
+        if known.npu_sim_torch_npu:
+            raise pytest.UsageError(f"{OPTION}-torch-npu is for simulated NPUs: add {OPTION}.")
         return
     if not devices.isdigit():
         if OPTION not in args:
@@ -29,9 +37,14 @@ def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) 
         devices = "1"
 
     from npukit.errors import NpukitError
-    from npukit.simulate import activate
+    from npukit.simulate import activate, other_torch
 
     try:
+        if known.npu_sim_torch_npu:
+            # pytest catches output already, and what starts in its place would write to nowhere.
+            if capture := early_config.pluginmanager.getplugin("capturemanager"):
+                capture.suspend_global_capture(in_=True)
+            other_torch.switch_to(known.npu_sim_torch_npu, "pytest", early_config.invocation_params.args)
         activate(int(devices))
     except NpukitError as error:
         raise pytest.UsageError(str(error)) from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import sys
 from dataclasses import replace
 
@@ -9,13 +10,20 @@ from npukit.errors import NpukitError
 from npukit.facts.cards import DEFAULT_CARD
 from npukit.facts.compatibility import newest_cann, pythons_by_torch
 from npukit.facts.target import Target
+from npukit.facts.versions import key
 
-TESTED = ("2.14.0", "2.13.0", "2.12.0", "2.11.0", "2.10.0", "2.9.1", "2.9.0", "2.8.0", "2.7.1", "2.6.0")
+TESTED = (
+    *("2.14.0", "2.13.0", "2.12.0", "2.11.0", "2.10.0", "2.9.1"),
+    *("2.9.0", "2.8.0", "2.7.1", "2.6.0", "2.5.1", "2.4.0"),
+)
 """Releases of torch, each with the newest torch_npu for it. A new one: run benchmarks/torch_versions.py, add it."""
 
-OLD_HEADERS = frozenset({"2.9.1", "2.8.0", "2.6.0"})
+OLD_HEADERS = frozenset({"2.9.1", "2.8.0", "2.6.0", "2.5.1", "2.4.0"})
 NEWER_HEADERS, NEWER_HEADERS_PYTHON = "2.9.0", "3.11"
 """The wheels for these have headers of a CANN that lacks what the runtime answers; it is compiled with newer ones."""
+
+NUMPY_2_SINCE = "2.5"
+"""Wheels of torch and torch_npu before this one were made with numpy 1 and do not load with numpy 2."""
 
 HEADERS = ("include", "include/third_party/acl/inc", "include/third_party/hccl/inc")
 """Where a torch_npu wheel keeps the headers of torch_npu, CANN and HCCL, below its package."""
@@ -52,6 +60,38 @@ def target(torch_version: str, card: str = DEFAULT_CARD) -> Target:
     """
     found = Target.of(torch=release(torch_version), card=card)
     return found if found.cann else replace(found, cann=newest_cann())
+
+
+def installed() -> str:
+    """The release of torch that this Python has, or nothing."""
+    try:
+        return release(importlib.metadata.version("torch"))
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def supported(torch_npu: str) -> str:
+    """The release of torch that belongs to a wanted torch_npu; a minor version alone means its newest release.
+
+    >>> supported("2.7")
+    '2.7.1'
+    """
+    for version in TESTED:
+        if torch_npu in (version, version.rpartition(".")[0]):
+            return version
+    raise NpukitError(
+        f"The simulated NPU was not tested with torch_npu {torch_npu}: choose one of {', '.join(TESTED)}; "
+        "each is used in its newest post-release."
+    )
+
+
+def numpy(torch_version: str) -> str:
+    """The numpy that pip is to install beside a torch.
+
+    >>> numpy("2.1.0")
+    'numpy<2'
+    """
+    return "numpy<2" if key(torch_version) < key(NUMPY_2_SINCE) else "numpy"
 
 
 def pythons(torch_version: str) -> list[str]:

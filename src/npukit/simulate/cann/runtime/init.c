@@ -39,11 +39,13 @@ static int load_operators(void) {
     return ACL_SUCCESS;
 }
 
-/* {"defaultDevice": {"default_device": "0"}}: threads that set no device work on that one. torch_npu passes a file that
- * says so for device 0, but looks for it beside torch; kept elsewhere, as it is for simulated runs, it passes none. */
+/* {"defaultDevice": {"default_device": "0"}}: threads that set no device work on that one. torch_npu from 2.6 on passes
+ * a file that says so for device 0, but looks for it beside torch; kept elsewhere, as it is for simulated runs, it
+ * passes none. */
 static int default_device_in(const char *config) {
     if (!config) {
-        return 0;
+        const char *lazy = getenv("NPUKIT_SIM_LAZY_DEVICE");
+        return lazy && *lazy ? 0 : -1;
     }
     FILE *file = fopen(config, "r");
     if (!file) {
