@@ -18,7 +18,11 @@ def advise(
     profiles: Annotated[list[Path], typer.Argument(metavar="PROFILE...", show_default=False)],
     report: Annotated[
         Path | None,
-        typer.Option(callback=file_place, show_default=False, help="Also write a page to this .html file."),
+        typer.Option(
+            callback=file_place,
+            show_default=False,
+            help="Also write a page to this .html file, or findings with a source line to this .sarif.",
+        ),
     ] = None,
     json: JsonOption = False,
 ) -> None:
@@ -30,12 +34,12 @@ def advise(
     """
     from npukit.performance.advise.advise import advise as judge
     from npukit.performance.advise.compare import Comparison
-    from npukit.performance.advise.page import write_page
+    from npukit.performance.advise.page import write_report
     from npukit.performance.advise.text import as_text, comparison_text
 
     waiting = console(sys.stderr).status("Reading profiles") if sys.stderr.isatty() else contextlib.nullcontext()
     with waiting:
-        result = write_page(profiles, report) if report else judge(profiles)
+        result = write_report(profiles, report) if report else judge(profiles)
     if isinstance(result, Comparison):
         text = comparison_text(result)
     else:

@@ -11,8 +11,10 @@ from tests.performance.profiles import database, kineto_trace, text_profile
 from typer.testing import CliRunner
 
 from npukit.cli import app
+from npukit.errors import NpukitError
 from npukit.performance.advise.advise import Advised, advise, judge
 from npukit.performance.advise.compare import Comparison
+from npukit.performance.advise.page import write_report
 from npukit.performance.advise.pages import index, page
 from npukit.performance.advise.rules import all_rules
 from npukit.performance.advise.text import as_text
@@ -69,6 +71,32 @@ def test_a_gpu_that_waits_for_its_batches(tmp_path: Path) -> None:
 
 def test_varying_shapes_are_counted(tmp_path: Path) -> None:
     assert "NPK815" in codes(advise([kineto_trace(tmp_path / "a.pt.trace.json", varying=True)]))
+
+
+def test_kernels_are_compared_with_themselves_beside_collectives(tmp_path: Path) -> None:
+    events = []
+    for number in range(8):
+        start, slow = number * 1000, 1.5 if number % 2 else 1.0  # every second one beside an all-reduce of 300 us
+        call = {"External id": number, "Input Dims": [[64, 64], [64, 64]], "Input type": ["float", "float"]}
+        events.append({"cat": "cpu_op", "name": "aten::mm", "ts": start, "dur": 5, "tid": 1, "args": call})
+        args = {"External id": number, "stream": 7}
+        events.append({"cat": "kernel", "name": "gemm", "ts": start + 10, "dur": 200 * slow, "tid": 7, "args": args})
+        if number % 2:
+            beside = {"cat": "kernel", "name": "ncclDevKernel_AllReduce", "ts": start + 10, "dur": 300}
+            events.append({**beside, "tid": 9, "args": {"stream": 9}})
+    file = tmp_path / "rank0.pt.trace.json"
+    file.write_text(json.dumps({"traceEvents": [{"ph": "X", "pid": 1, **event} for event in events]}))
+    assert codes(advise([file]))["NPK836"] == pytest.approx(0.4)
+
+
+def test_findings_with_a_line_as_sarif(tmp_path: Path) -> None:
+    profile, report = kineto_trace(tmp_path / "a.pt.trace.json"), tmp_path / "advice.sarif"
+    assert CliRunner().invoke(app, ["advise", str(profile), "--report", str(report)]).exit_code == 0
+    results = json.loads(report.read_text())["runs"][0]["results"]
+    places = {each["ruleId"]: each["locations"][0]["physicalLocation"] for each in results}
+    assert places["NPK822"]["region"]["startLine"] == 7 and "NPK803" not in places
+    with pytest.raises(NpukitError):
+        write_report([profile], tmp_path / "advice.pdf")
 
 
 def test_two_profiles_of_the_same_rank_are_compared(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from html import escape
 from pathlib import Path
 
@@ -13,10 +14,13 @@ from npukit.performance.advise.compare import kind_of
 from npukit.performance.advise.flops import flops_of, peak_of
 from npukit.performance.advise.rank import Rank
 from npukit.performance.advise.rule import Advice
+from npukit.performance.advise.rules import all_rules
 from npukit.performance.advise.spans import Spans, union
 from npukit.performance.advise.text import PARTS, SIMULATED, heading
 from npukit.performance.read import read_profiles
 from npukit.performance.read.model import Kernel, Sample, Work
+from npukit.report.rendering import Format, render
+from npukit.report.report import Report
 from npukit.report.terminal import printable_line
 from npukit.report.writing import write_text
 
@@ -24,17 +28,25 @@ WIDTH, LANE = 1200, 14  # of a drawing
 SHOWN_RANKS, SHOWN_OPERATORS = 16, 25
 
 
-def write_page(paths: Sequence[Path], page: Path) -> Advised:
-    """Judge the profiles of a job, and write the page beside.
+def write_report(paths: Sequence[Path], file: Path) -> Advised:
+    """Judge the profiles of a job, and write the page beside; or SARIF, for the findings that have a source line.
 
-    >>> write_page([Path("profile")], Path("report.html")).advice
+    >>> write_report([Path("profile")], Path("report.html")).advice
     """
-    if page.suffix != ".html":
-        raise NpukitError(f"--report {page} is no page: name a file that ends in .html.")
+    if file.suffix not in (".html", ".sarif"):
+        raise NpukitError(f"--report {file}: name a file that ends in .html or .sarif.")
     traces = read_profiles(paths)
     advised = judge(traces)
-    write_text(page, page_of([Rank(trace) for trace in traces], advised))
+    write_text(file, page_of([Rank(trace) for trace in traces], advised) if file.suffix == ".html" else _sarif(advised))
     return advised
+
+
+def _sarif(advised: Advised) -> str:
+    placed = [each for each in advised.advice if each.finding.place]
+    verdict = f"{len(placed)} of {len(advised.advice)} findings have a source line"
+    names = {rule.code: rule.name for rule in all_rules()}
+    found = [replace(each.finding, what=f"{each.finding.what} ({each.percent:.1f}% of the step)") for each in placed]
+    return render(Report("profile", verdict, found, rule_names=names), Format.sarif)
 
 
 def page_of(ranks: Sequence[Rank], advised: Advised) -> str:
