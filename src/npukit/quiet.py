@@ -37,6 +37,8 @@ LOGGERS = {
 NATIVE = (
     "require processing for 32 padding size, with memory allocation",
     "Cannot create tensor with internal format while allow_internal_format=False",
+    # torch_npu's profiler, of operators' attributes, which nobody asked for.
+    "FMW or CANN do not support feature",
 )
 """Parts of what C++ code says: as a Python warning, or on stderr, where only the simulated NPU can hold it back."""
 

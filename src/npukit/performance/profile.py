@@ -78,7 +78,7 @@ def _announced(settings: Settings, devices: Devices, folder: Path) -> str:
     """What will be recorded, and the disk it will take."""
     free = shutil.disk_usage(folder).free / 2**30
     takes = f"about {KILOBYTES} KB for each operator and kernel"
-    if devices.kind == "npu" and not devices.simulated:
+    if devices.kind == "npu":
         takes = "torch_npu asks for 20 times the raw data"
     steps = (
         f"step {settings.first}" if settings.first == settings.last else f"steps {settings.first} to {settings.last}"

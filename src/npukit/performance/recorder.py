@@ -82,12 +82,12 @@ def make_profiler(settings: Settings, warmup: int) -> Any:
     """torch_npu's profiler on an NPU, torch's own elsewhere; it writes the folder when the steps are over."""
     import torch
 
-    from npukit.launch.devices import is_simulated, torch_device
+    from npukit.launch.devices import torch_device
 
     kind, active = torch_device().type, settings.last - settings.first + 1
     options: dict[str, Any] = {"record_shapes": settings.level >= 1, "with_stack": settings.level >= STACKS}
     options["profile_memory"] = settings.level >= 1 and kind != "cpu"
-    if kind == "npu" and not is_simulated():
+    if kind == "npu":
         return _npu_profiler(settings, warmup, active, options)
     activities = [torch.profiler.ProfilerActivity.CPU]
     if kind == "cuda":
@@ -100,7 +100,6 @@ def make_profiler(settings: Settings, warmup: int) -> Any:
         **options,
     )
     profiler.preset_metadata_json("npukit_gc", "1")
-    profiler.preset_metadata_json("npukit_simulated", str(int(is_simulated())))
     return profiler
 
 

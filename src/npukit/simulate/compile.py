@@ -100,8 +100,8 @@ def cann_libraries(compilers: Compilers, torch_npu: Path, out: Path) -> None:
 
     build("ascendcl", [*CANN.glob("runtime/*.c")])
     build("hccl", [*CANN.glob("hccl/*.c")], "-lascendcl")
-    # torch_npu looks for the group calls here; a link, because a second copy would have a state of its own.
-    (out / "libhcomm.so").symlink_to("libhccl.so")
+    for name, functions_in in (("hcomm", "hccl"), ("msprofiler", "ascendcl")):
+        build(name, [CANN / "elsewhere.c"], "-Wl,--no-as-needed", f"-l{functions_in}")
     for stub in CANN.glob("stubs/*.c"):
         build(stub.stem, [stub], "-lascendcl")
 

@@ -21,6 +21,7 @@ def read_kernels(path: Path, trace: Trace) -> None:
         start, duration = microseconds(row.get("Start Time(us)")), number(row.get("Duration(us)"))
         if start is None or duration is None or duration < 0:
             continue
+        trace.simulated = trace.simulated or row.get("OP State") == "simulated"
         step = whole(row.get("Step Id"))
         end = start + round(duration * 1000)
         name, core = row.get("Name", ""), row.get("Accelerator Core", "")

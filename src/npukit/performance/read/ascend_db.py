@@ -200,6 +200,7 @@ class _Database:
         for start, end in tables.rows("GC_RECORD", "startNs", "endNs"):
             if (span := _span(start, end)) is not None:
                 trace.marks.append(Call("GC", *span))
+        trace.simulated = trace.simulated or ("simulated", "true") in tables.rows("META_DATA", "name", "value")
         for (name,) in tables.rows("NPU_INFO", "name"):
             trace.device_name = str(name)
         for (rank,) in tables.rows("RANK_DEVICE_MAP", "rankId"):

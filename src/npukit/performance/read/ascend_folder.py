@@ -87,7 +87,6 @@ def _read_information(folder: Path, trace: Trace) -> None:
         _metadata(json_whole(path), trace)
     named = re.search(r"rank[-_]?(\d+)", around.name)
     trace.rank = rank if rank is not None else int(named[1]) if named else _rank_of_database(folder)
-    trace.simulated = trace.settings.get("simulated") == "True"
 
 
 def _rank_of_database(folder: Path) -> int:
@@ -111,4 +110,3 @@ def _metadata(data: dict[str, Any], trace: Trace) -> None:
         for name, value in arguments.items():
             if name.endswith("_size") and (size := whole(value)):
                 trace.parallel[name.removesuffix("_size").removesuffix("_parallel").removesuffix("_model")] = size
-    trace.simulated = trace.simulated or data.get("simulated") is True

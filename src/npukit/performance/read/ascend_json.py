@@ -53,6 +53,9 @@ class _TraceView:
         phase = event.get("ph")
         if phase == "M" and event.get("name") == "process_name" and isinstance(event.get("args"), dict):
             self._processes[_key(event.get("pid"))] = str(event["args"].get("name", ""))
+        elif phase == "M" and event.get("name") == "process_labels" and isinstance(event.get("args"), dict):
+            labels = str(event["args"].get("labels", ""))
+            self.trace.simulated = self.trace.simulated or labels.endswith("(simulated)")
         elif phase in ("s", "f") and event.get("cat") in ("async_npu", "HostToDevice"):
             self._take_flow(event)
         elif phase == "X" and _key(event.get("pid")) not in self._processes:

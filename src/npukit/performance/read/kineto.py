@@ -11,7 +11,7 @@ from npukit.performance.read.python_stack import Frames, Innermost
 from npukit.performance.read.stream import Unreadable, json_head, json_items
 from npukit.performance.read.values import SIZES, dtype_of, lists_to_shapes, microseconds, users_line, whole
 
-SETTINGS = ("with_stack", "record_shapes", "profile_memory", "npukit_gc", "npukit_simulated")  # the last two by us
+SETTINGS = ("with_stack", "record_shapes", "profile_memory", "npukit_gc")  # the last by us
 HEAD = ("deviceProperties", "distributedInfo", "baseTimeNanoseconds", *SETTINGS)
 STEP = re.compile(r"ProfilerStep#(\d+)$")
 _COLLECTIVE = re.compile(
@@ -47,7 +47,6 @@ class _Reader:
     def _read_head(self, head: dict[str, Any]) -> None:
         trace = self.trace
         trace.base = whole(head.get("baseTimeNanoseconds")) or 0
-        trace.simulated = head.get("npukit_simulated") == 1
         match head.get("distributedInfo"):
             case {"rank": rank, "world_size": world}:
                 trace.rank, trace.world = whole(rank) or 0, whole(world)

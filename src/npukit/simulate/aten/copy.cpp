@@ -5,9 +5,11 @@
 #include "kernel.h"
 #include "memory.h"
 #include "older_torch.h"
+#include "profile.h"
 #include "stream.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/record_function.h>
 #include <torch_npu/csrc/core/NPUStorageImpl.h>
 
 namespace npusim {
@@ -77,13 +79,17 @@ void copy_inside(const at::Tensor& to, const at::Tensor& from) {
     if (captured("aten::copy_", {to, from, /*non_blocking=*/false}, from.device().index())) {
         return;
     }
+    static const std::string name = "aten::copy_";
+    ProfiledKernel profiled(name, /*product=*/false, {from});
     wait_for_stream(from.device().index());
     if (to.device() != from.device()) {
         wait_for_stream(to.device().index());
     }
+    profiled.start();
     if (!npusim_shapes_only()) {
         copy_values(cpu_view(to), cpu_view(from));
     }
+    profiled.end(runtime_stream(from.device().index()), {to});
 }
 
 void copy_to_device(const at::Tensor& to, const at::Tensor& from, bool non_blocking) {
@@ -118,6 +124,7 @@ at::Tensor& copy_(at::Tensor& self, const at::Tensor& from, bool non_blocking) {
         return self;
     }
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    const at::DisableRecordFunctionGuard inside;
     const c10::DeviceGuard guard(is_npu(self) ? self.device() : from.device());
     if (from._is_zerotensor()) {
         self.zero_();

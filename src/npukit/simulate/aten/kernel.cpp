@@ -4,29 +4,20 @@
 #include "graph.h"
 #include "half.h"
 #include "memory.h"
+#include "profile.h"
 #include "random.h"
 #include "stream.h"
 #include "values.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/autocast_mode.h>
+#include <ATen/record_function.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 namespace npusim {
 namespace {
 
 using torch::jit::Stack;
-
-thread_local int kernels_under_way = 0;
-
-struct Inside {
-    Inside() {
-        kernels_under_way++;
-    }
-    ~Inside() {
-        kernels_under_way--;
-    }
-};
 
 bool returns_argument(const c10::AliasInfo* returned, const c10::AliasInfo* argument) {
     return returned && argument && returned->beforeSets() == argument->beforeSets();
@@ -107,13 +98,9 @@ void flip_one_bit(const c10::IValue& result) {
 
 } // namespace
 
-bool inside_kernel() {
-    return kernels_under_way > 0;
-}
-
 SimulatedKernel::SimulatedKernel(const c10::OperatorHandle& op, Traits traits, Body body)
     : name_(op.schema().name()), traits_(traits), body_(std::move(body)), arguments_(op.schema().arguments().size()),
-      returns_(op.schema().returns().size()), random_(false) {
+      returns_(op.schema().returns().size()), random_(false), launches_(name_.rfind("aten::empty", 0) != 0) {
     const auto& arguments = op.schema().arguments();
     for (const auto& returned : op.schema().returns()) {
         int which = -1;
@@ -123,6 +110,7 @@ SimulatedKernel::SimulatedKernel(const c10::OperatorHandle& op, Traits traits, B
             }
         }
         aliased_argument_.push_back(which);
+        launches_ = launches_ && (!returned.alias_info() || returned.alias_info()->isWrite());
     }
     if (op.hasTag(at::Tag::nondeterministic_seeded) && !body_) {
         random_ = std::none_of(arguments.begin(), arguments.end(), [](const c10::Argument& argument) {
@@ -144,7 +132,7 @@ void SimulatedKernel::run(const c10::OperatorHandle& op, Stack* stack, c10::Devi
 }
 
 void SimulatedKernel::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
-    const Inside inside;
+    const at::DisableRecordFunctionGuard inside; // what it calls here is not the user's
     const auto first = stack->size() - arguments_;
     const auto device = device_of(c10::ArrayRef<c10::IValue>(*stack).slice(first), traits_.host_tensors, name_);
     const c10::DeviceGuard guard(device);
@@ -153,10 +141,18 @@ void SimulatedKernel::operator()(const c10::OperatorHandle& op, c10::DispatchKey
         give_to_graph(op, stack, device);
         return;
     }
+    ProfiledKernel profiled(name_, traits_.product, c10::ArrayRef<c10::IValue>(*stack).slice(first));
     wait_for_stream(device.index());
+    profiled.start();
     const bool shapes_only = npusim_shapes_only() && !traits_.values;
     if (const int code = compute(op, stack, device, shapes_only ? Way::foresee : Way::compute)) {
         npusim_stream_fail(stream, code);
+    }
+    if (launches_) {
+        profiled.end(stream, c10::ArrayRef<c10::IValue>(*stack).slice(first));
+        if (traits_.values) {
+            profiled.host_waited();
+        }
     }
 }
 
@@ -192,9 +188,13 @@ void SimulatedKernel::give_to_graph(const c10::OperatorHandle& op, Stack* stack,
 
 int SimulatedKernel::repeat(
     const c10::OperatorHandle& op, Stack arguments, const std::vector<c10::IValue>& into) const {
-    const Inside inside;
+    const at::DisableRecordFunctionGuard inside;
     const auto device = device_of(arguments, traits_.host_tensors, name_);
-    return compute(op, &arguments, device, Way::repeat, into);
+    ProfiledKernel profiled(name_, traits_.product, arguments);
+    profiled.start();
+    const int code = compute(op, &arguments, device, Way::repeat, into);
+    profiled.end(runtime_stream(device.index()), into);
+    return code;
 }
 
 int SimulatedKernel::compute(

@@ -20,9 +20,6 @@ struct Traits {
     bool kept = false;         // torch_npu's own code stays
 };
 
-// True on a thread that is in the middle of a simulated kernel: what it calls there is not the user's.
-bool inside_kernel();
-
 class SimulatedKernel final : public c10::OperatorKernel {
 public:
     // Without a body the op's own CPU kernel computes it.
@@ -54,6 +51,7 @@ private:
     size_t returns_;
     std::vector<int> aliased_argument_; // for each return: the argument it is, or -1
     bool random_;                       // draws random numbers without being given a generator
+    bool launches_;                     // does something on the device: views and empty tensors do not
 };
 
 } // namespace npusim

@@ -1,6 +1,5 @@
 #include "trace.h"
 
-#include "kernel.h"
 #include "memory.h"
 
 #include <ATen/record_function.h>
@@ -135,10 +134,8 @@ std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& function
         const std::lock_guard<std::mutex> lock(trace->mutex);
         const auto found = trace->forward.find(function.seqNr());
         backward_lines.push_back(found == trace->forward.end() ? "" : found->second);
-    } else if (!inside_kernel()) {
-        if (const auto name = function.operator_name()) {
-            record(function, *name);
-        }
+    } else if (const auto name = function.operator_name()) {
+        record(function, *name);
     }
     return nullptr;
 }

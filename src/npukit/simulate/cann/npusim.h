@@ -94,6 +94,22 @@ typedef struct {
 /* `name` is the operator's or collective's name ("aten::mm", "HcclAllReduce"), or NULL. */
 npusim_fault npusim_next_fault(npusim_event event, const char *name);
 
+/* When and on which thread something happened, for the profiler; the time is 0 while nothing is recorded, and what
+ * began at such a moment is not recorded either. */
+typedef struct {
+    uint64_t time; /* nanoseconds of CLOCK_MONOTONIC_RAW */
+    int thread;
+} npusim_moment;
+
+npusim_moment npusim_moment_now(void);
+
+/* Record work that just ended on a stream, of kind "kernel", "copy" or "collective"; `more` is JSON fields or NULL. */
+void npusim_profile_work(void *stream, const char *kind, const char *name, npusim_moment issued,
+                         npusim_moment started, const char *more);
+
+/* Record a call of the host to CANN that is about to return. */
+void npusim_profile_call(const char *name, npusim_moment started);
+
 #ifdef __cplusplus
 }
 #endif

@@ -29,7 +29,22 @@ def write_home(home: Path, cann: str) -> None:
         'export LD_LIBRARY_PATH="$ASCEND_HOME_PATH/lib64${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"\n'
     )
     (home / "bin").mkdir()
-    for tool, module in (("npu-smi", "npu_smi"), ("npu-list", "npu_list")):
-        script = home / "bin" / tool
-        script.write_text(f'#!/bin/sh\nexec "$NPUKIT_SIM_PYTHON" -m npukit.simulate.machine.{module} "$@"\n')
-        script.chmod(0o755)
+    for tool, module in (("npu-smi", "machine.npu_smi"), ("npu-list", "machine.npu_list")):
+        _write_tool(home / "bin" / tool, module)
+    _write_msprof(home)
+
+
+def _write_tool(script: Path, module: str) -> None:
+    script.write_text(f'#!/bin/sh\nexec "$NPUKIT_SIM_PYTHON" -m npukit.simulate.{module} "$@"\n')
+    script.chmod(0o755)
+
+
+def _write_msprof(home: Path) -> None:
+    """`msprof` at the depth at which torch_npu looks for its script, and a link to it on the path."""
+    tools = home / "tools" / "profiler"
+    (tools / "bin").mkdir(parents=True)
+    _write_tool(tools / "bin" / "msprof", "profiler.msprof")
+    (home / "bin" / "msprof").symlink_to("../tools/profiler/bin/msprof")
+    script = tools / "profiler_tool" / "analysis" / "msprof" / "msprof.py"
+    script.parent.mkdir(parents=True)
+    script.write_text("from npukit.simulate.profiler.msprof import main\n\nmain()\n")

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -74,6 +75,26 @@ static void end_turn(communicator *comm) {
     pthread_mutex_unlock(&comm->lock);
 }
 
+/* For the profiler: what is called SendRecv is a send or a receive where it is one alone. */
+static void profile(const call *call, npusim_moment started) {
+    const communicator *comm = call->comm;
+    const char *name = call_names[call->header.kind];
+    uint64_t bytes = call->header.count * bytes_of(call->header.data_type);
+    for (size_t i = 0; i < call->transfer_count; i++) {
+        bytes += call->transfers[i].bytes;
+    }
+    for (uint32_t rank = 0; !bytes && rank < comm->ranks; rank++) {
+        bytes += call->send_bytes[rank];
+    }
+    if (call->header.kind == CALL_POINT_TO_POINT && call->transfer_count == 1) {
+        name = call->transfers[0].what == TRANSFER_SEND ? "Send" : "Receive";
+    }
+    char more[HCCL_COMM_NAME_LENGTH + 128];
+    snprintf(more, sizeof more, "\"group\": \"%s\", \"rank\": %u, \"ranks\": %u, \"bytes\": %lu", comm->name, comm->rank,
+             comm->ranks, (unsigned long)bytes);
+    npusim_profile_work(call->stream, "collective", name, call->issued, started, more);
+}
+
 static int execute(const call *call) {
     communicator *comm = call->comm;
     bool my_turn = wait_for_turn(call);
@@ -91,7 +112,12 @@ static int execute(const call *call) {
     default:
         break;
     }
-    return call->body(call);
+    npusim_moment started = npusim_moment_now();
+    int code = call->body(call);
+    if (started.time) {
+        profile(call, started);
+    }
+    return code;
 }
 
 static int run_call(void *argument) {
@@ -107,6 +133,8 @@ static int run_call(void *argument) {
 static HcclResult put(call *call, const char *function, void *stream) {
     communicator *comm = call->comm;
     call->fault = npusim_next_fault(NPUSIM_ON_COLLECTIVE, function);
+    call->issued = npusim_moment_now();
+    call->stream = stream;
     communicator_hold(comm);
     pthread_mutex_lock(&comm->lock);
     bool numbered = call->header.kind != CALL_POINT_TO_POINT;

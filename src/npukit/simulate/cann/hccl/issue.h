@@ -15,6 +15,8 @@ struct call {
     call_body body;
     call_header header;
     npusim_fault fault;
+    npusim_moment issued;
+    void *stream;
     uint64_t turn;
     char *in, *out;
     uint64_t bytes;

@@ -1,4 +1,5 @@
 /* Copies and fills, at once or on a stream. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,11 +29,23 @@ static int check(const void *to, size_t room, const void *from, size_t bytes) {
     return ACL_SUCCESS;
 }
 
+static void profile(npusim_stream *stream, size_t bytes, aclrtMemcpyKind kind, npusim_moment issued,
+                    npusim_moment started) {
+    if (issued.time) {
+        char more[64];
+        snprintf(more, sizeof more, "\"bytes\": %zu, \"direction\": %d", bytes, (int)kind);
+        npusim_profile_work(stream, "copy", "MEMCPY_ASYNC", issued, started, more);
+    }
+}
+
 aclError aclrtMemcpy(void *to, size_t room, const void *from, size_t bytes, aclrtMemcpyKind kind) {
+    npusim_moment started = npusim_moment_now();
     int error = npusim_check_unsafe("aclrtMemcpy");
     error = error ? error : check(to, room, from, bytes);
     if (!error) {
         move(to, from, bytes, kind);
+        profile(NULL, bytes, kind, started, started);
+        npusim_profile_call("aclrtMemcpy", started);
     }
     return error;
 }
@@ -43,20 +56,25 @@ typedef struct {
     size_t bytes;
     aclrtMemcpyKind kind;
     npusim_stream *stream;
+    npusim_moment issued;
 } copy_job;
 
 static int run_copy(void *argument) {
     copy_job job = *(copy_job *)argument;
     free(argument);
     if (npusim_stream_works(job.stream)) {
+        npusim_moment started = npusim_moment_now();
         move(job.to, job.from, job.bytes, job.kind);
+        profile(job.stream, job.bytes, job.kind, job.issued, started);
     }
     return ACL_SUCCESS;
 }
 
 static int do_copy(void *argument) {
     const copy_job *job = argument;
+    npusim_moment started = npusim_moment_now();
     move(job->to, job->from, job->bytes, job->kind);
+    profile(job->stream, job->bytes, job->kind, started, started);
     return ACL_SUCCESS;
 }
 
@@ -102,22 +120,27 @@ aclError aclrtMemcpyAsync(void *to, size_t room, const void *from, size_t bytes,
     if (npusim_stream_keeps(stream)) {
         return waits ? npusim_error(ACL_ERROR_RT_CAPTURE_MODE_BLOCK_ASYNC,
                                     "A copy from or to pageable memory cannot be captured.")
-                     : keep(stream, (copy_job){to, from, bytes, kind, stream});
+                     : keep(stream, (copy_job){to, from, bytes, kind, stream, {0, 0}});
     }
     uint64_t last = npusim_stream_last(stream);
     bool on_device = kind == ACL_MEMCPY_DEVICE_TO_DEVICE && bytes <= AT_ONCE_LIMIT && !npusim_slow_stream_ms;
     bool at_once = on_device ? npusim_stream_reached(stream, last) : waits;
+    npusim_moment issued = npusim_moment_now();
     if (at_once) {
         error = npusim_explain(stream, npusim_stream_wait(stream, last, -1));
         if (!error) {
+            npusim_moment started = npusim_moment_now();
             move(to, from, bytes, kind);
+            profile(stream, bytes, kind, issued, started);
         }
+        npusim_profile_call("aclrtMemcpyAsync", issued);
         return error;
     }
     copy_job *job = malloc(sizeof *job);
     REQUIRE(job, "aclrtMemcpyAsync");
-    *job = (copy_job){to, from, bytes, kind, stream};
+    *job = (copy_job){to, from, bytes, kind, stream, issued};
     npusim_stream_put(stream, run_copy, job, ALWAYS);
+    npusim_profile_call("aclrtMemcpyAsync", issued);
     return npusim_explain(stream, npusim_stream_error_at(stream, UINT64_MAX));
 }
 

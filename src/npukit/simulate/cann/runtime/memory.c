@@ -161,6 +161,7 @@ static void give_back(const npusim_block *block) {
 
 aclError aclrtMallocAlign32(void **memory, size_t size, aclrtMemMallocPolicy policy) {
     (void)policy;
+    npusim_moment started = npusim_moment_now();
     REQUIRE(memory && size, "aclrtMalloc");
     npusim_context *context = npusim_current_context();
     if (!context) {
@@ -179,6 +180,7 @@ aclError aclrtMallocAlign32(void **memory, size_t size, aclrtMemMallocPolicy pol
     }
     npusim_add_block((npusim_block){start, bytes, DEVICE_MEMORY, context->device, -1});
     *memory = start;
+    npusim_profile_call("aclrtMalloc", started);
     return ACL_SUCCESS;
 }
 
@@ -192,12 +194,14 @@ aclError aclrtMallocWithCfg(void **memory, size_t size, aclrtMemMallocPolicy pol
 }
 
 aclError aclrtFree(void *memory) {
+    npusim_moment started = npusim_moment_now();
     npusim_block block;
     if (!npusim_remove_block(memory, DEVICE_MEMORY, &block)) {
         return npusim_error(ACL_ERROR_RT_PARAM_INVALID, "%p is not the start of device memory.", memory);
     }
     give_back(&block);
     npusim_give_memory(block.device, block.bytes);
+    npusim_profile_call("aclrtFree", started);
     return ACL_SUCCESS;
 }
 

@@ -49,8 +49,11 @@ aclError aclrtStreamAbort(aclrtStream handle) {
 
 aclError aclrtSynchronizeStreamWithTimeout(aclrtStream handle, int32_t timeout) {
     STREAM(stream, handle);
+    npusim_moment started = npusim_moment_now();
     int error = npusim_check_uncaptured(stream, "aclrtSynchronizeStream");
-    return error ? error : npusim_explain(stream, npusim_stream_wait(stream, npusim_stream_last(stream), timeout));
+    error = error ? error : npusim_explain(stream, npusim_stream_wait(stream, npusim_stream_last(stream), timeout));
+    npusim_profile_call("aclrtSynchronizeStreamWithTimeout", started);
+    return error;
 }
 
 aclError aclrtSynchronizeStream(aclrtStream handle) {
@@ -74,8 +77,11 @@ aclError aclrtSynchronizeDeviceWithTimeout(int32_t timeout) {
     if (!context) {
         return ACL_ERROR_RT_CONTEXT_NULL;
     }
+    npusim_moment started = npusim_moment_now();
     int error = npusim_check_device_uncaptured(context->device, "aclrtSynchronizeDevice");
-    return error ? error : npusim_wait_for_device(context->device, timeout);
+    error = error ? error : npusim_wait_for_device(context->device, timeout);
+    npusim_profile_call("aclrtSynchronizeDeviceWithTimeout", started);
+    return error;
 }
 
 aclError aclrtSynchronizeDevice(void) {
