@@ -63,15 +63,17 @@ def test_the_attack_sees_what_it_could_change(shared: Path) -> None:
 
 
 def test_a_training_hands_nothing_over_that_another_user_could_change(
-    shared: Path, tiny_qwen2: Path, tmp_path: Path
+    shared: Path, tiny_qwen2: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = tmp_path / "rows.jsonl"
     rows.write_text('{"messages": [{"role": "user", "content": "?"}, {"role": "assistant", "content": "!"}]}\n' * 4)
-    training = {"output": str(tmp_path / "out"), "parallel": "fsdp2"}  # which ranks refuse on a CPU, and end soon
-    config = {"model": {"path": str(tiny_qwen2)}, "data": {"train": [str(rows)]}, "training": training}
+    config = {"model": {"path": str(tiny_qwen2)}, "data": {"train": [str(rows)]}, "training": {"output": str(tmp_path)}}
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
     command = [sys.executable, "-m", "npukit", "train", "--device", "cpu", "--devices", "2", f"{tmp_path}/config.yaml"]
+    (tmp_path / "transformers").mkdir()
+    (tmp_path / "transformers" / "__init__.py").write_text("raise ImportError('the ranks know their task')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))  # so that they end before they train
     seen, done = run_beside_attack(shared, *command)
-    assert done.returncode == 2 and "fsdp2" in done.stderr, done.stderr
+    assert done.returncode == 1 and "the ranks know their task" in done.stderr, done.stderr
     assert seen == set()
     assert {path.name for path in shared.iterdir()} == TRAPS  # and nothing is left behind

@@ -45,10 +45,6 @@ def test_a_910A_has_no_bf16(simulated: Any) -> None:
     assert "bfloat16" in simulated(OLD_CARD, card="910A")
 
 
-def test_variables_that_ask_for_compiled_operators_do_not_hinder_the_import(simulated: Any) -> None:
-    assert simulated("import torch; print(torch.npu.is_available())", env={"NPU_ASD_ENABLE": "1"}) == "True"
-
-
 FIRST_USE = """
 import torch, torch_npu
 torch.ones(3, device="npu:1") + 1
@@ -57,4 +53,4 @@ assert [torch_npu._C._npu_hasPrimaryContext(device) for device in range(2)] == [
 
 
 def test_a_device_that_is_not_used_is_not_opened(simulated: Any) -> None:
-    simulated(FIRST_USE, devices=2)
+    simulated(FIRST_USE, devices=2, env={"NPU_ASD_ENABLE": "1"})  # which asks for operators that torch_npu compiles

@@ -11,7 +11,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 from safetensors.torch import load_file
 
 # From LLaMA-Factory's guide for NPUs.
@@ -49,28 +48,12 @@ def test_llama_factorys_yaml(tiny_qwen2: Path, tmp_path: Path) -> None:
     assert json.loads((output / "summary.json").read_text())["evaluation"]["eval_loss"] > 0
 
 
-@pytest.mark.parametrize(
-    ("cards", "flags"),
-    [
-        (1, "--train_type lora"),
-        (2, "--train_type lora --deepspeed zero2"),
-        (2, "--train_type full --deepspeed zero3"),
-    ],
-)
-def test_ms_swifts_commands(cards: int, flags: str, tiny_qwen2: Path, tmp_path: Path) -> None:
+def test_ms_swifts_command_for_two_cards(tiny_qwen2: Path, tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
-    variables = {"ASCEND_RT_VISIBLE_DEVICES": ",".join(map(str, range(cards)))}
-    if cards > 1:
-        variables["NPROC_PER_NODE"] = str(cards)
-    flags = f"--model {tiny_qwen2} --dataset rows.jsonl {SWIFT} {flags}"
-    told = npukit(tmp_path, "sft", *flags.split(), **variables)
-    assert f"{cards} x simulated Ascend910B3" in told
-    weights = "adapter_model.safetensors" if "lora" in flags else "model.safetensors"
+    flags = f"--model {tiny_qwen2} --dataset rows.jsonl {SWIFT} --train_type full --deepspeed zero3"
+    told = npukit(tmp_path, "sft", *flags.split(), ASCEND_RT_VISIBLE_DEVICES="0,1", NPROC_PER_NODE="2")
+    assert "2 x simulated Ascend910B3" in told
     (output,) = (tmp_path / "output").iterdir()
-    trained = load_file(output / weights)
-    before = load_file(tiny_qwen2 / "model.safetensors")
-    if "full" in flags:
-        assert {name: value.shape for name, value in trained.items()} == {name: before[name].shape for name in trained}
-        assert any((trained[name] != before[name]).any() for name in trained)
-    else:
-        assert any(value.any() for name, value in trained.items() if "lora_B" in name), "they start as zeros"
+    trained, before = load_file(output / "model.safetensors"), load_file(tiny_qwen2 / "model.safetensors")
+    assert {name: value.shape for name, value in trained.items()} == {name: before[name].shape for name in trained}
+    assert any((trained[name] != before[name]).any() for name in trained)

@@ -37,9 +37,18 @@ torch_npu.npu_fusion_attention(
 assert rows[1].grad.shape == rows[1].shape and rows[1].grad.device.type == "npu"
 """
 
+GRAPH = """
+x, graph = torch.ones(1 << 20, device="npu"), torch.npu.NPUGraph()
+with torch.npu.graph(graph):
+    y = torch.nn.functional.dropout(x).view(1024, 1024) @ x.view(1024, 1024)
+graph.replay()
+torch.npu.synchronize()
+assert y.shape == (1024, 1024)
+"""
+
 
 def test_shapes_only_keeps_the_memory_figures_and_needs_no_memory(simulated: Any) -> None:
-    of_weights, host_gib = map(float, simulated(SHAPES + ATTENTION, compute="shapes").split())
+    of_weights, host_gib = map(float, simulated(SHAPES + ATTENTION + GRAPH, compute="shapes").split())
     assert 5 <= of_weights < 5.2, "weights, gradients, AdamW's two moments and its temporary, and little more"
     assert host_gib < 1
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from npukit.errors import NpukitError
+from npukit.train import TrainOptions
 from npukit.train.new import make_project
 from npukit.train.read import read_options
 
@@ -77,3 +78,9 @@ def test_mistakes_in_a_configuration(tmp_path: Path, text: str, sentence: str) -
 def test_an_empty_configuration_is_all_defaults(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text("# nothing\n")
     assert read_options(tmp_path / "config.yaml").batch_size == 1
+
+
+def test_wrong_options_in_python_are_told_as_in_a_file() -> None:
+    with pytest.raises(NpukitError) as raised:
+        TrainOptions(epoch=1, batch_size=0)  # type: ignore[call-arg]
+    assert "epochs" in str(raised.value) and "batch_size" in str(raised.value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     BaseModel,
@@ -15,8 +15,12 @@ from pydantic import (
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
+    ValidationError,
     model_validator,
 )
+
+from npukit.errors import NpukitError
+from npukit.train.mistakes import sentences
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Share = Annotated[float, Field(gt=0, lt=1)]
@@ -45,6 +49,18 @@ class Options(BaseModel):
     PLURAL: ClassVar[str] = "groups"  # what a list of them is called
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+
+    if not TYPE_CHECKING:  # or mypy would not know the options
+
+        def __init__(self, **values: Any) -> None:
+            """Options that are wrong are the caller's to fix, in Python as in a file."""
+            try:
+                super().__init__(**values)
+            except ValidationError as error:
+                mistakes = sentences(error, type(self).model_fields)
+                raise NpukitError("\n".join(f"{type(self).__name__}: {each}" for each in mistakes)) from None
+
+        __init__.__pydantic_base_init__ = True  # groups inside others are validated without it
 
 
 class Profile(Options):

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from pathlib import Path
 
 import yaml
 from pydantic import ValidationError
-from pydantic_core import ErrorDetails
 
 from npukit.errors import NpukitError
+from npukit.train.mistakes import sentences
 from npukit.train.options import TrainOptions
 
 
@@ -29,12 +28,5 @@ def read_options(file: str | Path) -> TrainOptions:
     try:
         return TrainOptions.model_validate(values)
     except ValidationError as error:
-        raise NpukitError("\n".join(f"{file}: {_sentence(each)}" for each in error.errors())) from None
-
-
-def _sentence(error: ErrorDetails) -> str:
-    name = ".".join(str(part) for part in error["loc"] if isinstance(part, str))
-    if error["type"] == "extra_forbidden":
-        near = difflib.get_close_matches(name, TrainOptions.model_fields, n=1)
-        return f"there is no option {name}" + (f": did you mean {near[0]}?" if near else ".")
-    return f"{name} is {error['input']!r}: {error['msg'][0].lower()}{error['msg'][1:]}."
+        mistakes = sentences(error, TrainOptions.model_fields)
+        raise NpukitError("\n".join(f"{file}: {each}" for each in mistakes)) from None

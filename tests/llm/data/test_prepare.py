@@ -8,9 +8,8 @@ import json
 import os
 import pickle
 import signal
-import subprocess
-import sys
 from collections.abc import Iterable
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -216,26 +215,23 @@ def test_rows_travel_to_other_processes(tiny_tokenizer: Any, train_file: str, op
 
 
 def test_processes_that_come_at_once_tokenise_once(tiny_tokenizer: Any, tmp_path: Path) -> None:
-    tiny_tokenizer.save_pretrained(tmp_path / "tokenizer")
-    file = write(tmp_path / "train.jsonl", numbered("a", 3000))
-    code = f"""
-from transformers import PreTrainedTokenizerFast
-from npukit.llm.config.options import DataOptions
-from npukit.llm.data import tokenised
-from npukit.llm.data.encode import Encoder
-from npukit.llm.data.prepare import prepare
-original = tokenised._make
-tokenised._make = lambda *arguments: (print("made"), original(*arguments))
-data = DataOptions.model_validate({{"train": [{{"path": {file!r}}}]}})
-tokenizer = PreTrainedTokenizerFast.from_pretrained({str(tmp_path / "tokenizer")!r})
-result = prepare(data, "sft", tokenizer, seed=1)
-print(int(sum(row["input_ids"].sum() for row in map(result.train.__getitem__, range(len(result.train))))))
-"""
-    ranks = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    said = [rank.communicate(timeout=120)[0].split() for rank in ranks]
-    assert all(rank.returncode == 0 for rank in ranks)
-    assert sorted(map(len, said)) == [1, 2], "one of them made it, the other waited"
-    assert said[0][-1] == said[1][-1]
+    data = DataOptions.model_validate({"train": [{"path": write(tmp_path / "train.jsonl", numbered("a", 3000))}]})
+
+    def rank(number: int) -> None:
+        original, made = tokenised._make, []
+        tokenised._make = lambda *arguments: (made.append(1), original(*arguments))[1]  # type: ignore[func-returns-value]
+        rows = prepare(data, "sft", tiny_tokenizer, seed=1).train
+        total = int(sum(rows[index]["input_ids"].sum() for index in range(len(rows))))
+        (tmp_path / f"rank{number}").write_text(f"{len(made)} {total}")
+
+    ranks = [get_context("fork").Process(target=rank, args=(number,)) for number in range(2)]
+    for each in ranks:
+        each.start()
+    for each in ranks:
+        each.join(120)
+    said = [(tmp_path / f"rank{number}").read_text().split() for number in range(2)]
+    assert sorted(made for made, _ in said) == ["0", "1"], "one of them made it, the other waited"
+    assert said[0][1] == said[1][1]
 
 
 def test_text_for_pre_training(tiny_tokenizer: Any, tmp_path: Path) -> None:
