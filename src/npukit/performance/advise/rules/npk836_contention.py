@@ -58,7 +58,8 @@ def _alike(rank: Rank) -> Iterable[list[Kernel]]:
     found: dict[tuple[str, tuple[Shape, ...]], list[Kernel]] = defaultdict(list)
     for kernel in rank.of(Work.compute):
         name = kernel.type if rank.trace.device == "npu" else kernel.name
-        found[name, kernel.shapes].append(kernel)
+        if kernel.shapes:  # without them, small and large ones would be compared
+            found[name, kernel.shapes].append(kernel)
     return found.values()
 
 
