@@ -8,6 +8,7 @@ import re
 from dataclasses import dataclass
 
 from npukit.source import PythonFile
+from npukit.source.names import definition_of
 
 _DEPTH = 6
 _OTHER_DEVICES = re.compile(r"[\"'](?:xpu|hpu|mps|musa|mlu)[\"']")
@@ -41,6 +42,7 @@ DEVICE = Sink(
         ".to": 0,
         ".cuda": 0,
         ".to_empty": 0,
+        ".create_pg": 0,
     },
 )
 BACKEND = Sink(
@@ -61,6 +63,8 @@ def reaches(node: ast.AST, sink: Sink, file: PythonFile, depth: int = _DEPTH) ->
     if isinstance(parent, (ast.List, ast.Tuple)) and _follows_option(node, parent, sink):
         return True
     if isinstance(parent, ast.Tuple) and _unpacked(node, parent, sink, file, depth):
+        return True
+    if isinstance(parent, (ast.Tuple, ast.List, ast.Call)) and _parametrized(node, parent, sink, file):
         return True
     if isinstance(parent, (ast.IfExp, ast.BoolOp, ast.FormattedValue, ast.JoinedStr, ast.List, ast.Tuple, ast.Set)):
         return not (isinstance(parent, ast.IfExp) and node is parent.test) and reaches(parent, sink, file, depth)
@@ -111,6 +115,19 @@ def _unpacked(node: ast.AST, row: ast.Tuple, sink: Sink, file: PythonFile, depth
     if not isinstance(target, ast.Tuple) or len(target.elts) != len(row.elts):
         return False
     return _target(target.elts[row.elts.index(node)], sink, file, depth)  # type: ignore[arg-type]
+
+
+def _parametrized(node: ast.AST, row: ast.Tuple | ast.List | ast.Call, sink: Sink, file: PythonFile) -> bool:
+    """parametrize("steps, device", [(3, "cuda"), pytest.param(4, "cuda")])"""
+    table = file.parent(row)
+    call = file.parent(table) if isinstance(table, (ast.List, ast.Tuple, ast.ListComp)) else None
+    values = row.args if isinstance(row, ast.Call) else row.elts
+    if not isinstance(call, ast.Call) or getattr(call.func, "attr", "") != "parametrize" or node not in values:
+        return False
+    first = call.args[0]
+    each = first.elts if isinstance(first, (ast.List, ast.Tuple)) else [first]
+    names = ",".join(str(name.value) for name in each if isinstance(name, ast.Constant)).split(",")
+    return len(names) == len(values) and sink.named(names[values.index(node)].strip())  # type: ignore[arg-type]
 
 
 def is_choice(node: ast.AST, file: PythonFile) -> bool:
@@ -242,7 +259,7 @@ def _argument(node: ast.AST, call: ast.Call, sink: Sink, file: PythonFile, depth
         return isinstance(key, ast.Constant) and isinstance(key.value, str) and sink.named(key.value)
     if method in ("Option", "Argument", "Field"):
         return position == 0 and reaches(call, sink, file, depth)
-    return isinstance(func, ast.Name) and _parameter(func, position, sink, file, depth)
+    return _parameter(func, position, sink, file, depth)
 
 
 def _chosen(value: ast.expr | None, sink: Sink, file: PythonFile) -> bool:
@@ -252,13 +269,31 @@ def _chosen(value: ast.expr | None, sink: Sink, file: PythonFile) -> bool:
     )
 
 
-def _parameter(func: ast.Name, position: int, sink: Sink, file: PythonFile, depth: int) -> bool:
-    """Whether the function of this file that is called takes such a thing at this position."""
-    for binding in file.bindings(func):
-        if isinstance(binding.node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            parameters = [*binding.node.args.posonlyargs, *binding.node.args.args]
-            return position < len(parameters) and _parameter_used(parameters[position], sink, file, depth)
-    return False
+def _parameter(func: ast.expr, position: int, sink: Sink, file: PythonFile, depth: int) -> bool:
+    """Whether the function or class of the project that is called takes such a thing at this position."""
+    definition = _method(func, file) or definition_of(func, file.names, "")
+    if isinstance(definition, ast.ClassDef):
+        made = [each for each in definition.body if isinstance(each, ast.FunctionDef) and each.name == "__init__"]
+        definition, position = (made[0] if made else None), position + 1
+    elif definition is not None and isinstance(func, ast.Attribute) and _is_self(func.value):
+        position += 1
+    if not isinstance(definition, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        return False
+    parameters = [*definition.args.posonlyargs, *definition.args.args]
+    return position < len(parameters) and _parameter_used(parameters[position], sink, file, depth)
+
+
+def _is_self(node: ast.expr) -> bool:
+    return isinstance(node, ast.Name) and node.id in ("self", "cls")
+
+
+def _method(func: ast.expr, file: PythonFile) -> ast.AST | None:
+    """self.NAME, where the class around it has such a method."""
+    if not isinstance(func, ast.Attribute) or not _is_self(func.value):
+        return None
+    around = next((each for each in file.ancestors(func) if isinstance(each, ast.ClassDef)), None)
+    methods = around.body if around else ()
+    return next((each for each in methods if isinstance(each, ast.FunctionDef) and each.name == func.attr), None)
 
 
 def _default(node: ast.AST, arguments: ast.arguments, sink: Sink, file: PythonFile, depth: int) -> bool:
@@ -271,4 +306,6 @@ def _default(node: ast.AST, arguments: ast.arguments, sink: Sink, file: PythonFi
 
 
 def _parameter_used(parameter: ast.arg, sink: Sink, file: PythonFile, depth: int) -> bool:
-    return sink.named(parameter.arg) or any(reaches(use, sink, file, depth - 1) for use in file.uses(parameter))
+    if sink.named(parameter.arg) or file.parent(parameter) is None:  # None: of another file
+        return sink.named(parameter.arg)
+    return any(reaches(use, sink, file, depth - 1) for use in file.uses(parameter))

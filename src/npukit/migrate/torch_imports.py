@@ -15,6 +15,7 @@ _BUILT_ON_TORCH = re.compile(
     r"|fastai|ignite|kornia|mmcv|monai|open_clip|peft|sentence_transformers|timm|transformers|trl|vllm)(?:\.|$)"
 )
 _AT_START_OF_LINE = re.compile(r"^(?:from[ \t]+([.\w]+)|import[ \t]+([\w.]+))", re.MULTILINE)
+_FRAMEWORK = re.compile(r"(?:mmengine|mmcv|detectron2\.config)(?:\.|$)")
 _DEPTH = 3  # of modules of the project that import each other
 
 
@@ -26,10 +27,19 @@ def at_top(file: PythonFile) -> str | None:
     'th'
     """
     for node in file.tree.body:
+        if _uses_devices(node, file):
+            return None
         for alias in node.names if isinstance(node, ast.Import) else ():
             if alias.name == "torch" or (alias.name.startswith("torch.") and not alias.asname):
                 return alias.asname or "torch"
     return None
+
+
+def _uses_devices(node: ast.stmt, file: PythonFile) -> bool:
+    """Whether a statement needs torch's name by what a migration writes; in a notebook it may stand above the import."""
+    if isinstance(node, (ast.Import, ast.ImportFrom, ast.Try)) or _is_text(node):
+        return False
+    return any(word in file.source(node) for word in ("cuda", "nccl"))
 
 
 @lru_cache(maxsize=8)
@@ -39,14 +49,53 @@ def loads_torch(file: PythonFile) -> bool:
     A file that moves tensors without naming torch works with it all the same. A configuration, which a framework reads
     or executes, does not, nor does a file that leaves torch to its functions.
     """
+    if is_configuration(file):
+        return False
     if at_top(file):
         return True
     modules = [name for node in file.tree.body for name in _modules(node)]
-    if "mmengine.config" in modules:
-        return False
     if any(_brings_torch(module, file.path, file.names.root, _DEPTH) for module in modules):
         return True
     return ".cuda(" in file.text and not any(name.split(".")[0] == "torch" for name in file.imported)
+
+
+@lru_cache(maxsize=8)
+def is_configuration(file: PythonFile) -> bool:
+    """Whether a framework reads every variable of the file: nothing but imports and values, in a folder of such files
+    or with imports of such a framework."""
+    plain = (ast.Import, ast.ImportFrom, ast.Assign, ast.AnnAssign, ast.With, ast.Delete)
+    if not all(isinstance(node, plain) or _is_text(node) for node in file.tree.body):
+        return False
+    if any(part.startswith("config") for part in (*file.path.parent.parts, file.path.name)):
+        return True
+    return any(_FRAMEWORK.match(name) for node in file.tree.body for name in _modules(node))
+
+
+def _is_text(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+
+
+def written_at_top(node: ast.AST, file: PythonFile) -> bool:
+    """Whether a constant at the top of the file serves the node: not where only a function around it imports torch."""
+    if not loads_torch(file):
+        return False
+    statement = None if at_top(file) else nearest(node, file)[1]
+    return statement is None or file.function(statement) is file.tree
+
+
+@lru_cache(maxsize=8)
+def insertion(file: PythonFile) -> int:
+    """Where `import torch` belongs: before the first import from torch, else below those of other projects."""
+    below = 0
+    for node in file.tree.body:
+        if _uses_devices(node, file):
+            return below or file.line_start(node)
+        for name in _modules(node):
+            if name.split(".")[0] == "torch":
+                return file.line_start(node)
+            if not name.startswith(".") and file_of(name, file.path, file.names.root) is None:
+                below = file.line_end(node)
+    return below or file.end_of_imports()
 
 
 def _modules(node: ast.stmt) -> list[str]:

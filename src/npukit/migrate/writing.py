@@ -41,7 +41,7 @@ class Text:
 def torch_name(file: PythonFile) -> Text:
     """What torch is called at the top of this file; it is imported where it is not."""
     name = torch_imports.at_top(file)
-    return Text(name) if name else Text("torch", (file.insert_import("import torch", after="torch"),))
+    return Text(name) if name else Text("torch", (file.insert_line(torch_imports.insertion(file), "import torch"),))
 
 
 def import_torch_npu(file: PythonFile) -> tuple[Edit, ...]:
@@ -55,7 +55,7 @@ def device(node: ast.AST, file: PythonFile, goal: Goal) -> Text | None:
     """The device as a torch.device; None where the node cannot say it."""
     if not goal.portable:
         return Text(f'{torch_name(file).text}.device("npu")', import_torch_npu(file))
-    if torch_imports.loads_torch(file):
+    if torch_imports.written_at_top(node, file):
         return _constant("DEVICE", _DEVICE, file, goal)
     torch = torch_imports.visible(node, file)
     return Text(f"{torch}.device({_KIND.format(torch)})") if torch else None
@@ -65,7 +65,7 @@ def device_type(node: ast.AST, file: PythonFile, goal: Goal, quote: str = '"') -
     """The kind of device as a string expression; None where the node cannot say it."""
     if not goal.portable:
         return Text(f"{quote}npu{quote}", import_torch_npu(file))
-    if torch_imports.loads_torch(file):
+    if torch_imports.written_at_top(node, file):
         name = _constant("DEVICE", _DEVICE, file, goal)
         return Text(f"{name.text}.type", name.edits)
     torch = torch_imports.visible(node, file)
@@ -82,14 +82,14 @@ def device_module(node: ast.AST, file: PythonFile, goal: Goal) -> Text:
         torch = torch_name(file)
         return Text(f"{torch.text}.npu", (*torch.edits, *import_torch_npu(file)))
     name = device(node, file, goal)
-    if not goal.names_devices or name is None or not torch_imports.loads_torch(file):
+    if not goal.names_devices or name is None or not torch_imports.written_at_top(node, file):
         return accelerator(node, file, goal)
     return Text(f"{torch_name(file).text}.get_device_module({name.text})", name.edits)
 
 
 def accelerator(node: ast.AST, file: PythonFile, goal: Goal) -> Text:
     """torch.npu where there is one, else torch.cuda, which torch has on every machine."""
-    if not torch_imports.loads_torch(file):
+    if not torch_imports.written_at_top(node, file):
         return _local_accelerator(node, file)
     return _constant("ACCELERATOR", _ACCELERATOR, file, goal)
 
@@ -115,7 +115,9 @@ def default_backend(node: ast.AST, file: PythonFile, goal: Goal) -> Text | None:
     name = device(node, file, goal)
     if name is None:
         return None
-    if not goal.names_devices or not torch_imports.loads_torch(file):
+    if not torch_imports.written_at_top(node, file):
+        return Text(f'"hccl" if hasattr({torch_imports.visible(node, file)}, "npu") else "nccl"')
+    if not goal.names_devices:
         kind = device_type(node, file, goal)
         return kind and Text(f'"hccl" if {kind.text} == "npu" else "nccl"', kind.edits)
     return Text(f"{distributed_name(file)}.get_default_backend_for_device({name.text})", name.edits)
@@ -130,7 +132,7 @@ def _constant(name: str, value: str, file: PythonFile, goal: Goal) -> Text:
     torch = torch_name(file)
     taken = name in file.text and any(isinstance(node, ast.Name) and node.id == name for node in file.nodes)
     name = f"TORCH_{name}" if taken else name
-    below = torch.edits[0].start if torch.edits else below_torch(file)
+    below = below_torch(file)
     lines = (file.insert_line(below, ""), file.insert_line(below, f"{name} = {value.format(torch.text)}"))
     return Text(name, (*torch.edits, *_try_torch_npu(file, goal), *lines))
 
@@ -139,7 +141,7 @@ def _try_torch_npu(file: PythonFile, goal: Goal) -> tuple[Edit, ...]:
     """Before torch 2.5, `import torch` does not load torch_npu by itself."""
     if goal.loads_torch_npu or file.imports("torch_npu"):
         return ()
-    below = torch_name(file).edits[0].start if torch_name(file).edits else below_torch(file)
+    below = below_torch(file)
     lines = ("", "try:", "    import torch_npu", "except ImportError:", "    pass")
     return (file.insert_line(below, file.newline.join(lines)),)
 
@@ -173,17 +175,22 @@ def distributed_name(file: PythonFile) -> str:
 
 
 def below_torch(file: PythonFile) -> int:
-    """The offset below the run of imports that torch's import is in."""
-    seen = False
-    end = 0
+    """The offset below the run of imports that torch's import is in, or is put into."""
+    edits = torch_name(file).edits
+    end = edits[0].start if edits else _start_of_torch(file)
     for node in file.tree.body:
-        is_import = isinstance(node, (ast.Import, ast.ImportFrom))
-        if seen and not is_import:
-            break
-        if isinstance(node, ast.Import) and any(alias.name.split(".")[0] == "torch" for alias in node.names):
-            seen = True
-        end = file.line_end(node)
+        if file.line_start(node) >= end:
+            if not isinstance(node, (ast.Import, ast.ImportFrom)):
+                break
+            end = file.line_end(node)
     return end
+
+
+def _start_of_torch(file: PythonFile) -> int:
+    for node in file.tree.body:
+        if isinstance(node, ast.Import) and any(alias.name.split(".")[0] == "torch" for alias in node.names):
+            return file.line_start(node)
+    return 0
 
 
 @lru_cache(maxsize=4)

@@ -254,17 +254,31 @@ def definition_of(func: ast.expr, names: Names, containing: str) -> ast.Function
 
     Another file is parsed only if it has the text that the caller will look for in the definition.
     """
-    if not isinstance(func, ast.Name):
-        return None
-    for binding in names.lookup(func)[1]:
+    if isinstance(func, ast.Attribute):  # module.function
+        target = names.resolve(func)
+        return _defined(target, names, containing) if target else None
+    for binding in names.lookup(func)[1] if isinstance(func, ast.Name) else ():
         if isinstance(binding.node, (ast.FunctionDef, ast.ClassDef)):
             return binding.node
-        module, _, name = binding.target.rpartition(".") if binding.kind == "import" else ("", "", "")
-        file = file_of(module or ".", names.path, names.root) if module or binding.target.startswith(".") else None
-        others = _names_of(file, names.root) if file and _has(file, containing) else None
-        for other in others.bindings_in(others.tree, name) if others else ():
-            if isinstance(other.node, (ast.FunctionDef, ast.ClassDef)):
-                return other.node
+        if binding.kind == "import" and (found := _defined(binding.target, names, containing)):
+            return found
+    return None
+
+
+def _defined(target: str, names: Names, containing: str) -> ast.FunctionDef | ast.ClassDef | None:
+    """What a full dotted name is in the project's own files; a package may pass it on from another of its files."""
+    for _ in range(_DEPTH):
+        module, _, name = target.rpartition(".")
+        file = file_of(module or ".", names.path, names.root) if module or target.startswith(".") else None
+        found = _names_of(file, names.root) if file and _has(file, containing) and _has(file, name) else None
+        bindings = found.bindings_in(found.tree, name) if found else []
+        for binding in bindings:
+            if isinstance(binding.node, (ast.FunctionDef, ast.ClassDef)):
+                return binding.node
+        passed_on = [binding.target for binding in bindings if binding.kind == "import"]
+        if found is None or not passed_on:
+            return None
+        names, target = found, passed_on[0]
     return None
 
 

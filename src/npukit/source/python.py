@@ -154,7 +154,7 @@ class PythonFile:
         for node in self.tree.body:
             if isinstance(node, ast.Import) and any(alias.name == after for alias in node.names):
                 return self.insert_line(self.line_end(node), text)
-        return self.insert_line(self._end_of_imports(), text)
+        return self.insert_line(self.end_of_imports(), text)
 
     def line_end(self, node: ast.stmt) -> int:
         """The offset after the line on which a statement ends."""
@@ -187,7 +187,7 @@ class PythonFile:
                 found.update(f"{node.module}.{alias.name}" for alias in node.names)
         return frozenset(found)
 
-    def _end_of_imports(self) -> int:
+    def end_of_imports(self) -> int:
         """The offset below the docstring and imports with which the module starts, or its first comments."""
         last: ast.stmt | None = None
         for node in self.tree.body:

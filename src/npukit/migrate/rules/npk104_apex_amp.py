@@ -86,7 +86,7 @@ def _scaler(file: PythonFile, goal: Goal) -> Text:
     kind = writing.device_type(file.tree, file, goal) or Text("")  # a file with a model loads torch
     torch = writing.torch_name(file)
     line = f"SCALER = {torch.text}.amp.GradScaler({kind.text})"
-    below = torch.edits[0].start if torch.edits else writing.below_torch(file)
+    below = writing.below_torch(file)
     lines = (file.insert_line(below, ""), file.insert_line(below, line))
     return Text("SCALER", (*torch.edits, *kind.edits, *lines))
 
