@@ -504,7 +504,7 @@ CASES: list[tuple[str, str | None, str | None]] = [
     (
         'n = os.environ["CUDA_VISIBLE_DEVICES"]',
         'n = os.environ["ASCEND_RT_VISIBLE_DEVICES"]',
-        'n = (os.environ.get("ASCEND_RT_VISIBLE_DEVICES") or os.environ["CUDA_VISIBLE_DEVICES"])',
+        'n = os.environ.get("ASCEND_RT_VISIBLE_DEVICES") or os.environ["CUDA_VISIBLE_DEVICES"]',
     ),
     (
         'n = os.getenv("CUDA_VISIBLE_DEVICES", "0")',
@@ -553,4 +553,69 @@ CASES: list[tuple[str, str | None, str | None]] = [
         'c = ["python", "t.py", "--device", DEVICE.type]',
     ),
     ('d = {"CUDA_VISIBLE_DEVICES": 1}', SAME, SAME),
+    # what ten repositories showed that nobody had read before
+    (
+        '@pytest.mark.parametrize("n, device", [(1, "cuda"), pytest.param(2, "cuda")])\ndef f(n, device): ...',
+        '@pytest.mark.parametrize("n, device", [(1, "npu"), pytest.param(2, "npu")])\ndef f(n, device): ...',
+        '@pytest.mark.parametrize("n, device", [(1, DEVICE.type), pytest.param(2, DEVICE.type)])\ndef f(n, device): ...',  # noqa: E501
+    ),
+    (
+        'class M:\n    def move(self, x, device): ...\n    def f(self): self.move(1, "cuda")',
+        'class M:\n    def move(self, x, device): ...\n    def f(self): self.move(1, "npu")',
+        "class M:\n    def move(self, x, device): ...\n    def f(self): self.move(1, DEVICE.type)",
+    ),
+    (
+        'if d.type == "cuda": torch.cuda.synchronize()\nelif d.type == "xpu": torch.xpu.synchronize()',
+        'if d.type == "npu": torch.npu.synchronize()\nelif d.type == "xpu": torch.xpu.synchronize()',
+        'if d.type in ("cuda", "npu"): ACCELERATOR.synchronize()\nelif d.type == "xpu": torch.xpu.synchronize()',
+    ),
+    (
+        'if kind() == "cuda": torch.cuda.empty_cache()',
+        'if kind() == "npu": torch.npu.empty_cache()',
+        'if kind() in ("cuda", "npu"): ACCELERATOR.empty_cache()',
+    ),
+    (
+        "try: from torch.amp import custom_fwd as c\nexcept ImportError: from torch.cuda.amp import custom_fwd as c",
+        SAME,
+        SAME,
+    ),
+    ("n = torch.cuda.get_device_properties(0).multi_processor_count", SAME, SAME),
+    (
+        "g = torch.cuda.CUDAGraph()\nwith torch.cuda.graph(g): f()",
+        "g = torch.npu.NPUGraph()\nwith torch.npu.graph(g): f()",
+        SAME,
+    ),
+    (
+        "e = cast(torch.cuda.Event, torch.cuda.Event())",
+        "e = cast(torch.npu.Event, torch.npu.Event())",
+        f"e = cast({MODULE}.Event, {MODULE}.Event())",
+    ),
+    (
+        "from typing import cast\ne = cast(torch.cuda.Event, x)",
+        "from typing import cast\ne = cast(torch.npu.Event, x)",
+        "from typing import cast\ne = cast(torch.Event, x)",
+    ),
+    (
+        "assert all(t.is_cuda for t in ts)",
+        "assert all(t.is_npu for t in ts)",
+        'assert all(t.device.type in ("cuda", "npu") for t in ts)',
+    ),
+    (
+        'if a and ("cuda" in args.device): f()',
+        'if a and ("npu" in args.device): f()',
+        'if a and ("cuda" in args.device or "npu" in args.device): f()',
+    ),
+    ('def t():\n    with patch("torch.cuda.is_available"): assert f("cuda:1") == x.to("cuda")', SAME, SAME),
+    ('import ctranslate2\ng = ctranslate2.Generator(p, device="cuda")', SAME, SAME),
+    (
+        "def f(half):\n    if half:\n        from torch.cuda import amp as a\n\n    with a.autocast(): g()",
+        'def f(half):\n    with torch.amp.autocast("npu"): g()',
+        "def f(half):\n    with torch.amp.autocast(DEVICE.type): g()",
+    ),
+    (
+        "def dtw(x):\n    if x.is_cuda: return dtw_cuda(x)\ndef dtw_cuda(x):\n    from .triton_ops import kernel",
+        SAME,
+        SAME,
+    ),
+    ("if torch.cuda.is_available() is False: raise ValueError\nimport cupy", SAME, SAME),
 ]

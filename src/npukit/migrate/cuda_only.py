@@ -14,13 +14,23 @@ from npukit.source import PythonFile
 from npukit.source.names import definition_of, file_of
 
 _FOR_CUDA = re.compile(
-    r"nvidia|nvml|nvtx|nvls|nvlink|nvfp|nvrtc|nvcc|triton|cupy|(?:^|_)apex|flash_?att|xformers|xops|tensorrt|(?:^|_)trt"
+    r"nvidia|nvml|numba|nvtx|nvls|nvlink|nvfp|nvrtc|nvcc|triton|cupy|(?:^|_)apex|flash_?att|xformers|xops|tensorrt|(?:^|_)trt"
     r"|onnxruntime|paddle|cudaexecutionprovider|bitsandbytes|(?:^|_)bnb|8bit|fp8|float8|transformer_engine|deep_?gemm"
     r"|cutlass|capability|hopper|ampere|blackwell|(?:^|_)sm_?\d\d|cuda_?graph|cuda_?ext|cuda_home|cpp_extension"
-    r"|cudart|cublas|processgroupnccl|^_c$|_ext$|^impl$|(?:^|_)fa[23]$|nvdec|nvenc|dali",
+    r"|cudart|cublas|cuda/lib|ctranslate2|faiss|processgroupnccl|^_c$|_ext$|^impl$|(?:^|_)fa[23]$|nvdec|nvenc|dali",
     re.IGNORECASE,
 )
-_ABOUT_THE_CARD = {"major", "minor"}  # of get_device_properties
+ABOUT_THE_CARD = frozenset(  # of get_device_properties: torch_npu has these names, and None for each
+    [
+        "major",
+        "minor",
+        "multi_processor_count",
+        "max_threads_per_multi_processor",
+        "regs_per_multiprocessor",
+        "warp_size",
+        "gcnArchName",
+    ]
+)
 _CALLED_CUDA = re.compile(r"(?:^|_)cuda(?:_|$)|^cuda|cuda$", re.IGNORECASE)
 _FOR_ANY = re.compile(
     r"(?:^|_)(?:to|move|copy|put|use|has|is|on|init|set|get|empty|clear|reset|sync\w*|with)_?cuda|^cuda$|is_cuda"
@@ -29,7 +39,9 @@ _FOR_ANY = re.compile(
 )
 _IMPORTED = (ast.alias, ast.ImportFrom)
 _TOP_IMPORT = re.compile(r"^(?:import|from)[ \t]+([\w.]+)", re.MULTILINE)
-_KERNELS = re.compile(r"_cuda$|triton|(?:^|\.)apex|flash_attn|xformers|unsloth|(?:^|\.)kernels$")
+_KERNELS = re.compile(
+    r"_cuda$|triton|(?:^|\.)apex|flash_attn|xformers|unsloth|(?:^|[._])kernels$|numba\.cuda|cutlass|tilelang"
+)
 
 
 def says_cuda(node: ast.AST) -> bool:
@@ -41,7 +53,7 @@ def says_cuda(node: ast.AST) -> bool:
         version = (
             isinstance(node.value, ast.Attribute) and node.value.attr == "version" and node.attr in ("cuda", "hip")
         )
-        return version or node.attr in _ABOUT_THE_CARD or bool(_FOR_CUDA.search(node.attr))
+        return version or node.attr in ABOUT_THE_CARD or bool(_FOR_CUDA.search(node.attr))
     names: list[str] = []
     if isinstance(node, ast.Name):
         names = [node.id]
@@ -73,15 +85,17 @@ def leads_to_cuda(node: ast.AST, file: PythonFile) -> bool:
         return False
     func = node.func
     name = getattr(func, "attr", "") or getattr(func, "id", "")
-    definition = definition_of(func, file.names, "get_device_")
+    named = bool(_CALLED_CUDA.search(name)) and not _FOR_ANY.search(name)
+    definition = definition_of(func, file.names, "" if named else "get_device_")
     if definition is not None:
-        return any(says_cuda(each) for statement in definition.body for each in _unconditional(statement))
+        found = (each for statement in definition.body for each in (always_run if named else _unconditional)(statement))
+        return any(says_cuda(each) for each in found)
     owner = func.value if isinstance(func, ast.Attribute) else None
     if isinstance(owner, ast.Name) and _CALLED_CUDA.search(owner.id) and not _FOR_ANY.search(owner.id):
         return file.resolve(func) is None or not str(file.resolve(func)).startswith("torch.")
     if file.resolve(func) is not None and str(file.resolve(func)).startswith("torch."):
         return False
-    return bool(_CALLED_CUDA.search(name)) and not _FOR_ANY.search(name)
+    return named
 
 
 @lru_cache(maxsize=4)
@@ -139,5 +153,5 @@ def _unconditional(statement: ast.stmt) -> Iterator[ast.AST]:
     """Only calls that ask for a GPU's model, of what a function always does."""
     if isinstance(statement, (ast.Expr, ast.Assign, ast.Return)):
         for node in always_run(statement):
-            if isinstance(node, ast.Attribute) and node.attr in ("get_device_capability", *_ABOUT_THE_CARD):
+            if isinstance(node, ast.Attribute) and node.attr in ("get_device_capability", *ABOUT_THE_CARD):
                 yield node

@@ -21,8 +21,12 @@ from npukit.source import PythonFile
 
 _OTHERS = re.compile(r"[\"'](?:xpu|hpu|musa|mlu|tpu|xla|rocm|hip)[\"':]")
 _DEVICE_API = {"is_available", "set_device", "current_device", "device_count", "synchronize", "empty_cache", "Stream"}
-_CANNOT_IMPORT = re.compile(r"(?:tensorrt|torch2trt|pycuda|cupy)(?:\.|$)")
+_CANNOT_IMPORT = re.compile(r"(?:tensorrt|torch2trt|pycuda|cupy|ctranslate2|numba\.cuda)(?:\.|$)")
 _PACKAGE = re.compile(r"[-_]?(?:gpu|cuda|cu)?[\d.]*")  # the end of a package's name: "onnxruntime" + "-gpu"
+_REPLACED = re.compile(r"^[ \t]*torch\.cuda(?:\.\w+)* = ", re.MULTILINE)
+_MOCKED = re.compile(
+    r"(?:patch|setattr)(?:\.object)?\(\s*[\"']?[\w.]*torch\.cuda\b|^\s*torch\.cuda\.\w+ = ", re.MULTILINE
+)
 _LEAVE = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 _SEVERAL = "It chooses among several backends, and NPUs are not one of them."
 _CUDA_ONLY = "What it decides is for CUDA only."
@@ -30,9 +34,34 @@ _CUDA_ONLY = "What it decides is for CUDA only."
 
 def why_left(condition: ast.expr, file: PythonFile) -> str:
     """Why a condition about CUDA is not ours to change; empty when it is."""
-    if not _asks(condition) and _OTHERS.search(file.source(_chain(condition, file))):
+    if condition in _judged(file):
+        return _CUDA_ONLY
+    chain = _chain(condition, file)
+    if not _asks(condition) and _OTHERS.search(file.source(chain)) and not decides_about_torch(condition, file):
         return _SEVERAL
-    return _CUDA_ONLY if condition in _judged(file) else ""
+    return ""
+
+
+def decides_about_torch(condition: ast.expr, file: PythonFile) -> bool:
+    """Whether what runs where the condition holds is written with torch.cuda or nccl, and so goes over with it.
+
+    >>> decides_about_torch(test, file)  # if kind == "cuda": torch.cuda.synchronize()
+    True
+    """
+    choice = file.parent(condition)
+    if not isinstance(choice, (ast.If, ast.IfExp)) or choice.test is not condition or _is_negated(condition):
+        return False
+    body = choice.body if isinstance(choice.body, list) else [choice.body]
+    return any(
+        (isinstance(node, ast.Attribute) and node.attr == "cuda")
+        or (isinstance(node, ast.Constant) and node.value == "nccl")
+        for statement in body
+        for node in ast.walk(statement)
+    )
+
+
+def _is_negated(condition: ast.expr) -> bool:
+    return isinstance(condition, ast.Compare) and isinstance(condition.ops[0], (ast.NotEq, ast.NotIn))
 
 
 def _asks(condition: ast.expr) -> bool:
@@ -42,8 +71,26 @@ def _asks(condition: ast.expr) -> bool:
 
 def for_cuda_only(node: ast.AST, file: PythonFile) -> bool:
     """Whether a node runs only where a condition that stays holds, or belongs to the project's own layer for CUDA."""
+    if replaces_cuda(node, file):
+        return True
     decided = _decided_nodes(file)
     return any(each in decided or _is_layer_for_cuda(each) for each in (node, *file.ancestors(node)))
+
+
+def replaces_cuda(node: ast.AST, file: PythonFile) -> bool:
+    """Whether the code around puts something else in the place of torch.cuda: torch.cuda.synchronize = ours, or a
+    test with patch("torch.cuda.is_available"). A file that does so several times is left alone as a whole."""
+    if "torch.cuda" not in file.text:
+        return False
+    if len(_REPLACED.findall(file.text)) > 2:
+        return True
+    around = file.function(node)
+    return around is not file.tree and bool(_MOCKED.search(_with_decorators(around, file)))
+
+
+def _with_decorators(function: ast.AST, file: PythonFile) -> str:
+    decorators = getattr(function, "decorator_list", ())
+    return "\n".join(file.source(each) for each in (*decorators, function))
 
 
 def _below_imports(file: PythonFile) -> Iterator[ast.AST]:
@@ -130,12 +177,16 @@ def _is_word(node: ast.expr) -> bool:
 
 def _decides(condition: ast.expr, file: PythonFile, depth: int = 2) -> Iterator[list[ast.AST]]:
     """Everything that runs only where the condition holds, as groups of nodes: one for each place that asks."""
-    negated = isinstance(condition, ast.Compare) and isinstance(condition.ops[0], (ast.NotEq, ast.NotIn))
+    negated = _is_negated(condition)
     node: ast.AST = condition
     beside: list[ast.AST] = []
-    while isinstance(parent := file.parent(node), (ast.BoolOp, ast.UnaryOp)):
+    while isinstance(parent := file.parent(node), (ast.BoolOp, ast.UnaryOp)) or _is_asked_of(node, parent):
         if isinstance(parent, ast.UnaryOp):
             negated = negated != isinstance(parent.op, ast.Not)
+        elif isinstance(parent, ast.Compare):  # torch.cuda.is_available() is False
+            negated = negated != (not parent.comparators[0].value)  # type: ignore[attr-defined]
+        elif not isinstance(parent, ast.BoolOp):  # all(x.is_cuda for x in tensors)
+            pass
         elif isinstance(parent.op, ast.And) != negated:
             beside += [each for each in parent.values if each is not node]
         node = parent
@@ -145,7 +196,8 @@ def _decides(condition: ast.expr, file: PythonFile, depth: int = 2) -> Iterator[
     if isinstance(parent, (ast.If, ast.IfExp, ast.While)) and parent.test is node:
         yield [*beside, *_branch(parent, negated, file)]
     elif isinstance(parent, ast.Assert):
-        yield [*beside, *_after(parent, file)]
+        kernels = _named("triton") if _is_of_a_tensor(condition) and dispatches_kernels(file) else []
+        yield [*beside, *kernels, *_after(parent, file)]
     elif isinstance(parent, ast.Return):
         kernels = _named("triton") if dispatches_kernels(file) else []
         yield [*beside, *kernels, *_named(getattr(file.function(parent), "name", ""))]
@@ -153,6 +205,20 @@ def _decides(condition: ast.expr, file: PythonFile, depth: int = 2) -> Iterator[
         yield from _by_variable(parent, beside, file, depth)
     elif beside:
         yield beside
+
+
+def _is_asked_of(node: ast.AST, parent: ast.AST | None) -> bool:
+    """Whether the parent asks the same as the node: of each of several tensors, or whether it is True or False."""
+    if isinstance(parent, ast.GeneratorExp):
+        return parent.elt is node
+    if isinstance(parent, ast.Call):
+        return isinstance(node, ast.GeneratorExp) and getattr(parent.func, "id", "") in ("all", "any")
+    if not isinstance(parent, ast.Compare) or len(parent.comparators) != 1 or not isinstance(node, ast.Call):
+        return False
+    other = parent.comparators[0]
+    return (
+        isinstance(parent.ops[0], (ast.Is, ast.Eq)) and isinstance(other, ast.Constant) and other.value in (True, False)
+    )
 
 
 def _by_variable(
@@ -167,6 +233,10 @@ def _by_variable(
     uses = file.uses(target) if isinstance(target, ast.Name) else []
     found = [region for use in uses for region in _decides(use, file, depth - 1)]
     yield from found if len(found) == len(uses) else [[]]  # [] is what anything may be done with
+
+
+def _is_of_a_tensor(condition: ast.expr) -> bool:
+    return isinstance(condition, ast.Attribute) and condition.attr == "is_cuda"
 
 
 def _named(name: str) -> list[ast.AST]:

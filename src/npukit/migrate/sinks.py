@@ -11,6 +11,7 @@ from npukit.source import PythonFile
 from npukit.source.names import definition_of
 
 _DEPTH = 6
+_NOT_FOR_NPUS = re.compile(r"(?:ctranslate2|faster_whisper|onnxruntime|faiss|cupy|tensorrt|llama_cpp)\.")
 _OTHER_DEVICES = re.compile(r"[\"'](?:xpu|hpu|mps|musa|mlu)[\"']")
 
 
@@ -219,6 +220,8 @@ def _keyword(keyword: ast.keyword, sink: Sink, file: PythonFile, depth: int) -> 
             return False
         is_field = method not in ("add_argument", "option")
         return _option(call, sink, file) or (is_field and reaches(call, sink, file, depth))
+    if _NOT_FOR_NPUS.match(file.resolve(call.func) or ""):
+        return False
     if keyword.arg == "type" and method == "device":  # torch.device(type="cuda", index=0)
         return file.resolve(call.func) in sink.calls
     return sink.named(keyword.arg)

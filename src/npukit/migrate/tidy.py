@@ -31,7 +31,8 @@ def _used(file: PythonFile) -> set[str]:
 
 
 def _removed(node: ast.Import | ast.ImportFrom, unused: set[str], file: PythonFile) -> Iterator[Edit]:
-    if not file.alone_on_lines(node) or not isinstance(file.parent(node), ast.Module) or "#" in file.source(node):
+    around = file.parent(node)
+    if not file.alone_on_lines(node) or "#" in file.source(node) or isinstance(around, ast.Try):
         return
     prefix = f"{node.module}." if isinstance(node, ast.ImportFrom) and not node.level else ""
     gone = [
@@ -40,8 +41,19 @@ def _removed(node: ast.Import | ast.ImportFrom, unused: set[str], file: PythonFi
         if f"{prefix}{alias.name}".startswith("torch.cuda") and (alias.asname or alias.name) in unused
     ]
     if len(gone) == len(node.names):
-        yield Edit(file.line_start(node), file.line_end(node), "")
+        alone = isinstance(around, ast.If) and len(around.body) == 1  # if half: from torch.cuda import amp
+        if alone and (around.orelse or around in getattr(file.parent(around), "orelse", ())):  # type: ignore[union-attr]
+            return
+        whole = around if alone and isinstance(around, ast.If) else node
+        yield Edit(file.line_start(whole), file.line_end(whole) + _blank_below(whole, file), "")
     elif gone and isinstance(node, ast.ImportFrom):
         kept = ", ".join(file.source(alias) for alias in node.names if alias not in gone)
         start, end = file.span(node.names[0])[0], file.span(node.names[-1])[1]
         yield Edit(start, end, kept)
+
+
+def _blank_below(statement: ast.stmt, file: PythonFile) -> int:
+    """The length of an empty line below a condition that goes, where one is above it, too, or a block begins."""
+    before, after = file.text[: file.line_start(statement)], file.text[file.line_end(statement) :]
+    doubled = isinstance(statement, ast.If) and before.endswith(("\n\n", ":\n")) and after.startswith("\n")
+    return 1 if doubled else 0

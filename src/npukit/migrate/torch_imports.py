@@ -36,7 +36,7 @@ def at_top(file: PythonFile) -> str | None:
 
 
 def _uses_devices(node: ast.stmt, file: PythonFile) -> bool:
-    """Whether a statement needs torch's name by what a migration writes; in a notebook it may stand above the import."""
+    """Whether a migration may write torch's name into a statement; in a notebook it may stand above the import."""
     if isinstance(node, (ast.Import, ast.ImportFrom, ast.Try)) or _is_text(node):
         return False
     return any(word in file.source(node) for word in ("cuda", "nccl"))

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 
 from npukit.facts.torch_npu.names import names_of
 from npukit.migrate import guards, lookup, writing
+from npukit.migrate.cuda_only import ABOUT_THE_CARD
 from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Effort, Phase, Rule
 from npukit.migrate.rules.npk102_cuda_imports import goes_over
@@ -86,9 +87,9 @@ def _check(node: ast.Attribute | ast.Name, file: PythonFile, goal: Goal) -> Iter
         return
     if goal.portable and function == "current_device" and _is_moved_to(node, file):
         return
-    why = _why_not(function, goal)
+    why = _why_not(function, goal) or _empty_property(node, function, file) or _part_of_a_graph(function, file, goal)
     if why:
-        lacks = "a different name" if function in _RENAMED else "no counterpart"
+        lacks = "a different name" if function in _RENAMED else "no exact counterpart"
         yield rule.finding(
             (file, node), f"torch.cuda.{function} has {lacks} in torch.npu", why=why, remedy="Rewrite it by hand."
         )
@@ -148,6 +149,20 @@ def _why_not(function: str, goal: Goal) -> str:
     return "" if known else f"torch.npu has no {function}."
 
 
+def _empty_property(node: ast.expr, function: str, file: PythonFile) -> str:
+    """torch.cuda.get_device_properties(0).multi_processor_count"""
+    read = file.parent(_call(node, file)) if function == "get_device_properties" else None
+    if not isinstance(read, ast.Attribute) or read.attr not in ABOUT_THE_CARD:
+        return ""
+    return f"{read.attr} is None for an NPU; its properties have cube_core_num and vector_core_num."
+
+
+def _part_of_a_graph(function: str, file: PythonFile, goal: Goal) -> str:
+    """torch.cuda.graph(g), where g is a CUDAGraph that stays."""
+    stays = goal.portable and function in ("graph", "graphs", "graph_pool_handle") and "CUDAGraph" in file.text
+    return _why_not("CUDAGraph", goal) if stays else ""
+
+
 def _npu(part: ast.expr, function: str, file: PythonFile, goal: Goal) -> Text | None:
     if isinstance(part, ast.Name):  # from torch.cuda import NAME
         if function == "OutOfMemoryError" or any(goes_over(each.node, goal) for each in file.bindings(part)):
@@ -193,6 +208,8 @@ def _is_annotation(node: ast.AST, file: PythonFile) -> bool:
     child = node
     for parent in file.ancestors(node):
         if child is getattr(parent, "annotation", None) or child is getattr(parent, "returns", None):
+            return True
+        if isinstance(parent, ast.Call) and parent.args[:1] == [child] and file.resolve(parent.func) == "typing.cast":
             return True
         child = parent
     return False

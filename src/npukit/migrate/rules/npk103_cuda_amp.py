@@ -53,7 +53,7 @@ _LAST_NAMES = tuple(name.rpartition(".")[2] for name in _MEAN_CUDA)
 @rule.on(ast.Module)
 def use(module: ast.Module, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     for node, resolved in lookup.cuda_names(file):
-        if not resolved.startswith("torch.cuda.amp") or writing.stays(node, file):
+        if not resolved.startswith("torch.cuda.amp") or writing.stays(node, file) or _is_for_older_torch(node, file):
             continue
         name = _NAMES.get(resolved)
         edits = _edits(node, name, file, goal) if name else None
@@ -72,7 +72,7 @@ def default(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
         return
     new, arguments = _MEAN_CUDA.get(file.resolve(call.func) or "", ("", 0))
     named = any(keyword.arg in ("device", None) for keyword in call.keywords)
-    if any(isinstance(each, ast.ExceptHandler) for each in file.ancestors(call)):  # for an older torch
+    if _is_for_older_torch(call, file):
         return
     if not new or len(call.args) != arguments or named or writing.stays(call, file):
         return
@@ -88,6 +88,11 @@ def default(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
         why="On an NPU it scales nothing, and does not see the active autocast.",
         edits=edits,
     )
+
+
+def _is_for_older_torch(node: ast.AST, file: PythonFile) -> bool:
+    """except ImportError: from torch.cuda.amp import GradScaler"""
+    return any(isinstance(each, ast.ExceptHandler) for each in file.ancestors(node))
 
 
 def _edits(node: ast.Attribute | ast.Name, name: str, file: PythonFile, goal: Goal) -> tuple[Edit, ...] | None:
@@ -165,7 +170,7 @@ def _in_partial(node: ast.AST, file: PythonFile) -> bool:
 @rule.on(ast.ImportFrom)
 def unused_import(node: ast.ImportFrom, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     """The import itself, also where what it imports is not used here."""
-    edits = import_edits(node, file) if goal.names_devices else ()
+    edits = import_edits(node, file) if goal.names_devices and not _is_for_older_torch(node, file) else ()
     if edits and not writing.stays(node, file):
         yield rule.finding(
             (file, node), "torch.cuda.amp works on CUDA devices only", remedy="Import it from torch.amp.", edits=edits

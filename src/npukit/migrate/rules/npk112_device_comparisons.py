@@ -52,7 +52,7 @@ def compare(node: ast.Compare, file: PythonFile, goal: Goal) -> Iterator[Finding
         return
     for constant, other in ((left, right), (right, left)):
         word = _word(constant, file)
-        if word is None or not _names(other, word, file):
+        if word is None or not (_names(other, word, file) or guards.decides_about_torch(node, file)):
             continue
         if isinstance(operator, (ast.Eq, ast.NotEq)):
             yield from _report(node, word, file, goal, _equality(node, constant, other, operator, word, file))
@@ -159,11 +159,10 @@ def _names(node: ast.AST, word: str, file: PythonFile) -> bool:
             return _names(node.args[0], word, file) or isinstance(node.args[0], ast.Constant)
         if isinstance(node.func, ast.Attribute) and node.func.attr == "type" and not node.args:  # x.type()
             return True
-        return (
-            isinstance(node.func, ast.Attribute)
-            and node.func.attr in ("lower", "get_device")
-            and (_names(node.func.value, word, file))
-        )
+        method = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        if method in ("lower", "get_device") and isinstance(node.func, ast.Attribute):
+            return _names(node.func.value, word, file)
+        return sink.named(method)
     return False
 
 
@@ -227,7 +226,8 @@ def _contained(node: ast.Compare, other: ast.AST, operator: ast.cmpop, word: str
         return (file.replace(node, f"{'not ' if negated else ''}{device}.startswith({both})"),)
     second = f"{quote}{_WORDS[word][0]}{quote} {'not ' if negated else ''}in {device}"
     joined = f" {'and' if negated else 'or'} {second}"
-    if isinstance(file.parent(node), _TAKE_ANY):
+    in_brackets = file.text[start - 1 : start] == "(" and file.text[end : end + 1] == ")"
+    if in_brackets or isinstance(file.parent(node), _TAKE_ANY):
         return (file.insert(end, joined),)
     return (file.insert(start, "("), file.insert(end, f"{joined})"))
 

@@ -53,5 +53,5 @@ def _portable(node: ast.Attribute, file: PythonFile) -> tuple[Edit, ...]:
     if isinstance(parent, ast.UnaryOp) and isinstance(parent.op, ast.Not):
         return Edit(file.span(parent)[0], start, ""), Edit(inner, end, '.device.type not in ("cuda", "npu")')
     new = Edit(inner, end, '.device.type in ("cuda", "npu")')
-    plain = isinstance(parent, (ast.If, ast.IfExp, ast.BoolOp, ast.Assert, ast.Assign, ast.Return, ast.keyword))
-    return (new,) if plain else (file.insert(start, "("), new, file.insert(end, ")"))
+    binds_tighter = isinstance(parent, (ast.Compare, ast.BinOp, ast.UnaryOp, ast.Attribute, ast.Subscript, ast.Starred))
+    return (file.insert(start, "("), new, file.insert(end, ")")) if binds_tighter else (new,)

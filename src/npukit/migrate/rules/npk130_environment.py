@@ -140,7 +140,10 @@ def _portable(node: ast.Constant, access: _Access, new: str, file: PythonFile) -
     if isinstance(access, ast.Subscript) and isinstance(access.ctx, ast.Store):
         return (file.insert(end, f" = {twin}"),) if isinstance(file.parent(access), ast.Assign) else ()
     if isinstance(access, ast.Subscript) and isinstance(access.ctx, ast.Load):
-        return (file.insert(start, f'({file.source(access.value)}.get("{new}") or '), file.insert(end, ")"))
+        either = f'{file.source(access.value)}.get("{new}") or '
+        if isinstance(file.parent(access), (ast.Assign, ast.Return, ast.keyword)):
+            return (file.insert(start, either),)
+        return file.insert(start, f"({either}"), file.insert(end, ")")
     if isinstance(access, ast.Call) and file.resolve(access.func) in ("os.environ.get", "os.getenv"):
         return (file.insert(start, f"{file.source(access.func)}({name}, "), file.insert(end, ")"))
     statement = file.parent(access)
