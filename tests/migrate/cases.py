@@ -618,4 +618,15 @@ CASES: list[tuple[str, str | None, str | None]] = [
         SAME,
     ),
     ("if torch.cuda.is_available() is False: raise ValueError\nimport cupy", SAME, SAME),
+    (
+        'def t():\n    assert x.device == torch.device("cuda:0")',
+        'def t():\n    assert x.device == torch.device("npu:0")',
+        'def t():\n    assert x.device == torch.device(f"{DEVICE.type}:0")',
+    ),
+    ('@unittest.skipUnless(torch.cuda.is_available(), "needs flash-attn")\ndef t(): ...', SAME, SAME),
+    (
+        "from numba import cuda as n\ndef f(x): n.external_stream(torch.cuda.current_stream(x.device).cuda_stream)",
+        SAME,
+        SAME,
+    ),
 ]

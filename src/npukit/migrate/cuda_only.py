@@ -14,24 +14,17 @@ from npukit.source import PythonFile
 from npukit.source.names import definition_of, file_of
 
 _FOR_CUDA = re.compile(
-    r"nvidia|nvml|numba|nvtx|nvls|nvlink|nvfp|nvrtc|nvcc|triton|cupy|(?:^|_)apex|flash_?att|xformers|xops|tensorrt|(?:^|_)trt"
+    r"nvidia|nvml|numba|nvtx|nvls|nvlink|nvfp|nvrtc|nvcc|triton|cupy|(?:^|_)apex|flash[_-]?att|xformers|xops|tensorrt|(?:^|_)trt"
     r"|onnxruntime|paddle|cudaexecutionprovider|bitsandbytes|(?:^|_)bnb|8bit|fp8|float8|transformer_engine|deep_?gemm"
     r"|cutlass|capability|hopper|ampere|blackwell|(?:^|_)sm_?\d\d|cuda_?graph|cuda_?ext|cuda_home|cpp_extension"
-    r"|cudart|cublas|cuda/lib|ctranslate2|faiss|processgroupnccl|^_c$|_ext$|^impl$|(?:^|_)fa[23]$|nvdec|nvenc|dali",
+    r"|cudart|cublas|cuda/lib|\.cuh?$|ctranslate2|faiss|processgroupnccl|^_c$|_ext$|^impl$|(?:^|_)fa[23]$|nvdec|nvenc|dali",
     re.IGNORECASE,
 )
-ABOUT_THE_CARD = frozenset(  # of get_device_properties: torch_npu has these names, and None for each
-    [
-        "major",
-        "minor",
-        "multi_processor_count",
-        "max_threads_per_multi_processor",
-        "regs_per_multiprocessor",
-        "warp_size",
-        "gcnArchName",
-    ]
-)
+# Of get_device_properties: torch_npu has these names, and None for each.
+ABOUT_THE_CARD = {"major", "minor", "multi_processor_count", "max_threads_per_multi_processor"}
+ABOUT_THE_CARD |= {"regs_per_multiprocessor", "warp_size", "gcnArchName"}
 _CALLED_CUDA = re.compile(r"(?:^|_)cuda(?:_|$)|^cuda|cuda$", re.IGNORECASE)
+_GPU = re.compile(r"(?:^|_)(?:gpu|cuda)(?:_|$)", re.IGNORECASE)
 _FOR_ANY = re.compile(
     r"(?:^|_)(?:to|move|copy|put|use|has|is|on|init|set|get|empty|clear|reset|sync\w*|with)_?cuda|^cuda$|is_cuda"
     r"|cuda_?(?:rng|seed|mem|device|time|stream|sync|cache|event|avail|visible|empty|tensor|fetch)",
@@ -75,8 +68,10 @@ def _npu_lacks(function: str) -> bool:
 
 def leads_to_cuda(node: ast.AST, file: PythonFile) -> bool:
     """Whether a call is of a kernel for CUDA by its name, or of a project's function that asks for a GPU's model."""
-    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
-        return node.id in _optional_for_cuda(file)
+    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id in _optional_for_cuda(file):
+        return True
+    if isinstance(node, (ast.Name, ast.Attribute)):
+        return _is_kernel_for_gpus(node, file)
     if isinstance(node, (ast.Import, ast.ImportFrom)):
         modules = [node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
         level = "." * getattr(node, "level", 0)
@@ -96,6 +91,14 @@ def leads_to_cuda(node: ast.AST, file: PythonFile) -> bool:
     if file.resolve(func) is not None and str(file.resolve(func)).startswith("torch."):
         return False
     return named
+
+
+def _is_kernel_for_gpus(node: ast.Name | ast.Attribute, file: PythonFile) -> bool:
+    """rnnt.loss_gpu, where the project's file rnnt.py has kernels for CUDA."""
+    if not _GPU.search(node.attr if isinstance(node, ast.Attribute) else node.id):
+        return False
+    module = (file.resolve(node) or "").rpartition(".")[0]
+    return bool(module) and _brings_kernels(file_of(module, file.path, file.names.root))
 
 
 @lru_cache(maxsize=4)
@@ -119,7 +122,11 @@ def _brings_kernels(path: Path | None) -> bool:
         text = path.read_text(encoding="utf-8", errors="replace") if path else ""
     except OSError:
         return False
-    return any(_KERNELS.search(name) for name in _TOP_IMPORT.findall(text))
+    return (
+        "numba.cuda" in text
+        or "from numba import cuda" in text
+        or any(_KERNELS.search(name) for name in _TOP_IMPORT.findall(text))
+    )
 
 
 @lru_cache(maxsize=4)

@@ -16,17 +16,12 @@ import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
+from npukit.migrate.cuda_layers import after, below_imports, is_layer_for_cuda, replaces_cuda, with_numba
 from npukit.migrate.cuda_only import always_run, dispatches_kernels, leads_to_cuda, says_cuda
 from npukit.source import PythonFile
 
 _OTHERS = re.compile(r"[\"'](?:xpu|hpu|musa|mlu|tpu|xla|rocm|hip)[\"':]")
-_DEVICE_API = {"is_available", "set_device", "current_device", "device_count", "synchronize", "empty_cache", "Stream"}
-_CANNOT_IMPORT = re.compile(r"(?:tensorrt|torch2trt|pycuda|cupy|ctranslate2|numba\.cuda)(?:\.|$)")
 _PACKAGE = re.compile(r"[-_]?(?:gpu|cuda|cu)?[\d.]*")  # the end of a package's name: "onnxruntime" + "-gpu"
-_REPLACED = re.compile(r"^[ \t]*torch\.cuda(?:\.\w+)* = ", re.MULTILINE)
-_MOCKED = re.compile(
-    r"(?:patch|setattr)(?:\.object)?\(\s*[\"']?[\w.]*torch\.cuda\b|^\s*torch\.cuda\.\w+ = ", re.MULTILINE
-)
 _LEAVE = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 _SEVERAL = "It chooses among several backends, and NPUs are not one of them."
 _CUDA_ONLY = "What it decides is for CUDA only."
@@ -74,41 +69,7 @@ def for_cuda_only(node: ast.AST, file: PythonFile) -> bool:
     if replaces_cuda(node, file):
         return True
     decided = _decided_nodes(file)
-    return any(each in decided or _is_layer_for_cuda(each) for each in (node, *file.ancestors(node)))
-
-
-def replaces_cuda(node: ast.AST, file: PythonFile) -> bool:
-    """Whether the code around puts something else in the place of torch.cuda: torch.cuda.synchronize = ours, or a
-    test with patch("torch.cuda.is_available"). A file that does so several times is left alone as a whole."""
-    if "torch.cuda" not in file.text:
-        return False
-    if len(_REPLACED.findall(file.text)) > 2:
-        return True
-    around = file.function(node)
-    return around is not file.tree and bool(_MOCKED.search(_with_decorators(around, file)))
-
-
-def _with_decorators(function: ast.AST, file: PythonFile) -> str:
-    decorators = getattr(function, "decorator_list", ())
-    return "\n".join(file.source(each) for each in (*decorators, function))
-
-
-def _below_imports(file: PythonFile) -> Iterator[ast.AST]:
-    """What follows an import that no NPU machine can do, in the same block; at the top of a file it may be optional."""
-    for statement in file.names.imports:
-        modules = [getattr(statement, "module", None) or "", *(alias.name for alias in statement.names)]
-        if any(_CANNOT_IMPORT.match(module) for module in modules):
-            around = file.parent(statement)
-            if not isinstance(around, ast.Try) or file.function(statement) is not file.tree:
-                yield from _after(around if isinstance(around, ast.Try) else statement, file)
-
-
-def _is_layer_for_cuda(node: ast.AST) -> bool:
-    """class CudaAccelerator, beside which a project has, or gets, one for NPUs."""
-    if not isinstance(node, ast.ClassDef) or not re.search(r"cuda|nvidia", node.name, re.IGNORECASE):
-        return False
-    methods = {each.name for each in node.body if isinstance(each, ast.FunctionDef)}
-    return "is_available" in methods or len(methods & _DEVICE_API) > 2
+    return any(each in decided or is_layer_for_cuda(each) for each in (node, *file.ancestors(node)))
 
 
 def _chain(condition: ast.expr, file: PythonFile) -> ast.AST:
@@ -135,7 +96,7 @@ def lines_for_cuda(file: PythonFile) -> tuple[tuple[int, int], ...]:
 @lru_cache(maxsize=4)
 def _decided_nodes(file: PythonFile) -> frozenset[ast.AST]:
     judged = (each for decided in _judged(file).values() for each in decided)
-    return frozenset([*judged, *_below_imports(file)])
+    return frozenset([*judged, *below_imports(file), *with_numba(file)])
 
 
 @lru_cache(maxsize=4)
@@ -177,27 +138,18 @@ def _is_word(node: ast.expr) -> bool:
 
 def _decides(condition: ast.expr, file: PythonFile, depth: int = 2) -> Iterator[list[ast.AST]]:
     """Everything that runs only where the condition holds, as groups of nodes: one for each place that asks."""
-    negated = _is_negated(condition)
-    node: ast.AST = condition
-    beside: list[ast.AST] = []
-    while isinstance(parent := file.parent(node), (ast.BoolOp, ast.UnaryOp)) or _is_asked_of(node, parent):
-        if isinstance(parent, ast.UnaryOp):
-            negated = negated != isinstance(parent.op, ast.Not)
-        elif isinstance(parent, ast.Compare):  # torch.cuda.is_available() is False
-            negated = negated != (not parent.comparators[0].value)  # type: ignore[attr-defined]
-        elif not isinstance(parent, ast.BoolOp):  # all(x.is_cuda for x in tensors)
-            pass
-        elif isinstance(parent.op, ast.And) != negated:
-            beside += [each for each in parent.values if each is not node]
-        node = parent
+    node, negated, beside = _whole_condition(condition, file)
+    parent = file.parent(node)
     if isinstance(parent, ast.IfExp) and isinstance(file.parent(parent), ast.FormattedValue):
         word = parent.body.value if isinstance(parent.body, ast.Constant) else None
         beside += _named("nvidia") if isinstance(word, str) and _PACKAGE.fullmatch(word) else []
     if isinstance(parent, (ast.If, ast.IfExp, ast.While)) and parent.test is node:
         yield [*beside, *_branch(parent, negated, file)]
+    elif isinstance(parent, ast.Call) and (test := _skipped(parent, file)) is not None:
+        yield [*beside, *_words_of(parent), *_named(test.name), *test.body]
     elif isinstance(parent, ast.Assert):
         kernels = _named("triton") if _is_of_a_tensor(condition) and dispatches_kernels(file) else []
-        yield [*beside, *kernels, *_after(parent, file)]
+        yield [*beside, *kernels, *after(parent, file)]
     elif isinstance(parent, ast.Return):
         kernels = _named("triton") if dispatches_kernels(file) else []
         yield [*beside, *kernels, *_named(getattr(file.function(parent), "name", ""))]
@@ -207,7 +159,25 @@ def _decides(condition: ast.expr, file: PythonFile, depth: int = 2) -> Iterator[
         yield beside
 
 
-def _is_asked_of(node: ast.AST, parent: ast.AST | None) -> bool:
+def _whole_condition(condition: ast.expr, file: PythonFile) -> tuple[ast.AST, bool, list[ast.AST]]:
+    """The expression around a condition that asks the same, whether it asks the opposite, and what else must hold."""
+    negated = _is_negated(condition)
+    node: ast.AST = condition
+    beside: list[ast.AST] = []
+    while (parent := file.parent(node)) is not None:
+        if isinstance(parent, ast.UnaryOp):
+            negated = negated != isinstance(parent.op, ast.Not)
+        elif isinstance(parent, ast.BoolOp):
+            beside += [each for each in parent.values if each is not node and isinstance(parent.op, ast.And) != negated]
+        elif not _is_asked_of(node, parent):
+            break
+        elif isinstance(parent, ast.Compare):  # torch.cuda.is_available() is False
+            negated = negated != (not parent.comparators[0].value)  # type: ignore[attr-defined]
+        node = parent
+    return node, negated, beside
+
+
+def _is_asked_of(node: ast.AST, parent: ast.AST) -> bool:
     """Whether the parent asks the same as the node: of each of several tensors, or whether it is True or False."""
     if isinstance(parent, ast.GeneratorExp):
         return parent.elt is node
@@ -235,6 +205,21 @@ def _by_variable(
     yield from found if len(found) == len(uses) else [[]]  # [] is what anything may be done with
 
 
+def _skipped(call: ast.Call, file: PythonFile) -> ast.FunctionDef | ast.ClassDef | None:
+    """The test that @pytest.mark.skipif(...) or @unittest.skipUnless(...) stands above."""
+    around = file.parent(call)
+    decorates = isinstance(around, (ast.FunctionDef, ast.ClassDef)) and call in around.decorator_list
+    skips = getattr(call.func, "attr", "") in ("skipif", "skipIf", "skipUnless")
+    return around if decorates and skips else None  # type: ignore[return-value]
+
+
+def _words_of(call: ast.Call) -> list[ast.AST]:
+    """The reason that a test is skipped for, word by word."""
+    given = [*call.args[1:], *(keyword.value for keyword in call.keywords)]
+    text = " ".join(str(each.value) for each in given if isinstance(each, ast.Constant))
+    return [name for word in text.replace("kernel", "triton").split() for name in _named(word)]
+
+
 def _is_of_a_tensor(condition: ast.expr) -> bool:
     return isinstance(condition, ast.Attribute) and condition.attr == "is_cuda"
 
@@ -251,18 +236,8 @@ def _branch(choice: ast.If | ast.IfExp | ast.While, negated: bool, file: PythonF
     if not negated:
         return listed(choice.body)
     if isinstance(choice, ast.If) and not choice.orelse and isinstance(choice.body[-1], _LEAVE):
-        return [*_after(choice, file), *_named(getattr(file.function(choice), "name", ""))]
+        return [*after(choice, file), *_named(getattr(file.function(choice), "name", ""))]
     return listed(choice.orelse)
-
-
-def _after(statement: ast.stmt, file: PythonFile) -> list[ast.AST]:
-    """The statements of the same block that follow."""
-    parent = file.parent(statement)
-    for name in ("body", "orelse", "finalbody"):
-        block = getattr(parent, name, None)
-        if isinstance(block, list) and statement in block:
-            return list(block[block.index(statement) + 1 :])
-    return []
 
 
 def _is_for_cuda(region: Sequence[ast.AST], file: PythonFile) -> bool:

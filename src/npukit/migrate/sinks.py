@@ -7,8 +7,8 @@ import ast
 import re
 from dataclasses import dataclass
 
+from npukit.migrate.callees import parameter_of
 from npukit.source import PythonFile
-from npukit.source.names import definition_of
 
 _DEPTH = 6
 _NOT_FOR_NPUS = re.compile(r"(?:ctranslate2|faster_whisper|onnxruntime|faiss|cupy|tensorrt|llama_cpp)\.")
@@ -128,7 +128,7 @@ def _parametrized(node: ast.AST, row: ast.Tuple | ast.List | ast.Call, sink: Sin
     first = call.args[0]
     each = first.elts if isinstance(first, (ast.List, ast.Tuple)) else [first]
     names = ",".join(str(name.value) for name in each if isinstance(name, ast.Constant)).split(",")
-    return len(names) == len(values) and sink.named(names[values.index(node)].strip())  # type: ignore[arg-type]
+    return len(names) == len(values) and sink.named(names[values.index(node)].strip())
 
 
 def is_choice(node: ast.AST, file: PythonFile) -> bool:
@@ -262,7 +262,8 @@ def _argument(node: ast.AST, call: ast.Call, sink: Sink, file: PythonFile, depth
         return isinstance(key, ast.Constant) and isinstance(key.value, str) and sink.named(key.value)
     if method in ("Option", "Argument", "Field"):
         return position == 0 and reaches(call, sink, file, depth)
-    return _parameter(func, position, sink, file, depth)
+    parameter = parameter_of(func, position, file)
+    return parameter is not None and _parameter_used(parameter, sink, file, depth)
 
 
 def _chosen(value: ast.expr | None, sink: Sink, file: PythonFile) -> bool:
@@ -270,33 +271,6 @@ def _chosen(value: ast.expr | None, sink: Sink, file: PythonFile) -> bool:
     return isinstance(value, ast.IfExp) and any(
         sink.calls.get(file.resolve(each) or "") == 0 for each in (value.body, value.orelse)
     )
-
-
-def _parameter(func: ast.expr, position: int, sink: Sink, file: PythonFile, depth: int) -> bool:
-    """Whether the function or class of the project that is called takes such a thing at this position."""
-    definition = _method(func, file) or definition_of(func, file.names, "")
-    if isinstance(definition, ast.ClassDef):
-        made = [each for each in definition.body if isinstance(each, ast.FunctionDef) and each.name == "__init__"]
-        definition, position = (made[0] if made else None), position + 1
-    elif definition is not None and isinstance(func, ast.Attribute) and _is_self(func.value):
-        position += 1
-    if not isinstance(definition, (ast.FunctionDef, ast.AsyncFunctionDef)):
-        return False
-    parameters = [*definition.args.posonlyargs, *definition.args.args]
-    return position < len(parameters) and _parameter_used(parameters[position], sink, file, depth)
-
-
-def _is_self(node: ast.expr) -> bool:
-    return isinstance(node, ast.Name) and node.id in ("self", "cls")
-
-
-def _method(func: ast.expr, file: PythonFile) -> ast.AST | None:
-    """self.NAME, where the class around it has such a method."""
-    if not isinstance(func, ast.Attribute) or not _is_self(func.value):
-        return None
-    around = next((each for each in file.ancestors(func) if isinstance(each, ast.ClassDef)), None)
-    methods = around.body if around else ()
-    return next((each for each in methods if isinstance(each, ast.FunctionDef) and each.name == func.attr), None)
 
 
 def _default(node: ast.AST, arguments: ast.arguments, sink: Sink, file: PythonFile, depth: int) -> bool:

@@ -41,10 +41,11 @@ def _removed(node: ast.Import | ast.ImportFrom, unused: set[str], file: PythonFi
         if f"{prefix}{alias.name}".startswith("torch.cuda") and (alias.asname or alias.name) in unused
     ]
     if len(gone) == len(node.names):
-        alone = isinstance(around, ast.If) and len(around.body) == 1  # if half: from torch.cuda import amp
-        if alone and (around.orelse or around in getattr(file.parent(around), "orelse", ())):  # type: ignore[union-attr]
-            return
-        whole = around if alone and isinstance(around, ast.If) else node
+        whole: ast.stmt = node
+        if isinstance(around, ast.If) and len(around.body) == 1:  # if half: from torch.cuda import amp
+            if around.orelse or around in getattr(file.parent(around), "orelse", ()):
+                return
+            whole = around
         yield Edit(file.line_start(whole), file.line_end(whole) + _blank_below(whole, file), "")
     elif gone and isinstance(node, ast.ImportFrom):
         kept = ", ".join(file.source(alias) for alias in node.names if alias not in gone)

@@ -61,10 +61,10 @@ def loads_torch(file: PythonFile) -> bool:
 
 @lru_cache(maxsize=8)
 def is_configuration(file: PythonFile) -> bool:
-    """Whether a framework reads every variable of the file: nothing but imports and values, in a folder of such files
+    """Whether a framework reads every variable of the file: only imports and values, in a folder of such files
     or with imports of such a framework."""
-    plain = (ast.Import, ast.ImportFrom, ast.Assign, ast.AnnAssign, ast.With, ast.Delete)
-    if not all(isinstance(node, plain) or _is_text(node) for node in file.tree.body):
+    acts = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Expr, ast.Try, ast.While)
+    if any(isinstance(node, acts) and not _is_text(node) for node in file.tree.body):
         return False
     if any(part.startswith("config") for part in (*file.path.parent.parts, file.path.name)):
         return True

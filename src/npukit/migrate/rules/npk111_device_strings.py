@@ -94,7 +94,7 @@ def _is_key(node: ast.Constant, file: PythonFile) -> bool:
 def _is_compared(node: ast.AST, file: PythonFile) -> bool:
     """device.type == torch.device("cuda").type, which is a condition."""
     call = file.parent(node)
-    if not _is_only_argument_of_device(call, file):
+    if not _is_only_argument_of_device(call, file) or getattr(node, "value", "") != "cuda":
         return False
     around = file.parent(call) if call else None
     return isinstance(file.parent(around) if isinstance(around, ast.Attribute) else around, ast.Compare)

@@ -1,0 +1,79 @@
+"""Code of a project that is CUDA's as a whole: its layer for the device, patches of torch.cuda, kernels of numba."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+
+from npukit.source import PythonFile
+
+_DEVICE_API = {"is_available", "set_device", "current_device", "device_count", "synchronize", "empty_cache", "Stream"}
+_CANNOT_IMPORT = re.compile(r"(?:tensorrt|torch2trt|pycuda|cupy)(?:\.|$)")
+_HAS_OWN_DEVICES = re.compile(r"ctranslate2(?:\.|$)")
+_REPLACED = re.compile(r"^[ \t]*torch\.cuda(?:\.\w+)* = ", re.MULTILINE)
+_MOCKED = re.compile(
+    r"(?:patch|setattr)(?:\.object)?\(\s*[\"']?[\w.]*torch\.cuda\b|^\s*torch\.cuda\.\w+ = ", re.MULTILINE
+)
+
+
+def is_layer_for_cuda(node: ast.AST) -> bool:
+    """class CudaAccelerator, beside which a project has, or gets, one for NPUs."""
+    if not isinstance(node, ast.ClassDef) or not re.search(r"cuda|nvidia", node.name, re.IGNORECASE):
+        return False
+    methods = {each.name for each in node.body if isinstance(each, ast.FunctionDef)}
+    return "is_available" in methods or len(methods & _DEVICE_API) > 2
+
+
+def replaces_cuda(node: ast.AST, file: PythonFile) -> bool:
+    """Whether the code around puts something else in the place of torch.cuda: torch.cuda.synchronize = ours, or a
+    test with patch("torch.cuda.is_available"). A file that does so several times is left alone as a whole."""
+    times = _replacements(file)
+    if times is None or times > 2:
+        return times is not None
+    around = file.function(node)
+    return around is not file.tree and bool(_MOCKED.search(_with_decorators(around, file)))
+
+
+@lru_cache(maxsize=4)
+def _replacements(file: PythonFile) -> int | None:
+    """How often the file assigns to torch.cuda; None where it does not touch it at all."""
+    return len(_REPLACED.findall(file.text)) if _MOCKED.search(file.text) else None
+
+
+def _with_decorators(function: ast.AST, file: PythonFile) -> str:
+    decorators = getattr(function, "decorator_list", ())
+    return "\n".join(file.source(each) for each in (*decorators, function))
+
+
+def below_imports(file: PythonFile) -> Iterator[ast.AST]:
+    """What follows an import that no NPU machine can do, in the same block; at the top of a file it may be optional.
+
+    Below an import in a function, so does what a library with devices of its own gets."""
+    for statement in file.names.imports:
+        modules = [getattr(statement, "module", None) or "", *(alias.name for alias in statement.names)]
+        at_top = file.function(statement) is file.tree
+        around = file.parent(statement)
+        fails = any(_CANNOT_IMPORT.match(module) for module in modules)
+        differs = not at_top and any(_HAS_OWN_DEVICES.match(module) for module in modules)
+        if differs or (fails and not (at_top and isinstance(around, ast.Try))):
+            yield from after(around if isinstance(around, ast.Try) else statement, file)
+
+
+def with_numba(file: PythonFile) -> Iterator[ast.AST]:
+    """The functions that launch kernels of numba, on streams of CUDA."""
+    for node in file.nodes if "numba" in file.text else ():
+        if isinstance(node, ast.Attribute) and (file.resolve(node) or "").startswith("numba.cuda."):
+            function = file.function(node)
+            yield function if function is not file.tree else node
+
+
+def after(statement: ast.stmt, file: PythonFile) -> list[ast.AST]:
+    """The statements of the same block that follow."""
+    parent = file.parent(statement)
+    for name in ("body", "orelse", "finalbody"):
+        block = getattr(parent, name, None)
+        if isinstance(block, list) and statement in block:
+            return list(block[block.index(statement) + 1 :])
+    return []
