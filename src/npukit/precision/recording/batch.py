@@ -7,28 +7,25 @@ import importlib.util
 import json
 import math
 import struct
-from base64 import b64encode
-from collections import defaultdict
+from binascii import b2a_base64
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from npukit.precision.recording.statistics import (
-    Statistics,
-    figures_of,
-    hash_of,
-    hash_text,
-    statistics_from,
-    undisturbed,
-)
+from npukit.precision.dump import BUCKETS
+from npukit.precision.recording.statistics import Statistics, figures_of, hash_of, statistics_from, undisturbed
 
 if TYPE_CHECKING:
     from npukit.precision.recording.fused import Lines
 
 _FUSED = (torch.float32, torch.float16, torch.bfloat16)
 MANY = 12  # tensors for which the table that a common launch needs is worth its while
+_SINGLES, _DOUBLES = struct.Struct(f"<{BUCKETS}f").pack, struct.Struct(f"<{BUCKETS}d").pack
+_FIGURES = '"Max": %s, "Min": %s, "Mean": %s, "Norm": %s, "Nan": %d, "Inf": %d, "Hash": "%08x", "Sketch": "%s"'
+_SINGLE_FIGURES = _FIGURES.replace("%s, ", "%.9g, ").replace("%d", "0")  # as many digits as single precision has
+_DOUBLE_FIGURES = _FIGURES.replace("%s, ", "%r, ").replace("%d", "0")
 
 
 class Cell:
@@ -66,11 +63,10 @@ class Batch:
 
     def __init__(self) -> None:
         self._plain: list[tuple[Cell, Tensor, Tensor]] = []  # with figures and hash
-        self._fused: dict[torch.device, list[Cell]] = defaultdict(list)
-        self._lines: dict[torch.device, Lines] = {}
+        self._fused: dict[int, tuple[Lines, list[Cell]]] = {}  # by the number of a GPU
 
     def __len__(self) -> int:
-        return len(self._plain) + sum(map(len, self._fused.values()))
+        return len(self._plain) + sum([len(cells) for _, cells in self._fused.values()])
 
     def add(self, tensor: Tensor) -> Cell:
         """Start on a tensor, as it is now."""
@@ -79,8 +75,9 @@ class Batch:
             if not tensor.is_contiguous():
                 with undisturbed():
                     tensor = tensor.contiguous()
-            self._on(tensor.device).add(tensor)
-            self._fused[tensor.device].append(cell)
+            lines, cells = self._fused.get(tensor.get_device()) or self._begin(tensor.device)
+            lines.add(tensor)
+            cells.append(cell)
             return cell
         with undisturbed():
             flat = (torch.view_as_real(tensor) if tensor.is_complex() else tensor).detach().reshape(-1)
@@ -95,32 +92,32 @@ class Batch:
         )
         if not (alike and _is_fused(first)):
             return [self.add(each) for each in tensors]
-        cells = [Cell(each) for each in tensors]
+        lines, cells = self._fused.get(first.get_device()) or self._begin(first.device)
+        made = [Cell(each) for each in tensors]
         with undisturbed():
-            self._on(first.device).add_all([each.contiguous() for each in tensors])
-        self._fused[first.device] += cells
-        return cells
+            lines.add_all([each.contiguous() for each in tensors])
+        cells += made
+        return made
 
     def take(self) -> None:
         """Fill the cells of all tensors since the last call: the only wait for the device."""
         with undisturbed():
-            for device, cells in self._fused.items():
-                for cell, row, number in zip(cells, *self._lines[device].take(), strict=True):
+            for lines, cells in self._fused.values():
+                for cell, row, number in zip(cells, *lines.take(), strict=True):
                     cell.row, cell.hash = row, number
+                cells.clear()
             rows = _together([figures for _, figures, _ in self._plain])
             numbers = _together([hashed for _, _, hashed in self._plain])
-        self._fused.clear()
         for (cell, _, _), row, number in zip(self._plain, rows, numbers, strict=True):
             cell.row, cell.hash = row, number
         self._plain = []
 
-    def _on(self, device: torch.device) -> Lines:
-        if device not in self._lines:
-            from npukit.precision.recording.fused import Lines
+    def _begin(self, device: torch.device) -> tuple[Lines, list[Cell]]:
+        from npukit.precision.recording.fused import Lines
 
-            with undisturbed():
-                self._lines[device] = Lines(device)
-        return self._lines[device]
+        with undisturbed():
+            self._fused[device.index] = Lines(device), []
+        return self._fused[device.index]
 
 
 def _is_fused(tensor: Tensor) -> bool:
@@ -166,21 +163,18 @@ def _text(row: list[float], number: int, count: int, dtype: torch.dtype) -> str:
     smallest, largest, total, norm, nan, inf, *sketch = row
     if not (dtype.is_floating_point or dtype.is_complex):
         plain = [str(bool(each) if dtype is torch.bool else each).lower() for each in (largest, smallest)]
-        plain += ["null", "null"]
-    elif nan or inf or not math.isfinite(norm):
-        plain = [json.dumps(each) for each in (largest, smallest, total / count, norm)]
-    else:
-        plain = [repr(largest), repr(smallest), repr(total / count), repr(norm)]
-    return (
-        f'"Max": {plain[0]}, "Min": {plain[1]}, "Mean": {plain[2]}, "Norm": {plain[3]}, "Nan": {int(nan)}, '
-        f'"Inf": {int(inf)}, "Hash": "{hash_text(number)}", "Sketch": "{_packed(sketch, dtype)}"'
-    )
+        return _FIGURES % (*plain, "null", "null", 0, 0, number & 0xFFFFFFFF, "")
+    figures = (largest, smallest, total / count, norm)
+    if nan or inf or not math.isfinite(norm):
+        return _FIGURES % (*map(json.dumps, figures), nan, inf, number & 0xFFFFFFFF, _packed(sketch, dtype))
+    form = _DOUBLE_FIGURES if dtype is torch.float64 else _SINGLE_FIGURES
+    return form % (*figures, number & 0xFFFFFFFF, _packed(sketch, dtype))
 
 
 def _packed(sketch: list[float], dtype: torch.dtype) -> str:
     """A sketch as the bytes of its numbers: it is for machines, and text of them would be most of a dump."""
     try:
-        packed = struct.pack(f"<{len(sketch)}{'d' if dtype is torch.float64 else 'f'}", *sketch)
+        packed = (_DOUBLES if dtype is torch.float64 else _SINGLES)(*sketch)
     except OverflowError:
-        packed = struct.pack(f"<{len(sketch)}d", *sketch)
-    return b64encode(packed).decode()
+        packed = _DOUBLES(*sketch)
+    return b2a_base64(packed, newline=False).decode()

@@ -27,7 +27,8 @@ TYPES = {
 FIGURES = PLAIN + BUCKETS
 _ROWS = 16  # that a program reads
 _WIDTH = FIGURES + 2  # of a line, in floats: the last two are the hash
-_CHUNK = 1 << 15  # lines of an arena
+_CHUNK = 1 << 17  # lines of an arena: 12 MB
+_TABLE = 1 << 15  # numbers that are pinned on their way to the device
 _SCALARS = ["address", "count", "length", "line", "tables", "arena", "jobs", "starts", "sums"]
 
 
@@ -66,17 +67,18 @@ def _measure(  # type: ignore[no-untyped-def]
     weight = tl.load(odd + column, mask=inside, other=0)
     first = part.to(tl.int64) * ROWS
     if (length == BLOCK) & ((first + ROWS) * BLOCK <= count):  # nothing to mask
-        for each in range(ROWS):
-            row = first + each
-            raw = tl.load(values + row * BLOCK + column)
-            value = raw.to(tl.float32)
-            smallest = tl.minimum(smallest, value)
-            largest = tl.maximum(largest, value)
-            total += value
-            squares += value * value
-            sketch += value * tl.load(signs + BLOCK + row % BLOCK)
-            mixed = raw.to(BITS, bitcast=True).to(tl.int32) * weight
-            hashed += (mixed ^ ((mixed >> 15) & 0x1FFFF)) * tl.load(odd + BLOCK + row % BLOCK)
+        for four in range(0, ROWS, 4):
+            for each in tl.static_range(4):  # so that their loads are under way together
+                row = first + four + each
+                raw = tl.load(values + row * BLOCK + column)
+                value = raw.to(tl.float32)
+                smallest = tl.minimum(smallest, value)
+                largest = tl.maximum(largest, value)
+                total += value
+                squares += value * value
+                sketch += value * tl.load(signs + BLOCK + row % BLOCK)
+                mixed = raw.to(BITS, bitcast=True).to(tl.int32) * weight
+                hashed += (mixed ^ ((mixed >> 15) & 0x1FFFF)) * tl.load(odd + BLOCK + row % BLOCK)
     else:
         for each in range(ROWS):
             row = first + each
@@ -91,22 +93,24 @@ def _measure(  # type: ignore[no-untyped-def]
             sketch += value * tl.load(signs + BLOCK + row % BLOCK)
             mixed = raw.to(BITS, bitcast=True).to(tl.int32) * weight
             hashed += (mixed ^ ((mixed >> 15) & 0x1FFFF)) * tl.load(odd + BLOCK + row % BLOCK)
-    nans = tl.zeros((BLOCK,), tl.float32)
-    infs = tl.zeros((BLOCK,), tl.float32)
+    figures = arena.to(tl.pointer_type(tl.float32)) + line * (PLAIN_FIGURES + BUCKET_COUNT + 2)
+    tl.store(figures + 4, 0.0)
+    tl.store(figures + 5, 0.0)
     all_squares = tl.sum(squares, 0)
     if (all_squares != all_squares) | (all_squares == infinity):  # seldom: count them in a second pass
+        nans = tl.zeros((BLOCK,), tl.float32)
+        infs = tl.zeros((BLOCK,), tl.float32)
         for each in range(ROWS):
             place = (first + each) * length + column
             value = tl.load(values + place, mask=inside & (place < count), other=0.0).to(tl.float32)
             nans += (value != value).to(tl.float32)
             infs += (tl.abs(value) == infinity).to(tl.float32)
-    figures = arena.to(tl.pointer_type(tl.float32)) + line * (PLAIN_FIGURES + BUCKET_COUNT + 2)
+        tl.store(figures + 4, tl.sum(nans, 0))
+        tl.store(figures + 5, tl.sum(infs, 0))
     tl.store(figures + 0, tl.min(smallest, 0))
     tl.store(figures + 1, tl.max(largest, 0))
     tl.store(figures + 2, tl.sum(total, 0))
     tl.store(figures + 3, all_squares)
-    tl.store(figures + 4, tl.sum(nans, 0))
-    tl.store(figures + 5, tl.sum(infs, 0))
     sketch *= tl.load(signs + column, mask=inside, other=0.0)
     buckets = tl.sum(tl.reshape(sketch, (BLOCK // BUCKET_COUNT, BUCKET_COUNT)), 0)
     tl.store(figures + PLAIN_FIGURES + tl.arange(0, BUCKET_COUNT), buckets)
@@ -140,7 +144,6 @@ def _measure_one(  # type: ignore[no-untyped-def]
 @triton.jit(do_not_specialize=_SCALARS)  # type: ignore[untyped-decorator]
 def _measure_all(  # type: ignore[no-untyped-def]
     jobs: tl.int64,
-    line: tl.int64,
     tables: tl.int64,
     arena: tl.int64,
     VALUE: tl.constexpr,
@@ -151,13 +154,15 @@ def _measure_all(  # type: ignore[no-untyped-def]
     BLOCK: tl.constexpr,
     ROWS: tl.constexpr,
 ):
-    """A program a line, as `_measure_one`; `jobs` has address, count, length and part of each."""
-    number = tl.program_id(0)
-    job = jobs.to(tl.pointer_type(tl.int64)) + number * 4
-    _measure(
-        tl.load(job), tl.load(job + 1), tl.load(job + 2), tl.load(job + 3), line + number, tables, arena,
-        VALUE, BITS, ALIGNED, PLAIN_FIGURES, BUCKET_COUNT, BLOCK, ROWS,
-    )  # fmt: skip
+    """As `_measure_one` for many tensors; `jobs` has address, count, length and first line of each."""
+    part = tl.program_id(0)
+    job = jobs.to(tl.pointer_type(tl.int64)) + tl.program_id(1) * 4
+    count, length = tl.load(job + 1), tl.load(job + 2)
+    if part.to(tl.int64) * ROWS * length < count:  # the largest of them decides how many programs there are
+        _measure(
+            tl.load(job), count, length, part, tl.load(job + 3) + part, tables, arena,
+            VALUE, BITS, ALIGNED, PLAIN_FIGURES, BUCKET_COUNT, BLOCK, ROWS,
+        )  # fmt: skip
 
 
 @triton.jit(do_not_specialize=_SCALARS)  # type: ignore[untyped-decorator]
@@ -192,19 +197,22 @@ def _add_up(  # type: ignore[no-untyped-def]
 
 
 class _Launcher:
-    """Starts one kernel again and again: the first time through Triton's front, which takes 25 µs, later past it."""
+    """Starts one kernel again and again: the first time through Triton's front end, later past it, which is faster."""
 
     def __init__(self, kernel: Any, warps: int) -> None:
         self._kernel, self._warps = kernel, warps
-        self._compiled: dict[tuple[Any, ...], Any] = {}  # by device and what the kernel was compiled for
+        self._compiled: dict[Any, tuple[Any, Any, Any, tuple[Any, ...]]] = {}
 
-    def __call__(self, device: int, programs: int, scalars: tuple[int, ...], constants: tuple[Any, ...]) -> None:
-        key = device, *constants
-        compiled = self._compiled.get(key)
-        if compiled is not None:
-            compiled[programs, 1, 1](*scalars, *constants, stream=torch._C._cuda_getCurrentRawStream(device))
+    def __call__(self, key: Any, grid: tuple[int, int], scalars: tuple[int, ...], constants: tuple[Any, ...]) -> None:
+        """`key` stands for the device and the constants."""
+        found = self._compiled.get(key)
+        if found is None:
+            made = self._kernel[grid](*scalars, *constants, num_warps=self._warps)
+            self._compiled[key] = made.run, made.function, made.packed_metadata, constants
         else:
-            self._compiled[key] = self._kernel[programs,](*scalars, *constants, num_warps=self._warps)
+            run, function, metadata, constants = found
+            stream = torch._C._cuda_getCurrentRawStream(key[0])
+            run(*grid, 1, stream, function, metadata, None, None, None, *scalars, *constants)
 
 
 _one, _all, _sums = _Launcher(_measure_one, 16), _Launcher(_measure_all, 16), _Launcher(_add_up, 4)
@@ -220,17 +228,21 @@ class Lines:
         self._tables = torch.cat([each.view(torch.uint8) for each in (signs, row_signs, odd, row_odd)])
         self._table_address = self._tables.data_ptr()
         self._arenas = [self._new_arena(_CHUNK)]
+        self._arena_address = self._arenas[0].data_ptr()
         self._starts: list[list[int]] = [[0]]  # of each arena: where the lines of its tensors begin, and where all end
         self._streams: set[int] = set()
+        self._pinned = torch.empty(_TABLE, dtype=torch.int64, device="cpu", pin_memory=True)
+        self._used = 0  # of what is pinned, since the last wait
 
     def add(self, flat: Tensor) -> None:
         """Start on a contiguous tensor of half or single precision."""
-        count, address = flat.numel(), flat.data_ptr()
+        count, address, dtype = flat.numel(), flat.data_ptr(), flat.dtype
         length = row_length(count)
         programs = -(-count // (length * _ROWS))
-        line, arena = self._reserve([programs])
-        scalars = address, count, length, line, self._table_address, arena
-        _one(self._number, programs, scalars, _constants(flat.dtype, address % 16 == 0))
+        line = self._reserve((programs,))
+        scalars = address, count, length, line, self._table_address, self._arena_address
+        aligned = address % 16 == 0
+        _one((self._number, dtype, aligned), (programs, 1), scalars, _constants(dtype, aligned))
 
     def add_all(self, tensors: Sequence[Tensor]) -> None:
         """Start on many tensors of one type with one launch."""
@@ -238,29 +250,43 @@ class Lines:
         lengths = [row_length(count) for count in counts]
         programs = [-(-count // (length * _ROWS)) for count, length in zip(counts, lengths, strict=True)]
         addresses = [each.data_ptr() for each in tensors]
-        plain = torch.tensor([addresses, counts, lengths, programs], device="cpu")
-        repeated = plain.repeat_interleave(plain[3], dim=1)
-        ends = plain[3].cumsum(0)
-        parts = torch.arange(int(ends[-1]), device="cpu") - (ends - plain[3]).repeat_interleave(plain[3])
-        jobs = torch.cat([repeated[:3], parts[None]]).t().contiguous()
-        jobs = jobs.pin_memory().to(self._device, non_blocking=True)
-        line, arena = self._reserve(programs)
-        scalars = jobs.data_ptr(), line, self._table_address, arena
-        _all(self._number, len(jobs), scalars, _constants(tensors[0].dtype, all(each % 16 == 0 for each in addresses)))
+        line = self._reserve(programs)
+        table: list[int] = []
+        for address, count, length, each in zip(addresses, counts, lengths, programs, strict=True):
+            table += (address, count, length, line)
+            line += each
+        jobs, aligned = self._sent(table), all(each % 16 == 0 for each in addresses)
+        scalars = jobs.data_ptr(), self._table_address, self._arena_address
+        dtype = tensors[0].dtype
+        _all((self._number, dtype, aligned), (max(programs), len(tensors)), scalars, _constants(dtype, aligned))
+
+    def _sent(self, numbers: list[int]) -> Tensor:
+        """Numbers on the device, without a wait."""
+        if self._used + len(numbers) > len(self._pinned):
+            self._pinned, self._used = torch.empty(max(_TABLE, len(numbers)), dtype=torch.int64, pin_memory=True), 0
+        own = self._pinned[self._used : self._used + len(numbers)]
+        own.copy_(torch.tensor(numbers, device="cpu"))
+        self._used += len(numbers)
+        return own.to(self._device, non_blocking=True)
 
     def take(self) -> tuple[list[list[float]], list[int]]:
         """Figures and hashes of all tensors since the last call, in order: the only wait for the device."""
+        with torch.cuda.device(self._device):
+            return self._take()
+
+    def _take(self) -> tuple[list[list[float]], list[int]]:
         if len(self._streams) > 1:  # each has written lines, and this one reads them
             torch.cuda.synchronize(self._device)
         found = []
         for arena, starts in zip(self._arenas, self._starts, strict=True):
             if len(starts) > 1:
-                table = torch.tensor(starts, device="cpu").pin_memory().to(self._device, non_blocking=True)
+                table = self._sent(starts)
                 sums = torch.empty(len(starts) - 1, FIGURES + 1, dtype=torch.int64, device=self._device)
                 addresses = table.data_ptr(), arena.data_ptr(), sums.data_ptr()
-                _sums(self._number, len(sums), addresses, (FIGURES, 64))
+                _sums((self._number,), (len(sums), 1), addresses, (FIGURES, 64))
                 found.append(sums)
-        self._arenas, self._starts, self._streams = self._arenas[:1], [[0]], set()
+        self._arenas, self._starts, self._streams, self._used = self._arenas[:1], [[0]], set(), 0
+        self._arena_address = self._arenas[0].data_ptr()
         if not found:
             return [], []
         lines = torch.cat(found).cpu()
@@ -269,18 +295,19 @@ class Lines:
         figures[figures[:, 4] > 0, :2] = torch.nan  # as everywhere else in torch
         return figures.tolist(), lines[:, FIGURES].tolist()
 
-    def _reserve(self, lines: Sequence[int]) -> tuple[int, int]:
-        """Room for the lines of tensors: the first one's number, and the arena's address."""
+    def _reserve(self, lines: Sequence[int]) -> int:
+        """Room in the arena for the lines of tensors: the number of the first."""
         self._streams.add(torch._C._cuda_getCurrentRawStream(self._number))
-        needed = sum(lines)
-        if self._starts[-1][-1] + needed > len(self._arenas[-1]):
-            self._arenas.append(self._new_arena(max(_CHUNK, needed)))
-            self._starts.append([0])
         starts = self._starts[-1]
+        if starts[-1] + sum(lines) > len(self._arenas[-1]):
+            self._arenas.append(self._new_arena(max(_CHUNK, sum(lines))))
+            self._arena_address = self._arenas[-1].data_ptr()
+            starts = [0]
+            self._starts.append(starts)
         first = starts[-1]
         for each in lines:
             starts.append(starts[-1] + each)
-        return first, self._arenas[-1].data_ptr()
+        return first
 
     def _new_arena(self, lines: int) -> Tensor:
         with undisturbed():

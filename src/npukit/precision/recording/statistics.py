@@ -48,15 +48,10 @@ def undisturbed() -> Iterator[None]:
 def statistics_from(row: list[float], number: int, count: int, floating: bool) -> Statistics:
     """Statistics from the figures and the hash of a tensor with `count` elements."""
     minimum, maximum, total, norm, nan, inf = row[:PLAIN]
+    hashed = f"{number & 0xFFFFFFFF:08x}"
     if not floating:
-        return Statistics(minimum, maximum, hash=hash_text(number))
-    sketch = tuple(row[PLAIN:])
-    return Statistics(minimum, maximum, total / count, norm, int(nan), int(inf), hash_text(number), sketch)
-
-
-def hash_text(number: int) -> str:
-    """A hash as it is written."""
-    return f"{number & 0xFFFFFFFF:08x}"
+        return Statistics(minimum, maximum, hash=hashed)
+    return Statistics(minimum, maximum, total / count, norm, int(nan), int(inf), hashed, tuple(row[PLAIN:]))
 
 
 def figures_of(flat: Tensor) -> Tensor:

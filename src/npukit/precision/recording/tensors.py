@@ -63,6 +63,11 @@ def _tail(maker: str, file: str) -> str:
     return f'{made}, "data_name": {quoted(file)}}}' if file else f"{made}}}"
 
 
+@functools.lru_cache(4096)
+def _scalar(value: bool | float | str, kind: str) -> str:  # by its type as well: 1 == True
+    return f'{{"type": "{kind}", "value": {json.dumps(value)}}}'
+
+
 def _other(value: Any) -> str:
     known = isinstance(value, torch.dtype | torch.device | torch.layout | torch.memory_format)
     kind = f"{type(value).__module__}.{type(value).__name__}"
@@ -99,21 +104,21 @@ class Tensors:
         elif value is None:
             into.append("null")
         elif isinstance(value, bool | int | float | str):
-            into.append(f'{{"type": "{type(value).__name__}", "value": {json.dumps(value)}}}')
+            into.append(_scalar(value, type(value).__name__))
         elif isinstance(value, list | tuple):
             if len(value) >= MANY and isinstance(value[0], Tensor):
                 self.measure(value)
             mark = "["
             for place, each in enumerate(value):
                 into.append(mark)
-                self.describe(each, f"{name}.{place}", into)
+                self.describe(each, f"{name}.{place}" if self._save else "", into)
                 mark = ", "
             into.append("]" if value else "[]")
         elif isinstance(value, dict):
             mark = "{"
             for key, each in value.items():
                 into.append(f"{mark}{quoted(str(key))}: ")
-                self.describe(each, f"{name}.{key}", into)
+                self.describe(each, f"{name}.{key}" if self._save else "", into)
                 mark = ", "
             into.append("}" if value else "{}")
         elif isinstance(value, Hollow):
@@ -125,19 +130,16 @@ class Tensors:
         """Start on the tensors among values with few launches: `describe` then finds them known."""
         if self._fresh:
             return
-        found: dict[torch.dtype, dict[tuple[int, Any], Tensor]] = {}
+        found: dict[torch.dtype, dict[tuple[int, Any], tuple[_Memory, Tensor]]] = {}
         for value in values:
             tensor = local(value) if isinstance(value, Tensor) else None
             if tensor is not None and can_describe(tensor) and (memory := self._memory(tensor)):
                 key = _key(tensor, memory)
                 if key is not None and key not in memory.cells:
-                    found.setdefault(tensor.dtype, {})[id(memory), key] = tensor
+                    found.setdefault(tensor.dtype, {})[id(memory), key] = memory, tensor
         for group in found.values():
-            for (_, key), tensor, cell in zip(
-                group, group.values(), self._batch.add_all([*group.values()]), strict=True
-            ):
-                memory = self._memory(tensor)
-                assert memory is not None
+            cells = self._batch.add_all([tensor for _, tensor in group.values()])
+            for (_, key), (memory, _), cell in zip(group, group.values(), cells, strict=True):
                 memory.cells[key] = cell
 
     def wrote(self, tensor: Tensor) -> None:
@@ -171,7 +173,8 @@ class Tensors:
 
     def begin_step(self) -> None:
         """Rows of an earlier step are in another dump."""
-        self._memories.clear()
+        for memory in self._memories.values():
+            memory.maker = ""
 
     def _tensor(self, tensor: Tensor, name: str, into: Text) -> None:
         values = local(tensor)
