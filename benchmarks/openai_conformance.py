@@ -150,7 +150,7 @@ class RemoteOpenAIServer:
     def __init__(self, model, args, **_):
         options = ["--name", model]
         for at, word in enumerate(args):
-            if word in ("--max-model-len", "--max-num-seqs"):
+            if word in ("--max-model-len", "--max-num-seqs", "--max-logprobs"):
                 options += [word, args[at + 1]]
             if word == "--lora-modules":
                 options += ["--adapter", args[at + 1]]

@@ -67,8 +67,9 @@ def main() -> None:
     arguments = parser.parse_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model = make_model(arguments.shape, device)
+    words = model.config.vocab_size
     print(f"Qwen2 {arguments.shape} shape, {model.dtype}, {device}, torch {torch.__version__}", flush=True)
-    works = {count: make_work(count * ROUNDS, arguments, model) for count in arguments.requests}
+    works = {count: make_work(count * ROUNDS, arguments, words) for count in arguments.requests}
     few = min(works)
     peers = {name: measured(PEERS[name], model, works[few][:few]) for name in arguments.peers}
     engine = Engine(model, EngineOptions(longest=2048, rows=max(works), memory=0.85))
@@ -76,7 +77,7 @@ def main() -> None:
     engine.warm_up()
     print(f"  warmed up in {time.perf_counter() - start:.0f} s", flush=True)
     for count, work in works.items():
-        run_engine(engine, make_work(count + 1, arguments, model), count)  # other prompts: none is in the cache later
+        run_engine(engine, make_work(count + 1, arguments, words), count)  # other prompts: none is in the cache later
         ours = measured(lambda _, each, count=count: run_engine(engine, each, count), model, work)  # type: ignore[misc]
         share = (
             f", {ours * step_bound(model, work[:count]) / count:.0%} of the bandwidth bound"
@@ -87,11 +88,11 @@ def main() -> None:
         for name, theirs in peers.items():
             print(f"  {ours / theirs:.1f} times {name} ({theirs:,.0f}, {few} requests)", flush=True)
         if arguments.load:
-            others = make_work(count * 2 + 1, arguments, model)
+            others = make_work(count * 2 + 1, arguments, words)
             print(f"  time to first token, 99th percentile, at half of that: {first_token(engine, others, ours):.3f} s")
         if arguments.sample and count == few:
             print("  the same at temperature 0.8:", flush=True)
-            again = make_work(count * ROUNDS + 1, arguments, model)
+            again = make_work(count * ROUNDS + 1, arguments, words)
             measured(lambda _, each, count=count: run_engine(engine, each, count, 0.8), model, again)  # type: ignore[misc]
 
 
@@ -104,14 +105,13 @@ def make_model(shape: str, device: torch.device) -> Any:
         return AutoModelForCausalLM.from_config(config, dtype=dtype).eval()
 
 
-def make_work(count: int, arguments: argparse.Namespace, model: Any) -> Work:
+def make_work(count: int, arguments: argparse.Namespace, words: int) -> Work:
     """Requests whose lengths vary by half around the mean; the same for the same count, and others for another."""
     draw = random.Random(count)
 
     def length(mean: int) -> int:
         return draw.randint(mean // 2, mean * 3 // 2)
 
-    words = model.config.vocab_size
     return [
         (tuple(draw.randrange(words) for _ in range(length(arguments.prompt))), length(arguments.answer))
         for _ in range(count)

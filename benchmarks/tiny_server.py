@@ -59,15 +59,15 @@ def make_tokenizer() -> Any:
     )
 
 
-def make_model(folder: Path, longest: int = 8192) -> Path:
-    """A Qwen2 of two layers, always the same, with its tokenizer."""
+def make_model(folder: Path, longest: int = 8192, hidden: int = 64) -> Path:
+    """A Qwen2 of two layers with four heads, always the same, with its tokenizer."""
     import torch
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
     tokenizer = make_tokenizer()
     config = Qwen2Config(
         vocab_size=len(tokenizer),
-        hidden_size=64,
+        hidden_size=hidden,
         intermediate_size=128,
         num_hidden_layers=2,
         num_attention_heads=4,

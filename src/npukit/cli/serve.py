@@ -74,6 +74,7 @@ MaxBody = Annotated[float, typer.Option("--max-body", min=0.001, help="Largest r
 MaxWaiting = Annotated[
     int, typer.Option("--max-waiting", min=1, help="Answers that may run or wait; further requests get status 429.")
 ]
+MaxLogprobs = Annotated[int, typer.Option("--max-logprobs", min=0, help="Most logprobs a request may ask for.")]
 Timeout = Annotated[float, typer.Option(min=0.1, help="Time limit of an answer in seconds; it is cut off there.")]
 Drain = Annotated[float, typer.Option(min=0, help="Seconds that running answers may take after SIGTERM.")]
 Memory = Annotated[
@@ -107,6 +108,7 @@ def serve(
     allow_adapter_changes: ChangeAdapters = False,
     max_body: MaxBody = 16,
     max_waiting: MaxWaiting = 512,
+    max_logprobs: MaxLogprobs = 20,
     timeout: Timeout = 600,
     drain: Drain = 30,
     device: DeviceOption = Wanted.auto,
@@ -154,6 +156,7 @@ def serve(
         change_adapters=allow_adapter_changes,
         max_body=int(max_body * 2**20),
         max_waiting=max_waiting,
+        max_logprobs=max_logprobs,
         timeout=timeout,
         drain=drain,
     )

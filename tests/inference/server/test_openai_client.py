@@ -179,6 +179,7 @@ def test_asynchronous(client: openai.OpenAI) -> None:
         ({"stream_options": {"include_usage": True}}, None),
         ({"extra_body": {"structured_outputs": {"regex": "("}}}, None),
         ({"logit_bias": {"999999": 1}}, "logit_bias"),
+        ({"logprobs": True, "top_logprobs": -1}, "logprobs"),  # the whole vocabulary: more than --max-logprobs
     ],
 )
 def test_what_the_client_can_mend_is_a_400(client: openai.OpenAI, change: dict[str, Any], param: str | None) -> None:

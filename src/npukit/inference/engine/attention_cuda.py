@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import torch
 import triton
-import triton.language as tl
 from torch import Tensor
 
+from npukit.inference.engine.kernels_cuda import attend, store
 from npukit.inference.engine.paged import Call, Prefill, Rows
 
 _KEYS, _WARPS, _STAGES = 64, 4, 3  # keys that a program looks at together, and how it is compiled
 _QUERIES = 16  # the least that the tensor cores take
 _PROGRAMS = 512  # enough to keep every multiprocessor busy
 _MOST_SPLITS = 16
+_arrivals: dict[torch.device, Tensor] = {}  # how many parts of a sequence are done; all zero between two calls
 
 
 def attend_rows(call: Call, rows: Rows) -> Tensor:
@@ -52,10 +53,13 @@ def _attend_rows(
     padded = max(_QUERIES, triton.next_power_of_2(group))
     splits = _splits(tokens * shared)
     result = query.new_empty(query.shape)
-    parts = torch.empty((tokens, heads, splits, size), dtype=torch.float32, device=query.device)
-    weights = torch.empty((tokens, heads, splits), dtype=torch.float32, device=query.device)
+    spread = splits if splits > 1 else 0  # what is not cut needs no room for parts
+    parts = torch.empty((tokens, heads, spread, size), dtype=torch.float32, device=query.device)
+    weights = torch.empty((tokens, heads, spread), dtype=torch.float32, device=query.device)
+    if query.device not in _arrivals:
+        _arrivals[query.device] = torch.zeros(_PROGRAMS, dtype=torch.int32, device=query.device)
     query = query if query.stride(2) == 1 else query.contiguous()
-    _attend[(tokens, shared, splits)](
+    attend[(shared, tokens, splits)](
         query,
         key_cache,
         value_cache,
@@ -65,6 +69,7 @@ def _attend_rows(
         result,
         parts,
         weights,
+        _arrivals[query.device],
         scale * 1.4426950408889634,  # the kernel works with powers of two
         tokens,
         tables.stride(0),
@@ -83,8 +88,6 @@ def _attend_rows(
         num_warps=_WARPS,
         num_stages=_STAGES,
     )
-    if splits > 1:
-        _combine[(tokens, heads)](parts, weights, result, HEADS=heads, SIZE=size, WIDE=wide, SPLITS=splits)
     return result
 
 
@@ -101,117 +104,11 @@ def _splits(programs: int) -> int:
     return splits
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _attend(  # type: ignore[no-untyped-def]
-    query,
-    key_cache,
-    value_cache,
-    rows,
-    tables,
-    lengths,
-    result,
-    parts,
-    weights,
-    scale,
-    tokens,
-    table_stride,
-    token_stride,
-    head_stride,
-    SHARED: tl.constexpr,
-    GROUP: tl.constexpr,
-    PADDED: tl.constexpr,
-    TILE: tl.constexpr,
-    SIZE: tl.constexpr,
-    WIDE: tl.constexpr,
-    BLOCK: tl.constexpr,
-    KEYS: tl.constexpr,
-    SPLITS: tl.constexpr,
-    WINDOW: tl.constexpr,
-):
-    """One tile of tokens, the query heads of one key head, one part of the keys.
-
-    A tile is a token with those behind it that are the next of the same prompt, up to a place that TILE divides: they
-    read the same keys. A token inside of another's tile has nothing to do.
-    """
-    token, head, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
-    row, length = tl.load(rows + token), tl.load(lengths + token).to(tl.int32)
-    before = tl.maximum(token - 1, 0)
-    follows = (token > 0) & (tl.load(rows + before) == row) & (tl.load(lengths + before).to(tl.int32) + 1 == length)
-    at = (length - 1) % TILE
-    if follows & (at != 0):
-        return
-    members, wide = tl.arange(0, PADDED), tl.arange(0, WIDE)
-    later = members // GROUP  # how many tokens behind the first one
-    behind = tl.minimum(token + later, tokens - 1)
-    ends = length + later
-    inside = (at + later < TILE) & (token + later < tokens)
-    inside = inside & (tl.load(rows + behind) == row) & (tl.load(lengths + behind).to(tl.int32) == ends)
-    last = tl.max(tl.where(inside, ends, 0), 0)
-    first = tl.maximum(length - WINDOW, 0) if WINDOW > 0 else 0
-    part = tl.cdiv(tl.cdiv(last - first, SPLITS), KEYS) * KEYS
-    start = first + split * part
-    stop = tl.minimum(start + part, last)
-    heads: tl.constexpr = SHARED * GROUP
-    own_head = head * GROUP + members % GROUP
-    is_query = inside[:, None] & (wide[None, :] < SIZE)
-    q_at = behind.to(tl.int64)[:, None] * token_stride + own_head[:, None] * head_stride + wide[None, :]
-    q = tl.load(query + q_at, mask=is_query, other=0.0)
-    highest = tl.full([PADDED], -float("inf"), tl.float32)
-    total = tl.zeros([PADDED], tl.float32)
-    table = tables + token.to(tl.int64) * table_stride
-    sums = tl.zeros([PADDED, WIDE], tl.float32)
-    for place in range(start, stop, KEYS):
-        places = place + tl.arange(0, KEYS)
-        there = places < stop
-        if BLOCK % KEYS == 0 and WINDOW == 0:  # all in one block
-            block = tl.load(table + place // BLOCK).to(tl.int64)
-        else:
-            block = tl.load(table + places // BLOCK, mask=there, other=0).to(tl.int64)
-        slot = (block * BLOCK + places % BLOCK) * SHARED + head
-        is_key = there[:, None] & (wide[None, :] < SIZE)
-        k = tl.load(key_cache + slot[:, None] * SIZE + wide[None, :], mask=is_key, other=0.0)
-        v = tl.load(value_cache + slot[:, None] * SIZE + wide[None, :], mask=is_key, other=0.0)
-        seen = there[None, :] & (places[None, :] < ends[:, None])
-        if WINDOW > 0:
-            seen = seen & (places[None, :] >= ends[:, None] - WINDOW)
-        scores = tl.where(seen, tl.dot(q, tl.trans(k)) * scale, -float("inf"))
-        higher = tl.maximum(highest, tl.max(scores, 1))
-        base = tl.where(higher == -float("inf"), 0.0, higher)  # of a token that sees none of these keys
-        shares = tl.exp2(scores - base[:, None])
-        shrink = tl.exp2(highest - base)
-        total = total * shrink + tl.sum(shares, 1)
-        sums = sums * shrink[:, None] + tl.dot(shares.to(v.dtype), v)
-        highest = higher
-    own = behind.to(tl.int64) * heads + own_head
-    sums = sums / tl.where(total > 0, total, 1.0)[:, None]
-    if SPLITS == 1:
-        tl.store(result + own[:, None] * SIZE + wide[None, :], sums, mask=is_query)
-    else:
-        spot = own * SPLITS + split
-        tl.store(parts + spot[:, None] * SIZE + wide[None, :], sums, mask=is_query)
-        tl.store(weights + spot, highest + tl.log2(total), mask=inside)
-
-
-@triton.jit  # type: ignore[untyped-decorator]
-def _combine(  # type: ignore[no-untyped-def]
-    parts, weights, result, HEADS: tl.constexpr, SIZE: tl.constexpr, WIDE: tl.constexpr, SPLITS: tl.constexpr
-):
-    """The parts of one token and query head, each by its share."""
-    own = tl.program_id(0) * HEADS + tl.program_id(1)
-    splits, wide = tl.arange(0, SPLITS), tl.arange(0, WIDE)
-    weight = tl.load(weights + own * SPLITS + splits)
-    share = tl.exp2(weight - tl.max(weight, 0))
-    at = (own * SPLITS + splits)[:, None] * SIZE + wide[None, :]
-    values = tl.load(parts + at, mask=wide[None, :] < SIZE, other=0.0)
-    combined = tl.sum(values * share[:, None], 0) / tl.sum(share, 0)
-    tl.store(result + own * SIZE + wide, combined, mask=wide < SIZE)
-
-
 def _write(key: Tensor, value: Tensor, key_cache: Tensor, value_cache: Tensor, slots: Tensor) -> None:
     """Put each token's key and value where it belongs, in one kernel for both."""
     key, value = (each if each.stride(2) == 1 else each.contiguous() for each in (key, value))
     tokens, shared, size = key.shape
-    _store[(tokens,)](
+    store[(tokens,)](
         key,
         value,
         key_cache,
@@ -226,34 +123,6 @@ def _write(key: Tensor, value: Tensor, key_cache: Tensor, value_cache: Tensor, s
         SIZE=size,
         WIDE=triton.next_power_of_2(size),
     )
-
-
-@triton.jit  # type: ignore[untyped-decorator]
-def _store(  # type: ignore[no-untyped-def]
-    key,
-    value,
-    key_cache,
-    value_cache,
-    slots,
-    key_token,
-    key_head,
-    value_token,
-    value_head,
-    SHARED: tl.constexpr,
-    HEADS: tl.constexpr,
-    SIZE: tl.constexpr,
-    WIDE: tl.constexpr,
-):
-    """All heads of one token."""
-    token = tl.program_id(0).to(tl.int64)
-    slot = tl.load(slots + token).to(tl.int64)
-    heads, wide = tl.arange(0, HEADS)[:, None], tl.arange(0, WIDE)[None, :]
-    there = (heads < SHARED) & (wide < SIZE)
-    k = tl.load(key + token * key_token + heads * key_head + wide, mask=there)
-    v = tl.load(value + token * value_token + heads * value_head + wide, mask=there)
-    at = (slot * SHARED + heads) * SIZE + wide
-    tl.store(key_cache + at, k, mask=there)
-    tl.store(value_cache + at, v, mask=there)
 
 
 def attend_prefill(call: Call, prompts: Prefill) -> Tensor:

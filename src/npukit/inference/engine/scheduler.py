@@ -106,7 +106,8 @@ class Scheduler:
                 continue
             if sequence.cached < len(sequence.blocks) * size or self._has_room(sequence, chosen):
                 chosen.append(sequence)
-        return chosen
+        # Longest first: the device takes them up in this order, and is not left with a long one at the end.
+        return sorted(chosen, key=lambda sequence: -sequence.cached)
 
     def _has_room(self, sequence: Sequence, chosen: list[Sequence]) -> bool:
         """Give it the block that its next token needs, if need be at the cost of the youngest."""

@@ -172,7 +172,7 @@ class Conversation:
         return {"content": [self._logprob(token) for token in tokens], "refusal": None}
 
     def _logprob(self, token: Token) -> dict[str, Any]:
-        top = [self._entry(number, logprob) for number, logprob in token.top[: self.asked.top_logprobs or 0]]
+        top = [self._entry(number, logprob) for number, logprob in token.top]
         return {**self._entry(token.id, token.logprob or 0.0), "top_logprobs": top}
 
     def _entry(self, number: int, logprob: float) -> dict[str, Any]:

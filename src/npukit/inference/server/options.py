@@ -28,7 +28,7 @@ class ServerOptions:
     change_adapters: bool = False  # let clients load and remove adapters
     max_body: int = 16 * 2**20  # bytes of a request
     max_waiting: int = 512  # answers that run or wait; a client beyond them is told to come back later
-    max_logprobs: int = 20
+    max_logprobs: int = 20  # of the likeliest tokens at each place
     timeout: float = 600.0  # seconds for an answer; one that takes longer is cut there
     drain: float = 30.0  # seconds that running answers have after SIGTERM
 

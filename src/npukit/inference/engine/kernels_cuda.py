@@ -1,0 +1,147 @@
+"""The kernels of our own for attention on CUDA, in Triton. npukit.inference.engine.attention_cuda starts them."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def attend(  # type: ignore[no-untyped-def]
+    query,
+    key_cache,
+    value_cache,
+    rows,
+    tables,
+    lengths,
+    result,
+    parts,
+    weights,
+    arrivals,
+    scale,
+    tokens,
+    table_stride,
+    token_stride,
+    head_stride,
+    SHARED: tl.constexpr,
+    GROUP: tl.constexpr,
+    PADDED: tl.constexpr,
+    TILE: tl.constexpr,
+    SIZE: tl.constexpr,
+    WIDE: tl.constexpr,
+    BLOCK: tl.constexpr,
+    KEYS: tl.constexpr,
+    SPLITS: tl.constexpr,
+    WINDOW: tl.constexpr,
+):
+    """One tile of tokens, the query heads of one key head, one part of the keys.
+
+    A tile is a token with those behind it that are the next of the same prompt, up to a place that TILE divides: they
+    read the same keys. A token inside of another's tile has nothing to do. Programs start in the order of tokens, the
+    longest sequences first (as the scheduler has them), so that none of them is waited for at the end.
+    """
+    head, token, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    row, length = tl.load(rows + token), tl.load(lengths + token).to(tl.int32)
+    before = tl.maximum(token - 1, 0)
+    follows = (token > 0) & (tl.load(rows + before) == row) & (tl.load(lengths + before).to(tl.int32) + 1 == length)
+    at = (length - 1) % TILE
+    if follows & (at != 0):
+        return
+    members, wide = tl.arange(0, PADDED), tl.arange(0, WIDE)
+    later = members // GROUP  # how many tokens behind the first one
+    behind = tl.minimum(token + later, tokens - 1)
+    ends = length + later
+    inside = (at + later < TILE) & (token + later < tokens)
+    inside = inside & (tl.load(rows + behind) == row) & (tl.load(lengths + behind).to(tl.int32) == ends)
+    last = tl.max(tl.where(inside, ends, 0), 0)
+    first = tl.maximum(length - WINDOW, 0) if WINDOW > 0 else 0
+    share_of_keys = tl.cdiv(tl.cdiv(last - first, SPLITS), KEYS) * KEYS
+    start = first + split * share_of_keys
+    stop = tl.minimum(start + share_of_keys, last)
+    heads: tl.constexpr = SHARED * GROUP
+    own_head = head * GROUP + members % GROUP
+    is_query = inside[:, None] & (wide[None, :] < SIZE)
+    q_at = behind.to(tl.int64)[:, None] * token_stride + own_head[:, None] * head_stride + wide[None, :]
+    q = tl.load(query + q_at, mask=is_query, other=0.0)
+    highest = tl.full([PADDED], -float("inf"), tl.float32)
+    total = tl.zeros([PADDED], tl.float32)
+    table = tables + token.to(tl.int64) * table_stride
+    sums = tl.zeros([PADDED, WIDE], tl.float32)
+    for place in range(start, stop, KEYS):
+        places = place + tl.arange(0, KEYS)
+        there = places < stop
+        if BLOCK % KEYS == 0 and WINDOW == 0:  # all in one block
+            block = tl.load(table + place // BLOCK).to(tl.int64)
+        else:
+            block = tl.load(table + places // BLOCK, mask=there, other=0).to(tl.int64)
+        slot = (block * BLOCK + places % BLOCK) * SHARED + head
+        is_key = there[:, None] & (wide[None, :] < SIZE)
+        k = tl.load(key_cache + slot[:, None] * SIZE + wide[None, :], mask=is_key, other=0.0)
+        v = tl.load(value_cache + slot[:, None] * SIZE + wide[None, :], mask=is_key, other=0.0)
+        seen = there[None, :] & (places[None, :] < ends[:, None])
+        if WINDOW > 0:
+            seen = seen & (places[None, :] >= ends[:, None] - WINDOW)
+        scores = tl.where(seen, tl.dot(q, tl.trans(k)) * scale, -float("inf"))
+        higher = tl.maximum(highest, tl.max(scores, 1))
+        base = tl.where(higher == -float("inf"), 0.0, higher)  # of a token that sees none of these keys
+        shares = tl.exp2(scores - base[:, None])
+        shrink = tl.exp2(highest - base)
+        total = total * shrink + tl.sum(shares, 1)
+        sums = sums * shrink[:, None] + tl.dot(shares.to(v.dtype), v)
+        highest = higher
+    own = behind.to(tl.int64) * heads + own_head
+    sums = sums / tl.where(total > 0, total, 1.0)[:, None]
+    if SPLITS == 1:
+        tl.store(result + own[:, None] * SIZE + wide[None, :], sums, mask=is_query)
+    else:
+        spot = own * SPLITS + split
+        tl.store(parts + spot[:, None] * SIZE + wide[None, :], sums, mask=is_query)
+        tl.store(weights + spot, highest + tl.log2(total), mask=inside)
+        tl.debug_barrier()  # all threads have stored before one of them says so
+        arrived = tl.atomic_add(arrivals + token * SHARED + head, 1)
+        if arrived == SPLITS - 1:  # the last part to be done puts all of them together, each by its share
+            tl.store(arrivals + token * SHARED + head, 0)
+            highest = tl.full([PADDED], -float("inf"), tl.float32)
+            total = tl.zeros([PADDED], tl.float32)
+            sums = tl.zeros([PADDED, WIDE], tl.float32)
+            for each in range(SPLITS):
+                spot = own * SPLITS + each
+                weight = tl.load(weights + spot, mask=inside, other=-float("inf"), cache_modifier=".cg")
+                own_part = parts + spot[:, None] * SIZE + wide[None, :]
+                part = tl.load(own_part, mask=is_query, other=0.0, cache_modifier=".cg")
+                higher = tl.maximum(highest, weight)
+                base = tl.where(higher == -float("inf"), 0.0, higher)
+                share, shrink = tl.exp2(weight - base), tl.exp2(highest - base)
+                total = total * shrink + share
+                sums = sums * shrink[:, None] + part * share[:, None]
+                highest = higher
+            sums = sums / tl.where(total > 0, total, 1.0)[:, None]
+            tl.store(result + own[:, None] * SIZE + wide[None, :], sums, mask=is_query)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def store(  # type: ignore[no-untyped-def]
+    key,
+    value,
+    key_cache,
+    value_cache,
+    slots,
+    key_token,
+    key_head,
+    value_token,
+    value_head,
+    SHARED: tl.constexpr,
+    HEADS: tl.constexpr,
+    SIZE: tl.constexpr,
+    WIDE: tl.constexpr,
+):
+    """All heads of one token."""
+    token = tl.program_id(0).to(tl.int64)
+    slot = tl.load(slots + token).to(tl.int64)
+    heads, wide = tl.arange(0, HEADS)[:, None], tl.arange(0, WIDE)[None, :]
+    there = (heads < SHARED) & (wide < SIZE)
+    k = tl.load(key + token * key_token + heads * key_head + wide, mask=there)
+    v = tl.load(value + token * value_token + heads * value_head + wide, mask=there)
+    at = (slot * SHARED + heads) * SIZE + wide
+    tl.store(key_cache + at, k, mask=there)
+    tl.store(value_cache + at, v, mask=there)
