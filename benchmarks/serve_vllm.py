@@ -84,9 +84,13 @@ def main() -> None:
         theirs = answers(url)
         process.send_signal(signal.SIGTERM)
         code = process.wait(120)
-    same = sum(ours[each] == theirs[each] for each in ours)
-    print(f"{same} of {len(ours)} answers equal to those of npukit's engine; exit code after SIGTERM: {code}")
-    raise SystemExit(same != len(ours))
+    for model, question in (each for each in ours if ours[each] != theirs[each]):
+        print(f"{model}, {question}\n  npukit {ours[model, question]!r}\n  vLLM   {theirs[model, question]!r}")
+    for model in ("tiny", "lora"):
+        same = sum(ours[model, question] == theirs[model, question] for question in QUESTIONS)
+        print(f"{model}: {same} of {len(QUESTIONS)} answers equal to those of npukit's engine")
+    print(f"exit code after SIGTERM: {code}")
+    raise SystemExit(ours != theirs or code != 0)
 
 
 if __name__ == "__main__":
