@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,7 @@ from npukit.train import Trainer
 ROWS = 4096
 
 
-def train_shapes() -> None:
+def train_shapes(output: Path) -> None:
     """Train as `npukit train` would; the observer ends it after its steps."""
     config = rank.taken_over()
     device = torch_device()
@@ -46,7 +45,7 @@ def train_shapes() -> None:
     options = config.training.model_copy(
         update={
             "compile": False,
-            "output": Path(os.environ["NPUKIT_WALK"]).with_name("run"),
+            "output": output,
             "accumulation": min(config.training.accumulation, ACCUMULATION),
             "workers": 0,
             "max_steps": 8,

@@ -32,7 +32,7 @@ def main() -> None:
             else:
                 from npukit.performance.plan.model_job import train_shapes
 
-                train_shapes()
+                train_shapes(file.with_name("run"))
     except WalkIsOver:
         pass
     except SystemExit as ended:
