@@ -16,6 +16,8 @@ WARNINGS = (
     r"mkldnn_matmul failed, switching to BLAS gemm",
     # torch_npu about its own files, wherever somebody else installed it.
     r"Warning: The .* owner does not match the current user",
+    # torch 2.11's profiler, of what `npukit profile` relies on.
+    r"Warning: Profiler clears events at the end of each cycle",
 )
 """Python's warnings, by how they begin; regular expressions."""
 
