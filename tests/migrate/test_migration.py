@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import runpy
 import subprocess
@@ -347,3 +348,62 @@ def test_importing_a_migrated_file_asks_no_device(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text(f"import torch\n{text}")
     after = migrate(tmp_path).changes[0].after
     assert "is_available" not in after and "accelerator." not in after and "device_count" not in after
+
+
+def test_lines_that_become_too_long_are_broken_at_their_brackets(tmp_path: Path) -> None:
+    call = "    dist.init_process_group(backend='nccl', init_method='env://', world_size=n, rank=rank)\n"
+    text = "import torch.distributed as dist\nimport torch\n" + "x = 1\n" * 100 + f"def f(rank, n):\n{call}"
+    (tmp_path / "a.py").write_text(text)
+    after = migrate(tmp_path).changes[0].after
+    assert (
+        "    dist.init_process_group(\n        backend=dist.get_default_backend_for_device(DEVICE),\n"
+        "        init_method='env://',\n        world_size=n,\n        rank=rank,\n    )\n"
+    ) in after
+    assert not migrate(tmp_path / "a.py").left
+
+
+def test_the_device_is_there_before_its_first_use(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text(
+        "from models import make\nmodel = make().cuda()\nimport torch\ntorch.cuda.empty_cache()\n"
+    )
+    names = [
+        getattr(node.targets[0], "id", "")
+        for node in ast.parse(migrate(tmp_path).changes[0].after).body
+        if isinstance(node, ast.Assign)
+    ]
+    assert names.index("DEVICE") < names.index("model")
+
+
+def test_devices_reach_functions_of_other_files(tmp_path: Path) -> None:
+    (tmp_path / "funcs.py").write_text(
+        "def to_device(x, device=None): ...\nclass Engine:\n    def __init__(self, path, device): ...\n"
+    )
+    (tmp_path / "a.py").write_text(
+        "import torch\nimport funcs\nfrom funcs import Engine, to_device\n"
+        "to_device(x, 'cuda')\nfuncs.to_device(x, 'cuda')\nEngine('p', 'cuda')\nEngine('cuda', 'cpu')\n"
+    )
+    after = next(change.after for change in migrate(tmp_path).changes if change.path.name == "a.py")
+    assert after.count("DEVICE.type") == 3
+    assert "Engine('cuda', 'cpu')" in after
+
+
+def test_a_configuration_gets_no_constant_and_no_import(tmp_path: Path) -> None:
+    (tmp_path / "configs").mkdir()
+    (tmp_path / "configs" / "a.py").write_text(
+        "import torch\nfrom mmengine.hooks import Hook\nenv = dict(backend='nccl')\n"
+    )
+    (tmp_path / "configs" / "b.py").write_text("from mmengine.hooks import Hook\nenv = dict(backend='nccl')\n")
+    migration = migrate(tmp_path)
+    assert [change.path.name for change in migration.changes] == ["a.py"]
+    assert 'env = dict(backend="hccl" if hasattr(torch, "npu") else "nccl")' in migration.changes[0].after
+    assert "DEVICE" not in migration.changes[0].after
+    assert [finding.code for finding in migration.left] == ["NPK120"]
+
+
+def test_a_default_uses_no_torch_that_only_the_function_imports(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text(
+        "class W:\n    def f(self, backend='nccl'):\n        import torch\n        torch.cuda.synchronize()\n"
+    )
+    migration = migrate(tmp_path)
+    assert "backend='nccl'" in migration.changes[0].after
+    assert "NPK120" in [finding.code for finding in migration.left]

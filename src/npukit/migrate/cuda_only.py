@@ -16,7 +16,7 @@ from npukit.source.names import definition_of, file_of
 _FOR_CUDA = re.compile(
     r"nvidia|nvml|numba|nvtx|nvls|nvlink|nvfp|nvrtc|nvcc|triton|cupy|(?:^|_)apex|flash[_-]?att|xformers|xops|tensorrt|(?:^|_)trt"
     r"|onnxruntime|paddle|cudaexecutionprovider|bitsandbytes|(?:^|_)bnb|8bit|fp8|float8|transformer_engine|deep_?gemm"
-    r"|cutlass|capability|hopper|ampere|blackwell|(?:^|_)sm_?\d\d|cuda_?graph|cuda_?ext|cuda_home|cpp_extension"
+    r"|cutlass|capability|hopper|ampere|blackwell|(?:^|_)sm_?\d\d|cuda_?(?:graph|ipc)|cuda_?ext|cuda_home|cpp_extension"
     r"|cudart|cublas|cuda/lib|\.cuh?$|ctranslate2|faiss|processgroupnccl|^_c$|_ext$|^impl$|(?:^|_)fa[23]$|nvdec|nvenc|dali",
     re.IGNORECASE,
 )
@@ -132,8 +132,10 @@ def _brings_kernels(path: Path | None) -> bool:
 @lru_cache(maxsize=4)
 def dispatches_kernels(file: PythonFile) -> bool:
     """Whether a file imports kernels for CUDA, so that its functions say whether these can be called."""
+    if "load_ext(" in file.text:  # mmcv's
+        return True
     modules = [each for node in file.names.imports for each in (getattr(node, "module", None), node.names[0].name)]
-    return any(_KERNELS.search(each) for each in modules if each)
+    return any(_KERNELS.search(each) and not each.startswith("apex") for each in modules if each)
 
 
 def always_run(node: ast.AST) -> Iterator[ast.AST]:

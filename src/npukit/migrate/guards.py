@@ -43,8 +43,10 @@ def decides_about_torch(condition: ast.expr, file: PythonFile) -> bool:
     >>> decides_about_torch(test, file)  # if kind == "cuda": torch.cuda.synchronize()
     True
     """
-    choice = file.parent(condition)
-    if not isinstance(choice, (ast.If, ast.IfExp)) or choice.test is not condition or _is_negated(condition):
+    test, choice = condition, file.parent(condition)
+    if isinstance(choice, ast.BoolOp) and isinstance(choice.op, ast.And):
+        test, choice = choice, file.parent(choice)
+    if not isinstance(choice, (ast.If, ast.IfExp)) or choice.test is not test or _is_negated(condition):
         return False
     body = choice.body if isinstance(choice.body, list) else [choice.body]
     return any(
@@ -143,12 +145,12 @@ def _decides(condition: ast.expr, file: PythonFile, depth: int = 2) -> Iterator[
     if isinstance(parent, ast.IfExp) and isinstance(file.parent(parent), ast.FormattedValue):
         word = parent.body.value if isinstance(parent.body, ast.Constant) else None
         beside += _named("nvidia") if isinstance(word, str) and _PACKAGE.fullmatch(word) else []
+    kernels = _named("triton") if _is_of_a_tensor(condition) and dispatches_kernels(file) else []
     if isinstance(parent, (ast.If, ast.IfExp, ast.While)) and parent.test is node:
-        yield [*beside, *_branch(parent, negated, file)]
+        yield [*beside, *kernels, *_branch(parent, negated, file)]
     elif isinstance(parent, ast.Call) and (test := _skipped(parent, file)) is not None:
         yield [*beside, *_words_of(parent), *_named(test.name), *test.body]
     elif isinstance(parent, ast.Assert):
-        kernels = _named("triton") if _is_of_a_tensor(condition) and dispatches_kernels(file) else []
         yield [*beside, *kernels, *after(parent, file)]
     elif isinstance(parent, ast.Return):
         kernels = _named("triton") if dispatches_kernels(file) else []
@@ -197,7 +199,7 @@ def _by_variable(
     target = statement.targets[0] if isinstance(statement, ast.Assign) else statement.target
     name = target.id if isinstance(target, ast.Name) else getattr(target, "attr", "")
     about = [*beside, *_named(name)]
-    if any(says_cuda(each) for each in about):
+    if _is_for_cuda(about, file):
         yield about
         return
     uses = file.uses(target) if isinstance(target, ast.Name) else []

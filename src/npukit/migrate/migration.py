@@ -18,6 +18,7 @@ from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Phase, Rule
 from npukit.migrate.selection import Selection
 from npukit.migrate.tidy import without_unused_imports
+from npukit.migrate.width import fitted
 from npukit.report import Finding, Severity
 from npukit.report.terminal import printable_line
 from npukit.source import Document, Edit, Unreadable
@@ -150,7 +151,7 @@ def migrate_document(
             break
     if now is document:
         return None, left
-    now = without_unused_imports(document, now)
+    now = fitted(document, without_unused_imports(document, now))
     left = _as_first_found(left, at_first or ())
     return Change(document.path, document.text, now.text, document.encoding, tuple(fixed)), left
 

@@ -27,7 +27,9 @@ class Sink:
 
 
 DEVICE = Sink(
-    re.compile(r"(?:^|_)(?:device|devices|dev|map_location)(?:$|_(?:type|str|string|name|list|map)$)", re.IGNORECASE),
+    re.compile(
+        r"(?:^|_)(?:device|devices|dev|map_location|gpu_type)(?:$|_(?:type|str|string|name|list|map)$)", re.IGNORECASE
+    ),
     {
         "torch.device": 0,
         "torch.Generator": 0,
@@ -248,6 +250,8 @@ def _argument(node: ast.AST, call: ast.Call, sink: Sink, file: PythonFile, depth
     name = file.resolve(func)
     if name in sink.calls:
         return sink.calls[name] == position
+    if _is_expectation(call, file):
+        return False
     if sink is DEVICE and (name or "").startswith(("torch.cuda.", "torch.npu.")):
         return True
     if isinstance(func, ast.Name) and any(_chosen(each.value, sink, file) for each in file.bindings(func)):
@@ -264,6 +268,14 @@ def _argument(node: ast.AST, call: ast.Call, sink: Sink, file: PythonFile, depth
         return position == 0 and reaches(call, sink, file, depth)
     parameter = parameter_of(func, position, file)
     return parameter is not None and _parameter_used(parameter, sink, file, depth)
+
+
+def _is_expectation(call: ast.Call, file: PythonFile) -> bool:
+    """assert backend_of("cuda") == "nccl": a test of a table, on any machine"""
+    compare = file.parent(call)
+    if not isinstance(compare, ast.Compare) or not isinstance(file.parent(compare), ast.Assert):
+        return False
+    return all(isinstance(each, ast.Constant) for each in compare.comparators)
 
 
 def _chosen(value: ast.expr | None, sink: Sink, file: PythonFile) -> bool:

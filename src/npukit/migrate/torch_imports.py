@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 
@@ -133,12 +134,21 @@ def visible(node: ast.AST, file: PythonFile) -> str | None:
 
 def nearest(node: ast.AST, file: PythonFile) -> tuple[str | None, ast.AST | None]:
     """The name of torch at a node, and the import that gives it."""
-    for scope in (*file.ancestors(node), file.tree):
+    for scope in (*_scopes(node, file), file.tree):
         for name in ("torch", "th"):
             found = [binding.node for binding in file.names.bindings_in(scope, name) if binding.target == "torch"]
             if done := [each for each in found if not _is_for_types(each, file)]:
                 return name, done[0]
     return None, None
+
+
+def _scopes(node: ast.AST, file: PythonFile) -> Iterator[ast.AST]:
+    """What is around a node, without a function whose default or decorator it is in."""
+    child = node
+    for parent in file.ancestors(node):
+        if not isinstance(parent, ast.FunctionDef) or child in parent.body:
+            yield parent
+        child = parent
 
 
 def _is_for_types(node: ast.AST, file: PythonFile) -> bool:

@@ -69,7 +69,10 @@ def device_type(node: ast.AST, file: PythonFile, goal: Goal, quote: str = '"') -
         name = _constant("DEVICE", _DEVICE, file, goal)
         return Text(f"{name.text}.type", name.edits)
     torch = torch_imports.visible(node, file)
-    return Text(f"({_KIND.format(torch)})") if torch and not _in_f_string(node, file) else None
+    if torch is None or _in_f_string(node, file):
+        return None
+    kind = _KIND.format(torch)
+    return Text(kind if isinstance(file.parent(node), (ast.keyword, ast.Assign)) else f"({kind})")
 
 
 def _in_f_string(node: ast.AST, file: PythonFile) -> bool:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import lru_cache
 
 from npukit.migrate import writing
 from npukit.migrate.goal import Goal
@@ -118,7 +119,22 @@ def _is_device(given: ast.expr) -> bool:
 
 def _numbered(given: ast.expr, constant: str, torch: str, file: PythonFile) -> list[Edit]:
     is_current = isinstance(given, ast.Call) and file.resolve(given.func) == "torch.cuda.current_device"
-    if is_current or (isinstance(given, ast.Constant) and given.value is None):
+    if is_current or (isinstance(given, ast.Constant) and given.value is None) or _is_selected(given, file):
         return [file.replace(given, constant)]
     start, end = file.span(given)
     return [file.insert(start, f"{torch}.device({constant}.type, "), file.insert(end, ")")]
+
+
+def _is_selected(given: ast.expr, file: PythonFile) -> bool:
+    """Whether the program makes this card its current one: torch.cuda.set_device(rank)"""
+    if not isinstance(given, (ast.Name, ast.Attribute)) or "set_device(" not in file.text:
+        return False
+    return file.source(given) in _selected(file)
+
+
+@lru_cache(maxsize=4)
+def _selected(file: PythonFile) -> frozenset[str]:
+    calls = (
+        node for node in file.nodes if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "set_device"
+    )
+    return frozenset(file.source(call.args[0]) for call in calls if len(call.args) == 1)

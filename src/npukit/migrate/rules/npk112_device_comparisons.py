@@ -162,7 +162,7 @@ def _names(node: ast.AST, word: str, file: PythonFile) -> bool:
         method = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
         if method in ("lower", "get_device") and isinstance(node.func, ast.Attribute):
             return _names(node.func.value, word, file)
-        return sink.named(method)
+        return sink.named(method) and not any(isinstance(each, ast.Constant) for each in node.args)
     return False
 
 

@@ -1,0 +1,128 @@
+"""Lines that became too long are broken at their brackets, as a formatter would.
+
+before:  dist.init_process_group("nccl", rank=rank, world_size=world_size)
+after:   dist.init_process_group(
+             dist.get_default_backend_for_device(DEVICE), rank=rank, world_size=world_size
+         )
+
+A file's width is that of its longest line, between 88 and 120; 120 where it is short. What was longer before, has a
+comment, or has no bracket to break at stays on one line.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import io
+import tokenize
+from collections.abc import Iterator
+
+from npukit.source import Document, Edit
+
+_WIDEST, _NARROWEST = 120, 88
+_SHORT = 100  # lines: a file with fewer says little about the width that its authors keep to
+_OWN = ("DEVICE = ", "ACCELERATOR = ", "TORCH_DEVICE = ", "TORCH_ACCELERATOR = ")
+_OPEN, _CLOSE = "([{", ")]}"
+
+
+def fitted(before: Document, after: Document) -> Document:
+    """The migrated file with its new lines broken where they are longer than the file's own.
+
+    >>> fitted(before, after).text
+    """
+    old, new = before.text.split("\n"), after.text.split("\n")
+    longest = max((len(line) for line in old if len(line) <= _WIDEST), default=0)
+    width = _WIDEST if len(old) < _SHORT else max(_NARROWEST, longest)
+    if (
+        after.kind != "python"
+        or "\r" in after.text
+        or not any(len(line) > width and not line.startswith(_OWN) for line in {*new} - {*old})
+    ):
+        return after
+    file = after.python
+    starts = {node.lineno for node in file.nodes if isinstance(node, ast.stmt)} if file else set()
+    edits = list(_edits(old, new, width, starts))
+    return after.edited(edits) if edits else after
+
+
+def _edits(old: list[str], new: list[str], width: int, statements: set[int]) -> Iterator[Edit]:
+    starts = [0]
+    for line in new:
+        starts.append(starts[-1] + len(line) + 1)
+    for kind, a, a_end, b, b_end in difflib.SequenceMatcher(None, old, new).get_opcodes():
+        if kind not in ("replace", "insert"):
+            continue
+        longest_before = max((len(line) for line in old[a:a_end]), default=0)
+        for number in range(b, b_end):
+            line = new[number]
+            if width < len(line) and longest_before <= width and not line.startswith(_OWN):
+                is_whole = number + 1 in statements
+                if lines := _broken(line, width) if is_whole else _one_a_line(line, width):
+                    yield Edit(starts[number], starts[number] + len(line), "\n".join(lines))
+
+
+def _broken(line: str, width: int) -> list[str]:
+    """The same code on several lines; nothing where that cannot be done simply."""
+    text = line.strip()
+    indent = line[: len(line) - len(line.lstrip())]
+    pairs = _pairs(text)
+    if pairs is None:
+        return []
+    for start, end, commas in reversed([pair for pair in pairs if pair[1] - pair[0] > 1]):
+        head, inside, tail = indent + text[: start + 1], text[start + 1 : end], indent + text[end:]
+        step = indent + "    "
+        if max(len(head), len(tail)) > width:
+            continue
+        if len(step) + len(inside) <= width:
+            return [head, step + inside, tail]
+        parts = _split(inside, [each - start - 1 for each in commas])
+        if commas and all(len(step) + len(part) < width for part in parts):
+            return [head, *(f"{step}{part}," for part in parts), tail]
+    return []
+
+
+def _one_a_line(line: str, width: int) -> list[str]:
+    """Arguments that stood on one line, within brackets that open above it."""
+    text = line.strip()
+    indent = line[: len(line) - len(line.lstrip())]
+    pairs = _pairs(f"({text})")
+    if pairs is None or len(pairs) != 1 or not pairs[0][2]:
+        return []
+    parts = _split(text, [each - 1 for each in pairs[0][2]])
+    last = f"{indent}{parts[-1]}{',' if text.endswith(',') else ''}"
+    lines = [*(f"{indent}{part}," for part in parts[:-1]), last]
+    return lines if max(map(len, lines)) <= width else []
+
+
+def _split(text: str, commas: list[int]) -> list[str]:
+    parts = [text[a:b].strip() for a, b in zip([0, *(each + 1 for each in commas)], [*commas, len(text)], strict=True)]
+    return [part for part in parts if part]
+
+
+def _pairs(text: str) -> list[tuple[int, int, list[int]]] | None:
+    """The outermost parentheses of a line: where each opens, closes, and has commas; None if it is not a whole one."""
+    found: list[tuple[int, int, list[int]]] = []
+    stack: list[int] = []
+    commas: list[int] = []
+    in_string = 0
+    try:
+        for token in tokenize.generate_tokens(io.StringIO(text + "\n").readline):
+            name = tokenize.tok_name[token.type]
+            in_string += (name == "FSTRING_START") - (name == "FSTRING_END")
+            if name == "COMMENT":
+                return None
+            if name != "OP" or in_string:
+                continue
+            at = token.start[1]
+            if token.string in _OPEN:
+                commas = [] if not stack else commas
+                stack.append(at)
+            elif token.string in _CLOSE:
+                opened = stack.pop()
+                if not stack and token.string == ")":
+                    found.append((opened, at, commas))
+            elif token.string == "," and len(stack) == 1:
+                commas.append(at)
+    except (tokenize.TokenError, IndentationError, IndexError):
+        return None
+    return None if stack else found
