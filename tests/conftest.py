@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 RunPython = Callable[..., str]
+Npukit = Callable[..., subprocess.CompletedProcess[str]]
 SENTENCES = (
     "The quick brown fox jumps over the lazy dog. What is the capital of France? The capital of France is Paris.",
     "You are a helpful assistant. Write a short poem about the sea. Translate this sentence into German, please.",
@@ -51,6 +53,29 @@ def simulated() -> RunPython:
         return result.stdout.strip()
 
     return run
+
+
+@pytest.fixture
+def npukit(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Iterator[Npukit]:
+    """`npukit("explain", "507015", cwd=folder, text=stdin)` runs the command in this process, which starts sooner."""
+    from npukit.cli import main
+
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+
+    def run(*arguments: object, cwd: Path | None = None, text: str = "") -> subprocess.CompletedProcess[str]:
+        capfd.readouterr()
+        with monkeypatch.context() as patch, pytest.raises(SystemExit) as ended:
+            patch.setattr(sys, "argv", ["npukit", *map(str, arguments)])
+            patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+            patch.setenv("COLUMNS", "160")
+            patch.chdir(cwd or Path.cwd())
+            main()
+        said = capfd.readouterr()
+        return subprocess.CompletedProcess(sys.argv, int(ended.value.code or 0), said.out, said.err)
+
+    yield run
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture(scope="session")

@@ -3,16 +3,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
 from npukit import __version__
 from npukit.cli import main
-
-
-def npukit(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "npukit", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60)
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["run", "--help"], ["sim", "--help"]])
@@ -29,7 +25,7 @@ main()
     assert "HEAVY: []" in result.stdout
 
 
-def test_version() -> None:
+def test_version(npukit: Any) -> None:
     assert npukit("--version").stdout == f"npukit {__version__}\n"
 
 
@@ -43,7 +39,9 @@ def test_version() -> None:
         (["run", "-m"], "There is no option -m"),
     ],
 )
-def test_what_the_user_can_mend_is_one_sentence_and_exit_code_2(arguments: list[str], sentence: str) -> None:
+def test_what_the_user_can_mend_is_one_sentence_and_exit_code_2(
+    npukit: Any, arguments: list[str], sentence: str
+) -> None:
     result = npukit(*arguments)
     assert result.returncode == 2
     assert sentence in result.stderr

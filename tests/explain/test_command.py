@@ -1,19 +1,11 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
+from typing import Any
 
 
-def npukit(*arguments: str, env: dict[str, str] | None = None, text: str = "") -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "npukit", *arguments]
-    variables = {**(env or os.environ), "COLUMNS": "160"}
-    return subprocess.run(command, capture_output=True, text=True, timeout=90, env=variables, input=text)
-
-
-def test_explain_takes_codes_text_files_folders_and_pipes(tmp_path: Path) -> None:
+def test_explain_takes_codes_text_files_folders_and_pipes(npukit: Any, tmp_path: Path) -> None:
     codes = npukit("explain", "507015", "EI0002").stdout
     assert "a kernel stopped on the card" in codes and "a rank waited in a collective" in codes
     assert "no-cuda" in npukit("explain", "Torch", "not", "compiled", "with", "CUDA", "enabled").stdout
@@ -27,7 +19,7 @@ def test_explain_takes_codes_text_files_folders_and_pipes(tmp_path: Path) -> Non
     assert told[0]["code"] == "out-of-memory"
 
 
-def test_explain_says_when_it_knows_nothing(tmp_path: Path) -> None:
+def test_explain_says_when_it_knows_nothing(npukit: Any) -> None:
     unknown = npukit("explain", text="Traceback:\nZeroDivisionError: division by zero\n")
     assert unknown.returncode == 1 and "ZeroDivisionError: division by zero" in unknown.stdout
     missing = npukit("explain", "none.log")
@@ -36,7 +28,7 @@ def test_explain_says_when_it_knows_nothing(tmp_path: Path) -> None:
     assert pasted.returncode == 0 and "out-of-memory" in pasted.stdout
 
 
-def test_codes_of_findings_have_their_pages() -> None:
+def test_codes_of_findings_have_their_pages(npukit: Any) -> None:
     pages = json.loads(npukit("explain", "--json", "NPK110", "npk933").stdout)
     assert pages.keys() == {"NPK110", "NPK933"} and all(pages.values())
     assert npukit("explain", "NPK110", "NPK999").returncode == 2

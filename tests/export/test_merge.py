@@ -173,10 +173,9 @@ def test_an_adapter_of_another_model_is_refused(lora: Path, make_model: Any, tmp
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_command_finds_an_adapters_base_and_replaces_only_by_force(lora: Path, tmp_path: Path) -> None:
+def test_the_command_finds_an_adapters_base_and_replaces_only_by_force(npukit: Any, lora: Path, tmp_path: Path) -> None:
     output = tmp_path / "merged"
-    command = [sys.executable, "-m", "npukit", "export", str(lora), "--output", str(output), "--json"]
-    done = subprocess.run(command, text=True, capture_output=True, timeout=120)
+    done = npukit("export", lora, "--output", output, "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["changed"] == 4
     before = (output / "model.safetensors").stat().st_mtime_ns

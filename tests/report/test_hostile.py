@@ -7,19 +7,16 @@ import json
 import os
 import re
 import subprocess
-import sys
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote_to_bytes
 
 import pytest
 from markdown_it import MarkdownIt  # of rich's
 
-from npukit.cli import main
 from npukit.report.markdown import cell, code, escaped, fence
 from npukit.report.rendering import Format
 
-Npukit = Callable[..., str]
 SOURCE = (
     "import torch\n"
     "model.cuda()  # \x1b[2J\x1b]0;owned\x07 \u202e reversed\n"
@@ -46,25 +43,9 @@ def project(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.fixture
-def npukit(monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]) -> Npukit:
-    """`npukit("analyze", "project", cwd=folder)` is what the command prints."""
-
-    def run(*arguments: str | Path, cwd: Path) -> str:
-        monkeypatch.chdir(cwd)
-        monkeypatch.setattr(sys, "argv", ["npukit", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        said = capfdbinary.readouterr()
-        assert not ended.value.code, said.err
-        return said.out.decode()
-
-    return run
-
-
 @pytest.mark.parametrize("format", list(Format))
-def test_no_format_of_a_report_holds_what_steers_a_viewer(npukit: Npukit, project: Path, format: Format) -> None:
-    printed = npukit("analyze", "project", "--format", format.value, cwd=project.parent)
+def test_no_format_of_a_report_holds_what_steers_a_viewer(npukit: Any, project: Path, format: Format) -> None:
+    printed = npukit("analyze", "project", "--format", format.value, cwd=project.parent).stdout
     assert not UNSAFE.search(printed)
     npukit("analyze", "project", "--format", format.value, "--output", "report", cwd=project.parent)
     written = (project.parent / "report").read_text(encoding="utf-8")
@@ -72,19 +53,21 @@ def test_no_format_of_a_report_holds_what_steers_a_viewer(npukit: Npukit, projec
     assert r"caf\xe9.py" in written.replace(r"\\", "\\") or format is Format.sarif
 
 
-def test_sarif_names_the_files_themselves(npukit: Npukit, project: Path) -> None:
-    results = json.loads(npukit("analyze", "project", "--format", "sarif", cwd=project.parent))["runs"][0]["results"]
+def test_sarif_names_the_files_themselves(npukit: Any, project: Path) -> None:
+    results = json.loads(npukit("analyze", "project", "--format", "sarif", cwd=project.parent).stdout)["runs"][0][
+        "results"
+    ]
     uris = {result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] for result in results}
     assert {unquote_to_bytes(uri).removeprefix(b"project/") for uri in uris} == set(NAMES)
 
 
-def test_github_annotations_cannot_be_added_to(npukit: Npukit, project: Path) -> None:
-    lines = npukit("analyze", "project", "--format", "github", cwd=project.parent).splitlines()
+def test_github_annotations_cannot_be_added_to(npukit: Any, project: Path) -> None:
+    lines = npukit("analyze", "project", "--format", "github", cwd=project.parent).stdout.splitlines()
     assert all(re.match(r"::(error|warning|notice) file=project/", line) for line in lines[:-1])
 
 
 @pytest.mark.parametrize("name", ["report.html", "report.md", "report.json"])
-def test_a_report_of_a_migration_is_as_safe(npukit: Npukit, project: Path, name: str) -> None:
+def test_a_report_of_a_migration_is_as_safe(npukit: Any, project: Path, name: str) -> None:
     npukit("migrate", "project", "--report", name, "--format", "json", cwd=project.parent)
     written = (project.parent / name).read_text(encoding="utf-8")
     assert not UNSAFE.search(written)
@@ -92,15 +75,15 @@ def test_a_report_of_a_migration_is_as_safe(npukit: Npukit, project: Path, name:
         assert "<img" not in written and "<script>alert" not in written
 
 
-def test_a_diff_for_a_program_is_exact(npukit: Npukit, project: Path) -> None:
+def test_a_diff_for_a_program_is_exact(npukit: Any, project: Path) -> None:
     (project / "plain.py").write_text(SOURCE)
-    diff = npukit("migrate", "project/plain.py", "--diff", cwd=project.parent)
+    diff = npukit("migrate", "project/plain.py", "--diff", cwd=project.parent).stdout
     subprocess.run(["patch", "-p1", "-d", str(project)], input=diff, text=True, check=True, capture_output=True)
     assert (project / "plain.py").read_text() != SOURCE
     assert "\x1b[2J" in (project / "plain.py").read_text()
 
 
-def test_a_repository_s_own_configuration_runs_nothing(npukit: Npukit, project: Path) -> None:
+def test_a_repository_s_own_configuration_runs_nothing(npukit: Any, project: Path) -> None:
     def git(*arguments: str) -> None:
         identity = ("-c", "user.name=a", "-c", "user.email=a@b")
         subprocess.run(["git", "-C", str(project), *identity, *arguments], check=True, capture_output=True)
