@@ -148,7 +148,7 @@ def test_text_stays_in_its_width_and_sums_up_what_migrate_does() -> None:
     text = render_text(REPORT, width=80)
     assert max(map(len, text.splitlines())) <= 96
     assert "`npukit migrate` changes 1 place in 1 file:\n      1 x NPK110  move-to-device" in text
-    assert text.endswith("Verdict: needs work.\n")
+    assert "\nVerdict: needs work.\n" in text and "npukit explain NPK" in text.splitlines()[-1]
 
 
 @pytest.mark.parametrize("format", list(Format))

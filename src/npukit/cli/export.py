@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -99,9 +97,10 @@ def _parts(wanted: Wanted) -> tuple[Path, tuple[Path, ...]]:
 
 def _merge(wanted: Wanted, output: Path, dtype: str, shard_bytes: int, force: bool, json: bool) -> None:
     from npukit.export.merge import merge
+    from npukit.report.progress import progress
 
     folder, adapters = _parts(wanted)
-    with _progress() as progress:
+    with progress("writing", "bytes") as told:
         done = merge(
             folder,
             adapters,
@@ -110,7 +109,7 @@ def _merge(wanted: Wanted, output: Path, dtype: str, shard_bytes: int, force: bo
             shard_bytes=shard_bytes,
             force=force,
             trust_remote_code=wanted.trust_remote_code,
-            progress=progress,
+            progress=told,
         )
     for note in done.notes:
         print(f"npukit: {note}", file=sys.stderr)
@@ -151,12 +150,13 @@ def _export_onnx(
 
 def _quantise(wanted: Wanted, output: Path, text: Path | None, force: bool, json: bool) -> None:
     from npukit.export.w8a8 import quantise
+    from npukit.report.progress import progress
 
     folder, adapters = _parts(wanted)
     if adapters:
         raise NpukitError("Merge the adapters first: `npukit export MODEL --adapter A`, then --w8a8 on what it writes.")
-    with _progress() as progress:
-        done = quantise(folder, output, text, force, wanted.trust_remote_code, progress)
+    with progress("writing", "bytes") as told:
+        done = quantise(folder, output, text, force, wanted.trust_remote_code, told)
     before, after = done.perplexity_before, done.perplexity_after
     size = f"{_size(done.bytes_before)} became {_size(done.bytes)}, {done.layers} layers in int8"
     _show(done, f"{done.output}: {size}; perplexity {before:.4f} before, {after:.4f} after", json)
@@ -180,18 +180,6 @@ def _bytes(text: str) -> int:
 
 def _size(count: int) -> str:
     return f"{count / 1e9:.2f} GB" if count >= 10**9 else f"{count / 1e6:.1f} MB"
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[int, int], None]]:
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
-
-    console = Console(stderr=True)
-    columns = (TextColumn("writing"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as shown:
-        task = shown.add_task("", total=None)
-        yield lambda done, total: shown.update(task, completed=done, total=total)
 
 
 def _show(done: Any, text: str, json: bool) -> None:

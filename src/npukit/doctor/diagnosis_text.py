@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from npukit.doctor.check import Check, State
 from npukit.doctor.examine import Diagnosis
 from npukit.report import Finding, Severity
+from npukit.report.finding import page_hint
 from npukit.report.terminal import paint, printable
 
 SIGNS = {State.good: ("✓", "32"), State.warning: ("!", "33"), State.error: ("✗", "31"), State.skipped: ("-", "2")}
@@ -20,7 +21,8 @@ def as_text(diagnosis: Diagnosis, color: bool = False, width: int = 100) -> str:
     # Without cards the checks that had nothing to look at say nothing of interest.
     shown = [check for check in diagnosis.checks if diagnosis.has_npus or check.state is not State.skipped]
     lines = [line for check in shown for line in _check(check, color, width)]
-    return "\n".join([*lines, "", *textwrap.wrap(verdict(diagnosis), width)])
+    findings = [diagnosis.first] if diagnosis.first else []
+    return "\n".join([*lines, "", *textwrap.wrap(verdict(diagnosis), width), *page_hint(findings)])
 
 
 def verdict(diagnosis: Diagnosis) -> str:

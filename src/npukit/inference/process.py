@@ -34,9 +34,10 @@ def _chat(task: Task) -> None:
 
 def _infer(task: Task) -> None:
     from npukit.inference.batch import infer
-    from npukit.inference.show import row_progress, show_inferred
+    from npukit.inference.show import show_inferred
+    from npukit.report.progress import progress
 
-    with row_progress() as told:
+    with progress("answering", "rows") as told:
         done = infer(task, told)
     if done is not None:
         show_inferred(done, task.json)
@@ -44,9 +45,10 @@ def _infer(task: Task) -> None:
 
 def _evaluate(task: Task) -> None:
     from npukit.inference.evaluate import evaluate
-    from npukit.inference.show import row_progress, show_evaluated
+    from npukit.inference.show import show_evaluated
+    from npukit.report.progress import progress
 
-    with row_progress() as told:
+    with progress("evaluating", "rows") as told:
         done = evaluate(task.wanted, task.data, longest=task.longest, rows=task.rows, told=told)
     show_evaluated(done, task.json)
 

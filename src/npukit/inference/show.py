@@ -3,31 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from npukit.report.json import to_json
-from npukit.report.terminal import console, printable
+from npukit.report.terminal import printable
 
 if TYPE_CHECKING:
     from npukit.inference.batch import Inferred
     from npukit.inference.evaluate import Evaluated
-
-
-@contextmanager
-def row_progress() -> Iterator[Callable[[int, int], None]]:
-    """A bar for rows on a terminal; the first rank shows it for all."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    errors = console(sys.stderr)
-    hidden = not errors.is_terminal or os.environ.get("LOCAL_RANK", "0") != "0"
-    columns = (TextColumn("rows"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=errors, transient=True, disable=hidden) as shown:
-        task = shown.add_task("", total=None)
-        yield lambda done, total: shown.update(task, completed=done, total=total)
 
 
 def show_inferred(done: Inferred, as_json: bool) -> None:

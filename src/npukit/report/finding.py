@@ -41,6 +41,15 @@ class Finding:
         return bool(self.edits)
 
 
+def page_hint(findings: Iterable[Finding]) -> list[str]:
+    """The line that says where the pages of findings are, with the first one's code; none without findings.
+
+    >>> page_hint([Finding("NPK901", Severity.error, "there is no NPU")])
+    ['More on a finding: `npukit explain NPK901`']
+    """
+    return [f"More on a finding: `npukit explain {each.code}`" for each in list(findings)[:1]]
+
+
 def by_hand(findings: Iterable[Finding]) -> list[Finding]:
     """The errors and warnings that npukit does not fix."""
     return [each for each in findings if each.severity is not Severity.note and not each.fixable]

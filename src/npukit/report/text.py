@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from npukit.report.finding import Finding, Severity
+from npukit.report.finding import Finding, Severity, page_hint
 from npukit.report.report import Group, Report, counted, groups, shown
 from npukit.report.terminal import paint
 
@@ -28,7 +28,7 @@ def render_text(report: Report, color: bool = False, width: int | None = None) -
     fixable = [finding for finding in report.findings if finding.fixable]
     if fixable:
         lines += ["", *_fixable(fixable, report, columns, color)]
-    lines += ["", *textwrap.wrap(report.verdict, columns)]
+    lines += ["", *textwrap.wrap(report.verdict, columns), *page_hint(by_hand or fixable)]
     return "\n".join(lines) + "\n"
 
 

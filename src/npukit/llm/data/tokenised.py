@@ -28,6 +28,7 @@ from npukit.llm.data.layout import BadRow, LeftOut, Row
 from npukit.llm.data.parallel import encode_all
 from npukit.llm.data.problems import Problems
 from npukit.llm.data.sources import Table
+from npukit.report.progress import BETWEEN_LINES, lines
 from npukit.report.writing import disk_errors_named
 
 Tell = Callable[[str], None]
@@ -36,7 +37,6 @@ PART = 1 << 24
 CODE = ("chat", "chat/peers", "data")  # the packages that tokens depend on
 TOKENS_DEPEND_ON = {"system", "cutoff", "train_on_prompt", "last_answer_only", "tokens", "thinking", "too_long"}
 TOKENS_DEPEND_ON.add("train_on_empty_thought")
-TELL_AFTER = 5.0  # seconds
 
 
 class Rows:
@@ -123,17 +123,12 @@ def _made(
 ) -> Iterator[Encoded]:
     """The table's rows; there is at least one."""
     encoder = Encoder(data, task, tokenizer, template)
-    began = told = time.monotonic()
-    total: int | None = None
+    told, began, total = lines(f"Tokenising {table.name}", "rows", tell), time.monotonic(), 0
     for number, encoded in enumerate(encoded_rows(table, data, task, encoder, problems), 1):
         yield encoded
-        if number % BATCH == 0 and time.monotonic() - told > TELL_AFTER:
-            told = time.monotonic()
-            total = max(about_rows(table), number) if total is None else max(total, number)
-            from npukit.train.watch.summary import duration  # with torch, which is there by now
-
-            left = duration((told - began) / number * (total - number))
-            tell(f"Tokenising {table.name}: {number:,} of about {total:,} rows, {left} left")
+        if number % BATCH == 0 and time.monotonic() - began > BETWEEN_LINES:  # counting takes time too
+            total = total or about_rows(table)
+            told(number, total)
     if not problems.rows:
         raise NpukitError(nothing_usable(table, problems.first) if problems.bad else f"{table.name} has no rows.")
 

@@ -11,6 +11,7 @@ from npukit.performance.advise.compare import Comparison
 from npukit.performance.advise.rank import RankSplit
 from npukit.performance.advise.rule import Advice
 from npukit.report import Severity
+from npukit.report.finding import page_hint
 from npukit.report.terminal import paint, printable_line
 
 PARTS = {
@@ -35,6 +36,7 @@ def as_text(advised: Advised, color: bool = False, width: int = 100) -> str:
         lines += ["Nothing was found that would win more than 0.5% of the step.", ""]
     lines += _unjudged(advised, width)
     lines += [f"Not read: {printable_line(note)}" for note in advised.notes]
+    lines += page_hint(each.finding for each in advised.advice)
     return "\n".join(lines).rstrip() + "\n"
 
 

@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from npukit.quiet import verbosity
+from npukit.report.progress import duration
 from npukit.report.terminal import console
-from npukit.train.watch.summary import Summary, duration, size
+from npukit.train.watch.summary import Summary, size
 
 
 def as_text(record: Mapping[str, Any], item: str) -> str:

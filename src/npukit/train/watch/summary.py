@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from npukit.report.markdown import cell
+from npukit.report.progress import duration
 from npukit.report.writing import write_text
 from npukit.train.watch.files import as_json
 
@@ -88,15 +89,3 @@ def size(gib: float) -> str:
     if gib >= 1:
         return f"{gib:.1f} GiB"
     return f"{gib * 2**10:.0f} MiB" if gib >= 2**-10 else f"{gib * 2**20:.0f} KiB"
-
-
-def duration(seconds: float) -> str:
-    """A time as people say it.
-
-    >>> duration(3725)
-    '1 h 2 min'
-    """
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"

@@ -1,0 +1,72 @@
+"""How far a long piece of work is: a bar on a terminal, a line now and then in a log, both with the time left."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from npukit.quiet import verbosity
+from npukit.report.terminal import console
+
+Told = Callable[[int, int], None]  # how much is done, of how much in all (0: not known)
+BETWEEN_LINES = 5.0  # seconds
+
+
+@contextmanager
+def progress(what: str, unit: str) -> Iterator[Told]:
+    """Show how far `what` is, in "rows" or "bytes"; the first rank of a job does it for all.
+
+    >>> with progress("exporting", "bytes") as told:
+    ...     told(10, 2000)
+    """
+    stream = console(sys.stderr)
+    if verbosity() == "quiet" or os.environ.get("LOCAL_RANK", "0") != "0":
+        yield lambda done, total: None
+    elif not stream.is_terminal:
+        yield lines(what, unit, lambda line: print(f"npukit: {line}", file=sys.stderr, flush=True))
+    else:
+        from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, TextColumn
+        from rich.progress import TimeRemainingColumn as TimeLeft
+
+        amount = DownloadColumn() if unit == "bytes" else MofNCompleteColumn()
+        with Progress(TextColumn(what), BarColumn(), amount, TimeLeft(), console=stream, transient=True) as bar:
+            task = bar.add_task("", total=None)
+            yield lambda done, total: bar.update(task, completed=done, total=total or None)
+
+
+def lines(what: str, unit: str, say: Callable[[str], None]) -> Told:
+    """A line every few seconds, for those who look at a log.
+
+    >>> told = lines("tokenising a.jsonl", "rows", print)
+    >>> told(2_000, 120_000)
+    """
+    began = said = time.monotonic()
+
+    def told(done: int, total: int) -> None:
+        nonlocal said
+        now = time.monotonic()
+        if now - said < BETWEEN_LINES or not done:
+            return
+        said = now
+        if done < total:
+            amount = f"{done / total:.0%}" if unit == "bytes" else f"{done:,} of {total:,} {unit}"
+            say(f"{what}: {amount}, {duration((now - began) / done * (total - done))} left")
+        else:
+            say(f"{what}: {done:,} {unit}")
+
+    return told
+
+
+def duration(seconds: float) -> str:
+    """A time as people say it.
+
+    >>> duration(3725)
+    '1 h 2 min'
+    """
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
