@@ -50,7 +50,7 @@ class Killer:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def train(output: Path, killer: Killer, parallel: Any) -> None:
+def train(output: Path, killer: Killer, parallel: Any, **more: Any) -> None:
     """The job, as any user would write it."""
     import torch
     from torch import Tensor, nn
@@ -91,6 +91,7 @@ def train(output: Path, killer: Killer, parallel: Any) -> None:
         workers=0,
         precision="fp32",
         parallel=parallel,
+        **more,
     )
     Trainer(model, options, Noisy(), [Noisy()[row] for row in range(5)], loss=loss, save_model=save).train()
 

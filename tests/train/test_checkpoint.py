@@ -248,3 +248,17 @@ def test_what_cannot_go_on_is_refused_by_its_name(job: Any) -> None:
     del written["options"], written["run"]["tuning.rank"]  # as an older version wrote it
     contents.write_text(json.dumps(written))
     assert job(max_steps=4, arguments={"must_stay": {"tuning.rank": 8}}).train().steps == 4
+
+
+def test_what_a_fault_spoilt_is_not_saved(job: Any) -> None:
+    calls = 0
+
+    def loss(model: Any, batch: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        return job.loss(model, batch) * (1e6 if calls == 9 else 1)  # in step 5, of two batches each
+
+    watched = {"enable": True, "action": "stop"}
+    with pytest.raises(NpukitError, match="step 5"):
+        job(max_steps=8, save_every=1, log_every=100, feature_detection=watched, loss=loss).train()
+    assert job.checkpoints()[-1] == 4

@@ -184,9 +184,13 @@ class Trainer:
         self._grad_norm = torch.as_tensor(norm, device=parallel.device, dtype=torch.float32)
         self._position = self._position.after(self._batches[-1].ends_epoch)
         if self._watch.step(self.step, self._epoch(), loss, norm, learning_rate, int(items), data_wait):
-            for found in self._features.read():
-                self._watch.note(self.step, found)
+            self._tell_anomalies()
         return stop > 0
+
+    def _tell_anomalies(self) -> None:
+        """Say what the gradients of the last steps had in them, or stop because of it."""
+        for found in self._features.read():
+            self._watch.note(self.step, found)
 
     def _tell_failure(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
         if isinstance(error, NpukitError):
@@ -250,6 +254,8 @@ class Trainer:
         return state
 
     def _refuse_spoilt(self) -> None:
+        """What faulty hardware spoilt does not become a checkpoint, from which a run would go on."""
+        self._tell_anomalies()
         refuse_nonfinite_gradient(self.parallel, self.step, float(self._grad_norm), numbers(self._batches))
 
     def _save(self) -> None:

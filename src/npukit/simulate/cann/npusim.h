@@ -110,6 +110,9 @@ void npusim_profile_work(void *stream, const char *kind, const char *name, npusi
 /* Record a call of the host to CANN that is about to return. */
 void npusim_profile_call(const char *name, npusim_moment started);
 
+/* Read NPUKIT_SIM_FAULTS, as happens when the library is loaded; for a process that has forked, before it uses a device. */
+void npusim_read_faults(void);
+
 #ifdef __cplusplus
 }
 #endif

@@ -130,8 +130,9 @@ static void read_fault(const char *original) {
     fault_count += mine;
 }
 
-__attribute__((constructor)) static void read_faults(void) {
+__attribute__((constructor)) void npusim_read_faults(void) {
     const char *list = getenv("NPUKIT_SIM_FAULTS");
+    fault_count = npusim_slow_stream_ms = 0;
     if (!list || !*list) {
         return;
     }
