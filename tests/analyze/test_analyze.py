@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import subprocess
 import sys
 from importlib.metadata import version
@@ -233,9 +235,25 @@ def test_files_that_cannot_be_read_are_findings(tmp_path: Path) -> None:
     (tmp_path / "bad.py").write_bytes(b"import torch\nx = \xff\xfe\n")
     (tmp_path / "two.py").write_text("import torch\nprint 'python 2'\n")
     (tmp_path / "cut.ipynb").write_text('{"cells": [{"import torch')
-    found = analyze([tmp_path]).findings
-    assert codes(found) == {"NPK001"}
-    assert len(found) == 3
+    result = analyze([tmp_path])
+    assert codes(result.findings) == {"NPK001"}
+    assert len(result.findings) == 3
+    assert result.verdict is Verdict.not_known
+
+
+def test_a_folder_that_cannot_be_read_is_a_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "locked").mkdir()
+    (tmp_path / "good.py").write_text("print()\n")
+    scan = os.scandir
+
+    def refuse(path: str) -> object:
+        if str(path).endswith("locked"):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    result = analyze([tmp_path])
+    assert codes(result.findings) == {"NPK001"} and result.verdict is Verdict.not_known
 
 
 def test_a_place_has_one_finding(tmp_path: Path) -> None:

@@ -11,8 +11,10 @@ import os
 import signal
 import struct
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 TIMEOUT, FAILED = 507048, 507049
@@ -161,6 +163,31 @@ def one_process_with_several_cards() -> None:
             assert rank.issue("HcclAllReduce", buffer, buffer, 20_000, INT64, SUM, stream=stream) == 0
         for buffer, stream in zip(buffers, streams, strict=True):
             assert rank.acl.aclrtSynchronizeStream(stream) == 0 and set(buffer.numbers) == {6}
+
+    start(1, body, connected=False)
+
+
+def two_ranks_in_one_process() -> None:
+    """Each closes a descriptor of its own: one that somebody else opened meanwhile stays open."""
+
+    def body(rank: Rank) -> None:
+        info, comms = ctypes.create_string_buffer(8192), [ctypes.c_void_p(), ctypes.c_void_p()]
+        assert rank.hccl.HcclGetRootInfo(info) == 0
+        joining = [
+            threading.Thread(target=rank.hccl.HcclCommInitRootInfo, args=(2, info, number, ctypes.byref(comm)))
+            for number, comm in enumerate(comms)
+        ]
+        for thread in joining:
+            thread.start()
+        for thread in joining:
+            thread.join()
+        open_before = len(list(Path("/proc/self/fd").iterdir()))
+        assert all(comms) and rank.hccl.HcclCommDestroy(comms[0]) == 0
+        other = os.open(os.devnull, os.O_RDONLY)
+        assert rank.hccl.HcclCommDestroy(comms[1]) == 0
+        os.fstat(other)
+        os.close(other)
+        assert len(list(Path("/proc/self/fd").iterdir())) == open_before - 2, "nothing is left open"
 
     start(1, body, connected=False)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -13,7 +11,7 @@ from npukit.cli.options import FormatOption, IgnoreOption, OutputOption, SelectO
 from npukit.errors import NpukitError
 from npukit.report.finding import Severity
 from npukit.report.rendering import Format
-from npukit.report.terminal import console, has_color
+from npukit.report.terminal import file_counter, has_color
 from npukit.report.writing import write_text
 
 
@@ -46,8 +44,8 @@ def analyze(
 
     if update_baseline and not baseline:
         raise NpukitError("--update-baseline needs --baseline FILE.")
-    with _waiting():
-        result = analysis.analyze(paths, target, select or (), ignore or (), trace)
+    with file_counter() as tell:
+        result = analysis.analyze(paths, target, select or (), ignore or (), trace, tell)
     if baseline and update_baseline:
         write_baseline(baseline, result.findings)
     if baseline:
@@ -61,10 +59,3 @@ def analyze(
         print(report, end="")
     if check and any(finding.severity is not Severity.note for finding in result.findings):
         raise typer.Exit(1)
-
-
-def _waiting() -> AbstractContextManager[object]:
-    """A spinner, where somebody looks at it."""
-    if not sys.stderr.isatty():
-        return nullcontext()
-    return console(sys.stderr).status("reading …")

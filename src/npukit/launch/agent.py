@@ -21,9 +21,10 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import elastic_launch
 from torch.distributed.run import config_from_args, parse_args
 
+from npukit.children import die_with
 from npukit.launch.failure import Failure, first, read_failure, report
 from npukit.launch.other_nodes import OtherNodes
-from npukit.launch.script import ERROR_FILE, LAUNCHER, ONE_LOG, die_with
+from npukit.launch.script import ERROR_FILE, LAUNCHER, ONE_LOG
 from npukit.report.unfinished import temporary_folder
 
 

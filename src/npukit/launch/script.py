@@ -20,6 +20,7 @@ import types
 from pathlib import Path
 
 from npukit import quiet
+from npukit.children import die_with
 
 AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"
 GIVEN = "NPUKIT_DEVICE"  # the kind of device that a process was given
@@ -29,8 +30,6 @@ RANK_CPUS = "NPUKIT_RANK_CPUS"  # "0-7;8-15": the CPUs of each local rank
 ONE_LOG = "NPUKIT_ONE_LOG"  # errors go where output goes
 HOOK = "NPUKIT_HOOK"  # "module:function", to be called before the script runs
 ERROR_FILE = "TORCHELASTIC_ERROR_FILE"  # where torchrun looks for the reason of a rank's failure
-
-PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
@@ -108,16 +107,6 @@ def _go_without_torch_npu() -> None:
         hide = "import sys; sys.modules['torch_npu'] = None"
         exec(hide)
         run_first_in_spawned(hide)
-
-
-def die_with(launcher: int) -> None:
-    """End this process when the one that started it ends, however that ends."""
-    import ctypes
-    import signal
-
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != launcher:
-        sys.exit("npukit: the launcher is gone.")
 
 
 def _become_rank(launcher: int) -> None:

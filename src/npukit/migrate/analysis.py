@@ -12,10 +12,10 @@ from pathlib import Path
 from npukit.errors import NpukitError
 from npukit.facts.libraries import imported
 from npukit.facts.target import Target
-from npukit.migrate.engine import FileResult, run
+from npukit.migrate.engine import FileResult, Tell, run, silent
 from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Effort, Phase
-from npukit.migrate.rules import all_rules, npk490_reaches_unsupported
+from npukit.migrate.rules import all_rules, npk001_unreadable, npk490_reaches_unsupported
 from npukit.migrate.selection import Selection
 from npukit.report import Finding, Severity, by_hand
 from npukit.report.report import Report, counted, groups
@@ -36,6 +36,7 @@ class Verdict(str, Enum):
     ready = "ready"
     after_migrate = "ready after migrate"
     needs_work = "needs work"
+    not_known = "not known"
     blocked = "blocked"
 
 
@@ -67,7 +68,14 @@ class Analysis:
             return Verdict.blocked
         if self.errors:
             return Verdict.needs_work
+        if self.unread:
+            return Verdict.not_known
         return Verdict.after_migrate if any(each.fixable for each in self.findings) else Verdict.ready
+
+    @property
+    def unread(self) -> int:
+        """How many files were not read, and may hold anything."""
+        return sum(finding.code == npk001_unreadable.rule.code for finding in self.findings)
 
     @property
     def hours(self) -> float:
@@ -102,6 +110,8 @@ class Analysis:
             codes = Counter(each.code for each in self.errors).most_common()
             most = ", ".join(f"{code} x {number}" for code, number in codes[:4]) + (", …" if len(codes) > 4 else "")
             return f" in {counted(len(self.errors), 'place')} of {counted(files, 'file')} ({most})"
+        if self.verdict is Verdict.not_known:
+            return f", since {counted(self.unread, 'file')} could not be read"
         if self.verdict is Verdict.after_migrate:
             return f" ({counted(sum(each.fixable for each in self.findings), 'place')})"
         return ""
@@ -126,6 +136,7 @@ def analyze(
     select: Sequence[str] = (),
     ignore: Sequence[str] = (),
     trace: Path | None = None,
+    tell: Tell = silent,
 ) -> Analysis:
     """Find what in files, folders or installed packages will not work, or will work differently, on an NPU.
 
@@ -140,7 +151,7 @@ def analyze(
         selection = Selection.of(path, select, ignore)
         rules = selection.rules((Phase.find, Phase.rewrite), goal.target)
         root = path if path.is_dir() else path.parent
-        done = run(selection.files(path), rules, goal.for_project(root), root)
+        done = run(selection.files(path), rules, goal.for_project(root), root, tell)
         found = [finding for result in done for finding in result.findings]
         results += done
         findings += found

@@ -10,6 +10,7 @@ import ast
 import gc
 import os
 import re
+import signal
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -18,6 +19,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
+from npukit.children import die_with
 from npukit.migrate import guards
 from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Check, Rule
@@ -27,11 +29,13 @@ from npukit.source import Document, Place, PythonFile, Unreadable, read
 from npukit.source.find import kind_of
 
 _T = TypeVar("_T")
+Tell = Callable[[int, int], None]
 _IGNORE = re.compile(r"#\s*npukit:\s*ignore(?:\[([\w\s,]+)\])?")
 _IMPORT = re.compile(rb"import[ \t]+([\w., \t]+)", re.ASCII)
 _FROM = re.compile(rb"from[ \t]+([\w.]+)", re.ASCII)
 _MANY = 200  # files; fewer are done sooner, and with less work, in this process
 _MAX_BYTES = 8 << 20
+_TELL_EVERY = 64
 
 
 @dataclass(frozen=True)
@@ -44,32 +48,53 @@ class FileResult:
     parsed: bool = False
 
 
-def run(files: Iterable[Path], rules: Sequence[Rule], goal: Goal, root: Path | None = None) -> list[FileResult]:
-    """Check every file, on all cores when there are many.
+def silent(done: int, total: int) -> None:
+    """Tell nobody how far the work is."""
+
+
+def run(
+    files: Iterable[Path], rules: Sequence[Rule], goal: Goal, root: Path | None = None, tell: Tell = silent
+) -> list[FileResult]:
+    """Check every file, on all cores when there are many; `tell` hears how many are done of how many.
 
     >>> results = run(find([Path("project")]), all_rules(), Goal())
     """
     codes = tuple(rule.code for rule in rules)
-    return on_all_cores(partial(_check_path, codes=codes, goal=goal, root=root), list(files))
+    return on_all_cores(partial(_check_path, codes=codes, goal=goal, root=root), list(files), tell)
 
 
-def on_all_cores(work: Callable[[Path], _T], paths: Sequence[Path]) -> list[_T]:
+def on_all_cores(work: Callable[[Path], _T], paths: Sequence[Path], tell: Tell = silent) -> list[_T]:
     """work(path) of each path, in order."""
     workers = min(len(os.sched_getaffinity(0)), len(paths) // _MANY + 1)
     if workers == 1:
-        return _one_by_one(work, paths)
+        return _one_by_one(work, paths, tell)
     from concurrent.futures import ProcessPoolExecutor
 
-    with ProcessPoolExecutor(workers, initializer=gc.disable) as pool:
-        return list(pool.map(work, paths, chunksize=16))
+    with ProcessPoolExecutor(workers, initializer=_begin, initargs=(os.getpid(),)) as pool:
+        return _counted(pool.map(work, paths, chunksize=16), len(paths), tell)
 
 
-def _one_by_one(work: Callable[[Path], _T], paths: Sequence[Path]) -> list[_T]:
+def _counted(results: Iterable[_T], total: int, tell: Tell) -> list[_T]:
+    done = []
+    for result in results:
+        done.append(result)
+        if len(done) % _TELL_EVERY == 0:
+            tell(len(done), total)
+    return done
+
+
+def _begin(parent: int) -> None:
+    die_with(parent)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the parent's way to end is not this process's
+    gc.disable()
+
+
+def _one_by_one(work: Callable[[Path], _T], paths: Sequence[Path], tell: Tell) -> list[_T]:
     """Without looking for cycles meanwhile: syntax trees have none, and are many objects to look at."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
-        return [work(path) for path in paths]
+        return _counted(map(work, paths), len(paths), tell)
     finally:
         if was_enabled:
             gc.enable()
@@ -90,7 +115,7 @@ def open_file(
     path: Path, codes: tuple[str, ...], root: Path | None
 ) -> FileResult | tuple[Document, Sequence[Rule], int]:
     """The file, the rules that have something to look for in it, its lines; a result where there is nothing to do."""
-    prefilter, rules = _prepared(codes, kind_of(path) or "")
+    prefilter, rules = _prepared(codes, _kinds(path))
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -101,7 +126,7 @@ def open_file(
     lowered = data.lower()
     words = _present(prefilter, lowered)
     modules = _imported(data)
-    active = [rule for rule in rules if rule.modules & modules or any(word in words for word in _lowered(rule.words))]
+    active = [rule for rule, looked_for in rules if rule.modules & modules or any(word in words for word in looked_for)]
     if not active:
         return FileResult(path, lines=lines)
     if len(data) > _MAX_BYTES:
@@ -112,19 +137,25 @@ def open_file(
         return FileResult(path, (unreadable(path, str(error)),), lines)
 
 
+def _kinds(path: Path) -> tuple[str, ...]:
+    """What a file is to rules."""
+    kind = kind_of(path) or ""
+    return (kind, "setup") if path.name == "setup.py" else (kind,)
+
+
 @lru_cache(maxsize=64)
 def _prepared(
-    codes: tuple[str, ...], kind: str
-) -> tuple[tuple[tuple[bytes, tuple[bytes, ...]], ...], tuple[Rule, ...]]:
-    """The words that any of the rules looks for in files of this kind, each with shorter ones in it, and the rules."""
-    python = kind in ("python", "notebook")
-    rules = tuple(
-        rule
-        for rule in all_rules()
-        if rule.code in codes and ((python and rule.checks) or any(each == kind for each, _ in rule.text_checks))
-    )
-    words = sorted({word for rule in rules for word in _lowered(rule.words)}, key=len)
-    return tuple((word, tuple(each for each in words if each != word and each in word)) for word in words), rules
+    codes: tuple[str, ...], kinds: tuple[str, ...]
+) -> tuple[tuple[tuple[bytes, tuple[bytes, ...]], ...], tuple[tuple[Rule, tuple[bytes, ...]], ...]]:
+    """The words looked for in files of these kinds, each with shorter ones in it; and the rules, with theirs."""
+    python = kinds[0] in ("python", "notebook")
+    rules = []
+    for rule in (rule for rule in all_rules() if rule.code in codes):
+        as_text = any(kind in kinds for kind, _ in rule.text_checks)
+        if as_text or (python and rule.checks):
+            rules.append((rule, _lowered(rule.words + (rule.text_words if as_text else ()))))
+    words = sorted({word for _, own in rules for word in own}, key=len)
+    return tuple((word, tuple(each for each in words if each != word and each in word)) for word in words), tuple(rules)
 
 
 def _present(words: tuple[tuple[bytes, tuple[bytes, ...]], ...], text: bytes) -> set[bytes]:
@@ -150,7 +181,8 @@ def _imported(data: bytes) -> frozenset[str]:
 def check_file(document: Document, rules: Sequence[Rule], goal: Goal) -> tuple[Finding, ...]:
     """All findings of the rules in one file, in its order, without those that a comment in the file ignores."""
     findings: list[Finding] = []
-    for check in (check for rule in rules for kind, check in rule.text_checks if kind == document.kind):
+    kinds = _kinds(document.path)
+    for check in (check for rule in rules for kind, check in rule.text_checks if kind in kinds):
         try:
             findings.extend(check(document, goal))
         except Exception as error:

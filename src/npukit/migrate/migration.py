@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from npukit.errors import NpukitError
-from npukit.migrate.engine import FileResult, check_file, on_all_cores, open_file, unreadable
+from npukit.migrate.engine import FileResult, Tell, check_file, on_all_cores, open_file, silent, unreadable
 from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Phase, Rule
 from npukit.migrate.selection import Selection
@@ -83,7 +83,13 @@ class _Migrated:
     lines: int
 
 
-def migrate(path: Path, goal: Goal | None = None, select: Sequence[str] = (), ignore: Sequence[str] = ()) -> Migration:
+def migrate(
+    path: Path,
+    goal: Goal | None = None,
+    select: Sequence[str] = (),
+    ignore: Sequence[str] = (),
+    tell: Tell = silent,
+) -> Migration:
     """Work out how to migrate a project or a file; write nothing.
 
     >>> print(migrate(Path("project")).changes[0].diff(Path("project")))
@@ -98,7 +104,7 @@ def migrate(path: Path, goal: Goal | None = None, select: Sequence[str] = (), ig
         raise NpukitError("migrate applies none of the selected rules: use `npukit analyze` for them.")
     codes = tuple(rule.code for rule in rules)
     files = selection.files(path)
-    done = on_all_cores(partial(_migrate_path, codes=codes, goal=goal, root=root), files)
+    done = on_all_cores(partial(_migrate_path, codes=codes, goal=goal, root=root), files, tell)
     changes = tuple(each.change for each in done if each.change)
     left = tuple(finding for each in done for finding in each.left)
     return Migration(root, goal, changes, left, len(files), sum(each.lines for each in done))

@@ -49,6 +49,7 @@ class Rule:
     remedy: str  # likewise
     severity: Severity = Severity.error
     modules: frozenset[str] = frozenset()  # a file that imports one of these is parsed, too
+    text_words: tuple[str, ...] = ()  # further words, which count only in files of the kinds of `on_text`
     fixes: bool = False  # whether its findings may carry edits
     phase: Phase = Phase.find
     effort: Effort = _NONE
@@ -68,7 +69,10 @@ class Rule:
         return register
 
     def on_text(self, *kinds: str) -> Callable[[_C], _C]:
-        """Call the function with every file of these kinds (see source.find.kind_of): (Document, Goal)."""
+        """Call the function with every file of these kinds: (Document, Goal).
+
+        The kinds are those of source.find.kind_of, and "setup" for setup.py.
+        """
 
         def register(check: _C) -> _C:
             self.text_checks += [(each, check) for each in kinds]

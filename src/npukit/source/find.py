@@ -46,13 +46,13 @@ def kind_of(path: Path) -> str | None:
 def find(paths: Iterable[Path]) -> Iterator[Path]:
     """Every source file under the paths, in a fixed order, each once; hidden and installed folders not.
 
-    A path that is itself a file is taken whatever its folder is. Links are taken only where they lead nowhere, so that
-    this can be reported; pipes, sockets and devices never are.
+    A path that is itself a file is taken whatever its folder is. Links are taken only where they lead nowhere, and
+    folders only where they cannot be read, so that this can be reported; pipes, sockets and devices never are.
     """
     seen: set[Path] = set()
     for path in paths:
         for file in [path] if path.is_file() else _walk(path):
-            if kind_of(file) and file not in seen and _is_own_file(file):
+            if file not in seen and (file.is_dir() or (kind_of(file) and _is_own_file(file))):
                 seen.add(file)
                 yield file
 
@@ -63,8 +63,10 @@ def _is_own_file(file: Path) -> bool:
 
 
 def _walk(root: Path) -> Iterator[Path]:
+    unreadable: list[Path] = []
     # os.walk does not follow links, so that loops of links end here.
-    for folder, folders, names in os.walk(root):
+    for folder, folders, names in os.walk(root, onerror=lambda error: unreadable.append(Path(error.filename))):
         folders[:] = sorted(name for name in folders if not name.startswith(".") and name not in _SKIPPED)
         for name in sorted(names):
             yield Path(folder, name)
+    yield from unreadable

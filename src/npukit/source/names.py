@@ -210,11 +210,18 @@ def file_of(module: str, path: Path, root: Path | None) -> Path | None:
     else:
         bases = [path.parent, *([root] if root else [])]
     for base in bases:
-        where = base.joinpath(*parts)
-        for file in (where.with_name(where.name + ".py") if parts else where, where / "__init__.py"):
-            if file != path and file.is_file():
+        for file in _files_of(base, tuple(parts)):
+            if file != path:
                 return file
     return None
+
+
+@lru_cache(maxsize=16384)
+def _files_of(folder: Path, parts: tuple[str, ...]) -> tuple[Path, ...]:
+    """The files that may be a module below a folder; asked once for each, as every name that it exports asks again."""
+    where = folder.joinpath(*parts)
+    files = (where.with_name(where.name + ".py") if parts else where, where / "__init__.py")
+    return tuple(file for file in files if file.is_file())
 
 
 _following: set[tuple[Path, str]] = set()

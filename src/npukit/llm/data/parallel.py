@@ -15,6 +15,7 @@ from concurrent.futures.process import BrokenProcessPool
 from itertools import islice
 from typing import Any
 
+from npukit.children import die_with
 from npukit.errors import NpukitError
 from npukit.llm.data.encode import Encoded, Encoder
 from npukit.llm.data.files import Record
@@ -41,7 +42,7 @@ def encode_all(encoder: Encoder, batches: Iterator[Batch], workers: int | None) 
 def _in_processes(
     encoder: Encoder, first: Batch, batches: Iterator[Batch], processes: int
 ) -> Iterator[tuple[Batch, Results]]:
-    pool = ProcessPoolExecutor(processes, multiprocessing.get_context("fork"), _begin, (encoder,))
+    pool = ProcessPoolExecutor(processes, multiprocessing.get_context("fork"), _begin, (encoder, os.getpid()))
     waiting: deque[tuple[Batch, Future[Results]]] = deque()
     try:
         waiting.append((first, pool.submit(_encode, [row for _, row in first])))
@@ -65,8 +66,9 @@ def _in_processes(
 _encoder: Any = None
 
 
-def _begin(encoder: Encoder) -> None:
+def _begin(encoder: Encoder, parent: int) -> None:
     global _encoder
+    die_with(parent)
     _encoder = encoder
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process hears it too, and ends these
 

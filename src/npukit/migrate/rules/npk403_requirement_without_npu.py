@@ -39,7 +39,7 @@ _STATUS = {
 _SEVERITY = {"replace": Severity.error, "blocks": Severity.error, "adapter": Severity.warning, "partial": Severity.note}
 
 
-@rule.on_text("requirements", "toml", "yaml", "shell", "docker", "python")
+@rule.on_text("requirements", "toml", "yaml", "shell", "docker", "setup")
 def check(document: Document, goal: Goal) -> Iterator[Finding]:
     parts_of_cuda = 0
     for needed in requirements(document):

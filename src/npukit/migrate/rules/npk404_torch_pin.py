@@ -34,7 +34,7 @@ rule = Rule(
 _INDEX = re.compile(r"https?://download\.pytorch\.org/whl/(?:nightly/)?cu\d+\S*")
 
 
-@rule.on_text("requirements", "toml", "yaml", "shell", "docker", "python")
+@rule.on_text("requirements", "toml", "yaml", "shell", "docker", "setup")
 def check(document: Document, goal: Goal) -> Iterator[Finding]:
     known = {release.torch.split("+")[0] for release in releases()} | set(pythons_by_torch())
     severity = Severity.note if meant_for_cuda(document) else Severity.error

@@ -25,7 +25,8 @@ from npukit.source import Document, PythonFile
 rule = Rule(
     "NPK407",
     "requirement-too-old",
-    words=("==", "<", "~="),
+    words=(),
+    text_words=("==", "<", "~="),
     modules=modules("works", "adapter", "partial"),
     severity=Severity.error,
     why="NPU support was added in a later version.",
@@ -36,7 +37,7 @@ rule = Rule(
 _UPPER = re.compile(r"(?:==|~=|<=|<)\s*(\d+(?:\.\d+)*)")
 
 
-@rule.on_text("requirements", "toml", "yaml", "shell", "docker", "python")
+@rule.on_text("requirements", "toml", "yaml", "shell", "docker", "setup")
 def check(document: Document, goal: Goal) -> Iterator[Finding]:
     for needed in requirements(document):
         library = packaged(needed.name)

@@ -53,6 +53,7 @@ typedef struct {
     uint64_t nonce;
     _Atomic uint32_t ranks, joined;
     pending_group pending[PENDING_GROUPS];
+    _Atomic uint32_t root_taken; /* a rank of the root's process has taken over the root's descriptor */
     _Atomic uint32_t disagreed; /* 1: somebody is writing the sentence below, 2: it is there */
     char disagreement[512];
     member members[MAX_RANKS];

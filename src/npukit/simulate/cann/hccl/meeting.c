@@ -42,9 +42,21 @@ static int make_meeting_point(meeting_point *where) {
     return HCCL_SUCCESS;
 }
 
+/* Several ranks may live in the root's process: the first takes over its descriptor, the others have copies, and each
+ * closes its own. */
+static int own_meeting_point(int fd) {
+    shared_state *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (shared == MAP_FAILED) {
+        return -1;
+    }
+    bool first = atomic_exchange(&shared->root_taken, 1) == 0;
+    munmap(shared, sizeof *shared);
+    return first ? fd : fcntl(fd, F_DUPFD_CLOEXEC, 0);
+}
+
 static int open_meeting_point(const meeting_point *where) {
     if (where->pid == getpid()) {
-        return where->fd;
+        return own_meeting_point(where->fd);
     }
     char path[64];
     snprintf(path, sizeof path, "/proc/%d/fd/%d", where->pid, where->fd);

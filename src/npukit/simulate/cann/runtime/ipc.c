@@ -38,7 +38,8 @@ aclError aclrtIpcMemGetExportKey(void *memory, size_t size, char *key, size_t le
     (void)flags;
     REQUIRE(memory && key && length >= 64, "aclrtIpcMemGetExportKey");
     npusim_block block;
-    int error = npusim_share_block(memory, &block);
+    int error = npusim_find_block(memory, &block) && block.fd < 0 ? npusim_wait_for_device(block.device, -1) : 0;
+    error = error ? error : npusim_share_block(memory, &block);
     if (!error) {
         memset(key, 0, length);
         size_t offset = (size_t)((char *)memory - block.start);

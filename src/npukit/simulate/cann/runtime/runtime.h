@@ -57,7 +57,8 @@ typedef struct {
 bool npusim_find_block(const void *address, npusim_block *found);
 void npusim_add_block(npusim_block block);
 bool npusim_remove_block(const void *start, npusim_memory_kind kind, npusim_block *removed);
-int npusim_share_block(const void *address, npusim_block *shared); /* moves it into a memfd, at its own address */
+/* Moves it into a memfd, at its own address; what a stream writes meanwhile is lost, so that the caller waits first. */
+int npusim_share_block(const void *address, npusim_block *shared);
 int npusim_shared_file(size_t bytes);
 int npusim_take_memory(int device, size_t bytes); /* 0 or 207001 */
 void npusim_give_memory(int device, size_t bytes);

@@ -1,0 +1,140 @@
+#!/usr/bin/env bash
+# The simulated NPU's C runtime, collectives and operators under gcc's sanitizers: address, undefined, thread.
+#     benchmarks/sanitizers.sh [address undefined thread]
+# Prints the number of reports for each part, and fails if there is one, or if an error planted in each part (which
+# shows that the sanitizer sees it) is not reported. The first run compiles everything once a sanitizer: minutes.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+python=$(realpath -s "${PYTHON:-.venv/bin/python}")
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cache=$("$python" -c 'from npukit.simulate import build; print(build.ensure().cache)' | tail -1)
+
+# A copy of the sources with errors that happen on request only.
+mkdir "$work/src" && cp -r src/npukit "$work/src/"
+plant() {
+    local file=$1 kind=$2
+    cat >>"$file" <<'C'
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+static int planted_count;
+static void *planted_race(void *unused) {
+    for (int i = 0; i < 1000; i++) {
+        planted_count += i;
+    }
+    return unused;
+}
+__attribute__((constructor)) static void planted_error(void) {
+    const char *kind = getenv("PLANTED_IN_PART");
+    if (!kind) {
+        return;
+    }
+    if (strcmp(kind, "address") == 0) {
+        volatile char *memory = (char *)malloc(8);
+        planted_count = memory[8];
+        free((void *)memory);
+    } else if (strcmp(kind, "undefined") == 0) {
+        volatile int places = 40;
+        planted_count = 1 << places;
+    } else {
+        pthread_t other;
+        pthread_create(&other, NULL, planted_race, NULL);
+        planted_race(NULL);
+        pthread_join(other, NULL);
+    }
+}
+C
+    sed -i "s/PLANTED_IN_PART/PLANTED_$kind/" "$file"
+}
+plant "$work/src/npukit/simulate/cann/runtime/planted.c" RUNTIME
+plant "$work/src/npukit/simulate/cann/hccl/planted.c" HCCL
+plant "$work/src/npukit/simulate/aten/planted.cpp" OPERATORS
+
+reports() { cat "$work"/log.* 2>/dev/null | grep -cE "ERROR: AddressSanitizer|runtime error:|WARNING: ThreadSanitizer" || true; }
+
+# What each part is tried with; the first two need no torch.
+sim() { (eval "$("$python" -m npukit sim env --devices 8)"; LD_PRELOAD=$library "$@"); }
+plain() { sim env NPUKIT_SIM_OPERATORS= "$@"; }
+try() {
+    case $1 in
+        RUNTIME) plain "$python" "$work/runtime.py" ;;
+        HCCL) for scenario in every_type_and_operation v_forms one_process_with_several_cards two_ranks_in_one_process \
+            sub_communicators issue_order_over_streams groups_of_sends_and_receives disagreement; do
+            plain "$python" tests/simulated/hccl_functions.py "$scenario"
+        done ;;
+        OPERATORS) sim "$python" -m pytest -q -p no:cacheprovider -p no:xdist --npu-sim=2 tests/on_npu/test_device.py \
+            tests/on_npu/test_half_precision.py tests/on_npu/test_memory.py tests/on_npu/test_ops.py \
+            tests/on_npu/test_graphs.py ;;
+    esac >"$work/output" 2>&1
+}
+load() {
+    case $1 in
+        RUNTIME) plain "$python" -c 'import ctypes; ctypes.CDLL("libascendcl.so")' ;;
+        HCCL) plain "$python" -c 'import ctypes; ctypes.CDLL("libhccl.so")' ;;
+        OPERATORS) sim "$python" -c 'import torch; torch.ones(2, device="npu")' ;;
+    esac >"$work/output" 2>&1
+}
+cat >"$work/runtime.py" <<'PY'
+import ctypes, threading
+acl = ctypes.CDLL("libascendcl.so")
+pointer = ctypes.c_void_p
+assert acl.aclInit(None) == 0
+def work(number):
+    assert acl.aclrtSetDevice(number % 2) == 0
+    streams, event = [pointer() for _ in range(3)], pointer()
+    for stream in streams:
+        assert acl.aclrtCreateStream(ctypes.byref(stream)) == 0
+    assert acl.aclrtCreateEvent(ctypes.byref(event)) == 0
+    for turn in range(50):
+        memory, size = pointer(), 4096 * (turn + 1)
+        assert acl.aclrtMalloc(ctypes.byref(memory), ctypes.c_size_t(size), 0) == 0
+        for stream in streams:
+            assert acl.aclrtMemsetAsync(memory, ctypes.c_size_t(size), turn, ctypes.c_size_t(size), stream) == 0
+            assert acl.aclrtRecordEvent(event, stream) == 0
+            for other in streams:
+                assert acl.aclrtStreamWaitEvent(other, event) == 0
+        key = ctypes.create_string_buffer(128)
+        assert acl.aclrtIpcMemGetExportKey(memory, ctypes.c_size_t(size), key, ctypes.c_size_t(128), ctypes.c_uint64(0)) == 0
+        host = ctypes.create_string_buffer(size)
+        assert acl.aclrtSynchronizeDevice() == 0
+        assert acl.aclrtMemcpy(host, ctypes.c_size_t(size), memory, ctypes.c_size_t(size), 2) == 0
+        assert set(host.raw) == {turn}
+        assert acl.aclrtFree(memory) == 0
+    for stream in streams:
+        assert acl.aclrtDestroyStream(stream) == 0
+threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+assert acl.aclFinalize() == 0
+PY
+
+failed=0
+export PYTHONPATH=$work/src OMP_NUM_THREADS=2 PYTHONMALLOC=malloc
+printf '%-12s%-12s%10s%10s\n' sanitizer part reports planted
+[ $# -gt 0 ] || set -- address undefined thread
+for kind; do
+    case $kind in address) library=libasan.so ;; undefined) library=libubsan.so ;; thread) library=libtsan.so ;; esac
+    library=$(gcc -print-file-name=$library)
+    export NPUKIT_CACHE=$cache/sanitizers/$kind
+    export CC="gcc -fsanitize=$kind -fno-omit-frame-pointer -g1" CXX="g++ -fsanitize=$kind -fno-omit-frame-pointer -g1"
+    export ASAN_OPTIONS=log_path=$work/log:detect_leaks=0:verify_asan_link_order=0:detect_odr_violation=0
+    export UBSAN_OPTIONS=log_path=$work/log:print_stacktrace=1
+    export TSAN_OPTIONS=log_path=$work/log:ignore_noninstrumented_modules=1:report_signal_unsafe=0
+    mkdir -p "$NPUKIT_CACHE" && { [ -e "$NPUKIT_CACHE/torch_npu" ] || cp -al "$cache/torch_npu" "$NPUKIT_CACHE/"; }
+    "$python" -m npukit sim setup >"$work/output" 2>&1 || { cat "$work/output"; exit 1; }
+    for part in RUNTIME HCCL OPERATORS; do
+        rm -f "$work"/log.*
+        try $part || { echo "$part under $kind failed with $?:"; tail -40 "$work/output"; failed=1; }
+        found=$(reports)
+        [ "$found" = 0 ] || { failed=1; cat "$work"/log.* | head -60; }
+        rm -f "$work"/log.*
+        export PLANTED_$part=$kind
+        load $part || true
+        unset PLANTED_$part
+        planted=$(reports)
+        [ "$planted" -gt 0 ] || failed=1
+        printf '%-12s%-12s%10s%10s\n' "$kind" "$part" "$found" "$([ "$planted" -gt 0 ] && echo found || echo MISSED)"
+    done
+done
+exit $failed
