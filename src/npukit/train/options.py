@@ -99,7 +99,16 @@ class TrainOptions(Options):
     workers: NonNegativeInt | None = Field(None, description="processes that load data; chosen for the device if empty")
     shuffle: bool = Field(True, description="shuffle the data each epoch")
 
-    optimizer: Literal["adamw", "adam", "sgd"] = Field("adamw", description="fused if the device supports it")
+    optimizer: Literal["adamw", "adam", "sgd", "adafactor", "muon", "galore", "apollo", "adam_mini", "adamw_8bit"] = (
+        Field(
+            "adamw",
+            description="the first three are fused if the device supports it; from galore on they need a package of "
+            "their own; those after sgd need parallel ddp",
+        )
+    )
+    optimizer_options: dict[str, Any] = Field(
+        {}, description="more options of an optimizer after sgd, as {rank: 128} for galore"
+    )
     learning_rate: PositiveFloat = Field(1e-4, description="peak learning rate")
     weight_decay: Annotated[float, Field(ge=0)] = Field(0.0, description="not applied to biases and norms")
     betas: tuple[Fraction, Fraction] = Field((0.9, 0.999), description="for Adam")

@@ -24,6 +24,7 @@ from npukit.launch.devices import torch_device
 from npukit.train.blocks import blocks
 from npukit.train.optimizer import Groups, make_optimizer, parameter_groups
 from npukit.train.options import TrainOptions
+from npukit.train.other_optimizers import is_other, make_other
 from npukit.train.precision import autocast, choose_precision, make_scaler
 from npukit.train.state import (
     copies,
@@ -96,11 +97,17 @@ class Parallel:
         else:
             model.to(self.device)
         # No name for the groups: it would keep the whole parameters on the device while they are sharded.
-        optimizer = make_optimizer(
-            groups or parameter_groups(model, self.options.weight_decay), self.options, self.device, self.sharded
-        )
+        optimizer = self._optimizer(model, groups)
         self.model, prepared = self.accelerator.prepare(model, optimizer)
         self.optimizer = prepared.optimizer
+
+    def _optimizer(self, model: nn.Module, groups: Groups | None) -> torch.optim.Optimizer:
+        if self.sharded or not is_other(self.options.optimizer):
+            groups = groups or parameter_groups(model, self.options.weight_decay)
+            return make_optimizer(groups, self.options, self.device, self.sharded)
+        if groups:
+            raise NpukitError(f"training.optimizer {self.options.optimizer} makes its own parameter groups.")
+        return make_other(model, self.options)
 
     def move(self, batch: Any) -> Any:
         """The batch on the device; the host does not wait for it."""

@@ -49,7 +49,11 @@ def load_model_state(model: nn.Module, state: dict[str, Tensor]) -> None:
 
 def optimizer_state(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
     state = optimizer.state_dict()
-    own = {number: {name: host_copy(value) for name, value in of.items()} for number, of in state["state"].items()}
+    # What is neither tensor nor number, as GaLore's projections, is worked out again by its owner.
+    own = {
+        number: {name: host_copy(value) for name, value in of.items() if isinstance(value, Tensor | int | float | str)}
+        for number, of in state["state"].items()
+    }
     # Of the groups only which parameters they hold: their settings are the next run's, and may be of any type.
     return {"state": own, "groups": [group["params"] for group in state["param_groups"]]}
 

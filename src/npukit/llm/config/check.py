@@ -113,6 +113,12 @@ def _options_together(config: Config, given: Given) -> Iterator[Problem]:
             "training.warmup",
             f"{training.warmup:g} is neither a whole number of steps nor a share below 1.",
         )
+    if training.optimizer not in ("adamw", "adam", "sgd") and training.parallel != "ddp":
+        yield Problem(
+            "training.optimizer", f"{training.optimizer} needs whole parameters: set training.parallel to ddp."
+        )
+    if training.optimizer not in ("adamw", "adam", "sgd") and tuning.plus_ratio:
+        yield Problem("training.optimizer", f"LoRA+ goes with adamw, adam or sgd, not with {training.optimizer}.")
     if training.offload and training.parallel == "ddp":
         yield Problem("training.offload", "ddp cannot offload: use zero2, zero3 or fsdp2.")
     if model.from_config and tuning.is_adapter:

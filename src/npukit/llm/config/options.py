@@ -21,7 +21,7 @@ PREFERENCES = ("dpo", "kto", "rm")
 HEADS = ("classify", "embed", "rerank")
 CHAT, PREFER = When("task", ("sft", *PREFERENCES, *HEADS)), When("task", PREFERENCES)
 CLASSIFY, EMBED, RERANK = When("task", "classify"), When("task", "embed"), When("task", "rerank")
-Format = Literal["auto", "alpaca", "sharegpt", "messages", "prompt", "text"]
+Format = Literal["auto", "alpaca", "sharegpt", "messages", "prompt", "text", "tokens"]
 
 
 class ModelOptions(Options):
@@ -43,6 +43,7 @@ class ModelOptions(Options):
     balance_experts: Annotated[float, Field(ge=0)] = Field(
         0.0, description="weight of the loss that spreads tokens over the experts of a MoE model (router_aux_loss_coef)"
     )
+    new_tokens: tuple[str, ...] = Field((), description="special tokens to add to the tokenizer and the model")
     trust_remote_code: bool = Field(False, description="run Python code that comes with the model")
 
 
@@ -65,13 +66,20 @@ class TuningOptions(Options):
     plus_ratio: Annotated[PositiveFloat | None, LORA] = Field(
         None, description="LoRA+: how much faster the second matrix of a pair learns than the first"
     )
+    loss: Annotated[Literal["plain", "dft", "eaft"], When("task", ("sft", "pt"))] = Field(
+        "plain",
+        description="how tokens count: alike, by how likely they are already (DFT), by how unsure the model is (EAFT)",
+    )
+    loss_power: Annotated[float, Field(ge=0), When("tuning.loss", "eaft")] = Field(
+        1.0, description="exponent of that uncertainty"
+    )
     noise: Annotated[float, Field(ge=0)] = Field(0.0, description="NEFTune: size of the noise added to embeddings")
     alpha: Annotated[PositiveFloat | None, LORA] = Field(
         None, description="scale of the adapter; twice the rank if empty"
     )
     dropout: Annotated[Fraction, LORA] = Field(0.0, description="dropout on the adapter's input")
     targets: Annotated[str | tuple[str, ...], BeforeValidator(_as_names), ADAPTER] = Field(
-        "all-linear", description="names of modules, or a regular expression that matches their full names"
+        "all-linear", description="names of modules, also beside all-linear; or a regular expression of full names"
     )
     rslora: Annotated[bool, LORA] = Field(False, description="scale by the square root of the rank (rsLoRA)")
     dora: Annotated[bool, LORA] = Field(False, description="train magnitude and direction separately (DoRA)")
@@ -81,6 +89,9 @@ class TuningOptions(Options):
         (), description="modules whose weights are trained in full"
     )
     layers: Annotated[int, FREEZE] = Field(2, description="number of last layers to train; below 0, of first ones")
+    spread: Annotated[bool, FREEZE] = Field(
+        False, description="train that many layers at equal distances instead (LLaMA-Pro)"
+    )
     layer_modules: Annotated[tuple[str, ...], FREEZE] = Field(
         (), description="modules of these layers to train, such as mlp; all if empty"
     )
@@ -130,7 +141,10 @@ class DataOptions(Options):
     validation: Sources | Annotated[float, Field(ge=0)] = Field(
         0.0, description="data sets to evaluate on, or a share (below 1) or number of training rows"
     )
-    folder: Path = Field(Path("data"), description="folder of dataset_info.json and of files named without a path")
+    folder: Path = Field(
+        Path("data"),
+        description="folder of dataset_info.json and of files named without a path; REMOTE:owner/name is on a hub",
+    )
     template: Annotated[str | None, CHAT] = Field(
         None, description="chat template, by name or as a Jinja file; the tokenizer's own if empty"
     )

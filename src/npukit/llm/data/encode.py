@@ -15,6 +15,7 @@ from npukit.llm.chat.render import NotRendered, Rendered, Renderer, Span
 from npukit.llm.chat.templates import Template
 from npukit.llm.config.options import PREFERENCES, DataOptions
 from npukit.llm.data.layout import BadRow, Conversation, Pair, Row, Text, Texts
+from npukit.llm.data.layout import Tokens as TokenRow
 
 Tokens = NDArray[np.int32]
 SEPARATOR = -(1 << 31)  # between the better and the worse answer's tokens of a pair
@@ -56,6 +57,8 @@ class Encoder:
                 results[number] = self._pair(row)
             elif isinstance(row, Texts):
                 results[number] = self._texts(row)
+            elif isinstance(row, TokenRow):
+                results[number] = self._fitting(_labelled(row.ids, row.labels))
             elif self._writer and not isinstance(row, Text):
                 results[number] = self._as_the_peer(row)
             elif self._renderer and not isinstance(row, Text):
@@ -88,7 +91,7 @@ class Encoder:
         mark = np.array([SEPARATOR], dtype=np.int32)
         parts = []
         for turns in row.texts:
-            found = self._as_the_peer(turns) if self._data.template else self._plain(turns)
+            found = self._of_text(turns)
             if isinstance(found, BadRow):
                 return found
             if not len(found[0].tokens):
@@ -98,11 +101,18 @@ class Encoder:
         was_cut = any(len(part) == self._data.cutoff for part in parts)
         return [Encoded(np.concatenate([*parts, labels]), was_cut)]
 
-    def _plain(self, turns: Conversation) -> list[Encoded] | BadRow:
-        """What the tokenizer makes of a text, or of a text and another, without a chat template."""
+    def _of_text(self, text: Conversation | list[int]) -> list[Encoded] | BadRow:
+        """What the tokenizer makes of a text, or of a text and another, unless a chat template is wanted."""
+        if isinstance(text[0], int):
+            return self._fitting(np.array(text, dtype=np.int32))
+        turns: Any = text
+        if self._data.template:
+            return self._as_the_peer(turns)
         texts = [turn["content"] for turn in turns]
         ids = self._tokenizer(*(texts if len(texts) <= 2 else ["\n".join(texts)]))["input_ids"]
-        tokens = np.array(ids, dtype=np.int32)
+        return self._fitting(np.array(ids, dtype=np.int32))
+
+    def _fitting(self, tokens: Tokens) -> list[Encoded] | BadRow:
         return [Encoded(tokens)] if len(tokens) <= self._data.cutoff else self._shortened(tokens)
 
     def _as_the_peer(self, turns: Conversation) -> list[Encoded] | BadRow:

@@ -59,7 +59,7 @@ def _wrong_content(head: bytes, suffix: str) -> str | None:
         return "is only a Git LFS pointer: fetch the data itself with git lfs pull."
     if head.startswith(b"PAR1") != (suffix == ".parquet"):
         return f"is {'a' if suffix != '.parquet' else 'not a'} Parquet file, whatever its name says."
-    if suffix == ".parquet":
+    if suffix in (".parquet", ".arrow"):
         return None
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
         return "is UTF-16, not UTF-8: convert it with iconv -f UTF-16 -t UTF-8."
@@ -158,6 +158,20 @@ def _parquet(path: Path) -> Iterator[Record]:
         raise NpukitError(f"{path} is a broken Parquet file: copy or download it again.") from error
 
 
+def _arrow(path: Path) -> Iterator[Record]:
+    """As datasets' save_to_disk writes it."""
+    import pyarrow
+
+    numbers = itertools.count(1)
+    try:
+        with pyarrow.memory_map(str(path)) as file:
+            for batch in pyarrow.ipc.open_stream(file):
+                for value in batch.to_pylist():
+                    yield Record(str(path), next(numbers), value, unit="row")
+    except pyarrow.ArrowException as error:
+        raise NpukitError(f"{path} is a broken Arrow file: save the data set again.") from error
+
+
 def _text(path: Path) -> Iterator[Record]:
     """A document, in pieces that end where lines do; `ends` marks the last one."""
     with path.open(encoding="utf-8-sig") as file:
@@ -168,4 +182,4 @@ def _text(path: Path) -> Iterator[Record]:
             line, piece = line + len(piece), following
 
 
-READERS = {".json": _json, ".jsonl": _json, ".csv": _csv, ".parquet": _parquet, ".txt": _text}
+READERS = {".json": _json, ".jsonl": _json, ".csv": _csv, ".parquet": _parquet, ".arrow": _arrow, ".txt": _text}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from npukit.errors import NpukitError
@@ -24,6 +25,24 @@ def hub_rows(hub: Hub, name: str, subset: str | None, split: str, streaming: boo
             f"The data set {name} could not be loaded from {hub} ({reason}): check the name and the network "
             "(HF_ENDPOINT names a mirror, USE_MODELSCOPE_HUB=1 the other hub), or give a local file."
         ) from error
+
+
+REMOTE = "REMOTE:"
+
+
+def local_folder(folder: Path) -> Path:
+    """The folder itself; one that lies on the Hugging Face Hub (REMOTE:owner/name) is downloaded first."""
+    if not str(folder).startswith(REMOTE):
+        return folder
+    name = str(folder).removeprefix(REMOTE)
+    check_hub("dataset", name, "huggingface")
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(name, repo_type="dataset"))
+    except Exception as error:
+        reason = str(error).strip().split("\n")[0]
+        raise NpukitError(f"data.folder: {name} could not be downloaded ({reason}).") from error
 
 
 @cache

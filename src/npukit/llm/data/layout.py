@@ -31,6 +31,7 @@ NEEDED: dict[str, tuple[tuple[str, ...], ...]] = {
     "alpaca": (("instruction", "output"), ("instruction",)),
     "prompt": (("prompt", "completion"),),
     "text": (("text",),),
+    "tokens": (("input_ids", "labels"),),
 }
 # What people call a question and its answer, the likeliest first.
 QUESTIONS = ("query", "prompt", "question", "input", "problem")
@@ -115,11 +116,19 @@ class Pair:
 class Texts:
     """Texts that belong together, and what is known of them: a class, a similarity, which of them fit."""
 
-    texts: tuple[Conversation, ...]
+    texts: tuple[Conversation | list[int], ...]  # or a text that is tokenised already
     labels: tuple[float, ...]
 
 
-Row = Conversation | Text | Pair | Texts
+@dataclass(frozen=True)
+class Tokens:
+    """A row that another tool tokenised: ids, and labels of which -100 does not count."""
+
+    ids: list[int]
+    labels: list[int]
+
+
+Row = Conversation | Text | Pair | Texts | Tokens
 
 
 def renamed(row: Any, layout: Layout) -> dict[str, Any]:
@@ -141,6 +150,8 @@ def recognise(row: dict[str, Any]) -> tuple[Format, dict[str, str]] | None:
     """The layout that a row with these columns has, and the columns that it calls by other names."""
     if "messages" in row:
         return "messages", {}
+    if "input_ids" in row:
+        return "tokens", {}
     turns = row.get("conversations", row.get("conversation"))
     if isinstance(turns, list) and turns and isinstance(turns[0], dict):
         return ("messages" if "role" in turns[0] else "sharegpt"), {}
@@ -155,7 +166,7 @@ def recognise(row: dict[str, Any]) -> tuple[Format, dict[str, str]] | None:
     return ("text", {}) if "text" in row else None
 
 
-def lay_out(row: dict[str, Any], layout: Layout, task: str) -> Conversation | Text | Pair:
+def lay_out(row: dict[str, Any], layout: Layout, task: str) -> Row:
     """The conversation or text of a row (with our names of the columns); raises BadRow.
 
     >>> lay_out({"instruction": "Hi", "output": "Hello"}, Layout("alpaca"), "sft")
@@ -168,6 +179,8 @@ def lay_out(row: dict[str, Any], layout: Layout, task: str) -> Conversation | Te
     if not any(row.keys() >= set(group) for group in NEEDED[layout.format]):
         wanted = " and ".join(NEEDED[layout.format][0])
         raise BadRow(f"has no {wanted} ({layout.format} format); its columns are {listed(row)}")
+    if layout.format == "tokens":
+        return _tokens(row)
     if layout.format == "text":
         return Text(_string(row, "text"), row.get("ends") is not False)
     if task == "pt" and layout.format == "alpaca" and not row.get("output"):
@@ -175,6 +188,20 @@ def lay_out(row: dict[str, Any], layout: Layout, task: str) -> Conversation | Te
     turns = _conversation(row, layout)
     _check_order(turns)
     return layout.rewriting(turns, row.get("tag")) if layout.rewriting != Rewriting() else turns
+
+
+def _tokens(row: dict[str, Any]) -> Tokens:
+    ids, labels = row["input_ids"], row["labels"]
+    if not (are_numbers(ids) and are_numbers(labels) and len(ids) == len(labels)):
+        raise BadRow("has input_ids and labels that are not as many whole numbers each")
+    if any(label not in (-100, token) for token, label in zip(ids, labels, strict=True)):
+        raise BadRow("has labels that are neither -100 nor their own tokens")
+    return Tokens(ids, labels)
+
+
+def are_numbers(value: Any) -> bool:
+    """Whether it is a list of token ids."""
+    return isinstance(value, list) and bool(value) and all(isinstance(each, int) for each in value)
 
 
 REJECTED = ("rejected", "rejected_response", "rejected_messages")

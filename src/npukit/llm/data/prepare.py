@@ -11,6 +11,7 @@ import numpy as np
 from npukit.errors import NpukitError
 from npukit.llm.chat.templates import Template, find_template, missing_tokens
 from npukit.llm.config.options import DataOptions, Source
+from npukit.llm.data.hub import local_folder
 from npukit.llm.data.mix import mix, split
 from npukit.llm.data.pack import Numbers, pack
 from npukit.llm.data.problems import Problems
@@ -49,6 +50,7 @@ def prepare(
 
 class _Preparation:
     def __init__(self, data: DataOptions, task: str, tokenizer: Any, seed: int, tell: Tell, hub: Hub | None) -> None:
+        data = data.model_copy(update={"folder": local_folder(data.folder)})
         self._pack_length = data.pack_length or data.cutoff
         # A row must fit into a pack, so the cutoff is never longer than one.
         self._data = data.model_copy(update={"cutoff": min(data.cutoff, self._pack_length)}) if data.packing else data

@@ -129,10 +129,10 @@ def _where(path: str, folder: Path, entries: dict[str, Any]) -> str:
 def _files(place: Path, split: str) -> tuple[Path, ...]:
     if place.is_file():
         return (place,)
-    if (place / "state.json").exists() and (place / INFO).exists():
-        raise NpukitError(
-            f"{place} was written by datasets' save_to_disk: write it with to_parquet or to_json instead."
-        )
+    if (place / "dataset_dict.json").exists() and (place / split).is_dir():
+        place = place / split
+    if (place / "state.json").exists():
+        return _saved(place)
     found = sorted(
         file for file in place.rglob("*") if file.suffix.lower() in READERS and file.is_file() and file.name != INFO
     )
@@ -141,6 +141,15 @@ def _files(place: Path, split: str) -> tuple[Path, ...]:
         raise NpukitError(f"{place} contains no {', '.join(READERS)} files.")
     of_split = re.compile(rf"(^|[-_./]){re.escape(split)}([-_./]|$)")
     return tuple([file for file in found if of_split.search(str(file.relative_to(place)))] or found)
+
+
+def _saved(place: Path) -> tuple[Path, ...]:
+    """The files of a data set that datasets' save_to_disk wrote."""
+    try:
+        state = json.loads((place / "state.json").read_text(encoding="utf-8"))
+        return tuple(place / each["filename"] for each in state["_data_files"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise NpukitError(f"{place} is not a data set that save_to_disk wrote: its state.json is broken.") from error
 
 
 def _info_entries(folder: Path) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from npukit.llm.data.layout import BadRow, Conversation, Layout, LeftOut, Texts, listed, question_of
+from npukit.llm.data.layout import BadRow, Conversation, Layout, LeftOut, Texts, are_numbers, listed, question_of
 
 
 def lay_out_texts(row: dict[str, Any], layout: Layout, task: str) -> Texts:
@@ -14,6 +14,8 @@ def lay_out_texts(row: dict[str, Any], layout: Layout, task: str) -> Texts:
     >>> lay_out_texts({"query": "Well made.", "label": 1}, Layout("messages"), "classify").labels
     (1.0,)
     """
+    if "input_ids" in row:
+        return _tokenised(row, task)
     question = question_of(row, layout)
     if task == "classify":
         return Texts((question,), _labels(row))
@@ -40,6 +42,17 @@ def _labels(row: dict[str, Any]) -> tuple[float, ...]:
     if not all(map(math.isfinite, found)):
         raise BadRow("has a label that is not finite")
     return found
+
+
+def _tokenised(row: dict[str, Any], task: str) -> Texts:
+    """A row of a data set that ms-swift tokenised (cached_dataset)."""
+    several = row["input_ids"] if task == "rerank" else [row["input_ids"]]
+    if task == "embed" or not isinstance(several, list) or not several or not all(map(are_numbers, several)):
+        raise BadRow(f"has input_ids that task {task} cannot read")
+    labels = _labels({"label": row.get("labels")})
+    if task == "rerank" and len(labels) != len(several):
+        raise BadRow(f"has {len(labels)} labels for {len(several)} texts")
+    return Texts(tuple(several), labels)
 
 
 def _documents(row: dict[str, Any], name: str, task: str) -> list[Conversation]:

@@ -42,7 +42,8 @@ from npukit.llm.models.flops import flops_per_token
 from npukit.llm.models.forward import return_loss
 from npukit.llm.models.fused import use_compilable_gelu, use_fused_operators
 from npukit.llm.models.heads import return_embeddings, return_preference
-from npukit.llm.models.loading import load_config, load_model, load_tokenizer, locate
+from npukit.llm.models.loading import load_config, load_model, load_tokenizer, locate, make_room
+from npukit.llm.models.loss import Weighting, by_likelihood, by_uncertainty
 from npukit.llm.models.quantized import quantize
 from npukit.llm.models.tuning import plus_groups, tune
 from npukit.quiet import verbosity
@@ -74,7 +75,8 @@ def _train(config: Config, tell: Callable[[str], None], is_main: bool) -> Summar
     config = _packed_if_possible(config, shape, tell)
     tokenizer = load_tokenizer(config.model, place)
     prepared = prepare(config.data, config.task, tokenizer, config.training.seed, tell, config.model.hub)
-    _check_vocabulary(prepared, tokenizer, shape.get_text_config().vocab_size)
+    if not config.model.new_tokens:
+        _check_vocabulary(prepared, tokenizer, shape.get_text_config().vocab_size)
     if is_main:
         for sentence in prepared.problems.sentences():
             tell(sentence)
@@ -188,6 +190,8 @@ def make_model(config: Config, place: str, device: torch.device, tokenizer: Any 
     torch.manual_seed(config.training.seed)  # the same new weights on every rank
     attention = PACKED_ATTENTION if config.data.packing else None
     loaded = load_model(config.model, place, weights_dtype(config, device), attention, _new_layer(config))
+    if config.model.new_tokens:
+        make_room(loaded, len(tokenizer))
     return adapt(loaded, config, device, tokenizer)
 
 
@@ -212,12 +216,18 @@ def adapt(model: Any, config: Config, device: torch.device, tokenizer: Any = Non
     elif config.task == "rerank" and config.head.yes is not None:
         return_preference(model, *(_token(tokenizer, word) for word in (config.head.yes, config.head.no)))
     elif not _new_layer(config):
-        return_loss(model, config.model.balance_experts)
+        return_loss(model, config.model.balance_experts, _weighting(config))
     tuned = tune(model, config.tuning, config.model)
     if compiles:
         for layer in blocks(model):
             layer.compile()
     return tuned
+
+
+def _weighting(config: Config) -> Weighting | None:
+    options = config.tuning
+    kinds = {"plain": None, "dft": by_likelihood, "eaft": partial(by_uncertainty, power=options.loss_power)}
+    return kinds[options.loss] if config.task in ("sft", "pt") else None
 
 
 def _token(tokenizer: Any, word: str) -> int:

@@ -11,13 +11,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from npukit.llm import families
-from npukit.llm.models.loss import IGNORED, give_loss, log_probabilities, shifted
+from npukit.llm.models.loss import IGNORED, Weighting, give_loss, log_probabilities, shifted
 
 
-def return_loss(model: Any, balance_experts: float = 0.0) -> None:
+def return_loss(model: Any, balance_experts: float = 0.0, weighting: Weighting | None = None) -> None:
     """From now on `model(input_ids, labels=…)` is the mean loss of the labels that count, as one tensor.
 
-    Without labels it answers as before. Where several devices wrap the model, this is what they wrap.
+    With `weighting` some tokens count more than others. Without labels the model answers as before. Where several
+    devices wrap the model, this is what they wrap.
     """
     head = model.get_output_embeddings()
     if families.of(model.config).plain_logits and getattr(head, "bias", None) is None:
@@ -26,6 +27,7 @@ def return_loss(model: Any, balance_experts: float = 0.0) -> None:
         if isinstance(table, nn.Embedding):
             table.register_forward_hook(_in_compute_type)
     model.forward = MethodType(_forward, model)
+    model.weighting = weighting
     model.balance_experts = balance_experts if hasattr(model, "num_experts_per_tok") else 0.0
 
 
@@ -43,6 +45,15 @@ def _body_of(model: Any) -> nn.Module:
     return getattr(model, model.base_model_prefix)  # type: ignore[no-any-return]
 
 
+def _of_each(model: Any, args: Any, batch: dict[str, Any], targets: Tensor, weighting: Weighting | None) -> Tensor:
+    """The log-probability of each label; in full where the family makes more of its logits than a product."""
+    if families.of(model.config).plain_logits:
+        hidden = _body_of(model)(*args, use_cache=False, **batch)[0]
+        return log_probabilities(model.get_output_embeddings(), hidden, targets, weighting)
+    logits = type(model).forward(model, *args, use_cache=False, **batch).logits
+    return log_probabilities(nn.Identity(), logits, targets, weighting)
+
+
 def _in_compute_type(_table: nn.Module, _args: Any, embedded: Tensor) -> Tensor:
     """What layers hand on is in the type that they compute in, not in that of the trained weights: half the traffic."""
     kind = embedded.device.type
@@ -54,9 +65,9 @@ def _forward(self: Any, *args: Any, labels: Tensor | None = None, each: bool = F
     if labels is None:
         return type(self).forward(self, *args, **batch)
     targets = shifted(labels)
-    if each:
-        hidden = _body_of(self)(*args, use_cache=False, **batch)[0]
-        return log_probabilities(self.get_output_embeddings(), hidden, targets)
+    if each or self.weighting:
+        found = _of_each(self, args, batch, targets, None if each else self.weighting)
+        return found if each else -found.sum() / (targets != IGNORED).sum().clamp(min=1)
     head = self.get_output_embeddings()
     if getattr(head, "takes_labels", False):  # not if an adapter sits on it
         if self.balance_experts:

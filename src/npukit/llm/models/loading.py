@@ -49,7 +49,15 @@ def load_tokenizer(options: ModelOptions, place: str) -> Any:
         raise NpukitError(f"The model {options.path} has no tokenizer: copy its tokenizer.json there.")
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
+    if options.new_tokens:
+        tokenizer.add_special_tokens({"additional_special_tokens": list(options.new_tokens)})
     return tokenizer
+
+
+def make_room(model: Any, words: int) -> None:
+    """Embeddings for so many tokens, in whole hundred-and-twenty-eights; there are often more than tokens already."""
+    if model.get_input_embeddings().num_embeddings < words:
+        model.resize_token_embeddings(-(-words // 128) * 128)
 
 
 def load_model(options: ModelOptions, place: str, dtype: torch.dtype, attention: str | None, scores: int = 0) -> Any:

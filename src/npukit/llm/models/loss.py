@@ -6,6 +6,7 @@ and the gradient of a chunk are computed while its logits are there, in the forw
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import MethodType
 from typing import Any
 
@@ -94,7 +95,12 @@ def loss_and_gradient(logits: Tensor, labels: Tensor, words: int) -> tuple[Tenso
     return loss, ((logarithms.exp() - (place == targets).float()) * counts.unsqueeze(1)).to(logits.dtype)
 
 
-def log_probabilities(head: nn.Module, hidden: Tensor, labels: Tensor) -> Tensor:
+Weighting = Callable[[Tensor, Tensor], Tensor]  # of logits and the labels' log-probabilities, both without gradient
+
+
+def log_probabilities(
+    head: Callable[[Tensor], Tensor], hidden: Tensor, labels: Tensor, weighting: Weighting | None = None
+) -> Tensor:
     """The log-probability of each label, 0 where it is -100. Logits are made a chunk at a time, and again going back.
 
     >>> log_probabilities(nn.Linear(4, 10, bias=False), torch.zeros(1, 2, 4), torch.tensor([[3, -100]]))
@@ -103,15 +109,27 @@ def log_probabilities(head: nn.Module, hidden: Tensor, labels: Tensor) -> Tensor
     flat, targets = hidden.flatten(0, -2), labels.flatten()
     chunk = _chunk(flat.shape[0], int(getattr(head, "out_features", 2**17)), CHUNK)
     pieces = zip(torch.split(flat, chunk), torch.split(targets, chunk), strict=True)
-    found = [checkpoint(_of_chunk, head, some, wanted, use_reentrant=False) for some, wanted in pieces]
+    found = [checkpoint(_of_chunk, head, some, wanted, weighting, use_reentrant=False) for some, wanted in pieces]
     return torch.cat(found).view_as(labels)
 
 
-def _of_chunk(head: nn.Module, hidden: Tensor, labels: Tensor) -> Tensor:
+def _of_chunk(head: Callable[[Tensor], Tensor], hidden: Tensor, labels: Tensor, weighting: Weighting | None) -> Tensor:
     counts = labels != IGNORED
-    logarithms = head(hidden).float().log_softmax(-1)
-    found: Tensor = logarithms.gather(1, labels.where(counts, 0).unsqueeze(1)).squeeze(1) * counts
-    return found
+    logits = head(hidden).float()
+    found: Tensor = logits.log_softmax(-1).gather(1, labels.where(counts, 0).unsqueeze(1)).squeeze(1) * counts
+    return found if weighting is None else found * weighting(logits.detach(), found.detach())
+
+
+def by_likelihood(_logits: Tensor, found: Tensor) -> Tensor:
+    """DFT: a token counts as much as the model believes in it (https://arxiv.org/abs/2508.05629)."""
+    return found.exp()
+
+
+def by_uncertainty(logits: Tensor, _found: Tensor, power: float) -> Tensor:
+    """EAFT, as LLaMA-Factory has it: by the entropy of the twenty likeliest tokens, of which 3 is about the most."""
+    logarithms = logits.topk(min(20, logits.shape[-1]), dim=-1).values.log_softmax(-1)
+    entropy = -(logarithms.exp() * logarithms).sum(-1)
+    return (entropy / 3) ** power
 
 
 def _compute_type(hidden: Tensor) -> torch.dtype:

@@ -75,4 +75,4 @@ def is_target(module: str, targets: str | tuple[str, ...]) -> bool:
         return True
     if isinstance(targets, str):
         return re.fullmatch(targets, module) is not None
-    return any(module == target or module.endswith(f".{target}") for target in targets)
+    return any(target in ("all-linear", module) or module.endswith(f".{target}") for target in targets)

@@ -33,6 +33,11 @@ def tune(model: Any, options: TuningOptions, loaded: ModelOptions) -> Any:
             raise NpukitError(f"tuning.layers is {options.layers}, but this model has {len(layers)} layers: lower it.")
         model.requires_grad_(False)
         chosen = layers[-options.layers :] if options.layers > 0 else layers[: -options.layers]
+        if options.spread:
+            if options.layers < 1 or len(layers) % options.layers:
+                raise NpukitError(f"tuning.layers must divide the model's {len(layers)} layers, not {options.layers}.")
+            distance = len(layers) // options.layers
+            chosen = layers[distance - 1 :: distance]
         trained = [part for layer in chosen for name, part in layer.named_modules() if _is_chosen(name, options)]
         if not trained:
             raise NpukitError(f"tuning.layer_modules: no layer has a module {' or '.join(options.layer_modules)}.")
@@ -74,7 +79,7 @@ def _with_adapter(model: Any, options: TuningOptions, loaded: ModelOptions) -> A
 
     if loaded.adapter:
         return PeftModel.from_pretrained(model, str(loaded.adapter), is_trainable=True)
-    targets = options.targets if isinstance(options.targets, str) else list(options.targets)
+    targets = options.targets if isinstance(options.targets, str) else _expanded(model, options.targets)
     if not any(is_target(name, options.targets) for name, _ in model.named_modules()):
         names = sorted({name.rpartition(".")[2] for name, part in model.named_modules() if _is_linear(part)})
         raise NpukitError(f"tuning.targets matches no module of this model: use all-linear, or {', '.join(names)}.")
@@ -93,6 +98,15 @@ def _with_adapter(model: Any, options: TuningOptions, loaded: ModelOptions) -> A
         modules_to_save=list(options.modules_to_save) or None,
     )
     return get_peft_model(model, config)
+
+
+def _expanded(model: Any, targets: tuple[str, ...]) -> list[str]:
+    """The names, and in the place of all-linear those of all linear modules but the output layer."""
+    if "all-linear" not in targets:
+        return list(targets)
+    head = model.get_output_embeddings()
+    linear = [name for name, part in model.named_modules() if _is_linear(part) and part is not head]
+    return [*linear, *(name for name in targets if name != "all-linear")]
 
 
 def _other_adapter(options: TuningOptions, targets: str | list[str]) -> Any:

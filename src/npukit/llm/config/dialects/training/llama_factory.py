@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from npukit.llm.config.dialects.table import Dialect, load
 from npukit.llm.config.dialects.training import transformers
+from npukit.llm.config.dialects.training.optimizers import optimizer
 from npukit.llm.config.dialects.training.transformers import TABLE, Translated, quantized
 from npukit.llm.config.dialects.values import Refused, Values
 
@@ -70,8 +73,16 @@ def adapter(values: Values) -> Translated:
     return {"model.adapter": paths[0]} if paths else {}
 
 
+def new_tokens(values: Values) -> Translated:
+    return {"model.new_tokens": values.words("add_special_tokens")}
+
+
 def datasets(values: Values) -> Translated:
     names, shares = values.words("dataset"), values.words("interleave_probs")
+    if (made := values.get("tokenized_path")) is not None:
+        if (Path(str(made)) / "dataset_dict.json").is_file():
+            return {"data.train": [{"path": str(made)}]}
+        values.notes.append("tokenized_path: not there yet; tokenised rows are kept in npukit's own cache")
     strategies = ("concat", "interleave_under", "interleave_over", "interleave_once")
     mixed = values.choice("mix_strategy", {each: each != "concat" for each in strategies}, otherwise="concat")
     if shares and len(shares) != len(names):
@@ -92,8 +103,8 @@ def validation(values: Values) -> Translated:
 
 def folder(values: Values) -> Translated:
     path = values.get("dataset_dir", "data")
-    if not isinstance(path, str) or path == "ONLINE" or path.startswith("REMOTE:"):
-        raise Refused("dataset_dir", "dataset_dir must be a folder here: download it first.")
+    if not isinstance(path, str) or path == "ONLINE":
+        raise Refused("dataset_dir", "dataset_dir must be a folder, or REMOTE: and the name of a data set on a hub.")
     return {"data.folder": path}
 
 
@@ -161,7 +172,6 @@ def lora_init(values: Values) -> Translated:
 
 
 OWN = (task, preference, resume, precision, shuffle, revision, adapter, datasets, validation, folder, template, packing)
-FUNCTIONS = {
-    each.__name__: each for each in (*OWN, targets, modules_to_save, lora_init, quantization, oft, layer_modules)
-}
+ALSO = (new_tokens, optimizer, targets, modules_to_save, lora_init, quantization, oft, layer_modules)
+FUNCTIONS = {each.__name__: each for each in (*OWN, *ALSO)}
 LLAMA_FACTORY = Dialect("LLaMA-Factory", load(TABLE, "training/llama_factory"), {**transformers.FUNCTIONS, **FUNCTIONS})

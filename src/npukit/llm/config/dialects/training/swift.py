@@ -11,6 +11,7 @@ from typing import Any
 from npukit.llm.chat.peers.ms_swift import meta_named, template_of
 from npukit.llm.config.dialects.table import Dialect, load
 from npukit.llm.config.dialects.training import transformers
+from npukit.llm.config.dialects.training.optimizers import optimizer
 from npukit.llm.config.dialects.training.swift_data import datasets, validation
 from npukit.llm.config.dialects.training.swift_heads import head, head_of
 from npukit.llm.config.dialects.training.transformers import TABLE, Translated, quantized
@@ -97,6 +98,17 @@ def adapter(values: Values) -> Translated:
     if len(paths) > 1:
         raise Refused("adapters", "several adapters are not supported: merge them first (npukit export).")
     return {"model.adapter": paths[0]} if paths else {}
+
+
+def new_tokens(values: Values) -> Translated:
+    """Tokens, or text files with one in each line."""
+    found: list[str] = []
+    for word in values.words("new_special_tokens"):
+        try:
+            found += Path(word).read_text(encoding="utf-8").split() if word.endswith(".txt") else [word]
+        except OSError:
+            raise Refused("new_special_tokens", f"there is no file {word} to read tokens from.") from None
+    return {"model.new_tokens": found}
 
 
 def system(values: Values) -> Translated:
@@ -245,9 +257,10 @@ def targets(values: Values) -> Translated:
     names = values.words("target_modules") or ["all-linear"]
     if names == ["all-linear"]:
         return {"tuning.targets": "all-linear"}
-    if any(name.startswith("all-") for name in names):
-        text = f"target_modules {' '.join(names)} is not supported: use all-linear alone, or names of modules."
-        raise Refused("target_modules", text)
+    if other := next((name for name in names if name.startswith("all-") and name != "all-linear"), None):
+        raise Refused(
+            "target_modules", f"target_modules {other} is not supported: use all-linear, or names of modules."
+        )
     return {"tuning.targets": names}
 
 
@@ -269,8 +282,9 @@ def output(values: Values) -> Translated:
     if not values.flag("add_version", True):
         return {"training.output": str(folder)}
     if nodes_of(values.environ).nodes > 1 or ("LOCAL_RANK" in values.environ and values.ranks > 1):
-        text = "with several machines or torchrun each process would count runs by itself: give --add_version false."
-        raise Refused("add_version", text)
+        # Each process reads the flags by itself, and they must agree on the folder.
+        values.notes.append("add_version: with several machines or torchrun the run is written into output_dir itself")
+        return {"training.output": str(folder)}
     used = [int(each.name[1:].split("-")[0]) for each in folder.glob("v[0-9]*") if re.match(r"v\d+(-|$)", each.name)]
     return {"training.output": str(folder / f"v{max(used, default=-1) + 1}")}
 
@@ -295,6 +309,6 @@ def learning_rate(values: Values) -> Translated:
 
 OWN = (task, preference, head, hub, dtype, adapter, template, system, cutoff, datasets, validation, evaluation, shuffle)
 ALSO = (bad_rows, folder, packing, loss_on, targets, modules_to_save, lora_init, output, resume)
-MORE = (accumulation, learning_rate, method, peft, quantization)
+MORE = (new_tokens, optimizer, accumulation, learning_rate, method, peft, quantization)
 FUNCTIONS = {each.__name__: each for each in (*OWN, *ALSO, *MORE)}
 SWIFT = Dialect("ms-swift", load(TABLE, "training/swift"), {**transformers.FUNCTIONS, **FUNCTIONS})

@@ -25,6 +25,7 @@ def datasets(values: Values) -> Translated:
         raise Refused("interleave_prob", text)
     if shares:
         found = [{**source, "weight": share} for source, share in zip(found, shares, strict=True)]
+    found += [{"path": path} for path in values.words("cached_dataset")]
     return {"data.train": found} if found else {}
 
 
@@ -82,4 +83,5 @@ def _read_by_name() -> dict[str, Any]:
 
 
 def validation(values: Values) -> Translated:
-    return {"data.validation": sources("val_dataset", values) or values.get("split_dataset_ratio", 0.0)}
+    cached = [{"path": path} for path in values.words("cached_val_dataset")]
+    return {"data.validation": sources("val_dataset", values) + cached or values.get("split_dataset_ratio", 0.0)}

@@ -26,10 +26,6 @@ SCHEDULES = {
 }
 # The names of lr_scheduler_kwargs that stand for an option here.
 SCHEDULE_OPTIONS = {"min_lr": "min_learning_rate", "lr_end": "min_learning_rate", "power": "power"}
-OPTIMIZERS = {
-    **dict.fromkeys(("adamw_torch", "adamw_torch_fused", "adamw_torch_npu_fused", "adamw_hf", "adamw"), "adamw"),
-    "sgd": "sgd",
-}
 PRESETS = ("zero0", "zero1", "zero2", "zero3", "zero2_offload", "zero3_offload")
 
 
@@ -92,10 +88,6 @@ def warmup(values: Values) -> Translated:
 
 def betas(values: Values) -> Translated:
     return {"training.betas": [values.get("adam_beta1", 0.9), values.get("adam_beta2", 0.999)]}
-
-
-def optimizer(values: Values) -> Translated:
-    return {"training.optimizer": values.choice("optim", OPTIMIZERS, otherwise="adamw_torch")}
 
 
 def evaluation(values: Values) -> Translated:
@@ -203,6 +195,14 @@ def _deepspeed(wanted: Any, values: Values) -> Translated:
     return {"training.parallel": "ddp" if stage == "0" else f"zero{stage}", "training.offload": bool(offload)}
 
 
+def token_loss(values: Values) -> Translated:
+    """The losses that weigh tokens."""
+    wanted = [kind for key, kind in TOKEN_LOSSES.items() if values.flag(key)]
+    if len(wanted) > 1:
+        raise Refused("use_dft_loss", "use_dft_loss and use_eaft_loss are both true: remove one of them.")
+    return {"tuning.loss": wanted[0]} if wanted else {}
+
+
 def quantized(values: Values, bits: str, method: str, kind: str) -> Translated:
     """Weights in few bits below an adapter: bitsandbytes' formats, without bitsandbytes."""
     if not values.get(bits):
@@ -214,6 +214,7 @@ def quantized(values: Values, bits: str, method: str, kind: str) -> Translated:
     return {"model.quantize": values.choice(bits, {"4": "nf4", "8": "int8"}, otherwise="4")}
 
 
-OF_STEPS = (max_steps, schedule, warmup, betas, optimizer, checkpointing, parallel)
+TOKEN_LOSSES = {"use_dft_loss": "dft", "enable_dft_loss": "dft", "use_eaft_loss": "eaft"}
+OF_STEPS = (max_steps, schedule, warmup, betas, checkpointing, parallel, token_loss)
 OF_WATCHING = (evaluation, saving, save_limit, logging, loggers, best_metric)
 FUNCTIONS = {each.__name__: each for each in (*OF_STEPS, *OF_WATCHING)}

@@ -1,0 +1,65 @@
+"""The optimizers of LLaMA-Factory and ms-swift, which name them in four ways."""
+
+from __future__ import annotations
+
+from npukit.llm.config.dialects.training.transformers import Translated
+from npukit.llm.config.dialects.values import Refused, Values
+
+OPTIMIZERS = {
+    **dict.fromkeys(("adamw_torch", "adamw_torch_fused", "adamw_torch_npu_fused", "adamw_hf", "adamw"), "adamw"),
+    "sgd": "sgd",
+    "adafactor": "adafactor",
+    **dict.fromkeys(("adamw_8bit", "adamw_bnb_8bit", "paged_adamw_8bit"), "adamw_8bit"),
+}
+# What is trained instead where one of these keys is true.
+SWITCHES = {"use_galore": "galore", "use_apollo": "apollo", "use_adam_mini": "adam_mini", "use_muon": "muon"}
+# Their keys of the options that the packages have.
+GALORE = {
+    "galore_rank": "rank",
+    "galore_update_interval": "update_proj_gap",
+    "galore_update_proj_gap": "update_proj_gap",
+    "galore_scale": "scale",
+    "galore_proj_type": "proj_type",
+}
+APOLLO = {
+    "apollo_rank": "rank",
+    "apollo_update_interval": "update_proj_gap",
+    "apollo_scale": "scale",
+    "apollo_proj": "proj",
+    "apollo_proj_type": "proj_type",
+    "apollo_scale_type": "scale_type",
+}
+ONE_BY_ONE = ("galore_layerwise", "apollo_layerwise", "galore_optim_per_parameter")
+
+
+def optimizer(values: Values) -> Translated:
+    """LLaMA-Factory switches some on by keys of their own, ms-swift by --optimizer or --use_galore."""
+    named = values.choice("optim", OPTIMIZERS, otherwise="adamw_torch")
+    switched = [kind for key, kind in SWITCHES.items() if values.flag(key)]
+    plugin = values.choice("optimizer", {"default": None, "muon": "muon", "galore": "galore", "lorap": None}, "default")
+    wanted = list(dict.fromkeys([*switched, *([plugin] if plugin else [])]))
+    if len(wanted) > 1:
+        raise Refused("optim", f"{' and '.join(wanted)} are both asked for: remove one of them.")
+    if not wanted:
+        return {"training.optimizer": named}
+    _refuse_parts(values)
+    found: Translated = {"training.optimizer": wanted[0]}
+    if options := _options({"galore": GALORE, "apollo": APOLLO}.get(wanted[0], {}), values):
+        found["training.optimizer_options"] = options
+    if any(values.flag(key) for key in ONE_BY_ONE):
+        values.notes.append("layerwise: parameters are updated together, with the same result and without clipping")
+        found["training.max_grad_norm"] = 0.0
+    return found
+
+
+def _options(keys: dict[str, str], values: Values) -> Translated:
+    return {name: values.get(key) for key, name in keys.items() if values.get(key) is not None}
+
+
+def _refuse_parts(values: Values) -> None:
+    for key in ("galore_target", "apollo_target", "galore_target_modules"):
+        if values.get(key, "all") not in ("all", ["all"]):
+            raise Refused(key, f"{key} must be all: every matrix of the layers is projected.")
+    for key in ("galore_quantization", "galore_with_embedding", "apollo_scale_front"):
+        if values.flag(key):
+            raise Refused(key, f"{key} is not supported: leave it out.")

@@ -1,0 +1,146 @@
+"""Optimizers besides Adam and SGD: torch's Muon, transformers' Adafactor, and those of packages of their own.
+
+All of them look at whole matrices, so that parameters must not be sharded.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from npukit.errors import NpukitError
+from npukit.train.options import TrainOptions
+
+Named = list[tuple[str, nn.Parameter]]
+NOT_MATRICES = ("embed", "lm_head", "wte", "wpe")  # they are tables, though they have two dimensions
+
+
+def make_other(model: nn.Module, options: TrainOptions) -> torch.optim.Optimizer:
+    """The optimizer that `options.optimizer` names, for all trained parameters of the model.
+
+    >>> make_other(model, TrainOptions(optimizer="muon", learning_rate=1e-3))
+    """
+    trained = [(name, value) for name, value in model.named_parameters() if value.requires_grad]
+    return MAKERS[options.optimizer](model, trained, options)
+
+
+def is_other(name: str) -> bool:
+    """Whether it is one of these."""
+    return name in MAKERS
+
+
+class Joined(torch.optim.Optimizer):
+    """Several optimizers as one: their groups are its groups, so that a schedule reaches all."""
+
+    def __init__(self, *parts: torch.optim.Optimizer) -> None:
+        self.parts = parts
+        super().__init__([group for part in parts for group in part.param_groups], {})
+        for part, groups in self._own():
+            part.param_groups, part.state = groups, self.state
+
+    def _own(self) -> Iterable[tuple[torch.optim.Optimizer, list[dict[str, Any]]]]:
+        at = 0
+        for part in self.parts:
+            yield part, self.param_groups[at : at + len(part.param_groups)]
+            at += len(part.param_groups)
+
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        for part in self.parts:
+            part.step(closure)
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        super().load_state_dict(state_dict)
+        for part, groups in self._own():
+            part.param_groups, part.state = groups, self.state
+
+
+def _muon(_model: nn.Module, trained: Named, options: TrainOptions) -> torch.optim.Optimizer:
+    """Muon for matrices, AdamW for the rest, both with the same rate."""
+    matrices = [value for name, value in trained if _is_matrix(name, value)]
+    others = [value for name, value in trained if not _is_matrix(name, value)]
+    if not matrices:
+        raise NpukitError("training.optimizer muon trains matrices, and none of the trained parameters is one.")
+    rates: dict[str, Any] = {"lr": options.learning_rate, "weight_decay": options.weight_decay}
+    muon = torch.optim.Muon(matrices, **rates, adjust_lr_fn="match_rms_adamw", **options.optimizer_options)
+    adamw = torch.optim.AdamW(others, **rates, betas=options.betas, eps=options.epsilon) if others else None
+    return Joined(muon, adamw) if adamw else muon
+
+
+def _is_matrix(name: str, value: nn.Parameter) -> bool:
+    return value.dim() == 2 and not any(part in name for part in NOT_MATRICES)
+
+
+def _adafactor(_model: nn.Module, trained: Named, options: TrainOptions) -> torch.optim.Optimizer:
+    from transformers.optimization import Adafactor
+
+    fixed = {"scale_parameter": False, "relative_step": False} | options.optimizer_options
+    made: torch.optim.Optimizer = Adafactor(_by_decay(trained, options), lr=options.learning_rate, **fixed)
+    return made
+
+
+def _projected(package: str, name: str) -> Callable[..., torch.optim.Optimizer]:
+    """GaLore and APOLLO: the gradients of the layers' matrices are projected to a low rank."""
+
+    def make(_model: nn.Module, trained: Named, options: TrainOptions) -> torch.optim.Optimizer:
+        kind = getattr(_package(package), name)
+        matrices = [value for key, value in trained if _is_matrix(key, value)]
+        rest = [(key, value) for key, value in trained if not _is_matrix(key, value)]
+        low_rank = {"params": matrices, "weight_decay": options.weight_decay, **options.optimizer_options}
+        groups = [*_by_decay(rest, options), low_rank]
+        made: torch.optim.Optimizer = kind(groups, lr=options.learning_rate, betas=options.betas, eps=options.epsilon)
+        return made
+
+    return make
+
+
+def _adam_mini(model: nn.Module, trained: Named, options: TrainOptions) -> torch.optim.Optimizer:
+    shape: Any = getattr(model, "config", None)
+    made: torch.optim.Optimizer = _package("adam-mini").Adam_mini(
+        named_parameters=trained,
+        lr=options.learning_rate,
+        betas=options.betas,
+        eps=options.epsilon,
+        weight_decay=options.weight_decay,
+        model_sharding=False,
+        dim=getattr(shape, "hidden_size", None),
+        n_heads=getattr(shape, "num_attention_heads", None),
+        n_kv_heads=getattr(shape, "num_key_value_heads", None),
+        verbose=False,
+    )
+    return made
+
+
+def _eight_bit(_model: nn.Module, trained: Named, options: TrainOptions) -> torch.optim.Optimizer:
+    kind = _package("bitsandbytes").optim.AdamW8bit
+    rates: Mapping[str, Any] = {"lr": options.learning_rate, "betas": options.betas, "eps": options.epsilon}
+    made: torch.optim.Optimizer = kind(_by_decay(trained, options), **rates, **options.optimizer_options)
+    return made
+
+
+def _by_decay(trained: Named, options: TrainOptions) -> list[dict[str, Any]]:
+    groups = [
+        {"params": [value for _, value in trained if (value.dim() >= 2) == decays], "weight_decay": decay}
+        for decays, decay in ((True, options.weight_decay), (False, 0.0))
+    ]
+    return [group for group in groups if group["params"]]
+
+
+def _package(name: str) -> Any:
+    try:
+        return importlib.import_module(name.replace("-", "_"))
+    except ImportError as error:
+        raise NpukitError(f"training.optimizer needs a package: pip install {name} ({error}).") from error
+
+
+MAKERS: dict[str, Callable[[nn.Module, Named, TrainOptions], torch.optim.Optimizer]] = {
+    "muon": _muon,
+    "adafactor": _adafactor,
+    "galore": _projected("galore-torch", "GaLoreAdamW"),
+    "apollo": _projected("apollo-torch", "APOLLOAdamW"),
+    "adam_mini": _adam_mini,
+    "adamw_8bit": _eight_bit,
+}
