@@ -52,12 +52,20 @@ class Example:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What npukit says to it: nothing, or every reason for a refusal."""
+    """What npukit says to it: nothing, or every reason for a refusal.
+
+    `needs_files`: understood, but it names data or a folder that the example does not come with.
+    """
 
     tool: str
     kind: str
     name: str
     refused: tuple[str, ...]
+    needs_files: bool = False
+
+    @property
+    def accepted(self) -> bool:
+        return not self.refused or self.needs_files
 
 
 def of_llama_factory(checkout: Path) -> Iterator[Example]:
@@ -109,20 +117,25 @@ def _training(argv: list[str]) -> tuple[str, tuple[str, ...]] | None:
 def judge(example: Example, checkout: Path) -> Verdict:
     os.chdir(checkout)
     transformers._is_installed = lambda package: True  # wandb and the like
-    refused: tuple[str, ...] = ()
+    refused = _refusals(example, files=True)
+    needs_files = bool(refused) and not _refusals(example, files=False)
+    return Verdict(example.tool, _kind(example), example.name, refused, needs_files)
+
+
+def _refusals(example: Example, files: bool) -> tuple[str, ...]:
     verb = example.kind if example.tool == "ms-swift" else "train"
     file, words = example.file, list(example.words)
     if words and words[0].endswith((".yaml", ".yml")):
         file = Path(words.pop(0))
     try:
-        read(file, words, example.environ, verb)
+        read(file, words, example.environ, verb, files=files)
     except Mistakes as mistakes:
-        refused = tuple(mistake.text for mistake in mistakes.mistakes)
+        return tuple(mistake.text for mistake in mistakes.mistakes)
     except NpukitError as error:
-        refused = (str(error),)
+        return (str(error),)
     except Exception as error:  # a bug of npukit: counted, and named
-        refused = (f"BUG {type(error).__name__}: {error}",)
-    return Verdict(example.tool, _kind(example), example.name, refused)
+        return (f"BUG {type(error).__name__}: {error}",)
+    return ()
 
 
 def _kind(example: Example) -> str:
@@ -135,10 +148,12 @@ def _kind(example: Example) -> str:
 def show(verdicts: list[Verdict]) -> None:
     for tool in dict.fromkeys(each.tool for each in verdicts):
         own = [each for each in verdicts if each.tool == tool]
-        print(f"\n{tool}: {sum(not each.refused for each in own)} of {len(own)} accepted")
+        print(f"\n{tool}: {sum(each.accepted for each in own)} of {len(own)} accepted")
+        print(f"  {sum(each.needs_files for each in own)} of these name files that the example does not come with")
         for kind in sorted({each.kind for each in own}):
             of_kind = [each for each in own if each.kind == kind]
-            print(f"  {kind:16} {sum(not each.refused for each in of_kind):4} of {len(of_kind)}")
+            print(f"  {kind:16} {sum(each.accepted for each in of_kind):4} of {len(of_kind)}")
+        own = [each for each in own if not each.accepted]
         causes = Counter(_cause(text) for each in own for text in set(each.refused))
         alone = Counter(_cause(each.refused[0]) for each in own if len(each.refused) == 1)
         print("  refused because of (the only reason in):")
@@ -165,9 +180,8 @@ def main() -> None:
             verdicts += [judge(each, checkout.absolute()) for each in found]
     if arguments.list:
         for each in verdicts:
-            print(
-                f"{'no ' if each.refused else 'yes'} {each.tool} {each.kind} {each.name}", *each.refused, sep="\n      "
-            )
+            said = "yes" if each.accepted else "no "
+            print(f"{said} {each.tool} {each.kind} {each.name}", *each.refused, sep="\n      ")
     show(verdicts)
     if arguments.json:
         arguments.json.write_text(json.dumps([asdict(each) for each in verdicts], indent=1))
