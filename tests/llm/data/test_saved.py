@@ -43,5 +43,5 @@ def test_tokens_of_documents_to_rank(tmp_path: Path, tiny_tokenizer: Any) -> Non
 def test_a_broken_folder_is_named(tmp_path: Path, tiny_tokenizer: Any) -> None:
     (tmp_path / "saved").mkdir()
     (tmp_path / "saved" / "state.json").write_text("{}")
-    with pytest.raises(NpukitError, match="state.json is broken"):
+    with pytest.raises(NpukitError, match=r"state\.json is broken"):
         prepared(tmp_path / "saved", tiny_tokenizer)
