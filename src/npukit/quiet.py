@@ -39,6 +39,8 @@ LOGGERS = {
 NATIVE = (
     "require processing for 32 padding size, with memory allocation",
     "Cannot create tensor with internal format while allow_internal_format=False",
+    # torch_npu's allocator, before it raises an exception with the same text.
+    "NPU out of memory. Tried to allocate",
     # torch_npu's profiler, of operators' attributes, which nobody asked for.
     "FMW or CANN do not support feature",
 )

@@ -17,7 +17,6 @@ from npukit.launch.run import run
 SETTINGS = "NPUKIT_PROFILE"  # the settings, as JSON, for the recorder
 RECORDER = ["-m", "npukit.performance.recorder"]
 PYTHON = re.compile(r"python[\d.]*$")
-LEVELS = 3
 KILOBYTES = 0.3  # of an event in a trace of torch.profiler, measured on public traces
 
 

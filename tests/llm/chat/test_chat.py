@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from npukit.llm.chat.chat import Chat, load_chat, writes_alike
+from npukit.inference.loading import Wanted, load
+from npukit.llm.chat.chat import Chat, writes_alike
 from npukit.llm.chat.messages import BadConversation, prepared
 from npukit.llm.chat.templates import Template, find_template, names
-from npukit.llm.config.options import ModelOptions
 
 USER = {"role": "user", "content": "Hi"}
 TOOLS = [{"type": "function", "function": {"name": "weather", "parameters": {"type": "object", "properties": {}}}}]
@@ -37,8 +37,8 @@ def chat(tiny_tokenizer: Any) -> Chat:
     return Chat(tiny_tokenizer, Template("a Qwen3", QWEN3))
 
 
-def test_a_conversation_becomes_ids(tiny_qwen2: Path) -> None:
-    chat = load_chat(ModelOptions(path=str(tiny_qwen2)))
+def test_a_conversation_becomes_ids(tiny_tokenizer: Any) -> None:
+    chat = Chat(tiny_tokenizer, find_template(None, tiny_tokenizer))
     prompt = chat.prompt([USER])
     assert prompt.text == "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
     assert prompt.ids == chat.tokenizer(prompt.text)["input_ids"]
@@ -80,7 +80,7 @@ def test_the_models_own_end_tokens_count(tiny_qwen2: Path, tmp_path: Path) -> No
     for file in tiny_qwen2.iterdir():
         (tmp_path / file.name).write_bytes(file.read_bytes())
     (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": [7, 8]}))
-    assert {7, 8} <= load_chat(ModelOptions(path=str(tmp_path))).stop_ids
+    assert {7, 8} <= load(Wanted(str(tmp_path))).chat.stop_ids
 
 
 def test_variables_of_the_template(chat: Chat) -> None:

@@ -1,6 +1,6 @@
 """How to talk with one model: from messages to token ids, and from generated text to an answer.
 
-    chat = load_chat(ModelOptions(path="run/merged"))      # or Chat(tokenizer, find_template("qwen2_5"))
+    chat = Chat(tokenizer, find_template("qwen2_5"))       # or find_template(None, tokenizer): the tokenizer's own
     prompt = chat.prompt(messages, tools=tools)            # BadConversation is the user's mistake: a 400
     engine.generate(prompt.ids, stop_ids=chat.stop_ids, …)
     parser = chat.parser(prompt)
@@ -18,13 +18,11 @@ import functools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from npukit.llm.chat.answer import END_OF_THINK, MARKERS, THINK, Answer, AnswerParser, Syntax, syntax_of, whole
 from npukit.llm.chat.messages import BadConversation, Message, prepared
 from npukit.llm.chat.templates import Template, find_template
-from npukit.llm.config.options import ModelOptions
 
 PROBE = [
     {"role": "user", "content": "Who?"},
@@ -153,31 +151,3 @@ def writes_alike(tokenizer: Any, template: Template) -> bool:
         )
     except BadConversation:
         return False
-
-
-def load_chat(
-    model: ModelOptions, template: str | None = None, system: str | None = None, tokenizer: Any = None
-) -> Chat:
-    """The chat of a model's folder: with the named template, or its tokenizer's own.
-
-    `npukit train` saves the template that it taught with the tokenizer, so that a trained model needs no name.
-
-    >>> load_chat(ModelOptions(path="run"), system="Be brief.").template.name
-    "the tokenizer's"
-    """
-    from npukit.llm.models.loading import load_tokenizer, locate
-
-    place = locate(model)
-    tokenizer = tokenizer if tokenizer is not None else load_tokenizer(model, place)
-    return Chat(tokenizer, find_template(template, tokenizer), system, _eos_ids(place, model.revision))
-
-
-def _eos_ids(place: str, revision: str | None) -> list[int]:
-    from transformers import GenerationConfig
-
-    has_none = Path(place).is_dir() and not (Path(place) / "generation_config.json").is_file()
-    try:
-        found = None if has_none else GenerationConfig.from_pretrained(place, revision=revision).eos_token_id
-    except (OSError, ValueError):
-        return []
-    return [found] if isinstance(found, int) else list(found or [])
