@@ -23,6 +23,13 @@ SMALL = {
 }
 HEADS_BY_WIDTH = ("olmo2", "phi3", "smollm3")  # their configurations have no head_dim
 GPT2 = {"n_embd": 64, "n_layer": 2, "n_head": 4, "vocab_size": 300, "n_positions": 128, "eos_token_id": None}
+EXPERTS = {
+    "num_experts": 4,  # Qwen's name, and Mixtral's
+    "num_local_experts": 4,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 32,
+    "shared_expert_intermediate_size": 32,
+}
 PLAIN = sorted(name for name, family in families.known().items() if family.attention == "plain")
 
 
@@ -30,6 +37,8 @@ PLAIN = sorted(name for name, family in families.known().items() if family.atten
 def test_greedy_tokens(kind: str) -> None:
     torch.manual_seed(0)
     shape = GPT2 if kind == "gpt2" else SMALL | ({} if kind in HEADS_BY_WIDTH else {"head_dim": 16})
+    if families.known()[kind].experts:
+        shape = {**shape, **EXPERTS}
     if kind in ("mistral", "phi3"):
         shape = {**shape, "sliding_window": None}
     model = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **shape)).eval()

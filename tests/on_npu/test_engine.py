@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from tests.inference.engine.conftest import generated, prompts
@@ -16,27 +18,43 @@ WAYS = {
 }
 
 
+SMALL = {
+    "vocab_size": 300,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 512,
+    "initializer_range": 0.3,
+    "eos_token_id": None,
+}
+EXPERTS = {"head_dim": 16, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
+
+
+def make_model(kind: str, dtype: torch.dtype, **shape: Any) -> Any:
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    torch.manual_seed(0)
+    return AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **SMALL, **shape), dtype=dtype).eval()
+
+
 @pytest.mark.parametrize("way", WAYS)
 def test_answers_equal_generate(way: str) -> None:
-    from transformers import AutoModelForCausalLM, Qwen2Config
-
     dtype, options = WAYS[way]
-    torch.manual_seed(0)
-    config = Qwen2Config(
-        vocab_size=300,
-        hidden_size=64,
-        intermediate_size=96,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=512,
-        initializer_range=0.3,
-        eos_token_id=None,
-    )
-    model = AutoModelForCausalLM.from_config(config, dtype=dtype).eval().to("npu")
+    model = make_model("qwen2", dtype).to("npu")
     asked = prompts(5, 200)
     expected = [generated(model, prompt, 8) for prompt in asked]
     answers = Engine(model, options).generate(
         [Request(prompt, Sampling(temperature=0, max_tokens=8)) for prompt in asked]
     )
     assert [answer.ids for answer in answers] == expected
+
+
+def test_experts_give_the_tokens_that_they_give_on_a_cpu() -> None:
+    model = make_model("qwen3_moe", torch.float32, **EXPERTS)
+    asked = prompts(5, 200)
+    expected = [generated(model, prompt, 8) for prompt in asked]
+    engine = Engine(model.to("npu"), EngineOptions(rows=4, longest=300))
+    answers = engine.generate([Request(prompt, Sampling(temperature=0, max_tokens=8)) for prompt in asked])
+    assert engine.is_paged and [answer.ids for answer in answers] == expected

@@ -61,7 +61,7 @@ class Engine:
         self._adapters, self._loads, self._leaving = Adapters(model), 0, set[str]()
         prefill = options.prefill_tokens or (512 if self.device.type == "cpu" else 8192)
         if self.is_paged:
-            graphs = options.graphs if options.graphs is not None else can_record(self.device, model.dtype)
+            graphs = options.graphs if options.graphs is not None else can_record(model)
             together = options.together if options.together is not None else 1024 if graphs else 0
             pool, self._runner = self._make_paged(model, options, graphs, together)
             self._scheduler = Scheduler(pool, options.rows, prefill, options.reuse, together)

@@ -15,6 +15,7 @@ from torch import Tensor
 from npukit.inference.engine.adapters import Adapters
 from npukit.inference.engine.inputs import Inputs, Numbers, Pass, lay_out
 from npukit.inference.engine.scheduler import padded
+from npukit.llm import families
 
 _USUAL = 64  # tokens
 
@@ -115,6 +116,9 @@ class Graphs:
         return Recorded(graph, results, mask)
 
 
-def can_record(device: torch.device, dtype: torch.dtype) -> bool:
-    """Whether passes can be graphs: where no operator of them asks the host for anything."""
-    return device.type in ("cuda", "npu") and dtype in (torch.float16, torch.bfloat16)
+def can_record(model: Any) -> bool:
+    """Whether passes can be graphs: where no operator of them asks the host for anything, as the choice of experts does
+    in transformers' code.
+    """
+    is_half = model.dtype in (torch.float16, torch.bfloat16)
+    return model.device.type in ("cuda", "npu") and is_half and not families.of(model.config).experts

@@ -71,6 +71,9 @@ class Family:
     latent: keys and values are unpacked from a smaller vector (MLA). capped: scores pass through a tanh."""
     plain_logits: bool = True
     """Logits are the last hidden states times the output layer, with no scale or cap."""
+    experts: bool = False
+    """Each token takes its own way through some of many expert layers. The inference engine runs that, but not as
+    graphs; packing and the chunked loss were not tried with it."""
     rotary: Literal["halves", "pairs", "none"] = "none"
     """Which elements of a head are turned together: its two halves, neighbours, or none (learned positions)."""
     fused_rotary: bool = False
@@ -83,3 +86,8 @@ class Family:
     """The names and shapes of the weights, as transformers makes them; None where npukit cannot tell."""
     templates: Mapping[str, str] = field(default_factory=dict)
     """Names of chat templates that LLaMA-Factory or ms-swift have for its models, and the template here."""
+
+    @property
+    def can_pack(self) -> bool:
+        """Whether several texts can be one row of a training batch."""
+        return self.attention == "plain" and not self.experts

@@ -259,8 +259,8 @@ def _packed_if_possible(config: Config, shape: Any, tell: Callable[[str], None])
     """Only now is it known of which kind the model is."""
     if config.task in (*PREFERENCES, *HEADS):
         return config.model_copy(update={"data": config.data.model_copy(update={"packing": False})})
-    if config.data.packing and families.of(shape).attention != "plain":
-        tell(f"Packing is off: npukit packs only families with plain attention, and {shape.model_type} is not one.")
+    if config.data.packing and not families.of(shape).can_pack:
+        tell(f"Packing is off: it is for families with plain attention and no experts, and not for {shape.model_type}.")
         data = config.data.model_copy(update={"packing": False})
         return config.model_copy(update={"data": data})
     return config

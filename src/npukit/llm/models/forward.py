@@ -21,7 +21,8 @@ def return_loss(model: Any, balance_experts: float = 0.0, weighting: Weighting |
     devices wrap the model, this is what they wrap.
     """
     head = model.get_output_embeddings()
-    if families.of(model.config).plain_logits and getattr(head, "bias", None) is None:
+    family = families.of(model.config)
+    if family.plain_logits and not family.experts and getattr(head, "bias", None) is None:
         give_loss(head)
     for table in _body_of(model).modules():
         if isinstance(table, nn.Embedding):

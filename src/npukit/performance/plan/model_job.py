@@ -31,7 +31,7 @@ def train_shapes(output: Path) -> None:
     config = rank.taken_over()
     device = torch_device()
     shape = model_config(config)
-    if families.of(shape).attention != "plain":
+    if not families.of(shape).can_pack:
         config = config.model_copy(update={"data": config.data.model_copy(update={"packing": False})})
     register()
     attention = PACKED_ATTENTION if config.data.packing else None

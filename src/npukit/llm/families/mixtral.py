@@ -1,0 +1,5 @@
+"""Mixtral: Mistral with experts."""
+
+from npukit.llm.families.family import Family, window
+
+FAMILY = Family(experts=True, rotary="halves", window=window)

@@ -1,0 +1,5 @@
+"""Qwen2-MoE: Qwen2 with experts and one that all tokens take."""
+
+from npukit.llm.families.family import Family, optional_window
+
+FAMILY = Family(experts=True, rotary="halves", window=optional_window)

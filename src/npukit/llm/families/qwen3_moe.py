@@ -1,0 +1,5 @@
+"""Qwen3-MoE: Qwen3 with experts."""
+
+from npukit.llm.families.family import Family, optional_window
+
+FAMILY = Family(experts=True, rotary="halves", window=optional_window)
