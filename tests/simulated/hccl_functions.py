@@ -1,6 +1,6 @@
 """HCCL's C functions between forked ranks, without torch: what torch.distributed does not reach, and what goes wrong.
 
-Run with the name of a scenario; it fails with a traceback.
+Run with the name of a scenario; it fails with a traceback. HOSTS names network namespaces to spread the ranks over.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import multiprocessing
 import os
 import signal
 import struct
+import subprocess
 import sys
 import threading
 import time
@@ -17,8 +18,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from hosts import enter
+
 TIMEOUT, FAILED = 507048, 507049
-E_PARA, E_NOT_SUPPORT, E_TIMEOUT, E_REMOTE = 1, 5, 9, 21
+E_PARA, E_NOT_SUPPORT, E_NOT_FOUND, E_TIMEOUT, E_REMOTE = 1, 5, 6, 9, 21
 INT8, INT16, INT32, FP16, FP32, INT64, UINT64, UINT8, UINT16, UINT32, FP64, BFP16 = range(12)
 FP8E4M3 = 15
 SUM, PROD, MAX, MIN = range(4)
@@ -90,6 +93,9 @@ def start(ranks: int, body: Callable[[Rank], Any], connected: bool = True) -> li
     infos, results = fork.SimpleQueue(), [fork.Pipe(duplex=False) for _ in range(ranks)]
 
     def run(number: int) -> None:
+        if "HOSTS" in os.environ:
+            hosts = os.environ["HOSTS"].split(",")
+            enter(hosts[number % len(hosts)])
         rank = Rank(number, ranks)
         if connected:
             assert rank.connect(root_info(rank, infos)) == 0
@@ -335,6 +341,46 @@ def ranks_that_do_not_meet() -> None:
         return rank.connect(info)
 
     assert E_PARA in start(2, same_rank, connected=False)
+
+
+def which_interface() -> None:
+    """The one that is not loopback, unless another is named; a wrong name is refused."""
+
+    def body(rank: Rank) -> tuple[list[bytes], int, str]:
+        info = ctypes.create_string_buffer(4108)
+        found = []
+        for name in ("", "lo", "=cable", "^cable", "c,x"):
+            os.environ["HCCL_SOCKET_IFNAME"] = name
+            os.environ["HCCL_IF_BASE_PORT"] = "61000"
+            assert rank.hccl.HcclGetRootInfo(info) == 0
+            found.append(info.raw[24:30])
+        os.environ["HCCL_IF_IP"] = "10.99.0.1"
+        return found, rank.hccl.HcclGetRootInfo(info), rank.message()
+
+    cable, lo = bytes([10, 77, 0, 1]), bytes([127, 0, 0, 1])
+    found, code, message = start(1, body, connected=False)[0]
+    assert [each[:4] for each in found] == [cable, lo, cable, lo, cable]
+    assert sorted(int.from_bytes(each[4:], "big") for each in found) == [61000, 61000, 61001, 61001, 61002]
+    assert code == E_NOT_FOUND and "EI0001" in message
+
+
+def a_cable_that_is_cut() -> None:
+    """Both sides end with the error of a rank that waits, within HCCL_EXEC_TIMEOUT."""
+
+    def body(rank: Rank) -> tuple[int, str, float]:
+        buffer = Buffer(FP32, [1.0] * 100_000)
+        assert rank.call("HcclAllReduce", buffer, buffer, 100_000, FP32, SUM) == 0
+        if rank.rank == 0:
+            subprocess.run(["ip", "link", "set", "cable", "down"], check=True)
+        started = time.monotonic()
+        code = 0
+        while not code:
+            code = rank.call("HcclAllReduce", buffer, buffer, 100_000, FP32, SUM)
+        return code, rank.message(), time.monotonic() - started
+
+    for code, message, seconds in start(4, body):
+        assert code == TIMEOUT and "EI0002" in message, message
+        assert seconds < 10
 
 
 def wrong_arguments() -> None:

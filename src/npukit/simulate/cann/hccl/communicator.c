@@ -2,32 +2,15 @@
 #include "communicator.h"
 
 #include <fcntl.h>
-#include <linux/futex.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "../npusim.h"
-
-int64_t now_ms(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec * 1000LL + now.tv_nsec / 1000000;
-}
-
-void futex_wait_shared(_Atomic uint32_t *word, uint32_t seen, int milliseconds) {
-    struct timespec timeout = {milliseconds / 1000, milliseconds % 1000 * 1000000L};
-    syscall(SYS_futex, word, FUTEX_WAIT, seen, &timeout, NULL, 0);
-}
-
-void futex_wake_shared(_Atomic uint32_t *word) {
-    syscall(SYS_futex, word, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
-}
+#include "links.h"
 
 void communicator_hold(communicator *comm) {
     atomic_fetch_add(&comm->holders, 1);
@@ -36,6 +19,9 @@ void communicator_hold(communicator *comm) {
 void communicator_release(communicator *comm) {
     if (atomic_fetch_sub(&comm->holders, 1) != 1) {
         return;
+    }
+    if (comm->links) {
+        links_end(comm);
     }
     munmap(comm->shared, comm->bytes);
     close(comm->fd);
@@ -64,7 +50,13 @@ struct flock lock_of(uint32_t rank) {
 }
 
 bool peer_is_there(const communicator *comm, uint32_t peer) {
+    if (is_linked(comm, peer)) {
+        return link_is_there(comm, peer);
+    }
     int pid = atomic_load(&comm->shared->members[peer].pid);
+    if (pid == PID_AWAY) {
+        return !comm->visitors || comm->visitors[peer] >= 0;
+    }
     if (pid == getpid()) {
         return true; /* a process does not see its own locks */
     }

@@ -15,9 +15,12 @@ typedef enum {
     HCCL_E_MEMORY = 3,
     HCCL_E_INTERNAL = 4,
     HCCL_E_NOT_SUPPORT = 5,
+    HCCL_E_NOT_FOUND = 6,
     HCCL_E_UNAVAIL = 7,
     HCCL_E_SYSCALL = 8,
     HCCL_E_TIMEOUT = 9,
+    HCCL_E_TCP_CONNECT = 11,
+    HCCL_E_ROCE_TRANSFER = 14,
     HCCL_E_RUNTIME = 15,
     HCCL_E_REMOTE = 21,
 } HcclResult;

@@ -2,9 +2,10 @@
  *
  * The first rank makes a memfd; the others open it through /proc/PID/fd. Each rank holds a POSIX lock on one byte of
  * it, which the kernel drops when the process ends, however it ends: that is how the others know. No name exists
- * anywhere, so the kernel also takes the memory back with the last process.
+ * anywhere, so the kernel also takes the memory back with the last process. Ranks on other hosts: away.c.
  */
 #define _GNU_SOURCE
+#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -17,24 +18,29 @@
 #include <unistd.h>
 
 #include "../npusim.h"
-#include "communicator.h"
+#include "away.h"
+#include "meeting.h"
 
-enum { CONNECT_TIMEOUT = 120, EXEC_TIMEOUT = 1836, POLL_MS = 50 };
-enum { FREE_SLOT = 0, BUSY_SLOT = 1, FIRST_KEY = 2 }; /* of a pending group's key */
+enum { EXEC_TIMEOUT = 1836, POLL_MS = 50 };
 
-static int seconds_from(const char *variable, int fallback) {
+int seconds_from(const char *variable, int fallback) {
     const char *text = getenv(variable);
     return text && *text ? atoi(text) : fallback;
 }
 
-static int make_meeting_point(meeting_point *where) {
+int make_meeting_point(meeting_point *where, bool with_door) {
     int fd = memfd_create("npusim-hccl", MFD_CLOEXEC);
     if (fd < 0 || ftruncate(fd, sizeof(shared_state)) != 0) {
         return npusim_error(HCCL_E_SYSCALL, "EI0007: A communicator needs shared memory, and the system gave none: %s.",
                             strerror(errno));
     }
-    *where = (meeting_point){.pid = getpid(), .fd = fd};
-    if (getrandom(&where->nonce, sizeof where->nonce, 0) != sizeof where->nonce ||
+    *where = (meeting_point){.pid = getpid(), .fd = fd, .host = this_host()};
+    int32_t door = with_door ? open_door(&where->door) : -1;
+    if (with_door && door < 0 && (getenv("HCCL_IF_IP") || getenv("HCCL_SOCKET_IFNAME"))) {
+        return HCCL_E_NOT_FOUND;
+    }
+    if (pwrite(fd, &door, sizeof door, offsetof(shared_state, door)) != sizeof door ||
+        getrandom(&where->nonce, sizeof where->nonce, 0) != sizeof where->nonce ||
         pwrite(fd, &where->nonce, sizeof where->nonce, offsetof(shared_state, nonce)) != sizeof where->nonce) {
         return npusim_error(HCCL_E_SYSCALL, "EI0007: The shared memory of a communicator cannot be written: %s.",
                             strerror(errno));
@@ -132,12 +138,13 @@ static int register_rank(communicator *comm) {
     return HCCL_SUCCESS;
 }
 
-static int wait_for_all(const communicator *comm, const meeting_point *where) {
-    int timeout = seconds_from("HCCL_CONNECT_TIMEOUT", CONNECT_TIMEOUT);
-    int64_t deadline = now_ms() + timeout * 1000LL;
+static int wait_for_all(communicator *comm, const meeting_point *where, int timeout, int64_t deadline) {
     char left[128], missing[128], root[64];
     snprintf(root, sizeof root, "/proc/%d/fd/%d", where->pid, where->fd);
     for (;;) {
+        if (comm->visitors) {
+            admit_visitors(comm);
+        }
         bool any_left = list_ranks(comm, true, left, sizeof left);
         bool root_left = where->pid != getpid() && access(root, F_OK) != 0;
         list_ranks(comm, false, missing, sizeof missing);
@@ -165,8 +172,9 @@ static int wait_for_all(const communicator *comm, const meeting_point *where) {
     }
 }
 
-static void configure(communicator *comm, const HcclCommConfig *config, uint64_t nonce) {
-    snprintf(comm->name, sizeof comm->name, "127.0.0.1%%lo_60000_0_%016lx", (unsigned long)nonce);
+static void configure(communicator *comm, const HcclCommConfig *config, const meeting_point *where) {
+    endpoint door = where->door.port ? where->door : (endpoint){htonl(INADDR_LOOPBACK), htons(60000), 0};
+    snprintf(comm->name, sizeof comm->name, "%s_%016lx", endpoint_text(&door), (unsigned long)where->nonce);
     if (!config) {
         return;
     }
@@ -178,23 +186,43 @@ static void configure(communicator *comm, const HcclCommConfig *config, uint64_t
     }
 }
 
-static int join(const meeting_point *where, uint32_t ranks, uint32_t rank, const HcclCommConfig *config, void **out) {
+/* On the root's host: in its mapping, with links to those who are away. */
+static int join_here(communicator *comm, const meeting_point *where, int timeout, int64_t deadline) {
+    bool root = where->pid == getpid() && comm->shared->door >= 0;
+    comm->visitors = root ? malloc(comm->ranks * sizeof *comm->visitors) : NULL;
+    for (uint32_t rank = 0; comm->visitors && rank < comm->ranks; rank++) {
+        comm->visitors[rank] = -1;
+    }
+    int result = register_rank(comm);
+    result = result ? result : wait_for_all(comm, where, timeout, deadline);
+    if (comm->visitors) {
+        dismiss_visitors(comm, result, deadline);
+    }
+    return result ? result : link_to_those_away(comm, deadline);
+}
+
+int join(const meeting_point *where, uint32_t ranks, uint32_t rank, const HcclCommConfig *config, void **out) {
     if (ranks == 0 || ranks > MAX_RANKS || rank >= ranks) {
         return npusim_error(HCCL_E_PARA, "EI0003: Rank %u of %u is not possible in a communicator.", rank, ranks);
     }
-    int fd = open_meeting_point(where);
+    int timeout = seconds_from("HCCL_CONNECT_TIMEOUT", CONNECT_TIMEOUT);
+    int64_t deadline = now_ms() + timeout * 1000LL;
+    bool away = where->host != this_host();
+    meeting_point own = *where;
+    int result = away ? make_meeting_point(&own, false) : HCCL_SUCCESS;
+    int fd = result ? -1 : open_meeting_point(&own);
     communicator *comm = fd < 0 ? NULL : map_communicator(fd, ranks, rank);
-    if (!comm || comm->shared->nonce != where->nonce) {
+    if (!comm || (!away && comm->shared->nonce != where->nonce)) {
         if (comm) {
             communicator_release(comm);
         }
         return npusim_error(HCCL_E_REMOTE, "EI0015: Rank %u cannot reach the root process (PID %d) of its "
-                                           "communicator: it has ended, or belongs to another user or machine.",
+                                           "communicator: it has ended, or belongs to another user.",
                             rank, where->pid);
     }
-    configure(comm, config, where->nonce);
-    int result = register_rank(comm);
-    result = result ? result : wait_for_all(comm, where);
+    comm->shared->nonce = where->nonce;
+    configure(comm, config, where);
+    result = away ? join_from_away(comm, where, deadline) : join_here(comm, where, timeout, deadline);
     if (result) {
         communicator_release(comm);
         return result;
@@ -208,7 +236,7 @@ HcclResult HcclGetRootInfo(HcclRootInfo *info) {
         return HCCL_E_PTR;
     }
     meeting_point where;
-    int result = make_meeting_point(&where);
+    int result = make_meeting_point(&where, may_have_ranks_away());
     memset(info, 0, sizeof *info);
     memcpy(info->internal, &where, sizeof where);
     return (HcclResult)result;
@@ -232,80 +260,15 @@ HcclResult HcclCommInitRootInfo(uint32_t ranks, const HcclRootInfo *info, uint32
 HcclResult HcclCommInitAll(uint32_t count, int32_t *devices, void **comms) {
     (void)devices;
     meeting_point where;
-    int result = count && count <= MAX_RANKS && comms ? make_meeting_point(&where) : HCCL_E_PARA;
+    int result = count && count <= MAX_RANKS && comms ? make_meeting_point(&where, false) : HCCL_E_PARA;
     for (uint32_t rank = 0; !result && rank < count; rank++) {
         communicator *comm = map_communicator(rank ? dup(where.fd) : where.fd, count, rank);
         if (!comm) {
             return HCCL_E_MEMORY;
         }
-        configure(comm, NULL, where.nonce);
+        configure(comm, NULL, &where);
         result = register_rank(comm);
         comms[rank] = comm;
-    }
-    return (HcclResult)result;
-}
-
-static pending_group *find_group(shared_state *shared, uint64_t key) {
-    for (int i = 0; i < PENDING_GROUPS; i++) {
-        if (atomic_load(&shared->pending[i].key) == key) {
-            return &shared->pending[i];
-        }
-    }
-    return NULL;
-}
-
-static int announce_group(shared_state *shared, uint64_t key, const meeting_point *where) {
-    for (int i = 0; i < PENDING_GROUPS; i++) {
-        uint64_t expected = FREE_SLOT;
-        if (atomic_compare_exchange_strong(&shared->pending[i].key, &expected, BUSY_SLOT)) {
-            shared->pending[i].where = *where;
-            atomic_store(&shared->pending[i].key, key);
-            return HCCL_SUCCESS;
-        }
-    }
-    return HCCL_E_UNAVAIL;
-}
-
-/* The first rank of a sub-communicator says in the parent's mapping where to meet; the others look there. */
-static int find_meeting_point(communicator *parent, uint64_t key, uint32_t rank, uint32_t first, meeting_point *where) {
-    int64_t deadline = now_ms() + seconds_from("HCCL_CONNECT_TIMEOUT", CONNECT_TIMEOUT) * 1000LL;
-    if (rank == 0) {
-        int result = make_meeting_point(where);
-        return result ? result : announce_group(parent->shared, key, where);
-    }
-    for (pending_group *slot;; usleep(1000)) {
-        if ((slot = find_group(parent->shared, key))) {
-            *where = slot->where;
-            return HCCL_SUCCESS;
-        }
-        if (now_ms() >= deadline || !peer_is_there(parent, first)) {
-            return npusim_error(HCCL_E_TIMEOUT, "EI0015: The first rank of a sub-communicator (rank %u of %s) did not "
-                                                "come.", first, parent->name);
-        }
-    }
-}
-
-HcclResult HcclCreateSubCommConfig(void **parent, uint32_t count, uint32_t *ranks, uint64_t id, uint32_t rank,
-                                   HcclCommConfig *config, void **comm) {
-    if (!parent || !*parent || !comm) {
-        return HCCL_E_PTR;
-    }
-    if (!ranks || count == 0) {
-        *comm = NULL; /* this rank is not a member */
-        return HCCL_SUCCESS;
-    }
-    communicator *above = *parent;
-    uint64_t key = id;
-    for (uint32_t i = 0; i < count; i++) {
-        key = (key ^ ranks[i]) * 0x100000001b3u + 1;
-    }
-    key |= FIRST_KEY;
-    meeting_point where;
-    int result = ranks[0] < above->ranks ? find_meeting_point(above, key, rank, ranks[0], &where) : HCCL_E_PARA;
-    result = result ? result : join(&where, count, rank, config, comm);
-    pending_group *slot = rank == 0 ? find_group(above->shared, key) : NULL;
-    if (slot) {
-        atomic_store(&slot->key, FREE_SLOT);
     }
     return (HcclResult)result;
 }

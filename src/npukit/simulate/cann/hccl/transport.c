@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "links.h"
 #include "reduce.h"
 
 enum { PIECE = 64 << 10, SPINS = 2000, LOOK_UP_MS = 50 };
@@ -52,13 +53,6 @@ static void advance(_Atomic uint64_t *counter, uint64_t bytes) {
     atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + bytes, memory_order_release);
 }
 
-static void ring_bell(member *member) {
-    atomic_fetch_add(&member->rung, 1);
-    if (atomic_load(&member->asleep)) {
-        futex_wake_shared(&member->rung);
-    }
-}
-
 /* ---- errors ---- */
 
 int fail_with_timeout(communicator *comm, const call_header *call, const char *peer, const char *reason) {
@@ -91,6 +85,7 @@ static int disagree(communicator *comm, const call_header *call, uint32_t peer, 
         for (uint32_t rank = 0; rank < comm->ranks; rank++) {
             ring_bell(&shared->members[rank]);
         }
+        links_tell_disagreement(comm);
     }
     return fail_with_disagreement(comm, sentence);
 }
@@ -271,7 +266,7 @@ static int advance_all(communicator *comm, const call_header *call, transfer *tr
     }
     for (uint32_t peer = 0; peer < comm->ranks; peer++) {
         if (comm->touched[peer] && peer != comm->rank) {
-            ring_bell(&comm->shared->members[peer]);
+            is_linked(comm, peer) ? links_wake(comm) : ring_bell(&comm->shared->members[peer]);
         }
     }
     return error;

@@ -1,0 +1,166 @@
+"""Train on two hosts of two simulated NPUs each, then kill ranks and cut the cable. Needs root: hosts are namespaces.
+
+    python benchmarks/two_hosts.py [--faults 20]
+
+Every way of sharing the work must end with the weights of one host with four; after a kill or a cut, both hosts must
+end with HCCL's own error before the time limit, and leave no process behind.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from tests.simulated.hosts import Host, two_hosts
+
+WAYS = ("ddp", "fsdp2")
+EXEC_TIMEOUT, LIMIT = 10, 150.0
+SCRIPT = """
+import os, sys, torch, torch.distributed as dist
+from torch import nn
+way, steps, output = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+torch.npu.set_device(int(os.environ["LOCAL_RANK"]))
+dist.init_process_group("hccl")
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 256), nn.GELU(), nn.Linear(256, 8)).npu()
+if way == "ddp":
+    wrapped = nn.parallel.DistributedDataParallel(model)
+else:
+    from torch.distributed.fsdp import fully_shard
+    for layer in model:
+        if isinstance(layer, nn.Linear):
+            fully_shard(layer)
+    wrapped = fully_shard(model)
+optimizer = torch.optim.AdamW(wrapped.parameters(), lr=0.01)
+torch.manual_seed(100 + dist.get_rank())
+for step in range(steps):
+    wrapped(torch.randn(32, 64).npu()).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    torch.npu.synchronize()
+    if step == 2 and dist.get_rank() == 0:
+        print("trains", flush=True)
+full = {name: (value.full_tensor() if hasattr(value, "full_tensor") else value).cpu()
+        for name, value in model.state_dict().items()}
+if dist.get_rank() == 0:
+    torch.save(full, output)
+dist.destroy_process_group()
+"""
+
+
+def command(launcher: str, hosts: int, number: int, devices: int, script: Path, *arguments: str) -> list[str]:
+    if launcher == "torchrun":
+        nodes = ["--nnodes", str(hosts), "--node-rank", str(number), "--nproc-per-node", str(devices)]
+        nodes += ["--master-addr", "10.77.0.1", "--master-port", "29533"]
+        return [sys.executable, "-m", "torch.distributed.run", *nodes, str(script), *arguments]
+    nodes = ["--devices", str(devices), "--nnodes", str(hosts), "--node-rank", str(number)]
+    device = ["--device", "sim", "--master", "10.77.0.1:29533"]
+    return [sys.executable, "-m", "npukit", "launch", *device, *nodes, str(script), *arguments]
+
+
+def start(
+    hosts: tuple[Host, ...], launcher: str, devices: int, script: Path, *arguments: str, **more: str
+) -> list[subprocess.Popen[str]]:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "HCCL_EXEC_TIMEOUT": str(EXEC_TIMEOUT), **more}
+    if launcher == "torchrun":
+        from npukit.simulate import environment as simulated
+
+        environment = simulated(devices=devices, base=environment)
+    return [
+        subprocess.Popen(
+            host.inside(*command(launcher, len(hosts), number, devices, script, *arguments)),
+            env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=script.parent,
+        )
+        for number, host in enumerate(hosts)
+    ]  # fmt: skip
+
+
+def marked(mark: str) -> list[int]:
+    """The live ranks with this mark in their environment."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if mark.encode() in (folder / "environ").read_bytes():
+                found.append(int(folder.name))
+    return found
+
+
+def compare(hosts: tuple[Host, Host], script: Path, way: str, launcher: str) -> bool:
+    """Whether four ranks on two hosts end with the weights of four on one."""
+    for name, places, devices in (("one", hosts[:1], 4), ("two", hosts, 2)):
+        if name == "one" and (script.parent / f"{way}-one.pt").exists():
+            continue
+        jobs = start(places, launcher, devices, script, way, "6", f"{way}-{name}.pt")
+        told = [job.communicate(timeout=LIMIT * 2)[0] for job in jobs]
+        if any(job.returncode for job in jobs):
+            print("\n".join(told))
+            return False
+    one, two = (torch.load(script.parent / f"{way}-{name}.pt") for name in ("one", "two"))
+    return all(torch.equal(one[name], two[name]) for name in one)
+
+
+def disturb(script: Path, number: int) -> tuple[str, float, bool, int]:
+    """Kill a rank or cut the cable while both train: what was done, seconds until both ended, HCCL's error, left."""
+    what = "kill" if number % 2 else "cut"
+    mark = f"two-hosts-{os.getpid()}-{number}"
+    with two_hosts() as hosts:
+        jobs = start(hosts, "npukit", 1, script, WAYS[number // 2 % 2], "100000", "never.pt", MARK=mark)
+        assert jobs[0].stdout
+        told = ""
+        while "trains" not in told and (line := jobs[0].stdout.readline()):
+            told += line
+        time.sleep(random.random())
+        if what == "cut":
+            hosts[number // 2 % 2].cut()
+        else:
+            ranks = [pid for pid in marked(mark) if b"100000" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+            os.kill(random.choice([pid for pid in ranks if b"launch" not in Path(f"/proc/{pid}/cmdline").read_bytes()]),
+                    signal.SIGKILL)  # fmt: skip
+        started = time.monotonic()
+        outputs = []
+        for job in jobs:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                outputs.append(job.communicate(timeout=max(1, LIMIT - (time.monotonic() - started)))[0])
+        seconds = time.monotonic() - started
+        named = sum("EI0002" in each or "EI0013" in each for each in outputs)
+        time.sleep(1)
+        left = len(marked(mark))
+        for pid in marked(mark):
+            os.kill(pid, signal.SIGKILL)
+    return what, seconds, named == (2 if what == "cut" else max(1, named)), left
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--faults", type=int, default=20)
+    faults = parser.parse_args().faults
+    with tempfile.TemporaryDirectory() as folder:
+        script = Path(folder) / "train.py"
+        script.write_text(SCRIPT)
+        with two_hosts() as hosts:
+            for way in WAYS:
+                for launcher in ("npukit", "torchrun"):
+                    equal = compare(hosts, script, way, launcher)
+                    print(f"{way:6} {launcher:9} two hosts of two against one of four: {'equal' if equal else 'NO'}",
+                          flush=True)  # fmt: skip
+        results = []
+        for number in range(faults):
+            what, seconds, named, left = disturb(script, number)
+            results.append(named and left == 0 and seconds < LIMIT)
+            print(f"{what:4} both ended after {seconds:5.1f} s, HCCL's error: {named}, left behind: {left}", flush=True)
+        print(f"{sum(results)} of {faults} faults ended well")
+
+
+if __name__ == "__main__":
+    main()
