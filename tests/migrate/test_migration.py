@@ -7,6 +7,7 @@ import json
 import runpy
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -407,3 +408,27 @@ def test_a_default_uses_no_torch_that_only_the_function_imports(tmp_path: Path) 
     migration = migrate(tmp_path)
     assert "backend='nccl'" in migration.changes[0].after
     assert "NPK120" in [finding.code for finding in migration.left]
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        [{"file": "../outside.py", "original": "0", "new": ""}],
+        [{"file": "inside.py", "original": "../../../../outside.py", "new": ""}],
+        [{"file": "link.py", "original": "0", "new": ""}],
+        [{"file": 5}],
+        {"file": "x"},
+        "text",
+    ],
+)
+def test_a_journal_that_came_with_a_project_reaches_nothing_outside(tmp_path: Path, entries: Any) -> None:
+    project, outside = tmp_path / "project", tmp_path / "outside.py"
+    folder = project / ".npukit" / "migrations" / "0001"
+    folder.mkdir(parents=True)
+    outside.write_text("mine")
+    (project / "link.py").symlink_to(outside)
+    (folder / "0").write_text("theirs")
+    (folder / "changes.json").write_text(json.dumps(entries))
+    with pytest.raises(NpukitError, match="nothing was undone"):
+        journal.undo(project)
+    assert outside.read_text() == "mine" and not (project / "inside.py").exists()

@@ -88,7 +88,7 @@ def undo(path: Path) -> list[Path]:
     if not folders:
         raise NpukitError(f"{path} has no migration to undo: {root / _FOLDER} is empty.")
     folder = folders[-1]
-    entries = json.loads((folder / "changes.json").read_text(encoding="utf-8"))
+    entries = _entries(folder, root)
     edited = [entry["file"] for entry in entries if _is_edited(root / entry["file"], entry, folder)]
     if edited:
         raise NpukitError(
@@ -100,6 +100,26 @@ def undo(path: Path) -> list[Path]:
             write_bytes(file, original)
     shutil.rmtree(folder if len(folders) > 1 else folder.parent.parent)
     return [root / entry["file"] for entry in entries]
+
+
+def _entries(folder: Path, root: Path) -> list[dict[str, str]]:
+    """What a migration noted. A project may come with a journal: it names files of the project, and nothing else."""
+    try:
+        entries = [
+            {name: str(entry[name]) for name in ("file", "original", "new")}
+            for entry in json.loads((folder / "changes.json").read_text(encoding="utf-8"))
+        ]
+        inside = all(
+            (root / entry["file"]).resolve().is_relative_to(root.resolve())
+            and (folder / entry["original"]).resolve().parent == folder.resolve()
+            and (folder / entry["original"]).is_file()
+            for entry in entries
+        )
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        inside = False
+    if not inside:
+        raise NpukitError(f"{folder} is not what a migration wrote: nothing was undone. Delete it.")
+    return entries
 
 
 def _is_edited(file: Path, entry: dict[str, str], folder: Path) -> bool:
