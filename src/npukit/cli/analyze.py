@@ -10,8 +10,9 @@ import typer
 from npukit.cli.options import FormatOption, IgnoreOption, OutputOption, SelectOption, TargetOption
 from npukit.errors import NpukitError
 from npukit.report.finding import Severity
+from npukit.report.progress import progress
 from npukit.report.rendering import Format
-from npukit.report.terminal import file_counter, has_color
+from npukit.report.terminal import has_color
 from npukit.report.writing import write_text
 
 
@@ -44,7 +45,7 @@ def analyze(
 
     if update_baseline and not baseline:
         raise NpukitError("--update-baseline needs --baseline FILE.")
-    with file_counter() as tell:
+    with progress("reading", "files") as tell:
         result = analysis.analyze(paths, target, select or (), ignore or (), trace, tell)
     if baseline and update_baseline:
         write_baseline(baseline, result.findings)

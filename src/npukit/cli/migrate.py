@@ -12,7 +12,8 @@ import typer
 from npukit.cli.options import IgnoreOption, OutputOption, ReportOption, SelectOption, TargetOption
 from npukit.errors import NpukitError
 from npukit.migrate.goal import Style
-from npukit.report.terminal import file_counter, printable
+from npukit.report.progress import progress
+from npukit.report.terminal import printable
 from npukit.report.writing import write_text
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def migrate(
         print(f"Restored {counted(len(restored), 'file')}.")
         return
     goal = Goal(style, target or Target.installed(), distributed=distributed)
-    with file_counter() as tell:
+    with progress("reading", "files") as tell:
         result = work_out(path, goal, select or (), ignore or (), tell)
     if check is not None:
         result = _checked(result, path, check)

@@ -83,7 +83,7 @@ def pinned_torch(root: Path) -> str:
     '1.13'
     """
     for pattern in ("requirements*.txt", "pyproject.toml", "setup.py", "setup.cfg", "environment*.y*ml"):
-        for file in sorted(root.glob(pattern)):
+        for file in sorted(each for each in root.glob(pattern) if each.is_file()):  # no folder, no pipe
             match = _PIN.search(file.read_text(encoding="utf-8", errors="replace"))
             if match:
                 return f"{match[1]}.{match[2]}"

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
@@ -66,17 +64,3 @@ def console(stream: TextIO | None = None) -> Console:
     from rich.console import Console
 
     return Console(file=stream, markup=False, highlight=False, emoji=False)
-
-
-@contextlib.contextmanager
-def file_counter() -> Iterator[Callable[[int, int], None]]:
-    """A line that says how many files are done of how many, where somebody looks at it.
-
-    >>> with file_counter() as tell:
-    ...     tell(200, 20000)
-    """
-    if not sys.stderr.isatty():
-        yield lambda done, total: None
-        return
-    with console(sys.stderr).status("reading …") as status:
-        yield lambda done, total: status.update(f"reading … {done:,} of {total:,} files")

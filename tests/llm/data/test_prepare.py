@@ -18,7 +18,7 @@ import pytest
 
 from npukit.errors import NpukitError
 from npukit.llm.config.options import DataOptions
-from npukit.llm.data import tokenised
+from npukit.llm.data import encoded, parts
 from npukit.llm.data.encode import Encoder
 from npukit.llm.data.prepare import Prepared, prepare
 
@@ -157,9 +157,9 @@ def test_nothing_usable_is_an_error(tiny_tokenizer: Any, tmp_path: Path, own_cac
 
 def count_tokenising(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     made: list[str] = []
-    original = tokenised._make
+    original = parts._make
     monkeypatch.setattr(
-        tokenised, "_make", lambda folder, table, *rest: (made.append(table.name), original(folder, table, *rest))
+        parts, "_make", lambda folder, table, *rest: (made.append(table.name), original(folder, table, *rest))
     )
     return made
 
@@ -218,8 +218,8 @@ def test_processes_that_come_at_once_tokenise_once(tiny_tokenizer: Any, tmp_path
     data = DataOptions.model_validate({"train": [{"path": write(tmp_path / "train.jsonl", numbered("a", 3000))}]})
 
     def rank(number: int) -> None:
-        original, made = tokenised._make, []
-        tokenised._make = lambda *arguments: (made.append(1), original(*arguments))[1]  # type: ignore[func-returns-value]
+        original, made = parts._make, []
+        parts._make = lambda *arguments: (made.append(1), original(*arguments))[1]  # type: ignore[func-returns-value]
         rows = prepare(data, "sft", tiny_tokenizer, seed=1).train
         total = int(sum(rows[index]["input_ids"].sum() for index in range(len(rows))))
         (tmp_path / f"rank{number}").write_text(f"{len(made)} {total}")
@@ -261,7 +261,7 @@ def test_what_is_told(tiny_tokenizer: Any, train_file: str) -> None:
 def test_several_processes_tokenise_the_same(
     tiny_tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tokenised, "BATCH", 16)
+    monkeypatch.setattr(encoded, "BATCH", 16)
     rows = [*numbered("a", 200), {"instruction": "no answer"}, *numbered("b", 50)]
     file = write(tmp_path / "train.jsonl", rows)
     alone, together = (prepared(tiny_tokenizer, file, cache=False, preprocessing_workers=n) for n in (1, 2))
@@ -279,7 +279,7 @@ def test_a_process_that_is_killed_is_noticed(
             os.kill(os.getpid(), signal.SIGKILL)
         return original(encoder, rows)
 
-    monkeypatch.setattr(tokenised, "BATCH", 2)
+    monkeypatch.setattr(encoded, "BATCH", 2)
     monkeypatch.setattr(Encoder, "encode", die)
     with pytest.raises(NpukitError, match="was killed"):
         prepared(tiny_tokenizer, train_file, preprocessing_workers=2)

@@ -11,11 +11,11 @@ from npukit.cache import cache_folder
 from npukit.llm.chat.templates import find_template
 from npukit.llm.config.options import DataOptions
 from npukit.llm.data.encode import Encoder
+from npukit.llm.data.encoded import usable_rows
 from npukit.llm.data.layout import Conversation
 from npukit.llm.data.mix import split
 from npukit.llm.data.problems import Problems
 from npukit.llm.data.sources import find_table
-from npukit.llm.data.tokenised import usable_rows
 from npukit.llm.hub import Hub
 from npukit.report.writing import write_text
 

@@ -13,11 +13,12 @@ from npukit.errors import NpukitError
 from npukit.llm.chat.templates import Template
 from npukit.llm.config.options import DataOptions
 from npukit.llm.data.encode import Encoded, Encoder, Tokens
+from npukit.llm.data.encoded import encoded_rows
 from npukit.llm.data.pack import pack
 from npukit.llm.data.problems import Problems
 from npukit.llm.data.rows import inputs_and_labels, packed_row
 from npukit.llm.data.sources import Table
-from npukit.llm.data.tokenised import Rows, Tell, encoded_rows
+from npukit.llm.data.tokenised import Rows, Tell
 
 WINDOW = 4096  # rows that are shuffled and packed together
 

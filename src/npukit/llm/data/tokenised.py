@@ -5,11 +5,10 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import json
-import time
-from collections.abc import Callable, Iterator, Sequence
+import shutil
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from datetime import date
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -20,20 +19,17 @@ from npukit.cache import cache_folder, complete_or_absent, only_builder
 from npukit.errors import NpukitError
 from npukit.llm.chat.templates import Template
 from npukit.llm.config.options import HEADS, DataOptions
-from npukit.llm.data.check import find_layout, nothing_usable, row_of, stopped
-from npukit.llm.data.count import about_rows
-from npukit.llm.data.encode import END, SEPARATOR, Encoded, Encoder, Tokens
-from npukit.llm.data.files import Record
-from npukit.llm.data.layout import BadRow, LeftOut, Row
-from npukit.llm.data.parallel import encode_all
+from npukit.llm.data.check import nothing_usable, stopped
+from npukit.llm.data.encode import END, SEPARATOR, Encoder, Tokens
+from npukit.llm.data.encoded import Counter, encoded_rows
+from npukit.llm.data.parts import make_parts
 from npukit.llm.data.problems import Problems
 from npukit.llm.data.sources import Table
-from npukit.report.progress import BETWEEN_LINES, lines
 from npukit.report.writing import disk_errors_named
 
 Tell = Callable[[str], None]
-BATCH = 1024
 PART = 1 << 24
+MORE_ROOM = "Set NPUKIT_CACHE to a folder with more room, or data.cache: false."
 CODE = ("chat", "chat/peers", "data")  # the packages that tokens depend on
 TOKENS_DEPEND_ON = {"system", "cutoff", "train_on_prompt", "last_answer_only", "tokens", "thinking", "too_long"}
 TOKENS_DEPEND_ON.add("train_on_empty_thought")
@@ -53,7 +49,7 @@ class Rows:
 
     @classmethod
     def open(cls, folder: Path, end_id: int) -> Rows:
-        """Rows that `_make` left in a folder."""
+        """Rows that were tokenised into a folder."""
         problems = Problems(**json.loads((folder / "problems.json").read_text()))
         tokens: Tokens = np.memmap(folder / "tokens.bin", dtype=np.int32, mode="r")
         return cls(tokens, np.load(folder / "offsets.npy"), problems, end_id, folder)
@@ -90,9 +86,11 @@ def _ids(tokens: Tokens) -> Tokens:
 
 def tokenised(table: Table, data: DataOptions, task: str, tokenizer: Any, template: Template, tell: Tell) -> Rows:
     """The table's rows as tokens: from the cache, or made now while other processes wait for them."""
+    encoder = Encoder(data, task, tokenizer, template)
     if not data.cache:
-        problems = Problems()
-        made_now = [encoded.tokens for encoded in _made(table, data, task, tokenizer, template, problems, tell)]
+        problems, counter = Problems(), Counter(table, tell)
+        made_now = [each.tokens for each in counter.count(encoded_rows(table, data, task, encoder, problems))]
+        _refuse_unusable(table, problems)
         _refuse_mostly_bad(table, problems, data.max_bad_rows)
         return Rows.of(made_now, problems, tokenizer.eos_token_id or 0)
     place = cache_folder() / "data" / _key(table, data, task, tokenizer, template)
@@ -100,8 +98,12 @@ def tokenised(table: Table, data: DataOptions, task: str, tokenizer: Any, templa
     if not made.exists():
         with only_builder(place, on_wait=lambda: tell(f"Another process tokenises {table.name}; waiting for it.")):
             if not made.exists():
-                with complete_or_absent(made) as folder:
-                    _make(folder, table, data, task, tokenizer, template, tell)
+                with disk_errors_named(place, advice=MORE_ROOM):
+                    parts = make_parts(place / "parts", table, data, task, encoder, tell)
+                    _refuse_unusable(table, parts.problems)
+                    with complete_or_absent(made) as folder:
+                        parts.join(folder)
+                shutil.rmtree(place / "parts")
     rows = Rows.open(made, tokenizer.eos_token_id or 0)
     if data.bad_rows == "stop" and rows.problems.bad:
         raise NpukitError(stopped(rows.problems.first[0]))
@@ -118,82 +120,9 @@ def _refuse_mostly_bad(table: Table, problems: Problems, most: float) -> None:
         )
 
 
-def _made(
-    table: Table, data: DataOptions, task: str, tokenizer: Any, template: Template, problems: Problems, tell: Tell
-) -> Iterator[Encoded]:
-    """The table's rows; there is at least one."""
-    encoder = Encoder(data, task, tokenizer, template)
-    told, began, total = lines(f"Tokenising {table.name}", "rows", tell), time.monotonic(), 0
-    for number, encoded in enumerate(encoded_rows(table, data, task, encoder, problems), 1):
-        yield encoded
-        if number % BATCH == 0 and time.monotonic() - began > BETWEEN_LINES:  # counting takes time too
-            total = total or about_rows(table)
-            told(number, total)
+def _refuse_unusable(table: Table, problems: Problems) -> None:
     if not problems.rows:
         raise NpukitError(nothing_usable(table, problems.first) if problems.bad else f"{table.name} has no rows.")
-
-
-def _make(
-    folder: Path, table: Table, data: DataOptions, task: str, tokenizer: Any, template: Template, tell: Tell
-) -> None:
-    """Fill the folder."""
-    problems = Problems()
-    lengths: list[int] = []
-    with disk_errors_named(folder.parent, folder, "Set NPUKIT_CACHE to a folder with more room, or data.cache: false."):
-        with (folder / "tokens.bin").open("wb") as file:
-            for encoded in _made(table, data, task, tokenizer, template, problems, tell):
-                file.write(encoded.tokens.tobytes())
-                lengths.append(len(encoded.tokens))
-        np.save(folder / "offsets.npy", np.cumsum([0, *lengths], dtype=np.int64))
-        (folder / "problems.json").write_text(json.dumps(asdict(problems)))
-
-
-def encoded_rows(table: Table, data: DataOptions, task: str, encoder: Encoder, problems: Problems) -> Iterator[Encoded]:
-    """The table's usable rows, tokenised a batch at a time; `problems` grows as they are read."""
-    for _, result in usable_rows(table, data, task, encoder, problems):
-        problems.cut += any(encoded.was_cut for encoded in result)
-        problems.unmatched += sum(encoded.unmatched for encoded in result)
-        yield from result
-
-
-def usable_rows(
-    table: Table, data: DataOptions, task: str, encoder: Encoder, problems: Problems
-) -> Iterator[tuple[Row, list[Encoded]]]:
-    """Each usable row, and its tokens."""
-    usable = _batches(_laid_out(table, data, task, problems))
-    for batch, results in encode_all(encoder, usable, 1 if table.streaming else data.preprocessing_workers):
-        for (record, row), result in zip(batch, results, strict=True):
-            if isinstance(result, BadRow):
-                _bad(record, result, data, problems)
-                continue
-            problems.rows += 1
-            yield row, result
-
-
-def _laid_out(table: Table, data: DataOptions, task: str, problems: Problems) -> Iterator[tuple[Record, Row]]:
-    layout = find_layout(table.records(), table, task)
-    usable = 0
-    for record in table.records():
-        if usable == table.limit:
-            return
-        try:
-            yield record, row_of(record, layout, task)
-            usable += 1
-        except LeftOut:
-            continue
-        except BadRow as error:
-            _bad(record, error, data, problems)
-
-
-def _bad(record: Record, error: BadRow, data: DataOptions, problems: Problems) -> None:
-    problems.add_bad(f"{record.place} {error}")
-    if data.bad_rows == "stop":
-        raise NpukitError(stopped(problems.first[0]))
-
-
-def _batches(rows: Iterator[Any]) -> Iterator[list[Any]]:
-    while batch := list(islice(rows, BATCH)):
-        yield batch
 
 
 def _key(table: Table, data: DataOptions, task: str, tokenizer: Any, template: Template) -> str:

@@ -1,0 +1,106 @@
+"""The usable rows of a table as tokens, a batch at a time; what is wrong with the others is counted."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import Any
+
+from npukit.errors import NpukitError
+from npukit.llm.config.options import DataOptions
+from npukit.llm.data.check import find_layout, row_of, stopped
+from npukit.llm.data.count import about_rows
+from npukit.llm.data.encode import Encoded, Encoder
+from npukit.llm.data.files import Record
+from npukit.llm.data.layout import BadRow, LeftOut, Row
+from npukit.llm.data.parallel import encode_all
+from npukit.llm.data.problems import Problems
+from npukit.llm.data.sources import Table
+from npukit.report.progress import BETWEEN_LINES, lines
+
+BATCH = 1024
+
+
+def encoded_rows(
+    table: Table,
+    data: DataOptions,
+    task: str,
+    encoder: Encoder,
+    problems: Problems,
+    records: Iterator[Record] | None = None,
+) -> Iterator[Encoded]:
+    """The table's usable rows, or those of some of its records, tokenised; `problems` grows as they are read."""
+    for _, result in usable_rows(table, data, task, encoder, problems, records):
+        problems.cut += any(encoded.was_cut for encoded in result)
+        problems.unmatched += sum(encoded.unmatched for encoded in result)
+        yield from result
+
+
+def usable_rows(
+    table: Table,
+    data: DataOptions,
+    task: str,
+    encoder: Encoder,
+    problems: Problems,
+    records: Iterator[Record] | None = None,
+) -> Iterator[tuple[Row, list[Encoded]]]:
+    """Each usable row, and its tokens."""
+    usable = _batches(_laid_out(table, records or table.records(), data, task, problems))
+    for batch, results in encode_all(encoder, usable, 1 if table.streaming else data.preprocessing_workers):
+        for (record, row), result in zip(batch, results, strict=True):
+            if isinstance(result, BadRow):
+                _bad(record, result, data, problems)
+                continue
+            problems.rows += 1
+            yield row, result
+
+
+def _laid_out(
+    table: Table, records: Iterator[Record], data: DataOptions, task: str, problems: Problems
+) -> Iterator[tuple[Record, Row]]:
+    layout = find_layout(table.records(), table, task)
+    usable = 0
+    for record in records:
+        if usable == table.limit:
+            return
+        try:
+            yield record, row_of(record, layout, task)
+            usable += 1
+        except LeftOut:
+            continue
+        except BadRow as error:
+            _bad(record, error, data, problems)
+
+
+def _bad(record: Record, error: BadRow, data: DataOptions, problems: Problems) -> None:
+    problems.add_bad(f"{record.place} {error}")
+    if data.bad_rows == "stop":
+        raise NpukitError(stopped(problems.first[0]))
+
+
+def _batches(rows: Iterator[Any]) -> Iterator[list[Any]]:
+    while batch := list(islice(rows, BATCH)):
+        yield batch
+
+
+class Counter:
+    """Says now and then how many rows of a table are done, and how long the others take."""
+
+    def __init__(self, table: Table, tell: Callable[[str], None]) -> None:
+        self._table, self._began = table, time.monotonic()
+        self._told = lines(f"Tokenising {table.name}", "rows", tell)
+        self._done = self._total = 0
+
+    def skip(self, rows: int) -> None:
+        """So many were done by an earlier run."""
+        self._done += rows
+
+    def count(self, rows: Iterable[Encoded]) -> Iterator[Encoded]:
+        """The rows, counted while they pass."""
+        for row in rows:
+            yield row
+            self._done += 1
+            if self._done % BATCH == 0 and time.monotonic() - self._began > BETWEEN_LINES:  # counting takes time too
+                self._total = self._total or about_rows(self._table)
+                self._told(self._done, self._total)

@@ -1,0 +1,82 @@
+"""A table tokenised part by part: a run that is killed leaves whole parts, and the next one goes on after them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from itertools import chain, islice
+from pathlib import Path
+
+import numpy as np
+
+from npukit.llm.config.options import DataOptions
+from npukit.llm.data.encode import Encoder
+from npukit.llm.data.encoded import Counter, encoded_rows
+from npukit.llm.data.files import Record
+from npukit.llm.data.problems import Problems
+from npukit.llm.data.sources import Table
+from npukit.report.writing import whole_folder
+
+RECORDS = 65_536  # of a part
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The parts of a table that are on disk, in order, and what was wrong with all their rows."""
+
+    folders: list[Path]
+    problems: Problems
+
+    def join(self, folder: Path) -> None:
+        """Write tokens, offsets and problems of all of them as one."""
+        lengths = [np.load(part / "lengths.npy") for part in self.folders]
+        with (folder / "tokens.bin").open("wb") as whole:
+            for part in self.folders:
+                with (part / "tokens.bin").open("rb") as tokens:
+                    shutil.copyfileobj(tokens, whole, 1 << 22)
+        np.save(folder / "offsets.npy", np.cumsum(np.concatenate([[0], *lengths]), dtype=np.int64))
+        (folder / "problems.json").write_text(json.dumps(asdict(self.problems)))
+
+
+def make_parts(
+    place: Path, table: Table, data: DataOptions, task: str, encoder: Encoder, tell: Callable[[str], None]
+) -> Parts:
+    """Tokenise what an earlier run has not; nobody else is at work in `place`."""
+    place.mkdir(exist_ok=True)
+    parts, counter, records = Parts([], Problems()), Counter(table, tell), table.records()
+    size = RECORDS if table.limit is None else None  # a limit counts usable rows, from the first one on
+    while (first := next(records, None)) is not None:
+        some = chain([first], islice(records, size and size - 1))
+        part = place / f"{len(parts.folders):06}"
+        if part.exists():
+            deque(some, maxlen=0)
+            counter.skip(len(np.load(part / "lengths.npy")))
+        else:
+            with whole_folder(part) as beside:
+                _make(beside, table, data, task, encoder, some, counter)
+        parts.folders.append(part)
+        parts.problems.add(Problems(**json.loads((part / "problems.json").read_text())))
+        if size is None:
+            break
+    return parts
+
+
+def _make(
+    folder: Path,
+    table: Table,
+    data: DataOptions,
+    task: str,
+    encoder: Encoder,
+    records: Iterator[Record],
+    counter: Counter,
+) -> None:
+    problems, lengths = Problems(), []
+    with (folder / "tokens.bin").open("wb") as file:
+        for encoded in counter.count(encoded_rows(table, data, task, encoder, problems, records)):
+            file.write(encoded.tokens.tobytes())
+            lengths.append(len(encoded.tokens))
+    np.save(folder / "lengths.npy", np.array(lengths, dtype=np.int64))
+    (folder / "problems.json").write_text(json.dumps(asdict(problems)))
