@@ -17,7 +17,7 @@ import re
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +33,7 @@ from npukit.precision.recording.operators import operator_of
 from npukit.precision.result import Comparison
 
 Patch = Callable[["Run"], Any]
+Make = Callable[[str], "Run"]
 
 
 @dataclass
@@ -185,7 +186,9 @@ def make(kind: str) -> Run:
     return Run(model, batch, torch.optim.AdamW(model.parameters(), lr=1e-2, foreach=False))
 
 
-def record(kind: str, folder: Path, patch: Patch | None = None, below: Any = None, level: str = "ops") -> Path:
+def record(
+    make: Make, kind: str, folder: Path, patch: Patch | None = None, below: Any = None, level: str = "ops"
+) -> Path:
     run = make(kind)
     context = (patch(run) if patch else None) or ExitStack()
     with ExitStack() as around:
@@ -195,7 +198,7 @@ def record(kind: str, folder: Path, patch: Patch | None = None, below: Any = Non
         around.enter_context(capture(folder, level=level, steps=[0], fresh=kind == "unet"))  # type: ignore[arg-type]
         found = run.model(**run.batch)
         loss = (found if isinstance(found, Tensor) else found.loss) * run.scale
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         if run.clip:
             nn.utils.clip_grad_norm_(run.model.parameters(), run.clip)
         run.optimizer.step()
@@ -314,6 +317,8 @@ FAULTS = [
 
 # Clean pairs: two right runs
 
+Clean = tuple[str, str, Patch | None, str]  # model, name, what differs, level
+
 
 def threads(run: Run) -> Any:
     @contextmanager
@@ -353,7 +358,7 @@ def ddp(run: Run) -> None:
     run.model = nn.parallel.DistributedDataParallel(run.model)
 
 
-CLEAN: list[tuple[str, str, Patch | None, str]] = [
+CLEAN: list[Clean] = [
     *((kind, "again", None, "ops") for kind in ("llama", "qwen2", "gpt2", "resnet", "unet", "lstm")),
     *((kind, "two threads", threads, "ops") for kind in ("llama", "gpt2", "resnet", "lstm")),
     ("llama", "two threads, modules", threads, "modules"),
@@ -406,7 +411,8 @@ def msprobe_verdicts(python: str, pairs: list[tuple[str, str]]) -> list[list[Any
     return found if len(found) == len(pairs) else [[0, 0, 0, said.stderr[-200:]]] * len(pairs)
 
 
-def main() -> None:
+def evaluate(faults: Sequence[Fault], clean: Sequence[Clean], make: Make) -> None:
+    """Plant every fault, run every clean pair, and print what became of each."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--only", default="")
     parser.add_argument("--msprobe", default="")
@@ -418,12 +424,12 @@ def main() -> None:
     lefts: dict[str, Path] = {}
     pairs: list[tuple[str, str]] = []
     lines: list[str] = []
-    for number, fault in enumerate(each for each in FAULTS if arguments.only in f"{each.model} {each.name}"):
+    for number, fault in enumerate(each for each in faults if arguments.only in f"{each.model} {each.name}"):
         left = lefts.setdefault(fault.model, folder / f"{fault.model}-right")
         if not left.exists():
-            record(fault.model, left)
+            record(make, fault.model, left)
         below = WrongKernel(fault.op, fault.number, fault.change) if fault.change else None
-        right = record(fault.model, folder / f"fault-{number}", fault.patch, below)
+        right = record(make, fault.model, folder / f"fault-{number}", fault.patch, below)
         found = compare(left, right)
         hit = found_by_us(fault, found)
         rights += hit
@@ -434,12 +440,12 @@ def main() -> None:
     print(f"{rights} of {len(pairs)} faults named\n")
     false, count = 0, 0
     for number, (kind, name, patch, level) in enumerate(
-        each for each in CLEAN if arguments.only in f"{each[0]} {each[1]}"
+        each for each in clean if arguments.only in f"{each[0]} {each[1]}"
     ):
         left = lefts.setdefault(f"{kind}-{level}", folder / f"{kind}-{level}-clean")
         if not left.exists():
-            record(kind, left, level=level)
-        right = record(kind, folder / f"clean-{number}", patch, level=level)
+            record(make, kind, left, level=level)
+        right = record(make, kind, folder / f"clean-{number}", patch, level=level)
         found = compare(left, right)
         false, count = false + (not found.same), count + 1
         pairs.append((str(left), str(right)))
@@ -454,4 +460,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    evaluate(FAULTS, CLEAN, make)

@@ -166,6 +166,25 @@ def ranks(
 
 
 @precision.command()
+def ops(
+    dump: Annotated[
+        Path, typer.Argument(show_default=False, help="A dump with operators, as of `capture --level ops`.")
+    ],
+    device: DeviceOption = Wanted.auto,
+    card: CardOption = DEFAULT_CARD,
+    json: JsonOption = False,
+) -> None:
+    """Run every operator of a dump alone, and compare with float64.
+
+    Exit code 0: every kernel is as exact as its type allows. 1: some are out of line.
+    """
+    from npukit.launch.devices import choose
+    from npukit.precision.kernels import check_kernels
+
+    show(check_kernels(dump, choose(device, 1, card).environment()), "ops", json)
+
+
+@precision.command()
 def weights(
     left: Annotated[Path, typer.Argument(show_default=False, help="A checkpoint: a file or a folder.")],
     right: Annotated[Path, typer.Argument(show_default=False, help="Another one.")],

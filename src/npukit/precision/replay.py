@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
+import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,10 +33,10 @@ def replay(left: Call, right: Call) -> Replay | None:
     try:
         exact, rounded = outputs_of(left, wide=True), outputs_of(left, wide=False)
         place = next(place for place, value in left.outputs.items() if value.is_float)
-        errors = [_error(_load(call.outputs[place]), exact[place]) for call in (left, right)]
+        errors = [error_of(load(call.outputs[place]), exact[place]) for call in (left, right)]
     except (Unknown, StopIteration, KeyError, RuntimeError, TypeError, AttributeError, NotImplementedError):
         return None
-    rounding = _error(rounded[place], exact[place])
+    rounding = error_of(rounded[place], exact[place])
     limit = _TIMES * max(rounding, 2**-24)
     bad = [not each <= limit for each in errors]
     wrong = "both" if all(bad) else "left" if bad[0] else "right" if bad[1] else "neither"
@@ -47,7 +48,12 @@ def outputs_of(call: Call, wide: bool) -> dict[str, Tensor]:
     import torch
 
     namespace, function = ("npu", call.op) if call.name.startswith("NPU.") else ("aten", call.op)
-    arguments, keywords = (_rebuild(each, call.inputs, "", wide) for each in call.given)
+
+    def tensor_at(place: str) -> Tensor:
+        tensor = load(call.inputs[place])
+        return tensor.double() if wide and tensor.is_floating_point() else tensor
+
+    arguments, keywords = (rebuild(each, tensor_at, "", wide) for each in call.given)
     with torch.no_grad():
         result = getattr(getattr(torch.ops, namespace), function)(*arguments, **keywords)
     found = [result] if isinstance(result, torch.Tensor) else result
@@ -71,38 +77,48 @@ def write_script(call: Call, folder: Path) -> None:
         (beside / "reproduce.py").write_text(text.replace("OPERATOR", f"torch.ops.{namespace}.{call.op}"))
 
 
-def _rebuild(nest: Any, inputs: Mapping[str, Value], place: str, wide: bool) -> Any:
-    """Arguments from what a dump says of them."""
+def rebuild(nest: Any, tensor_at: Callable[[str], Tensor], place: str, wide: bool, device: Any = "cpu") -> Any:
+    """Arguments from what a dump says of them; `tensor_at` gives the tensors by their place."""
     import torch
 
     if isinstance(nest, list):
-        return [_rebuild(each, inputs, f"{place}.{n}" if place else str(n), wide) for n, each in enumerate(nest)]
+        return [
+            rebuild(each, tensor_at, f"{place}.{n}" if place else str(n), wide, device) for n, each in enumerate(nest)
+        ]
     if not isinstance(nest, dict):
         return nest
     kind = nest.get("type")
     if not isinstance(kind, str):
-        return {key: _rebuild(each, inputs, f"{place}.{key}" if place else key, wide) for key, each in nest.items()}
+        return {
+            key: rebuild(each, tensor_at, f"{place}.{key}" if place else key, wide, device)
+            for key, each in nest.items()
+        }
     if "dtype" in nest:
-        tensor = _load(inputs[place])
-        return tensor.double() if wide and tensor.is_floating_point() else tensor
+        return tensor_at(place)
     value = nest.get("value")
     if kind == "torch.dtype":
         dtype = getattr(torch, str(value).removeprefix("torch."))
         return torch.float64 if wide and dtype.is_floating_point else dtype
     if kind == "torch.device":
-        return torch.device("cpu")
+        return torch.device(device)
     if value is None:
         raise Unknown(kind)
     return value
 
 
-def _load(value: Value) -> Tensor:
+def load(value: Value) -> Tensor:
+    """The tensor that a dump holds; never a pickle's code."""
     import torch
 
-    if value.file is None or not value.file.is_file():
-        raise Unknown("a tensor that was not written")
     try:
-        loaded = torch.load(value.file, map_location="cpu", weights_only=True)
+        if value.file is None or not value.file.is_file():
+            raise Unknown("a tensor that was not written")
+    except (OSError, ValueError):
+        raise Unknown("a tensor whose name no file can have") from None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of odd pickles
+            loaded = torch.load(value.file, map_location="cpu", weights_only=True)
     except Exception:
         raise NpukitError(f"{value.file} is not a saved tensor: it is damaged, or holds something else.") from None
     if not isinstance(loaded, torch.Tensor):
@@ -110,7 +126,8 @@ def _load(value: Value) -> Tensor:
     return loaded
 
 
-def _error(found: Tensor, exact: Tensor) -> float:
+def error_of(found: Tensor, exact: Tensor) -> float:
+    """The L2 norm of the difference, relative to what is exact."""
     difference = (found.double() - exact.double()).norm()
     scale = exact.double().norm()
     return float(difference / scale) if scale else float(difference)

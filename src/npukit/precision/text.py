@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from npukit.precision.determinism import Check
 from npukit.precision.environments import EnvironmentComparison
+from npukit.precision.kernels import KernelsCheck
 from npukit.precision.ranks import RanksComparison
 from npukit.precision.result import Comparison, Divergence, Outcome, Replay, Row
 from npukit.precision.weights import WeightsComparison
@@ -112,6 +114,29 @@ def _ranks(found: RanksComparison) -> Iterator[str]:
     yield from _first(found.first)
 
 
+def _ops(found: KernelsCheck) -> Iterator[str]:
+    checked = [each for each in found.kernels if each.outcome != "not checked"]
+    bad = found.out_of_line
+    verdict = f"{len(bad):,} are out of line" if bad else "all as exact as their type allows"
+    yield f"{len(checked):,} of {len(found.kernels):,} operators were run on {found.device} and in float64: {verdict}."
+    shown = [*bad, *sorted((each for each in checked if each not in bad), key=lambda each: -(each.error or 0.0))][
+        :_MOST
+    ]
+    if shown:
+        yield ""
+        yield f"{'operator':<36} {'type':<9} {'shapes':<28} {'error':>8} {'CPU':>8}"
+    for each in shown:
+        mark = "  out of line" if each in bad else ""
+        yield (
+            f"{each.op[:36]:<36} {each.dtype:<9} {each.shapes[:28]:<28} {each.error or 0.0:>8.1e} "
+            f"{each.rounding or 0.0:>8.1e}{mark}"
+        )
+    reasons = Counter(each.why for each in found.kernels if each.why)
+    if reasons:
+        yield ""
+        yield from (f"Not checked: {count:,} because {why}." for why, count in reasons.most_common(_MOST))
+
+
 def _weights(found: WeightsComparison) -> Iterator[str]:
     differ = [each for each in found.weights if each.error]
     yield f"left   {found.left}"
@@ -156,6 +181,7 @@ OF = {
     "compare": _text(_compare),
     "check": _text(_check),
     "ranks": _text(_ranks),
+    "ops": _text(_ops),
     "weights": _text(_weights),
     "env": _text(_env),
 }
