@@ -154,6 +154,44 @@ def check(
     show(found, "check", json)
 
 
+@precision.command(context_settings=SCRIPT_FOLLOWS)
+def bisect(
+    command: CommandArgument,
+    output: Annotated[Path, typer.Option("--output", "-o", show_default=False, help="Folder for the dumps.")],
+    reference: Annotated[Wanted, typer.Option(help="Device of the run that is right.")] = Wanted.cpu,
+    steps: Annotated[str, typer.Option(metavar="0-2,7", help="Only these steps.")] = "0-2",
+    device: DeviceOption = Wanted.auto,
+    card: CardOption = DEFAULT_CARD,
+    auto: Annotated[bool, typer.Option("--auto", help="Run CUDA code on an NPU unchanged.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Run a script on two devices, closer each time, to the operator.
+
+    First modules are recorded, then the operators of the first module that differs, then their tensors.
+    """
+    import sys
+
+    from npukit.launch.devices import choose
+    from npukit.precision.bisect import bisect as bisect_runs
+    from npukit.precision.recording.options import parse_numbers
+    from npukit.report.writing import check_parent
+
+    words = script_of(command)
+    check_parent(output)
+    if output.exists() and (not output.is_dir() or any(output.iterdir())):
+        raise NpukitError(f"Cannot write {output}: it is not an empty folder. Name a new one.")
+    environments = tuple(choose(each, 1, card).environment() for each in (reference, device))
+    found = bisect_runs(
+        words,
+        (environments[0], environments[1]),
+        output,
+        parse_numbers(steps, "--steps"),
+        auto,
+        lambda line: print(f"npukit: {line}", file=sys.stderr),
+    )
+    show(found, "bisect", json)
+
+
 @precision.command()
 def ranks(
     dump: Annotated[Path, typer.Argument(show_default=False, help="A dump of several data-parallel ranks.")],

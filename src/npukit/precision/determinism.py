@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
+import dataclasses
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from npukit.errors import NpukitError
-from npukit.launch.run import script_arguments, tied
+from npukit.precision.bisect import record
 from npukit.precision.comparing import compare
-from npukit.precision.recording.hook import recording
 from npukit.precision.recording.options import Options
 from npukit.precision.result import Comparison
 
@@ -38,11 +36,7 @@ def check(
     """
     dumps = folder / "first", folder / "second"
     for dump in dumps:
-        own = Options(str(dump.absolute()), options.level, options.steps, options.ranks)
-        argv = [sys.executable, *script_arguments(command, auto)]
         print(f"npukit: {dump.name} run", file=sys.stderr)
-        code = subprocess.run(argv, env=tied(recording(own, environment))).returncode
-        if code:
-            raise NpukitError(f"The {dump.name} run ended with exit code {code}: check needs a script that finishes.")
+        record(command, environment, dataclasses.replace(options, output=str(dump.absolute())), auto)
     found = compare(*dumps, exact=True)
     return Check(found.same, found)

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from npukit.precision.bisect import Bisection
 from npukit.precision.determinism import Check
 from npukit.precision.environments import EnvironmentComparison
 from npukit.precision.kernels import KernelsCheck
@@ -103,6 +104,11 @@ def _check(found: Check) -> Iterator[str]:
     yield from _first(compared.first)
 
 
+def _bisect(found: Bisection) -> Iterator[str]:
+    yield f"Recorded: {', then '.join(found.looks)}."
+    yield from _compare(found.comparison)
+
+
 def _ranks(found: RanksComparison) -> Iterator[str]:
     what = f"{found.rows:,} rows of {found.ranks} ranks in {found.steps} steps"
     if found.first is None:
@@ -180,6 +186,7 @@ def _text(lines: Callable[[Any], Iterator[str]]) -> Callable[[Any], str]:
 OF = {
     "compare": _text(_compare),
     "check": _text(_check),
+    "bisect": _text(_bisect),
     "ranks": _text(_ranks),
     "ops": _text(_ops),
     "weights": _text(_weights),

@@ -1,0 +1,83 @@
+"""From "it differs" to the operator, by running a script on two devices again and again, each time looking closer.
+
+First every module of both runs is recorded, then the operators of the first module that differs, then the tensors of
+the module that the first operator belongs to. So little is written, also for a large model.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from npukit.errors import NpukitError
+from npukit.launch.run import script_arguments, tied
+from npukit.precision.comparing import compare
+from npukit.precision.recording.hook import recording
+from npukit.precision.recording.options import Options
+from npukit.precision.result import Comparison, Divergence
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Bisection:
+    """The last comparison, which is the closest look, and what was looked at before."""
+
+    comparison: Comparison
+    looks: tuple[str, ...]  # what was recorded in each round, in words
+
+    @property
+    def exit_code(self) -> int:
+        return self.comparison.exit_code
+
+
+def bisect(
+    command: Sequence[str],
+    environments: tuple[Mapping[str, str], Mapping[str, str]],
+    folder: Path,
+    steps: tuple[int, ...] | None = None,
+    auto: bool = False,
+    tell: Tell = lambda _: None,
+) -> Bisection:
+    """Run `command` with both environments until the first operator that differs has been recorded with its tensors.
+
+    >>> bisect(["train.py"], (cpu.environment(), npu.environment()), Path("hunt")).comparison.first.what
+    """
+    looks: list[str] = []
+
+    def look(what: str, options: Options) -> Comparison:
+        dumps = [folder / f"{len(looks) + 1}-{side}" for side in ("left", "right")]
+        looks.append(what)
+        for dump, environment, side in zip(dumps, environments, ("left", "right"), strict=True):
+            tell(f"recording {what}: {side} run")
+            record(command, environment, dataclasses.replace(options, output=str(dump.absolute())), auto)
+        return compare(*dumps)
+
+    found = look("modules", Options("", steps=steps))
+    if found.first is None:
+        return Bisection(found, tuple(looks))
+    only, step = _suspect(found.first), (found.first.row.step,)
+    closer = look(f"operators of {only or 'the whole model'}", Options("", "ops", step, only=only))
+    if closer.first is None:
+        return Bisection(found, tuple(looks))
+    inner = closer.first.row.path or only
+    last = look(f"tensors of {inner or 'the whole model'}", Options("", "ops", step, tensors=True, only=inner))
+    return Bisection(last if last.first else closer, tuple(looks))
+
+
+def record(command: Sequence[str], environment: Mapping[str, str], options: Options, auto: bool) -> None:
+    """Run a script to its end, recorded; its output goes to stderr, because stdout is for results."""
+    argv = [sys.executable, *script_arguments(command, auto)]
+    code = subprocess.run(argv, env=tied(recording(options, environment)), stdout=sys.stderr).returncode
+    if code:
+        raise NpukitError(f"The script ended with exit code {code}: only a script that finishes can be compared.")
+
+
+def _suspect(first: Divergence) -> str:
+    """The module to look into: the one that differs, or the one around it where code between modules is to blame."""
+    path = first.row.path
+    return path.rpartition(".")[0] if first.kind in ("outside", "missing", "source") else path
