@@ -146,6 +146,10 @@ class _Walk:
         output = f"output {judged.worst}" if judged.worst[:1].isdigit() else judged.worst
         size = f"by {judged.error:.2g} relative" if judged.error not in (None, float("inf")) else "in kind"
         title = left.title
+        if left.kind == "module" and judged.worst in right.outputs:
+            makers = self._makers(left.outputs[judged.worst], right.outputs[judged.worst])
+            if alone := _made_alone(makers):
+                return "missing", f"{output} of {title} differs: {alone}."
         if judged.nonfinite:
             return "nonfinite", f"{title} returns {judged.nonfinite}, from inputs that agree."
         if judged.dtypes:
@@ -177,16 +181,15 @@ class _Walk:
         titles = [maker[0].title if maker else name for maker, name in zip(makers, names, strict=True)]
         return f"; it was written last by {titles[0]} on the left and by {titles[1]} on the right"
 
+    def _makers(self, *values: Value) -> list[_Seen | None]:
+        """Who made a tensor in the left run, and in the right."""
+        return [seen.get(value.maker) or seen.get(value.hash) for seen, value in zip(self._seen, values, strict=True)]
+
     def _explain_input(self, left: Call, right: Call, place: str) -> tuple[Kind, str]:
         named = f"input {place}" if place[:1].isdigit() else place
-        makers = [
-            seen.get(call.inputs[place].maker) or seen.get(call.inputs[place].hash)
-            for seen, call in zip(self._seen, (left, right), strict=True)
-        ]
-        for maker, side in zip(makers, ("left", "right"), strict=True):
-            if maker and maker[1] in (Outcome.only_left, Outcome.only_right):
-                made = f"it comes from {maker[0].title}, which ran on the {side} only"
-                return "missing", f"{named} of {left.title} differs: {made}."
+        makers = self._makers(left.inputs[place], right.inputs[place])
+        if alone := _made_alone(makers):
+            return "missing", f"{named} of {left.title} differs: {alone}."
         maker = makers[0] or makers[1]
         if maker is None:
             return self._explain_source(left, place, named)
@@ -209,6 +212,14 @@ class _Walk:
                 "Capture with --level ops to see it."
             )
         return "source", f"{named} of {left.title} already differs, and no recorded call made it: the data differ."
+
+
+def _made_alone(makers: Sequence[_Seen | None]) -> str:
+    """That a tensor was made by a call of one run alone, in words; empty where it was not."""
+    for maker, side in zip(makers, ("left", "right"), strict=True):
+        if maker and maker[1] in (Outcome.only_left, Outcome.only_right):
+            return f"it comes from {maker[0].title}, which ran on the {side} only"
+    return ""
 
 
 def place_of(stack: Sequence[str]) -> str:

@@ -38,10 +38,10 @@ OPTIMIZER_GROWTH = 100.0  # Adam divides a gradient by its own size: of one that
 _GROWTH = 16.0  # how much an operator may enlarge the error of its inputs
 # fmt: off
 _ADDS = {
-    "add", "sub", "rsub", "lerp", "addcmul", "addcdiv", "sum", "cumsum", "index_add", "scatter_add", "index_put",
-    "_foreach_add", "_foreach_sub", "_foreach_lerp", "_foreach_addcmul", "_foreach_addcdiv",
-    "_fused_adamw", "_fused_adam", "_fused_sgd",
+    "add", "sub", "rsub", "sum", "cumsum", "index_add", "scatter_add", "index_put", "_foreach_add", "_foreach_sub",
+    "_foreach_lerp", "_foreach_addcmul", "_foreach_addcdiv", "_fused_adamw", "_fused_adam", "_fused_sgd",
 }
+_UPDATES = {"lerp", "addcmul", "addcdiv"}
 # fmt: on
 _MULTIPLIES = ("mm", "addmm", "bmm", "baddbmm", "linear", "matmul", "convolution", "convolution_backward")
 _NORMALIZES = ("norm", "var", "std")
@@ -167,7 +167,9 @@ def cancellation(call: Call, output: Value | None) -> float:
     norms = [value.norm or 0.0 for value in inputs]
     if not norms:
         return 1.0
-    if op in _ADDS:
+    if op in _UPDATES:  # what they add is scaled: only what they add it to has the size of the result
+        expected = call.inputs["0"].norm or 0.0 if "0" in call.inputs else 0.0
+    elif op in _ADDS:
         expected = max(norms)
     elif op in _MULTIPLIES and len(norms) >= 2:
         expected = math.prod(sorted(norms)[-2:]) / math.sqrt(max(inputs[-1].shape, default=1))

@@ -75,6 +75,14 @@ class Profile(Options):
         return self
 
 
+class Capture(Options):
+    """What of a run to record for `npukit precision compare`."""
+
+    level: Literal["modules", "ops"] = Field("modules", description="modules alone, or every operator as well")
+    steps: tuple[NonNegativeInt, NonNegativeInt] = Field((0, 2), description="first and last step to record, from 0 on")
+    tensors: bool = Field(False, description="write every tensor too, not only statistics")
+
+
 class FeatureDetection(Options):
     """Feature-value detection: watch gradients for the jumps that faulty hardware makes."""
 
@@ -176,6 +184,7 @@ class TrainOptions(Options):
     )
     feature_detection: FeatureDetection = FeatureDetection()
     profile: Profile | None = Field(None, description="write a profiler trace of these steps")
+    capture: Capture | None = Field(None, description="record these steps for npukit precision, into output/precision")
 
     def in_steps(self, total_steps: int) -> TrainOptions:
         """The same, with shares of all steps as numbers of steps.

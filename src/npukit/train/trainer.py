@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.utils.data import default_collate
 
 from npukit.errors import NpukitError
+from npukit.precision import capture
 from npukit.train.blocks import checkpoint_activations
 from npukit.train.checkpoint import Checkpoint, Checkpoints, written_into
 from npukit.train.data import Batch, Collate, Data, Position, Split, Weight, counting, numbers
@@ -128,6 +129,12 @@ class Trainer:
             around.enter_context(self._explaining())
             self._signals = around.enter_context(StopSignals(tell=parallel.is_main))
             self._hang = around.enter_context(HangWatch(options, parallel.rank, parallel.world_size))
+            if options.capture:
+                first, last = options.capture.steps
+                level, tensors = options.capture.level, options.capture.tensors
+                around.enter_context(
+                    capture(options.output / "precision", level, range(first, last + 1), tensors=tensors)
+                )
             profiler = around.enter_context(StepProfiler(options, parallel.device, parallel.rank, self.step))
             while self.step < self.total_steps and not reason:
                 asked_to_stop = self._train_step()

@@ -54,7 +54,8 @@ class Rows:
         self.tensors.forget()
 
     def add(self, name: str, row: Text, stack: tuple[Frame, ...], parent: str | None) -> None:
-        """Note a row, and write what there is once it is much."""
+        """Note a row, and write what there is once it is much. One that is told again stands where it was told last."""
+        self._rows.pop(name, None)
         self._rows[name] = row, stack, parent
         if not self.holds and len(self.tensors) >= _FLUSH:
             self.flush()

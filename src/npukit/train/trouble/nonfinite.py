@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from npukit.precision import capture
+from npukit.precision.nonfinite import origin_sentence
+from npukit.report.unfinished import temporary_folder
 from npukit.train.batch import named_tensors, row_count
 from npukit.train.shards import local
 from npukit.train.trouble.words import few
@@ -20,11 +24,21 @@ def first_nonfinite(model: nn.Module, loss: Callable[[nn.Module, Any], Tensor], 
     `loss` is computed as in training, so it is given with autocast around it. Gradients are gone afterwards.
 
     >>> first_nonfinite(model, loss, batch)
-    "layers.1.act (Square) gave 4 Inf for row 3 of the batch; its input was finite, at most 3.2e+20."
+    "layers.1.act (Square) returned 4 Inf …; its input was finite … The first operator with Inf is mul"
     """
+    with temporary_folder("nonfinite") as folder:
+        found = _first_nonfinite(model, loss, batch, folder)
+        operator = origin_sentence(folder) if found and any(folder.iterdir()) else ""
+    return f"{found} {operator}".rstrip() if found else None
+
+
+def _first_nonfinite(
+    model: nn.Module, loss: Callable[[nn.Module, Any], Tensor], batch: Any, folder: Path
+) -> str | None:
     model.zero_grad(set_to_none=True)
     watcher = _Watcher(model, row_count(batch))
-    with watcher:  # whatever the cause: ranks that share weights compute together
+    # Whatever the cause: ranks that share weights compute together.
+    with capture(folder, level="ops"), watcher:
         value = loss(model, batch)
         if not watcher.forward and not _is_bad(value):
             value.backward()  # type: ignore[no-untyped-call]

@@ -1,0 +1,45 @@
+"""The operator in which NaN or Inf began, from a dump."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from npukit.precision.comparing import place_of
+from npukit.precision.dump import Call, Value
+from npukit.precision.reading.find import find_dumps, read
+
+# They write Inf because they are told to, as masks of attention are made.
+_FILLS = ("fill", "full", "where", "scalar_tensor", "copy", "empty", "triu", "tril", "mask")
+
+
+def first_nonfinite(dump: Path) -> Call | None:
+    """The first operator that returns NaN without having been given one; without NaN, the first that makes Inf.
+
+    >>> first_nonfinite(Path("dump")).title
+    'log in layers.1.act'
+    """
+    calls = [call for _, file in sorted(find_dumps(dump).items()) for call in read(file).calls if call.kind == "op"]
+    return next(_begin(calls, "nan"), None) or next(_begin(calls, "inf"), None)
+
+
+def origin_sentence(dump: Path) -> str:
+    """The same in a sentence, with the line of code; empty where no operator is to blame."""
+    call = first_nonfinite(dump)
+    if call is None:
+        return ""
+    what = "NaN" if _has(call.outputs.values(), "nan") else "Inf"
+    place = place_of(call.stack)
+    return f"The first operator with {what} is {call.title}{f', called from {place}' if place else ''}."
+
+
+def _begin(calls: Iterable[Call], kind: str) -> Iterator[Call]:
+    for call in calls:
+        if kind == "inf" and any(word in call.op for word in _FILLS):
+            continue
+        if _has(call.outputs.values(), kind) and not _has(call.inputs.values(), kind):
+            yield call
+
+
+def _has(values: Iterable[Value], kind: str) -> bool:
+    return any(getattr(value, kind) for value in values)
