@@ -23,10 +23,12 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-Case = tuple[str, Callable[[Path], None]]  # its name, and what it does to the folder of a step's rank
+Damage = Callable[[Path], Any]
+Case = tuple[str, Damage]  # its name, and what it does to the folder of a step's rank
 
 RECORD = """
 import sys, torch
@@ -50,11 +52,11 @@ class Hostile:
         return os.system, (f"touch {self.canary}",)
 
 
-def written(name: str, content: bytes) -> Callable[[Path], None]:
-    return lambda folder: (folder / name).write_bytes(content) and None
+def written(name: str, content: bytes) -> Damage:
+    return lambda folder: (folder / name).write_bytes(content)
 
 
-def edited(change: Callable[[Any], Any], name: str = "dump.json") -> Callable[[Path], None]:
+def edited(change: Callable[[Any], Any], name: str = "dump.json") -> Damage:
     def edit(folder: Path) -> None:
         content = json.loads((folder / name).read_text())
         changed = change(content)
@@ -63,7 +65,7 @@ def edited(change: Callable[[Any], Any], name: str = "dump.json") -> Callable[[P
     return edit
 
 
-def tensor_set(**values: Any) -> Callable[[Path], None]:
+def tensor_set(**values: Any) -> Damage:
     """Other values in the first output of every row."""
 
     def change(content: Any) -> None:
@@ -75,7 +77,15 @@ def tensor_set(**values: Any) -> Callable[[Path], None]:
     return edited(change)
 
 
-def cut(name: str, share: float, foreign: bool) -> Callable[[Path], None]:
+def rows_replaced(row: Any) -> Damage:
+    return edited(lambda content: content["data"].update(dict.fromkeys(content["data"], row)))
+
+
+def row_added(name: str) -> Damage:
+    return edited(lambda content: content["data"].update({name: {"output": []}}))
+
+
+def cut(name: str, share: float, foreign: bool) -> Damage:
     def do(folder: Path) -> None:
         data = (folder / name).read_bytes()
         if foreign:  # msprobe's rows have no line each, and cannot be read in part
@@ -85,7 +95,7 @@ def cut(name: str, share: float, foreign: bool) -> Callable[[Path], None]:
     return do
 
 
-def flipped(seed: int) -> Callable[[Path], None]:
+def flipped(seed: int) -> Damage:
     def do(folder: Path) -> None:
         chance = random.Random(seed)
         file = folder / chance.choice(["dump.json", "stack.json", "construct.json"])
@@ -97,7 +107,7 @@ def flipped(seed: int) -> Callable[[Path], None]:
     return do
 
 
-def encoded(encoding: str) -> Callable[[Path], None]:
+def encoded(encoding: str) -> Damage:
     def do(folder: Path) -> None:
         text = (
             (folder / "dump.json")
@@ -109,7 +119,7 @@ def encoded(encoding: str) -> Callable[[Path], None]:
     return do
 
 
-def tensors_replaced(content: Callable[[], bytes]) -> Callable[[Path], None]:
+def tensors_replaced(content: Callable[[], bytes]) -> Damage:
     def do(folder: Path) -> None:
         for each in (folder / "dump_tensor_data").iterdir():
             each.write_bytes(content())
@@ -117,7 +127,7 @@ def tensors_replaced(content: Callable[[], bytes]) -> Callable[[Path], None]:
     return do
 
 
-def replaced_by(name: str, make: Callable[[Path], Any]) -> Callable[[Path], None]:
+def replaced_by(name: str, make: Callable[[Path], Any]) -> Damage:
     def do(folder: Path) -> None:
         (folder / name).unlink()
         make(folder / name)
@@ -125,7 +135,7 @@ def replaced_by(name: str, make: Callable[[Path], Any]) -> Callable[[Path], None
     return do
 
 
-def only_pkl(content: bytes) -> Callable[[Path], None]:
+def only_pkl(content: bytes) -> Damage:
     def do(folder: Path) -> None:
         (folder / "dump.json").unlink()
         (folder / "dump.pkl").write_bytes(content)
@@ -133,8 +143,8 @@ def only_pkl(content: bytes) -> Callable[[Path], None]:
     return do
 
 
-def moved(name: str) -> Callable[[Path], None]:
-    return lambda folder: folder.rename(folder.with_name(name)) and None
+def moved(name: str) -> Damage:
+    return lambda folder: folder.rename(folder.with_name(name))
 
 
 def saved(value: Any, **options: Any) -> bytes:
@@ -192,13 +202,9 @@ def structures() -> Iterator[Case]:
             (b"[]", b"5", b'{"0": 5}', b'{"0": [[1], 2, 3]}', b'{"0": [[[]], [{}]]}', b"\xff\xfe", b"{" * 90_000)
         ):
             yield f"{name} {number}", written(name, content)
-    for number, row in enumerate(
-        (None, [], 5, "x", {"output": 5}, {"output": {"type": 3}}, {"input_args": {"a": [[[[None]]]]}})
-    ):
-        yield (
-            f"row {number}",
-            edited(lambda content, row=row: content["data"].update(dict.fromkeys(content["data"], row))),
-        )
+    odd: list[Any] = [None, [], 5, "x", {"output": 5}, {"output": {"type": 3}}, {"input_args": {"a": [[[[None]]]]}}]
+    for number, row in enumerate(odd):
+        yield f"row {number}", rows_replaced(row)
     for number, name in enumerate(
         (
             "",
@@ -213,7 +219,7 @@ def structures() -> Iterator[Case]:
             "Aten.add.٣.forward",
         )
     ):
-        yield f"name {number}", edited(lambda content, name=name: content["data"].update({name: {"output": []}}))
+        yield f"name {number}", row_added(name)
     yield "mixed versions", edited(lambda content: content.update(npukit=[1], level=7, task={}, framework=None))
     yield "a newer version", edited(lambda content: content.update(npukit="99.0", data={"rows": content["data"]}))
 
@@ -236,14 +242,15 @@ def hostile(canary: Path) -> Iterator[Case]:
     for protocol in range(6):
         data = pickle.dumps(Hostile(canary), protocol=protocol)
         yield f"pickle as dump.json {protocol}", written("dump.json", data)
-        yield f"pickle as tensors {protocol}", tensors_replaced(lambda data=data: data)
+        yield f"pickle as tensors {protocol}", tensors_replaced(partial(bytes, data))
     yield "torch.save of an object", tensors_replaced(lambda: saved(Hostile(canary)))
     yield (
         "old torch.save of an object",
         tensors_replaced(lambda: saved(Hostile(canary), _use_new_zipfile_serialization=False)),
     )
-    for number, value in enumerate(({}, [], 5, "x", None)):
-        yield f"no tensor {number}", tensors_replaced(lambda value=value: saved(value))
+    no_tensors: list[Any] = [{}, [], 5, "x", None]
+    for number, value in enumerate(no_tensors):
+        yield f"no tensor {number}", tensors_replaced(partial(saved, value))
     yield "a tensor of another shape", tensors_replaced(lambda: saved(__import__("torch").ones(3, 3, 3)))
     yield "a cut tensor", tensors_replaced(lambda: saved(__import__("torch").ones(9))[:300])
     yield "empty tensors", tensors_replaced(lambda: b"")
@@ -281,7 +288,7 @@ def folders() -> Iterator[Case]:
         yield f"folder {name}", moved(name)
     yield "empty folder", lambda folder: shutil.rmtree(folder)
     yield "no dump", lambda folder: (folder / "dump.json").unlink()
-    yield "other step", lambda folder: folder.parent.rename(folder.parent.with_name("step7")) and None
+    yield "other step", lambda folder: folder.parent.rename(folder.parent.with_name("step7"))
 
 
 def outcome(arguments: list[str], folder: Path) -> tuple[int, str]:

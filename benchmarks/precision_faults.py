@@ -198,7 +198,7 @@ def record(
         around.enter_context(capture(folder, level=level, steps=[0], fresh=kind == "unet"))  # type: ignore[arg-type]
         found = run.model(**run.batch)
         loss = (found if isinstance(found, Tensor) else found.loss) * run.scale
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         if run.clip:
             nn.utils.clip_grad_norm_(run.model.parameters(), run.clip)
         run.optimizer.step()

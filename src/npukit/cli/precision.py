@@ -36,11 +36,28 @@ def script_of(command: list[str]) -> list[str]:
     return words
 
 
+def new_folder(path: Path) -> None:
+    """Refuse a place for dumps that holds something already."""
+    from npukit.report.writing import check_parent
+
+    check_parent(path)
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise NpukitError(f"Cannot write {path}: it is not an empty folder. Name a new one.")
+
+
 @precision.command(context_settings=SCRIPT_FOLLOWS)
 def capture(
     command: CommandArgument,
-    output: Annotated[Path, typer.Option("--output", "-o", show_default=False, help="Folder for the dump.")],
-    level: Annotated[Level, typer.Option(help="What to record: modules, or every operator as well.")] = Level.modules,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", show_default=False, help="Folder for the dump.")
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option(show_default=False, help="A config.json of msprobe; options go before it.")
+    ] = None,
+    level: Annotated[
+        Level | None,
+        typer.Option(show_default="modules", help="What to record: modules, or every operator as well."),
+    ] = None,
     steps: Annotated[str, typer.Option(metavar="0-2,7", help="Only these steps.", show_default="all")] = "",
     ranks: Annotated[str, typer.Option(metavar="0,3", help="Only these ranks.", show_default="all")] = "",
     tensors: Annotated[bool, typer.Option("--tensors", help="Write every tensor too, not only statistics.")] = False,
@@ -59,24 +76,26 @@ def capture(
     """
     from npukit.launch.devices import choose
     from npukit.launch.run import run
+    from npukit.precision.recording.config import overridden, read_config
     from npukit.precision.recording.hook import recording
     from npukit.precision.recording.options import Options, parse_numbers
-    from npukit.report.writing import check_parent
 
     words = script_of(command)
-    check_parent(output)
-    if output.exists() and (not output.is_dir() or any(output.iterdir())):
-        raise NpukitError(f"Cannot write {output}: it is not an empty folder. Name a new one.")
-    chosen = choose(device, devices or 1, card)
-    options = Options(
-        str(output.absolute()),
-        level.value,
-        parse_numbers(steps, "--steps") if steps else None,
-        parse_numbers(ranks, "--ranks") if ranks else None,
-        tensors,
-        fresh,
-        only,
+    if config is None and output is None:
+        raise NpukitError("Name a folder for the dump with --output, or a config.json of msprobe with --config.")
+    given = str(output) if output else ""
+    options = overridden(
+        read_config(config, given) if config else Options(given),
+        level=level.value if level else None,
+        steps=parse_numbers(steps, "--steps") if steps else None,
+        ranks=parse_numbers(ranks, "--ranks") if ranks else None,
+        tensors=tensors,
+        fresh=fresh,
+        only=only,
     )
+    new_folder(Path(options.output))
+    options = overridden(options, output=str(Path(options.output).absolute()))
+    chosen = choose(device, devices or 1, card)
     run(words, recording(options, chosen.environment()), ranks=chosen.count, auto=auto)
 
 
@@ -174,12 +193,9 @@ def bisect(
     from npukit.launch.devices import choose
     from npukit.precision.bisect import bisect as bisect_runs
     from npukit.precision.recording.options import parse_numbers
-    from npukit.report.writing import check_parent
 
     words = script_of(command)
-    check_parent(output)
-    if output.exists() and (not output.is_dir() or any(output.iterdir())):
-        raise NpukitError(f"Cannot write {output}: it is not an empty folder. Name a new one.")
+    new_folder(output)
     environments = tuple(choose(each, 1, card).environment() for each in (reference, device))
     found = bisect_runs(
         words,

@@ -50,12 +50,12 @@ def bisect(
     looks: list[str] = []
 
     def look(what: str, options: Options) -> Comparison:
-        dumps = [folder / f"{len(looks) + 1}-{side}" for side in ("left", "right")]
         looks.append(what)
-        for dump, environment, side in zip(dumps, environments, ("left", "right"), strict=True):
-            tell(f"recording {what}: {side} run")
+        left, right = (folder / f"{len(looks)}-{side}" for side in ("left", "right"))
+        for dump, environment in zip((left, right), environments, strict=True):
+            tell(f"recording {what}: {dump.name}")
             record(command, environment, dataclasses.replace(options, output=str(dump.absolute())), auto)
-        return compare(*dumps)
+        return compare(left, right)
 
     found = look("modules", Options("", steps=steps))
     if found.first is None:
