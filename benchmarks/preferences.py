@@ -17,10 +17,14 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import torch
+from accelerate import Accelerator
 from datasets import Dataset
 from torch.utils.data import SequentialSampler
-from transformers import AutoModelForCausalLM, AutoTokenizer
-from trl import DPOConfig, DPOTrainer
+from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
+from trl import DPOConfig, DPOTrainer, KTOConfig, KTOTrainer, RewardConfig, RewardTrainer
+from trl.experimental.cpo import CPOTrainer
+from trl.experimental.orpo import ORPOTrainer
 
 from npukit.llm.config.options import Config
 from npukit.llm.data.prepare import prepare
@@ -32,13 +36,23 @@ WORDS = ["the", "sky", "is", "blue", "because", "light", "comes", "through", "ai
 BATCH, RATE = 2, 1e-4
 
 
-def rows(count: int) -> list[dict[str, str]]:
+LOSSES: dict[str, dict[str, Any]] = {
+    **{loss: {"task": "dpo", "preference": {"loss": loss}} for loss in ("sigmoid", "hinge", "ipo")},
+    "orpo": {"task": "dpo", "preference": {"loss": "orpo", "sft_mean": "all"}},
+    "simpo": {"task": "dpo", "preference": {"loss": "simpo", "beta": 2.0, "gamma": 1.0}},
+    "cpo": {"task": "dpo", "preference": {"loss": "cpo", "sft_weight": 1.0}},
+    "kto": {"task": "kto", "preference": {}},
+    "rm": {"task": "rm", "preference": {}},
+}
+
+
+def rows(count: int, task: str) -> list[dict[str, Any]]:
     pick = random.Random(0)
     texts = [" ".join(pick.choices(WORDS, k=pick.randint(2, 20))) for _ in range(3 * count)]
-    return [
-        {"query": texts[at], "response": texts[at + 1], "rejected_response": texts[at + 2]}
-        for at in range(0, 3 * count, 3)
-    ]
+    found = zip(texts[0::3], texts[1::3], texts[2::3], strict=True)
+    if task == "kto":
+        return [{"query": one, "response": two, "label": at % 2} for at, (one, two, _) in enumerate(found)]
+    return [{"query": one, "response": two, "rejected_response": three} for one, two, three in found]
 
 
 def ours(config: Config) -> list[float]:
@@ -47,8 +61,10 @@ def ours(config: Config) -> list[float]:
     return [entry["loss"] for entry in log if "loss" in entry]
 
 
-class InOrder(DPOTrainer):  # type: ignore[misc]
-    """TRL's trainer on rows that are tokens already, in their order."""
+class InOrder:
+    """TRL's trainers on rows that are tokens already, in their order."""
+
+    train_dataset: Any
 
     def _prepare_dataset(self, dataset: Any, *_: Any, **__: Any) -> Any:
         return dataset
@@ -57,64 +73,148 @@ class InOrder(DPOTrainer):  # type: ignore[misc]
         return SequentialSampler(self.train_dataset)
 
 
+class OrderedDPO(InOrder, DPOTrainer):  # type: ignore[misc]
+    pass
+
+
+class OrderedKTO(InOrder, KTOTrainer):  # type: ignore[misc]
+    pass
+
+
+class OrderedReward(InOrder, RewardTrainer):  # type: ignore[misc]
+    pass
+
+
+def tokenised(config: Config, tokenizer: Any) -> Pairs:
+    chosen: Any = prepare(config.data, config.task, tokenizer, config.training.seed).train
+    return Pairs(chosen, is_kto=config.task == "kto")
+
+
+def _halves(row: dict[str, Any]) -> tuple[list[int], list[int]]:
+    counts = row["labels"] >= 0
+    return row["input_ids"][: int(counts.argmax())].tolist(), row["input_ids"][counts].tolist()
+
+
 def theirs(config: Config, steps: int, folder: Path) -> list[float]:
+    if config.preference.loss in ("orpo", "simpo", "cpo"):
+        return by_loss_function(config, steps)
     tokenizer = AutoTokenizer.from_pretrained(config.model.path)
-    pairs = Pairs(prepare(config.data, "dpo", tokenizer, config.training.seed).train, is_kto=False)  # type: ignore[arg-type]
-    columns: dict[str, list[Any]] = {"prompt_ids": [], "chosen_ids": [], "rejected_ids": []}
+    pairs = tokenised(config, tokenizer)
+    data: list[dict[str, Any]] = []
     for number in range(len(pairs)):
-        chosen, rejected = pairs[number]["rows"]
-        begin = int((chosen["labels"] >= 0).argmax())
-        columns["prompt_ids"].append(chosen["input_ids"][:begin].tolist())
-        columns["chosen_ids"].append(chosen["input_ids"][chosen["labels"] >= 0].tolist())
-        columns["rejected_ids"].append(rejected["input_ids"][rejected["labels"] >= 0].tolist())
-    options = DPOConfig(
-        output_dir=str(folder),
-        beta=config.preference.beta,
-        loss_type=[config.preference.loss],
-        max_steps=steps,
-        per_device_train_batch_size=BATCH,
-        learning_rate=RATE,
-        lr_scheduler_type="constant",
-        weight_decay=0.0,
-        logging_steps=1,
-        save_strategy="no",
-        report_to="none",
-        use_cpu=True,
-        bf16=False,
-        gradient_checkpointing=False,
-        seed=config.training.seed,
-    )
-    model = AutoModelForCausalLM.from_pretrained(config.model.path)
-    trainer = InOrder(model, args=options, train_dataset=Dataset.from_dict(columns), processing_class=tokenizer)
+        item = pairs[number]
+        first, second = item["rows"]
+        question, answer = _halves(first)
+        other = _halves(second)[1]
+        if config.task == "kto":
+            data.append({"prompt_ids": question, "completion_ids": answer, "KL_completion_ids": other})
+            data[-1]["label"] = item["is_good"]
+        elif config.task == "rm":
+            data.append({"chosen_ids": question + answer, "rejected_ids": question + other})
+        else:
+            data.append({"prompt_ids": question, "chosen_ids": answer, "rejected_ids": other})
+    common: dict[str, Any] = {
+        "output_dir": str(folder),
+        "max_steps": steps,
+        "per_device_train_batch_size": BATCH,
+        "learning_rate": RATE,
+        "lr_scheduler_type": "constant",
+        "weight_decay": 0.0,
+        "logging_steps": 1,
+        "save_strategy": "no",
+        "report_to": "none",
+        "use_cpu": True,
+        "bf16": False,
+        "gradient_checkpointing": False,
+        "seed": config.training.seed,
+    }
+    own = {"train_dataset": Dataset.from_list(data), "processing_class": tokenizer}
+    if config.task == "rm":
+        scored = AutoModelForSequenceClassification.from_pretrained(config.model.path, num_labels=1)
+        trainer: Any = OrderedReward(scored, args=RewardConfig(**common), **own)
+    else:
+        model = AutoModelForCausalLM.from_pretrained(config.model.path)
+        options: Any = KTOConfig(**common, beta=config.preference.beta)
+        if config.task == "dpo":
+            options = DPOConfig(**common, beta=config.preference.beta, loss_type=[config.preference.loss])
+        trainer = (OrderedDPO if config.task == "dpo" else OrderedKTO)(model, args=options, **own)
     trainer.train()
     return [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+
+
+def by_loss_function(config: Config, steps: int) -> list[float]:
+    """ORPO, SimPO and CPO: TRL's own loss of a batch, in a plain loop; these trainers insist on tokenising rows."""
+    options, tokenizer = config.preference, AutoTokenizer.from_pretrained(config.model.path)
+    kind: Any = ORPOTrainer if options.loss == "orpo" else CPOTrainer
+    trainer = kind.__new__(kind)
+    trainer.beta, trainer.is_encoder_decoder, trainer.padding_value = options.beta, False, tokenizer.pad_token_id
+    trainer.aux_loss_enabled, trainer.accelerator, trainer.label_smoothing = False, Accelerator(cpu=True), 0.0
+    trainer.loss_type = "simpo" if options.loss == "simpo" else "sigmoid"
+    trainer.simpo_gamma, trainer.cpo_alpha, trainer.alpha = options.gamma, options.sft_weight, 0.0
+    model = AutoModelForCausalLM.from_pretrained(config.model.path)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=0.0)
+    pairs, losses = tokenised(config, tokenizer), []
+    for step in range(steps):
+        batch = _padded([pairs[step * BATCH + at]["rows"] for at in range(BATCH)], tokenizer.pad_token_id)
+        loss, _ = trainer.get_batch_loss_metrics(model, batch)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(float(loss))
+    return losses
+
+
+def _padded(items: list[Any], pad: int) -> dict[str, torch.Tensor]:
+    batch = {}
+    for at, name in enumerate(("chosen", "rejected")):
+        rows = [item[at] for item in items]
+        for column, key, filling in (("input_ids", "input_ids", pad), ("labels", "labels", -100)):
+            several = [torch.as_tensor(row[key]) for row in rows]
+            batch[f"{name}_{column}"] = torch.nn.utils.rnn.pad_sequence(several, True, filling)
+        masks = [torch.ones(len(row["input_ids"]), dtype=torch.long) for row in rows]
+        batch[f"{name}_attention_mask"] = torch.nn.utils.rnn.pad_sequence(masks, True, 0)
+    return batch
+
+
+def wanted(name: str, folder: Path, steps: int) -> Config:
+    task = LOSSES[name]["task"]
+    file = folder / f"{task}.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows(BATCH * steps, task)))
+    model = folder / ("scored" if task == "rm" else "model")
+    if not model.exists():  # a reward model whose new layer is the same for both
+        scored = AutoModelForSequenceClassification.from_pretrained(folder / "model", num_labels=1)
+        tokenizer = AutoTokenizer.from_pretrained(folder / "model")
+        scored.config.pad_token_id = tokenizer.pad_token_id
+        scored.save_pretrained(model)
+        tokenizer.save_pretrained(model)
+    return Config.model_validate(
+        {
+            **LOSSES[name],
+            "model": {"path": str(model)},
+            "tuning": {"method": "full"},
+            "data": {"train": str(file), "cache": False, "packing": False, "cutoff": 512},
+            "training": {"output": folder / name, "max_steps": steps, "batch_size": BATCH, "log_every": 1}
+            | {"learning_rate": RATE, "schedule": "constant", "precision": "fp32", "shuffle": False}
+            | {"save_every": None, "plot": False, "workers": 0},
+        }
+    )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=30)
-    steps = parser.parse_args().steps
+    parser.add_argument("--only", default="", help="one of the losses")
+    arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         make = [sys.executable, str(ROOT / "examples" / "finetune" / "make.py"), name]
         subprocess.run(make, check=True, capture_output=True)
-        (folder / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows(BATCH * steps)))
-        for loss in ("sigmoid", "hinge", "ipo"):
-            config = Config.model_validate(
-                {
-                    "task": "dpo",
-                    "model": {"path": str(folder / "model")},
-                    "tuning": {"method": "full"},
-                    "data": {"train": str(folder / "pairs.jsonl"), "cache": False, "packing": False, "cutoff": 512},
-                    "preference": {"loss": loss},
-                    "training": {"output": folder / loss, "max_steps": steps, "batch_size": BATCH, "log_every": 1}
-                    | {"learning_rate": RATE, "schedule": "constant", "precision": "fp32", "shuffle": False}
-                    | {"save_every": None, "plot": False, "workers": 0},
-                }
-            )
-            found, expected = ours(config), theirs(config, steps, folder / f"trl-{loss}")
+        for loss in [arguments.only] if arguments.only else LOSSES:
+            config = wanted(loss, folder, arguments.steps)
+            found, expected = ours(config), theirs(config, arguments.steps, folder / f"trl-{loss}")
             worst = max(abs(a - b) for a, b in zip(found, expected, strict=True))
-            print(f"{loss}: {steps} steps, largest difference of a loss {worst:.1e} ({found[0]:.4f} → {found[-1]:.4f})")
+            print(f"{loss}: {len(found)} steps, largest difference {worst:.1e} ({found[0]:.4f} → {found[-1]:.4f})")
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import json
 import shlex
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -201,6 +202,27 @@ def test_a_word_that_belongs_to_nothing() -> None:
 def test_a_step_of_swift_has_16_rows_however_many_ranks() -> None:
     line = SFT.replace("--gradient_accumulation_steps 16", "--per_device_train_batch_size 2")
     assert [swift(line, ranks=ranks).config.training.accumulation for ranks in (1, 4, 16)] == [8, 2, 1]
+
+
+@pytest.mark.parametrize(
+    ("flags", "environ", "expected"),
+    [
+        ("--task_type seq_cls --num_labels 3", {}, {"task": "classify", "head.labels": 3, "head.problem": "one"}),
+        ("--num_labels 1 --use_chat_template false", {}, {"head.problem": "number", "data.template": None}),
+        (
+            "--task_type embedding --loss_type infonce",
+            {"INFONCE_TEMPERATURE": "0.05"},
+            {"task": "embed", "head.similarity": "infonce", "head.temperature": 0.05},
+        ),
+        (
+            "--task_type generative_reranker --loss_type listwise_reranker",
+            {"MAX_NEGATIVE_SAMPLES": "3"},
+            {"task": "rerank", "head.yes": "yes", "head.ranking": "listwise", "head.negatives": 3},
+        ),
+    ],
+)
+def test_heads_of_swift(flags: str, environ: Any, expected: Any, assert_has: Check) -> None:
+    assert_has(read(None, shlex.split(f"{SFT} {flags}"), environ, "sft", files=False).config, expected)
 
 
 def test_each_run_of_swift_has_a_folder(folder: Path) -> None:

@@ -197,6 +197,11 @@ class PreferenceOptions(Options):
     sft_weight: Annotated[float, Field(ge=0), PREFER] = Field(
         0.0, description="weight of the plain loss on chosen answers (rpo_alpha, pref_ftx, cpo_alpha)"
     )
+    sft_mean: Annotated[Literal["answers", "rows", "all"], PREFER] = Field(
+        "answers",
+        description="the plain loss is the mean over tokens of better answers, over rows of their means "
+        "(LLaMA-Factory), or over all tokens of these rows (ORPO in TRL and ms-swift)",
+    )
     desirable_weight: Annotated[float, Field(ge=0), PREFER] = Field(1.0, description="KTO's weight of good answers")
     undesirable_weight: Annotated[float, Field(ge=0), PREFER] = Field(1.0, description="KTO's weight of bad answers")
 

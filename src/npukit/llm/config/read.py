@@ -13,7 +13,7 @@ from npukit.llm.config.dialects.translator import Translator, recognise
 from npukit.llm.config.dialects.values import Values
 from npukit.llm.config.given import COMMAND_LINE, Given, Mistake, Mistakes, Place
 from npukit.llm.config.names import Names
-from npukit.llm.config.options import Config
+from npukit.llm.config.options import HEADS, Config
 from npukit.llm.config.validation import validate
 from npukit.llm.config.words import parse_words
 from npukit.llm.config.yaml_file import read_yaml
@@ -106,6 +106,8 @@ def _same_task(given: Given, verb: str) -> list[Mistake]:
     if verb in ("train", "rlhf"):
         return []
     written = given.values.get("task")
+    if written in HEADS:  # ms-swift's sft trains these too
+        return []
     if given.has(("task",)) and written != verb and written in ("sft", "pt"):
         name = given.name(("task",))
         return [given.mistake(("task",), f"{name} is {written}, but the command is npukit {verb}.")]

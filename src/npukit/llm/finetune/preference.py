@@ -89,15 +89,30 @@ def log_probabilities(model: nn.Module, batch: dict[str, Any]) -> tuple[Tensor, 
     return model(**inputs, each=True).sum(1), (batch["labels"][:, 1:] != IGNORED).sum(1)
 
 
+def _with_plain_loss(model: nn.Module, batch: dict[str, Any], mean: str) -> tuple[Tensor, Tensor, Tensor]:
+    """The same, and the plain loss of the better answers, or of all tokens of their rows."""
+    if mean == "all":
+        whole = batch["input_ids"].masked_fill(batch["attention_mask"] == 0, IGNORED)
+        inputs = {"input_ids": batch["input_ids"], "attention_mask": batch["attention_mask"]}
+        found = model(**inputs, labels=whole, each=True)[:, :-1]
+        counts = batch["labels"][:, 1:] != IGNORED
+        better, tokens = found.chunk(2)[0], (whole[:, 1:] != IGNORED).chunk(2)[0]
+        return (found * counts).sum(1), counts.sum(1), -better.sum() / tokens.sum().clamp(min=1)
+    sums, lengths = log_probabilities(model, batch)
+    better, tokens = sums.chunk(2)[0], lengths.chunk(2)[0]
+    if mean == "rows":
+        return sums, lengths, -(better / tokens.clamp(min=1)).mean()
+    return sums, lengths, -better.sum() / tokens.sum().clamp(min=1)
+
+
 def pair_loss(model: nn.Module, batch: dict[str, Any], options: PreferenceOptions) -> Tensor:
     """The mean loss of a batch of pairs, as DPO, IPO, ORPO, SimPO or CPO define it."""
-    sums, lengths = log_probabilities(model, batch)
+    sums, lengths, plain = _with_plain_loss(model, batch, options.sft_mean)
     by_token = sums / lengths.clamp(min=1)
     uses_means = options.loss in ("ipo", "orpo", "simpo")
     chosen, rejected = (by_token if uses_means else sums).chunk(2)
     reference = batch["reference"] / (lengths.clamp(min=1) if options.loss == "ipo" else 1)
     wanted, unwanted = reference.chunk(2)
-    plain = -sums.chunk(2)[0].sum() / lengths.chunk(2)[0].sum().clamp(min=1)
     margin = chosen - rejected - (0 if options.loss in WITHOUT_REFERENCE else wanted - unwanted)
     beta, smoothing = options.beta, options.label_smoothing
     if options.loss == "hinge":

@@ -79,7 +79,10 @@ def _with_adapter(model: Any, options: TuningOptions, loaded: ModelOptions) -> A
 
     if loaded.adapter:
         return PeftModel.from_pretrained(model, str(loaded.adapter), is_trainable=True)
-    targets = options.targets if isinstance(options.targets, str) else _expanded(model, options.targets)
+    wanted = options.targets
+    if wanted == "all-linear" and options.dropout:  # PEFT's own also takes a MoE's experts, which bear no dropout
+        wanted = ("all-linear",)
+    targets = wanted if isinstance(wanted, str) else _expanded(model, wanted)
     if not any(is_target(name, options.targets) for name, _ in model.named_modules()):
         names = sorted({name.rpartition(".")[2] for name, part in model.named_modules() if _is_linear(part)})
         raise NpukitError(f"tuning.targets matches no module of this model: use all-linear, or {', '.join(names)}.")

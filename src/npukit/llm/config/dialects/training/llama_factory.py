@@ -31,6 +31,7 @@ def preference(values: Values) -> Translated:
         "preference.loss": values.choice("pref_loss", losses, otherwise="sigmoid"),
         "preference.beta": values.number("pref_beta", 0.1),
         "preference.sft_weight": values.number("pref_ftx", 0.0),
+        "preference.sft_mean": "rows",
         "preference.gamma": values.number("simpo_gamma", 0.5),
         "preference.label_smoothing": values.number("dpo_label_smoothing", 0.0),
         "preference.desirable_weight": values.number("kto_chosen_weight", 1.0),

@@ -70,6 +70,7 @@ def preference(values: Values) -> Translated:
         "preference.gamma": values.number("simpo_gamma", 1.0),
         "preference.label_smoothing": values.number("label_smoothing", 0.0),
         "preference.sft_weight": values.number(weight, default) if weight else 0.0,
+        "preference.sft_mean": "all" if kind == "orpo" else "answers",
         "preference.desirable_weight": values.number("desirable_weight", 1.0),
         "preference.undesirable_weight": values.number("undesirable_weight", 1.0),
     }
