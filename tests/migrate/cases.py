@@ -629,4 +629,5 @@ CASES: list[tuple[str, str | None, str | None]] = [
         SAME,
         SAME,
     ),
+    ('if not x.is_cuda: raise ValueError("Only CUDA tensors are supported")', SAME, SAME),
 ]

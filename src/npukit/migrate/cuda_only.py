@@ -138,6 +138,21 @@ def dispatches_kernels(file: PythonFile) -> bool:
     return any(_KERNELS.search(each) and not each.startswith("apex") for each in modules if each)
 
 
+@lru_cache(maxsize=4)
+def uses_kernels(file: PythonFile) -> bool:
+    """The same, or whether a file of the project that it imports does."""
+    if dispatches_kernels(file):
+        return True
+    modules = (
+        module
+        for node in file.names.imports
+        if isinstance(node, ast.ImportFrom)
+        for head in ["." * node.level + (node.module or "")]
+        for module in (head, *(f"{head}.{alias.name}" for alias in node.names))
+    )
+    return any(_brings_kernels(file_of(module, file.path, file.names.root)) for module in modules)
+
+
 def always_run(node: ast.AST) -> Iterator[ast.AST]:
     """The node and what is in it, without the branches of further conditions and what may be missing."""
     stack = [node]

@@ -17,11 +17,12 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 from npukit.migrate.cuda_layers import after, below_imports, is_layer_for_cuda, replaces_cuda, with_numba
-from npukit.migrate.cuda_only import always_run, dispatches_kernels, leads_to_cuda, says_cuda
+from npukit.migrate.cuda_only import always_run, dispatches_kernels, leads_to_cuda, says_cuda, uses_kernels
 from npukit.source import PythonFile
 
 _OTHERS = re.compile(r"[\"'](?:xpu|hpu|musa|mlu|tpu|xla|rocm|hip)[\"':]")
 _PACKAGE = re.compile(r"[-_]?(?:gpu|cuda|cu)?[\d.]*")  # the end of a package's name: "onnxruntime" + "-gpu"
+_REFUSAL = re.compile(r"kernel|CUDA tensor")
 _LEAVE = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 _SEVERAL = "It chooses among several backends, and NPUs are not one of them."
 _CUDA_ONLY = "What it decides is for CUDA only."
@@ -145,9 +146,10 @@ def _decides(condition: ast.expr, file: PythonFile, depth: int = 2) -> Iterator[
     if isinstance(parent, ast.IfExp) and isinstance(file.parent(parent), ast.FormattedValue):
         word = parent.body.value if isinstance(parent.body, ast.Constant) else None
         beside += _named("nvidia") if isinstance(word, str) and _PACKAGE.fullmatch(word) else []
-    kernels = _named("triton") if _is_of_a_tensor(condition) and dispatches_kernels(file) else []
+    kernels = _named("triton") if _is_of_a_tensor(condition) and uses_kernels(file) else []
     if isinstance(parent, (ast.If, ast.IfExp, ast.While)) and parent.test is node:
-        yield [*beside, *kernels, *_branch(parent, negated, file)]
+        refused = _named("triton") if negated and _refuses_for_kernels(parent) else []
+        yield [*beside, *kernels, *refused, *_branch(parent, negated, file)]
     elif isinstance(parent, ast.Call) and (test := _skipped(parent, file)) is not None:
         yield [*beside, *_words_of(parent), *_named(test.name), *test.body]
     elif isinstance(parent, ast.Assert):
@@ -229,6 +231,13 @@ def _is_of_a_tensor(condition: ast.expr) -> bool:
 def _named(name: str) -> list[ast.AST]:
     """A name as a node, for what it says."""
     return [ast.Name(name, ast.Load())]
+
+
+def _refuses_for_kernels(choice: ast.If | ast.IfExp | ast.While) -> bool:
+    """if not x.is_cuda: raise ValueError("Only CUDA tensors are supported")"""
+    last = choice.body[-1] if isinstance(choice.body, list) else choice.body
+    texts = (each.value for each in ast.walk(last) if isinstance(each, ast.Constant) and isinstance(each.value, str))
+    return any(_REFUSAL.search(text) for text in texts)
 
 
 def _branch(choice: ast.If | ast.IfExp | ast.While, negated: bool, file: PythonFile) -> list[ast.AST]:
