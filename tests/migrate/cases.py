@@ -630,4 +630,5 @@ CASES: list[tuple[str, str | None, str | None]] = [
         SAME,
     ),
     ('if not x.is_cuda: raise ValueError("Only CUDA tensors are supported")', SAME, SAME),
+    ('g = True if "cuda" in str(device) else False\nk = faiss.Kmeans(d, n, gpu=g)', SAME, SAME),
 ]

@@ -148,7 +148,7 @@ def _decides(condition: ast.expr, file: PythonFile, depth: int = 2) -> Iterator[
         beside += _named("nvidia") if isinstance(word, str) and _PACKAGE.fullmatch(word) else []
     kernels = _named("triton") if _is_of_a_tensor(condition) and uses_kernels(file) else []
     if isinstance(parent, (ast.If, ast.IfExp, ast.While)) and parent.test is node:
-        refused = _named("triton") if negated and _refuses_for_kernels(parent) else []
+        refused = _named("triton") if _refuses_for_kernels(parent) else []
         yield [*beside, *kernels, *refused, *_branch(parent, negated, file)]
     elif isinstance(parent, ast.Call) and (test := _skipped(parent, file)) is not None:
         yield [*beside, *_words_of(parent), *_named(test.name), *test.body]
@@ -159,6 +159,8 @@ def _decides(condition: ast.expr, file: PythonFile, depth: int = 2) -> Iterator[
         yield [*beside, *kernels, *_named(getattr(file.function(parent), "name", ""))]
     elif isinstance(parent, (ast.Assign, ast.AnnAssign)) and depth:
         yield from _by_variable(parent, beside, file, depth)
+    elif isinstance(parent, ast.keyword) and _is_for_cuda([call := file.parent(parent) or parent], file):
+        yield [*beside, call]  # faiss.Kmeans(d, k, gpu=use_cuda)
     elif beside:
         yield beside
 
@@ -185,6 +187,9 @@ def _is_asked_of(node: ast.AST, parent: ast.AST) -> bool:
     """Whether the parent asks the same as the node: of each of several tensors, or whether it is True or False."""
     if isinstance(parent, ast.GeneratorExp):
         return parent.elt is node
+    if isinstance(parent, ast.IfExp):  # True if ... else False
+        values = [getattr(each, "value", None) for each in (parent.body, parent.orelse)]
+        return parent.test is node and values == [True, False]
     if isinstance(parent, ast.Call):
         return isinstance(node, ast.GeneratorExp) and getattr(parent.func, "id", "") in ("all", "any")
     if not isinstance(parent, ast.Compare) or len(parent.comparators) != 1 or not isinstance(node, ast.Call):
@@ -236,6 +241,8 @@ def _named(name: str) -> list[ast.AST]:
 def _refuses_for_kernels(choice: ast.If | ast.IfExp | ast.While) -> bool:
     """if not x.is_cuda: raise ValueError("Only CUDA tensors are supported")"""
     last = choice.body[-1] if isinstance(choice.body, list) else choice.body
+    if not isinstance(last, (ast.Raise, ast.Expr)):
+        return False
     texts = (each.value for each in ast.walk(last) if isinstance(each, ast.Constant) and isinstance(each.value, str))
     return any(_REFUSAL.search(text) for text in texts)
 

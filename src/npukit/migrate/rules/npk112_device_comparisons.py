@@ -4,8 +4,9 @@ before:           if device.type == "cuda": ...
 after (npu):      if device.type == "npu": ...
 after (portable): if device.type in ("cuda", "npu"): ...
 
-Conditions that choose among several backends stay as they are. So do conditions that decide about CUDA-only code (an
-extension, a Triton kernel, the model of a GPU): on an NPU, the other branch is the right one.
+One of several backends is extended if its branch is written with torch.cuda or NCCL, and stays otherwise. Conditions
+that decide about CUDA-only code (an extension, a Triton kernel, the model of a GPU) stay: on an NPU, the other branch
+is the right one.
 """
 
 from __future__ import annotations
