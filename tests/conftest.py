@@ -38,6 +38,16 @@ CHATML = (
 )
 
 
+@pytest.fixture(scope="session", autouse=True)
+def nothing_is_left_in_the_checkout() -> Iterator[None]:
+    """Tests write into tmp_path."""
+    root = Path(__file__).parents[1]
+    caches = {".hypothesis", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".venv"}
+    before = {path.name for path in root.iterdir()}
+    yield
+    assert {path.name for path in root.iterdir()} - before <= caches
+
+
 @pytest.fixture(scope="session")
 def simulated() -> RunPython:
     """`simulated(code, devices=2, ...)` runs code on simulated NPUs and returns what it printed.

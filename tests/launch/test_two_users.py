@@ -45,21 +45,21 @@ def attack(shared: Path, told: Connection) -> None:
     told.send(seen)
 
 
-def run_beside_attack(shared: Path, *command: str) -> tuple[set[str], subprocess.CompletedProcess[str]]:
+def run_beside_attack(shared: Path, cwd: Path, *command: str) -> tuple[set[str], subprocess.CompletedProcess[str]]:
     """What another user could change while a command ran with `shared` as its folder for temporary files."""
     here, there = multiprocessing.Pipe()
     other = multiprocessing.get_context("fork").Process(target=attack, args=(shared, there), daemon=True)
     other.start()
     assert here.recv() == "ready"
     environment = {**os.environ, "TMPDIR": str(shared)}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240)
+    done = subprocess.run(command, env=environment, cwd=cwd, capture_output=True, text=True, timeout=240)
     here.send("end")
     return here.recv(), done
 
 
-def test_the_attack_sees_what_it_could_change(shared: Path) -> None:
+def test_the_attack_sees_what_it_could_change(shared: Path, tmp_path: Path) -> None:
     write = f"import time; open('{shared}/npukit-0/config.json', 'w'); time.sleep(1)"
-    assert run_beside_attack(shared, sys.executable, "-c", write)[0] == {"config.json"}
+    assert run_beside_attack(shared, tmp_path, sys.executable, "-c", write)[0] == {"config.json"}
 
 
 def test_a_training_hands_nothing_over_that_another_user_could_change(
@@ -73,7 +73,7 @@ def test_a_training_hands_nothing_over_that_another_user_could_change(
     (tmp_path / "transformers").mkdir()
     (tmp_path / "transformers" / "__init__.py").write_text("raise ImportError('the ranks know their task')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))  # so that they end before they train
-    seen, done = run_beside_attack(shared, *command)
+    seen, done = run_beside_attack(shared, tmp_path, *command)
     assert done.returncode == 1 and "the ranks know their task" in done.stderr, done.stderr
     assert seen == set()
     assert {path.name for path in shared.iterdir()} == TRAPS  # and nothing is left behind

@@ -78,6 +78,7 @@ BROKEN = {
     "duplicate key": (GOOD + "  epochs: 3\n", ["x.yaml:8: epochs was already given in line 6: remove one of them."]),
     "tab": (with_line("  epochs", "\tepochs"), ["x.yaml:6: ", " tab"]),
     "no colon": (with_line("epochs: 2", "epochs 2"), ["x.yaml:", "there is no colon in 'epochs 2'"]),
+    "no space": ("lr:0.1\nmodel: x\n", ["x.yaml:1", "there is no space after the colon"]),
     "not YAML": (GOOD + "  output: {a: [b}\n", ["x.yaml:8: this is not YAML"]),
     "list for a group": (
         "model: [a, b]\ndata: {train: rows.jsonl}\n",

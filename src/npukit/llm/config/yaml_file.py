@@ -101,6 +101,10 @@ def _syntax(path: Path, text: str, error: yaml.MarkedYAMLError) -> Mistake:
         words = lines[at - 1].strip() if at <= len(lines) else ""
         if words and not words.startswith(("#", "-")) and ":" not in words and not re.search(r"[\[\]{}]", words):
             return Mistake(Place(str(path), at), f"there is no colon in {short(words)}: write key: value.")
+        if re.match(r"[\w.]+:[^\s/\\]", words):
+            return Mistake(
+                Place(str(path), at), f"there is no space after the colon in {short(words)}: write key: value."
+            )
         if words and at < number:
             break
     return Mistake(Place(str(path), number), f"this is not YAML: {error.problem} in {short(line.strip())}.")

@@ -178,10 +178,11 @@ def size(count: float) -> str:
 def _steps(found: Plan) -> str:
     if found.steps is None:
         return "number of steps unknown: the data is not in local files"
+    steps = f"{found.steps:,} steps" if found.steps != 1 else "1 step"
     per_step = f"up to {found.tokens_per_step:,} tokens each"
     if found.rows is None:
-        return f"{found.steps} steps, {per_step}"
+        return f"{steps}, {per_step}"
     about = "" if found.rows_are_exact else "about "
     packed = found.config["data"]["packing"]
     into = f", packed into about {found.batches_per_epoch:,}" if packed else ""
-    return f"{about if not packed else 'about '}{found.steps:,} steps, {per_step}; {about}{found.rows:,} rows{into}"
+    return f"{about if not packed else 'about '}{steps}, {per_step}; {about}{found.rows:,} rows{into}"
