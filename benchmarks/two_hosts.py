@@ -96,6 +96,11 @@ def marked(mark: str) -> list[int]:
     return found
 
 
+def is_rank(pid: int) -> bool:
+    words = Path(f"/proc/{pid}/cmdline").read_bytes()
+    return b"npukit.launch.script" in words and b"npukit.launch.agent" not in words
+
+
 def compare(hosts: tuple[Host, Host], script: Path, way: str, launcher: str) -> bool:
     """Whether four ranks on two hosts end with the weights of four on one."""
     for name, places, devices in (("one", hosts[:1], 4), ("two", hosts, 2)):
@@ -124,9 +129,7 @@ def disturb(script: Path, number: int) -> tuple[str, float, bool, int]:
         if what == "cut":
             hosts[number // 2 % 2].cut()
         else:
-            ranks = [pid for pid in marked(mark) if b"100000" in Path(f"/proc/{pid}/cmdline").read_bytes()]
-            os.kill(random.choice([pid for pid in ranks if b"launch" not in Path(f"/proc/{pid}/cmdline").read_bytes()]),
-                    signal.SIGKILL)  # fmt: skip
+            os.kill(random.choice([pid for pid in marked(mark) if is_rank(pid)]), signal.SIGKILL)
         started = time.monotonic()
         outputs = []
         for job in jobs:

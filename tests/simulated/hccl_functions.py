@@ -96,6 +96,7 @@ def start(ranks: int, body: Callable[[Rank], Any], connected: bool = True) -> li
         if "HOSTS" in os.environ:
             hosts = os.environ["HOSTS"].split(",")
             enter(hosts[number % len(hosts)])
+        os.environ["RANK"] = str(number)
         rank = Rank(number, ranks)
         if connected:
             assert rank.connect(root_info(rank, infos)) == 0
@@ -417,6 +418,19 @@ def a_timeout_on_request() -> None:
         assert "EI0002" in rank.message()
 
     start(2, body)
+
+
+def a_slow_link() -> None:
+    """Everybody feels it, also the ranks whose own links are good."""
+    os.environ["NPUKIT_SIM_FAULTS"] = "slow-link=10,rank=1"
+
+    def body(rank: Rank) -> float:
+        buffer = Buffer(FP32, [1.0] * 1_000_000)
+        started = time.monotonic()
+        assert rank.call("HcclAllReduce", buffer, buffer, 1_000_000, FP32, SUM) == 0
+        return time.monotonic() - started
+
+    assert all(0.4 < seconds < 5 for seconds in start(2, body))
 
 
 def eight_ranks() -> None:

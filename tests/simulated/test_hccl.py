@@ -20,7 +20,7 @@ SCENARIOS = [
     "sub_communicators",
     *("issue_order_over_streams", "groups_of_sends_and_receives", "wrong_arguments", "shapes_only", "eight_ranks"),
     *("disagreement", "a_rank_that_never_comes", "a_rank_that_is_killed", "a_rank_that_is_done_and_gone"),
-    *("ranks_that_do_not_meet", "a_timeout_on_request"),
+    *("ranks_that_do_not_meet", "a_timeout_on_request", "a_slow_link"),
 ]
 
 

@@ -40,12 +40,22 @@ def run_compiled_graphs_eagerly() -> None:
     compile_graph = wrapper.__call__
 
     def call(self: Any, graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Any:
-        if not any(isinstance(value, torch.Tensor) and value.device.type == "npu" for value in inputs):
+        if not (any(map(_on_npu, inputs)) or any(map(_makes_npu_tensor, graph.graph.nodes))):
             return compile_graph(self, graph, inputs)
         _say_once()
         return graph.forward
 
     wrapper.__call__ = call
+
+
+def _on_npu(value: object) -> bool:
+    return isinstance(value, torch.Tensor) and value.device.type == "npu"
+
+
+def _makes_npu_tensor(node: torch.fx.Node) -> bool:
+    """Whether a node makes a tensor on an NPU of its own, as torch.arange(8, device="npu") does."""
+    named = str(node.kwargs.get("device", "")).startswith("npu")
+    return named or _on_npu(node.meta.get("example_value", node.meta.get("val")))
 
 
 @cache

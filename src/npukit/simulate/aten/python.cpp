@@ -97,7 +97,8 @@ std::pair<Traits, Body> PythonSide::find(const c10::OperatorHandle& op) const {
     const auto& name = op.operator_name();
     const auto full = name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
     const auto body = bodies_.find(full);
-    const auto traits = traits_.find(body == bodies_.end() ? name.name : full);
+    auto traits = traits_.find(full);
+    traits = traits == traits_.end() && body == bodies_.end() ? traits_.find(name.name) : traits;
     return {
         traits == traits_.end() ? Traits{} : traits->second, body == bodies_.end() ? Body{} : body->second};
 }

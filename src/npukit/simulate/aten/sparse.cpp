@@ -16,10 +16,22 @@ at::Tensor coalesce(const at::Tensor& self) {
         ._coalesced_(true);
 }
 
+// The values of a dense tensor at the places of a sparse one.
+at::Tensor sparse_mask(const at::Tensor& dense, const at::Tensor& mask) {
+    const auto device = dense.device();
+    wait_for_stream(device.index());
+    const auto host = cpu_view(dense).sparse_mask(
+        at::_sparse_coo_tensor_unsafe(cpu_view(mask._indices()), cpu_view(mask._values()), mask.sizes())
+            ._coalesced_(mask.is_coalesced()));
+    return at::_sparse_coo_tensor_unsafe(mask._indices(), host._values().to(device), mask.sizes())
+        ._coalesced_(mask.is_coalesced());
+}
+
 } // namespace
 
 void install_sparse(torch::Library& sparse) {
     sparse.impl("_coalesce", coalesce);
+    sparse.impl("sparse_mask", sparse_mask);
 }
 
 } // namespace npusim

@@ -94,6 +94,9 @@ typedef struct {
 /* `name` is the operator's or collective's name ("aten::mm", "HcclAllReduce"), or NULL. */
 npusim_fault npusim_next_fault(npusim_event event, const char *name);
 
+/* How long so many bytes take over a link that is slow on request, else 0. */
+uint64_t npusim_slow_link_ns(uint64_t bytes);
+
 /* When and on which thread something happened, for the profiler; the time is 0 while nothing is recorded, and what
  * began at such a moment is not recorded either. */
 typedef struct {

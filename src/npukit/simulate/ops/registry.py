@@ -32,7 +32,7 @@ KERNELS: dict[str, Callable[..., Any]] = {}
 """Full operator name, such as `npu::npu_rms_norm`, to the function that computes it on CPU or meta tensors."""
 
 TRAITS: dict[str, Traits] = {}
-"""Its traits: under the full name where there is a kernel, else under the name that all of its overloads share."""
+"""Its traits: under the full name, or, where there is no kernel, under the name that its overloads share."""
 
 draw_generator: Callable[[torch.Generator | None], torch.Generator] | None = None
 """Set by the simulator: a CPU generator at the NPU's seed and offset (or a given generator's), which it advances."""

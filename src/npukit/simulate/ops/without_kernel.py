@@ -28,6 +28,7 @@ traits(
     "aten::repeat_interleave", "aten::argwhere", "aten::allclose",
     values=True,
 )  # fmt: skip
+traits("aten::repeat_interleave.self_int")  # unlike the other overloads, its shape is known
 
 # Memory, storage, views and formats.
 traits(

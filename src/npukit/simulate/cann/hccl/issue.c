@@ -75,23 +75,27 @@ static void end_turn(communicator *comm) {
     pthread_mutex_unlock(&comm->lock);
 }
 
-/* For the profiler: what is called SendRecv is a send or a receive where it is one alone. */
-static void profile(const call *call, npusim_moment started) {
-    const communicator *comm = call->comm;
-    const char *name = call_names[call->header.kind];
+static uint64_t size_of(const call *call) {
     uint64_t bytes = call->header.count * bytes_of(call->header.data_type);
     for (size_t i = 0; i < call->transfer_count; i++) {
         bytes += call->transfers[i].bytes;
     }
-    for (uint32_t rank = 0; !bytes && rank < comm->ranks; rank++) {
+    for (uint32_t rank = 0; !bytes && rank < call->comm->ranks; rank++) {
         bytes += call->send_bytes[rank];
     }
+    return bytes;
+}
+
+/* For the profiler: what is called SendRecv is a send or a receive where it is one alone. */
+static void profile(const call *call, npusim_moment started) {
+    const communicator *comm = call->comm;
+    const char *name = call_names[call->header.kind];
     if (call->header.kind == CALL_POINT_TO_POINT && call->transfer_count == 1) {
         name = call->transfers[0].what == TRANSFER_SEND ? "Send" : "Receive";
     }
     char more[HCCL_COMM_NAME_LENGTH + 128];
     snprintf(more, sizeof more, "\"group\": \"%s\", \"rank\": %u, \"ranks\": %u, \"bytes\": %lu", comm->name, comm->rank,
-             comm->ranks, (unsigned long)bytes);
+             comm->ranks, (unsigned long)size_of(call));
     npusim_profile_work(call->stream, "collective", name, call->issued, started, more);
 }
 
@@ -113,6 +117,10 @@ static int execute(const call *call) {
         break;
     }
     npusim_moment started = npusim_moment_now();
+    uint64_t slow = npusim_slow_link_ns(size_of(call));
+    if (slow) { /* before anything is sent, so that the others feel it as well */
+        nanosleep(&(struct timespec){(time_t)(slow / 1000000000), (long)(slow % 1000000000)}, NULL);
+    }
     int code = call->body(call);
     if (started.time) {
         profile(call, started);

@@ -7,12 +7,15 @@
  *   kill@N             the process kills itself (SIGKILL) at the N-th kernel
  *   bitflip@NAME:N     one bit of the output of the N-th kernel of that name is flipped
  *   slow-stream=MS     asynchronous work starts MS milliseconds late unless somebody synchronises on it
+ *   slow-kernel=MS     every kernel takes MS milliseconds longer, as on a card that throttles
+ *   slow-link=MBS      every collective takes as long as its bytes take at MBS megabytes a second, at least
  * N counts from 1 over the life of the process.
  */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "runtime.h"
 
@@ -31,10 +34,12 @@ static planned_fault faults[MAX_FAULTS];
 static int fault_count;
 static atomic_bool any_event; /* a process that used no device has nothing to tell */
 int npusim_slow_stream_ms;
+static int slow_kernel_ms, slow_link;
 
 static void malformed(const char *item) {
     fprintf(stderr, "npukit: NPUKIT_SIM_FAULTS: \"%s\" is not one of oom@N, acl=CODE@N, acl=CODE@NAME:N, timeout@N, "
-                    "kill@N, bitflip@NAME:N, slow-stream=MS, each with an optional ,rank=R.\n", item);
+                    "kill@N, bitflip@NAME:N, slow-stream=MS, slow-kernel=MS, slow-link=MBS, each with an optional ,rank=R.\n",
+            item);
     exit(2);
 }
 
@@ -99,6 +104,22 @@ static bool read_kind(planned_fault *fault, const char *kind, const char *item) 
     return false;
 }
 
+static bool read_slowness(const char *item, bool mine, const char *original) {
+    const struct {
+        const char *word;
+        int *value;
+    } kinds[] = {{"slow-stream=", &npusim_slow_stream_ms}, {"slow-kernel=", &slow_kernel_ms}, {"slow-link=", &slow_link}};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        size_t length = strlen(kinds[i].word);
+        if (strncmp(item, kinds[i].word, length) == 0) {
+            int value = (int)positive(item + length, original);
+            *kinds[i].value = mine ? value : *kinds[i].value;
+            return true;
+        }
+    }
+    return false;
+}
+
 static void read_fault(const char *original) {
     char item[160];
     if (strlen(original) >= sizeof item) {
@@ -106,9 +127,7 @@ static void read_fault(const char *original) {
     }
     strcpy(item, original);
     bool mine = for_this_rank(item, original);
-    if (strncmp(item, "slow-stream=", 12) == 0) {
-        int delay = (int)positive(item + 12, original);
-        npusim_slow_stream_ms = mine ? delay : npusim_slow_stream_ms;
+    if (read_slowness(item, mine, original)) {
         return;
     }
     planned_fault *fault = &faults[fault_count];
@@ -132,7 +151,7 @@ static void read_fault(const char *original) {
 
 __attribute__((constructor)) void npusim_read_faults(void) {
     const char *list = getenv("NPUKIT_SIM_FAULTS");
-    fault_count = npusim_slow_stream_ms = 0;
+    fault_count = npusim_slow_stream_ms = slow_kernel_ms = slow_link = 0;
     if (!list || !*list) {
         return;
     }
@@ -146,8 +165,15 @@ __attribute__((constructor)) void npusim_read_faults(void) {
     free(copy);
 }
 
+uint64_t npusim_slow_link_ns(uint64_t bytes) {
+    return slow_link ? bytes * 1000 / (uint64_t)slow_link : 0;
+}
+
 npusim_fault npusim_next_fault(npusim_event event, const char *name) {
     npusim_fault due = {NPUSIM_NO_FAULT, 0};
+    if (__builtin_expect(slow_kernel_ms && event == NPUSIM_ON_KERNEL, 0)) {
+        nanosleep(&(struct timespec){slow_kernel_ms / 1000, slow_kernel_ms % 1000 * 1000000l}, NULL);
+    }
     if (__builtin_expect(fault_count == 0, 1)) {
         return due;
     }

@@ -1,0 +1,41 @@
+"""Ways of training that take their own way through torch_npu."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+
+def test_sparse_adam_ends_with_the_cpus_weights() -> None:
+    torch.manual_seed(0)
+    first = nn.Embedding(10, 4, sparse=True)
+    ended = []
+    for device in ("cpu", "npu"):
+        embedding = nn.Embedding(10, 4, sparse=True)
+        embedding.load_state_dict(first.state_dict())
+        embedding.to(device)
+        optimizer = torch.optim.SparseAdam(embedding.parameters(), lr=0.1)
+        for _ in range(3):
+            embedding(torch.tensor([1, 2, 2, 5], device=device)).square().sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        ended.append(embedding.weight.detach().cpu())
+    assert not torch.equal(ended[0], first.weight)
+    torch.testing.assert_close(*ended)
+
+
+def test_a_compiled_function_that_makes_its_own_tensors() -> None:
+    @torch.compile
+    def mask(size: int) -> torch.Tensor:
+        return torch.arange(size, device="npu")[:, None] >= torch.arange(size, device="npu")
+
+    assert torch.equal(mask(4).cpu(), torch.ones(4, 4).tril().bool())
+
+
+def test_repeating_each_element_can_be_captured() -> None:
+    x = torch.randn(3, device="npu")
+    graph = torch.npu.NPUGraph()
+    with torch.npu.graph(graph):
+        repeated = x.repeat_interleave(2)
+    graph.replay()
+    assert torch.equal(repeated.cpu(), x.cpu().repeat_interleave(2))
