@@ -4,7 +4,7 @@
 
 Each case is a copy of a real dump with one thing wrong, read by `npukit precision compare --reproduce` in a process of
 its own. What can be read in part may be compared (exit code 0 or 1); what cannot is exit code 2 and one line. A case
-fails with a traceback, another exit code, more than a line, more than 20 seconds, or if code in a file was run.
+fails with a traceback, another exit code, more than a line, after 20 seconds of CPU time, or if code in a file ran.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import json
 import os
 import pickle
 import random
+import resource
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -296,7 +296,7 @@ def outcome(arguments: list[str], folder: Path) -> tuple[int, str]:
     said = folder / "said"
     child = os.fork()
     if not child:
-        signal.alarm(20)
+        resource.setrlimit(resource.RLIMIT_CPU, (20, 20))
         descriptor = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(os.open(os.devnull, os.O_RDWR), 1)
         os.dup2(descriptor, 2)

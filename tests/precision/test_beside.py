@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import save_file
+from torch.distributed.checkpoint import save
 
 from npukit.errors import NpukitError
 from npukit.precision.comparing import compare
@@ -100,6 +101,26 @@ def test_checkpoints_in_any_format(tmp_path: Path) -> None:
     found = compare_weights(tmp_path / "a.safetensors", folder)
     assert found.exit_code == 1 and found.only_left == ("layers.2.weight",)
     assert found.layers["layers.0"] == 0 and found.layers["layers.1"] == pytest.approx(1 / 3, rel=1e-3)
+
+
+def test_checkpoints_of_fsdp_and_deepspeed(tmp_path: Path) -> None:
+    weights = {f"layers.{n}.weight": torch.randn(4, 4) for n in range(2)}
+    save_file(weights, tmp_path / "a.safetensors")
+    save(
+        {"model": weights, "step": 5, "optimizer": {"x": torch.ones(2)}}, checkpoint_id=tmp_path / "fsdp", no_dist=True
+    )
+    assert compare_weights(tmp_path / "a.safetensors", tmp_path / "fsdp").same
+    states = tmp_path / "deepspeed" / "global_step3" / "mp_rank_00_model_states.pt"
+    states.parent.mkdir(parents=True)
+    torch.save({"module": weights, "ds_version": "0.17"}, states)
+    (tmp_path / "deepspeed" / "latest").write_text("global_step3")
+    assert compare_weights(tmp_path / "a.safetensors", tmp_path / "deepspeed").same
+    (tmp_path / "fsdp" / "__0_0.distcp").write_bytes(b"cut")
+    with pytest.raises(NpukitError):
+        compare_weights(tmp_path / "a.safetensors", tmp_path / "fsdp")
+    (tmp_path / "fsdp" / ".metadata").write_bytes(b"cos\nsystem\n(S'false'\ntR.")
+    with pytest.raises(NpukitError, match=r"os\.system"):
+        compare_weights(tmp_path / "a.safetensors", tmp_path / "fsdp")
 
 
 @pytest.mark.parametrize("content", [b"", b"no", b"cos\nsystem\n(S'false'\ntR."])

@@ -1,25 +1,15 @@
-"""Compare two checkpoints, tensor by tensor: safetensors, torch files, and folders of either, sharded or not."""
+"""Compare two checkpoints, tensor by tensor."""
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-from npukit.errors import NpukitError
 from npukit.precision.align import plain_path
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-_INSIDE = ("state_dict", "model_state_dict", "module", "model", "weights")  # where frameworks put the weights
-_TORCH = (".pt", ".pth", ".bin", ".ckpt")
-
-Load = Callable[[], "Tensor"]
+from npukit.precision.reading.checkpoints import weights_in
 
 
 @dataclass(frozen=True)
@@ -95,55 +85,3 @@ def layer_of(name: str) -> str:
     parts = name.split(".")
     number = next((place for place, part in enumerate(parts) if part.isdecimal()), len(parts) - 2)
     return ".".join(parts[: max(number, 0) + 1])
-
-
-def weights_in(path: Path) -> Iterator[tuple[str, Load]]:
-    """The tensors of a checkpoint, by name; each is loaded when it is asked for, where the format allows it."""
-    if not path.exists():
-        raise NpukitError(f"There is no checkpoint {path}.")
-    files = [path] if path.is_file() else sorted(path.glob("*.safetensors"))
-    if not files:
-        files = sorted(each for each in path.iterdir() if each.suffix in _TORCH)
-    if not files:
-        raise NpukitError(
-            f"{path} holds no .safetensors and no .bin, .pt, .pth or .ckpt file: name a checkpoint's folder."
-        )
-    for file in files:
-        yield from _safetensors(file) if file.suffix == ".safetensors" else _torch_file(file)
-
-
-def _safetensors(file: Path) -> Iterator[tuple[str, Load]]:
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        opened: Any = safe_open(file, "pt")
-        names = list(opened.keys())
-    except (SafetensorError, OSError) as error:
-        raise NpukitError(f"{file} is not a safetensors file: {error}.") from None
-    for name in names:
-        yield name, partial(opened.get_tensor, name)
-
-
-def _torch_file(file: Path) -> Iterator[tuple[str, Load]]:
-    import torch
-
-    try:
-        content = torch.load(file, map_location="cpu", weights_only=True, mmap=True)
-    except Exception:
-        raise NpukitError(
-            f"{file} is not a checkpoint of tensors alone: convert it to safetensors where you trust it; "
-            "npukit does not run the code in a pickle."
-        ) from None
-    while isinstance(content, dict) and (
-        inner := next((key for key in _INSIDE if isinstance(content.get(key), dict)), "")
-    ):
-        content = content[inner]
-    tensors = (
-        {str(name): each for name, each in content.items() if isinstance(each, torch.Tensor)}
-        if isinstance(content, dict)
-        else {}
-    )
-    if not tensors:
-        raise NpukitError(f"{file} holds no map of names to tensors.")
-    for name, tensor in tensors.items():
-        yield name, tensor.clone

@@ -1,0 +1,88 @@
+"""The tensors of a checkpoint: safetensors, torch files, folders of either, torch's distributed ones, DeepSpeed's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from npukit.errors import NpukitError
+from npukit.precision.reading.distributed import INSIDE, METADATA, distributed_weights
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_TORCH = (".pt", ".pth", ".bin", ".ckpt")
+
+Load = Callable[[], "Tensor"]
+
+
+def weights_in(path: Path) -> Iterator[tuple[str, Load]]:
+    """The tensors of a checkpoint, by name; each is loaded when it is asked for, where the format allows it."""
+    if not path.exists():
+        raise NpukitError(f"There is no checkpoint {path}.")
+    if (path / METADATA).is_file():
+        yield from distributed_weights(path)
+        return
+    files = [path] if path.is_file() else sorted(path.glob("*.safetensors")) or _torch_files(path)
+    if not files:
+        raise NpukitError(
+            f"{path} holds no .safetensors, no .bin, .pt, .pth or .ckpt file and no {METADATA} of torch's distributed "
+            "checkpoints: name a checkpoint's folder."
+        )
+    for file in files:
+        yield from _safetensors(file) if file.suffix == ".safetensors" else _torch_file(file)
+
+
+def _torch_files(folder: Path) -> list[Path]:
+    """The files of a folder that hold weights; of DeepSpeed's, those of the model."""
+    latest = folder / "latest"
+    if latest.is_file():
+        name = latest.read_bytes()[:200].decode(errors="replace").strip()
+        if name and name == Path(name).name and (folder / name).is_dir():
+            folder = folder / name
+    states = sorted(folder.glob("*mp_rank_*_model_states.pt"))
+    if len(states) > 1 or any(each.name.startswith("zero_pp_rank") for each in states):
+        raise NpukitError(
+            f"{folder} holds parts of weights, as DeepSpeed's ZeRO-3 and tensor parallelism write them: put them "
+            "together with the zero_to_fp32.py beside it first."
+        )
+    return states or sorted(each for each in folder.iterdir() if each.suffix in _TORCH)
+
+
+def _safetensors(file: Path) -> Iterator[tuple[str, Load]]:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        opened: Any = safe_open(file, "pt")
+        names = list(opened.keys())
+    except (SafetensorError, OSError) as error:
+        raise NpukitError(f"{file} is not a safetensors file: {error}.") from None
+    for name in names:
+        yield name, partial(opened.get_tensor, name)
+
+
+def _torch_file(file: Path) -> Iterator[tuple[str, Load]]:
+    import torch
+
+    try:
+        content = torch.load(file, map_location="cpu", weights_only=True, mmap=True)
+    except Exception:
+        raise NpukitError(
+            f"{file} is not a checkpoint of tensors alone: convert it to safetensors where you trust it; "
+            "npukit does not run the code in a pickle."
+        ) from None
+    while isinstance(content, dict) and (
+        inner := next((key for key in INSIDE if isinstance(content.get(key), dict)), "")
+    ):
+        content = content[inner]
+    tensors = (
+        {str(name): each for name, each in content.items() if isinstance(each, torch.Tensor)}
+        if isinstance(content, dict)
+        else {}
+    )
+    if not tensors:
+        raise NpukitError(f"{file} holds no map of names to tensors.")
+    for name, tensor in tensors.items():
+        yield name, tensor.clone
