@@ -1,0 +1,39 @@
+"""The kernel for CUDA, interpreted on the CPU, against torch's own attention. It needs Triton, and to be asked for
+before torch imports that: `TRITON_INTERPRET=1 pytest tests/inference/engine/test_attention_cuda.py`.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+import torch
+
+from npukit.inference.engine.attention import rows_anywhere
+from npukit.inference.engine.paged import Call, Rows
+
+BLOCK = 64
+
+
+@pytest.mark.skipif(os.environ.get("TRITON_INTERPRET") != "1", reason="Triton is not to be interpreted")
+@pytest.mark.parametrize(
+    ("programs", "window"), [(1, None), (64, None), (64, 20)], ids=["whole", "in parts", "in parts, with a window"]
+)
+def test_rows_of_decoding_and_of_prompts(programs: int, window: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    from npukit.inference.engine import attention_cuda
+
+    monkeypatch.setattr(attention_cuda, "_PROGRAMS", programs)
+    monkeypatch.setattr(attention_cuda, "_arrivals", {})
+    torch.manual_seed(0)
+    runs = [(199, 200), (0, 1), (64, 65), (0, 9), (37, 43)]  # first and last token of each sequence
+    rows = torch.tensor([row for row, (start, stop) in enumerate(runs) for _ in range(start, stop)])
+    lengths = torch.tensor([place + 1 for start, stop in runs for place in range(start, stop)])
+    tables = (torch.randperm(20) + 1).view(5, 4).int()
+    slots = tables[rows, (lengths - 1) // BLOCK].long() * BLOCK + (lengths - 1) % BLOCK
+    caches = torch.randn(2, 21, BLOCK, 2, 48).half()
+    query, keys = torch.randn(len(rows), 14, 48).half(), torch.randn(2, len(rows), 2, 48).half()
+    batch = Rows(rows, tables[rows], lengths, None)
+    exact = rows_anywhere(Call(query.float(), *keys.float(), *caches.float(), slots, 0.15, window), batch)
+    for _ in range(2):  # the first call leaves the counters of parts as it found them
+        found = attention_cuda.attend_rows(Call(query, *keys, *caches.clone(), slots, 0.15, window), batch)
+        assert (found.float() - exact).abs().max() < 3e-3
