@@ -6,7 +6,7 @@ TORCH := 2.13.0
 # Every install is pinned to this torch, so that nothing replaces it.
 PIP := PIP_CONSTRAINT=$(CURDIR)/$(VENV)/constraints.txt $(BIN)/python -m pip install -qq --disable-pip-version-check
 
-.PHONY: demo test check setup clean
+.PHONY: demo test check setup wheels clean
 
 demo: setup
 	@rm -rf demo-output && mkdir demo-output
@@ -54,6 +54,11 @@ $(VENV)/.ready: pyproject.toml Makefile
 	@echo "==> the simulated NPU"
 	@$(BIN)/npukit sim setup
 	@touch $@
+
+# Wheels for x86_64 and aarch64 that bring the simulated NPU compiled; VERSIONS="2.13.0 2.7.1" chooses versions of torch.
+wheels: setup
+	@$(PIP) ziglang
+	@$(BIN)/python scripts/make_wheels.py $(if $(VERSIONS),--torch $(VERSIONS))
 
 clean:
 	rm -rf $(VENV) demo-output

@@ -1,11 +1,11 @@
 """The simulated NPU with every torch and torch_npu that it supports, on this machine.
 
-    python benchmarks/torch_versions.py [VERSION...] [--environments FOLDER]
+    python benchmarks/torch_versions.py [VERSION...] [--tests PATH...]
 
-For each version: an environment with that torch (kept in FOLDER, a cache folder unless given), the torch_npu that
-belongs to it, set up as a user's first run does it; then a GPT-2 trained on two simulated cards under DDP, and
-tests/on_npu. PyPI's torch is a CPU build on some machines and a CUDA build of gigabytes on others; both are used as
-they come.
+For each version, in the environment that `--torch-npu VERSION` makes: set-up as at a user's first run, version_check.py
+on two simulated cards (DDP against the CPU, transformers' Trainer), and npukit's own tests that run on simulated NPUs.
+Prints a row of a Markdown table for each. PyPI's torch is a CPU build on some machines and a CUDA build of gigabytes on
+others; both are used as they come.
 """
 
 from __future__ import annotations
@@ -17,82 +17,86 @@ import platform
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
-from npukit.cache import cache_folder
 from npukit.simulate.versions import TESTED
 
 ROOT = Path(__file__).resolve().parents[1]
-NEEDED = ("pytest", "hypothesis", "transformers", "pydantic", "llguidance", "safetensors")
-VERSIONS = """
-import torch
-from npukit.simulate.info import information
-print(torch.__version__, information().parts[0].version, sep=", torch_npu ")
-"""
+NPUKIT = [sys.executable, "-m", "npukit"]
 
 
-def environment(version: str, folder: Path) -> Path:
-    """The Python of an environment with this torch."""
-    python = folder / version / "bin" / "python"
-    if not python.exists():
-        subprocess.run([sys.executable, "-m", "venv", str(folder / version)], check=True)
-        numpy = "numpy<2" if version.split(".")[1] in "1234" else "numpy"
-        install = [
-            str(python),
-            "-m",
-            "pip",
-            "install",
-            "-qq",
-            "--disable-pip-version-check",
-            f"torch=={version}",
-            numpy,
-        ]
-        subprocess.run([*install, *NEEDED, "--editable", str(ROOT)], check=True)
-    return python
-
-
-def run(python: Path, *arguments: str) -> tuple[int, str]:
-    """Exit code and output of a command of this environment."""
+def run(*command: str) -> tuple[int, str]:
+    """Exit code and output of a command."""
     variables = {**os.environ, "OMP_NUM_THREADS": "1"}
-    command = [str(python), *arguments]
-    result = subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True, timeout=1800)
+    try:
+        result = subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True, timeout=1800)
+    except subprocess.TimeoutExpired:
+        return 124, "no end after 1800 s"
     return result.returncode, result.stdout + result.stderr
 
 
-def trained(python: Path) -> str:
-    """The loss of a GPT-2 after 20 steps on two cards, or the last line of what went wrong."""
-    options = ["--device", "sim", "--devices", "2", "examples/gpt2/train.py", "--steps", "20"]
-    code, said = run(python, "-m", "npukit", "run", *options, "--out", "/tmp/npukit-torch-versions")
-    losses = re.findall(r"loss[ =:]+([\d.]+)", said)
-    return losses[-1] if not code and losses else said.strip().splitlines()[-1][:100]
+def last_line(text: str) -> str:
+    """The end of what went wrong, short enough for a table."""
+    return (text.strip().splitlines() or [""])[-1][:120]
 
 
-def tested(python: Path) -> tuple[str, list[str]]:
+def checked(version: str) -> tuple[str, str]:
+    """What version_check.py found: DDP's difference from the CPU, and how the Trainer did."""
+    options = ["--device", "sim", "--devices", "2", "--torch-npu", version]
+    code, said = run(*NPUKIT, "run", *options, "benchmarks/version_check.py")
+    found = dict(re.findall(r"^(DDP|Trainer): (.*)$", said, re.MULTILINE))
+    return found.get("DDP", last_line(said)), found.get("Trainer", f"failed: {last_line(said)}" if code else "")
+
+
+def tested(version: str, tests: list[str]) -> tuple[str, list[str]]:
     """How many tests passed and failed, and which failed."""
-    options = ["--npu-sim=2", "tests/on_npu", "-q", "--tb=no", "-p", "no:cacheprovider", "-p", "no:xdist"]
-    _, said = run(python, "-m", "pytest", *options)
-    counts = re.search(r"^.*\d+ (passed|failed|error).*$", said, re.MULTILINE)
-    return counts[0] if counts else said.strip().splitlines()[-1][:100], re.findall(
-        r"^(?:FAILED|ERROR) (.*)$", said, re.MULTILINE
-    )
+    options = [
+        "--npu-sim=2",
+        "--npu-sim-torch-npu",
+        version,
+        "-q",
+        "--tb=no",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:xdist",
+    ]
+    _, said = run(sys.executable, "-m", "pytest", *options, *tests)
+    counts = re.search(r"^(.*\d+ (?:passed|failed|error).*?)(?: in [\d.]+s.*)?$", said, re.MULTILINE)
+    return counts[1] if counts else last_line(said), re.findall(r"^(?:FAILED|ERROR) (\S+)", said, re.MULTILINE)
+
+
+def torch_npu_version(version: str) -> str:
+    """The post-release that was installed."""
+    code, said = run(*NPUKIT, "sim", "info", "--json", "--torch-npu", version)
+    found = re.search(r'"name": "torch_npu",\s*"version": "([^"]+)"', said)
+    return found[1] if found and not code else last_line(said)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("versions", nargs="*", default=list(TESTED))
-    parser.add_argument("--environments", type=Path, default=cache_folder() / "torch_versions")
+    parser.add_argument("--tests", nargs="+", default=["tests/on_npu"])
     options = parser.parse_args()
-    print(f"{platform.machine()}, Python {platform.python_version()}, {datetime.date.today()}")
+    print(
+        f"{platform.machine()}, Python {platform.python_version()}, {datetime.date.today()}; {' '.join(options.tests)}"
+    )
+    print("| torch_npu | set-up | DDP on two cards, difference from the CPU | Trainer | tests |\n|---|---|---|---|---|")
+    failures: dict[str, list[str]] = {}
     for version in options.versions:
-        python = environment(version, options.environments)
-        code, said = run(python, "-m", "npukit", "sim", "setup")
+        began = time.monotonic()
+        code, said = run(*NPUKIT, "sim", "setup", "--torch-npu", version)
         if code:
-            print(f"torch {version}: {said.strip().splitlines()[-1]}", flush=True)
+            print(f"| {version} | {last_line(said)} | | | |", flush=True)
             continue
-        print(f"torch {run(python, '-c', VERSIONS)[1].strip()}", flush=True)
-        print(f"  GPT-2, two cards: {trained(python)}", flush=True)
-        counts, failed = tested(python)
-        print(f"  tests/on_npu: {counts}", *failed, sep="\n    ", flush=True)
+        setup = f"{time.monotonic() - began:.0f} s"
+        ddp, trainer = checked(version)
+        counts, failures[version] = tested(version, options.tests)
+        print(f"| {torch_npu_version(version)} | {setup} | {ddp} | {trainer} | {counts} |", flush=True)
+    for version, failed in failures.items():
+        for name in failed:
+            print(f"{version}: {name}")
 
 
 if __name__ == "__main__":

@@ -6,7 +6,15 @@ import pytest
 import yaml
 
 from npukit.errors import NpukitError
-from npukit.launch.container import compose, docker, docker_text, kubernetes, parse_cards, plan_container
+from npukit.launch.container import (
+    compose,
+    docker,
+    docker_text,
+    kubernetes,
+    parse_cards,
+    plan_container,
+    plan_simulated,
+)
 from npukit.machine import Machine
 
 
@@ -74,6 +82,14 @@ def test_kubernetes_asks_ascends_plugin_for_cards_and_volcano_for_a_place(machin
 
 def test_a_machine_without_cards_is_told_so(tmp_path: Path) -> None:
     assert plan_container(machine=Machine(root=tmp_path)).for_another_machine
+
+
+def test_a_simulated_one_needs_nothing_of_the_machine() -> None:
+    plan = plan_simulated(command=["pytest", "--npu-sim"])
+    assert not {"--device", "/dev/davinci0"} & set(docker(plan)) and docker(plan)[-2:] == ["pytest", "--npu-sim"]
+    assert "devices" not in yaml.safe_load(compose(plan))["services"]["npu"]
+    pod = yaml.safe_load(kubernetes(plan))["spec"]["tasks"][0]["template"]["spec"]
+    assert "resources" not in pod["containers"][0]
 
 
 @pytest.mark.parametrize("text", ["", "a", "0, 1", "3-1", "-1", "0,,1"])

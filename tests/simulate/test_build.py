@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -34,7 +35,7 @@ def assert_complete(setup: build.Setup) -> None:
     assert setup.ready
     assert (setup.torch_npu / "torch_npu" / "__init__.py").exists()
     assert (setup.home / "lib64" / "libascendcl.so").exists()
-    assert setup.operators_library is None or setup.operators_library.exists()
+    assert setup.operators_library.exists()
     assert not [*setup.cache.glob(f"*/{UNFINISHED}*")]
 
 
@@ -161,3 +162,43 @@ def test_a_cache_that_cannot_be_written(small: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("NPUKIT_CACHE", "/dev/null/cache")
     with pytest.raises(NpukitError, match=r"Cannot write to /dev/null/cache .* set NPUKIT_CACHE"):
         build.ensure()
+
+
+def prebuild(monkeypatch: pytest.MonkeyPatch, folder: Path) -> build.Setup:
+    """What an installed wheel has: libraries for this torch and this Python."""
+    setup = build.plan()
+    for part, file in ((setup.prebuilt_runtime, "libhccl.so"), (setup.prebuilt_operators, compiling.OPERATORS)):
+        beside = folder / part.parent.name / part.name
+        beside.mkdir(parents=True)
+        (beside / file).write_text("prebuilt")
+    (folder / "runtime" / setup.prebuilt_runtime.name / "libascendcl.so").write_text("prebuilt")
+    real = build.plan
+
+    def plan() -> build.Setup:
+        found = real()
+        return replace(
+            found,
+            prebuilt_runtime=folder / "runtime" / found.prebuilt_runtime.name,
+            prebuilt_operators=folder / "operators" / found.prebuilt_operators.name,
+        )
+
+    monkeypatch.setattr(build, "plan", plan)
+    return plan()
+
+
+def test_what_the_wheel_has_is_not_compiled(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    prebuild(monkeypatch, small / "prebuilt")
+    monkeypatch.setenv("CC", "no-compiler")
+    monkeypatch.setenv("PATH", "")
+    setup = build.ensure()
+    assert_complete(setup)
+    assert setup.operators_library.read_text() == "prebuilt"
+    assert (setup.home / "lib64" / "libhccl.so").read_text() == "prebuilt"
+
+
+def test_edited_sources_are_compiled_although_the_wheel_has_others(
+    small: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prebuild(monkeypatch, small / "prebuilt")
+    monkeypatch.setattr(compiling, "CXX_FLAGS", [*compiling.CXX_FLAGS, "-DCHANGED"])
+    assert build.ensure().operators_library.read_text() == "compiled\n"

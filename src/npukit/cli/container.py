@@ -32,13 +32,19 @@ def container(
     form: Annotated[
         Form, typer.Option("--as", help="Print a docker command, a compose file or a Kubernetes job.")
     ] = Form.docker,
+    sim: Annotated[bool, typer.Option("--sim", help="A container with simulated NPUs, for any machine.")] = False,
     run: Annotated[bool, typer.Option("--run", help="Start the container instead of printing the command.")] = False,
 ) -> None:
     """Print the command that starts a container with the NPUs."""
     from npukit.launch import container as containers
 
-    numbers = containers.parse_cards(cards) if cards else ()
-    plan = containers.plan_container(image or containers.IMAGE, numbers, command or ())
+    if sim and cards:
+        raise NpukitError("--cards chooses real cards: the command in the container chooses how many are simulated.")
+    if sim:
+        plan = containers.plan_simulated(image or containers.SIMULATED_IMAGE, command or ())
+    else:
+        numbers = containers.parse_cards(cards) if cards else ()
+        plan = containers.plan_container(image or containers.IMAGE, numbers, command or ())
     if run and form is not Form.docker:
         raise NpukitError(f"--run starts docker, not {form.value}: leave out --run.")
     if run and plan.for_another_machine:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from npukit.cli.options import CardOption, DevicesOption, JsonOption, TorchNpuOption
+from npukit.cli.options import CardOption, DevicesOption, JsonOption, TorchNpuOption, file_place
 from npukit.cli.run import Compute
 from npukit.cli.verbs import new_app
 from npukit.facts.cards import DEFAULT_CARD
@@ -28,6 +29,28 @@ def setup(torch_npu: TorchNpuOption = None) -> None:
     print(f"The simulated NPU for torch {made.torch_version} is ready in {made.cache}")
     if torch_npu:
         print(f"Python with this torch: {sys.executable}")
+
+
+@sim.command()
+def bundle(
+    file: Annotated[Path, typer.Argument(callback=file_place, help="The .tar file to write.", show_default=False)],
+    torch_npu: TorchNpuOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Pack the simulated NPU for a machine without network."""
+    from npukit.simulate.bundle import FOLDER, pack
+
+    _switch_to(torch_npu)
+    result = pack(file)
+    if json:
+        from npukit.report.json import to_json
+
+        print(to_json(result))
+        return
+    print(f"{result.file}: {result.size / 1e6:.0f} MB")
+    print(f"For {result.architecture} with Python {result.python} and torch {result.torch}. Unpack it there, then:")
+    print(f"  python -m pip install --no-index --find-links {FOLDER}/wheels npukit")
+    print(f"  export NPUKIT_CACHE=$PWD/{FOLDER}/cache")
 
 
 @sim.command()

@@ -1,4 +1,4 @@
-"""Containers that see NPUs: the docker command for this machine, a compose file, a Kubernetes job."""
+"""Containers that see NPUs, or simulate them: the docker command, a compose file, a Kubernetes job."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from npukit.machine.cpus import numbers_of
 from npukit.machine.npus import MANAGEMENT_FILES, card_numbers
 
 IMAGE = cann_image()
+SIMULATED_IMAGE = "npukit-sim"  # what the Dockerfile of this project builds
 SHARED_MEMORY_PER_CARD = 16  # GiB: data loader workers and HCCL exchange tensors there
 HOST_PARTS = (
     "/usr/local/Ascend/driver",  # libraries that must match the kernel's driver
@@ -39,11 +40,12 @@ class Container:
     workdir: str
     command: tuple[str, ...] = ("bash",)
     for_another_machine: bool = False  # this one has no card
+    simulated: bool = False
 
     @property
     def shared_memory(self) -> int:
         """In GiB."""
-        return SHARED_MEMORY_PER_CARD * len(self.cards)
+        return SHARED_MEMORY_PER_CARD * max(1, len(self.cards))
 
 
 def parse_cards(text: str) -> tuple[int, ...]:
@@ -79,6 +81,15 @@ def plan_container(
     return Container(image, chosen, devices, mounts, str(Path.cwd()), tuple(command) or ("bash",), not there)
 
 
+def plan_simulated(image: str = SIMULATED_IMAGE, command: Sequence[str] = ()) -> Container:
+    """A container whose NPUs are simulated: it needs nothing of the machine.
+
+    >>> plan_simulated(command=["pytest", "--npu-sim"]).devices
+    ()
+    """
+    return Container(image, (), (), (), str(Path.cwd()), tuple(command) or ("bash",), simulated=True)
+
+
 def docker(container: Container) -> list[str]:
     """The command that starts it."""
     command = ["docker", "run", "-it", "--rm", "--network", "host", "--shm-size", f"{container.shared_memory}g"]
@@ -109,7 +120,7 @@ def compose(container: Container) -> str:
         "command": list(container.command),
         "network_mode": "host",
         "shm_size": f"{container.shared_memory}g",
-        "devices": [f"{device}:{device}" for device in container.devices],
+        **({"devices": [f"{device}:{device}" for device in container.devices]} if container.devices else {}),
         "volumes": [f"{part}:{part}:ro" for part in container.mounts] + [f"{container.workdir}:{container.workdir}"],
         "working_dir": container.workdir,
         "stdin_open": True,
@@ -130,7 +141,7 @@ def kubernetes(container: Container) -> str:
                 "image": container.image,
                 "command": list(container.command),
                 "workingDir": container.workdir,
-                "resources": {"requests": cards, "limits": dict(cards)},
+                **({} if container.simulated else {"resources": {"requests": cards, "limits": dict(cards)}}),
                 "volumeMounts": [
                     {"name": "shared-memory", "mountPath": "/dev/shm"},
                     {"name": "work", "mountPath": container.workdir},
@@ -158,6 +169,8 @@ def kubernetes(container: Container) -> str:
 
 
 def _note(container: Container) -> str:
+    if container.simulated and container.image == SIMULATED_IMAGE:
+        return f"# Build the image once, in a clone of npukit: make wheels && docker build -t {SIMULATED_IMAGE} .\n"
     if not container.for_another_machine:
         return ""
     return "# This machine has no NPU: this is for one with a card and its driver in the usual places.\n"

@@ -1,5 +1,7 @@
 """Set the simulated NPU up on first use: the torch_npu wheel, the CANN home with its libraries, the operators.
 
+What a wheel of npukit brought along prebuilt is copied, anything else is compiled.
+
 Each is a folder in the user's cache, named by everything that decides about its content, so that finding the folder
 is finding it ready: nothing is asked of the network or a compiler again.
 """
@@ -8,6 +10,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
+import shutil
 import sys
 import sysconfig
 from dataclasses import dataclass
@@ -16,8 +19,8 @@ from pathlib import Path
 from npukit.cache import cache_folder, complete_or_absent, only_builder
 from npukit.errors import NpukitError
 from npukit.simulate import compile as compiling
+from npukit.simulate import prebuilt, versions
 from npukit.simulate import torch_npu as wheel
-from npukit.simulate import versions
 from npukit.simulate.machine import home as machine_home
 from npukit.simulate.progress import say, step
 
@@ -33,6 +36,8 @@ class Setup:
     cann_headers: Path
     home: Path
     operators: Path
+    prebuilt_runtime: Path
+    prebuilt_operators: Path
 
     @property
     def cann_version(self) -> str:
@@ -45,8 +50,7 @@ class Setup:
     @property
     def beside_cuda_library(self) -> Path | None:
         """What lets torch_npu load, where this torch is a CUDA build that it does not load beside."""
-        library = self.operators / compiling.BESIDE_CUDA
-        return library if library.exists() else None
+        return self.operators / compiling.BESIDE_CUDA if compiling.clashes_with_cuda(self.torch) else None
 
     @property
     def ready(self) -> bool:
@@ -60,11 +64,8 @@ def plan() -> Setup:
     torch_version, torch = _installed_torch()
     cache = cache_folder()
     key = f"{torch_version}-{sysconfig.get_config_var('SOABI')}"
-    how = [Path(compiling.__file__), Path(machine_home.__file__)]
-    cann_key = compiling.fingerprint([*compiling.cann_sources(), *how], compiling.C_FLAGS, compiling.SHARED)
-    operators_how = (compiling.CXX_FLAGS, compiling.SHARED, compiling.as_torch_was_built(torch))
-    beside_cuda = compiling.clashes_with_cuda(torch)
-    operators_key = compiling.fingerprint(compiling.operator_sources(), *operators_how, beside_cuda)
+    cann_key, operators_key = compiling.cann_key(), compiling.operators_key(torch)
+    beside_cuda = "-beside-cuda" if compiling.clashes_with_cuda(torch) else ""
     headers = versions.headers(torch_version)
     return Setup(
         torch_version=torch_version,
@@ -73,7 +74,9 @@ def plan() -> Setup:
         torch_npu=cache / "torch_npu" / key,
         cann_headers=cache / "torch_npu" / (key if headers == torch_version else f"headers-{headers}"),
         home=cache / "cann" / f"{key}-{cann_key}",
-        operators=cache / "operators" / f"{key}-{operators_key}",
+        operators=cache / "operators" / f"{key}-{operators_key}{beside_cuda}",
+        prebuilt_runtime=prebuilt.runtime(cann_key),
+        prebuilt_operators=prebuilt.operators(torch_version, operators_key),
     )
 
 
@@ -102,19 +105,43 @@ def ensure() -> Setup:
 
 
 def _build(setup: Setup) -> None:
-    compilers = compiling.find_compilers()
-    compiling.python_headers()
+    compiles_runtime = not setup.home.exists() and not setup.prebuilt_runtime.exists()
+    compiles_operators = not setup.operators.exists() and not setup.prebuilt_operators.exists()
+    if compiles_runtime or compiles_operators:
+        compiling.find_compilers()
+        compiling.python_headers()
     if not setup.torch_npu.exists():
         with step(f"Downloading torch_npu for torch {setup.torch_version}"), complete_or_absent(setup.torch_npu) as new:
             wheel.install(setup.torch_version, new)
-    if not setup.home.exists() and not setup.cann_headers.exists():
+    if compiles_runtime and not setup.cann_headers.exists():
         with step("Downloading newer headers of CANN"), complete_or_absent(setup.cann_headers) as new:
             wheel.install(versions.NEWER_HEADERS, new, "--python-version", versions.NEWER_HEADERS_PYTHON)
     if not setup.home.exists():
-        with step("Compiling the simulated CANN runtime"), complete_or_absent(setup.home) as new:
+        with complete_or_absent(setup.home) as new:
             machine_home.write_home(new, setup.cann_version)
-            (new / "lib64").mkdir()
-            compiling.cann_libraries(compilers, setup.cann_headers / "torch_npu", new / "lib64")
+            _fill_runtime(setup, new / "lib64")
     if not setup.operators.exists():
-        with step("Compiling the operators (about a minute, once)"), complete_or_absent(setup.operators) as new:
-            compiling.operators(compilers, setup.torch, setup.torch_npu / "torch_npu", setup.home / "lib64", new)
+        with complete_or_absent(setup.operators) as new:
+            _fill_operators(setup, new)
+
+
+def _fill_runtime(setup: Setup, folder: Path) -> None:
+    if setup.prebuilt_runtime.exists():
+        shutil.copytree(setup.prebuilt_runtime, folder)
+    else:
+        folder.mkdir()
+        with step("Compiling the simulated CANN runtime"):
+            compiling.cann_libraries(compiling.find_compilers(), setup.cann_headers / "torch_npu", folder)
+
+
+def _fill_operators(setup: Setup, folder: Path) -> None:
+    if setup.prebuilt_operators.exists():
+        shutil.copytree(setup.prebuilt_operators, folder, dirs_exist_ok=True)
+        return
+    with step("Compiling the operators (about a minute, once)"):
+        torch_npu = setup.torch_npu / "torch_npu"
+        headers = compiling.Headers(setup.torch, torch_npu, compiling.python_headers())
+        libraries = [setup.torch / "lib", torch_npu / "lib", setup.home / "lib64"]
+        compiling.operators(compiling.find_compilers(), headers, libraries, folder)
+        if setup.beside_cuda_library:
+            compiling.beside_cuda(compiling.find_compilers(), headers, libraries, folder)

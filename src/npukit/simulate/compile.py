@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from npukit.errors import NpukitError
+from npukit.simulate.machine import home as machine_home
 from npukit.simulate.versions import HEADERS
 
 HERE = Path(__file__).resolve().parent
@@ -26,6 +27,7 @@ C_FLAGS = ["-std=gnu11", "-O2", "-g1", "-fPIC", "-Wall", "-Wextra", "-pthread"]
 # NDEBUG as in torch's own build: some of its classes have other members without it.
 CXX_FLAGS = ["-std=c++20", "-O2", "-DNDEBUG", "-fPIC", "-fvisibility=hidden", "-pthread"]
 SHARED = ["-shared", "-pthread", "-Wl,-rpath,$ORIGIN"]
+OPERATORS_NEED = ["torch", "torch_cpu", "torch_python", "c10", "torch_npu", "ascendcl"]
 LIBS = ["-lm", "-ldl", "-lrt"]
 
 
@@ -73,6 +75,17 @@ def fingerprint(files: Iterable[Path], *more: object) -> str:
     return digest.hexdigest()[:12]
 
 
+def cann_key() -> str:
+    """A name for the simulated CANN: what it is compiled from, how, and what its folder looks like."""
+    how = [Path(__file__).resolve(), Path(machine_home.__file__).resolve()]
+    return fingerprint([*cann_sources(), *how], C_FLAGS, SHARED)
+
+
+def operators_key(torch: Path) -> str:
+    """A name for the operators of this torch: what they are compiled from, and how."""
+    return fingerprint(operator_sources(), CXX_FLAGS, SHARED, as_torch_was_built(torch))
+
+
 def cann_sources() -> list[Path]:
     """Everything that libascendcl, libhccl and the stubs are made of."""
     return [*CANN.rglob("*.c"), *CANN.rglob("*.h")]
@@ -108,12 +121,13 @@ def cann_libraries(compilers: Compilers, torch_npu: Path, out: Path) -> None:
 
 def clashes_with_cuda(torch: Path) -> bool:
     """Whether this torch is a CUDA build that torch_npu aborts beside; beside_cuda/ says why."""
+    return (torch / "lib/libc10_cuda.so").exists() and would_clash_with_cuda(torch)
+
+
+def would_clash_with_cuda(torch: Path) -> bool:
+    """Whether CUDA builds of this version of torch are of that kind."""
     registry = torch / "include/c10/core/AllocatorConfig.h"
-    return (
-        (torch / "lib/libc10_cuda.so").exists()
-        and registry.exists()
-        and "registerDeviceConfigParserHook" in registry.read_text(encoding="utf-8")
-    )
+    return registry.exists() and "registerDeviceConfigParserHook" in registry.read_text(encoding="utf-8")
 
 
 def as_torch_was_built(torch: Path) -> list[str]:
@@ -123,19 +137,32 @@ def as_torch_was_built(torch: Path) -> list[str]:
     return re.findall(r"-D_GLIBCXX_USE_CXX11_ABI=[01]", text)[:1]
 
 
-def operators(compilers: Compilers, torch: Path, torch_npu: Path, cann: Path, folder: Path) -> None:
+@dataclass(frozen=True)
+class Headers:
+    """The packages and the folder whose headers the operators are compiled with."""
+
+    torch: Path
+    torch_npu: Path
+    python: Path
+
+    def flags(self) -> list[str]:
+        api = self.torch / "include"
+        found = _includes(api, api / "torch/csrc/api/include", *(self.torch_npu / folder for folder in HEADERS))
+        return [*CXX_FLAGS, *as_torch_was_built(self.torch), "-I", str(CANN), *found, *_includes(self.python)]
+
+
+def operators(compilers: Compilers, headers: Headers, libraries: list[Path], folder: Path) -> None:
     """libnpusim_operators.so, as one translation unit because reading torch's headers is most of the work."""
-    api = torch / "include"
-    flags = [*CXX_FLAGS, *as_torch_was_built(torch), "-I", str(CANN), *_includes(api, api / "torch/csrc/api/include")]
-    flags += _includes(*(torch_npu / folder for folder in HEADERS), python_headers())
-    libraries = ["-L", str(torch / "lib"), "-ltorch", "-ltorch_cpu", "-ltorch_python", "-lc10"]
-    libraries += ["-L", str(torch_npu / "lib"), "-ltorch_npu", "-L", str(cann), "-lascendcl", *LIBS]
-    if clashes_with_cuda(torch):
-        command = [*compilers.cxx, *SHARED, *flags, str(BESIDE_CUDA_SOURCE), "-o", str(folder / BESIDE_CUDA)]
-        _run([*command, *libraries[:2], "-lc10"], BESIDE_CUDA)
     everything = "".join(f'#include "{source}"\n' for source in sorted(ATEN.glob("*.cpp")))
-    command = [*compilers.cxx, *SHARED, f"-Wl,-soname,{OPERATORS}", *flags, "-x", "c++", "-"]
-    _run([*command, "-o", str(folder / OPERATORS), *libraries], OPERATORS, everything)
+    command = [*compilers.cxx, *SHARED, f"-Wl,-soname,{OPERATORS}", *headers.flags(), "-x", "c++", "-"]
+    command += ["-o", str(folder / OPERATORS), *(f"-L{each}" for each in libraries)]
+    _run([*command, *(f"-l{each}" for each in OPERATORS_NEED), *LIBS], OPERATORS, everything)
+
+
+def beside_cuda(compilers: Compilers, headers: Headers, libraries: list[Path], folder: Path) -> None:
+    """libnpusim_beside_cuda.so, for CUDA builds of torch that torch_npu does not load beside."""
+    command = [*compilers.cxx, *SHARED, *headers.flags(), str(BESIDE_CUDA_SOURCE), "-o", str(folder / BESIDE_CUDA)]
+    _run([*command, *(f"-L{each}" for each in libraries), "-lc10"], BESIDE_CUDA)
 
 
 def _run(command: list[str], what: str, source: str = "") -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import platform
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -18,6 +19,11 @@ from npukit.simulate.ops import registry
 quiet.install()
 kernels = registry.KERNELS
 traits = registry.TRAITS
+
+
+if torch.__version__.startswith("2.1.") and platform.machine() == "aarch64":
+    # This build's products through oneDNN crash now and then, on the CPU alone, too.
+    torch._C._set_mkldnn_enabled(False)
 
 
 def cpu_multiplies_bf16() -> bool:

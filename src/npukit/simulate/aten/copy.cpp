@@ -8,22 +8,8 @@
 #include "profile.h"
 #include "stream.h"
 
-#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/record_function.h>
 #include <torch_npu/csrc/core/NPUStorageImpl.h>
-
-namespace npusim {
-struct Reader;
-}
-
-// An operator shows its kernels to classes of this name only; torch has a public way from 2.9 on.
-template <>
-class c10::TypedOperatorHandle<npusim::Reader> {
-public:
-    static c10::KernelFunction npu_kernel(const c10::OperatorHandle& op) {
-        return op.operatorDef_->op.lookup(c10::DispatchKeySet(c10::DispatchKey::PrivateUse1));
-    }
-};
 
 namespace npusim {
 namespace {
@@ -50,7 +36,7 @@ c10::OperatorHandle copy_operator() {
 
 // torch_npu's own copy_, kept before ours takes its place.
 const c10::KernelFunction& torch_npu_copy(const c10::OperatorHandle& op) {
-    static const auto kernel = c10::TypedOperatorHandle<Reader>::npu_kernel(op);
+    static const auto kernel = kernel_of(op, c10::DispatchKey::PrivateUse1);
     return kernel;
 }
 

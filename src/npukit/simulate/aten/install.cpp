@@ -2,6 +2,7 @@
 #include "copy.h"
 #include "kernel.h"
 #include "memory.h"
+#include "older_torch.h"
 #include "python.h"
 #include "sparse.h"
 #include "trace.h"
@@ -21,6 +22,23 @@ void not_simulated(const c10::OperatorHandle& op, torch::jit::Stack*) {
 class Silent : public c10::WarningHandler {
     void process(const c10::Warning&) override {}
 };
+
+// What torch makes of other operators, on the NPU's tensors themselves: autograd and the NPU see the parts.
+struct Composite : c10::OperatorKernel {
+    explicit Composite(c10::KernelFunction parts) : parts_(std::move(parts)) {}
+
+    void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+        parts_.callBoxed(op, keys, stack);
+    }
+
+private:
+    const c10::KernelFunction parts_;
+};
+
+bool hides_composite(const c10::OperatorHandle& op) {
+    return kReplacesComposites && op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) &&
+        !op.hasKernelForDispatchKey(c10::DispatchKey::AutogradPrivateUse1);
+}
 
 void install() {
     install_allocator();
@@ -52,6 +70,12 @@ void install() {
         }
         auto& library = *space == "aten" ? aten : npu;
         const auto full = name.name + (name.overload_name.empty() ? "" : "." + name.overload_name);
+        if (!body && hides_composite(*op)) {
+            auto parts = kernel_of(*op, c10::DispatchKey::CPU);
+            library.impl(
+                full.c_str(), torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Composite>(std::move(parts))));
+            continue;
+        }
         library.impl(
             full.c_str(),
             torch::CppFunction::makeFromBoxedFunctor(std::make_unique<SimulatedKernel>(*op, traits, std::move(body))));

@@ -4,6 +4,7 @@
 #include "graph.h"
 #include "half.h"
 #include "memory.h"
+#include "older_torch.h"
 #include "profile.h"
 #include "random.h"
 #include "stream.h"
@@ -13,6 +14,8 @@
 #include <ATen/autocast_mode.h>
 #include <ATen/record_function.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <cstring>
 
 namespace npusim {
 namespace {
@@ -94,6 +97,12 @@ void flip_one_bit(const c10::IValue& result) {
             bytes[tensor.element_size() - 1] ^= 0x40; // the highest bit of the exponent, where a flip is worst
         }
     });
+}
+
+// Whether an argument says in words which type the others have, such as softmax's gradient is told.
+bool names_type(const c10::Argument& argument, const c10::IValue& value, at::ScalarType type) {
+    return value.isInt() && argument.real_type()->kind() == c10::TypeKind::ScalarTypeType &&
+        value.toScalarType() == type;
 }
 
 } // namespace
@@ -206,7 +215,8 @@ int SimulatedKernel::compute(
     const auto fault = foresees ? npusim_fault{} : npusim_next_fault(NPUSIM_ON_KERNEL, name_.c_str());
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
     const c10::SmallVector<c10::IValue, 12> given(stack->begin() + static_cast<int64_t>(first), stack->end());
-    const auto half = traits_.product && !foresees ? half_to_widen(given) : std::nullopt;
+    const bool widens = traits_.product || lacks_half_;
+    const auto half = widens && !foresees ? half_to_widen(given) : std::nullopt;
     CpuViews cpu_views;
     for (size_t i = 0; i < arguments_; i++) {
         auto& argument = (*stack)[first + i];
@@ -218,7 +228,9 @@ int SimulatedKernel::compute(
                                                      : cpu_views.of(tensor);
             return half && view.scalar_type() == *half ? in_type(view, at::kFloat) : view;
         });
-        if (argument.isDevice() && argument.toDevice().type() == kNPU) {
+        if (half && names_type(op.schema().arguments()[i], argument, *half)) {
+            argument = at::kFloat;
+        } else if (argument.isDevice() && argument.toDevice().type() == kNPU) {
             argument = c10::Device(on_meta ? c10::kMeta : c10::kCPU);
         } else if (op.schema().arguments()[i].name() == "generator" && !body_) {
             const auto drawn = draw_generator(argument.toOptional<at::Generator>(), device.index());
@@ -228,7 +240,17 @@ int SimulatedKernel::compute(
     const c10::SmallVector<c10::IValue, 12> views(stack->begin() + static_cast<int64_t>(first), stack->end());
     {
         const OutputsOnDevice outputs_on_device(!body_ && !half && way != Way::repeat);
-        run(op, stack, device.index());
+        try {
+            run(op, stack, device.index());
+        } catch (const c10::Error& error) {
+            if (!kLacksHalf || widens || std::strstr(error.what(), "not implemented for 'Half'") == nullptr) {
+                throw;
+            }
+            lacks_half_ = true;
+            stack->resize(first);
+            stack->insert(stack->end(), given.begin(), given.end());
+            return compute(op, stack, device, way, into);
+        }
     }
     for (size_t i = 0; i < arguments_; i++) {
         const auto* alias = op.schema().arguments()[i].alias_info();

@@ -4,6 +4,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/library.h>
 
+#include <atomic>
 #include <functional>
 #include <memory>
 
@@ -52,6 +53,7 @@ private:
     std::vector<int> aliased_argument_; // for each return: the argument it is, or -1
     bool random_;                       // draws random numbers without being given a generator
     bool launches_;                     // does something on the device: views and empty tensors do not
+    mutable std::atomic<bool> lacks_half_ = false; // the CPU kernel turned out not to know fp16
 };
 
 } // namespace npusim

@@ -10,8 +10,10 @@ from torch import Tensor
 from .attention_mask import Pattern
 from .common import wide
 
-_flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
-_flash_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default
+_HAS_FLASH = hasattr(torch.ops.aten, "_scaled_dot_product_flash_attention_for_cpu")  # from torch 2.2 on
+if _HAS_FLASH:
+    _flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
+    _flash_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default
 # Before torch 2.9 it reads beyond the end of keys with fewer heads than queries.
 _FLASH_SHARES_HEADS = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 9)
 _LOWEST = torch.finfo(torch.float32).min
@@ -31,7 +33,7 @@ class Rules:
     def plain(self, q: Tensor, k: Tensor, v: Tensor) -> bool:
         """Whether PyTorch's own CPU flash attention does the same."""
         extras = (self.bias, self.sink, self.keep)
-        return q.size(-1) == k.size(-1) == v.size(-1) and all(extra is None for extra in extras)
+        return _HAS_FLASH and q.size(-1) == k.size(-1) == v.size(-1) and all(extra is None for extra in extras)
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, rules: Rules, exact: bool = False) -> tuple[Tensor, Tensor, Tensor]:

@@ -1,0 +1,25 @@
+"""The GitHub action: what it passes on is what its script reads."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import yaml
+
+ROOT = Path(__file__).resolve().parents[1]
+ACTION = yaml.safe_load((ROOT / "action.yml").read_text())
+STEP = next(step for step in ACTION["runs"]["steps"] if "run" in step)
+SCRIPT = ROOT / "scripts" / "ci_setup.sh"
+
+
+def test_it_runs_a_script_of_this_repository() -> None:
+    assert f"$GITHUB_ACTION_PATH/{SCRIPT.relative_to(ROOT)}" in STEP["run"]
+    assert subprocess.run(["bash", "-n", SCRIPT]).returncode == 0
+
+
+def test_every_input_reaches_the_script() -> None:
+    passed = {re.search(r"inputs\.(\w+)", value)[1] for value in STEP["env"].values()}  # type: ignore[index]
+    assert passed == set(ACTION["inputs"])
+    assert all(name in SCRIPT.read_text() for name in STEP["env"])
