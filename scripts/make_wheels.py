@@ -63,7 +63,8 @@ def pythons(wanted: list[str]) -> Iterator[tuple[str, Path]]:
 
 def compilers(architecture: str, work: Path) -> compiling.Compilers:
     """What compiles for this architecture; g++ gets what keeps the result independent of this machine's glibc."""
-    zig = [sys.executable, "-m", "ziglang", "cc", "-target", f"{architecture}-linux-gnu.2.28"]
+    # Without the last option zig 0.17 runs out of memory where it counts the arguments of one of our libraries.
+    zig = [sys.executable, "-m", "ziglang", "cc", "-target", f"{architecture}-linux-gnu.2.28", "-Wl,--hash-style=gnu"]
     cross = "" if platform.machine() == architecture else f"{architecture}-linux-gnu-"
     source, portable = work / "portable.c", work / f"portable-{architecture}.o"
     source.write_text(PORTABLE.replace("OLDEST", OLDEST_SYMBOLS[architecture]))
