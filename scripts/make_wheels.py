@@ -69,7 +69,9 @@ def compilers(architecture: str, work: Path) -> compiling.Compilers:
     source, portable = work / "portable.c", work / f"portable-{architecture}.o"
     source.write_text(PORTABLE.replace("OLDEST", OLDEST_SYMBOLS[architecture]))
     subprocess.run([f"{cross}gcc", "-fPIC", "-c", source, "-o", portable], check=True)
-    return compiling.Compilers(zig, [f"{cross}g++", "-Wl,--no-as-needed", str(portable)])
+    # Standard classes are instantiated here, because not every libstdc++ has all that the headers leave to it.
+    cxx = [f"{cross}g++", "-D_GLIBCXX_EXTERN_TEMPLATE=0", "-Wl,--no-as-needed", str(portable)]
+    return compiling.Compilers(zig, cxx)
 
 
 def empty_libraries(gcc: list[str], folder: Path) -> Path:
