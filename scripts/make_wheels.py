@@ -5,8 +5,8 @@
 The runtime is compiled by zig (`pip install ziglang`), which links against glibc 2.28 whatever this machine has, once
 for all versions of torch. The operators are compiled by g++ for this architecture and by Debian's cross compiler
 (`apt-get install g++-x86-64-linux-gnu` or `g++-aarch64-linux-gnu`) for the other one, once for each torch and each
-Python that is found on the path. They are linked against empty libraries of torch's names: headers are all that is
-used of a torch, so one wheel of it serves both architectures.
+Python that is found on the path. Those for the other architecture are linked against empty libraries of torch's names,
+so that no torch for it is needed.
 """
 
 from __future__ import annotations
@@ -69,9 +69,7 @@ def compilers(architecture: str, work: Path) -> compiling.Compilers:
     source, portable = work / "portable.c", work / f"portable-{architecture}.o"
     source.write_text(PORTABLE.replace("OLDEST", OLDEST_SYMBOLS[architecture]))
     subprocess.run([f"{cross}gcc", "-fPIC", "-c", source, "-o", portable], check=True)
-    # Standard classes are instantiated here, because not every libstdc++ has all that the headers leave to it.
-    cxx = [f"{cross}g++", "-D_GLIBCXX_EXTERN_TEMPLATE=0", "-Wl,--no-as-needed", str(portable)]
-    return compiling.Compilers(zig, cxx)
+    return compiling.Compilers(zig, [f"{cross}g++", "-Wl,--no-as-needed", str(portable)])
 
 
 def empty_libraries(gcc: list[str], folder: Path) -> Path:
@@ -103,10 +101,10 @@ def packages(torch_version: str) -> tuple[Path, Path]:
 
 def check_symbols(library: Path) -> None:
     """A library may ask of glibc and libstdc++ only what manylinux_2_28 has."""
-    said = subprocess.run(["readelf", "-V", library], check=True, capture_output=True, text=True).stdout
-    for name, version in re.findall(r"Name: (GLIBC|GLIBCXX|CXXABI)_([\d.]+)", said):
+    said = subprocess.run(["nm", "-D", library], check=True, capture_output=True, text=True).stdout
+    for symbol, name, version in re.findall(r" U (\S+?)@+(GLIBC|GLIBCXX|CXXABI)_([\d.]+)", said):
         if key(version) > key(NEWEST_SYMBOLS[name]):
-            sys.exit(f"{library} needs {name}_{version}, which manylinux_2_28 does not have.")
+            sys.exit(f"{library.name} needs {symbol} of {name}_{version}, which manylinux_2_28 does not have.")
 
 
 def build(architecture: str, torch_versions: list[str], work: Path) -> Path:
@@ -116,9 +114,10 @@ def build(architecture: str, torch_versions: list[str], work: Path) -> Path:
     runtime = prebuilt.runtime(compiling.cann_key(), folder)
     runtime.mkdir(parents=True)
     compiling.cann_libraries(chosen, packages(versions.installed())[1], runtime)
-    libraries = [empty_libraries(chosen.cxx[:1], work / f"empty-{architecture}")]
+    empty = empty_libraries(chosen.cxx[:1], work / f"empty-{architecture}")
     for torch_version in torch_versions:
         torch, torch_npu = packages(torch_version)
+        libraries = [torch / "lib", torch_npu / "lib", runtime] if architecture == platform.machine() else [empty]
         for tag, include in pythons(versions.pythons(torch_version)):
             print(f"{architecture}: operators for torch {torch_version}, {tag}", flush=True)
             headers = compiling.Headers(torch, torch_npu, include)
