@@ -111,6 +111,14 @@ def _launch(arguments: Any, logs: RankLogs) -> int:
 
 def _tell(mine: list[Failure], others: OtherNodes | None, nodes: int) -> int:
     failures = others.exchange(mine) if others else mine
+    code = _say(failures, nodes)
+    if others and others.unreachable:  # its threads would keep the interpreter from ending
+        sys.stderr.flush()
+        os._exit(code)
+    return code
+
+
+def _say(failures: list[Failure], nodes: int) -> int:
     if not failures:
         print("\nnpukit: node 0 is gone, and the job with it; the output on node 0 says why.", file=sys.stderr)
         return 1

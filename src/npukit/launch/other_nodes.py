@@ -28,6 +28,7 @@ class OtherNodes:
 
     def __init__(self, endpoint: str, node: int, nodes: int) -> None:
         self.have_failed = False
+        self.unreachable = False  # a thread still waits for an answer of the store
         self._address, _, port = endpoint.rpartition(":")
         self._port = int(port)
         self._node = node
@@ -58,14 +59,23 @@ class OtherNodes:
         os.kill(os.getpid(), signal.SIGTERM)
 
     def exchange(self, mine: list[Failure]) -> list[Failure]:
-        """Everything that failed anywhere, as far as it is known a moment from now; empty when node 0 is gone."""
+        """Everything that failed anywhere, as far as it is known a moment from now; empty when node 0 is gone.
+
+        In a thread of its own: where the cable was cut, the store neither answers nor gives up.
+        """
         failures = {self._node: first(mine)} if mine else {}
-        store = self._store
-        if store is None:
+        if self._store is None:
             return mine
+        asking = threading.Thread(target=self._exchange, args=(self._store, failures), daemon=True)
+        asking.start()
+        asking.join(WAIT_FOR_OTHERS + NODE_0_LINGERS + 2)
+        self.unreachable = asking.is_alive()
+        return list(failures.values())
+
+    def _exchange(self, store: Store, failures: dict[int, Failure]) -> None:
         try:
-            if mine:
-                store.set(f"failure/{self._node}", failures[self._node].to_json())
+            if mine := failures.get(self._node):
+                store.set(f"failure/{self._node}", mine.to_json())
             deadline = time.monotonic() + WAIT_FOR_OTHERS
             while len(failures) < self._nodes and time.monotonic() < deadline:
                 for node in set(range(self._nodes)) - set(failures):
@@ -79,4 +89,3 @@ class OtherNodes:
                 time.sleep(LOOK_EVERY)
         except RuntimeError:
             pass
-        return list(failures.values())
