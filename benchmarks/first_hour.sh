@@ -48,7 +48,7 @@ block "npukit run --device cpu $source/examples/finetune/make.py model_and_rows"
 printf '\nThe file that it wrote:\n\n```yaml\n'
 cat train.yaml
 printf '```\n\nTrain, and stop it on the way, as Ctrl-C does (`kill -INT`):\n'
-stop='npukit train train.yaml --device sim training.log_every=5 & until grep -qs "\"step\": 5" output/model/log.jsonl; do sleep 1; done; kill -INT $!; wait $!'
+stop='npukit train train.yaml --device sim training.log_every=5 & until grep -qs "\"step\": 5" output/model/log.jsonl; do sleep 1; done; kill -INT -$!; wait $!' # the whole group, as a terminal does
 progress "train and stop"
 printf '\n```\n$ npukit train train.yaml --device sim training.log_every=5\n'
 began=$EPOCHREALTIME
@@ -56,8 +56,7 @@ bash -c "set -m; $stop" > said 2>&1
 code=$?
 sed "s|$work/||g" said
 printf '[exit code %s, %.1f s]\n```\n\nThe same command resumes:\n' "$code" "$(seconds_since "$began")"
-block "npukit train train.yaml --device sim training.log_every=20" \
-    "echo 'How much memory does a 910B3 have?' | npukit chat output/model --device sim --max-tokens 20"
+block "npukit train train.yaml --device sim training.log_every=20"
 cat > two.py << 'PYTHON'
 import os
 import torch
