@@ -161,7 +161,7 @@ def by_loss_function(config: Config, steps: int) -> list[float]:
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
-        losses.append(float(loss))
+        losses.append(loss.item())
     return losses
 
 
@@ -204,17 +204,18 @@ def wanted(name: str, folder: Path, steps: int) -> Config:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=30)
-    parser.add_argument("--only", default="", help="one of the losses")
+    parser.add_argument("--only", default=",".join(LOSSES), help="losses, as orpo,kto")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         make = [sys.executable, str(ROOT / "examples" / "finetune" / "make.py"), name]
         subprocess.run(make, check=True, capture_output=True)
-        for loss in [arguments.only] if arguments.only else LOSSES:
+        for loss in arguments.only.split(","):
             config = wanted(loss, folder, arguments.steps)
             found, expected = ours(config), theirs(config, arguments.steps, folder / f"trl-{loss}")
             worst = max(abs(a - b) for a, b in zip(found, expected, strict=True))
-            print(f"{loss}: {len(found)} steps, largest difference {worst:.1e} ({found[0]:.4f} → {found[-1]:.4f})")
+            shown = f"{found[0]:.4f} → {found[-1]:.4f}"
+            print(f"{loss}: {len(found)} steps, largest difference of a loss {worst:.1e} ({shown})", flush=True)
 
 
 if __name__ == "__main__":

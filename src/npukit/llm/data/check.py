@@ -7,9 +7,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from npukit.errors import NpukitError
-from npukit.llm.config.options import HEADS, DataOptions
+from npukit.llm.config.options import HEADS, PREFERENCES, DataOptions
 from npukit.llm.data.files import Record, read_file
 from npukit.llm.data.layout import BadRow, Layout, LeftOut, Row, lay_out, listed, recognise, renamed
+from npukit.llm.data.pairs import lay_out_pair
 from npukit.llm.data.sources import Table, find_table
 from npukit.llm.data.texts import lay_out_texts
 
@@ -97,7 +98,9 @@ def _readable(record: Record) -> object:
 def row_of(record: Record, layout: Layout, task: str) -> Row:
     """What the record means; raises BadRow, or LeftOut."""
     row = renamed(_readable(record), layout)
-    return lay_out_texts(row, layout, task) if task in HEADS else lay_out(row, layout, task)
+    if task in HEADS:
+        return lay_out_texts(row, layout, task)
+    return lay_out_pair(row, layout, task) if task in PREFERENCES else lay_out(row, layout, task)
 
 
 def nothing_usable(table: Table, bad: list[str]) -> str:

@@ -166,16 +166,19 @@ def recognise(row: dict[str, Any]) -> tuple[Format, dict[str, str]] | None:
     return ("text", {}) if "text" in row else None
 
 
+def refuse_media(row: dict[str, Any]) -> None:
+    """Raise BadRow for a row with images and the like."""
+    if media := next((name for name in MEDIA if row.get(name)), None):
+        raise BadRow(f"has {media}; only text is supported")
+
+
 def lay_out(row: dict[str, Any], layout: Layout, task: str) -> Row:
     """The conversation or text of a row (with our names of the columns); raises BadRow.
 
     >>> lay_out({"instruction": "Hi", "output": "Hello"}, Layout("alpaca"), "sft")
     [{'role': 'user', 'content': 'Hi'}, {'role': 'assistant', 'content': 'Hello'}]
     """
-    if media := next((name for name in MEDIA if row.get(name)), None):
-        raise BadRow(f"has {media}; only text is supported")
-    if task in ("dpo", "rm", "kto"):
-        return _marked(row, layout) if task == "kto" else _pair(row, layout)
+    refuse_media(row)
     if not any(row.keys() >= set(group) for group in NEEDED[layout.format]):
         wanted = " and ".join(NEEDED[layout.format][0])
         raise BadRow(f"has no {wanted} ({layout.format} format); its columns are {listed(row)}")
@@ -185,8 +188,8 @@ def lay_out(row: dict[str, Any], layout: Layout, task: str) -> Row:
         return Text(_string(row, "text"), row.get("ends") is not False)
     if task == "pt" and layout.format == "alpaca" and not row.get("output"):
         return Text(_string(row, "instruction"))
-    turns = _conversation(row, layout)
-    _check_order(turns)
+    turns = conversation(row, layout)
+    check_order(turns)
     return layout.rewriting(turns, row.get("tag")) if layout.rewriting != Rewriting() else turns
 
 
@@ -204,50 +207,11 @@ def are_numbers(value: Any) -> bool:
     return isinstance(value, list) and bool(value) and all(isinstance(each, int) for each in value)
 
 
-REJECTED = ("rejected", "rejected_response", "rejected_messages")
-MARKS = ("kto_tag", "label")
-
-
-def _pair(row: dict[str, Any], layout: Layout) -> Pair:
-    """Two answers: chosen and rejected beside a question, or a conversation and what it should not end in."""
-    worse = next((name for name in REJECTED if row.get(name) is not None), None)
-    if worse is None:
-        raise BadRow(f"has no rejected answer; its columns are {listed(row)}")
-    rejected = _last_answer(row[worse], layout)
-    if "chosen" in row and not (isinstance(row["chosen"], list) and len(row["chosen"]) > 1):
-        question = question_of(row, layout)
-        return Pair(question, _last_answer(row["chosen"], layout), rejected)
-    turns = _turns(row["chosen"], layout) if "chosen" in row else _conversation(row, layout)
-    _check_order(turns)
-    return Pair(turns[:-1], turns[-1]["content"], rejected)
-
-
-def _marked(row: dict[str, Any], layout: Layout) -> Pair:
-    """A row with one answer that is good or bad."""
-    mark = next((name for name in MARKS if row.get(name) is not None), None)
-    if mark is None or row[mark] not in (True, False, 0, 1):
-        raise BadRow(f"has no label that is true or false; its columns are {listed(row)}")
-    turns = _conversation(row, layout)
-    _check_order(turns)
-    answer = turns[-1]["content"]
-    return Pair(turns[:-1], answer if row[mark] else None, None if row[mark] else answer)
-
-
-def _last_answer(value: Any, layout: Layout) -> str:
-    """Text, a turn, or a conversation that ends with the answer."""
-    if isinstance(value, str):
-        return value
-    turns = _turns(value if isinstance(value, list) else [value], layout)
-    if turns[-1]["role"] != "assistant":
-        raise BadRow("has an answer that is not the assistant's")
-    return turns[-1]["content"]
-
-
 def question_of(row: dict[str, Any], layout: Layout) -> Conversation:
     """The turns before the answers; the columns are those of any layout."""
     column = next((name for name in ("conversations", "messages", "prompt") if isinstance(row.get(name), list)), None)
     if column:
-        turns = _turns(row[column], layout)
+        turns = turns_of(row[column], layout)
     else:
         name = next((name for name in ("instruction", *QUESTIONS, "text", "sentence") if row.get(name)), None)
         if name is None:
@@ -261,15 +225,16 @@ def question_of(row: dict[str, Any], layout: Layout) -> Conversation:
     return [_turn("system", system), *turns] if system and turns[0]["role"] != "system" else turns
 
 
-def _conversation(row: dict[str, Any], layout: Layout) -> Conversation:
+def conversation(row: dict[str, Any], layout: Layout) -> Conversation:
+    """The conversation of a row that has one, in any layout."""
     turns: Conversation = []
     column = next((name for name in ("messages", "conversations", "conversation") if name in row), None)
     if layout.format in ("messages", "sharegpt") and column:
-        turns = _turns(row[column], layout)
+        turns = turns_of(row[column], layout)
     elif layout.format == "prompt" and isinstance(row["prompt"], list):
         answer = row["completion"]
         answers = answer if isinstance(answer, list) else [{"role": "assistant", "content": answer}]
-        turns = _turns([*row["prompt"], *answers], layout)
+        turns = turns_of([*row["prompt"], *answers], layout)
     else:
         turns = _history(row.get("history"))
         asked, answered = QUESTION_AND_ANSWER[layout.format]
@@ -285,7 +250,8 @@ def _conversation(row: dict[str, Any], layout: Layout) -> Conversation:
     return turns
 
 
-def _turns(messages: Any, layout: Layout) -> Conversation:
+def turns_of(messages: Any, layout: Layout) -> Conversation:
+    """The turns of a list of messages, with our names of the roles."""
     if not isinstance(messages, list):
         raise BadRow(f"has {_kind(messages)} instead of a list of turns")
     if not messages:
@@ -335,7 +301,7 @@ def _history(history: Any) -> Conversation:
     return turns
 
 
-def _check_order(turns: Iterable[Turn]) -> None:
+def check_order(turns: Iterable[Turn]) -> None:
     """An optional system message, then questions and answers in turn, the last an answer."""
     roles = [turn["role"] for turn in turns]
     start = 1 if roles[:1] == ["system"] else 0

@@ -5,7 +5,17 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from npukit.llm.data.layout import BadRow, Conversation, Layout, LeftOut, Texts, are_numbers, listed, question_of
+from npukit.llm.data.layout import (
+    BadRow,
+    Conversation,
+    Layout,
+    LeftOut,
+    Texts,
+    are_numbers,
+    listed,
+    question_of,
+    refuse_media,
+)
 
 
 def lay_out_texts(row: dict[str, Any], layout: Layout, task: str) -> Texts:
@@ -14,6 +24,7 @@ def lay_out_texts(row: dict[str, Any], layout: Layout, task: str) -> Texts:
     >>> lay_out_texts({"query": "Well made.", "label": 1}, Layout("messages"), "classify").labels
     (1.0,)
     """
+    refuse_media(row)
     if "input_ids" in row:
         return _tokenised(row, task)
     question = question_of(row, layout)
