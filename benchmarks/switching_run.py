@@ -118,7 +118,7 @@ def small(config: Config, folder: Path) -> tuple[str, Config]:
     rows.write_text("".join(json.dumps(row) + "\n" for row in ROWS[config.task]))
     data = {"train": [{"path": str(rows)}], "cache": False, "preprocessing_workers": 1, "folder": str(folder)}
     data["validation"] = [{"path": str(rows)}] if config.data.validation else 0.0
-    length = min(config.data.cutoff, 256)
+    length = min(config.data.cutoff, 1024)
     data |= {"cutoff": length, "pack_length": length if config.data.pack_length else None}
     training: dict[str, Any] = {
         "output": str(folder / "out"),

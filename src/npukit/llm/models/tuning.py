@@ -100,7 +100,10 @@ def _with_adapter(model: Any, options: TuningOptions, loaded: ModelOptions) -> A
         init_lora_weights=options.init,
         modules_to_save=list(options.modules_to_save) or None,
     )
-    return get_peft_model(model, config)
+    try:
+        return get_peft_model(model, config)
+    except ValueError as error:  # such as dropout on the experts of a MoE
+        raise NpukitError(f"PEFT refuses this adapter (tuning.targets, tuning.dropout): {error}") from error
 
 
 def _expanded(model: Any, targets: tuple[str, ...]) -> list[str]:
