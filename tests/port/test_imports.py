@@ -49,6 +49,13 @@ def test_how_files_import(tmp_path: Path) -> None:
     assert found["through.py"].origin == "broken.py" and "ZeroDivisionError" in found["through.py"].error
 
 
+def test_what_a_build_would_make_is_stood_in_for(tmp_path: Path) -> None:
+    text = "from pkg.version import NUMBER\nimport not_there\nassert not_there.__version__ > '1'"
+    folder = write(tmp_path, {"pkg/__init__.py": "", "pkg/built.py": text})
+    found = import_all(folder, {"pkg/built.py": ()}, choose("cpu"))["pkg/built.py"]
+    assert (found.outcome, found.stand_ins) == ("imports", ("not_there", "pkg.version"))
+
+
 @pytest.fixture
 def migration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Migration:
     """A migration of three files, of which one breaks and another imports that one."""

@@ -54,7 +54,7 @@ def main() -> None:
         file, packages, pipe, _ = running.pop(pid)
         with os.fdopen(pipe) as said:
             outcome, error, missing, origin = json.loads(said.read() or '["runs", "", "", ""]')
-        if missing and missing not in packages and len(packages) < _MOST_PACKAGES and not _is_own(missing, file):
+        if missing and missing not in packages and len(packages) < _MOST_PACKAGES:
             absent |= {missing}
             waiting.append((file, packages | absent))
         else:
@@ -99,8 +99,8 @@ def _try(file: str, packages: frozenset[str]) -> tuple[str, str, str, str]:
     except SystemExit as error:
         return "exits", str(error), "", ""
     except BaseException as error:
-        missing = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
-        return "fails", f"{type(error).__name__}: {error}"[:500], missing, _origin(error)
+        missing = (error.name or "") if isinstance(error, ModuleNotFoundError) else ""
+        return "fails", f"{type(error).__name__}: {error}"[:500], _to_stand_in_for(missing, file), _origin(error)
     return "imports", "", "", ""
 
 
@@ -132,10 +132,18 @@ def _import(file: Path) -> None:
     spec.loader.exec_module(module)
 
 
-def _is_own(package: str, file: str) -> bool:
-    """Whether a package is one of the project's, which is looked for in the wrong place."""
+def _to_stand_in_for(missing: str, file: str) -> str:
+    """The package that a missing module belongs to; of the project's own packages only what its build would make.
+
+    >>> _to_stand_in_for("mmcv.ops", "train.py")
+    'mmcv'
+    """
+    top, _, below = missing.partition(".")
     folders = [Path(), Path("src"), *Path(file).parents]
-    return any((folder / package).is_dir() or (folder / f"{package}.py").is_file() for folder in folders)
+    is_own = any((folder / top).is_dir() or (folder / f"{top}.py").is_file() for folder in folders)
+    if not is_own:
+        return top
+    return missing if below else ""  # the project's own package, looked for in the wrong place
 
 
 if __name__ == "__main__":

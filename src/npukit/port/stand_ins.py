@@ -66,6 +66,8 @@ def stand_in(name: str) -> Any:
 
 
 class _Module(types.ModuleType):
+    __version__ = "9.9.9"  # newer than what a module asks for
+
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
@@ -77,15 +79,12 @@ class StandIns(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     def __init__(self, tops: frozenset[str]) -> None:
         self.tops = tops
-        self.used: set[str] = set()
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: Any = None
     ) -> importlib.machinery.ModuleSpec | None:
-        top = name.partition(".")[0]
-        if top not in self.tops:
+        if not any(f"{name}.".startswith(f"{top}.") for top in self.tops):
             return None
-        self.used.add(top)
         return importlib.machinery.ModuleSpec(name, self, is_package=True)
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
