@@ -210,7 +210,9 @@ def _named(folder: Path) -> Iterator[None]:
     """Turn what transformers raises about a broken model into one sentence."""
     try:
         yield
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
+    except NpukitError:
+        raise
+    except Exception as error:  # what a broken configuration leads to has no common kind
         first = str(error).strip().split("\n")[0]
         raise NpukitError(f"{folder} cannot be loaded: {first}") from error
 

@@ -30,6 +30,7 @@ from npukit.source.find import kind_of
 
 _T = TypeVar("_T")
 Tell = Callable[[int, int], None]
+_Words = tuple[tuple[bytes, tuple[bytes, ...]], ...]  # each with the shorter ones in it
 _IGNORE = re.compile(r"#\s*npukit:\s*ignore(?:\[([\w\s,]+)\])?")
 _IMPORT = re.compile(rb"import[ \t]+([\w., \t]+)", re.ASCII)
 _FROM = re.compile(rb"from[ \t]+([\w.]+)", re.ASCII)
@@ -117,7 +118,9 @@ def open_file(
     """The file, the rules that have something to look for in it, its lines; a result where there is nothing to do."""
     prefilter, rules = _prepared(codes, _kinds(path))
     try:
-        data = path.read_bytes()
+        if path.stat().st_size > _MAX_BYTES and not _may_skip(path, prefilter):
+            return FileResult(path, (unreadable(path, "larger than 8 MiB"),))
+        data = path.read_bytes() if path.stat().st_size <= _MAX_BYTES else b""
     except OSError as error:
         return FileResult(path, (unreadable(path, str(error.strerror)),))
     lines = data.count(b"\n") + 1
@@ -129,12 +132,22 @@ def open_file(
     active = [rule for rule, looked_for in rules if rule.modules & modules or any(word in words for word in looked_for)]
     if not active:
         return FileResult(path, lines=lines)
-    if len(data) > _MAX_BYTES:
-        return FileResult(path, (unreadable(path, "larger than 8 MiB"),), lines)
     try:
         return read(path, data, root), active, lines
     except Unreadable as error:
         return FileResult(path, (unreadable(path, str(error)),), lines)
+
+
+def _may_skip(path: Path, prefilter: _Words) -> bool:
+    """Whether a large file has no word that a rule looks for; read piece by piece, it may be larger than memory."""
+    overlap = max((len(word) for word, _ in prefilter), default=1)
+    with path.open("rb") as file:
+        end = b""
+        while piece := file.read(_MAX_BYTES):
+            if b"\0" in piece or _present(prefilter, (end + piece).lower()):
+                return False
+            end = piece[-overlap:]
+    return True
 
 
 def _kinds(path: Path) -> tuple[str, ...]:
@@ -146,7 +159,7 @@ def _kinds(path: Path) -> tuple[str, ...]:
 @lru_cache(maxsize=64)
 def _prepared(
     codes: tuple[str, ...], kinds: tuple[str, ...]
-) -> tuple[tuple[tuple[bytes, tuple[bytes, ...]], ...], tuple[tuple[Rule, tuple[bytes, ...]], ...]]:
+) -> tuple[_Words, tuple[tuple[Rule, tuple[bytes, ...]], ...]]:
     """The words looked for in files of these kinds, each with shorter ones in it; and the rules, with theirs."""
     python = kinds[0] in ("python", "notebook")
     rules = []
@@ -158,7 +171,7 @@ def _prepared(
     return tuple((word, tuple(each for each in words if each != word and each in word)) for word in words), tuple(rules)
 
 
-def _present(words: tuple[tuple[bytes, tuple[bytes, ...]], ...], text: bytes) -> set[bytes]:
+def _present(words: _Words, text: bytes) -> set[bytes]:
     """The words that a text has. One with a shorter one in it that is missing need not be looked for."""
     found: set[bytes] = set()
     for word, parts in words:

@@ -106,8 +106,11 @@ def _files(folder: Path, stem: str, suffix: str) -> list[Path]:
         return [file for file in [folder / f"{stem}{suffix}"] if file.is_file()]
     try:
         names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+        elsewhere = [name for name in names if Path(name).name != name]
     except (ValueError, KeyError, TypeError, AttributeError):
         raise NpukitError(f"{index} cannot be read: download it again.") from None
+    if elsewhere:
+        raise NpukitError(f"{index} names {elsewhere[0]}, which is not a file beside it: download the model again.")
     if missing := [name for name in names if not (folder / name).is_file()]:
         raise NpukitError(f"{folder} lacks {missing[0]}, which its index lists: download it.")
     return [folder / name for name in names]
@@ -129,11 +132,15 @@ def _check_hashes(folder: Path, files: list[Path]) -> None:
 
 
 def _entries(files: list[Path]) -> dict[str, Entry]:
-    from safetensors import safe_open
+    from safetensors import SafetensorError, safe_open
 
     entries = {}
     for file in files:
-        with safe_open(file, framework="pt") as opened:
+        try:
+            opening = safe_open(file, framework="pt")
+        except SafetensorError as error:
+            raise NpukitError(f"{file} is not a complete safetensors file ({error}): download it again.") from None
+        with opening as opened:
             for name in opened.keys():  # noqa: SIM118 - it is no dict
                 part = opened.get_slice(name)
                 kind = part.get_dtype()
