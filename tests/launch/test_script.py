@@ -61,16 +61,16 @@ def test_a_process_that_is_killed_is_explained(number: signal.Signals, told: str
     assert number.name in errors and told in errors
 
 
-def test_exit_codes_and_signals_pass_through(tmp_path: Path) -> None:
-    assert run(tmp_path, "raise SystemExit(7)").wait(60) == 7
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_exit_codes_and_signals_pass_through(number: signal.Signals, tmp_path: Path) -> None:
     code = (
         "import signal, sys, time\n"
-        "signal.signal(signal.SIGTERM, lambda *_: (print('saved', flush=True), sys.exit(5)))\n"
+        f"signal.signal({number:d}, lambda *_: (print('saved', flush=True), sys.exit(5)))\n"
         "print('ready', flush=True)\ntime.sleep(60)\n"
     )
     process = run(tmp_path, code)
     assert process.stdout is not None and process.stdout.readline() == "ready\n"
-    process.terminate()
+    process.send_signal(number)
     assert process.communicate(timeout=60) == ("saved\n", "")
     assert process.returncode == 5
 

@@ -65,8 +65,10 @@ def watch(argv: list[str], environment: Mapping[str, str]) -> NoReturn:
 
     Python tells its own errors; of a process that is killed, or crashes in native code, nobody else could tell why.
     """
-    signal.signal(signal.SIGINT, lambda *_: None)  # the terminal tells the process, too: how to end is its affair
+    signal.signal(signal.SIGINT, lambda *_: None)  # how to end is the process's affair
     process = subprocess.Popen(argv, env=tied(environment))
+    if not _in_foreground():  # else the terminal tells the process, too
+        signal.signal(signal.SIGINT, lambda number, _: process.send_signal(number))
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(number, lambda number, _: process.send_signal(number))
     code = process.wait()
@@ -76,6 +78,20 @@ def watch(argv: list[str], environment: Mapping[str, str]) -> NoReturn:
             print(f"npukit: the process was killed by {name}. {why}", file=sys.stderr)
         sys.exit(128 - code)
     sys.exit(code)
+
+
+def _in_foreground() -> bool:
+    """Whether Ctrl-C in a terminal reaches this process and those that it starts."""
+    try:
+        terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)
+    except OSError:
+        return False
+    try:
+        return os.tcgetpgrp(terminal) == os.getpgrp()
+    except OSError:
+        return False
+    finally:
+        os.close(terminal)
 
 
 def become(argv: list[str], environment: Mapping[str, str]) -> NoReturn:
