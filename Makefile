@@ -55,7 +55,7 @@ $(VENV)/.ready: pyproject.toml Makefile
 	@$(BIN)/npukit sim setup
 	@touch $@
 
-# Wheels for x86_64 and aarch64 that bring the simulated NPU compiled; VERSIONS="2.13.0 2.7.1" chooses versions of torch.
+# A wheel that brings the simulated NPU compiled; VERSIONS="2.13.0 2.7.1" chooses versions of torch.
 wheels: setup
 	@$(PIP) ziglang
 	@$(BIN)/python scripts/make_wheels.py $(if $(VERSIONS),--torch $(VERSIONS))

@@ -1,6 +1,6 @@
-"""Build wheels of npukit that bring the simulated NPU's libraries along, for x86_64 and aarch64.
+"""Build a wheel of npukit that brings the simulated NPU's libraries along, for this architecture or others.
 
-    python scripts/make_wheels.py [--torch VERSION...] [--output dist]
+    python scripts/make_wheels.py [--torch VERSION...] [--architectures aarch64 x86_64] [--output dist]
 
 The runtime is compiled by zig (`pip install ziglang`), which links against glibc 2.28 whatever this machine has, once
 for all versions of torch. The operators are compiled by g++ for this architecture and by Debian's cross compiler
@@ -134,7 +134,7 @@ def build(architecture: str, torch_versions: list[str], work: Path) -> Path:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--torch", nargs="+", default=[versions.installed()], help="versions to build operators for")
-    parser.add_argument("--architectures", nargs="+", default=[*ARCHITECTURES], choices=ARCHITECTURES)
+    parser.add_argument("--architectures", nargs="+", default=[platform.machine()], choices=ARCHITECTURES)
     parser.add_argument("--output", type=Path, default=ROOT / "dist")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as work:
