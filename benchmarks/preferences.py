@@ -149,6 +149,7 @@ def by_loss_function(config: Config, steps: int) -> list[float]:
     trainer = kind.__new__(kind)
     trainer.beta, trainer.is_encoder_decoder, trainer.padding_value = options.beta, False, tokenizer.pad_token_id
     trainer.aux_loss_enabled, trainer.accelerator, trainer.label_smoothing = False, Accelerator(cpu=True), 0.0
+    trainer.pad_token_id = tokenizer.pad_token_id
     trainer.loss_type = "simpo" if options.loss == "simpo" else "sigmoid"
     trainer.simpo_gamma, trainer.cpo_alpha, trainer.alpha = options.gamma, options.sft_weight, 0.0
     model = AutoModelForCausalLM.from_pretrained(config.model.path)
