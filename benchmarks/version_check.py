@@ -31,7 +31,8 @@ class Block(nn.Module):
         heads = self.qkv(self.norm(x)).view(*x.shape[:2], 3, HEADS, -1).permute(2, 0, 3, 1, 4)
         seen = scaled_dot_product_attention(heads[0], heads[1], heads[2], is_causal=True)
         x = x + self.out(seen.transpose(1, 2).flatten(2))
-        return x + self.feed(x)
+        fed: torch.Tensor = x + self.feed(x)
+        return fed
 
 
 def losses(device: str, rank: int, ranks: int) -> list[float]:
@@ -47,7 +48,7 @@ def losses(device: str, rank: int, ranks: int) -> list[float]:
         tokens = torch.randint(WORDS, (ROWS, LENGTH + 1), generator=data)[rank::ranks].to(device)
         loss = cross_entropy(model(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
         optimizer.zero_grad()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         mean = loss.detach().clone()
@@ -68,7 +69,7 @@ def huggingface() -> str:
     rows = [{"input_ids": torch.arange(LENGTH) % WORDS, "labels": torch.arange(LENGTH) % WORDS}] * 8
     with tempfile.TemporaryDirectory() as folder:
         given = TrainingArguments(folder, max_steps=5, per_device_train_batch_size=2, report_to=[], disable_tqdm=True)
-        trained = Trainer(model=model, args=given, train_dataset=rows).train()  # type: ignore[arg-type]
+        trained = Trainer(model=model, args=given, train_dataset=rows).train()
     return f"loss {trained.training_loss:.3f} on {next(model.parameters()).device.type}"
 
 
