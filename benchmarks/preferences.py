@@ -110,7 +110,8 @@ def theirs(config: Config, steps: int, folder: Path) -> list[float]:
             data.append({"prompt_ids": question, "completion_ids": answer, "KL_completion_ids": other})
             data[-1]["label"] = item["is_good"]
         elif config.task == "rm":
-            data.append({"chosen_ids": question + answer, "rejected_ids": question + other})
+            whole = [row["input_ids"].tolist() for row in (first, second)]  # the score is that of the last token
+            data.append({"chosen_ids": whole[0], "rejected_ids": whole[1]})
         else:
             data.append({"prompt_ids": question, "chosen_ids": answer, "rejected_ids": other})
     common: dict[str, Any] = {
