@@ -1,6 +1,6 @@
 """Compare classifiers, embeddings and rerankers with ms-swift's own code: the tokens of texts, and the losses.
 
-    python benchmarks/peer_heads.py
+    python -m benchmarks.peer_heads
 
 Run it where ms-swift can be imported too: its checkout on PYTHONPATH beside src/, in an environment of its own.
 Tokens: every template that both know, on a made-up tokenizer. Losses: random embeddings and scores, 200 of each.
@@ -15,7 +15,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
-from peer_tokens import TEXTS, control_tokens, tokenizer
+from benchmarks.peer_tokens import TEXTS, control_tokens, tokenizer
 
 from npukit.llm.chat.peers import ms_swift
 from npukit.llm.chat.peers.data import BadTurns, table
@@ -106,7 +106,7 @@ def largest_differences() -> dict[str, float]:
 
 
 def _ours(task: str, values: Any, counts: list[int], targets: Any, **options: Any) -> Any:
-    config = Config.model_construct(task=task, head=HeadOptions(**options))
+    config = Config.model_construct(task=task, head=HeadOptions(**options))  # type: ignore[call-arg,arg-type]
     batch = {"input_ids": None, "attention_mask": None, "texts": torch.tensor(counts), "targets": targets}
     return loss_of_head(config)(lambda **_: values, batch)  # type: ignore[arg-type]
 

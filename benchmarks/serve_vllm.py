@@ -87,11 +87,11 @@ def main() -> None:
         theirs = answers(url)
         process.send_signal(signal.SIGTERM)
         code = process.wait(120)
-    for model, question in (each for each in ours if ours[each] != theirs[each]):
-        print(f"{model}, {question}\n  npukit {ours[model, question]!r}\n  vLLM   {theirs[model, question]!r}")
-    for model in ("tiny", "lora"):
-        same = sum(ours[model, question] == theirs[model, question] for question in QUESTIONS)
-        print(f"{model}: {same} of {len(QUESTIONS)} answers equal to those of npukit's engine")
+    for asked in (each for each in ours if ours[each] != theirs[each]):
+        print(f"{', '.join(asked)}\n  npukit {ours[asked]!r}\n  vLLM   {theirs[asked]!r}")
+    for served_as in ("tiny", "lora"):
+        same = sum(ours[served_as, question] == theirs[served_as, question] for question in QUESTIONS)
+        print(f"{served_as}: {same} of {len(QUESTIONS)} answers equal to those of npukit's engine")
     print(f"exit code after SIGTERM: {code}")
     raise SystemExit(ours != theirs or code != 0)
 

@@ -1,6 +1,6 @@
 """Train through faults drawn at random, and resume until the end: it must be the end of an undisturbed run.
 
-    python benchmarks/soak.py [--runs 50] [--steps 200] [--seed 0]
+    python -m benchmarks.soak [--runs 50] [--steps 200] [--seed 0]
 
 Each run trains on one or two simulated NPUs. Every attempt has a fault of the simulated NPU at a random moment: memory
 that runs out, a kernel that fails with an ACL code, a collective that times out, a kill, a flipped bit in what a kernel
@@ -28,7 +28,7 @@ import time
 import traceback
 from pathlib import Path
 
-import resume_after_kills as job
+from benchmarks import resume_after_kills as job
 
 from npukit.errors import NpukitError
 from npukit.explain import explain

@@ -1,6 +1,6 @@
 """Train three steps of every example that switching.py counts as accepted: a small model of its family, made-up rows.
 
-    python benchmarks/switching_run.py --llama-factory CHECKOUT --ms-swift CHECKOUT [--only NAME]
+    python -m benchmarks.switching_run --llama-factory CHECKOUT --ms-swift CHECKOUT [--only NAME]
 
 The file or command is read as it is. Then its model gives way to a random one of two layers of the same family, its
 data to a few rows of the same kind, and it runs on the CPU in this process: in fp32, without DeepSpeed, on one device.
@@ -22,7 +22,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from switching import Example, judge, of_llama_factory, of_swift
+from benchmarks.switching import Example, judge, of_llama_factory, of_swift
 
 from npukit.errors import NpukitError
 from npukit.llm.config.options import Config
