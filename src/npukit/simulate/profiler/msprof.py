@@ -8,6 +8,7 @@ import json
 import os
 import re
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,9 @@ from npukit.simulate.profiler import tables
 from npukit.simulate.profiler.database import write_database
 from npukit.simulate.profiler.recording import Recording, read_recording
 from npukit.simulate.profiler.timeline import trace_events
+
+# torch_npu looks for the files ten times a second, but no longer once nothing else runs: a real msprof takes seconds.
+NOTICED = 1.0
 
 
 def export_text(recording: Recording, folder: Path, stamp: str) -> None:
@@ -74,6 +78,8 @@ def main() -> None:
         export_text(recording, options.output, stamp)
     if options.analyze == "on":
         analyze(recording, options.output)
+    if options.export == "on":
+        time.sleep(NOTICED)
 
 
 if __name__ == "__main__":
