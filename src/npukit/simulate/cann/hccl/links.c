@@ -39,10 +39,10 @@ void links_wake(const communicator *comm) {
 
 static bool anything_left(struct links *links) {
     for (uint32_t peer = 0; peer < links->comm->ranks; peer++) {
-        const wire *wire = &links->of[peer];
+        wire *wire = &links->of[peer];
         const ring *ring = ring_between(links->comm, links->comm->rank, peer);
-        if (wire->socket >= 0 && !wire->mute && atomic_load(&wire->there) &&
-            (wire->out_from != wire->out_to || atomic_load(&ring->written) != atomic_load(&ring->read))) {
+        bool listens = wire->socket >= 0 && !wire->mute && atomic_load(&wire->there);
+        if (listens && (is_unsaid(wire) || atomic_load(&ring->written) != atomic_load(&ring->read))) {
             return true;
         }
     }
@@ -184,6 +184,13 @@ static void say(struct links *links, uint32_t peer, frame_kind kind, const void 
 void links_tell_disagreement(const communicator *comm) {
     for (uint32_t peer = 0; comm->links && peer < comm->ranks; peer++) {
         say(comm->links, peer, FRAME_DISAGREEMENT, comm->shared->disagreement, sizeof comm->shared->disagreement);
+    }
+    int64_t deadline = now_ms() + LINGER_MS; /* this process may end as soon as it knows */
+    for (uint32_t peer = 0; comm->links && peer < comm->ranks; peer++) {
+        wire *wire = &comm->links->of[peer];
+        while (wire->socket >= 0 && is_unsaid(wire) && now_ms() < deadline) {
+            usleep(1000);
+        }
     }
 }
 

@@ -12,7 +12,7 @@
 #include "links.h"
 #include "reduce.h"
 
-enum { PIECE = 64 << 10, SPINS = 2000, LOOK_UP_MS = 50 };
+enum { PIECE = 64 << 10, SPINS = 2000, LOOK_UP_MS = 50, LOOKS = 2, LOOKS_ABROAD = 20 };
 enum { NOBODY = MAX_RANKS };
 
 _Static_assert(sizeof(call_header) <= CACHE_LINE, "a header must fit its line");
@@ -319,17 +319,18 @@ static void sleep_until_rung(communicator *comm, uint32_t seen) {
 }
 
 /* Nothing has moved since `since`: is there still hope? A peer must be found gone twice, as what it sent last may have
- * come between the look at its ring and the look for it. */
+ * come between the look at its ring and the look for it. Between hosts it may have gone because ranks disagree, and what
+ * says so may still be on its way from another rank: a cause is waited for longer. */
 static int look_up(communicator *comm, const call_header *call, const transfer *transfers, size_t count, int64_t since,
-                   uint32_t *gone_peer) {
+                   int *looks_gone) {
     bool gone;
     uint32_t missing = find_missing(comm, transfers, count, &gone);
     char name[12];
     snprintf(name, sizeof name, "%u", missing);
-    if (gone && *gone_peer == missing) {
+    *looks_gone = gone ? *looks_gone + 1 : 0;
+    if (*looks_gone >= (comm->links ? LOOKS_ABROAD : LOOKS)) {
         return fail_with_timeout(comm, call, name, "has ended or left the communicator");
     }
-    *gone_peer = gone ? missing : NOBODY;
     if (comm->exec_timeout && now_ms() - since >= comm->exec_timeout * 1000LL) {
         return fail_with_timeout(comm, call, name, "is alive but did not come to this collective in time");
     }
@@ -338,7 +339,7 @@ static int look_up(communicator *comm, const call_header *call, const transfer *
 
 int run_transfers(communicator *comm, const call_header *call, transfer *transfers, size_t count) {
     int64_t since = 0, looked = 0; /* when progress stopped, 0 while there is some; when we last looked up */
-    uint32_t gone_peer = NOBODY;
+    int looks_gone = 0;
     for (;;) {
         uint32_t seen = atomic_load(&comm->shared->members[comm->rank].rung);
         bool moved, finished;
@@ -356,10 +357,10 @@ int run_transfers(communicator *comm, const call_header *call, transfer *transfe
         int64_t now = now_ms();
         if (!since) {
             since = looked = now;
-            gone_peer = NOBODY;
+            looks_gone = 0;
         } else if (now - looked >= LOOK_UP_MS) {
             looked = now;
-            error = look_up(comm, call, transfers, count, since, &gone_peer);
+            error = look_up(comm, call, transfers, count, since, &looks_gone);
             if (error) {
                 return error;
             }

@@ -6,19 +6,32 @@
 
 /* ---- out ---- */
 
-static size_t take_message(wire *wire) {
+static void fill(wire *wire, size_t bytes) {
+    wire->out_from = 0;
+    wire->out_to = sizeof(frame) + bytes;
+}
+
+static bool take_message(wire *wire) {
     pthread_mutex_lock(&wire->lock);
     size_t bytes = wire->said.bytes;
     if (bytes) {
         memcpy(wire->out, &wire->said, sizeof wire->said);
         memcpy(wire->out + sizeof(frame), &wire->saying, bytes);
+        fill(wire, bytes);
         wire->said.bytes = 0;
     }
     pthread_mutex_unlock(&wire->lock);
     return bytes;
 }
 
-static size_t take_data(communicator *comm, wire *wire, uint32_t peer) {
+bool is_unsaid(wire *wire) {
+    pthread_mutex_lock(&wire->lock);
+    bool unsaid = wire->said.bytes || wire->out_from != wire->out_to;
+    pthread_mutex_unlock(&wire->lock);
+    return unsaid && !wire->mute && atomic_load(&wire->there);
+}
+
+static void take_data(communicator *comm, wire *wire, uint32_t peer) {
     ring *ring = ring_between(comm, comm->rank, peer);
     uint64_t read = atomic_load_explicit(&ring->read, memory_order_relaxed);
     uint64_t bytes = atomic_load_explicit(&ring->written, memory_order_acquire) - read;
@@ -29,20 +42,17 @@ static size_t take_data(communicator *comm, wire *wire, uint32_t peer) {
         frame head = {FRAME_DATA, (uint32_t)bytes};
         memcpy(wire->out, &head, sizeof head);
         memcpy(wire->out + sizeof head, ring->data + read % RING_BYTES, bytes);
+        fill(wire, bytes);
         atomic_store_explicit(&ring->read, read + bytes, memory_order_release);
     }
-    return bytes;
 }
 
 bool pump_out(communicator *comm, wire *wire, uint32_t peer) {
-    if (wire->out_from == wire->out_to) {
-        size_t bytes = take_message(wire);
-        bytes = bytes ? bytes : take_data(comm, wire, peer);
-        wire->out_from = 0;
-        wire->out_to = bytes ? sizeof(frame) + bytes : 0;
+    if (wire->out_from == wire->out_to && !take_message(wire)) {
+        take_data(comm, wire, peer);
     }
     if (wire->mute || wire->out_from == wire->out_to) {
-        wire->out_from = wire->out_to; /* nobody reads it */
+        wire->out_from = (size_t)wire->out_to; /* nobody reads it */
         return false;
     }
     ssize_t sent = send(wire->socket, wire->out + wire->out_from, wire->out_to - wire->out_from, MSG_NOSIGNAL);

@@ -21,9 +21,9 @@ typedef union {
 typedef struct {
     int socket; /* -1: the peer is on this host */
     atomic_bool there;
-    bool mute; /* nothing can be sent any more */
+    atomic_bool mute; /* nothing can be sent any more */
     char out[sizeof(frame) + CHUNK];
-    size_t out_from, out_to;
+    _Atomic size_t out_from, out_to;
     frame said; /* the message that goes out next, with 0 bytes for none */
     message saying;
     frame in;
@@ -38,6 +38,9 @@ typedef struct {
  * something moved. */
 bool pump_out(communicator *comm, wire *wire, uint32_t peer);
 bool pump_in(communicator *comm, wire *wire, uint32_t peer);
+
+/* Whether the peer has not been sent all that was said to it. */
+bool is_unsaid(wire *wire);
 
 /* Where the next bytes from the peer belong, and how many of them; 0 where the ring is full. */
 size_t next_place(communicator *comm, wire *wire, uint32_t peer, char **at);
