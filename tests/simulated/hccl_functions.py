@@ -431,7 +431,7 @@ def a_slow_link() -> None:
         assert rank.call("HcclAllReduce", buffer, buffer, 1_000_000, FP32, SUM) == 0
         return time.monotonic() - started
 
-    assert all(0.4 < seconds < 5 for seconds in start(2, body))
+    assert max(start(2, body)) > 0.4  # as long as its bytes take; who comes later waits less
 
 
 def eight_ranks() -> None:

@@ -165,6 +165,14 @@ __attribute__((destructor)) static void deliver_at_exit(void) {
     }
 }
 
+void links_flush(const communicator *comm) {
+    int64_t deadline = now_ms() + LINGER_MS;
+    while (comm->links && anything_left(comm->links) && now_ms() < deadline) {
+        links_wake(comm);
+        usleep(20);
+    }
+}
+
 /* ---- messages ---- */
 
 static void say(struct links *links, uint32_t peer, frame_kind kind, const void *data, size_t bytes) {
@@ -185,13 +193,7 @@ void links_tell_disagreement(const communicator *comm) {
     for (uint32_t peer = 0; comm->links && peer < comm->ranks; peer++) {
         say(comm->links, peer, FRAME_DISAGREEMENT, comm->shared->disagreement, sizeof comm->shared->disagreement);
     }
-    int64_t deadline = now_ms() + LINGER_MS; /* this process may end as soon as it knows */
-    for (uint32_t peer = 0; comm->links && peer < comm->ranks; peer++) {
-        wire *wire = &comm->links->of[peer];
-        while (wire->socket >= 0 && is_unsaid(wire) && now_ms() < deadline) {
-            usleep(1000);
-        }
-    }
+    links_flush(comm); /* this process may end as soon as it knows */
 }
 
 void link_tell_group(const communicator *comm, uint32_t peer, const pending_group *group) {

@@ -20,6 +20,9 @@ bool link_is_there(const communicator *comm, uint32_t peer);
 /* There is something in a ring to a linked peer, or room in one from it. */
 void links_wake(const communicator *comm);
 
+/* Wait, for a while, until linked peers have been sent everything. */
+void links_flush(const communicator *comm);
+
 /* Tell linked peers of a disagreement; tell one where a sub-communicator meets. */
 void links_tell_disagreement(const communicator *comm);
 void link_tell_group(const communicator *comm, uint32_t peer, const pending_group *group);

@@ -344,8 +344,12 @@ int run_transfers(communicator *comm, const call_header *call, transfer *transfe
         uint32_t seen = atomic_load(&comm->shared->members[comm->rank].rung);
         bool moved, finished;
         int error = advance_all(comm, call, transfers, count, &moved, &finished);
-        if (error || finished) {
+        if (error) {
             return error;
+        }
+        if (finished) {
+            links_flush(comm); /* the peers have it, whatever this process does next */
+            return 0;
         }
         if (moved) {
             since = 0;
