@@ -107,3 +107,14 @@ def test_memory_that_is_used_again_is_looked_at_again(tmp_path: Path) -> None:
             x + 0
     calls = [call for call in read(find_dumps(tmp_path / "dump")[0, 0]).calls if call.op == "add"]
     assert [call.inputs["0"].maximum for call in calls] == [2, 4, 8]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.complex64])
+@pytest.mark.parametrize("value", [1.0, -0.3])
+def test_the_largest_finite_numbers_leave_a_dump_that_can_be_read(
+    tmp_path: Path, dtype: torch.dtype, value: float
+) -> None:
+    largest = torch.full((8,), value, dtype=dtype) * torch.finfo(dtype).max  # finite, unlike their sum
+    with capture(tmp_path, level="ops"):
+        largest * 1
+    assert [call.op for call in read(find_dumps(tmp_path)[0, 0]).calls] == ["mul"]

@@ -165,7 +165,7 @@ def _text(row: list[float], number: int, count: int, dtype: torch.dtype) -> str:
         plain = [str(bool(each) if dtype is torch.bool else each).lower() for each in (largest, smallest)]
         return _FIGURES % (*plain, "null", "null", 0, 0, number & 0xFFFFFFFF, "")
     figures = (largest, smallest, total / count, norm)
-    if nan or inf or not math.isfinite(norm):
+    if nan or inf or not (math.isfinite(norm) and math.isfinite(total)):  # finite values, too, can have an infinite sum
         return _FIGURES % (*map(json.dumps, figures), nan, inf, number & 0xFFFFFFFF, _packed(sketch, dtype))
     form = _DOUBLE_FIGURES if dtype is torch.float64 else _SINGLE_FIGURES
     return form % (*figures, number & 0xFFFFFFFF, _packed(sketch, dtype))
