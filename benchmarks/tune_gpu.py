@@ -1,6 +1,6 @@
 """Tune LLaMA-Factory's own example of a LoRA run on the accelerator that is here.
 
-    PYTHONPATH=src python benchmarks/tune_gpu.py LLAMA_FACTORY [--layers 36] [--steps 8] [--folder tuned]
+    PYTHONPATH=src python -m benchmarks.tune_gpu LLAMA_FACTORY [--layers 36] [--steps 8] [--folder tuned]
 
 LLAMA_FACTORY is a checkout of that project: its examples/train_lora/qwen3_lora_sft.yaml is read as it is, with its
 data. Only the model is another one, since there is no hub here: the shape of Qwen3-4B with random weights, and a
@@ -15,26 +15,10 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+
+from benchmarks.tiny_server import make_tokenizer
 
 EXAMPLE = "examples/train_lora/qwen3_lora_sft.yaml"
-SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
-
-
-def make_tokenizer(data: Path) -> Any:
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-    from transformers import PreTrainedTokenizerFast
-
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(
-        vocab_size=16000, special_tokens=SPECIAL, initial_alphabet=alphabet, show_progress=False
-    )
-    rows = json.loads((data / "alpaca_en_demo.json").read_text(encoding="utf-8"))
-    tokenizer.train_from_iterator((text for row in rows for text in row.values() if isinstance(text, str)), trainer)
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<|im_end|>", pad_token="<|endoftext|>")
 
 
 def make_model(folder: Path, data: Path, layers: int) -> None:
@@ -56,7 +40,9 @@ def make_model(folder: Path, data: Path, layers: int) -> None:
     with torch.device("cuda" if torch.cuda.is_available() else "cpu"):
         model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
     model.save_pretrained(folder)
-    make_tokenizer(data).save_pretrained(folder)
+    rows = json.loads((data / "alpaca_en_demo.json").read_text(encoding="utf-8"))
+    texts = (text for row in rows for text in row.values() if isinstance(text, str))
+    make_tokenizer(texts, words=16000).save_pretrained(folder)
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
 """Train on two hosts of two simulated NPUs each, then kill ranks and cut the cable. Needs root: hosts are namespaces.
 
-    python benchmarks/two_hosts.py [--faults 20]
+    python -m benchmarks.two_hosts [--faults 20]
 
 Every way of sharing the work must end with the weights of one host with four; after a kill or a cut, both hosts must
 end with HCCL's own error before the time limit, and leave no process behind.
@@ -20,8 +20,7 @@ import time
 from pathlib import Path
 
 import torch
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
+from benchmarks.killed_runs import processes
 from tests.simulated.hosts import Host, two_hosts
 
 WAYS = ("ddp", "fsdp2")
@@ -86,16 +85,6 @@ def start(
     ]  # fmt: skip
 
 
-def marked(mark: str) -> list[int]:
-    """The live ranks with this mark in their environment."""
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            if mark.encode() in (folder / "environ").read_bytes():
-                found.append(int(folder.name))
-    return found
-
-
 def is_rank(pid: int) -> bool:
     words = Path(f"/proc/{pid}/cmdline").read_bytes()
     return b"npukit.launch.script" in words and b"npukit.launch.agent" not in words
@@ -129,7 +118,7 @@ def disturb(script: Path, number: int) -> tuple[str, float, bool, int]:
         if what == "cut":
             hosts[number // 2 % 2].cut()
         else:
-            os.kill(random.choice([pid for pid in marked(mark) if is_rank(pid)]), signal.SIGKILL)
+            os.kill(random.choice([pid for pid in processes(mark) if is_rank(pid)]), signal.SIGKILL)
         started = time.monotonic()
         outputs = []
         for job in jobs:
@@ -138,8 +127,8 @@ def disturb(script: Path, number: int) -> tuple[str, float, bool, int]:
         seconds = time.monotonic() - started
         named = sum("EI0002" in each or "EI0013" in each for each in outputs)
         time.sleep(1)
-        left = len(marked(mark))
-        for pid in marked(mark):
+        left = len(processes(mark))
+        for pid in processes(mark):
             os.kill(pid, signal.SIGKILL)
     return what, seconds, named == (2 if what == "cut" else max(1, named)), left
 

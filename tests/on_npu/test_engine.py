@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.inference.engine.conftest import generated, prompts
+from tests.inference.engine.conftest import LLAMA, generated, prompts
 
 from npukit.inference.engine import Engine, EngineOptions, Request, Sampling
 
@@ -18,17 +18,7 @@ WAYS = {
 }
 
 
-SMALL = {
-    "vocab_size": 300,
-    "hidden_size": 64,
-    "intermediate_size": 96,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 512,
-    "initializer_range": 0.3,
-    "eos_token_id": None,
-}
+SMALL = {**LLAMA, "max_position_embeddings": 512}
 EXPERTS = {"head_dim": 16, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
 
 

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from npukit.cli.options import DeviceOption, FaultOption
+from npukit.cli.options import AutoOption, DeviceOption, FaultOption
 from npukit.errors import NpukitError
 from npukit.launch.devices import Wanted
 
@@ -33,7 +33,7 @@ def launch(
     master: Annotated[str, typer.Option(metavar="ADDR:PORT", help="Address and port of node 0.")] = "",
     hostfile: Annotated[Path | None, typer.Option(help="File with one host per line; the first is node 0.")] = None,
     device: DeviceOption = Wanted.auto,
-    auto: Annotated[bool, typer.Option("--auto", help="Run CUDA code on NPUs unchanged.")] = False,
+    auto: AutoOption = False,
     max_restarts: Annotated[int, typer.Option(min=0, help="How often to restart all ranks after a failure.")] = 0,
     log_dir: Annotated[Path | None, typer.Option(help="Folder for the logs of the ranks.", show_default=False)] = None,
     fault: FaultOption = None,

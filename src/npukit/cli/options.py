@@ -57,6 +57,7 @@ TargetOption = Annotated[
         help="Versions and card to target, such as torch_npu=2.7,card=910B3; also torch and cann.",
     ),
 ]
+AutoOption = Annotated[bool, typer.Option("--auto", help="Take CUDA code as it is: it is migrated on the fly.")]
 FormatOption = Annotated[Format, typer.Option("--format", help="Format of the report.")]
 OutputOption = Annotated[
     Path | None,

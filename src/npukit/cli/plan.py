@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from npukit.cli.options import CardOption, DevicesOption, JsonOption
+from npukit.cli.options import AutoOption, CardOption, DevicesOption, JsonOption
 from npukit.errors import NpukitError
 from npukit.facts.cards import DEFAULT_CARD
 
@@ -19,7 +19,6 @@ Words = Annotated[
 Nodes = Annotated[int, typer.Option("--nodes", min=1, help="Number of machines, each with so many devices.")]
 Walk = Annotated[bool, typer.Option("--walk", help="Also walk through two steps on a simulated card.")]
 Fit = Annotated[bool, typer.Option("--fit", help="Find the change that costs least and makes it fit.")]
-Auto = Annotated[bool, typer.Option("--auto", help="Walk through CUDA code unchanged.")]
 Table = Annotated[bool, typer.Option("--table", help="Compare LoRA and full training on one, four and eight cards.")]
 
 
@@ -31,7 +30,7 @@ def plan(
     walk: Walk = False,
     fit: Fit = False,
     table: Table = False,
-    auto: Auto = False,
+    auto: AutoOption = False,
     json: JsonOption = False,
 ) -> None:
     """Say whether a training fits on a card and how long it takes.

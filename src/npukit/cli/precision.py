@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from npukit.cli.options import CardOption, DeviceOption, DevicesOption, JsonOption, file_place
+from npukit.cli.options import AutoOption, CardOption, DeviceOption, DevicesOption, JsonOption, file_place
 from npukit.cli.verbs import SCRIPT_FOLLOWS, new_app
 from npukit.errors import NpukitError
 from npukit.facts.cards import DEFAULT_CARD
@@ -68,7 +68,7 @@ def capture(
     device: DeviceOption = Wanted.auto,
     devices: DevicesOption = None,
     card: CardOption = DEFAULT_CARD,
-    auto: Annotated[bool, typer.Option("--auto", help="Run CUDA code on an NPU unchanged.")] = False,
+    auto: AutoOption = False,
 ) -> None:
     """Run a script and record what its modules and operators compute.
 
@@ -149,7 +149,7 @@ def check(
     steps: Annotated[str, typer.Option(metavar="0-2,7", help="Only these steps.")] = "0-2",
     device: DeviceOption = Wanted.auto,
     card: CardOption = DEFAULT_CARD,
-    auto: Annotated[bool, typer.Option("--auto", help="Run CUDA code on an NPU unchanged.")] = False,
+    auto: AutoOption = False,
     json: JsonOption = False,
 ) -> None:
     """Run a script twice and say whether it computes the same bits.
@@ -181,7 +181,7 @@ def bisect(
     steps: Annotated[str, typer.Option(metavar="0-2,7", help="Only these steps.")] = "0-2",
     device: DeviceOption = Wanted.auto,
     card: CardOption = DEFAULT_CARD,
-    auto: Annotated[bool, typer.Option("--auto", help="Run CUDA code on an NPU unchanged.")] = False,
+    auto: AutoOption = False,
     json: JsonOption = False,
 ) -> None:
     """Run a script on two devices, closer each time, to the operator.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from npukit.cli.options import CardOption, DeviceOption, DevicesOption, FaultOption, TorchNpuOption
+from npukit.cli.options import AutoOption, CardOption, DeviceOption, DevicesOption, FaultOption, TorchNpuOption
 from npukit.errors import NpukitError
 from npukit.facts.cards import DEFAULT_CARD
 from npukit.launch.devices import Wanted
@@ -34,9 +34,7 @@ def run(
     command: Annotated[list[str], typer.Argument(metavar="SCRIPT|-m MODULE [ARGS]", show_default=False)],
     device: DeviceOption = Wanted.auto,
     devices: DevicesOption = None,
-    auto: Annotated[
-        bool, typer.Option("--auto", help="Run CUDA code on an NPU unchanged, and list what was replaced.")
-    ] = False,
+    auto: AutoOption = False,
     card: CardOption = DEFAULT_CARD,
     compute: Annotated[
         Compute | None,

@@ -15,7 +15,9 @@ from npukit.inference.engine.paged import Call, Rows
 BLOCK = 64
 
 
-@pytest.mark.skipif(os.environ.get("TRITON_INTERPRET") != "1", reason="Triton is not to be interpreted")
+@pytest.mark.skipif(
+    os.environ.get("TRITON_INTERPRET") != "1", reason="needs Triton, and TRITON_INTERPRET=1 before torch is imported"
+)
 @pytest.mark.parametrize(
     ("programs", "window"), [(1, None), (64, None), (64, 20)], ids=["whole", "in parts", "in parts, with a window"]
 )

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from npukit.performance.advise.rank import Rank
-from npukit.performance.advise.spans import Spans, length, overlap, union
 from npukit.performance.read.model import Collective
+from npukit.spans import Spans, length, overlap, union
 
 START_NS = 30_000  # what a collective takes at least
 LARGE = 1_000_000  # bytes from which on a collective shows how fast its group is

@@ -15,7 +15,6 @@ from npukit.performance.advise.flops import flops_of, peak_of
 from npukit.performance.advise.rank import Rank
 from npukit.performance.advise.rule import Advice
 from npukit.performance.advise.rules import all_rules
-from npukit.performance.advise.spans import Spans, union
 from npukit.performance.advise.text import PARTS, SIMULATED, heading
 from npukit.performance.read import read_profiles
 from npukit.performance.read.model import Kernel, Sample, Work
@@ -23,6 +22,7 @@ from npukit.report.rendering import Format, render
 from npukit.report.report import Report
 from npukit.report.terminal import printable_line
 from npukit.report.writing import write_text
+from npukit.spans import Spans, union
 
 WIDTH, LANE = 1200, 14  # of a drawing
 SHOWN_RANKS, SHOWN_OPERATORS = 16, 25

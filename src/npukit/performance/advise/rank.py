@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from npukit.performance.advise.spans import Spans, length, minus, overlap, union
 from npukit.performance.read.model import GARBAGE, Call, Kernel, Split, Trace, Work
+from npukit.spans import Spans, length, minus, overlap, union
 
 MS = 1e6  # nanoseconds
 SYNC = re.compile(

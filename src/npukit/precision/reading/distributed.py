@@ -76,7 +76,8 @@ def distributed_weights(folder: Path) -> Iterator[tuple[str, Callable[[], Tensor
 def _description(file: Path) -> Any:
     try:
         found = _Description(io.BytesIO(file.read_bytes())).load()
-        assert isinstance(found.storage_data, dict) and isinstance(found.state_dict_metadata, dict)
+        if not (isinstance(found.storage_data, dict) and isinstance(found.state_dict_metadata, dict)):
+            raise ValueError
     except pickle.UnpicklingError as error:
         raise NpukitError(
             f"{file} names {error}, which is no part of a checkpoint's description; npukit runs no code of a pickle."

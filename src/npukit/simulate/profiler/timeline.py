@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from npukit.simulate.profiler.recording import Recording, Task
-from npukit.simulate.profiler.spans import Spans, minus, union
+from npukit.spans import Spans, minus, union
 
 Event = dict[str, Any]
 CANN, HARDWARE, COMMUNICATION, OVERLAP = range(1, 5)

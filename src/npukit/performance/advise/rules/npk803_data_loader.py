@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from npukit.performance.advise.rank import LOADER, Rank
 from npukit.performance.advise.rule import Advice, Confidence, Rule
-from npukit.performance.advise.spans import length, union
+from npukit.spans import length, union
 
 rule = Rule(
     "NPK803",

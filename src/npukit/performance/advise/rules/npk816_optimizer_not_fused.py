@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from npukit.performance.advise.rank import Rank
 from npukit.performance.advise.rule import Advice, Confidence, Rule
-from npukit.performance.advise.spans import length, overlap, union
+from npukit.spans import length, overlap, union
 
 rule = Rule(
     "NPK816",

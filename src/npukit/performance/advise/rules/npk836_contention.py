@@ -13,8 +13,8 @@ from statistics import median
 
 from npukit.performance.advise.rank import Rank
 from npukit.performance.advise.rule import Advice, Confidence, Rule
-from npukit.performance.advise.spans import Spans, length, overlap
 from npukit.performance.read.model import Kernel, Shape, Work
+from npukit.spans import Spans, length, overlap
 
 rule = Rule(
     "NPK836",
