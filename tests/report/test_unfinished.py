@@ -32,6 +32,11 @@ def killed_in(block: Callable[[], None]) -> None:
     os.waitpid(child, 0)
 
 
+def age(folder: Path) -> None:
+    for each in folder.iterdir():
+        os.utime(each, (0, 0))
+
+
 def test_temporary_folders(temporary: Path) -> None:
     def die() -> None:
         with temporary_folder("verify") as folder:
@@ -41,7 +46,9 @@ def test_temporary_folders(temporary: Path) -> None:
     own = temporary / "npukit-notes"
     own.mkdir()
     killed_in(die)
-    assert len(list(temporary.iterdir())) == 2
+    with temporary_folder("check"):
+        assert len(list(temporary.iterdir())) == 3, "so new that its maker may still be about to lock it"
+    age(temporary)
     with temporary_folder("check") as first, temporary_folder("check") as second:
         assert {own, first, second} == set(temporary.iterdir())
         assert first.stat().st_mode & 0o077 == 0
@@ -58,8 +65,10 @@ def test_unfinished_files_and_folders(temporary: Path) -> None:
 
     killed_in(die)
     assert len(list(temporary.iterdir())) == 2
+    age(temporary)
     with whole_file(temporary / "c.txt") as beside:
         assert list(temporary.iterdir()) == [beside]
+        age(temporary)
         killed_in(lambda: write_text(temporary / "d.txt", "from another process"))
         assert beside.exists(), "it is in use"
     assert sorted(path.name for path in temporary.iterdir()) == ["c.txt", "d.txt"]

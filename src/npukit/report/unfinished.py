@@ -14,12 +14,14 @@ import re
 import secrets
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 UNFINISHED = ".unfinished-"
 _UNFINISHED_NAME = re.compile(rf"{re.escape(UNFINISHED)}[0-9a-f]{{16}}(\.\w+)?")
 _TEMPORARY_NAME = re.compile(r"npukit-[a-z]+-[0-9a-f]{16}")
+_NEW = 5  # seconds in which its maker may not have locked it yet
 
 
 def unfinished_name(suffix: str = "") -> str:
@@ -78,7 +80,8 @@ def _is_abandoned(path: Path) -> bool:
         return False
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return os.fstat(descriptor).st_uid == os.geteuid()
+        found = os.fstat(descriptor)
+        return found.st_uid == os.geteuid() and time.time() - found.st_mtime > _NEW
     except OSError:
         return False
     finally:
