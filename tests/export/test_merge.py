@@ -212,7 +212,8 @@ def test_a_killed_export_leaves_nothing_under_the_name(model: Path, tmp_path: Pa
         time.sleep(0.05)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    assert not (tmp_path / "out").exists() and len(list(tmp_path.iterdir())) == 1
+    (left,) = tmp_path.iterdir()
+    os.utime(left, (0, 0))  # not so new that somebody may be about to use it
     merge(model, [], tmp_path / "out")
     assert [path.name for path in tmp_path.iterdir()] == ["out"], "the next export of it removes what is left"
 
