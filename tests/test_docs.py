@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from npukit.cli.docs import docs
 from npukit.cli.verbs import VERBS
+from npukit.errors import NpukitError
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
@@ -39,6 +41,16 @@ def test_every_command_that_is_shown_exists(page: Path) -> None:
     for block in re.findall(r"```.*?```", text, flags=re.DOTALL):
         shown += re.findall(r"^\$? ?npukit ([a-z][\w-]*)", block, re.MULTILINE)
     assert set(shown) <= VERB_NAMES
+
+
+def test_every_verb_has_a_page(capsys: pytest.CaptureFixture[str]) -> None:
+    docs(None)
+    pages = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+    assert {verb.page or verb.name for group in VERBS.values() for verb in group} <= set(pages)
+    docs("train")
+    assert capsys.readouterr().out == (ROOT / "docs" / "train.md").read_text(encoding="utf-8")
+    with pytest.raises(NpukitError, match="no page"):
+        docs("../README")
 
 
 def test_the_readme_shows_every_verb() -> None:

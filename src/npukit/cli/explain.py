@@ -62,7 +62,8 @@ def _explain_findings(codes: list[str], json: bool) -> bool:
 
     found = {code.upper(): rule_page(code) or problem_page(code.upper()) or advice_page(code) for code in codes}
     if unknown := [code for code, page in found.items() if not page]:
-        raise NpukitError(f"There is no finding {', '.join(unknown)}: docs/rules and docs/findings list them all.")
+        lists = "`npukit docs rules`, `npukit docs doctor` and `npukit docs advice` list them"
+        raise NpukitError(f"There is no finding {', '.join(unknown)}: {lists}.")
     pages = {code: page for code, page in found.items() if page}
     if json:
         from npukit.report.json import to_json

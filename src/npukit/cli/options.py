@@ -83,7 +83,7 @@ FaultOption = Annotated[
     typer.Option(
         "--fault",
         show_default=False,
-        help="Simulated NPU: make something fail, such as oom@100 (see docs/simulated-npu.md).",
+        help="Simulated NPU: make something fail, such as oom@100 (see `npukit docs simulated-npu`).",
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]

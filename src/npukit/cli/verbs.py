@@ -29,6 +29,7 @@ class Verb:
     module: str = ""  # of npukit.cli; named like the verb unless said otherwise
     settings: Mapping[str, Any] = field(default_factory=dict)  # click's context settings
     also: tuple[str, ...] = ()  # what other tools call it
+    page: str = ""  # of the documentation; named like the verb unless said otherwise
     translates: str = ""  # the verb of npukit.llm.config.use as which other tools' words are read
 
 
@@ -41,20 +42,20 @@ VERBS = {
         Verb("port"),
     ),
     "Run": (
-        Verb("run", settings=SCRIPT_FOLLOWS),
+        Verb("run", settings=SCRIPT_FOLLOWS, page="launch"),
         Verb("launch", settings=SCRIPT_FOLLOWS),
-        Verb("container", settings=COMMAND_FOLLOWS),
-        Verb("devices"),
+        Verb("container", settings=COMMAND_FOLLOWS, page="launch"),
+        Verb("devices", page="doctor"),
     ),
     "Train": (
         Verb("plan"),
-        Verb("tune"),
-        Verb("init"),
-        Verb("train", settings=OPTIONS_OF_OTHERS),
-        Verb("sft", "train", settings=OPTIONS_OF_OTHERS),
-        Verb("pt", "train", settings=OPTIONS_OF_OTHERS),
-        Verb("rlhf", "train", settings=OPTIONS_OF_OTHERS),
-        Verb("new"),
+        Verb("tune", page="plan"),
+        Verb("init", page="fine-tune"),
+        Verb("train", settings=OPTIONS_OF_OTHERS, page="fine-tune"),
+        Verb("sft", "train", settings=OPTIONS_OF_OTHERS, page="fine-tune"),
+        Verb("pt", "train", settings=OPTIONS_OF_OTHERS, page="fine-tune"),
+        Verb("rlhf", "train", settings=OPTIONS_OF_OTHERS, page="fine-tune"),
+        Verb("new", page="train"),
     ),
     "Use": (
         Verb("chat", translates="chat"),
@@ -64,11 +65,12 @@ VERBS = {
         Verb("eval"),
     ),
     "Look into": (
-        Verb("profile", settings=SCRIPT_FOLLOWS),
+        Verb("profile", settings=SCRIPT_FOLLOWS, page="advise"),
         Verb("advise"),
         Verb("explain"),
         Verb("precision"),
-        Verb("sim"),
+        Verb("sim", page="simulated-npu"),
+        Verb("docs", page="first-hour"),
     ),
 }
 
@@ -118,6 +120,7 @@ def load(verb: Verb) -> Any:
         made.command(name=verb.name, cls=kind, context_settings=dict(verb.settings))(function)
     command: Any = typer.main.get_command(made)
     command.verb = verb.translates
+    command.epilog = f"Guide: npukit docs {verb.page or verb.name}"
     command.name = verb.name
     return command
 

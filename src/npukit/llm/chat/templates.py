@@ -74,7 +74,8 @@ def find_template(name: str | None, tokenizer: Any = None, tokens: str = "npukit
     known = (*names(), *other_names(), *theirs)
     alike = [each for each in known if re.findall(r"\d", each) == re.findall(r"\d", name)]
     close = difflib.get_close_matches(name, alike, n=1)
-    meant = f"did you mean {close[0]}?" if close else f"there are {', '.join(names())}, and those of docs/switching.md."
+    others = f"there are {', '.join(names())}, and those of `npukit docs switching`."
+    meant = f"did you mean {close[0]}?" if close else others
     raise NpukitError(
         f"There is no chat template {name!r}: {meant} Leave it out to use the tokenizer's own, or name a .jinja file."
     )
