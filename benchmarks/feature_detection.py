@@ -27,8 +27,7 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor, nn
 
-from npukit.train.options import FeatureDetection, TrainOptions
-from npukit.train.trouble.features import FeatureDetector
+from npukit.precision.features import FeatureDetector
 
 JUMPS = (10, 100, 1000)
 Gradients = list[Tensor]
@@ -128,8 +127,7 @@ class Ours:
     """The detector of npukit, given gradients by hand."""
 
     def __init__(self, model: nn.Module, dtype: torch.dtype) -> None:
-        on = TrainOptions(feature_detection=FeatureDetection(enable=True))
-        self.detector = FeatureDetector(model, on, dtype)
+        self.detector = FeatureDetector(model, dtype)
 
     def copied(self) -> Ours:
         other = copy.copy(self)

@@ -66,8 +66,11 @@ def test_a_wrong_migration_is_told_by_its_step_operator_and_line(tmp_path: Path)
     assert not [each for each in result.compared if "old" in each.name], "what an earlier run logged is not this run's"
     divergence = result.divergence
     assert divergence and (divergence.name, divergence.step, divergence.number) == ("loss", 2, 3), told(result)
-    assert divergence.cause and divergence.cause.after_line == "train.py:9", told(result)
-    assert divergence.cause.op == "mul"
+    cause = divergence.cause
+    assert cause and (cause.kind, cause.place, cause.right_place) == ("missing", "train.py:8", "train.py:9"), told(
+        result
+    )
+    assert cause.row.step == 2 and "mul" in cause.what
     assert "model(torch.tanh(x * " in render(migration_between(before, after)), "the report shows what is really there"
 
 

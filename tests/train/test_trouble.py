@@ -17,11 +17,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from npukit.precision.recompute import first_nonfinite
 from npukit.train.options import TrainOptions
 from npukit.train.trouble import HangWatch, StopSignals, explain_out_of_memory
 from npukit.train.trouble.hang import describe
 from npukit.train.trouble.memory import is_out_of_memory
-from npukit.train.trouble.nonfinite import first_nonfinite
 
 
 class Log(nn.Module):

@@ -137,8 +137,7 @@ class _Walk:
 
     def _divergence(self, row: Row, left: Call, right: Call, judged: Judged) -> Divergence:
         kind, what = self._explain(left, right, judged)
-        stack = left.stack or right.stack
-        return Divergence(kind, row, what, place_of(stack), stack)
+        return Divergence(kind, row, what, place_of(left.stack), place_of(right.stack), left.stack or right.stack)
 
     def _explain(self, left: Call, right: Call, judged: Judged) -> tuple[Kind, str]:
         if judged.bad_inputs:
@@ -183,7 +182,7 @@ class _Walk:
 
     def _makers(self, *values: Value) -> list[_Seen | None]:
         """Who made a tensor in the left run, and in the right."""
-        return [seen.get(value.maker) or seen.get(value.hash) for seen, value in zip(self._seen, values, strict=True)]
+        return [_maker(seen, value) for seen, value in zip(self._seen, values, strict=True)]
 
     def _explain_input(self, left: Call, right: Call, place: str) -> tuple[Kind, str]:
         named = f"input {place}" if place[:1].isdigit() else place
@@ -214,11 +213,23 @@ class _Walk:
         return "source", f"{named} of {left.title} already differs, and no recorded call made it: the data differ."
 
 
+def _maker(seen: Mapping[str, _Seen], value: Value) -> _Seen | None:
+    """The call that computed a tensor; what only copied it, as to another device, is passed over."""
+    found = seen.get(value.maker) or seen.get(value.hash)
+    while found and "copy" in found[0].op and value.hash:
+        source = next((each for each in found[0].inputs.values() if each.hash == value.hash), None)
+        if source is None:
+            break
+        found = seen.get(source.maker)
+    return found
+
+
 def _made_alone(makers: Sequence[_Seen | None]) -> str:
     """That a tensor was made by a call of one run alone, in words; empty where it was not."""
     for maker, side in zip(makers, ("left", "right"), strict=True):
         if maker and maker[1] in (Outcome.only_left, Outcome.only_right):
-            return f"it comes from {maker[0].title}, which ran on the {side} only"
+            place = place_of(maker[0].stack)
+            return f"it comes from {maker[0].title}, which ran on the {side} only{f' ({place})' if place else ''}"
     return ""
 
 

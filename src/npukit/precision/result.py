@@ -91,7 +91,8 @@ class Divergence:
     kind: Kind
     row: Row
     what: str  # in a sentence
-    place: str = ""  # the line of code, where it is known
+    place: str = ""  # the line of code in the left run, where it is known
+    right_place: str = ""
     stack: tuple[str, ...] = ()
     causes: tuple[Cause, ...] = ()
     replay: Replay | None = None  # where the dumps have tensors

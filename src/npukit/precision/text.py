@@ -54,8 +54,8 @@ def _compare(found: Comparison) -> Iterator[str]:
 def _first(first: Divergence) -> Iterator[str]:
     row = first.row
     yield f"First difference, step {row.step}, rank {row.rank}: {first.what}"
-    if first.place:
-        yield f"  called from  {first.place}"
+    if places := dict.fromkeys(filter(None, (first.place, first.right_place))):
+        yield f"  called from  {' / '.join(places)}"
     yield f"  rows         {row.left or 'none'} / {row.right or 'none'}"
     if row.error is not None and row.allowed is not None:
         sqnr = f", SQNR {row.sqnr:.0f} dB" if row.sqnr is not None else ""

@@ -48,6 +48,16 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
+def few(items: Sequence[object], most: int = 3) -> str:
+    """The first of many.
+
+    >>> few(["a", "b", "c", "d", "e"])
+    'a, b, c and 2 more'
+    """
+    more = f" and {len(items) - most} more" if len(items) > most else ""
+    return ", ".join(map(str, items[:most])) + more
+
+
 def in_order(findings: Sequence[Finding]) -> list[Finding]:
     """By file and place, those without a place first."""
 

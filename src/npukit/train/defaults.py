@@ -9,7 +9,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from npukit.errors import NpukitError
-from npukit.train.batch import row_count
+from npukit.precision.nest import row_count
 
 
 def rows(batch: Any) -> int:

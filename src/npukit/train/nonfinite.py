@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from npukit.errors import NpukitError
+from npukit.precision.recompute import first_nonfinite
+from npukit.report.report import few
 from npukit.train.data import Batch, counting
 from npukit.train.parallel import Parallel
-from npukit.train.trouble.nonfinite import first_nonfinite
-from npukit.train.trouble.words import few
 
 NOT_AGAIN = (
     "Computed again, the batch gives finite values, so the cause is random (dropout, for example) or a hardware "

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
@@ -91,6 +93,22 @@ class FeatureDetection(Options):
         40.0, description="how far above the mean of recent steps a gradient's maximum may be, as a factor"
     )
     action: Literal["warn", "stop"] = Field("warn", description="what to do about an anomaly")
+
+    def with_environment(self, environ: Mapping[str, str] = os.environ) -> FeatureDetection:
+        """These, or what torch_npu's variables say: NPU_ASD_CONFIG=enable:true,… before NPU_ASD_ENABLE=1|2|3.
+
+        upper_thresh1 is a bound of squares; levels 2 and 3 stop the run, as they do there.
+        """
+        config = dict(item.split(":", 1) for item in environ.get("NPU_ASD_CONFIG", "").split(",") if ":" in item)
+        level = environ.get("NPU_ASD_ENABLE", "0") if "NPU_ASD_CONFIG" not in environ else "0"
+        if self.enable or (config.get("enable") != "true" and level not in ("1", "2", "3")):
+            return self
+        bound = config.get("upper_thresh1", "")
+        return FeatureDetection(
+            enable=True,
+            jump=math.sqrt(int(bound)) if bound.isdigit() and int(bound) else self.jump,
+            action="stop" if level in ("2", "3") else self.action,
+        )
 
 
 class TrainOptions(Options):

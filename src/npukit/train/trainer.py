@@ -20,6 +20,7 @@ from torch.utils.data import default_collate
 
 from npukit.errors import NpukitError
 from npukit.precision import capture
+from npukit.precision.features import FeatureDetector
 from npukit.train.blocks import checkpoint_activations
 from npukit.train.checkpoint import Checkpoint, Checkpoints, written_into
 from npukit.train.data import Batch, Collate, Data, Position, Split, Weight, counting, numbers
@@ -35,7 +36,7 @@ from npukit.train.remembered import may_change
 from npukit.train.remembered import must_stay as _must_stay
 from npukit.train.schedule import Schedule
 from npukit.train.state import load_random_state, random_state
-from npukit.train.trouble import FeatureDetector, HangWatch, StopSignals, explain_out_of_memory, explain_unused
+from npukit.train.trouble import HangWatch, StopSignals, explain_out_of_memory, explain_unused
 from npukit.train.watch import Summary, Watch
 from npukit.train.zero import make_parallel
 
@@ -108,7 +109,10 @@ class Trainer:
             model.forward = torch.compile(model.forward)  # model.compile() leaves an nn.Sequential as it is
         with self._explaining():
             parallel.prepare(model, parameter_groups)
-        self._features = FeatureDetector(parallel.module, options, parallel.dtype, parallel.rank)
+        watched = options.feature_detection.with_environment()
+        self._features = FeatureDetector(
+            parallel.module, parallel.dtype, parallel.rank, watched.jump, watched.action == "stop", watched.enable
+        )
         self._schedule = Schedule(parallel.optimizer, options, self.total_steps)
         stays = {**_must_stay(options, parallel.world_size, self._data.steps_per_epoch), **must_stay}
         self._checkpoints = Checkpoints(options, parallel.rank, stays, {**may_change(options), **noted})

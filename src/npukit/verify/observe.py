@@ -23,15 +23,11 @@ def main() -> None:
     options = json.loads(sys.argv[1])
     arguments = sys.argv[2:]
     if os.environ.get("RANK", "0") != "0":
-        options |= {"record": "", "watch": ""}
+        options["watch"] = ""
     prepare(options)
-    if options["record"]:
-        from npukit.verify.record import Recorder
-
-        with Recorder(Path.cwd(), Path(options["record"])):
-            _run(arguments)
-    else:
-        _run(arguments)
+    is_module = arguments[0] == "-m"
+    sys.path[0] = str(Path.cwd() if is_module else Path(arguments[0]).resolve().parent)
+    run_command(arguments)
 
 
 def prepare(options: dict[str, Any]) -> None:
@@ -70,12 +66,6 @@ def meet_at(port: int) -> None:
         return store(*args, **{**kwargs, "port": port})
 
     rendezvous.TCPStore = at_free_port  # type: ignore[attr-defined]
-
-
-def _run(arguments: list[str]) -> None:
-    is_module = arguments[0] == "-m"
-    sys.path[0] = str(Path.cwd() if is_module else Path(arguments[0]).resolve().parent)
-    run_command(arguments)
 
 
 def draw_on_cpu() -> None:

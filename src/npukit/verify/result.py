@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from npukit.precision import result as precision
+
 
 @dataclass(frozen=True)
 class Run:
@@ -44,20 +46,6 @@ class OpUse:
 
 
 @dataclass(frozen=True)
-class OpDifference:
-    """The first operator whose result differs, or that only one of the runs called."""
-
-    kind: Literal["result", "only before", "only after"]
-    op: str  # in the migrated project; in the original if only that called it
-    before_line: str
-    after_line: str
-    backward: bool
-    before_norm: float | None = None  # of its result
-    after_norm: float | None = None
-    then: OpDifference | None = None  # the first result that differs after an operator that one run alone called
-
-
-@dataclass(frozen=True)
 class Divergence:
     """The first figure that is not the same."""
 
@@ -69,7 +57,7 @@ class Divergence:
     after: float | None
     before_text: str
     after_text: str
-    cause: OpDifference | None = None
+    cause: precision.Divergence | None = None  # left is the original, right the migrated project
 
 
 @dataclass(frozen=True)

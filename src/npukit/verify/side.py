@@ -14,11 +14,14 @@ from pathlib import Path
 from npukit.launch.devices import Devices, Wanted, choose, count_gpus
 from npukit.launch.run import AGENT, spare_launcher, tied
 from npukit.machine import Machine
+from npukit.precision.recording.hook import recording
+from npukit.precision.recording.options import Options
 from npukit.verify.figure import Figure, by_name
 from npukit.verify.logs import losses_written, state_of
 from npukit.verify.losses import losses_in
 from npukit.verify.result import Kind, Run
 
+MOST_ROWS = 50_000  # of operators and modules, that are recorded to find a cause
 _TAIL = 30
 _MAIN = "MainProcess"  # as multiprocessing calls it
 _TELLS: Mapping[Kind, str] = {
@@ -56,18 +59,19 @@ class Side:
     def run(
         self, arguments: Sequence[str], devices: int, work: Path, record: Path | None = None
     ) -> tuple[Run, dict[tuple[Kind, str], list[Figure]]]:
-        """Run the command; the figures are those of the first rank. With `record` only operators are recorded."""
+        """Run the command; the figures are those of the first rank. With `record`, operators are recorded instead."""
         work.mkdir(exist_ok=True)
         watched = work / "watched"
         options = {
             "cuda_is_cpu": self.cuda_is_cpu,
             "devices": devices,
-            "record": str(record or ""),
             "watch": "" if record else str(watched),
             "port": free_port() if devices == 1 else 0,  # ranks that npukit starts have one
         }
         script = ["-m", "npukit.launch.script", "-m", "npukit.verify.observe", json.dumps(options), *arguments]
         environment = tied({**self.environment, "PYTHONHASHSEED": "0"})
+        if record:
+            environment = recording(Options(str(record), "ops", ranks=(0,), most_rows=MOST_ROWS), environment)
         if devices == 1:
             argv = [sys.executable, *script]
         else:

@@ -6,8 +6,10 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from npukit.precision import result as precision
 from npukit.report.report import counted
-from npukit.verify.result import Compared, Divergence, Kind, OpDifference, OpUse, Verification
+from npukit.verify.result import Compared, Divergence, Kind, OpUse, Verification
+from npukit.verify.side import MOST_ROWS
 
 _MOST = 20
 
@@ -82,25 +84,19 @@ def _divergence(divergence: Divergence, tolerance: float) -> Iterator[str]:
     cause = divergence.cause
     if cause:
         yield f"  begins  {cause_text(cause)}"
+        yield "          (left is the original, right the migrated project)"
+        for each in cause.causes:
+            yield f"  likely  {each.text}"
+            yield f"  try     {each.remedy}"
     elif divergence.after is not None and divergence.kind != "settings":
-        yield "  begins  after the first 50,000 operators, which computed the same in both runs"
+        yield f"  begins  after the first {MOST_ROWS:,} modules and operators, which computed the same in both runs"
 
 
-def cause_text(cause: OpDifference) -> str:
+def cause_text(cause: precision.Divergence) -> str:
     """Where two runs part, in a line."""
-    place = cause.after_line or cause.before_line or "an unknown line"
-    moved = f" (before: {cause.before_line})" if cause.before_line not in ("", place) else ""
-    what = {
-        "result": f"gives another result (norm {_norm(cause.before_norm)} before, {_norm(cause.after_norm)} after)",
-        "only before": "is called only before the migration",
-        "only after": "is called only after the migration",
-    }
-    line = f"{place}{moved}: {cause.op}{' in backward' if cause.backward else ''} {what[cause.kind]}"
-    return f"{line}; then {cause_text(cause.then)}" if cause.then else line
-
-
-def _norm(norm: float | None) -> str:
-    return "unknown" if norm is None else f"{norm:.6g}"
+    place = cause.right_place or cause.place or "an unknown line"
+    moved = f" (before: {cause.place})" if cause.place not in ("", place) else ""
+    return f"{place}{moved}: {cause.what}"
 
 
 def _ops(title: str, uses: Sequence[OpUse]) -> Iterator[str]:

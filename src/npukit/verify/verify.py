@@ -13,10 +13,11 @@ from pathlib import Path
 
 from npukit.errors import NpukitError
 from npukit.launch.devices import Wanted, choose
+from npukit.precision import comparing
+from npukit.precision.result import Divergence
 from npukit.report.unfinished import temporary_folder
-from npukit.verify.cause import first_cause
 from npukit.verify.compare import Tolerance, compare, worth_comparing
-from npukit.verify.result import OpDifference, OpUse, Verification
+from npukit.verify.result import OpUse, Verification
 from npukit.verify.side import Side
 
 SAME_NUMBERS = (
@@ -62,7 +63,7 @@ def verify(
         compared, divergence = compare(expected, got, allowed)
         if divergence and divergence.after is not None and divergence.kind != "settings" and second.exit_code == 0:
             tell("the runs differ: running both again to find the first difference")
-            cause = _find_cause(original, migrated, arguments, devices, work, allowed.default)
+            cause = _find_cause(original, migrated, arguments, devices, work)
             divergence = replace(divergence, cause=cause)
         uses = _uses(trace, after)
     npu_ops = sum(use.count for use in uses["npu"]) if migrated.simulated else None
@@ -102,12 +103,21 @@ def _python_arguments(command: Sequence[str], before: Path, after: Path) -> list
 
 
 def _find_cause(
-    original: Side, migrated: Side, arguments: Sequence[str], devices: int, work: Path, tolerance: float
-) -> OpDifference | None:
-    records = work / "before.ops", work / "after.ops"
-    for side, record in zip((original, migrated), records, strict=True):
-        side.run(arguments, devices, work / f"{record.stem}-again", record)
-    return first_cause(original.folder, migrated.folder, records, tolerance)
+    original: Side, migrated: Side, arguments: Sequence[str], devices: int, work: Path
+) -> Divergence | None:
+    dumps = work / "before-dump", work / "after-dump"
+    for side, dump in zip((original, migrated), dumps, strict=True):
+        side.run(arguments, devices, work / f"{dump.name}-run", dump)
+    first = comparing.compare(*dumps).first
+
+    def relative(text: str) -> str:
+        for side in (original, migrated):
+            text = text.replace(f"{side.folder.resolve()}/", "")
+        return text
+
+    return first and replace(
+        first, what=relative(first.what), place=relative(first.place), right_place=relative(first.right_place)
+    )
 
 
 def _uses(trace: Path, project: Path) -> dict[str, tuple[OpUse, ...]]:

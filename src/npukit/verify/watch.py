@@ -18,8 +18,6 @@ from typing import Any, TextIO
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from npukit.verify.record import figures
-
 MOST = {"outputs": 100, "gradients": 10, "weights": 10}  # later ones differ by what rounding has become
 _MOST_GROUPS = 8
 _HOW = ("fused", "foreach", "capturable", "differentiable", "initial_lr")  # not what an optimizer computes
@@ -171,3 +169,12 @@ def _plain(tensor: Any) -> torch.Tensor:
         tensor.to_local() if hasattr(tensor, "to_local") else tensor
     )  # a part of one that is distributed
     return local.to_dense() if local.layout is not torch.strided else local
+
+
+def figures(tensor: torch.Tensor) -> list[float] | None:
+    """A tensor's length as a vector, and how far it points in one fixed direction: other values rarely share both."""
+    if tensor.is_complex() or tensor.numel() == 0 or tensor.is_meta:
+        return None
+    values = tensor.detach().cpu().double().flatten()
+    direction = torch.arange(values.numel(), dtype=torch.float64).add_(1).cos_()
+    return [values.norm().item(), torch.dot(values, direction).item()]

@@ -28,6 +28,7 @@ class Rows:
         self.tensors = Tensors(self._save if options.tensors else None, options.fresh)
         self._files = StepFiles(options, 0)
         self._rows: dict[str, Noted] = {}
+        self._count = 0
 
     def __contains__(self, name: str) -> bool:
         return name in self._rows
@@ -38,6 +39,7 @@ class Rows:
         options = self.options
         return (
             self.running
+            and (options.most_rows is None or self._count < options.most_rows)
             and (options.steps is None or self.step in options.steps)
             and (options.ranks is None or rank() in options.ranks)
         )
@@ -57,6 +59,7 @@ class Rows:
         """Note a row, and write what there is once it is much. One that is told again stands where it was told last."""
         self._rows.pop(name, None)
         self._rows[name] = row, stack, parent
+        self._count += 1
         if not self.holds and len(self.tensors) >= _FLUSH:
             self.flush()
 

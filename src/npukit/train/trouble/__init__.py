@@ -1,13 +1,11 @@
 """What goes wrong in a training run, found early and said plainly."""
 
-from npukit.train.trouble.features import FeatureDetector
 from npukit.train.trouble.hang import HangWatch
 from npukit.train.trouble.memory import explain_out_of_memory
 from npukit.train.trouble.signals import StopSignals
 from npukit.train.trouble.unused import explain_unused
 
 __all__ = [
-    "FeatureDetector",
     "HangWatch",
     "StopSignals",
     "explain_out_of_memory",

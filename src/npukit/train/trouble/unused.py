@@ -7,7 +7,7 @@ import re
 from torch import nn
 
 from npukit.errors import NpukitError
-from npukit.train.trouble.words import few
+from npukit.report.report import few
 
 
 def explain_unused(error: BaseException, model: nn.Module) -> NpukitError | None:

@@ -11,16 +11,13 @@ Figures stay on the device; `read` fetches them, on logging steps.
 from __future__ import annotations
 
 import math
-import os
-from collections.abc import Mapping
 from functools import partial
 
 import torch
 from torch import Tensor, nn
 
 from npukit.errors import NpukitError
-from npukit.train.options import FeatureDetection, TrainOptions
-from npukit.train.shards import local
+from npukit.precision.recording.tensors import local
 
 _STEPS = 8  # how far back "usual" reaches
 _ALONE = 4.0  # how many times as far as usual an element may stand out from the next; real gradients reach 2
@@ -29,46 +26,37 @@ _LEARNED_MAGNITUDE, _LEARNED_ALONE = 4.0, 0.5
 _NEVER = -math.inf
 
 
-def detection_settings(options: TrainOptions, environ: Mapping[str, str] = os.environ) -> FeatureDetection:
-    """The options, or what torch_npu's variables say: NPU_ASD_CONFIG=enable:true,… before NPU_ASD_ENABLE=1|2|3.
-
-    upper_thresh1 is a bound of squares; levels 2 and 3 stop the run, as they do there.
-    """
-    asked = options.feature_detection
-    config = dict(item.split(":", 1) for item in environ.get("NPU_ASD_CONFIG", "").split(",") if ":" in item)
-    level = environ.get("NPU_ASD_ENABLE", "0") if "NPU_ASD_CONFIG" not in environ else "0"
-    if asked.enable or (config.get("enable") != "true" and level not in ("1", "2", "3")):
-        return asked
-    bound = config.get("upper_thresh1", "")
-    return FeatureDetection(
-        enable=True,
-        jump=math.sqrt(int(bound)) if bound.isdigit() and int(bound) else asked.jump,
-        action="stop" if level in ("2", "3") else asked.action,
-    )
-
-
 class FeatureDetector:
     """Watches the gradients of a model as each rank computes them, before they are summed over ranks.
 
     `dtype` is what the forward is computed in: with float16, Inf is what the gradient scaler is for, and no anomaly.
+    `jump` is how far above the mean of recent steps a gradient's maximum may be; with `stop`, `read` raises what it
+    found; one that is not enabled costs nothing.
 
-    >>> detector = FeatureDetector(model, options, torch.bfloat16)
+    >>> detector = FeatureDetector(model, torch.bfloat16)
     >>> loss.backward()
     >>> detector.check(step, scale=1.0)  # before gradients are clipped
-    >>> if step % options.log_every == 0:
+    >>> if step % 10 == 0:
     ...     for sentence in detector.read():
     ...         print(sentence)
     """
 
-    def __init__(self, model: nn.Module, options: TrainOptions, dtype: torch.dtype, rank: int = 0) -> None:
-        self.settings = detection_settings(options)
-        self._rank = rank
+    def __init__(
+        self,
+        model: nn.Module,
+        dtype: torch.dtype,
+        rank: int = 0,
+        jump: float = 40.0,
+        stop: bool = False,
+        enable: bool = True,
+    ) -> None:
+        self._jump, self._stop, self._rank = math.log2(jump), stop, rank
         self._inf_is_usual = dtype == torch.float16
         self._names: list[str] = []
         self._weights: list[nn.Parameter] = []
         for name, weight in model.named_parameters():
             shape = getattr(weight, "ds_shape", weight.shape)  # ZeRO-3 keeps the weight itself elsewhere
-            if self.settings.enable and weight.requires_grad and len(shape) >= 2:
+            if enable and weight.requires_grad and len(shape) >= 2:
                 weight.register_hook(partial(self._saw, len(self._names)))  # type: ignore[no-untyped-call]
                 self._names.append(name)
                 self._weights.append(weight)
@@ -107,7 +95,7 @@ class FeatureDetector:
     def read(self) -> list[str]:
         """What was found since the last read, one sentence for each step; the only wait for the device.
 
-        Where the action is "stop", what was found is raised instead.
+        With `stop`, what was found is raised instead.
         """
         if not self._found:
             return []
@@ -116,7 +104,7 @@ class FeatureDetector:
             self._sentence(step, *found) for (step, _), found in zip(self._found, table, strict=True) if found[0] > 0
         ]
         self._found.clear()
-        if sentences and self.settings.action == "stop":
+        if sentences and self._stop:
             raise NpukitError("\n".join(sentences))
         return sentences
 
@@ -165,7 +153,7 @@ class FeatureDetector:
 
     def _judge(self, step: int, now: Tensor, usual: Tensor) -> Tensor:
         """Note what is worst in a step; returns what is to be remembered of it, jumps cut down."""
-        jump, alone = math.log2(self.settings.jump), math.log2(_ALONE)
+        jump, alone = self._jump, math.log2(_ALONE)
         known = torch.isfinite(now) & torch.isfinite(usual)
         rise = torch.where(known, now - usual, _NEVER)
         together = _middle(rise[0], known[0]).clamp(min=0)

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from npukit.precision import capture
+from npukit.precision.nest import named_tensors, row_count
 from npukit.precision.nonfinite import origin_sentence
+from npukit.precision.recording.tensors import local
+from npukit.report.report import few
 from npukit.report.unfinished import temporary_folder
-from npukit.train.batch import named_tensors, row_count
-from npukit.train.shards import local
-from npukit.train.trouble.words import few
 
 
 def first_nonfinite(model: nn.Module, loss: Callable[[nn.Module, Any], Tensor], batch: Any) -> str | None:
@@ -117,11 +117,11 @@ class _Watcher:
 
 
 def _is_bad(value: Tensor) -> bool:
-    return value.is_floating_point() and not bool(torch.isfinite(local(value)).all())
+    return value.is_floating_point() and not bool(torch.isfinite(local(value.detach())).all())
 
 
 def _count(value: Tensor) -> str:
-    value = local(value)
+    value = local(value.detach())
     counts = {"NaN": int(value.isnan().sum()), "Inf": int(value.isinf().sum())}
     return (
         " and ".join(f"{count:,} {kind}" for kind, count in counts.items() if count) + f" of {value.numel():,} values"
@@ -130,7 +130,7 @@ def _count(value: Tensor) -> str:
 
 def _rows(value: Tensor, rows: int | None) -> str:
     """Which rows of the batch, where the first dimension is theirs."""
-    value = local(value)
+    value = local(value.detach())
     if rows is None or rows == 1 or not value.dim() or len(value) != rows:
         return ""
     bad = (~torch.isfinite(value)).flatten(1).any(1).nonzero().flatten().tolist()

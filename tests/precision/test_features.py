@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 from npukit.errors import NpukitError
-from npukit.train.options import FeatureDetection, TrainOptions
-from npukit.train.trouble.features import FeatureDetector, detection_settings
+from npukit.precision.features import FeatureDetector
+from npukit.train.options import FeatureDetection
 
 Fault = Callable[[int, Tensor], Tensor]
 STEPS = 40
 
 
-def options(**more: object) -> TrainOptions:
-    return TrainOptions(feature_detection=FeatureDetection.model_validate({"enable": True, **more}))
-
-
 def train(
-    fault: Fault | None = None, dtype: torch.dtype = torch.float32, passes: int = 1, **settings: object
+    fault: Fault | None = None, dtype: torch.dtype = torch.float32, passes: int = 1, stop: bool = False
 ) -> list[str]:
     """Train a small model, with a fault in the gradient of its second layer; what the detector said."""
     torch.manual_seed(3)
@@ -30,7 +25,7 @@ def train(
     now = 0
     if fault:
         model[2].weight.register_hook(lambda gradient: fault(now, gradient.clone()))
-    detector = FeatureDetector(model, options(**settings), dtype)
+    detector = FeatureDetector(model, dtype, stop=stop)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     scaler = torch.amp.GradScaler("cpu", enabled=dtype == torch.float16)
     for now in range(1, STEPS + 1):
@@ -86,7 +81,7 @@ def test_an_element_among_zeros() -> None:
         return gradient
 
     model.weight.register_hook(fault)  # type: ignore[no-untyped-call]
-    detector = FeatureDetector(model, options(), torch.float32)
+    detector = FeatureDetector(model, torch.float32)
     for steps in range(1, 12):
         model(torch.randint(32, (8,))).square().sum().backward()
         detector.check(steps)
@@ -127,7 +122,7 @@ def test_gradients_that_rise_together_must_rise_far() -> None:
     def loss_times(factor: float) -> list[str]:
         torch.manual_seed(0)
         model = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 1))
-        detector = FeatureDetector(model, options(), torch.float32)
+        detector = FeatureDetector(model, torch.float32)
         for step in range(1, 20):
             loss = (model(torch.randn(16, 8)) - 1).square().mean()
             (loss * (factor if step == 15 else 1)).backward()  # type: ignore[no-untyped-call]
@@ -158,7 +153,7 @@ def test_every_backward_of_an_accumulated_step_is_seen() -> None:
 def test_gradients_that_no_hook_saw_are_taken_from_the_weights() -> None:
     """So it is with FSDP2, whose gathered weights are other tensors."""
     model = nn.Linear(16, 16)
-    detector = FeatureDetector(model, options(), torch.float32)
+    detector = FeatureDetector(model, torch.float32)
     for step in range(1, 10):
         model.weight.grad = torch.randn(16, 16)
         if step == 8:
@@ -169,12 +164,12 @@ def test_gradients_that_no_hook_saw_are_taken_from_the_weights() -> None:
 
 def test_stop_raises_what_was_found() -> None:
     with pytest.raises(NpukitError, match=r"step 9, rank 0: one element of the gradient of 2\.weight"):
-        train(element(9, 100), action="stop")
+        train(element(9, 100), stop=True)
 
 
 def test_nothing_is_read_before_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     model = nn.Linear(4, 4)
-    detector = FeatureDetector(model, options(), torch.float32)
+    detector = FeatureDetector(model, torch.float32)
     for name in ("item", "tolist", "__float__", "__bool__", "__int__", "__index__", "cpu", "numpy", "nonzero"):
         monkeypatch.setattr(Tensor, name, lambda *args, name=name: pytest.fail(f"{name} waits for the device"))
     for step in range(1, 4):
@@ -195,13 +190,13 @@ def test_nothing_is_read_before_it_is_asked_for(monkeypatch: pytest.MonkeyPatch)
     ],
 )
 def test_torch_npus_variables(environ: dict[str, str], enable: bool, jump: float, action: str) -> None:
-    settings = detection_settings(TrainOptions(output=Path()), environ)
+    settings = FeatureDetection().with_environment(environ)
     assert (settings.enable, settings.jump, settings.action) == (enable, jump, action)
 
 
 def test_switched_off_it_costs_nothing() -> None:
     model = nn.Linear(4, 4)
-    detector = FeatureDetector(model, TrainOptions(), torch.float32)
+    detector = FeatureDetector(model, torch.float32, enable=False)
     model(torch.ones(2, 4)).sum().backward()
     detector.check(1)
     assert detector.read() == [] and not model.weight._backward_hooks
