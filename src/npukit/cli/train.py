@@ -109,6 +109,8 @@ def _train(
     reading.check_card(chosen.card, chosen.has_bf16)
     _tell(reading.dialect, reading.notes)
     nodes = nodes_of(os.environ).nodes
+    if "LOCAL_RANK" not in os.environ:
+        reading.config.training.check_devices(chosen.count * nodes)
     if dry_run:
         _show_plan(reading.config, chosen.count * nodes, chosen.card, nodes, json)
     else:

@@ -167,6 +167,9 @@ class TrainOptions(Options):
     parallel: Literal["ddp", "fsdp2", "zero1", "zero2", "zero3"] | Path = Field(
         "ddp", description="how several devices share the work; or the path of a DeepSpeed JSON file"
     )
+    sequence_parallel: PositiveInt = Field(
+        1, description="language models: devices that share the tokens of every row (Ulysses), for long rows"
+    )
     find_unused_parameters: bool = Field(
         False, description="for ddp, if some trained parameters take no part in some steps"
     )
@@ -203,6 +206,14 @@ class TrainOptions(Options):
     feature_detection: FeatureDetection = FeatureDetection()
     profile: Profile | None = Field(None, description="write a profiler trace of these steps")
     capture: Capture | None = Field(None, description="record these steps for npukit precision, into output/precision")
+
+    def check_devices(self, count: int) -> None:
+        """Refuse a number of devices that cannot be divided into groups that share rows."""
+        if count % self.sequence_parallel:
+            raise NpukitError(
+                f"training.sequence_parallel: {count} device{'s' * (count > 1)} cannot be divided into groups of "
+                f"{self.sequence_parallel}: train on a multiple of {self.sequence_parallel} devices."
+            )
 
     def in_steps(self, total_steps: int) -> TrainOptions:
         """The same, with shares of all steps as numbers of steps.

@@ -52,6 +52,8 @@ class Parallel:
         self.rank: int = self.accelerator.process_index
         self.world_size: int = self.accelerator.num_processes
         self.is_main = self.rank == 0
+        options.check_devices(self.world_size)
+        self.sequence = _group_of_row(options.sequence_parallel, self.rank, self.world_size)
         self.precision = choose_precision(options, self.device)
         self.dtype = self.precision.dtype
         self.scaler = make_scaler(options, self.device, self.dtype)
@@ -60,6 +62,16 @@ class Parallel:
     def sharded(self) -> bool:
         """Whether each rank has a part of its own of the state."""
         return self.options.parallel != "ddp"
+
+    @property
+    def reader(self) -> int:
+        """Which share of the rows this rank reads; ranks that share the tokens of a row read the same."""
+        return self.rank // self.options.sequence_parallel
+
+    @property
+    def readers(self) -> int:
+        """How many such shares there are."""
+        return self.world_size // self.options.sequence_parallel
 
     def _accelerate(self) -> Accelerator:
         forget_earlier_set_up()
@@ -198,6 +210,14 @@ class Parallel:
         load_optimizer_state(self.optimizer, state["optimizer"])
         if self.scaler and state["scaler"]:
             self.scaler.load_state_dict(state["scaler"])
+
+
+def _group_of_row(size: int, rank: int, world_size: int) -> dist.ProcessGroup | None:
+    """The ranks that share the tokens of their rows with this one: its neighbours."""
+    if size == 1:
+        return None
+    groups: list[Any] = [dist.new_group(range(first, first + size)) for first in range(0, world_size, size)]
+    return groups[rank // size]  # type: ignore[no-any-return]
 
 
 def _destroy_process_group() -> None:

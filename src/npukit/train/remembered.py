@@ -9,7 +9,7 @@ from typing import Any
 from npukit.train.options import TrainOptions
 
 STEPS_PER_EPOCH = "steps_per_epoch"
-MUST_STAY = ("batch_size", "accumulation", "seed", "shuffle", "optimizer")
+MUST_STAY = ("batch_size", "accumulation", "seed", "shuffle", "optimizer", "sequence_parallel")
 OF_NO_EFFECT = ("output", "resume", "plot", "loggers", "log_every")  # on what is learned
 
 

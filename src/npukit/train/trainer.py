@@ -94,11 +94,11 @@ class Trainer:
         self._batches: list[Batch] = []  # of the last step
         making: dict[str, Any] = {"device": parallel.device, "collate": collate, "weight": weight, "size": size}
         making.update(seed=options.seed, workers=options.workers)
-        split = Split(options.batch_size, options.accumulation, parallel.rank, parallel.world_size)
+        split = Split(options.batch_size, options.accumulation, parallel.reader, parallel.readers)
         self._data = Data(train_data, split, shuffle=options.shuffle, **making)
         self._eval_data = None
         if eval_data is not None:
-            split = Split(options.eval_batch_size or options.batch_size, 1, parallel.rank, parallel.world_size)
+            split = Split(options.eval_batch_size or options.batch_size, 1, parallel.reader, parallel.readers)
             self._eval_data = Data(eval_data, split, epochs=1, **making)
         check_best(options, eval_data is not None, metrics is not None)
         self.total_steps = self._total_steps()
@@ -169,7 +169,7 @@ class Trainer:
         # What ranks must know of each other: how much the step has, and whether somebody was told to stop.
         shared = torch.zeros(3, device=parallel.device)
         shared[0] += sum(batch.weight for batch in self._batches)
-        shared[1] += sum(batch.size for batch in self._batches)
+        shared[1] += sum(batch.size for batch in self._batches) / self.options.sequence_parallel
         shared[2] += self._signals.requested
         parallel.sum(shared)
         per_item = parallel.world_size / shared[0].clamp(min=1)
@@ -194,7 +194,7 @@ class Trainer:
         self.step += 1
         self._grad_norm = torch.as_tensor(norm, device=parallel.device, dtype=torch.float32)
         self._position = self._position.after(self._batches[-1].ends_epoch)
-        if self._watch.step(self.step, self._epoch(), loss, norm, learning_rate, int(items), data_wait):
+        if self._watch.step(self.step, self._epoch(), loss, norm, learning_rate, round(items), data_wait):
             self._tell_anomalies()
         return stop > 0
 

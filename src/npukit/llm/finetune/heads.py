@@ -96,7 +96,9 @@ def loss_of_head(config: Config) -> Callable[[nn.Module, Batch], Tensor]:
     """The loss that the options choose, as ms-swift defines it."""
     if config.task == "classify":
         return partial(_classified, options=config.head)
-    return partial(_embedded if config.task == "embed" else _ranked, options=config.head)
+    if config.task == "rerank":
+        return partial(_ranked, options=config.head)
+    return partial(_embedded, options=config.head, sharing=config.training.sequence_parallel)
 
 
 def _of_model(model: nn.Module, batch: Batch) -> Tensor:
@@ -126,10 +128,10 @@ def _ranked(model: nn.Module, batch: Batch, options: HeadOptions) -> Tensor:
     return torch.stack(losses).mean() if losses else scores.sum() * 0
 
 
-def _embedded(model: nn.Module, batch: Batch, options: HeadOptions) -> Tensor:
+def _embedded(model: nn.Module, batch: Batch, options: HeadOptions, sharing: int) -> Tensor:
     found, counts, targets = _of_model(model, batch), batch["texts"].tolist(), batch["targets"]
     if options.similarity == "infonce":
-        return _contrast(found, counts, options)
+        return _contrast(found, counts, options, sharing)
     if any(count != 2 for count in counts):
         raise NpukitError(f"head.similarity {options.similarity} compares pairs: leave negatives out, or use infonce.")
     alike = F.cosine_similarity(found[0::2], found[1::2])
@@ -145,10 +147,10 @@ def _embedded(model: nn.Module, batch: Batch, options: HeadOptions) -> Tensor:
     return (hard_same**2).sum() + (F.relu(MARGIN - hard_other) ** 2).sum()
 
 
-def _contrast(found: Tensor, counts: list[int], options: HeadOptions) -> Tensor:
+def _contrast(found: Tensor, counts: list[int], options: HeadOptions, sharing: int = 1) -> Tensor:
     """InfoNCE: a question should be nearer to its own text than to all others."""
     if options.in_batch:
-        found, counts = _everywhere(found, counts)
+        found, counts = _everywhere(found, counts, sharing)
     groups = torch.split(found, counts)
     documents = torch.cat([group[1:] for group in groups])
     losses, at = [], 0
@@ -160,8 +162,9 @@ def _contrast(found: Tensor, counts: list[int], options: HeadOptions) -> Tensor:
     return torch.stack(losses).mean()
 
 
-def _everywhere(found: Tensor, counts: list[int]) -> tuple[Tensor, list[int]]:
-    """The embeddings of all ranks; gradients go to this rank's own, as in ms-swift."""
+def _everywhere(found: Tensor, counts: list[int], sharing: int) -> tuple[Tensor, list[int]]:
+    """The embeddings of all ranks, of which so many share the same rows; gradients go to this rank's own, as in
+    ms-swift."""
     if not dist.is_initialized() or dist.get_world_size() == 1:
         return found, counts
     all_counts: list[Any] = [None] * dist.get_world_size()
@@ -170,6 +173,7 @@ def _everywhere(found: Tensor, counts: list[int]) -> tuple[Tensor, list[int]]:
     padded = F.pad(found.detach(), (0, 0, 0, longest - len(found)))
     parts = [torch.empty_like(padded) for _ in all_counts]
     dist.all_gather(parts, padded)
-    parts = [part[: sum(own)] for part, own in zip(parts, all_counts, strict=True)]
-    parts[dist.get_rank()] = found
+    all_counts = all_counts[::sharing]
+    parts = [part[: sum(own)] for part, own in zip(parts[::sharing], all_counts, strict=True)]
+    parts[dist.get_rank() // sharing] = found
     return torch.cat(parts), [count for own in all_counts for count in own]

@@ -158,10 +158,10 @@ def add_reference(
     without = module.disable_adapter() if hasattr(module, "disable_adapter") else nullcontext()
     found: dict[int, Any] = {}
     parallel.model.eval()
-    steps = -(-len(data) // (parallel.world_size * batch_size))
+    steps = -(-len(data) // (parallel.readers * batch_size))
     with torch.no_grad(), without:
         for step in range(steps):
-            first = (step * parallel.world_size + parallel.rank) * batch_size
+            first = (step * parallel.readers + parallel.reader) * batch_size
             numbers = [number % len(data) for number in range(first, first + batch_size)]
             batch = parallel.move(collate([data[number] for number in numbers]))
             with parallel.autocast():

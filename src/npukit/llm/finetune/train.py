@@ -39,7 +39,7 @@ from npukit.llm.finetune.save import RUN, claim, save_model, save_run, save_trai
 from npukit.llm.models.attention import NAME as PACKED_ATTENTION
 from npukit.llm.models.attention import register
 from npukit.llm.models.flops import flops_per_token
-from npukit.llm.models.forward import return_loss
+from npukit.llm.models.forward import return_loss, share_rows
 from npukit.llm.models.fused import use_compilable_gelu, use_fused_operators
 from npukit.llm.models.heads import return_embeddings, return_preference
 from npukit.llm.models.loading import load_config, load_model, load_tokenizer, locate, make_room
@@ -73,6 +73,7 @@ def _train(config: Config, tell: Callable[[str], None], is_main: bool) -> Summar
     place = locate(config.model)
     shape = load_config(config.model, place)
     config = _packed_if_possible(config, shape, tell)
+    _check_sharing(config, shape)
     tokenizer = load_tokenizer(config.model, place)
     prepared = prepare(config.data, config.task, tokenizer, config.training.seed, tell, config.model.hub)
     if not config.model.new_tokens:
@@ -112,6 +113,8 @@ def _train(config: Config, tell: Callable[[str], None], is_main: bool) -> Summar
         must_stay={f"tuning.{name}": value for name, value in config.tuning if name != "dropout"},
         noted=_noted(config),
     )
+    if trainer.parallel.sequence:
+        share_rows(model, trainer.parallel.sequence)
     if isinstance(goal.train, Pairs) and goal.needs_reference:
         _add_references(config, goal, trainer, tell)
     summary = trainer.train()
@@ -188,7 +191,7 @@ def make_model(config: Config, place: str, device: torch.device, tokenizer: Any 
     """The model as it is trained: loaded, its loss and attention replaced by faster ones, tuned, compiled by layers."""
     register()
     torch.manual_seed(config.training.seed)  # the same new weights on every rank
-    attention = PACKED_ATTENTION if config.data.packing else None
+    attention = PACKED_ATTENTION if config.data.packing or config.training.sequence_parallel > 1 else None
     loaded = load_model(config.model, place, weights_dtype(config, device), attention, _new_layer(config))
     if config.model.new_tokens:
         make_room(loaded, len(tokenizer))
@@ -204,7 +207,9 @@ def _new_layer(config: Config) -> int:
 
 def adapt(model: Any, config: Config, device: torch.device, tokenizer: Any = None) -> Any:
     """A model as transformers makes it, turned into the one that is trained."""
-    compiles = config.training.compile if config.training.compile is not None else device.type == "cuda"
+    compiles = config.training.compile
+    if compiles is None:
+        compiles = device.type == "cuda" and config.training.sequence_parallel == 1
     if config.model.quantize:
         quantize(model, config.model.quantize)
     if device.type == "npu":
@@ -264,6 +269,14 @@ def _packed_if_possible(config: Config, shape: Any, tell: Callable[[str], None])
         data = config.data.model_copy(update={"packing": False})
         return config.model_copy(update={"data": data})
     return config
+
+
+def _check_sharing(config: Config, shape: Any) -> None:
+    if config.training.sequence_parallel > 1 and not families.of(shape).can_pack:
+        raise NpukitError(
+            "training.sequence_parallel is for families with plain attention and no experts, "
+            f"and not for {shape.model_type}: set it to 1."
+        )
 
 
 def _check_vocabulary(prepared: Prepared, tokenizer: Any, words: int) -> None:

@@ -14,6 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from npukit.llm.models.sequence import SharedRows
+
 NAME = "npukit_packed"
 # The NPU's kernel takes one mask of this size for rows of any length; sparse mode 3 is causal, aligned to the end.
 _NPU_MASK, NPU_CAUSAL = 2048, 3
@@ -43,9 +45,13 @@ def packed_attention(
     max_length: int = 0,
     row_ends: tuple[int, ...] | None = None,
     row_length: int | None = None,
+    shared: SharedRows | None = None,
     **_: Any,
 ) -> tuple[Tensor, None]:
     """Attend inside of each row, causally. Query is [1, heads, tokens, size]; the result [1, tokens, heads, size]."""
+    heads = query.shape[1]
+    if shared:
+        query, key, value = shared.heads(query, key, value)
     query, key, value = (part.squeeze(0).transpose(0, 1) for part in (query, key, value))
     scale = scaling if scaling is not None else query.shape[-1] ** -0.5
     kind = query.device.type
@@ -59,7 +65,7 @@ def packed_attention(
         result = _on_npu(query, key, value, row_ends, scale, dropout)
     else:
         result = _row_by_row(query, key, value, row_ends, scale, dropout, sliding_window)
-    return result.unsqueeze(0), None
+    return (shared.tokens(result, heads) if shared else result).unsqueeze(0), None
 
 
 def _rows_alike(query: Tensor, key: Tensor, value: Tensor, length: int, scale: float, dropout: float) -> Tensor:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from functools import partial
 from types import MethodType
 from typing import Any
 
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from npukit.llm import families
 from npukit.llm.models.loss import IGNORED, Weighting, give_loss, log_probabilities, shifted
+from npukit.llm.models.sequence import SharedRows
 
 
 def return_loss(model: Any, balance_experts: float = 0.0, weighting: Weighting | None = None) -> None:
@@ -28,8 +32,31 @@ def return_loss(model: Any, balance_experts: float = 0.0, weighting: Weighting |
         if isinstance(table, nn.Embedding):
             table.register_forward_hook(_in_compute_type)
     model.forward = MethodType(_forward, model)
+    model.shared = None
     model.weighting = weighting
     model.balance_experts = balance_experts if hasattr(model, "num_experts_per_tok") else 0.0
+
+
+def share_rows(model: Any, group: dist.ProcessGroup) -> None:
+    """From now on the ranks of `group`, which are given the same batches, each compute a part of their tokens.
+
+    The mean of what they return is the mean loss. Log-probabilities of `each` label, and the scores and embeddings of
+    a model without a loss of its own, they all return in full.
+    """
+    model = model.get_base_model() if hasattr(model, "get_base_model") else model
+    shared = SharedRows(group)
+    if hasattr(model, "shared"):
+        model.shared = shared
+    else:
+        body = _body_of(model)
+        body.forward = partial(_whole, body.forward, shared)
+
+
+def _whole(forward: Callable[..., Any], shared: SharedRows, input_ids: Tensor, **_: Any) -> Any:
+    """The last hidden states of all tokens; rows are padded at their end, and need neither mask nor positions."""
+    outputs = forward(**shared.split({"input_ids": input_ids}), use_cache=False)
+    outputs.last_hidden_state = shared.join(outputs.last_hidden_state, *input_ids.shape)
+    return outputs
 
 
 def _imbalance(model: Any, outputs: Any, batch: dict[str, Any]) -> Tensor:
@@ -66,6 +93,17 @@ def _forward(self: Any, *args: Any, labels: Tensor | None = None, each: bool = F
     if labels is None:
         return type(self).forward(self, *args, **batch)
     targets = shifted(labels)
+    if self.shared is None:
+        return _loss(self, args, batch, targets, each)
+    own = self.shared.part(targets, IGNORED)
+    found = _loss(self, args, self.shared.split(batch), own, each)
+    if each:
+        return self.shared.join(found, *targets.shape)
+    counted, of_all = ((labels != IGNORED).sum() for labels in (own, targets))
+    return found * counted * self.shared.ranks / of_all.clamp(min=1)
+
+
+def _loss(self: Any, args: Any, batch: dict[str, Any], targets: Tensor, each: bool) -> Any:
     if each or self.weighting:
         found = _of_each(self, args, batch, targets, None if each else self.weighting)
         return found if each else -found.sum() / (targets != IGNORED).sum().clamp(min=1)

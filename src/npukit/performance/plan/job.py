@@ -94,7 +94,8 @@ def plan(config: Config, devices: int, card: str = "", nodes: int = 1) -> Plan:
     model = look_at(config.model)
     rows = count_rows(config)
     batches = _rows_of_batches(config, rows)
-    rows_per_step = config.training.batch_size * config.training.accumulation * devices
+    readers = max(1, devices // config.training.sequence_parallel)
+    rows_per_step = config.training.batch_size * config.training.accumulation * readers
     steps = config.training.max_steps
     if steps is None and batches is not None:
         steps = ceil(ceil(batches / rows_per_step) * config.training.epochs)

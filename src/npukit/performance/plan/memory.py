@@ -53,9 +53,9 @@ def row_length(config: Config) -> int:
 
 
 def batch_tokens(config: Config) -> int:
-    """Tokens that go through the model at once; a pair of answers is two rows."""
+    """Tokens that go through the model on a device at once; a pair of answers is two rows."""
     pairs = 2 if config.task in ("dpo", "rm") else 1
-    return config.training.batch_size * row_length(config) * pairs
+    return ceil(config.training.batch_size * row_length(config) * pairs / config.training.sequence_parallel)
 
 
 def trained_parameters(config: Config, model: Outline) -> int:

@@ -19,6 +19,7 @@ from npukit.llm.finetune import rank
 from npukit.llm.finetune.train import adapt, loss_of, weights_dtype
 from npukit.llm.models.attention import NAME as PACKED_ATTENTION
 from npukit.llm.models.attention import register
+from npukit.llm.models.forward import share_rows
 from npukit.performance.plan.memory import row_length
 from npukit.performance.plan.walk import ACCUMULATION
 from npukit.train import Trainer
@@ -34,7 +35,7 @@ def train_shapes(output: Path) -> None:
     if not families.of(shape).can_pack:
         config = config.model_copy(update={"data": config.data.model_copy(update={"packing": False})})
     register()
-    attention = PACKED_ATTENTION if config.data.packing else None
+    attention = PACKED_ATTENTION if config.data.packing or config.training.sequence_parallel > 1 else None
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(
             shape, dtype=weights_dtype(config, device), attn_implementation=attention
@@ -59,7 +60,7 @@ def train_shapes(output: Path) -> None:
         }
     )
     length = row_length(config)
-    Trainer(
+    trainer = Trainer(
         model,
         options,
         [_row(length)] * ROWS,
@@ -68,7 +69,10 @@ def train_shapes(output: Path) -> None:
         size=partial(tokens, pad_id=0),
         collate=Collator(config.data.packing, 0, length),
         item="tokens",
-    ).train()
+    )
+    if trainer.parallel.sequence:
+        share_rows(model, trainer.parallel.sequence)
+    trainer.train()
 
 
 def model_config(config: Config) -> Any:
