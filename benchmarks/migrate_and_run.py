@@ -29,7 +29,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from training_scripts import SCRIPTS, Script  # type: ignore[import-not-found]  # the folder is no package
+from framework_scripts import FRAMEWORKS  # type: ignore[import-not-found]  # the folder is no package
+from training_scripts import SCRIPTS, Script  # type: ignore[import-not-found]
 
 from npukit.migrate import journal
 from npukit.migrate.goal import Goal, Style
@@ -120,7 +121,12 @@ def _last(text: str) -> str:
 def packages_without_operators(packages: Path, work: Path) -> Path:
     """The packages as they can be imported here: torchvision without its compiled operators."""
     made = work / "packages"
-    shutil.copytree(packages, made, ignore=shutil.ignore_patterns("*.so", "*.libs"))
+    made.mkdir()
+    for path in packages.resolve().iterdir():
+        if path.name in ("torchvision", "timm"):
+            shutil.copytree(path, made / path.name, ignore=shutil.ignore_patterns("*.so"))
+        else:
+            (made / path.name).symlink_to(path)
     for name in ("_meta_registrations.py", "_autograd_registrations.py"):
         (made / "torchvision" / name).write_text("")
     for path in (made / "timm").rglob("*.py"):
@@ -136,6 +142,8 @@ def run_script(script: Script, checkout: Path, work: Path, ways: dict[str, tuple
     shutil.rmtree(home, ignore_errors=True)
     before = home / "before"
     shutil.copytree(checkout / script.folder, before, ignore=shutil.ignore_patterns(".git"))
+    if script.driver:
+        shutil.copy(Path(__file__).parent / "drivers" / script.driver, before)
     for file, text, replacement in script.mend:
         path = before / file
         assert text in path.read_text(), f"{script.name}: {file} is not the one that is mended"
@@ -186,7 +194,7 @@ def main() -> None:
         if arguments.packages:
             path.insert(0, str(packages_without_operators(arguments.packages, work)))
         sys.path[1:1] = path[:2]
-        for script in SCRIPTS:
+        for script in (*SCRIPTS, *FRAMEWORKS):
             chosen = script.name in arguments.only or not arguments.only
             missing = {
                 name: way
@@ -205,7 +213,7 @@ def main() -> None:
 
 def show(known: dict[str, dict[str, str]], ways: list[str]) -> None:
     print(f"| script | {' | '.join(ways)} |\n|---|{'---|' * len(ways)}")
-    for script in SCRIPTS:
+    for script in (*SCRIPTS, *FRAMEWORKS):
         if script.name in known:
             cells = [known[script.name].get(way, "") for way in ways]
             print(f"| {script.name} | {' | '.join(cells)} |")

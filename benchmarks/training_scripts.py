@@ -33,6 +33,7 @@ class Script:
     imports: str = ""  # another checkout that it imports from
     on_cpu: str = ""  # argument that tells the script to do without a device, where it then does something else
     not_on_cpu: str = ""  # argument that asks for a device
+    driver: str = ""  # a script in drivers/ that is put into the project before it is migrated
     needs_device: str = ""  # why the script itself refuses to run without an accelerator
 
 

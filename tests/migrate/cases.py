@@ -631,4 +631,40 @@ CASES: list[tuple[str, str | None, str | None]] = [
     ),
     ('if not x.is_cuda: raise ValueError("Only CUDA tensors are supported")', SAME, SAME),
     ('g = True if "cuda" in str(device) else False\nk = faiss.Kmeans(d, n, gpu=g)', SAME, SAME),
+    # one device in another: x.cuda(torch.device(3)) is no number
+    (
+        "x = x.cuda(device=torch.device(self.card), non_blocking=True)",
+        "x = x.npu(device=torch.device(self.card), non_blocking=True)",
+        "x = x.to(device=torch.device(DEVICE.type, self.card), non_blocking=True)",
+    ),
+    # a value with a default, spelled out
+    (
+        "n = os.environ['CUDA_VISIBLE_DEVICES'] if 'CUDA_VISIBLE_DEVICES' in os.environ.keys() else 'ALL'",
+        "n = os.environ['ASCEND_RT_VISIBLE_DEVICES'] if 'ASCEND_RT_VISIBLE_DEVICES' in os.environ.keys() else 'ALL'",
+        "n = os.environ.get('ASCEND_RT_VISIBLE_DEVICES', os.environ.get('CUDA_VISIBLE_DEVICES', 'ALL'))",
+    ),
+    # a function whose forward is a compiled extension
+    (
+        "class F(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, x): return _C.forward(x)\n"
+        "if torch.cuda.is_available() and x.is_cuda: y = F.apply(x)",
+        SAME,
+        SAME,
+    ),
+    # lines that become too long: a choice as a whole, and brackets with something in them
+    (
+        "self.settings.device = 'cuda:{}'.format(cards[rank]) "
+        "if self.settings.number_of_cards > 0 and self.is_usable else 'cpu'",
+        "self.settings.device = 'npu:{}'.format(cards[rank]) "
+        "if self.settings.number_of_cards > 0 and self.is_usable else 'cpu'",
+        "self.settings.device = (\n    '{}:{}'.format(DEVICE.type, cards[rank]) "
+        "if self.settings.number_of_cards > 0 and self.is_usable else 'cpu'\n)",
+    ),
+    (
+        "stamps = torch.ones([trajectories.shape[0], trajectories.shape[1], "
+        "trajectories.shape[2], trajectories.size()]).cuda()",
+        "stamps = torch.ones([trajectories.shape[0], trajectories.shape[1], "
+        "trajectories.shape[2], trajectories.size()]).npu()",
+        "stamps = torch.ones(\n    [trajectories.shape[0], trajectories.shape[1], "
+        "trajectories.shape[2], trajectories.size()]\n).to(DEVICE)",
+    ),
 ]

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import NoReturn
 
 from npukit.errors import NpukitError
@@ -48,6 +49,15 @@ def tied(environment: Mapping[str, str]) -> dict[str, str]:
     >>> subprocess.run([sys.executable, *script_arguments(["train.py"], auto=False)], env=tied(os.environ))
     """
     return {**environment, LAUNCHER: str(os.getpid())}
+
+
+def own_first(folder: Path, environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment in which a project imports its own modules, not those of another copy that is installed.
+
+    >>> subprocess.run(["pytest"], cwd=folder, env=own_first(folder, os.environ))
+    """
+    path = (str(folder), str(folder / "src"), environment.get("PYTHONPATH"))
+    return {**environment, "PYTHONPATH": os.pathsep.join(filter(None, path))}
 
 
 def spare_launcher(environment: dict[str, str], ranks: int) -> None:

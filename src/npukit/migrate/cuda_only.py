@@ -80,6 +80,8 @@ def leads_to_cuda(node: ast.AST, file: PythonFile) -> bool:
         return False
     func = node.func
     name = getattr(func, "attr", "") or getattr(func, "id", "")
+    if name == "apply" and isinstance(func, ast.Attribute) and _is_kernel_function(func.value, file):
+        return True
     named = bool(_CALLED_CUDA.search(name)) and not _FOR_ANY.search(name)
     definition = definition_of(func, file.names, "" if named else "get_device_")
     if definition is not None:
@@ -91,6 +93,14 @@ def leads_to_cuda(node: ast.AST, file: PythonFile) -> bool:
     if file.resolve(func) is not None and str(file.resolve(func)).startswith("torch."):
         return False
     return named
+
+
+def _is_kernel_function(node: ast.expr, file: PythonFile) -> bool:
+    """A torch.autograd.Function of the project whose forward calls a compiled extension: return _C.forward(x)"""
+    definition = definition_of(node, file.names, "Function")
+    methods = definition.body if isinstance(definition, ast.ClassDef) else ()
+    forward = [each for each in methods if isinstance(each, ast.FunctionDef) and each.name == "forward"]
+    return any(says_cuda(each) for method in forward for part in method.body for each in always_run(part))
 
 
 def _is_kernel_for_gpus(node: ast.Name | ast.Attribute, file: PythonFile) -> bool:

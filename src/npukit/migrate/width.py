@@ -14,6 +14,7 @@ from __future__ import annotations
 import ast
 import difflib
 import io
+import re
 import tokenize
 from collections.abc import Iterator
 
@@ -23,6 +24,8 @@ _WIDEST, _NARROWEST = 120, 88
 _SHORT = 100  # lines: a file with fewer says little about the width that its authors keep to
 _OWN = ("DEVICE = ", "ACCELERATOR = ", "TORCH_DEVICE = ", "TORCH_ACCELERATOR = ")
 _OPEN, _CLOSE = "([{", ")]}"
+_SMALL = 20  # columns: brackets with less in them are not worth a line
+_BEGINS = re.compile(r"(?:return|[\w.\[\]'\"]+ =) (?=\S)")
 
 
 def fitted(before: Document, after: Document) -> Document:
@@ -68,10 +71,12 @@ def _broken(line: str, width: int) -> list[str]:
     pairs = _pairs(text)
     if pairs is None:
         return []
-    for start, end, commas in reversed([pair for pair in pairs if pair[1] - pair[0] > 1]):
+    if wrapped := _in_parentheses(text, indent, pairs, width):
+        return wrapped
+    for start, end, commas in sorted(pairs, key=lambda pair: (pair[1] - pair[0] < _SMALL, -pair[0])):
         head, inside, tail = indent + text[: start + 1], text[start + 1 : end], indent + text[end:]
         step = indent + "    "
-        if max(len(head), len(tail)) > width:
+        if not inside or max(len(head), len(tail)) > width:
             continue
         if len(step) + len(inside) <= width:
             return [head, step + inside, tail]
@@ -79,6 +84,15 @@ def _broken(line: str, width: int) -> list[str]:
         if commas and all(len(step) + len(part) < width for part in parts):
             return [head, *(f"{step}{part}," for part in parts), tail]
     return []
+
+
+def _in_parentheses(text: str, indent: str, pairs: list[tuple[int, int, list[int]]], width: int) -> list[str]:
+    """A value that goes on behind its last bracket, such as a choice, as a whole between parentheses of its own."""
+    begins = _BEGINS.match(text)
+    goes_on = begins and pairs and text[pairs[-1][1] + 1 :].strip(":") and pairs[0][0] >= begins.end()
+    if not begins or not goes_on or len(indent) + 4 + len(text) - begins.end() > width:
+        return []
+    return [f"{indent}{begins[0]}(", f"{indent}    {text[begins.end() :]}", f"{indent})"]
 
 
 def _one_a_line(line: str, width: int) -> list[str]:

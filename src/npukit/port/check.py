@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import subprocess
@@ -13,6 +12,7 @@ from pathlib import Path
 
 from npukit.errors import NpukitError
 from npukit.launch.devices import Devices, Wanted, choose
+from npukit.launch.run import own_first
 from npukit.migrate.journal import write_copy
 from npukit.migrate.migration import Migration
 from npukit.port.imports import Imported, check_imports
@@ -113,11 +113,7 @@ def run_in(folder: Path, argv: Sequence[str], devices: Devices, seconds: float =
     >>> run_in(Path("project"), ["make", "test"], choose("sim")).passed
     True
     """
-    environment = {**devices.environment(), "PYTHONDONTWRITEBYTECODE": "1"}
-    # What is installed from the user's folder (pip install -e) must not be found before this one.
-    environment["PYTHONPATH"] = os.pathsep.join(
-        filter(None, (str(folder), str(folder / "src"), environment.get("PYTHONPATH")))
-    )
+    environment = own_first(folder, {**devices.environment(), "PYTHONDONTWRITEBYTECODE": "1"})
     try:
         done = subprocess.run(
             argv, cwd=folder, env=environment, timeout=seconds, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,

@@ -88,7 +88,8 @@ class Notebook:
             first = max(0, bisect_right(offsets, edit.start) - 1)
             if first and self._lines[first].first and edit.start == edit.end and edit.text.endswith("\n"):
                 # A new line below the last one of the cell before.
-                changed[first - 1] = changed.get(first - 1, self._lines[first - 1].text) + "\n" + edit.text[:-1]
+                above = changed.get(first - 1, self._lines[first - 1].text)
+                changed[first - 1] = above + ("" if above.endswith("\n") else "\n") + edit.text[:-1]
                 continue
             last = max(first, bisect_right(offsets, max(edit.start, edit.end - 1)) - 1)
             whole = "".join(changed.get(i, self._lines[i].text) for i in range(first, last + 1))

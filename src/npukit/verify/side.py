@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from npukit.launch.devices import Devices, Wanted, choose, count_gpus
-from npukit.launch.run import AGENT, spare_launcher, tied
+from npukit.launch.run import AGENT, own_first, spare_launcher, tied
 from npukit.machine import Machine
 from npukit.precision.recording.hook import recording
 from npukit.precision.recording.options import Options
@@ -69,7 +69,7 @@ class Side:
             "port": free_port() if devices == 1 else 0,  # ranks that npukit starts have one
         }
         script = ["-m", "npukit.launch.script", "-m", "npukit.verify.observe", json.dumps(options), *arguments]
-        environment = tied({**self.environment, "PYTHONHASHSEED": "0"})
+        environment = tied(own_first(self.folder.resolve(), {**self.environment, "PYTHONHASHSEED": "0"}))
         if record:
             environment = recording(Options(str(record), "ops", ranks=(0,), most_rows=MOST_ROWS), environment)
         if devices == 1:

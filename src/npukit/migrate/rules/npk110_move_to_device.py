@@ -121,6 +121,9 @@ def _numbered(given: ast.expr, constant: str, torch: str, file: PythonFile) -> l
     is_current = isinstance(given, ast.Call) and file.resolve(given.func) == "torch.cuda.current_device"
     if is_current or (isinstance(given, ast.Constant) and given.value is None) or _is_selected(given, file):
         return [file.replace(given, constant)]
+    if isinstance(given, ast.Call) and file.resolve(given.func) == "torch.device" and len(given.args) == 1:
+        number = given.args[0]
+        return [] if _is_device(number) else [file.insert(file.span(number)[0], f"{constant}.type, ")]
     start, end = file.span(given)
     return [file.insert(start, f"{torch}.device({constant}.type, "), file.insert(end, ")")]
 

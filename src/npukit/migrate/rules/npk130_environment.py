@@ -45,7 +45,7 @@ def check(node: ast.Constant, file: PythonFile, goal: Goal) -> Iterator[Finding]
         return
     access = _access(node, file)
     new = VARIABLES[node.value]
-    if access is None or (goal.portable and new in file.text):
+    if access is None or (goal.portable and (new in file.text or _is_asked_first(access, file))):
         return
     yield _finding(node, node.value, _portable(node, access, new, file), [_renamed(node, new, file)], file, goal)
 
@@ -100,7 +100,9 @@ def _is_environment(node: ast.AST | None, file: PythonFile) -> bool:
     """os.environ, a copy of it, or a variable that holds one."""
     if isinstance(node, ast.Call):
         name = file.resolve(node.func)
-        return name == "os.environ.copy" or (name == "dict" and any(_is_environment(each, file) for each in node.args))
+        return name in ("os.environ.copy", "os.environ.keys") or (
+            name == "dict" and any(_is_environment(each, file) for each in node.args)
+        )
     if isinstance(node, ast.Dict):
         return any(_is_environment(value, file) for key, value in zip(node.keys, node.values, strict=True) if not key)
     if file.resolve(node) == "os.environ":
@@ -114,6 +116,22 @@ def _becomes_environment(table: ast.Dict, file: PythonFile) -> bool:
     if isinstance(parent, ast.Call) and table in parent.args:
         return file.resolve(parent.func) == "os.environ.update"
     return _is_environment(table, file) or (isinstance(parent, ast.keyword) and parent.arg == "env")
+
+
+def _with_default(access: _Access, file: PythonFile) -> ast.IfExp | None:
+    """os.environ["NAME"] if "NAME" in os.environ else "", of which this is the value"""
+    choice = file.parent(access)
+    if not isinstance(choice, ast.IfExp) or choice.body is not access or not isinstance(access, ast.Subscript):
+        return None
+    test = choice.test
+    is_asked = isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.In)
+    return choice if is_asked and file.source(test.left) == file.source(access.slice) else None  # type: ignore[attr-defined]
+
+
+def _is_asked_first(access: _Access, file: PythonFile) -> bool:
+    """Whether it is the condition of such a value, and is replaced with it."""
+    choice = file.parent(access)
+    return isinstance(choice, ast.IfExp) and choice.test is access and _with_default(choice.body, file) is choice  # type: ignore[arg-type]
 
 
 def _renamed(node: ast.Constant, new: str, file: PythonFile) -> Edit:
@@ -139,6 +157,10 @@ def _portable(node: ast.Constant, access: _Access, new: str, file: PythonFile) -
     twin = source[:at] + new + source[at + len(str(node.value)) :]
     if isinstance(access, ast.Subscript) and isinstance(access.ctx, ast.Store):
         return (file.insert(end, f" = {twin}"),) if isinstance(file.parent(access), ast.Assign) else ()
+    if choice := _with_default(access, file):
+        environment, default = file.source(choice.body.value), file.source(choice.orelse)  # type: ignore[attr-defined]
+        old = file.source(node)
+        return (file.replace(choice, f"{environment}.get({name}, {environment}.get({old}, {default}))"),)
     if isinstance(access, ast.Subscript) and isinstance(access.ctx, ast.Load):
         either = f'{file.source(access.value)}.get("{new}") or '
         if isinstance(file.parent(access), (ast.Assign, ast.Return, ast.keyword)):
