@@ -14,6 +14,7 @@ WAYS = {
     "fp32, torch's attention": (torch.float32, EngineOptions(rows=4, longest=300)),
     "fused operators": (torch.float16, EngineOptions(rows=4, longest=300, graphs=False)),
     "graphs": (torch.float16, EngineOptions(rows=4, longest=300)),
+    "graphs, prompt lookup": (torch.float16, EngineOptions(rows=4, longest=300, lookup=4)),
     "graphs, chunks": (torch.float16, EngineOptions(rows=4, longest=300, blocks=9, prefill_tokens=100)),
 }
 

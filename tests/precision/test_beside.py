@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import save_file
+from torch import nn
 from torch.distributed.checkpoint import save
 
 from npukit.errors import NpukitError
@@ -27,6 +28,16 @@ from npukit.precision.replay import write_script
 from npukit.precision.weights import compare_weights
 
 Run = Callable[..., Path]
+
+
+class Evil:
+    """Would make a file where it is unpickled."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Path.touch, (self.file,)
 
 
 def wrong_relu(dump: Path) -> None:
@@ -155,3 +166,46 @@ def test_running_twice_finds_the_operator_that_draws(tmp_path: Path) -> None:
 
 def test_every_call_of_a_dump_has_a_title(record: Run) -> None:
     assert all(call.title for call in read(find_dumps(record("a", steps=[0]))[0, 0]).calls)
+
+
+def test_a_checkpoint_of_zero_3_is_put_together_and_no_code_in_it_runs(tmp_path: Path) -> None:
+    weights = {"a.weight": torch.randn(5, 3), "b.weight": torch.randn(4)}
+    folder = tmp_path / "zero3" / "global_step2"
+    folder.mkdir(parents=True)
+    (tmp_path / "zero3" / "latest").write_text("global_step2")
+    shapes = [{name: weight.shape for name, weight in weights.items()}]
+    for rank in range(2):
+        pieces = []
+        for weight in weights.values():
+            flat = nn.functional.pad(weight.flatten(), (0, weight.numel() % 2))
+            pieces.append(flat.chunk(2)[rank])
+        states = {"fp32_flat_groups": [torch.cat(pieces)], "partition_count": 2, "loss_scaler": Evil(tmp_path / "ran")}
+        begin = folder / f"zero_pp_rank_{rank}_mp_rank_00"
+        torch.save({"optimizer_state_dict": states}, f"{begin}_optim_states.pt")
+        torch.save({"param_shapes": shapes, "module": {}}, f"{begin}_model_states.pt")
+    torch.save(weights, tmp_path / "whole.pt")
+    assert compare_weights(tmp_path / "zero3", tmp_path / "whole.pt").same
+    assert not (tmp_path / "ran").exists()
+    (folder / "zero_pp_rank_1_mp_rank_00_optim_states.pt").unlink()
+    with pytest.raises(NpukitError, match="of 2 ranks"):
+        compare_weights(tmp_path / "zero3", tmp_path / "whole.pt")
+
+
+def test_files_of_msprobes_monitor_are_compared_as_far_as_their_digits_go(tmp_path: Path) -> None:
+    def write(name: str, norm: float, tiny: str = "0.000012") -> Path:
+        folder = tmp_path / name / "Nov16_08-00-00-rank1-ab"
+        folder.mkdir(parents=True)
+        head, rows = "vpp_stage,name,step,norm,max\n", f"0,b.weight,1,{norm},0.5\n0,c.weight,1,{tiny},nan\n"
+        (folder / "grad_reduced_0-1.csv").write_text(f"{head}0,b.weight,0,1.123456,0.5\n{rows}")
+        micro = "vpp_stage,name,step,micro_step,norm\n0,a.input,1,0,2.5\n0,a.output,1,0,3.5\n"
+        (folder / "actv_1-1.csv").write_text(micro)
+        return tmp_path / name
+
+    left = write("left", 2.0)
+    assert compare(left, write("rounded", 2.0, tiny="0.000013")).counts == {"same": 3, "not compared": 1}
+    first = compare(left, write("right", 2.2)).first
+    assert first and (first.row.step, first.row.rank, first.row.path) == (1, 1, "b.weight")
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "actv_1-1.csv").write_text("name\nx\n")
+    with pytest.raises(NpukitError, match="monitor"):
+        compare(left, tmp_path / "broken")

@@ -23,6 +23,7 @@ def chat(
     stop: using.StopOption = None,
     seed: using.SeedOption = 0,
     max_model_len: using.LongestOption = None,
+    prompt_lookup: using.LookupOption = 0,
     dtype: using.DtypeOption = "auto",
     trust_remote_code: using.RemoteCodeOption = False,
     allow_pickles: using.PicklesOption = False,
@@ -42,5 +43,8 @@ def chat(
         model, tuple(adapter or ()), dtype, chat_template, system, trust_remote_code, allow_pickles, enable_thinking
     )
     sampling = using.sampling(temperature, top_p, top_k, min_p, repetition_penalty, max_new_tokens)
-    wish = task.Task("chat", wanted, sampling=sampling, stops=tuple(stop or ()), seed=seed, longest=max_model_len)
+    stops = tuple(stop or ())
+    wish = task.Task(
+        "chat", wanted, sampling=sampling, stops=stops, seed=seed, longest=max_model_len, lookup=prompt_lookup
+    )
     task.start(wish, choose(device, 1, card))

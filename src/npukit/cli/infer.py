@@ -44,6 +44,7 @@ def infer(
     seed: using.SeedOption = 0,
     max_model_len: using.LongestOption = None,
     max_num_seqs: using.RowsOption = 256,
+    prompt_lookup: using.LookupOption = 0,
     dtype: using.DtypeOption = "auto",
     trust_remote_code: using.RemoteCodeOption = False,
     allow_pickles: using.PicklesOption = False,
@@ -78,6 +79,7 @@ def infer(
         seed,
         max_model_len,
         max_num_seqs,
+        prompt_lookup,
         json=json,
     )
     if data and force:

@@ -15,6 +15,7 @@ from npukit.cli.options import CardOption, DeviceOption
 from npukit.cli.using import (
     DtypeOption,
     LongestOption,
+    LookupOption,
     MinPOption,
     ModelArgument,
     PicklesOption,
@@ -115,6 +116,7 @@ def serve(
     card: CardOption = DEFAULT_CARD,
     max_model_len: LongestOption = None,
     max_num_seqs: RowsOption = 256,
+    prompt_lookup: LookupOption = 0,
     memory: Memory = 0.9,
     dtype: DtypeOption = "auto",
     enforce_eager: Eager = False,
@@ -174,6 +176,7 @@ def serve(
         allow_pickles=allow_pickles,
         longest=max_model_len,
         rows=max_num_seqs,
+        lookup=prompt_lookup,
         memory=memory,
         eager=enforce_eager,
         sampling=sampling(temperature, top_p, top_k, min_p, repetition_penalty),

@@ -51,6 +51,15 @@ LongestOption = Annotated[
     ),
 ]
 RowsOption = Annotated[int, typer.Option("--max-num-seqs", min=1, help="Answers generated at the same time.")]
+LookupOption = Annotated[
+    int,
+    typer.Option(
+        "--prompt-lookup",
+        min=0,
+        max=64,
+        help="Guess up to this many tokens at once from the prompt and the answer so far; answers stay the same.",
+    ),
+]
 
 
 def _sampling(name: str, help: str, **limits: Any) -> Any:

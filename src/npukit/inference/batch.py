@@ -92,7 +92,8 @@ class _Batch:
     def __init__(self, options: Task, answers: Answers, told: Told, total: int, done: int) -> None:
         self._options, self._answers, self._told, self._total, self._done = options, answers, told, total, done
         self._loaded: Loaded = load(options.wanted)
-        self._engine = start_engine(self._loaded, EngineOptions(longest=options.longest, rows=options.rows))
+        size = EngineOptions(longest=options.longest, rows=options.rows, lookup=options.lookup)
+        self._engine = start_engine(self._loaded, size)
         self._sampling: Sampling = replace(self._loaded.defaults, **options.sampling)
         special = frozenset(self._loaded.tokenizer.all_special_ids)
         self._hidden = special - self._loaded.chat.marker_ids

@@ -24,7 +24,7 @@ def _chat(task: Task) -> None:
     from npukit.inference.terminal import talk
 
     loaded = load(task.wanted)
-    engine = start_engine(loaded, EngineOptions(longest=task.longest, rows=1))
+    engine = start_engine(loaded, EngineOptions(longest=task.longest, rows=1, lookup=task.lookup))
     sampling = replace(loaded.defaults, **{"seed": task.seed, **task.sampling})
     dtype = str(loaded.model.dtype).removeprefix("torch.")
     with_adapters = f" with {', '.join(map(str, loaded.adapters))}" if loaded.adapters else ""

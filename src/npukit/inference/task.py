@@ -47,6 +47,7 @@ class Task:
     seed: int = 0
     longest: int | None = None  # tokens of a prompt with its answer
     rows: int = 256  # answers at a time
+    lookup: int = 0  # tokens that are guessed from the prompt
     data_folder: Path = Path("data")
     json: bool = False
 

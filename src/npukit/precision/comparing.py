@@ -37,7 +37,7 @@ def compare(left: Path, right: Path, rename: Mapping[str, str] | None = None, ex
     renames: dict[str, str] = {}
     first: Divergence | None = None
     for step, rank in both:
-        found = compare_dumps(read(ours[step, rank]), read(theirs[step, rank]), rename, step, rank, exact)
+        found = compare_dumps(read(ours[step, rank], step), read(theirs[step, rank], step), rename, step, rank, exact)
         rows += found.rows
         renames.update(found.renames)
         first = first or found.first
@@ -163,7 +163,7 @@ class _Walk:
             return "operator", f"{title}: {judged.worst} differs {size}{self._last_writers(left, right, judged.worst)}."
         allowed = judged.allowed
         if allowed is None or not allowed.is_grown:
-            return "operator", f"{title}: inputs agree, {output} differs {size}."
+            return "operator", f"{title}: {'inputs agree, ' if left.inputs else ''}{output} differs {size}."
         if judged.error is not None and judged.error <= 16 * allowed.inherited:
             return (
                 "drift",

@@ -80,8 +80,8 @@ def check_kernels(dump: Path, environment: Mapping[str, str]) -> KernelsCheck:
 def check_here(dump: Path, device: Any) -> Iterator[Kernel]:
     """Check the operators of a dump on a device of this process."""
     calls: dict[Any, list[Call]] = {}
-    for file in find_dumps(dump).values():
-        for call in read(file).calls:
+    for (step, _), file in find_dumps(dump).items():
+        for call in read(file, step).calls:
             if call.kind == "op" and call.name.startswith(("Aten.", "NPU.")):
                 calls.setdefault(_signature(call), []).append(call)
     for alike in calls.values():

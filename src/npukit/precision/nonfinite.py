@@ -19,7 +19,8 @@ def first_nonfinite(dump: Path) -> Call | None:
     >>> first_nonfinite(Path("dump")).title
     'log in layers.1.act'
     """
-    calls = [call for _, file in sorted(find_dumps(dump).items()) for call in read(file).calls if call.kind == "op"]
+    dumps = [read(file, step) for (step, _), file in sorted(find_dumps(dump).items())]
+    calls = [call for each in dumps for call in each.calls if call.kind == "op"]
     return next(_begin(calls, "nan"), None) or next(_begin(calls, "inf"), None)
 
 

@@ -41,11 +41,13 @@ def compare_ranks(dump: Path) -> RanksComparison:
         raise NpukitError(f"{dump} has one rank: capture a run of several with --devices, and without --ranks.")
     rows, first = 0, None
     for step in steps:
-        base = read(found[step, ranks[0]]) if (step, ranks[0]) in found else None
+        base = read(found[step, ranks[0]], step) if (step, ranks[0]) in found else None
         for rank in ranks[1:]:
             if base is None or (step, rank) not in found or first:
                 continue
-            compared = compare_dumps(_shared(base), _shared(read(found[step, rank])), None, step, rank, exact=True)
+            compared = compare_dumps(
+                _shared(base), _shared(read(found[step, rank], step)), None, step, rank, exact=True
+            )
             rows, first = rows + compared.compared, compared.first
     return RanksComparison(str(dump), len(ranks), len(steps), rows, first)
 

@@ -17,6 +17,8 @@ WAYS = {
     "few blocks, in chunks": EngineOptions(rows=8, blocks=10, prefill_tokens=16, ahead=True),
     "no reuse": EngineOptions(rows=8, reuse=False),
     "prompts beside decoding": EngineOptions(rows=8, together=1024),
+    "prompt lookup": EngineOptions(rows=8, lookup=6),
+    "prompt lookup, few blocks, beside": EngineOptions(rows=3, blocks=10, together=256, lookup=4),
     "beside, few rows and blocks, ahead": EngineOptions(rows=3, blocks=10, together=256, ahead=True),
 }
 
@@ -60,6 +62,28 @@ def test_the_youngest_gives_way_where_blocks_run_out(make_model: MakeModel) -> N
     answers = engine.generate([Request(prompt, settings) for prompt in asked])
     assert engine.stats().preemptions > 0
     assert [answer.ids for answer in answers] == [generated(make_model("qwen2"), prompt, 40) for prompt in asked]
+
+
+@pytest.mark.parametrize("lookup", [1, 6])
+def test_guessed_tokens_change_no_answer_greedy_or_drawn(lookup: int, make_model: MakeModel) -> None:
+    few = {"logit_bias": dict.fromkeys(range(3), 100.0), "max_tokens": 60}  # so that the same ones follow each other
+    asked = prompts(4)
+    settings = [
+        Sampling(temperature=0, **few),
+        Sampling(temperature=0.7, seed=5, logprobs=2, **few),
+        Sampling(temperature=0, repetition_penalty=1.1, **few),  # is never guessed
+        Sampling(temperature=0.7, min_tokens=20, end_tokens=frozenset([2]), **few),
+    ]
+    requests = [Request(prompt, each) for prompt, each in zip(asked, settings, strict=True)]
+    plain, guessing = (Engine(make_model("qwen2"), EngineOptions(rows=4, lookup=each)) for each in (0, lookup))
+    expected, answers = plain.generate(requests), guessing.generate(requests)
+    assert [answer.ids for answer in answers] == [answer.ids for answer in expected]
+    assert [answer.finish for answer in answers] == [answer.finish for answer in expected]
+    logprobs = [[token.logprob for token in each[1].tokens] for each in (answers, expected)]
+    assert logprobs[0] == pytest.approx(logprobs[1], abs=1e-4)
+    stats = guessing.stats()
+    assert 0 < stats.confirmed_tokens < stats.guessed_tokens and not plain.stats().guessed_tokens
+    assert stats.blocks_used == 0
 
 
 def test_a_prefix_is_reused(make_model: MakeModel) -> None:

@@ -119,7 +119,7 @@ class Scripted:
         self._left.pop(number, None)
 
     def stats(self) -> Stats:
-        return Stats(0, 0, 1, 0, 0, 0, 0, 0)
+        return Stats(0, 0, 1, 0, 0, 0, 0, 0, 0, 0)
 
     def step(self) -> list[Output]:
         time.sleep(0.005)

@@ -16,7 +16,7 @@ from npukit.inference.engine.pool import BlockPool
 from npukit.inference.engine.request import Answer, Finish, Output, Request, Sampling, Stats, Token
 from npukit.inference.engine.results import Launched
 from npukit.inference.engine.runner import Runner
-from npukit.inference.engine.scheduler import Scheduler
+from npukit.inference.engine.scheduler import CHEAP, CHEAP_ON_HOST, Scheduler
 from npukit.inference.engine.sequence import Sequence
 from npukit.inference.engine.sizes import blocks_that_fit
 from npukit.llm import families
@@ -40,6 +40,7 @@ class EngineOptions:
     graphs: bool | None = None  # decode as graphs; None: on NPU and CUDA
     compile: bool | None = None  # the layers; None: on CUDA
     ahead: bool | None = None  # launch a step before the last one's tokens are known; None: on NPU and CUDA
+    lookup: int = 0  # tokens of each answer that are guessed from its prompt; not ahead then
 
 
 class Engine:
@@ -64,16 +65,18 @@ class Engine:
             graphs = options.graphs if options.graphs is not None else can_record(model)
             together = options.together if options.together is not None else 1024 if graphs else 0
             pool, self._runner = self._make_paged(model, options, graphs, together)
-            self._scheduler = Scheduler(pool, options.rows, prefill, options.reuse, together)
+            cheap = CHEAP_ON_HOST if self.device.type == "cpu" else CHEAP
+            self._scheduler = Scheduler(pool, options.rows, prefill, options.reuse, together, options.lookup, cheap)
         else:  # a block is the whole of a sequence
             self._runner = OwnCaches(model, self._adapters)
             self._scheduler = Scheduler(BlockPool(options.rows + 1, self.longest), options.rows, prefill, reuse=False)
         ahead = options.ahead if options.ahead is not None else self.device.type != "cpu"
-        self._ahead = ahead and self.is_paged
+        self._ahead = ahead and self.is_paged and not options.lookup
         self._launched: Launched | None = None
         self._sequences: dict[int, Sequence] = {}
         self._ended: list[Output] = []
         self._next_number = self._prompt_tokens = self._generated_tokens = 0
+        self._guessed_tokens = self._confirmed_tokens = 0
 
     def _make_paged(
         self, model: Any, options: EngineOptions, graphs: bool, together: int
@@ -84,7 +87,9 @@ class Engine:
         self.longest = min(self.longest, (blocks - 1) * size)
         cache = Cache(model, shape, blocks, size, options.rows, self.longest)
         compile = options.compile if options.compile is not None else graphs and self.device.type == "cuda"
-        return BlockPool(blocks, size), Runner(model, cache, self._adapters, options.rows, together, graphs, compile)
+        picks = options.rows * (1 + options.lookup)
+        runner = Runner(model, cache, self._adapters, options.rows, picks, together, graphs, compile)
+        return BlockPool(blocks, size), runner
 
     def warm_up(self) -> None:
         """Do before the first request what would make some of the first ones wait."""
@@ -185,6 +190,8 @@ class Engine:
             prompt_tokens=self._prompt_tokens,
             reused_tokens=scheduler.reused_tokens,
             generated_tokens=self._generated_tokens,
+            guessed_tokens=self._guessed_tokens,
+            confirmed_tokens=self._confirmed_tokens,
             preemptions=scheduler.preemptions,
         )
 
@@ -219,10 +226,14 @@ class Engine:
     def _accept(self, launched: Launched) -> list[Output]:
         """Take in what a step has generated."""
         outputs = []
-        for sequence, token in zip(launched.step.sampled, launched.tokens(), strict=True):
+        for sequence, tokens in zip(launched.step.sampled, launched.tokens(), strict=True):
             sequence.launches -= 1
-            if sequence.finish is None:  # what came after its end is dropped
-                outputs.append(self._take(sequence, token))
+            confirmed = sequence.confirm(tokens)
+            self._guessed_tokens += len(tokens) - 1
+            self._confirmed_tokens += len(confirmed) - 1
+            for token in confirmed:
+                if sequence.finish is None:  # what came after its end is dropped
+                    outputs.append(self._take(sequence, token))
         return outputs
 
     def _take(self, sequence: Sequence, token: Token) -> Output:

@@ -64,10 +64,10 @@ class Recorded:
 class Graphs:
     """The graphs of passes of up to `most` tokens for so many rows, one a size, each made when it is first needed."""
 
-    def __init__(self, compute: Compute, inputs: Inputs, adapters: Adapters, most: int, rows: int) -> None:
+    def __init__(self, compute: Compute, inputs: Inputs, adapters: Adapters, most: int, rows: int, picks: int) -> None:
         self._compute, self._inputs, self._adapters = compute, inputs, adapters
         self._sizes = sorted({padded(tokens + 1) for tokens in range(most)})
-        self._rows = rows
+        self._rows, self._picks = rows, picks
         self._recorder = Recorder(inputs.device)
         self._graphs: dict[int, Recorded] = {}
 
@@ -86,8 +86,8 @@ class Graphs:
             self._graphs[size] = self._record(size)
 
     def picks(self, size: int) -> int:
-        """From how many places a pass of this size chooses tokens: a row has one at most."""
-        return min(size, self._rows)
+        """From how many places a pass of this size chooses tokens."""
+        return min(size, self._picks)
 
     def run(self, numbers: Numbers, adapters: list[str | None], counts: list[int]) -> tuple[Tensor, Tensor]:
         """Logits and tokens; behind the wanted ones come some that only fill up.

@@ -60,11 +60,12 @@ def lay_out(
     """The numbers of a pass, filled up with tokens of a `spare` row that belong to nobody."""
     flat = np.empty(4 * tokens + picks, dtype=np.int64)
     table = flat[: 4 * tokens].reshape(4, tokens)
-    at = len(decodes)
-    table[0, :at] = [sequence.row for sequence in decodes]
-    table[1, :at] = [sequence.cached for sequence in decodes]
-    table[2, :at] = [sequence.blocks[(sequence.cached - 1) // block_size] for sequence in decodes]
-    table[3, :at] = NEWEST
+    lengths = [(sequence, length) for sequence in decodes for length in sequence.decoded]
+    at = len(lengths)
+    table[0, :at] = [sequence.row for sequence, _ in lengths]
+    table[1, :at] = [length for _, length in lengths]
+    table[2, :at] = [sequence.blocks[(length - 1) // block_size] for sequence, length in lengths]
+    table[3, :at] = [token for sequence in decodes for token in (_newest(sequence), *sequence.guess)]
     picked = list(range(at))
     for chunk in chunks:
         places = np.arange(chunk.start, chunk.stop)
@@ -79,3 +80,9 @@ def lay_out(
     # A pick that nobody asked for repeats one that somebody did, so that it changes nothing.
     flat[4 * tokens :] = picked + [picked[-1] if picked else 0] * (picks - len(picked))
     return flat
+
+
+def _newest(sequence: Sequence) -> int:
+    """The token to go on from, where it is known here."""
+    place = sequence.decoded[0] - 1
+    return sequence.tokens[place] if place < len(sequence.tokens) else NEWEST

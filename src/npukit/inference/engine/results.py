@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any
 
 import torch
@@ -27,16 +28,23 @@ class Launched:
             self._done = torch.get_device_module(device).Event()
             self._done.record()
 
-    def tokens(self) -> list[Token]:
-        """What was generated for each of step.sampled; waits for the device."""
+    def tokens(self) -> Iterator[list[Token]]:
+        """What was generated for each of step.sampled: one token, or as many as it was computed for; waits for the
+        device.
+        """
         if self._done is not None:
             self._done.synchronize()
-        wanted = [sequence.request.sampling.logprobs for sequence in self.step.sampled]
+        counts = [1 + len(sequence.guess) for sequence in self.step.sampled]
+        wanted = [
+            sequence.request.sampling.logprobs
+            for sequence, count in zip(self.step.sampled, counts, strict=True)
+            for _ in range(count)
+        ]
         tokens: list[Token] = []
         for part in self._parts:
-            count = len(part.tokens)
-            tokens += _tokens(part, wanted[len(tokens) : len(tokens) + count])
-        return tokens
+            tokens += _tokens(part, wanted[len(tokens) : len(tokens) + len(part.tokens)])
+        each = iter(tokens)
+        return (list(islice(each, count)) for count in counts)
 
 
 def score(chunk: Chunk, logits: Callable[[int, int], Tensor]) -> None:

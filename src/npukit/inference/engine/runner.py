@@ -22,16 +22,26 @@ from npukit.inference.engine.inputs import NEWEST, Inputs, Pass, lay_out
 from npukit.inference.engine.paged import Batch, Rows, pack, to_device
 from npukit.inference.engine.results import Launched, score
 from npukit.inference.engine.sampler import Chosen, choose
-from npukit.inference.engine.scheduler import Chunk, Step, padded
+from npukit.inference.engine.scheduler import CHEAP, Chunk, Step, padded
 from npukit.inference.engine.sequence import Sequence
 from npukit.llm import families
 
 
 class Runner:
-    """A model with its cache. A pass of decoding and prompts has up to `together` tokens."""
+    """A model with its cache. A pass of decoding and prompts has up to `together` tokens; from up to `picks` of them a
+    next one is chosen, which are more than rows where tokens are guessed.
+    """
 
     def __init__(
-        self, model: Any, cache: Cache, adapters: Adapters, rows: int, together: int, graphs: bool, compile: bool
+        self,
+        model: Any,
+        cache: Cache,
+        adapters: Adapters,
+        rows: int,
+        picks: int,
+        together: int,
+        graphs: bool,
+        compile: bool,
     ) -> None:
         model.set_attn_implementation(register(model.device.type, model.dtype))
         if model.device.type == "npu" and families.of(model.config).experts:
@@ -41,9 +51,10 @@ class Runner:
         self._body, self._head = model.base_model, model.get_output_embeddings()
         self._cache, self._adapters, self._rows = cache, adapters, rows
         self.device = cache.last.device
-        most = max(together, padded(rows))
-        self._inputs = Inputs(most, rows, self.device)
-        self._graphs = Graphs(self._compute, self._inputs, adapters, most, rows) if graphs else None
+        picks = max(rows, min(picks, CHEAP))
+        most = max(together, padded(picks))
+        self._inputs = Inputs(most, picks, self.device)
+        self._graphs = Graphs(self._compute, self._inputs, adapters, most, rows, picks) if graphs else None
         if graphs:
             fuse(model)
         if compile:
@@ -89,8 +100,9 @@ class Runner:
         for chunk in chunks:
             if chunk.start:  # what comes before may have been computed for another prompt
                 cache.set_table(chunk.sequence.row, chunk.sequence.blocks[: -(-chunk.start // cache.block_size)])
-        counts = [1] * len(decodes) + [chunk.stop - chunk.start for chunk in chunks]
-        sampled = decodes + [chunk.sequence for chunk in chunks if chunk.is_last]
+        counts = [1 + len(each.guess) for each in decodes] + [chunk.stop - chunk.start for chunk in chunks]
+        sampled = [(each, length) for each in decodes for length in each.decoded]
+        sampled += [(chunk.sequence, chunk.stop) for chunk in chunks if chunk.is_last]
         tokens = sum(counts)
         size = padded(tokens) if graphs else tokens
         picks = graphs.picks(size) if graphs else len(sampled)
@@ -132,8 +144,8 @@ class Runner:
         if not finished:
             return []
         logits = self._head(hidden[to_device(torch.tensor(finished), self.device)])
-        sequences = [chunk.sequence for chunk in chunks if chunk.is_last]
-        return [self._choose(logits, logits.argmax(-1), sequences, write=True)]
+        sampled = [(chunk.sequence, chunk.stop) for chunk in chunks if chunk.is_last]
+        return [self._choose(logits, logits.argmax(-1), sampled, write=True)]
 
     def _prefill(self, chunks: list[Chunk]) -> Tensor:
         """The last hidden states of all tokens of the chunks, one behind the other."""
@@ -146,13 +158,17 @@ class Runner:
         hidden: Tensor = self._body(ids[None], position_ids=positions[None], use_cache=False, batch=batch)[0]
         return hidden[0]
 
-    def _choose(self, logits: Tensor, tokens: Tensor, sequences: Many[Sequence], write: bool = False) -> Chosen:
-        """`tokens` are the likeliest; where more is asked for, the sampler's take their place."""
+    def _choose(
+        self, logits: Tensor, tokens: Tensor, sampled: Many[tuple[Sequence, int]], write: bool = False
+    ) -> Chosen:
+        """The next token of each sequence after so many of its tokens. `tokens` are the likeliest; where more is asked
+        for, the sampler's take their place.
+        """
         chosen = Chosen(tokens)
-        if not all(sequence.is_plain for sequence in sequences):
-            chosen = choose(logits, sequences, [sequence.cached for sequence in sequences])
+        if not all(sequence.is_plain for sequence, _ in sampled):
+            chosen = choose(logits, [sequence for sequence, _ in sampled], [length for _, length in sampled])
             write = True
         if write:
-            rows = to_device(torch.tensor([sequence.row for sequence in sequences]), self.device)
+            rows = to_device(torch.tensor([sequence.row for sequence, _ in sampled]), self.device)
             self._cache.last[rows] = chosen.tokens
         return chosen

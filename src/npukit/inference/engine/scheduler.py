@@ -20,6 +20,7 @@ from npukit.inference.engine.sequence import Sequence
 
 # Up to so many tokens a pass takes hardly longer than with one: the device's arithmetic waits for its memory.
 CHEAP = 128
+CHEAP_ON_HOST = 16
 _SMALL = (1, 2, 4, 8, 16, 32, 48, 64, 96)
 
 
@@ -38,8 +39,8 @@ class Chunk:
 
 
 class Step:
-    """What the device is to do next: one pass with a token for each of `decodes` and the prompts `beside` them, then
-    one with the prompts `apart`. `sampled` is whose next token it generates, in the order of its results.
+    """What the device is to do next: one pass with a token and a guess for each of `decodes` and the prompts `beside`
+    them, then one with the prompts `apart`. `sampled` is whose next tokens it generates, in the order of its results.
     """
 
     def __init__(self, decodes: list[Sequence], beside: list[Chunk], apart: list[Chunk]) -> None:
@@ -56,10 +57,21 @@ class Scheduler:
     """Keeps the waiting and the running requests, oldest first, and hands out rows and blocks.
 
     `together` is how many tokens a pass of decoding and prompts may have; 0: prompts have passes of their own.
+    Up to `lookup` tokens of each answer are guessed, as long as a pass has no more than `cheap` tokens with them.
     """
 
-    def __init__(self, pool: BlockPool, rows: int, prefill_tokens: int, reuse: bool = True, together: int = 0) -> None:
+    def __init__(
+        self,
+        pool: BlockPool,
+        rows: int,
+        prefill_tokens: int,
+        reuse: bool = True,
+        together: int = 0,
+        lookup: int = 0,
+        cheap: int = CHEAP,
+    ) -> None:
         self.pool, self.prefill_tokens, self.reuse, self.together = pool, prefill_tokens, reuse, together
+        self.lookup, self.cheap = lookup, cheap
         self.waiting: deque[Sequence] = deque()
         self.running: list[Sequence] = []
         self.reused_tokens = self.preemptions = 0
@@ -68,11 +80,12 @@ class Scheduler:
     def next(self) -> Step:
         """Decide what runs now; from here on it counts as computed."""
         decodes = self._decode()
-        room = self._room_beside(len(decodes))
+        self._guess(decodes)
+        room = self._room_beside(sum(1 + len(sequence.guess) for sequence in decodes))
         chunks = self._prefill(room or self.prefill_tokens)
         step = Step(decodes, chunks, []) if room else Step(decodes, [], chunks)
         for sequence in step.decodes:
-            sequence.cached += 1
+            sequence.cached += 1 + len(sequence.guess)
         for chunk in chunks:
             chunk.sequence.cached = chunk.stop
             self.remember(chunk.sequence)
@@ -108,6 +121,20 @@ class Scheduler:
                 chosen.append(sequence)
         # Longest first: the device takes them up in this order, and is not left with a long one at the end.
         return sorted(chosen, key=lambda sequence: -sequence.cached)
+
+    def _guess(self, decodes: list[Sequence]) -> None:
+        """Fill up the pass with guesses. They get blocks that are free, but at nobody's cost."""
+        room = self.cheap - len(decodes)
+        for sequence in decodes:
+            if not self.lookup or room <= 0 or sequence.waits_for_tokens:
+                continue
+            most = min(self.lookup, room, sequence.limit - sequence.cached - 2)
+            guess = sequence.lookup.guess(sequence.tokens, most)
+            missing = (sequence.cached + len(guess)) // self.pool.size + 1 - len(sequence.blocks)
+            if guess and missing > 0:
+                sequence.blocks += self.pool.take(missing) or []
+            sequence.guess = guess[: len(sequence.blocks) * self.pool.size - sequence.cached - 1]
+            room -= len(sequence.guess)
 
     def _has_room(self, sequence: Sequence, chosen: list[Sequence]) -> bool:
         """Give it the block that its next token needs, if need be at the cost of the youngest."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from npukit.inference.engine.lookup import Lookup
 from npukit.inference.engine.request import Finish, Request, Token
 
 
@@ -30,6 +31,8 @@ class Sequence:
     prompt: list[Token] = field(default_factory=list)  # with their probabilities, where they were asked for
     launches: int = 0  # steps that were launched for it and have not come back
     state: object = None  # what a runner keeps for it
+    guess: tuple[int, ...] = ()  # tokens that are computed along with the newest one, in case they come next
+    lookup: Lookup = field(default_factory=Lookup)
 
     # What is asked for each token of each sequence is worked out once.
     is_plain: bool = field(init=False)  # the likeliest token is all that is asked for
@@ -39,6 +42,18 @@ class Sequence:
         sampling, has_grammar = self.request.sampling, self.request.grammar is not None
         self.waits_for_tokens = has_grammar or sampling.penalises
         self.is_plain = sampling.is_plain and not has_grammar
+
+    @property
+    def decoded(self) -> range:
+        """The lengths of the sequence up to each token of a decoding step: the newest, and what is guessed after it."""
+        return range(self.cached - len(self.guess), self.cached + 1)
+
+    def confirm(self, tokens: list[Token]) -> list[Token]:
+        """Of the tokens chosen after the newest and after each guess, those whose guesses were right."""
+        right = next((n for n, each in enumerate(self.guess) if tokens[n].id != each), len(self.guess))
+        self.cached -= len(self.guess) - right
+        self.guess = ()
+        return tokens[: right + 1]
 
     @property
     def is_prefilling(self) -> bool:

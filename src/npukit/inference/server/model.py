@@ -29,7 +29,9 @@ def load_serving(options: ServeOptions) -> Serving:
         )
     )
     graphs = False if options.eager else None
-    size = EngineOptions(longest=options.longest, rows=options.rows, memory=options.memory, graphs=graphs)
+    size = EngineOptions(
+        longest=options.longest, rows=options.rows, memory=options.memory, graphs=graphs, lookup=options.lookup
+    )
     engine = start_engine(loaded, size)
     for name, folder in adapters.items():
         engine.load_adapter(name, folder)

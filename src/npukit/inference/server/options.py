@@ -71,6 +71,7 @@ class ServeOptions:
     allow_pickles: bool = False
     longest: int | None = None  # tokens of a prompt with its answer
     rows: int = 256  # answers at a time
+    lookup: int = 0  # tokens that are guessed from the prompt
     memory: float = 0.9
     eager: bool = False  # no graphs
     sampling: dict[str, Any] = field(default_factory=dict)  # for requests that do not say

@@ -59,6 +59,7 @@ def vllm_command(
     """
     server = options.server
     _refuse(options)
+    guessing = {"method": "ngram", "num_speculative_tokens": options.lookup, "prompt_lookup_max": 3}
     flags: dict[str, object] = {
         "host": server.host,
         "port": server.port,
@@ -71,6 +72,7 @@ def vllm_command(
         "pipeline-parallel-size": parallel.pipeline if parallel.pipeline > 1 else None,
         "data-parallel-size": parallel.data if parallel.data > 1 else None,
         "chat-template": options.template,
+        "speculative-config": json.dumps(guessing) if options.lookup else None,
         "override-generation-config": json.dumps(options.sampling) if options.sampling else None,
         "ssl-keyfile": server.tls_key,
         "ssl-certfile": server.tls_certificate,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from npukit.errors import NpukitError
 from npukit.precision.reading.distributed import INSIDE, METADATA, distributed_weights
+from npukit.precision.reading.zero3 import zero3_files, zero3_weights
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -22,8 +23,12 @@ def weights_in(path: Path) -> Iterator[tuple[str, Load]]:
     """The tensors of a checkpoint, by name; each is loaded when it is asked for, where the format allows it."""
     if not path.exists():
         raise NpukitError(f"There is no checkpoint {path}.")
+    path = _weights_below(path)
     if (path / METADATA).is_file():
         yield from distributed_weights(path)
+        return
+    if path.is_dir() and (shards := zero3_files(path)):
+        yield from zero3_weights(shards)
         return
     files = [path] if path.is_file() else sorted(path.glob("*.safetensors")) or _torch_files(path)
     if not files:
@@ -35,18 +40,24 @@ def weights_in(path: Path) -> Iterator[tuple[str, Load]]:
         yield from _safetensors(file) if file.suffix == ".safetensors" else _torch_file(file)
 
 
-def _torch_files(folder: Path) -> list[Path]:
-    """The files of a folder that hold weights; of DeepSpeed's, those of the model."""
-    latest = folder / "latest"
+def _weights_below(path: Path) -> Path:
+    """Where in a checkpoint the weights are: DeepSpeed names a folder in `latest`, accelerate has one for FSDP."""
+    latest = path / "latest"
     if latest.is_file():
         name = latest.read_bytes()[:200].decode(errors="replace").strip()
-        if name and name == Path(name).name and (folder / name).is_dir():
-            folder = folder / name
+        if name and name == Path(name).name and (path / name).is_dir():
+            return path / name
+    below = sorted(each.parent for each in path.glob(f"*/{METADATA}") if not each.parent.name.startswith("optim"))
+    return below[0] if below and not any(path.glob("*.safetensors")) and not (path / METADATA).exists() else path
+
+
+def _torch_files(folder: Path) -> list[Path]:
+    """The files of a folder that hold weights; of DeepSpeed's, those of the model."""
     states = sorted(folder.glob("*mp_rank_*_model_states.pt"))
-    if len(states) > 1 or any(each.name.startswith("zero_pp_rank") for each in states):
+    if len(states) > 1:
         raise NpukitError(
-            f"{folder} holds parts of weights, as DeepSpeed's ZeRO-3 and tensor parallelism write them: put them "
-            "together with the zero_to_fp32.py beside it first."
+            f"{folder} holds parts of weights, as tensor parallelism writes them: put them together with the "
+            "zero_to_fp32.py beside it first."
         )
     return states or sorted(each for each in folder.iterdir() if each.suffix in _TORCH)
 

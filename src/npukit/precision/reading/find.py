@@ -7,6 +7,7 @@ from pathlib import Path
 
 from npukit.errors import NpukitError
 from npukit.precision.dump import Call, Dump
+from npukit.precision.reading.monitor import find_monitored, read_monitored
 from npukit.precision.reading.msprobe import read_msprobe
 from npukit.precision.result import Row
 
@@ -15,7 +16,8 @@ _PROCESS = re.compile(r"(?:rank|proc)(\d{1,9})")
 
 
 def find_dumps(path: Path) -> dict[tuple[int, int], Path]:
-    """The dump files below a path, by step and rank; processes without a rank are numbered in their order.
+    """The dump files below a path, by step and rank; processes without a rank are numbered in their order. Where
+    msprobe's monitor has written, it is the folder of a rank.
 
     >>> find_dumps(Path("dump"))
     {(0, 0): PosixPath('dump/step0/rank0/dump.json')}
@@ -33,11 +35,18 @@ def find_dumps(path: Path) -> dict[tuple[int, int], Path]:
         }
         if found:
             return found
-    raise NpukitError(f"There is no dump.json below {path}: name the folder that `capture --output` or msprobe wrote.")
+    if monitored := find_monitored(path):
+        return monitored
+    raise NpukitError(
+        f"There is neither a dump.json nor a CSV file of msprobe's monitor below {path}: name the folder that "
+        "`capture --output` or msprobe wrote."
+    )
 
 
-def read(file: Path) -> Dump:
-    """The rows of one dump file."""
+def read(file: Path, step: int = 0) -> Dump:
+    """The rows of one dump file, or of a step of a folder that msprobe's monitor wrote."""
+    if file.is_dir():
+        return read_monitored(file, step)
     if file.suffix == ".pkl":
         from npukit.precision.reading.ptdbg import read_ptdbg
 
@@ -47,7 +56,7 @@ def read(file: Path) -> Dump:
 
 def find_call(path: Path, row: Row) -> Call:
     """The call of a dump that a row of a comparison, with that dump on the left, is about."""
-    calls = read(find_dumps(path)[row.step, row.rank]).calls
+    calls = read(find_dumps(path)[row.step, row.rank], row.step).calls
     return next(call for call in calls if call.name == row.left)
 
 
