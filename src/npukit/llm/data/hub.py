@@ -36,10 +36,10 @@ def local_folder(folder: Path) -> Path:
         return folder
     name = str(folder).removeprefix(REMOTE)
     check_hub("dataset", name, "huggingface")
-    from huggingface_hub import snapshot_download
+    from npukit.llm.download import download
 
     try:
-        return Path(snapshot_download(name, repo_type="dataset"))
+        return download("dataset", name)
     except Exception as error:
         reason = str(error).strip().split("\n")[0]
         raise NpukitError(f"data.folder: {name} could not be downloaded ({reason}).") from error

@@ -12,12 +12,10 @@ from npukit.errors import NpukitError
 from npukit.llm.hub import Hub, check_hub
 
 ADAPTER = "adapter_config.json"
-PICKLES = ["*.bin", "*.pt", "*.pth", "*.ckpt"]
-OTHER_FORMATS = ["*.h5", "*.msgpack", "*.gguf", "*.onnx", "original/*", "consolidated*"]
 
 
-def find_model(name: str, revision: str | None = None, hub: str | None = None) -> Path:
-    """The folder of a model or adapter.
+def find_model(name: str, revision: str | None = None, hub: str | None = None, weights: bool = True) -> Path:
+    """The folder of a model or adapter; what is downloaded for it may do without its weights.
 
     >>> find_model("models/qwen2")
     PosixPath('models/qwen2')
@@ -33,7 +31,7 @@ def find_model(name: str, revision: str | None = None, hub: str | None = None) -
         raise NpukitError(f"There is no folder {folder}.")
     used = _hub(hub)
     check_hub("model", name, used)
-    return _from_modelscope(name, revision) if used == "modelscope" else _from_hub(name, revision)
+    return _from_modelscope(name, revision) if used == "modelscope" else _from_hub(name, revision, weights)
 
 
 def check_reachable(name: str) -> None:
@@ -47,23 +45,14 @@ def _hub(named: str | None = None) -> Hub:
     return "modelscope" if named == "modelscope" or wanted else "huggingface"
 
 
-def _from_hub(name: str, revision: str | None) -> Path:
-    from huggingface_hub import HfApi, snapshot_download
+def _from_hub(name: str, revision: str | None, weights: bool) -> Path:
+    from npukit.llm.download import download
 
     try:
-        files = HfApi().list_repo_files(name, revision=revision) if not _is_offline() else []
-        has_safetensors = any(file.endswith(".safetensors") for file in files)
-        ignored = [*OTHER_FORMATS, *(PICKLES if has_safetensors else [])]
-        return Path(snapshot_download(name, revision=revision, ignore_patterns=ignored))
+        return download("model", name, revision, weights)
     except Exception as error:  # a name that is none, no network, no right to it: the libraries have a class for each
         first = str(error).strip().split("\n")[0]
         raise NpukitError(f"There is no folder {name}, and the Hugging Face Hub did not give it: {first}") from error
-
-
-def _is_offline() -> bool:
-    from huggingface_hub import constants
-
-    return bool(constants.HF_HUB_OFFLINE)
 
 
 def _from_modelscope(name: str, revision: str | None) -> Path:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,21 +11,12 @@ import torch
 from npukit.errors import NpukitError
 from npukit.launch.devices import torch_device
 from npukit.llm.config.options import ModelOptions
-from npukit.llm.hub import check_hub
+from npukit.llm.models.folder import find_model
 
 
 def locate(options: ModelOptions) -> str:
-    """The folder or the name on Hugging Face's hub to load from; a model of ModelScope is fetched first."""
-    if Path(options.path).exists():
-        return options.path
-    check_hub("model", options.path, options.hub)
-    if options.hub == "huggingface":
-        return options.path
-    try:
-        from modelscope import snapshot_download  # type: ignore[import-not-found, import-untyped, unused-ignore]
-    except ImportError as error:
-        raise NpukitError("ModelScope's library is not installed: `pip install modelscope`.") from error
-    return str(snapshot_download(options.path, revision=options.revision))
+    """The folder to load from; what lies on a hub is downloaded first, without weights that are not wanted."""
+    return str(find_model(options.path, options.revision, options.hub, weights=not options.from_config))
 
 
 def load_config(options: ModelOptions, place: str) -> Any:

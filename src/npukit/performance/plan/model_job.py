@@ -80,9 +80,11 @@ def model_config(config: Config) -> Any:
     known = None if Path(config.model.path).expanduser().exists() else known_model(config.model.path)
     if known:
         return AutoConfig.for_model(**known)
-    from npukit.llm.models.loading import load_config, locate
+    from npukit.llm.models.folder import find_model
+    from npukit.llm.models.loading import load_config
 
-    return load_config(config.model, locate(config.model))
+    options = config.model
+    return load_config(options, str(find_model(options.path, options.revision, options.hub, weights=False)))
 
 
 def _row(length: int) -> dict[str, Any]:
