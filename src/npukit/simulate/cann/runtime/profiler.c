@@ -1,5 +1,6 @@
 /* The profiler: work on streams and calls of the host, one line of JSON each, in the folder that torch_npu names. What
  * CANN's tools make of such a recording, npukit.simulate.profiler makes of this one, when torch_npu runs `msprof`. */
+#define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
