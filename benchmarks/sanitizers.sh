@@ -10,11 +10,9 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cache=$("$python" -c 'from npukit.simulate import build; print(build.ensure().cache)' | tail -1)
 
-# A copy of the sources with errors that happen on request only.
+# A copy of the sources with a function in each library that makes an error of each kind.
 mkdir "$work/src" && cp -r src/npukit "$work/src/"
-plant() {
-    local file=$1 kind=$2
-    cat >>"$file" <<'C'
+cat >"$work/planted" <<'C'
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,11 +23,10 @@ static void *planted_race(void *unused) {
     }
     return unused;
 }
-__attribute__((constructor)) static void planted_error(void) {
-    const char *kind = getenv("PLANTED_IN_PART");
-    if (!kind) {
-        return;
-    }
+#ifdef __cplusplus
+extern "C"
+#endif
+__attribute__((visibility("default"))) void planted(const char *kind) {
     if (strcmp(kind, "address") == 0) {
         volatile char *memory = (char *)malloc(8);
         planted_count = memory[8];
@@ -45,11 +42,9 @@ __attribute__((constructor)) static void planted_error(void) {
     }
 }
 C
-    sed -i "s/PLANTED_IN_PART/PLANTED_$kind/" "$file"
-}
-plant "$work/src/npukit/simulate/cann/runtime/planted.c" RUNTIME
-plant "$work/src/npukit/simulate/cann/hccl/planted.c" HCCL
-plant "$work/src/npukit/simulate/aten/planted.cpp" OPERATORS
+for part in cann/runtime/planted.c cann/hccl/planted.c aten/planted.cpp; do
+    cp "$work/planted" "$work/src/npukit/simulate/$part"
+done
 
 reports() { cat "$work"/log.* 2>/dev/null | grep -cE "ERROR: AddressSanitizer|runtime error:|WARNING: ThreadSanitizer" || true; }
 
@@ -66,11 +61,12 @@ try() {
         OPERATORS) sim "$python" "$work/operators.py" ;;
     esac >"$work/output" 2>&1
 }
-load() {
+call_planted='import ctypes, os, sys; ctypes.CDLL(sys.argv[1] or os.environ["NPUKIT_SIM_OPERATORS"]).planted(sys.argv[2].encode())'
+plant() {
     case $1 in
-        RUNTIME) plain "$python" -c 'import ctypes; ctypes.CDLL("libascendcl.so")' ;;
-        HCCL) plain "$python" -c 'import ctypes; ctypes.CDLL("libhccl.so")' ;;
-        OPERATORS) sim "$python" -c 'import torch; torch.ones(2, device="npu")' ;;
+        RUNTIME) plain "$python" -c "$call_planted" libascendcl.so "$kind" ;;
+        HCCL) plain "$python" -c "$call_planted" libhccl.so "$kind" ;;
+        OPERATORS) sim "$python" -c "import torch; $call_planted" "" "$kind" ;;
     esac >"$work/output" 2>&1
 }
 cat >"$work/runtime.py" <<'PY'
@@ -162,9 +158,7 @@ for kind; do
         found=$(reports)
         [ "$found" = 0 ] || { failed=1; cat "$work"/log.* | head -60; }
         rm -f "$work"/log.*
-        export PLANTED_$part=$kind
-        load $part || true
-        unset PLANTED_$part
+        plant $part || true
         planted=$(reports)
         [ "$planted" -gt 0 ] || failed=1
         printf '%-12s%-12s%10s%10s\n' "$kind" "$part" "$found" "$([ "$planted" -gt 0 ] && echo found || echo MISSED)"

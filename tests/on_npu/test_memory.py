@@ -22,3 +22,25 @@ def test_lists_of_outputs_are_resized() -> None:
     outs = [torch.empty(0).npu(), torch.empty(0).npu()]
     torch.split_with_sizes_copy(torch.arange(6.0).npu(), [2, 4], out=outs)
     assert [out.tolist() for out in outs] == [[0, 1], [2, 3, 4, 5]]
+
+
+def test_conjugated_and_negated_views_are_copied_as_the_values_that_they_show() -> None:
+    x = torch.tensor([1 + 2j, 3 - 1j])
+    for view in (x.conj(), x.conj().imag):
+        for copied in (
+            torch.empty_like(view, device="npu").copy_(view),
+            torch.empty_like(view).copy_(view.npu()),
+            torch.empty_like(view).copy_(x.npu().conj() if view.is_complex() else x.npu().conj().imag),
+        ):
+            assert copied.tolist() == view.tolist()
+    for target in (torch.zeros(2, dtype=x.dtype, device="npu"), torch.zeros(2, dtype=x.dtype)):
+        target.conj().copy_(x)
+        target.conj().copy_(x.npu())
+        assert target.tolist() == x.conj().tolist()
+
+
+def test_an_output_that_is_also_an_input_is_not_resized() -> None:
+    row, table = torch.ones(1, 3, device="npu"), torch.ones(2, 3, device="npu")
+    with pytest.raises(RuntimeError, match="doesn't match the broadcast shape"):
+        torch.mul(row, table, out=row)
+    assert row.shape == (1, 3)

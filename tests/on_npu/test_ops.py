@@ -53,6 +53,10 @@ def rfft(x: Tensor) -> Tensor:
     return torch.view_as_real(torch.fft.rfft(x)).square()
 
 
+def no_columns(x: Tensor) -> Tensor:
+    return x @ x[:, :0]
+
+
 def irfft(x: Tensor) -> Tensor:
     return torch.fft.irfft(torch.complex(x, x)).square()
 
@@ -61,7 +65,7 @@ def repeat(x: Tensor) -> Tensor:
     return x.repeat_interleave(2, 1).square()
 
 
-@pytest.mark.parametrize("function", [gather, slogdet, rfft, irfft, repeat])
+@pytest.mark.parametrize("function", [gather, slogdet, rfft, irfft, repeat, no_columns])
 def test_composites_have_gradients(function: Function) -> None:
     torch.manual_seed(0)
     x = torch.randn(3, 3) + 2 * torch.eye(3)
@@ -93,6 +97,14 @@ def test_composites_of_torch_npu() -> None:
     torch_npu.npu_ciou(boxes, torch.rand(4, 3).npu(), True, False, 0, True).sum().backward()
     assert boxes.grad is not None
     assert torch_npu.npu_dropout_gen_mask([4, 8], p=0.5, dtype=torch.float32, device="npu").shape == (16,)
+
+
+def test_torch_npus_own_operators_refuse_tensors_of_two_npus() -> None:
+    import torch_npu
+
+    x, gamma = torch.ones(2, 4).npu(), torch.ones(4).to("npu:1")
+    with pytest.raises(RuntimeError, match="found at least two devices, npu:0 and npu:1"):
+        torch_npu.npu_rms_norm(x, gamma)
 
 
 def test_sparse_gradients() -> None:

@@ -78,9 +78,14 @@ void copy_inside(const at::Tensor& to, const at::Tensor& from) {
     profiled.end(runtime_stream(from.device().index()), {to});
 }
 
+// Whether a transfer may write there: one number after the other, as they are.
+bool takes_bytes(const at::Tensor& to) {
+    return to.is_contiguous() && is_plain(to) && !to.is_conj() && !to.is_neg();
+}
+
 void copy_to_device(const at::Tensor& to, const at::Tensor& from, bool non_blocking) {
-    const auto host = from.to(to.scalar_type()).expand_as(to).contiguous();
-    if (to.is_contiguous() && is_plain(to)) {
+    const auto host = from.to(to.scalar_type()).expand_as(to).contiguous().resolve_conj().resolve_neg();
+    if (takes_bytes(to)) {
         transfer(to, host, non_blocking);
         return;
     }
@@ -92,12 +97,12 @@ void copy_to_device(const at::Tensor& to, const at::Tensor& from, bool non_block
 void copy_to_host(const at::Tensor& to, const at::Tensor& from, bool non_blocking) {
     const auto expanded = from.expand_as(to);
     at::Tensor device = expanded;
-    if (!expanded.is_contiguous() || !is_plain(from)) {
+    if (!takes_bytes(expanded)) {
         device = at::empty(to.sizes(), from.options());
         copy_inside(device, expanded);
     }
-    if (to.is_contiguous() && to.scalar_type() == from.scalar_type()) {
-        transfer(to, device.resolve_conj().resolve_neg(), non_blocking);
+    if (takes_bytes(to) && to.scalar_type() == from.scalar_type()) {
+        transfer(to, device, non_blocking);
         return;
     }
     const auto host = at::empty(to.sizes(), from.options().device(c10::kCPU));

@@ -28,13 +28,14 @@ bool returns_argument(const c10::AliasInfo* returned, const c10::AliasInfo* argu
 
 // The device an op runs on: that of its tensors, else the one asked for, else the current one.
 c10::Device device_of(c10::ArrayRef<c10::IValue> arguments, bool accepts_host_tensors, const std::string& name) {
+    const bool accepts_other_npus = accepts_host_tensors && name.rfind("npu::", 0) != 0;
     std::optional<c10::Device> found;
     bool host_tensor = false;
     for (const auto& argument : arguments) {
         visit_tensors(argument, [&](const at::Tensor& tensor) {
             if (is_npu(tensor)) {
                 TORCH_CHECK(
-                    !found || *found == tensor.device() || tensor.dim() == 0 || accepts_host_tensors,
+                    !found || *found == tensor.device() || tensor.dim() == 0 || accepts_other_npus,
                     "Expected all tensors to be on the same device, but found at least two devices, ", *found, " and ",
                     tensor.device(), "! (when checking arguments of ", name, ")");
                 if (!found) {

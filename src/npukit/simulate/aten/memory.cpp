@@ -154,14 +154,22 @@ at::Tensor cpu_view(const at::Tensor& npu) {
 }
 
 at::Tensor CpuViews::of(const at::Tensor& npu) {
-    const auto* const storage = npu.storage().unsafeGetStorageImpl();
-    for (const auto& [known, borrowed] : borrowed_) {
-        if (known == storage) {
-            return cpu_view_on(borrowed, npu);
+    for (const auto& [known, view] : views_) {
+        if (known == npu.unsafeGetTensorImpl()) {
+            return view;
         }
     }
-    borrowed_.emplace_back(storage, borrowed_storage(npu.storage()));
-    return cpu_view_on(borrowed_.back().second, npu);
+    views_.emplace_back(npu.unsafeGetTensorImpl(), cpu_view_on(storage_of(npu), npu));
+    return views_.back().second;
+}
+
+c10::Storage CpuViews::storage_of(const at::Tensor& npu) {
+    for (const auto& [known, view] : views_) {
+        if (known->unsafe_storage().is_alias_of(npu.storage())) {
+            return view.storage();
+        }
+    }
+    return borrowed_storage(npu.storage());
 }
 
 at::Tensor meta_view(const at::Tensor& npu) {

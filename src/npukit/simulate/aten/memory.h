@@ -18,14 +18,16 @@ inline bool is_npu(const at::Tensor& tensor) {
 // A CPU tensor on the memory of an NPU tensor.
 at::Tensor cpu_view(const at::Tensor& npu);
 
-// CPU views of the arguments of one operator: where NPU tensors share memory, so do their views, and PyTorch's checks
-// for tensors that overlap see it.
+// CPU views of the arguments of one operator: the same tensor has the same view, and where tensors share memory, so do
+// their views. PyTorch's checks for tensors that overlap, and for outputs that are inputs, see it.
 class CpuViews {
 public:
     at::Tensor of(const at::Tensor& npu);
 
 private:
-    c10::SmallVector<std::pair<const c10::StorageImpl*, c10::Storage>, 6> borrowed_;
+    c10::Storage storage_of(const at::Tensor& npu);
+
+    c10::SmallVector<std::pair<const c10::TensorImpl*, at::Tensor>, 6> views_;
 };
 
 // A tensor without memory that has the geometry of an NPU tensor.

@@ -211,7 +211,7 @@ def ffn(
     if scale is not None or antiquant_scale1 is not None:
         raise NotImplementedError("The simulated NPU computes npu_ffn for float weights only.")
     experts = expert_tokens if expert_tokens_index is None else expert_tokens_index
-    rows = x.reshape(-1, x.shape[-1])
+    rows = x.flatten(0, -2)
     name = activation
 
     def layer(part: Tensor, w1: Tensor, b1: Tensor | None, w2: Tensor, b2: Tensor | None) -> Tensor:
@@ -225,8 +225,8 @@ def ffn(
         return _product(y, w2, None, None, b2).to(x.dtype)
 
     if experts is None:
-        return layer(rows, weight1, bias1, weight2, bias2).reshape(*x.shape[:-1], -1)
+        return layer(rows, weight1, bias1, weight2, bias2).unflatten(0, x.shape[:-1])
     kind = 1 if expert_tokens_index is None else 0
     b1, b2 = _rows(bias1, len(weight1)), _rows(bias2, len(weight1))
     parts = [layer(rows[i:j], weight1[e], b1[e], weight2[e], b2[e]) for e, i, j in spans(experts, kind, rows.shape[0])]
-    return torch.cat(parts).reshape(*x.shape[:-1], -1)
+    return torch.cat(parts).unflatten(0, x.shape[:-1])

@@ -50,9 +50,9 @@ def bmm_v2_mat2_backward(grad: Tensor, a: Tensor, b: Tensor, sizes: list[int]) -
 def matmul_backward(grad: Tensor, a: Tensor, b: Tensor, mask: list[bool]) -> tuple[Tensor, Tensor]:
     """Gradients of both factors of a matmul with its broadcasting; one that is not asked for is empty."""
     if a.dim() > 1 and b.dim() == 2:  # a linear layer: one product of two matrices each
-        rows = grad.reshape(-1, grad.shape[-1])
-        da = (rows @ b.T).reshape(a.shape) if mask[0] else a.new_empty(0)
-        db = a.reshape(-1, a.shape[-1]).T @ rows if mask[1] else b.new_empty(0)
+        rows = grad.flatten(0, -2)
+        da = (rows @ b.mH).reshape(a.shape) if mask[0] else a.new_empty(0)
+        db = a.flatten(0, -2).mH @ rows if mask[1] else b.new_empty(0)
         return da, db
     left, right = a if a.dim() > 1 else a.unsqueeze(0), b if b.dim() > 1 else b.unsqueeze(1)
     if b.dim() == 1:
