@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 python=$(realpath -s "${PYTHON:-.venv/bin/python}")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-cache=$("$python" -c 'from npukit.simulate import build; print(build.ensure().cache)' | tail -1)
+cache=$("$python" -c 'from npukit.cache import cache_folder; print(cache_folder())')
 
 # A copy of the sources with a function in each library that makes an error of each kind.
 mkdir "$work/src" && cp -r src/npukit "$work/src/"
@@ -150,7 +150,8 @@ for kind; do
     export ASAN_OPTIONS=log_path=$work/log:detect_leaks=0:verify_asan_link_order=0:detect_odr_violation=0
     export UBSAN_OPTIONS=log_path=$work/log:print_stacktrace=1
     export TSAN_OPTIONS=log_path=$work/log:ignore_noninstrumented_modules=1:report_signal_unsafe=0
-    mkdir -p "$NPUKIT_CACHE" && { [ -e "$NPUKIT_CACHE/torch_npu" ] || cp -al "$cache/torch_npu" "$NPUKIT_CACHE/"; }
+    mkdir -p "$NPUKIT_CACHE"
+    [ -e "$NPUKIT_CACHE/torch_npu" ] || [ ! -e "$cache/torch_npu" ] || cp -al "$cache/torch_npu" "$NPUKIT_CACHE/"
     "$python" -m npukit sim setup >"$work/output" 2>&1 || { cat "$work/output"; exit 1; }
     for part in RUNTIME HCCL OPERATORS; do
         rm -f "$work"/log.*
