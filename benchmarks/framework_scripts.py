@@ -94,15 +94,17 @@ def stable_diffusion(folder: Path) -> None:
     config = CLIPConfig(text_config=sizes, vision_config=vision, projection_dim=16)
     StableDiffusionSafetyChecker(config).save_pretrained(checker)
     CLIPImageProcessor(size={"shortest_edge": 32}, crop_size={"height": 32, "width": 32}).save_pretrained(checker)
+    settings = checker / "preprocessor_config.json"  # in the manner of when the script was written
+    settings.write_text(settings.read_text().replace("image_processor_type", "feature_extractor_type"))
 
     path = folder / "configs" / "stable-diffusion" / "v1-inference.yaml"
-    settings = OmegaConf.load(path)
-    model = settings.model.params
+    whole = OmegaConf.load(path)
+    model = whole.model.params
     model.unet_config.params.update(model_channels=32, channel_mult=[1, 2], num_heads=2, num_res_blocks=1)
     model.unet_config.params.update(attention_resolutions=[2, 1], context_dim=32)
     model.first_stage_config.params.ddconfig.update(ch=32, ch_mult=[1, 1, 1, 1], num_res_blocks=1)
     model.cond_stage_config.params = {"version": "./clip"}
-    OmegaConf.save(settings, path)
+    OmegaConf.save(whole, path)
     if folder.name == "after":
         shutil.copytree(folder.parent / "before" / "models", folder / "models", dirs_exist_ok=True)
         return
@@ -146,16 +148,17 @@ FRAMEWORKS = (
         ),
     ),
     Script(
-        "edm, fp16",
+        "edm",
         "edm",
         "train.py --outdir runs --data images/noise --arch ddpmpp --cbase 8 --cres 1,2 --batch 8 --duration 0.000032 "
-        "--tick 1 --seed 1 --bench 0 --fp16 1 --ls 16 --workers 1",
+        "--tick 1 --seed 1 --bench 0 --workers 1",
         prepare=image_folder("images", size=16, count=40, names=("noise",)),
         mend=(
             ("torch_utils/misc.py", "super().__init__(dataset)", "super().__init__()"),  # for torch 2.13
             ("train.py", "max(int(opts.duration * 1000), 1)", "opts.duration * 1000"),  # less than 1,000 pictures
         ),
         variables=tuple(ONE_RANK.items()),
+        needs_device="it reads the memory of a device",
     ),
     Script(
         "Megatron-LM, random states",

@@ -37,7 +37,7 @@ from npukit.migrate.goal import Goal, Style
 from npukit.migrate.migration import migrate
 from npukit.report.writing import write_bytes
 
-TIME_LIMIT = 420
+TIME_LIMIT = 900
 TRANSFER = "import torch_npu\nfrom torch_npu.contrib import transfer_to_npu\n"
 Way = Callable[[Path, Path, Script], None]
 

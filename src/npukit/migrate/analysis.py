@@ -54,8 +54,14 @@ class Analysis:
 
     @property
     def by_hand(self) -> list[Finding]:
-        """Errors and warnings that migrate does not fix: what `npukit migrate` counts as left, too."""
+        """Errors and warnings that migrate does not fix."""
         return by_hand(self.findings)
+
+    @property
+    def left(self) -> list[Finding]:
+        """What `npukit migrate` lists as left to change by hand; the rest is of checks that only analyze makes."""
+        applied = {rule.code for rule in all_rules() if rule.phase is Phase.rewrite}
+        return [each for each in self.by_hand if each.code in applied]
 
     @property
     def errors(self) -> list[Finding]:
@@ -95,7 +101,7 @@ class Analysis:
         known = f" ({counted(self.known, 'known finding')} in the baseline)" if self.known else ""
         parts = [f"Verdict{known}: {self.verdict.value}" + self._reason()]
         if fixable and self.verdict is not Verdict.after_migrate:
-            parts.append(f"`npukit migrate` changes {counted(fixable, 'place')}")
+            parts.append(f"`npukit migrate` changes {counted(fixable, 'place')} and leaves {len(self.left)}")
         if warnings:
             parts.append(counted(warnings, "warning"))
         parts.append(f"manual effort: {_duration(self.hours)}" if self.hours else "nothing left to do by hand")

@@ -14,7 +14,7 @@ _CANNOT_IMPORT = re.compile(r"(?:tensorrt|torch2trt|pycuda|cupy)(?:\.|$)")
 _HAS_OWN_DEVICES = re.compile(r"ctranslate2(?:\.|$)")
 _REPLACED = re.compile(r"^[ \t]*torch\.cuda(?:\.\w+)* = ", re.MULTILINE)
 _MOCKED = re.compile(
-    r"(?:patch|setattr)(?:\.object)?\(\s*[\"']?[\w.]*torch\.cuda\b|^\s*torch\.cuda\.\w+ = ", re.MULTILINE
+    r"(?:patch|setattr)(?:\.object)?\(\s*[\"']?[\w.]*torch\.cuda\b|^[ \t]*torch\.cuda\.\w+ = ", re.MULTILINE
 )
 
 

@@ -128,7 +128,7 @@ def open_file(
         return FileResult(path, (unreadable(path, "binary data, or UTF-16"),), lines)
     lowered = data.lower()
     words = _present(prefilter, lowered)
-    modules = _imported(data)
+    modules = _imported(data) - _own_modules(root)
     active = [rule for rule, looked_for in rules if rule.modules & modules or any(word in words for word in looked_for)]
     if not active:
         return FileResult(path, lines=lines)
@@ -189,6 +189,13 @@ def _imported(data: bytes) -> frozenset[str]:
     """The top-level modules that a file may import, without parsing it."""
     plain = (words[0] for names in _IMPORT.findall(data) for name in names.split(b",") if (words := name.split()))
     return frozenset(name.partition(b".")[0].decode() for name in (*plain, *_FROM.findall(data)))
+
+
+@lru_cache(maxsize=8)
+def _own_modules(root: Path | None) -> frozenset[str]:
+    """The modules and packages at the top of a project: Megatron-LM's own megatron is no library that it uses."""
+    found = root.iterdir() if root else ()
+    return frozenset(path.stem for path in found if path.suffix == ".py" or path.is_dir())
 
 
 def check_file(document: Document, rules: Sequence[Rule], goal: Goal) -> tuple[Finding, ...]:

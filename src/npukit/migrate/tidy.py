@@ -21,16 +21,12 @@ def without_unused_imports(before: Document, after: Document) -> Document:
     old, new = before.python, after.python
     if old is None or new is None:
         return after
-    unused = _used(old) - _used(new)
+    unused = old.names.read - new.names.read
     edits = [edit for node in new.names.imports for edit in _removed(node, unused, new)]
     return after.edited(edits) if edits else after
 
 
-def _used(file: PythonFile) -> set[str]:
-    return {node.id for node in file.nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
-
-
-def _removed(node: ast.Import | ast.ImportFrom, unused: set[str], file: PythonFile) -> Iterator[Edit]:
+def _removed(node: ast.Import | ast.ImportFrom, unused: frozenset[str], file: PythonFile) -> Iterator[Edit]:
     around = file.parent(node)
     if not file.alone_on_lines(node) or "#" in file.source(node) or isinstance(around, ast.Try):
         return

@@ -42,13 +42,11 @@ def fitted(before: Document, after: Document) -> Document:
         or not any(len(line) > width and not line.startswith(_OWN) for line in {*new} - {*old})
     ):
         return after
-    file = after.python
-    starts = {node.lineno for node in file.nodes if isinstance(node, ast.stmt)} if file else set()
-    edits = list(_edits(old, new, width, starts))
+    edits = list(_edits(old, new, width, before, after))
     return after.edited(edits) if edits else after
 
 
-def _edits(old: list[str], new: list[str], width: int, statements: set[int]) -> Iterator[Edit]:
+def _edits(old: list[str], new: list[str], width: int, before: Document, after: Document) -> Iterator[Edit]:
     starts = [0]
     for line in new:
         starts.append(starts[-1] + len(line) + 1)
@@ -59,9 +57,17 @@ def _edits(old: list[str], new: list[str], width: int, statements: set[int]) -> 
         for number in range(b, b_end):
             line = new[number]
             if width < len(line) and longest_before <= width and not line.startswith(_OWN):
-                is_whole = number + 1 in statements
+                line_by_line = a_end - a == b_end - b
+                # The file as it was is parsed already; what it became is parsed only where lines came or went.
+                is_whole = _begins(before, number - b + a) if line_by_line else _begins(after, number)
                 if lines := _broken(line, width) if is_whole else _one_a_line(line, width):
                     yield Edit(starts[number], starts[number] + len(line), "\n".join(lines))
+
+
+def _begins(document: Document, number: int) -> bool:
+    """Whether a statement begins on this line, counted from 0."""
+    file = document.python
+    return file is not None and any(isinstance(node, ast.stmt) and node.lineno == number + 1 for node in file.nodes)
 
 
 def _broken(line: str, width: int) -> list[str]:

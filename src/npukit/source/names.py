@@ -6,7 +6,7 @@ import ast
 import builtins
 from collections import defaultdict
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
@@ -153,6 +153,11 @@ class Names:
                     self._loads[self.lookup(node)[0], node.id].append(node)
         text = name.id if isinstance(name, ast.Name) else name.arg
         return self._loads.get((self.lookup(name)[0], text), [])
+
+    @cached_property
+    def read(self) -> frozenset[str]:
+        """Every name that is read anywhere in the file."""
+        return frozenset(node.id for node in self._scopes if type(node) is ast.Name and type(node.ctx) is ast.Load)
 
     def resolve(self, node: ast.AST | None, depth: int = _DEPTH) -> str | None:
         """The full dotted name of a name or attribute, or None."""

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
 
 from npukit.facts.libraries import Library, imported, modules
 from npukit.migrate.goal import Goal
@@ -45,14 +47,18 @@ def imported_libraries(node: ast.Import | ast.ImportFrom, file: PythonFile) -> l
     else:
         modules = []
     found = {module: library for module in modules if (library := imported(module))}
-    return list(dict.fromkeys(found[module] for module in found if not _is_own(module.split(".")[0], file)))
+    return list(
+        dict.fromkeys(
+            found[module] for module in found if not _is_own(module.split(".")[0], file.path.parent, file.names.root)
+        )
+    )
 
 
-def _is_own(module: str, file: PythonFile) -> bool:
-    if any(parent.name == module for parent in file.path.absolute().parents):
+@lru_cache(maxsize=4096)
+def _is_own(module: str, folder: Path, root: Path | None) -> bool:
+    if module in folder.absolute().parts:
         return True
-    folders = [file.path.parent, *([file.names.root] if file.names.root else [])]
-    return any((folder / module).is_dir() or (folder / f"{module}.py").is_file() for folder in folders)
+    return any((each / module).is_dir() or (each / f"{module}.py").is_file() for each in (folder, root) if each)
 
 
 def needed_when(node: ast.AST, file: PythonFile) -> tuple[str, Severity]:
@@ -69,10 +75,8 @@ def state_here(node: ast.Import | ast.ImportFrom, library: Library, file: Python
     version = installed_version(library)
     installed = f"Version {version} is installed." if version else "It is not installed."
     names = {alias.asname or alias.name.split(".")[0] for alias in node.names}
-    used = any(isinstance(each, ast.Name) and each.id in names for each in file.nodes)
-    return (
-        installed if used or file.path.name == "__init__.py" else f"{installed} This file imports it without using it."
-    )
+    used = names & file.names.read or file.path.name == "__init__.py"
+    return installed if used else f"{installed} This file imports it without using it."
 
 
 def advice(library: Library) -> str:
