@@ -24,21 +24,25 @@ def _seeded() -> None:
 
 
 def compare(function: Callable[..., Tensor], *tensors: Tensor, grad: bool = True) -> None:
-    """The results and gradients of `function(device, *tensors)` are the same on the CPU and on the NPU."""
+    """The results and gradients of `function(device, *tensors)` on the NPU are those of the CPU in fp32.
+
+    In bf16, torch 2.8's own kernel for the backward pass of attention ends the process on aarch64.
+    """
+    dtype = tensors[0].dtype
     found = []
-    for device in ("cpu", "npu"):
-        given = [x.to(device, copy=True).requires_grad_(grad and x.is_floating_point()) for x in tensors]
+    for device, computed_in in (("cpu", torch.float32), ("npu", dtype)):
+        given = [x.to(device, computed_in if x.is_floating_point() else x.dtype, copy=True) for x in tensors]
+        leaves = [x.requires_grad_() for x in given if grad and x.is_floating_point()]
         out = function(device, *given)
-        leaves = [x for x in given if x.requires_grad]
-        grads = torch.autograd.grad(out.float().square().sum(), leaves) if grad else ()
-        found.append([x.detach().cpu() for x in (out, *grads)])
-    close = TOLERANCE[tensors[0].dtype]
-    torch.testing.assert_close(found[1], found[0], rtol=close, atol=close)
+        upstream = torch.linspace(-2, 2, out.numel()).view(out.shape).to(dtype).to(out)
+        grads = torch.autograd.grad(out, leaves, upstream) if grad else ()
+        found.append([x.detach().cpu().to(dtype) for x in (out, *grads)])
+    torch.testing.assert_close(found[1], found[0], rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
 
 
 def attention(mask: Tensor | None = None, **options: Any) -> Callable[..., Tensor]:
     def run(device: str, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        there = None if mask is None else mask.to(device)
+        there = None if mask is None else mask.to(device, q.dtype if mask.is_floating_point() else mask.dtype)
         gqa = q.size(1) != k.size(1)
         return F.scaled_dot_product_attention(q, k, v, attn_mask=there, enable_gqa=gqa, **options)
 
