@@ -10,7 +10,7 @@ import pytest
 from tests.performance.profiles import database, kineto_trace, text_profile
 
 from npukit.errors import NpukitError
-from npukit.performance.read import read_profiles
+from npukit.performance.read import read_profiles, stream
 from npukit.performance.read.model import Work
 from npukit.performance.read.values import microseconds, number, shapes_of, users_line
 
@@ -102,3 +102,22 @@ def test_values() -> None:
     assert shapes_of('"""32,3;64;"""') == ((32, 3), (64,), ())
     frames = ["/usr/lib/python3.9/x.py(1): f", "torch/nn/x.py(2): g", "a/train.py(12): main"]
     assert users_line(frames) == "a/train.py:12"
+
+
+@pytest.mark.parametrize("window", [1, 2, 7, 64])
+def test_events_are_read_whole_wherever_the_window_ends(
+    window: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    args = {"dims": [[1, 2], []], "x": None, "on": True}
+    events = [{"ts": 12.5, "name": 'a "quoted" \\ é', "args": args}, 17, -3.5, {}]
+    monkeypatch.setattr(stream._Scanner, "_WINDOW", window)
+    file = tmp_path / "trace.json"
+    file.write_text(json.dumps({"head": [1, {"b": False}], "traceEvents": events, "name": "t"}, indent=3))
+    assert list(stream.json_items(file, "traceEvents")) == events
+    assert stream.json_head(file, ("head", "name")) == {"head": [1, {"b": False}]}
+    file.write_text(json.dumps(events, ensure_ascii=False)[:-1])
+    with pytest.raises(stream.Unreadable, match="in the middle"):
+        list(stream.json_items(file))
+    file.write_text('[{"a": 1}, {"b" 2}, ' + " " * 100 + '{"c": 3}]')
+    with pytest.raises(stream.Unreadable):
+        list(stream.json_items(file))

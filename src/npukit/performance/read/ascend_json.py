@@ -29,7 +29,7 @@ MEGABYTE = 10**6  # of what goes over links
 def read_trace_view(path: Path, trace: Trace) -> None:
     """trace_view.json: the host's side, which call launched which kernel, copies and the cores' frequency."""
     reader = _TraceView(trace)
-    for event in json_items(path, "item"):
+    for event in json_items(path):
         if isinstance(event, dict):
             reader.take(event)
     reader.finish()

@@ -27,7 +27,7 @@ def read_kineto(path: Path, listed: bool = False) -> Trace:
     'cuda'
     """
     reader = _Reader(path, {} if listed else json_head(path, HEAD))
-    for event in json_items(path, "item" if listed else "traceEvents.item"):
+    for event in json_items(path, "" if listed else "traceEvents"):
         if isinstance(event, dict):
             reader.take(event)
     return reader.finish()

@@ -7,6 +7,7 @@ import csv
 import gzip
 import io
 import json
+import re
 import sqlite3
 import zlib
 from collections.abc import Iterator
@@ -28,33 +29,88 @@ def open_bytes(path: Path) -> IO[bytes]:
     return cast("IO[bytes]", gzip.GzipFile(fileobj=file)) if packed else file
 
 
-class _Nested:
-    """A file that ends where its brackets nest deeper than any trace's: the parser would take hours over them."""
+class _Cut(ValueError):
+    """A file that ends before its JSON does."""
 
-    DEEPEST = 1000
+
+class _Scanner:
+    """JSON in a file of any size: the standard library's decoder on a window that moves along."""
+
+    _WINDOW = 1 << 22  # characters
+    _LARGEST = 1 << 26  # of one value
+    _TOKEN = 16  # of what may be wrong because the window ends in it
+    _SPACE = re.compile(r"[ \t\r\n]*")
+    _decode = staticmethod(json.JSONDecoder(strict=False).raw_decode)
 
     def __init__(self, file: IO[bytes]) -> None:
-        self._file, self._depth = file, 0
+        self._file = io.TextIOWrapper(file, encoding="utf-8-sig", newline="")
+        self._text, self._at = "", 0
 
-    def read(self, size: int = -1) -> bytes:
-        data = self._file.read(size)
-        self._depth += data.count(b"[") + data.count(b"{") - data.count(b"]") - data.count(b"}")
-        if self._depth > self.DEEPEST:
-            raise RecursionError
-        return data
+    def next(self) -> str:
+        """The next character that is no space."""
+        while True:
+            match = self._SPACE.match(self._text, self._at)
+            self._at = match.end() if match else self._at
+            if self._at < len(self._text):
+                return self._text[self._at]
+            self._read_on()
+
+    def take(self, expected: str) -> bool:
+        """Go past the next character if it is one of these."""
+        found = self.next() in expected
+        self._at += found
+        return found
+
+    def value(self) -> Any:
+        """The next value, whole."""
+        self.next()
+        while True:
+            try:
+                value, end = self._decode(self._text, self._at)
+            except json.JSONDecodeError as error:
+                is_cut = error.msg.startswith("Unterminated") or len(self._text[error.pos :].strip()) < self._TOKEN
+                if not is_cut or len(self._text) - self._at > self._LARGEST:
+                    raise
+            else:
+                if end < len(self._text):  # a number could go on
+                    self._at = end
+                    return value
+            self._read_on()
+
+    def members(self) -> Iterator[str]:
+        """The names of an object; after each one its value is to be taken."""
+        more = self.take("{") and not self.take("}")
+        while more:
+            name = str(self.value())
+            self.take(":")
+            yield name
+            more = self.take(",")
+
+    def items(self) -> Iterator[Any]:
+        """The values of a list."""
+        more = self.take("[") and not self.take("]")
+        while more:
+            yield self.value()
+            more = self.take(",")
+            if not more and not self.take("]"):
+                raise json.JSONDecodeError("a list is not closed", self._text[self._at : self._at + 20], 0)
+
+    def _read_on(self) -> None:
+        read = self._file.read(max(self._WINDOW, len(self._text) - self._at))
+        if not read:
+            raise _Cut
+        self._text, self._at = self._text[self._at :] + read, 0
 
 
 @contextlib.contextmanager
 def sentences(path: Path) -> Iterator[None]:
     """Turn what reading a damaged file raises into a sentence."""
-    import ijson
-
     try:
         yield
-    except (ijson.JSONError, json.JSONDecodeError, UnicodeDecodeError) as error:
-        cut = isinstance(error, ijson.IncompleteJSONError) and "premature" in str(error)
-        what = "ends in the middle" if cut else "is not valid JSON"
-        raise Unreadable(f"{path} {what}: copy it again, or profile again.") from None
+    except _Cut:
+        raise Unreadable(f"{path} ends in the middle: copy it again, or profile again.") from None
+    except (json.JSONDecodeError, UnicodeDecodeError):
+        raise Unreadable(f"{path} is not valid JSON: copy it again, or profile again.") from None
     except (EOFError, zlib.error, gzip.BadGzipFile):
         raise Unreadable(f"{path} cannot be unpacked: copy it again, or profile again.") from None
     except sqlite3.Error as error:
@@ -67,34 +123,32 @@ def sentences(path: Path) -> Iterator[None]:
 
 def json_head(path: Path, keep: tuple[str, ...]) -> dict[str, Any]:
     """The members of a Kineto trace that stand beside its events, without reading those."""
-    import ijson
-
     found: dict[str, Any] = {}
     with sentences(path), open_bytes(path) as file:
-        builder: ijson.ObjectBuilder | None = None
-        name = ""
-        for prefix, event, value in ijson.parse(_Nested(file), use_float=True):
-            if not prefix and event == "map_key":
-                if value == "traceEvents":
-                    break  # only the trace's name follows them
-                name, builder = value, ijson.ObjectBuilder() if value in keep else None
-            elif builder and prefix.startswith(name):
-                builder.event(event, value)
-                found[name] = builder.value
-            elif not prefix and event == "start_array":
-                break  # a bare list of events
+        scanner = _Scanner(file)
+        for name in scanner.members():
+            if name == "traceEvents":
+                break  # only the trace's name follows them
+            value = scanner.value()
+            if name in keep:
+                found[name] = value
     return found
 
 
-def json_items(path: Path, prefix: str) -> Iterator[Any]:
-    """The items of a list in a JSON file, one by one.
+def json_items(path: Path, member: str = "") -> Iterator[Any]:
+    """The items of the list that a JSON file is, or that one of its members is, one by one.
 
-    >>> json_items(Path("trace_view.json"), "item")
+    >>> json_items(Path("trace.json"), "traceEvents")
     """
-    import ijson
-
     with sentences(path), open_bytes(path) as file:
-        yield from ijson.items(_Nested(file), prefix, use_float=True)
+        scanner = _Scanner(file)
+        if not member:
+            yield from scanner.items()
+        for name in scanner.members() if member else ():
+            if name == member:
+                yield from scanner.items()
+                break
+            scanner.value()
 
 
 def json_whole(path: Path) -> dict[str, Any]:

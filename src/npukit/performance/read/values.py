@@ -86,6 +86,7 @@ def dtypes_of(text: str) -> tuple[str, ...]:
     return tuple(dtype_of(each) for each in text.replace("\r\n", "").split(";")) if text and text != "N/A" else ()
 
 
+@functools.lru_cache(maxsize=4096)
 def dtype_of(text: str) -> str:
     """A type by torch's name, whoever wrote it."""
     lower = text.strip().lower()
@@ -115,7 +116,10 @@ def users_line(frames: Iterable[str]) -> str:
     >>> users_line(["torch/nn/modules/linear.py(134): forward", "train.py(12): main"])
     'train.py:12'
     """
-    for frame in frames:
-        if match := _USERS.match(frame.strip()):
-            return f"{match[1]}:{match[2]}"
-    return ""
+    return next((line for frame in frames if (line := _users_line(frame))), "")
+
+
+@functools.lru_cache(maxsize=65536)
+def _users_line(frame: str) -> str:
+    match = _USERS.match(frame.strip())
+    return f"{match[1]}:{match[2]}" if match else ""

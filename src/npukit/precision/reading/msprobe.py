@@ -217,7 +217,7 @@ def _value(entry: Mapping[str, Any], tensors: Path | None) -> Value | None:
 def _sketch(packed: Any) -> tuple[float, ...]:
     """The numbers of a sketch, in single or double precision."""
     try:
-        data = base64.b64decode(packed, validate=True) if isinstance(packed, str) else b""
+        data = base64.b64decode(packed.removeprefix(":"), validate=True) if isinstance(packed, str) else b""
     except ValueError:
         return ()
     form = {4 * BUCKETS: f"<{BUCKETS}f", 8 * BUCKETS: f"<{BUCKETS}d"}.get(len(data))

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 _FUSED = (torch.float32, torch.float16, torch.bfloat16)
 MANY = 12  # tensors for which the table that a common launch needs is worth its while
 _SINGLES, _DOUBLES = struct.Struct(f"<{BUCKETS}f").pack, struct.Struct(f"<{BUCKETS}d").pack
-_FIGURES = '"Max": %s, "Min": %s, "Mean": %s, "Norm": %s, "Nan": %d, "Inf": %d, "Hash": "%08x", "Sketch": "%s"'
+# msprobe refuses a dump with a text that begins like a formula of a spreadsheet, as a sketch may: hence the colon.
+_FIGURES = '"Max": %s, "Min": %s, "Mean": %s, "Norm": %s, "Nan": %d, "Inf": %d, "Hash": "%08x", "Sketch": ":%s"'
 _SINGLE_FIGURES = _FIGURES.replace("%s, ", "%.9g, ").replace("%d", "0")  # as many digits as single precision has
 _DOUBLE_FIGURES = _FIGURES.replace("%s, ", "%r, ").replace("%d", "0")
 
