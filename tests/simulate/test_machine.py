@@ -5,6 +5,7 @@ import subprocess
 
 import pytest
 
+from npukit.machine.npu_smi import parse_info
 from npukit.simulate import environment
 
 
@@ -23,6 +24,15 @@ def test_npu_smi_shows_every_card_in_the_real_tables_form() -> None:
     names = re.findall(r"^\| (\d+) +(\S+) +\| OK +\|", table, re.M)
     assert names == [(str(number), "910B3") for number in range(8)]
     assert re.findall(r"[0-9A-F]{4}:[0-9A-F]{2}:00\.0 +\| \d+ +\d+ +/ \d+ +\d+ +/ (\d+)", table) == ["65536"] * 8
+
+
+def test_npu_smi_shows_a_card_that_dropped_out_and_one_with_memory_errors() -> None:
+    made = environment(devices=3, faults=["lost=1", "ecc=2"])
+    told = subprocess.run(["npu-smi", "info"], env=made, capture_output=True, text=True, timeout=30).stdout
+    assert [chip.health for chip in parse_info(told).chips] == ["OK", "Critical", "Alarm"], "as doctor reads it"
+    command = ["npu-smi", "info", "-t", "ecc", "-i", "2"]
+    told = subprocess.run(command, env=made, capture_output=True, text=True, timeout=30).stdout
+    assert re.search(r"Double Bit Error Count +: 1", told)
 
 
 def test_npu_smi_shows_two_chips_to_a_package() -> None:

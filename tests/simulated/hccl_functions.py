@@ -6,12 +6,14 @@ Run with the name of a scenario; it fails with a traceback. HOSTS names network 
 from __future__ import annotations
 
 import ctypes
+import json
 import multiprocessing
 import os
 import signal
 import struct
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -115,6 +117,40 @@ def start(ranks: int, body: Callable[[Rank], Any], connected: bool = True) -> li
         assert process.exitcode in (0, -signal.SIGKILL), f"a rank ended with {process.exitcode}"
         found.append(reader.recv() if process.exitcode == 0 else None)
     return found
+
+
+def rank_table(ranks: int, **changed: Any) -> str:
+    """A rank table for the hosts there are, as a file."""
+    servers = 2 if "HOSTS" in os.environ else 1
+    devices = [
+        {"device_id": str(rank), "device_ip": f"192.168.100.{rank}", "rank_id": str(rank)} for rank in range(ranks)
+    ]
+    table = {
+        "version": "1.0",
+        "server_count": str(servers),
+        "server_list": [
+            {"device": devices[each::servers], "server_id": f"10.77.0.{each + 1}"} for each in range(servers)
+        ],
+        "status": "completed",
+    }
+    with tempfile.NamedTemporaryFile("w", suffix=".json", delete=False) as file:
+        json.dump({**table, **changed}, file)
+    return file.name
+
+
+def rank_tables() -> None:
+    file, broken = rank_table(3), rank_table(3, server_list=[{"server_id": "a", "device": [{"rank_id": "1"}]}])
+
+    def body(rank: Rank) -> None:
+        assert rank.hccl.HcclCommInitClusterInfo(broken.encode(), rank.rank, ctypes.byref(rank.comm)) == E_PARA
+        assert "EI0004" in rank.message()
+        assert rank.hccl.HcclCommInitClusterInfo(file.encode(), rank.rank, ctypes.byref(rank.comm)) == 0
+        own = Buffer(INT32, [rank.rank + 1])
+        assert rank.call("HcclAllReduce", own, own, 1, INT32, SUM) == 0 and own.numbers == [6]
+
+    start(3, body, connected=False)
+    Path(file).unlink()
+    Path(broken).unlink()
 
 
 def every_type_and_operation() -> None:

@@ -29,6 +29,7 @@ except Exception as error:
     [
         ("acl=507015@aten::mm:3", "507015"),
         ("bitflip@aten::mm:3", "["),
+        ("lost=0", "507033"),
     ],
 )
 def test_a_fault_on_one_card(simulated: Any, fault: str, expected: str) -> None:

@@ -16,7 +16,13 @@ from npukit.simulate import environment
 
 HERE = Path(__file__).parent
 SCENARIOS = [
-    *("every_type_and_operation", "v_forms", "one_process_with_several_cards", "two_ranks_in_one_process"),
+    *(
+        "every_type_and_operation",
+        "rank_tables",
+        "v_forms",
+        "one_process_with_several_cards",
+        "two_ranks_in_one_process",
+    ),
     "sub_communicators",
     *("issue_order_over_streams", "groups_of_sends_and_receives", "wrong_arguments", "shapes_only", "eight_ranks"),
     *("disagreement", "a_rank_that_never_comes", "a_rank_that_is_killed", "a_rank_that_is_done_and_gone"),

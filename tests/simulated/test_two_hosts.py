@@ -15,7 +15,14 @@ from npukit.simulate import environment
 
 HERE = Path(__file__).parent
 SCENARIOS = [
-    *("every_type_and_operation", "v_forms", "sub_communicators", "issue_order_over_streams", "disagreement"),
+    *(
+        "every_type_and_operation",
+        "rank_tables",
+        "v_forms",
+        "sub_communicators",
+        "issue_order_over_streams",
+        "disagreement",
+    ),
     *("groups_of_sends_and_receives", "a_rank_that_never_comes", "a_rank_that_is_killed"),
     *("a_rank_that_is_done_and_gone", "ranks_that_do_not_meet"),
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import os
 import platform
 import sys
 import time
@@ -14,9 +15,11 @@ from typing import Any
 import torch
 
 from npukit import quiet
+from npukit.facts import aclnn
 from npukit.simulate.ops import registry
 
 quiet.install()
+registry.set_limits(aclnn.limits(os.environ.get("NPUKIT_SIM_CANN_VERSION", ""), os.environ["NPUKIT_SIM_CARD"]))
 kernels = registry.KERNELS
 traits = registry.TRAITS
 

@@ -53,6 +53,7 @@ void install() {
     install_copy(aten, npu);
     install_sparse(sparse);
     std::unordered_set<std::string> unknown;
+    std::unordered_map<std::string, Limits> limits;
     for (const auto& name : dispatcher.getRegistrationsForDispatchKey(c10::DispatchKey::PrivateUse1)) {
         const auto op = dispatcher.findSchema(name);
         const auto space = name.getNamespace();
@@ -68,6 +69,7 @@ void install() {
             body = not_simulated;
             unknown.insert(toString(name));
         }
+        limits[toString(name)] = traits.limits;
         auto& library = *space == "aten" ? aten : npu;
         const auto full = name.name + (name.overload_name.empty() ? "" : "." + name.overload_name);
         if (!body && hides_composite(*op)) {
@@ -80,7 +82,7 @@ void install() {
             full.c_str(),
             torch::CppFunction::makeFromBoxedFunctor(std::make_unique<SimulatedKernel>(*op, traits, std::move(body))));
     }
-    install_trace(std::move(unknown));
+    install_trace(std::move(unknown), std::move(limits));
 }
 
 } // namespace

@@ -109,7 +109,7 @@ bool names_type(const c10::Argument& argument, const c10::IValue& value, at::Sca
 } // namespace
 
 SimulatedKernel::SimulatedKernel(const c10::OperatorHandle& op, Traits traits, Body body)
-    : name_(op.schema().name()), traits_(traits), body_(std::move(body)), arguments_(op.schema().arguments().size()),
+    : name_(op.schema().name()), traits_(std::move(traits)), body_(std::move(body)), arguments_(op.schema().arguments().size()),
       returns_(op.schema().returns().size()), random_(false), launches_(name_.rfind("aten::empty", 0) != 0) {
     const auto& arguments = op.schema().arguments();
     for (const auto& returned : op.schema().returns()) {
@@ -216,6 +216,7 @@ int SimulatedKernel::compute(
     const auto fault = foresees ? npusim_fault{} : npusim_next_fault(NPUSIM_ON_KERNEL, name_.c_str());
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
     const c10::SmallVector<c10::IValue, 12> given(stack->begin() + static_cast<int64_t>(first), stack->end());
+    check_limits(traits_.limits, given);
     const bool widens = traits_.product || lacks_half_;
     const auto half = widens && !foresees ? half_to_widen(given) : std::nullopt;
     CpuViews cpu_views;

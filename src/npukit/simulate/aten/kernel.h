@@ -1,6 +1,8 @@
 // The kernel that stands in for those of torch_npu: the same op, on a CPU (or shape-only) view of the same memory.
 #pragma once
 
+#include "limits.h"
+
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/library.h>
 
@@ -19,6 +21,7 @@ struct Traits {
     bool values = false;       // computed in shapes-only mode, too
     bool product = false;      // half precision is computed in fp32 and rounded once
     bool kept = false;         // torch_npu's own code stays
+    Limits limits = {};        // what CANN refuses
 };
 
 class SimulatedKernel final : public c10::OperatorKernel {

@@ -57,6 +57,16 @@ void call(Function function, const c10::OperatorHandle& op, torch::jit::Stack* s
     }
 }
 
+// Finds the arguments of limits in a schema; in another version of torch_npu some may not be there.
+void place(Limits& limits, const c10::FunctionSchema& schema) {
+    const auto absent = [&schema](Limit& limit) {
+        const auto found = schema.argumentIndexWithName(limit.name);
+        limit.argument = found ? static_cast<size_t>(*found) : 0;
+        return !found;
+    };
+    limits.erase(std::remove_if(limits.begin(), limits.end(), absent), limits.end());
+}
+
 } // namespace
 
 PythonSide::PythonSide() {
@@ -89,7 +99,14 @@ PythonSide::PythonSide() {
     }
     for (const auto& [name, of] : py::cast<py::dict>(in_process.attr("traits"))) {
         const auto has = [&of](const char* trait) { return py::cast<bool>(of.attr(trait)); };
-        traits_[py::cast<std::string>(name)] = {has("host_tensors"), has("values"), has("product"), has("kept")};
+        Limits limits;
+        for (const auto& limit : of.attr("limits")) {
+            limits.emplace_back(
+                py::cast<std::string>(limit.attr("function")), py::cast<std::string>(limit.attr("argument")),
+                py::cast<std::vector<std::string>>(limit.attr("types")), py::cast<int64_t>(limit.attr("dimensions")));
+        }
+        traits_[py::cast<std::string>(name)] = {
+            has("host_tensors"), has("values"), has("product"), has("kept"), std::move(limits)};
     }
 }
 
@@ -99,8 +116,9 @@ std::pair<Traits, Body> PythonSide::find(const c10::OperatorHandle& op) const {
     const auto body = bodies_.find(full);
     auto traits = traits_.find(full);
     traits = traits == traits_.end() && body == bodies_.end() ? traits_.find(name.name) : traits;
-    return {
-        traits == traits_.end() ? Traits{} : traits->second, body == bodies_.end() ? Body{} : body->second};
+    auto found = traits == traits_.end() ? Traits{} : traits->second;
+    place(found.limits, op.schema());
+    return {std::move(found), body == bodies_.end() ? Body{} : body->second};
 }
 
 } // namespace npusim

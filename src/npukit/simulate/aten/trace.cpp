@@ -17,6 +17,7 @@ namespace {
 struct Trace {
     std::string file;
     std::unordered_set<std::string> not_simulated;
+    std::unordered_map<std::string, Limits> limits;
     std::mutex mutex;
     std::map<std::string, uint64_t> counts;            // an op's JSON fields, without the count
     std::unordered_map<int64_t, std::string> forward;  // autograd's sequence number to the line of the forward op
@@ -111,6 +112,15 @@ std::string support(const c10::OperatorName& name) {
     return composite ? "composite" : "cpu_fallback";
 }
 
+// What CANN says to these arguments; unknown where npukit has no facts about the op.
+const char* card(const c10::OperatorName& name, c10::ArrayRef<const c10::IValue> inputs) {
+    const auto found = trace->limits.find(toString(name));
+    if (found == trace->limits.end() || found->second.empty()) {
+        return "unknown";
+    }
+    return refuses(found->second, inputs) ? "refuses" : "accepts";
+}
+
 void record(const at::RecordFunction& function, const c10::OperatorName& name) {
     bool on_device = false;
     const auto inputs = describe_inputs(function.inputs(), on_device);
@@ -120,8 +130,8 @@ void record(const at::RecordFunction& function, const c10::OperatorName& name) {
     }
     const bool backward = !backward_lines.empty();
     const auto line = backward ? backward_lines.back() : python_line();
-    const auto fields = R"("op": )" + quoted(toString(name)) + R"(, "support": ")" + how + R"(", "line": )" +
-        quoted(line) + R"(, "backward": )" + (backward ? "true" : "false") + R"(, "inputs": [)" + inputs + "]";
+    const auto fields = R"("op": )" + quoted(toString(name)) + R"(, "support": ")" + how + R"(", "card": ")" +
+        card(name, function.inputs()) + R"(", "line": )" + quoted(line) + R"(, "backward": )" + (backward ? "true" : "false") + R"(, "inputs": [)" + inputs + "]";
     const std::lock_guard<std::mutex> lock(trace->mutex);
     trace->counts[fields]++;
     if (!backward && function.seqNr() >= 0) {
@@ -178,7 +188,7 @@ std::string file_of_this_rank(std::string file) {
 
 } // namespace
 
-void install_trace(std::unordered_set<std::string> not_simulated) {
+void install_trace(std::unordered_set<std::string> not_simulated, std::unordered_map<std::string, Limits> limits) {
     const char* const file = std::getenv("NPUKIT_SIM_TRACE");
     if (!file || !*file) {
         return;
@@ -186,6 +196,7 @@ void install_trace(std::unordered_set<std::string> not_simulated) {
     trace = new Trace; // kept to the end: other threads may still record while the process exits
     trace->file = file_of_this_rank(file);
     trace->not_simulated = std::move(not_simulated);
+    trace->limits = std::move(limits);
     at::addGlobalCallback(at::RecordFunctionCallback(on_start, on_end)
                               .needsInputs(true)
                               .scopes({at::RecordScope::FUNCTION, at::RecordScope::BACKWARD_FUNCTION}));

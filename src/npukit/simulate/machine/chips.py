@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from npukit.facts.cards import DEFAULT_CARD, Card, card
 
+HEALTH = {"lost": "Critical", "ecc": "Alarm"}
 BUSES = (0xC1, 0xC2, 0x81, 0x82, 0x01, 0x02, 0x41, 0x42)
 
 
@@ -18,6 +19,12 @@ class Chip:
     npu: int
     number: int
     bus: str
+
+    @property
+    def health(self) -> str:
+        """What npu-smi says of it: OK, unless a fault befell it."""
+        faults = {fault.partition(",")[0].strip() for fault in os.environ.get("NPUKIT_SIM_FAULTS", "").split(";")}
+        return next((health for fault, health in HEALTH.items() if f"{fault}={self.device}" in faults), "OK")
 
 
 def simulated_card() -> Card:

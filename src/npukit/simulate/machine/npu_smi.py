@@ -58,7 +58,7 @@ def _rows(chip: Chip, paired: bool) -> list[str]:
     identity = f"{chip.number:<6}{chip.device}" if paired else f"{chip.number}"
     memory = f"0    / {card.memory_mib}"
     return [
-        f"| {chip.npu:<6}{card.smi_name:<20}| {'OK':<14}| {power:<12}{'0':<18}{'0    / 0':<21}|",
+        f"| {chip.npu:<6}{card.smi_name:<20}| {chip.health:<14}| {power:<12}{'0':<18}{'0    / 0':<21}|",
         f"| {identity:<26}| {chip.bus:<14}| {'0':<12}{'0    / 0':<18}{memory:<21}|",
     ]
 
@@ -85,6 +85,28 @@ def _link(one: Chip, other: Chip, links: str) -> str:
     return {"mesh": "HCCS", "pcie": "PHB"}[links]
 
 
+def ecc(npu: int) -> str:
+    """The errors in the memory of one NPU's chips."""
+    blocks = []
+    for chip in _of_npu(npu):
+        double = int(chip.health == "Alarm")
+        counts = {"HBM Single Bit Error Count": 0, "HBM Double Bit Error Count": double}
+        blocks.append(_fields({"NPU ID": npu, "Chip Count": 1, **counts, "Chip ID": chip.number}))
+    return "\n\n".join(blocks)
+
+
+def health(npu: int) -> str:
+    """Whether one NPU's chips are well."""
+    return "\n".join(_fields({"Health": chip.health, "Chip ID": chip.number}) for chip in _of_npu(npu))
+
+
+def _of_npu(npu: int) -> list[Chip]:
+    found = [chip for chip in chips() if chip.npu == npu]
+    if not found:
+        sys.exit(f"npu-smi: there is no NPU {npu}.")
+    return found
+
+
 def _fields(pairs: dict[str, object]) -> str:
     return "\n".join(f"\t{name:<30} : {value}" for name, value in pairs.items())
 
@@ -108,9 +130,7 @@ def mapping() -> str:
 
 def board(npu: int) -> str:
     """What one NPU is and which software drives it."""
-    mine = [chip for chip in chips() if chip.npu == npu]
-    if not mine:
-        sys.exit(f"npu-smi: there is no NPU {npu}.")
+    mine = _of_npu(npu)
     return _fields(
         {
             "NPU ID": npu,
@@ -128,21 +148,25 @@ def board(npu: int) -> str:
     )
 
 
+ABOUT_ONE = {"board": board, "ecc": ecc, "health": health}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="npu-smi", description="Management of the simulated NPUs.")
     parser.add_argument("-v", action="version", version=f"npu-smi version: {VERSION}", help="print the version")
     show = parser.add_subparsers(required=True).add_parser("info", help="show what there is")
     show.add_argument("-l", action="store_true", help="list the NPUs")
     show.add_argument("-m", action="store_true", help="map chips to logical devices")
-    show.add_argument("-t", choices=["topo", "board"], help="show this kind of information")
-    show.add_argument("-i", type=int, default=0, help="the NPU that -t board is about")
+    show.add_argument("-t", choices=["topo", *ABOUT_ONE], help="show this kind of information")
+    show.add_argument("-i", type=int, default=0, help="the NPU that -t is about")
+    show.add_argument("-c", type=int, help="the chip that -t is about; all are shown")
     asked = parser.parse_args()
     if asked.l:
         print(listing())
     elif asked.m:
         print(mapping())
-    elif asked.t == "board":
-        print(board(asked.i))
+    elif asked.t in ABOUT_ONE:
+        print(ABOUT_ONE[asked.t](asked.i))
     else:
         print(topology() if asked.t else info())
 

@@ -5,11 +5,13 @@ The C++ side reads both once, when torch_npu initialises the runtime.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import torch
+
+from npukit.facts.aclnn import Limit
 
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 
@@ -26,6 +28,8 @@ class Traits:
     """It multiplies and adds up: half-precision arguments are widened to fp32, and its results are rounded once."""
     kept: bool = False
     """torch_npu's own code stays: it ends in the runtime, not in a kernel of the card."""
+    limits: tuple[Limit, ...] = ()
+    """What CANN refuses, as far as that is certain."""
 
 
 KERNELS: dict[str, Callable[..., Any]] = {}
@@ -68,6 +72,16 @@ def traits(*names: str, **which: bool) -> None:
         if name in TRAITS:
             raise ValueError(f"{name} already has traits.")
         TRAITS[name] = Traits(**which)
+
+
+def set_limits(limits: Mapping[str, tuple[Limit, ...]]) -> None:
+    """Give operators, which may have other traits already, the limits of the card.
+
+    >>> set_limits(aclnn.limits("9.1.0", "910B3"))
+    """
+    for name, of_arguments in limits.items():
+        shared = None if name in KERNELS else TRAITS.get(name.partition(".")[0])
+        TRAITS[name] = replace(TRAITS.get(name) or shared or Traits(), limits=of_arguments)
 
 
 def generator(given: torch.Generator | None = None) -> torch.Generator:

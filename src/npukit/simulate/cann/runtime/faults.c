@@ -9,6 +9,8 @@
  *   slow-stream=MS     asynchronous work starts MS milliseconds late unless somebody synchronises on it
  *   slow-kernel=MS     every kernel takes MS milliseconds longer, as on a card that throttles
  *   slow-link=MBS      every collective takes as long as its bytes take at MBS megabytes a second, at least
+ *   lost=CARD          the card has dropped out: nothing can use it, and npu-smi calls it Critical
+ *   ecc=CARD           the card's memory has had ECC errors: npu-smi calls it Alarm (it is npu-smi's business alone)
  * N counts from 1 over the life of the process.
  */
 #include <signal.h>
@@ -35,10 +37,11 @@ static int fault_count;
 static atomic_bool any_event; /* a process that used no device has nothing to tell */
 int npusim_slow_stream_ms;
 static int slow_kernel_ms, slow_link;
+static bool lost[MAX_DEVICES];
 
 static void malformed(const char *item) {
     fprintf(stderr, "npukit: NPUKIT_SIM_FAULTS: \"%s\" is not one of oom@N, acl=CODE@N, acl=CODE@NAME:N, timeout@N, "
-                    "kill@N, bitflip@NAME:N, slow-stream=MS, slow-kernel=MS, slow-link=MBS, each with an optional ,rank=R.\n",
+                    "kill@N, bitflip@NAME:N, slow-stream=MS, slow-kernel=MS, slow-link=MBS, lost=CARD, ecc=CARD, each with an optional ,rank=R.\n",
             item);
     exit(2);
 }
@@ -120,6 +123,21 @@ static bool read_slowness(const char *item, bool mine, const char *original) {
     return false;
 }
 
+/* What befalls a card, whoever uses it. */
+static bool read_card(const char *item, const char *original) {
+    bool is_lost = strncmp(item, "lost=", 5) == 0;
+    if (!is_lost && strncmp(item, "ecc=", 4) != 0) {
+        return false;
+    }
+    const char *number = strchr(item, '=') + 1;
+    unsigned long card = strcmp(number, "0") == 0 ? 0 : positive(number, original);
+    if (card >= MAX_DEVICES) {
+        malformed(original);
+    }
+    lost[card] = lost[card] || is_lost;
+    return true;
+}
+
 static void read_fault(const char *original) {
     char item[160];
     if (strlen(original) >= sizeof item) {
@@ -127,7 +145,7 @@ static void read_fault(const char *original) {
     }
     strcpy(item, original);
     bool mine = for_this_rank(item, original);
-    if (read_slowness(item, mine, original)) {
+    if (read_slowness(item, mine, original) || read_card(item, original)) {
         return;
     }
     planned_fault *fault = &faults[fault_count];
@@ -152,6 +170,7 @@ static void read_fault(const char *original) {
 __attribute__((constructor)) void npusim_read_faults(void) {
     const char *list = getenv("NPUKIT_SIM_FAULTS");
     fault_count = npusim_slow_stream_ms = slow_kernel_ms = slow_link = 0;
+    memset(lost, 0, sizeof lost);
     if (!list || !*list) {
         return;
     }
@@ -163,6 +182,10 @@ __attribute__((constructor)) void npusim_read_faults(void) {
         }
     }
     free(copy);
+}
+
+bool npusim_card_is_lost(int physical_device) {
+    return lost[physical_device];
 }
 
 uint64_t npusim_slow_link_ns(uint64_t bytes) {

@@ -30,7 +30,7 @@ typedef struct {
 const npusim_machine *npusim_the_machine(void);
 int npusim_device_count(void);           /* as this process sees it */
 int npusim_physical_device(int device);  /* the card's number on the machine */
-int npusim_check_device(int64_t device); /* 0 or 107001 with a message */
+int npusim_check_device(int64_t device); /* 0, 107001 or, for a card that dropped out, 507033, with a message */
 
 /* context.c */
 typedef struct npusim_stream npusim_stream;
@@ -119,6 +119,7 @@ void npusim_abort_device(int device, int code); /* drops what has not begun and 
 
 /* faults.c */
 extern int npusim_slow_stream_ms; /* 0 unless asked for */
+bool npusim_card_is_lost(int physical_device);
 
 /* What fork() in another thread must not cut in two. */
 void npusim_memory_fork(int stage); /* -1 before, 0 in the parent, 1 in the child */

@@ -1,0 +1,62 @@
+"""What CANN's operators accept, by version of CANN; scripts/make_type_facts.py makes the data."""
+
+from __future__ import annotations
+
+import csv
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from npukit.facts.cards import card as find_card
+from npukit.facts.versions import key
+
+_FOLDER = Path(__file__).parent
+_SERIES = ("A2", "A3")  # others run most operators by an older interface, whose limits are not known
+
+
+@dataclass(frozen=True)
+class Limit:
+    """What one argument of an operator may be on a card."""
+
+    function: str
+    """The aclnn function that refuses it."""
+    argument: str
+    types: tuple[str, ...]
+    """The number types that it accepts, such as fp32."""
+    dimensions: int
+    """The most dimensions; 0 where no limit is known."""
+
+
+@functools.cache
+def _limits(version: str) -> Mapping[str, tuple[Limit, ...]]:
+    found: dict[str, tuple[Limit, ...]] = {}
+    with (_FOLDER / f"{version}.csv").open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            limit = Limit(row["function"], row["argument"], (*row["types"].split(),), int(row["dimensions"] or 0))
+            found[row["op"]] = (*found.get(row["op"], ()), limit)
+    return found
+
+
+def versions() -> list[str]:
+    """The versions of CANN whose operators are known, oldest first.
+
+    >>> versions()[0]
+    '8.5'
+    """
+    return sorted((path.stem for path in _FOLDER.glob("*.csv")), key=key)
+
+
+def limits(cann: str, card: str) -> Mapping[str, tuple[Limit, ...]]:
+    """By operator of torch: what its arguments may be, for that CANN, else the nearest older one, and that card.
+
+    Types are added from one CANN to the next, so for one that is older than all known ones the oldest stands in.
+
+    >>> [limit.types for limit in limits("9.1.0", "910B3")["aten::bmm"]]
+    [('bf16', 'fp16', 'fp32'), ('bf16', 'fp16', 'fp32')]
+    """
+    if find_card(card).series not in _SERIES:
+        return {}
+    known = versions()
+    older = [version for version in known if key(version) <= key(cann)[:2]]
+    return _limits(older[-1] if older else known[0])
