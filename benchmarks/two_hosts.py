@@ -1,6 +1,6 @@
 """Train on two hosts of two simulated NPUs each, then kill ranks and cut the cable. Needs root: hosts are namespaces.
 
-    python -m benchmarks.two_hosts [--faults 20]
+    python -m benchmarks.two_hosts [--ways ddp fsdp2 zero3] [--faults 20]
 
 Every way of sharing the work must end with the weights of one host with four; after a kill or a cut, both hosts must
 end with HCCL's own error before the time limit, and leave no process behind.
@@ -23,9 +23,10 @@ import torch
 from benchmarks.killed_runs import processes
 from tests.simulated.hosts import Host, two_hosts
 
-WAYS = ("ddp", "fsdp2")
+WAYS = ("ddp", "fsdp2", "zero3")
 EXEC_TIMEOUT, LIMIT = 10, 150.0
 SCRIPT = """
+from contextlib import nullcontext
 import os, sys, torch, torch.distributed as dist
 from torch import nn
 way, steps, output = sys.argv[1], int(sys.argv[2]), sys.argv[3]
@@ -33,7 +34,12 @@ torch.npu.set_device(int(os.environ["LOCAL_RANK"]))
 dist.init_process_group("hccl")
 torch.manual_seed(0)
 model = nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 256), nn.GELU(), nn.Linear(256, 8)).npu()
-if way == "ddp":
+if way == "zero3":
+    import deepspeed
+    settings = {"train_micro_batch_size_per_gpu": 32, "zero_optimization": {"stage": 3},
+                "optimizer": {"type": "AdamW", "params": {"lr": 0.01, "torch_adam": True}}}
+    wrapped = deepspeed.initialize(model=model, model_parameters=model.parameters(), config=settings)[0]
+elif way == "ddp":
     wrapped = nn.parallel.DistributedDataParallel(model)
 else:
     from torch.distributed.fsdp import fully_shard
@@ -41,17 +47,24 @@ else:
         if isinstance(layer, nn.Linear):
             fully_shard(layer)
     wrapped = fully_shard(model)
-optimizer = torch.optim.AdamW(wrapped.parameters(), lr=0.01)
+optimizer = None if way == "zero3" else torch.optim.AdamW(wrapped.parameters(), lr=0.01)
 torch.manual_seed(100 + dist.get_rank())
 for step in range(steps):
-    wrapped(torch.randn(32, 64).npu()).square().mean().backward()
-    optimizer.step()
-    optimizer.zero_grad()
+    loss = wrapped(torch.randn(32, 64).npu()).square().mean()
+    if optimizer is None:
+        wrapped.backward(loss)
+        wrapped.step()
+    else:
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
     torch.npu.synchronize()
     if step == 2 and dist.get_rank() == 0:
         print("trains", flush=True)
-full = {name: (value.full_tensor() if hasattr(value, "full_tensor") else value).cpu()
-        for name, value in model.state_dict().items()}
+gathered = deepspeed.zero.GatheredParameters(list(model.parameters())) if way == "zero3" else nullcontext()
+with gathered:
+    full = {name: (value.full_tensor() if hasattr(value, "full_tensor") else value).cpu()
+            for name, value in model.state_dict().items()}
 if dist.get_rank() == 0:
     torch.save(full, output)
 dist.destroy_process_group()
@@ -109,7 +122,7 @@ def disturb(script: Path, number: int) -> tuple[str, float, bool, int]:
     what = "kill" if number % 2 else "cut"
     mark = f"two-hosts-{os.getpid()}-{number}"
     with two_hosts() as hosts:
-        jobs = start(hosts, "npukit", 1, script, WAYS[number // 2 % 2], "100000", "never.pt", MARK=mark)
+        jobs = start(hosts, "npukit", 1, script, WAYS[number // 2 % len(WAYS)], "100000", "never.pt", MARK=mark)
         assert jobs[0].stdout
         told = ""
         while "trains" not in told and (line := jobs[0].stdout.readline()):
@@ -129,19 +142,24 @@ def disturb(script: Path, number: int) -> tuple[str, float, bool, int]:
         time.sleep(1)
         left = len(processes(mark))
         for pid in processes(mark):
+            print("left:", Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")[-150:], flush=True)
             os.kill(pid, signal.SIGKILL)
+    if seconds >= LIMIT or not named:
+        print(*(output[-1500:] for output in outputs), sep="\n----\n", flush=True)
     return what, seconds, named == (2 if what == "cut" else max(1, named)), left
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--faults", type=int, default=20)
-    faults = parser.parse_args().faults
+    parser.add_argument("--ways", nargs="*", choices=WAYS, default=WAYS)
+    options = parser.parse_args()
+    faults = options.faults
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder) / "train.py"
         script.write_text(SCRIPT)
         with two_hosts() as hosts:
-            for way in WAYS:
+            for way in options.ways:
                 for launcher in ("npukit", "torchrun"):
                     equal = compare(hosts, script, way, launcher)
                     print(f"{way:6} {launcher:9} two hosts of two against one of four: {'equal' if equal else 'NO'}",
