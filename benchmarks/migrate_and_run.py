@@ -105,10 +105,13 @@ def _in_words(result: dict[str, Any]) -> str:
         return f"{result['divergence']['kind']} differs at {result['divergence']['number']}"
     if not result["same"]:
         return "did not run on the NPU"
-    losses = [each for each in result["compared"] if each["kind"] in ("loss", "backward")]
-    largest = max((each["largest_difference"] for each in losses), default=0.0)
+    compared = result["compared"]
+    losses = [each for each in compared if each["kind"] in ("loss", "backward")]
+    outputs = [each for each in compared if each["kind"] == "outputs"]  # of what only computes
+    largest = max((each["largest_difference"] for each in losses or outputs), default=0.0)
     apart = f", {largest:.0e} apart" if largest else ""
-    return f"same ({sum(each['count'] for each in losses)}{apart})"
+    what = "" if losses else " outputs"
+    return f"same ({sum(each['count'] for each in losses or outputs)}{what}{apart})"
 
 
 def _last(text: str) -> str:
