@@ -110,3 +110,13 @@ def test_pipes_and_sockets_are_passed_over(tmp_path: Path) -> None:
         }
     with pytest.raises(NpukitError):
         migrate(folder / "pipe.py")
+
+
+def test_a_project_that_is_a_library(tmp_path: Path) -> None:
+    """Megatron-LM imports its own megatron everywhere; other projects need an adapter for it."""
+    user, library = tmp_path / "user", tmp_path / "library"
+    for folder in (user, library / "megatron"):
+        folder.mkdir(parents=True)
+        (folder / "train.py").write_text("import megatron.core\n")
+    assert [finding.code for finding in analyze([user]).by_hand] == ["NPK402"]
+    assert not analyze([library]).by_hand

@@ -32,3 +32,10 @@ def test_attention_outside_of_functions(tmp_path: Path) -> None:
     code = "import torch\nscores = q @ k.transpose(0, 1)\nout = torch.softmax(scores, -1) @ v"
     (tmp_path / "a.ipynb").write_text(notebook(code))
     assert [finding.code for finding in analyze([tmp_path]).findings] == ["NPK601"]
+
+
+def test_lines_below_a_cell_that_ends_with_a_newline(tmp_path: Path) -> None:
+    (tmp_path / "a.ipynb").write_text(notebook("import torch\n", "model.cuda()"))
+    (change,) = migrate(tmp_path).changes
+    imports = json.loads(change.after)["cells"][0]["source"]
+    assert imports.startswith("import torch\n\nDEVICE = ")

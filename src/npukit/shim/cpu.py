@@ -120,6 +120,10 @@ def autocast(old: Function) -> Function:
     return __init__
 
 
+def asks_autocast(old: Function) -> Function:
+    return lambda device_type="cuda": old("cpu" if device_type == "cuda" else device_type)
+
+
 def data_parallel(old: Function) -> Function:
     """Where there is no device to spread over, it only wraps."""
     module: Any = sys.modules["torch.nn.parallel.data_parallel"]
