@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
 from tests.inference.engine.conftest import MakeModel, generated, prompts
 
@@ -43,7 +46,7 @@ def test_a_step_is_launched_before_the_one_before_is_waited_for(
     newer = []
     wait = Launched.tokens
 
-    def tokens(launched: Launched) -> list[Token]:
+    def tokens(launched: Launched) -> Iterator[list[Token]]:
         newer.append(engine._launched is not launched)
         return wait(launched)
 
@@ -66,7 +69,10 @@ def test_the_youngest_gives_way_where_blocks_run_out(make_model: MakeModel) -> N
 
 @pytest.mark.parametrize("lookup", [1, 6])
 def test_guessed_tokens_change_no_answer_greedy_or_drawn(lookup: int, make_model: MakeModel) -> None:
-    few = {"logit_bias": dict.fromkeys(range(3), 100.0), "max_tokens": 60}  # so that the same ones follow each other
+    few: dict[str, Any] = {
+        "logit_bias": dict.fromkeys(range(3), 100.0),
+        "max_tokens": 60,
+    }  # so that the same ones follow each other
     asked = prompts(4)
     settings = [
         Sampling(temperature=0, **few),
@@ -158,7 +164,6 @@ def test_a_model_that_cannot_be_batched_is_said_once(
     kind: str, told: int, make_model: MakeModel, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from types import SimpleNamespace
-    from typing import Any
 
     from npukit.inference.loading import start_engine
 

@@ -66,12 +66,14 @@ def zero3_weights(files: Sequence[tuple[Path, Path]]) -> Iterator[tuple[str, Cal
 
     ranks = len(files)
     shapes = _load(files[0][1]).get("param_shapes")
+    if not isinstance(shapes, list):
+        raise NpukitError(f"{files[0][1]} does not describe the weights of a ZeRO-3 checkpoint: it is damaged.")
     flats = []
     for file, _ in files:
         states = _load(file).get("optimizer_state_dict")
         groups = states.get("fp32_flat_groups") if isinstance(states, dict) else None
         partitions = states.get("partition_count", ranks) if isinstance(states, dict) else ranks
-        if not isinstance(groups, list) or not groups or not isinstance(shapes, list):
+        if not isinstance(groups, list) or not groups:
             raise NpukitError(f"{file} does not hold the weights of a ZeRO-3 checkpoint: it is damaged.")
         count = max(partitions) if isinstance(partitions, list) else partitions
         if count != ranks:
