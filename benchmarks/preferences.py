@@ -1,15 +1,17 @@
-"""Compare the losses of preference training with TRL's, step by step: same model, rows, order and options, fp32, CPU.
+"""Compare the losses of preference training with TRL's, step by step: same model, rows, order and options, in fp32.
 
-    python benchmarks/preferences.py [--steps 30]
+    python -m benchmarks.preferences [--device cpu|sim] [--devices 2] [--steps 30]
 
-Run it where TRL is installed too (pip install trl), in an environment of its own. TRL is given npukit's token ids, so
-that what is compared is the loss, the reference and the optimizer. Nothing is downloaded.
+Run it where TRL is installed too (pip install trl), in an environment of its own. Both train in the same processes, on
+the same ranks. TRL is given npukit's token ids, so that what is compared is the loss, the reference and the optimizer.
+Nothing is downloaded. Aim: every loss within 1e-4.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 import subprocess
 import sys
@@ -18,6 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
+import trl
 from accelerate import Accelerator
 from datasets import Dataset
 from torch.utils.data import SequentialSampler
@@ -26,6 +30,7 @@ from trl import DPOConfig, DPOTrainer, KTOConfig, KTOTrainer, RewardConfig, Rewa
 from trl.experimental.cpo import CPOTrainer
 from trl.experimental.orpo import ORPOTrainer
 
+from npukit.launch.devices import torch_device
 from npukit.llm.config.options import Config
 from npukit.llm.data.prepare import prepare
 from npukit.llm.finetune.preference import Pairs
@@ -34,6 +39,7 @@ from npukit.llm.finetune.train import train
 ROOT = Path(__file__).parents[1]
 WORDS = ["the", "sky", "is", "blue", "because", "light", "comes", "through", "air", "and", "two", "birds", "sing"]
 BATCH, RATE = 2, 1e-4
+RANK, RANKS = (int(os.environ.get(name, usual)) for name, usual in (("RANK", "0"), ("WORLD_SIZE", "1")))
 
 
 LOSSES: dict[str, dict[str, Any]] = {
@@ -124,7 +130,8 @@ def theirs(config: Config, steps: int, folder: Path) -> list[float]:
         "logging_steps": 1,
         "save_strategy": "no",
         "report_to": "none",
-        "use_cpu": True,
+        "disable_tqdm": True,
+        "use_cpu": torch_device().type == "cpu",
         "bf16": False,
         "gradient_checkpointing": False,
         "seed": config.training.seed,
@@ -149,22 +156,35 @@ def by_loss_function(config: Config, steps: int) -> list[float]:
     kind: Any = ORPOTrainer if options.loss == "orpo" else CPOTrainer
     trainer = kind.__new__(kind)
     trainer.beta, trainer.is_encoder_decoder, trainer.padding_value = options.beta, False, tokenizer.pad_token_id
-    trainer.aux_loss_enabled, trainer.accelerator, trainer.label_smoothing = False, Accelerator(cpu=True), 0.0
+    device = torch_device()
+    trainer.aux_loss_enabled, trainer.label_smoothing = False, 0.0
+    trainer.accelerator = Accelerator(cpu=device.type == "cpu")
     trainer.pad_token_id = tokenizer.pad_token_id
     trainer.loss_type = "simpo" if options.loss == "simpo" else "sigmoid"
     trainer.simpo_gamma, trainer.cpo_alpha, trainer.alpha = options.gamma, options.sft_weight, 0.0
-    model = AutoModelForCausalLM.from_pretrained(config.model.path)
+    model = AutoModelForCausalLM.from_pretrained(config.model.path).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=0.0)
     pairs, losses = tokenised(config, tokenizer), []
     for step in range(steps):
-        batch = _padded([pairs[step * BATCH + at]["rows"] for at in range(BATCH)], tokenizer.pad_token_id)
-        loss, _ = trainer.get_batch_loss_metrics(model, batch)
+        first = (step * RANKS + RANK) * BATCH
+        batch = _padded([pairs[first + at]["rows"] for at in range(BATCH)], tokenizer.pad_token_id)
+        loss, _ = trainer.get_batch_loss_metrics(model, {name: value.to(device) for name, value in batch.items()})
         loss.backward()
+        losses.append(_mean(loss.detach()).item())
+        for weight in model.parameters():
+            _mean(weight.grad)
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
-        losses.append(loss.item())
     return losses
+
+
+def _mean(value: Any) -> Any:
+    """Over all ranks."""
+    if RANKS > 1:
+        dist.all_reduce(value)
+        value /= RANKS
+    return value
 
 
 def _padded(items: list[Any], pad: int) -> dict[str, torch.Tensor]:
@@ -179,17 +199,22 @@ def _padded(items: list[Any], pad: int) -> dict[str, torch.Tensor]:
     return batch
 
 
+def make_files(folder: Path, count: int) -> None:
+    """A small model, the same with a score for reward models, and rows."""
+    make = [sys.executable, str(ROOT / "examples" / "finetune" / "make.py"), str(folder)]
+    subprocess.run(make, check=True, capture_output=True)
+    for task in ("dpo", "kto", "rm"):
+        (folder / f"{task}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows(count, task)))
+    scored = AutoModelForSequenceClassification.from_pretrained(folder / "model", num_labels=1)
+    tokenizer = AutoTokenizer.from_pretrained(folder / "model")
+    scored.config.pad_token_id = tokenizer.pad_token_id
+    scored.save_pretrained(folder / "scored")
+    tokenizer.save_pretrained(folder / "scored")
+
+
 def wanted(name: str, folder: Path, steps: int) -> Config:
     task = LOSSES[name]["task"]
-    file = folder / f"{task}.jsonl"
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows(BATCH * steps, task)))
-    model = folder / ("scored" if task == "rm" else "model")
-    if not model.exists():  # a reward model whose new layer is the same for both
-        scored = AutoModelForSequenceClassification.from_pretrained(folder / "model", num_labels=1)
-        tokenizer = AutoTokenizer.from_pretrained(folder / "model")
-        scored.config.pad_token_id = tokenizer.pad_token_id
-        scored.save_pretrained(model)
-        tokenizer.save_pretrained(model)
+    file, model = folder / f"{task}.jsonl", folder / ("scored" if task == "rm" else "model")
     return Config.model_validate(
         {
             **LOSSES[name],
@@ -203,21 +228,33 @@ def wanted(name: str, folder: Path, steps: int) -> Config:
     )
 
 
+def compare(loss: str, folder: Path, steps: int) -> None:
+    config = wanted(loss, folder, steps)
+    found, expected = ours(config), theirs(config, steps, folder / f"trl-{loss}")
+    worst = max(abs(a - b) for a, b in zip(found, expected, strict=True))
+    if RANK == 0:
+        shown = f"{found[0]:.4f} → {found[-1]:.4f}"
+        print(f"  {loss:8} {len(found)} steps, at most {worst:.1e} from TRL's ({shown})", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--only", default=",".join(LOSSES), help="losses, as orpo,kto")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--devices", default="1")
+    parser.add_argument("--folder", type=Path, help="of the model: this is one of the ranks")
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        make = [sys.executable, str(ROOT / "examples" / "finetune" / "make.py"), name]
-        subprocess.run(make, check=True, capture_output=True)
+    if arguments.folder:
         for loss in arguments.only.split(","):
-            config = wanted(loss, folder, arguments.steps)
-            found, expected = ours(config), theirs(config, arguments.steps, folder / f"trl-{loss}")
-            worst = max(abs(a - b) for a, b in zip(found, expected, strict=True))
-            shown = f"{found[0]:.4f} → {found[-1]:.4f}"
-            print(f"{loss}: {len(found)} steps, largest difference of a loss {worst:.1e} ({shown})", flush=True)
+            compare(loss, arguments.folder, arguments.steps)
+        return
+    print(f"TRL {trl.__version__}, {arguments.devices} x {arguments.device}, batches of {BATCH}, fp32", flush=True)
+    with tempfile.TemporaryDirectory() as name:
+        make_files(Path(name), BATCH * int(arguments.devices) * arguments.steps)
+        again = [sys.executable, "-m", "npukit", "run", "--device", arguments.device, "--devices", arguments.devices]
+        again += ["-m", "benchmarks.preferences", "--folder", name, "--steps", str(arguments.steps)]
+        subprocess.run([*again, "--only", arguments.only], check=True, env={**os.environ, "NPUKIT_VERBOSITY": "quiet"})
 
 
 if __name__ == "__main__":

@@ -199,8 +199,25 @@ def _data_files(config: Config, given: Given) -> Iterator[Problem]:
         if source.path == MISSING:
             continue
         alone = config.data.model_copy(update={"train": (source,), "validation": 0.0})
-        for sentence in check_files(alone, config.task):
-            yield Problem(key, sentence)
+        sentences = list(check_files(alone, config.task))
+        yield from (Problem(key, sentence) for sentence in sentences)
+        if sentences:
+            return
+    wanted = config.data.validation
+    if not config.data.streaming and not isinstance(wanted, tuple) and wanted >= 1:
+        yield from _enough_rows(config, wanted)
+
+
+def _enough_rows(config: Config, wanted: float) -> Iterator[Problem]:
+    """Whether a number of rows for validation leaves some to train on, where all of them are on this machine."""
+    from npukit.llm.data.count import about_rows
+    from npukit.llm.data.sources import find_table
+
+    tables = [find_table(source, config.data) for source in config.data.train if source.path != MISSING]
+    total = sum(map(about_rows, tables))
+    if tables and not any(table.hub for table in tables) and wanted >= total:
+        text = f"{wanted:g} of {total:,} rows are for validation, which leaves none to train on."
+        yield Problem("data.validation", text)
 
 
 def _media(config: Config, given: Given) -> Iterator[Problem]:

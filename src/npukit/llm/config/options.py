@@ -165,6 +165,9 @@ class DataOptions(Options):
         "cut", description="what happens to longer rows; cut_start and split are for ms_swift tokens"
     )
     max_rows: PositiveInt | None = Field(None, description="maximum rows of each data set")
+    seed: int | None = Field(
+        None, description="seed for drawing rows, with llama_factory and ms_swift tokens; training.seed if empty"
+    )
     train_on_prompt: Annotated[bool, CHAT] = Field(
         False, description="compute the loss on questions too, not only on answers"
     )

@@ -33,7 +33,10 @@ def read_yaml(path: Path) -> Given:
         raise NpukitError(f"{path} is a folder: name the YAML file with the configuration.") from None
     except UnicodeDecodeError as error:
         raise NpukitError(f"{path} is not text in UTF-8 (byte {error.start}): save it as UTF-8.") from None
-    loader = Loader(text.replace("\t", " ") if path.suffix == ".json" else text)
+    try:
+        loader = Loader(text.replace("\t", " ") if path.suffix == ".json" else text)
+    except yaml.reader.ReaderError as error:
+        raise NpukitError(f"{path}: {error.reason} ({error.character!r} at {error.position}).") from None
     try:
         node = loader.get_single_node()
         if node is None:
@@ -46,8 +49,6 @@ def read_yaml(path: Path) -> Given:
         given.values = _mapping(node, loader, (), given, wrong)
     except yaml.MarkedYAMLError as error:
         raise Mistakes([_syntax(path, text, error)]) from None
-    except yaml.reader.ReaderError as error:
-        raise NpukitError(f"{path}: {error.reason} ({error.character!r} at {error.position}).") from None
     finally:
         loader.dispose()
     if wrong:

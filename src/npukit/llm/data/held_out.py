@@ -10,6 +10,7 @@ from typing import Any
 from npukit.cache import cache_folder
 from npukit.llm.chat.templates import find_template
 from npukit.llm.config.options import DataOptions
+from npukit.llm.data.drawn import drawn
 from npukit.llm.data.encode import Encoder
 from npukit.llm.data.encoded import usable_rows
 from npukit.llm.data.layout import Conversation
@@ -40,11 +41,13 @@ def held_out(data: DataOptions, seed: int, tokenizer: Any, hub: Hub | None = Non
     """
     sources = data.validation if isinstance(data.validation, tuple) else data.train
     encoder = Encoder(data, "sft", tokenizer, find_template(data.template, tokenizer, data.tokens))
+    found = [find_table(source, data, hub) for source in sources]
+    _, apart = drawn(found, data, seed if data.seed is None else data.seed)
     tables = []
-    for source in sources:
-        rows = usable_rows(find_table(source, data, hub), data, "sft", encoder, Problems())
+    for table in apart or found:
+        rows = usable_rows(table, data, "sft", encoder, Problems())
         tables.append([row for row, _ in rows if isinstance(row, list)])
-    if isinstance(data.validation, tuple):
+    if apart or isinstance(data.validation, tuple):
         return [row for table in tables for row in table]
     _, chosen = split([len(table) for table in tables], data.validation, seed)
     return [table[number] for table, numbers in zip(tables, chosen, strict=True) for number in numbers]

@@ -11,6 +11,7 @@ import numpy as np
 from npukit.errors import NpukitError
 from npukit.llm.chat.templates import Template, find_template, missing_tokens
 from npukit.llm.config.options import DataOptions, Source
+from npukit.llm.data.drawn import drawn
 from npukit.llm.data.hub import local_folder
 from npukit.llm.data.mix import mix, split
 from npukit.llm.data.pack import Numbers, pack
@@ -58,6 +59,7 @@ class _Preparation:
         self._tokenizer = tokenizer
         self._pad_id = pad_id(tokenizer)
         self._seed = seed
+        self._drawing_seed = seed if data.seed is None else data.seed
         self._tell = tell
         self._hub = hub
         self._template = find_template(data.template, tokenizer, data.tokens)
@@ -84,9 +86,13 @@ class _Preparation:
                 validation = self._finished("validation", *self._all_of(stream.hold_out(wanted)))
             train = stream
         else:
+            train_tables, apart = drawn(train_tables, self._data, self._drawing_seed)
+            if apart:
+                validation = self._finished("validation", *self._all_of([self._rows(table) for table in apart]))
             tables = [self._rows(table) for table in train_tables]
-            chosen, held_out = split(list(map(len, tables)), 0.0 if isinstance(wanted, tuple) else wanted, self._seed)
-            if not isinstance(wanted, tuple) and wanted:
+            share = 0.0 if apart or isinstance(wanted, tuple) else wanted
+            chosen, held_out = split(list(map(len, tables)), share, self._seed)
+            if share:
                 validation = self._finished("validation", tables, held_out)
             chosen = mix(chosen, [table.weight for table in train_tables], self._seed)
             train = self._finished("training", tables, chosen)

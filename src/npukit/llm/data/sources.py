@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 import json
 import os
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -35,11 +37,21 @@ class Table:
     subset: str | None = None
     split: str = "train"
     limit: int | None = None
+    sampled: int | None = None  # rows that another tool would draw at random; see drawn.py
+    keep: tuple[int, ...] | None = None  # numbers of the rows to take, each as often as it is named; all if None
     weight: float | None = None
     streaming: bool = False
 
     def records(self) -> Iterator[Record]:
         """Its rows, in order; a hub's data set is downloaded first."""
+        if self.keep is None:
+            yield from self._records()
+            return
+        times = Counter(self.keep)
+        for number, record in enumerate(self._records()):
+            yield from itertools.repeat(record, times[number])
+
+    def _records(self) -> Iterator[Record]:
         if self.hub:
             for number, row in enumerate(self._hub_rows(), 1):
                 yield Record(self.name, number, row, unit="row")
@@ -91,7 +103,8 @@ def find_table(source: Source, data: DataOptions, hub: Hub | None = None) -> Tab
     else:
         raise NpukitError(f"{path}: there is no such file, folder or data set{_where(path, data.folder, entries)}")
     limits = [number for number in (limit, data.max_rows, table.limit) if number]
-    return replace(table, limit=min(limits, default=None))
+    sampled = None if data.streaming else limit or table.limit
+    return replace(table, limit=min(limits, default=None), sampled=sampled)
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:

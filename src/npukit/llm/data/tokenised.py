@@ -132,7 +132,7 @@ def _key(table: Table, data: DataOptions, task: str, tokenizer: Any, template: T
         "libraries": [importlib.metadata.version(name) for name in ("tokenizers", "transformers", "jinja2")],
         "files": [(str(file.absolute()), _digest(file)) for file in table.files],
         "hub": table.fingerprint() if table.hub else None,
-        "table": [asdict(table.layout), table.limit],
+        "table": [asdict(table.layout), table.limit, table.keep],
         "options": data.model_dump(include=TOKENS_DEPEND_ON),
         "text": [data.packing, data.template] if task == "pt" and data.tokens == "llama_factory" else None,
         "plain": data.template is None if task in HEADS else None,

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -132,11 +133,18 @@ def marked_loss(model: nn.Module, batch: dict[str, Any], options: PreferenceOpti
     """KTO: good answers should become likelier than the reference has them, bad ones less likely."""
     sums, _ = log_probabilities(model, batch)
     ratios, moved = (sums - batch["reference"]).chunk(2)
-    drift = moved.detach().mean().clamp(min=0)
+    drift = _mean_of_ranks(moved.detach().mean()).clamp(min=0)
     good = batch["is_good"]
     direction = torch.where(good, 1.0, -1.0)
     weights = torch.where(good, options.desirable_weight, options.undesirable_weight)
     return (weights * (1 - torch.sigmoid(options.beta * direction * (ratios - drift)))).mean()
+
+
+def _mean_of_ranks(value: Tensor) -> Tensor:
+    if dist.is_initialized():
+        dist.all_reduce(value)
+        value /= dist.get_world_size()
+    return value
 
 
 def reward_loss(model: nn.Module, batch: dict[str, Any]) -> Tensor:

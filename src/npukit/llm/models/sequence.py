@@ -15,9 +15,7 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor
-from torch.distributed.nn import functional
-
-_collectives: Any = functional  # which torch has no types for
+from torch.distributed.nn.functional import all_to_all_single
 
 
 @dataclass(frozen=True)
@@ -50,8 +48,9 @@ class SharedRows:
 
     def join(self, own: Tensor, rows: int, width: int) -> Tensor:
         """What there is for every token of the rows, from that of each rank's tokens: the opposite of `part`."""
-        whole = torch.cat(_collectives.all_gather(own.contiguous(), self.group), 1)
-        return whole.view(rows, -1, *own.shape[2:])[:, :width]
+        # Everyone is sent the same. torch's own all_gather cannot go backward in a group that lacks rank 0.
+        everywhere = self._exchange(own.expand(self.ranks, *own.shape[1:]).contiguous())
+        return everywhere.reshape(rows, -1, *own.shape[2:])[:, :width]
 
     def heads(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """From all heads of this rank's tokens to this rank's heads of all tokens; both [1, heads, tokens, size]."""
@@ -71,7 +70,7 @@ class SharedRows:
         return self._exchange(given).transpose(0, 1).flatten(1, 2)[:, :heads]
 
     def _exchange(self, given: Tensor) -> Tensor:
-        taken: Tensor = _collectives.all_to_all_single(torch.empty_like(given), given, group=self.group)
+        taken: Tensor = all_to_all_single(torch.empty_like(given), given, group=self.group)  # type: ignore[no-untyped-call]
         return taken
 
 
