@@ -40,7 +40,13 @@ def test_a_whole_command_of_swift() -> None:
     assert reading.config.model_dump(mode="json", exclude_defaults=True) == {
         "model": {"path": "models/tiny", "hub": "modelscope"},
         "tuning": {"alpha": 32.0, "dropout": 0.05},
-        "data": {"train": [{"path": "rows.jsonl"}], "cutoff": 4096, "too_long": "drop", "packing": False},
+        "data": {
+            "train": [{"path": "rows.jsonl"}],
+            "cutoff": 4096,
+            "too_long": "drop",
+            "packing": False,
+            "seed": 42,
+        },
         "training": {
             "output": "output/v0",
             "epochs": 5.0,
