@@ -42,7 +42,12 @@ SIZES: dict[str, Callable[[int], int]] = {
     "one row": lambda size: 1 if size in (2, 3, 4, 5, 6) else size,
     "empty": lambda size: 0 if size in (2, 3, 4, 5, 6) else size,
 }
-LITERAL = {"npu_grouped_matmul", "npu_grouped_matmul_add", "npu_indexing"}  # sizes stand in their formulas, too
+LITERAL = {
+    "npu_grouped_matmul",
+    "npu_grouped_matmul_add",
+    "npu_indexing",
+    "npu_lstm",
+}  # whose formulas name sizes
 KNOWN = {"A cache must be contiguous": "CANN refuses a paged cache with gaps"}
 
 

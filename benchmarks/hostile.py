@@ -362,15 +362,15 @@ def try_case(name: str, seconds: float, gigabytes: int) -> str:
         output = around / "output"
         child = os.fork()
         if child == 0:
-            become(words, around, output, gigabytes)
-        status = wait(child, seconds)
+            become(words, around, output, seconds, gigabytes)
+        status = wait(child, 10 * seconds)
         said = output.read_text(errors="replace") if output.exists() else ""
         if (around / CANARY).exists():
             return "CODE WAS RUN"
         if state(outside) != before:
             return "REACHED OUTSIDE"
-        if status is None:
-            return f"NO END within {seconds:.0f} s"
+        if status is None or (os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGXCPU):
+            return f"NO END within {seconds:.0f} s of CPU time"
         if os.WIFSIGNALED(status) or "MemoryError" in said:
             return f"USED EVERYTHING UP: status {status}: {said[-200:]}"
         if "Traceback" in said:
@@ -380,7 +380,7 @@ def try_case(name: str, seconds: float, gigabytes: int) -> str:
         )
 
 
-def become(words: list[str], around: Path, output: Path, gigabytes: int) -> None:
+def become(words: list[str], around: Path, output: Path, seconds: float, gigabytes: int) -> None:
     """Be npukit, with limits; does not return."""
     os.setsid()
     os.chdir(around / "home")
@@ -388,6 +388,7 @@ def become(words: list[str], around: Path, output: Path, gigabytes: int) -> None
     os.environ.update(HF_HUB_OFFLINE="1")
     os.dup2(os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND), 1)
     os.dup2(1, 2)
+    resource.setrlimit(resource.RLIMIT_CPU, (int(seconds), int(seconds) + 5))  # holds on a busy machine, too
     resource.setrlimit(resource.RLIMIT_DATA, (gigabytes << 30, gigabytes << 30))
     os.execv(sys.executable, [sys.executable, "-P", "-m", "npukit", *words])
 
@@ -414,7 +415,7 @@ def make_tiny(folder: Path) -> Path:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="*", default=[])
-    parser.add_argument("--seconds", type=float, default=120)
+    parser.add_argument("--seconds", type=float, default=120, help="of CPU time, for one case")
     parser.add_argument("--gigabytes", type=int, default=6)
     arguments = parser.parse_args()
     counts: collections.Counter[tuple[str, bool]] = collections.Counter()

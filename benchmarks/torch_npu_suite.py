@@ -1,12 +1,13 @@
 """Run torch_npu's own public tests, unmodified, on the simulated NPU.
 
-    python benchmarks/torch_npu_suite.py CHECKOUT [FOLDER…] [--jobs 2] [--limit 300] [--json results.json]
+    python benchmarks/torch_npu_suite.py CHECKOUT [FOLDER…] [--jobs 2] [--limit 300] [--test-limit 90]
+        [--json results.json]
 
-CHECKOUT is a checkout of torch_npu's sources; its folder test/ is run, each file in a process of its own.
-A test that ends the interpreter counts as crashed, one that outlasts TEST_LIMIT or wants more memory than the host has
-as failed; the rest of its file is then run in a new process. What a file has not reached within its limit is counted as
-such. Tests that torch_npu itself lists as failing on real hardware (test/unsupported_test_cases) are left out, and so
-are folders that need what is not simulated; both are counted or named.
+CHECKOUT is a checkout of torch_npu's sources; its folder test/ is run, each file in a process of its own. A test that
+ends the interpreter counts as crashed, one that outlasts --test-limit or wants more memory than the host has as failed;
+the rest of its file is then run in a new process. What a file has not reached within its limit is counted as such.
+Tests that torch_npu itself lists as failing on real hardware (test/unsupported_test_cases) are left out, and so are
+folders that need what is not simulated; both are counted or named.
 """
 
 from __future__ import annotations
@@ -42,7 +43,6 @@ LEFT_OUT = {
     "shmem": "needs the links of real hardware",
 }
 DEVICES = 8
-TEST_LIMIT = 90.0
 SLOW_IMPORTS = [
     "torch_npu.testing",
     "torch_npu.testing.common_distributed",
@@ -108,8 +108,8 @@ def pytest_configure() -> None:
 class FileRun:
     """All tests of one file, each run in a fork of this process, which has imported what they all import."""
 
-    def __init__(self, file: Path, tests: Path, limit: float) -> None:
-        self.file, self.tests, self.limit = file, tests, limit
+    def __init__(self, file: Path, tests: Path, limit: float, test_limit: float) -> None:
+        self.file, self.tests, self.limit, self.test_limit = file, tests, limit, test_limit
         self.uses_port = "distributed" in file.relative_to(tests).parts
         self.outcomes: dict[str, tuple[str, str]] = {}
         self.collected: list[str] = []
@@ -147,7 +147,7 @@ class FileRun:
     def overdue(self) -> bool:
         """Whether its time is up, or that of the test it is at (the last thing it noted is long ago)."""
         at_this_test = time.time() - self.results.stat().st_mtime
-        return self.seconds + time.monotonic() - self.started > self.limit or at_this_test > TEST_LIMIT
+        return self.seconds + time.monotonic() - self.started > self.limit or at_this_test > self.test_limit
 
     def finish(self, child: int, status: int) -> bool:
         """Take in what the process found out. True if it ended in the middle of a test and there is a rest to run."""
@@ -272,13 +272,14 @@ def main() -> None:
     )
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--limit", type=float, default=300, help="seconds for one file")
+    parser.add_argument("--test-limit", type=float, default=90, help="seconds for one test; more on a busy machine")
     parser.add_argument("--json", type=Path, help="write every outcome and reason here")
     arguments = parser.parse_args()
 
     tests = arguments.checkout.resolve() / "test"
     os.environ[LIST_VARIABLE] = str(tests / "unsupported_test_cases/.pytorch-disabled-tests.json")
     by_folder = {
-        folder: [FileRun(path, tests, arguments.limit) for path in paths]
+        folder: [FileRun(path, tests, arguments.limit, arguments.test_limit) for path in paths]
         for folder, paths in find_files(tests, arguments.folders).items()
     }
     print("Left out: " + "; ".join(f"{word} ({why})" for word, why in LEFT_OUT.items()))

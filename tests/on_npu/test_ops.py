@@ -57,6 +57,10 @@ def no_columns(x: Tensor) -> Tensor:
     return x @ x[:, :0]
 
 
+def distances(x: Tensor) -> Tensor:
+    return F.pdist(x[:, :2])
+
+
 def irfft(x: Tensor) -> Tensor:
     return torch.fft.irfft(torch.complex(x, x)).square()
 
@@ -65,7 +69,7 @@ def repeat(x: Tensor) -> Tensor:
     return x.repeat_interleave(2, 1).square()
 
 
-@pytest.mark.parametrize("function", [gather, slogdet, rfft, irfft, repeat, no_columns])
+@pytest.mark.parametrize("function", [gather, slogdet, rfft, irfft, repeat, no_columns, distances])
 def test_composites_have_gradients(function: Function) -> None:
     torch.manual_seed(0)
     x = torch.randn(3, 3) + 2 * torch.eye(3)

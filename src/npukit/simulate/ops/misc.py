@@ -202,3 +202,10 @@ def sim_exponential_(x: Tensor, lambd: float = 1.0, *, generator: torch.Generato
 def prefetch(x: Tensor, dependency: Tensor | None, max_size: int, offset: int = 0) -> tuple[()]:
     """Nothing: there is no cache to fill."""
     return ()
+
+
+@kernel("aten::_pdist_forward")
+def pdist_forward(x: Tensor, p: float = 2) -> Tensor:
+    """The distances of all pairs of rows; unlike the CPU's kernel, a card's takes rows that are not contiguous."""
+    distances: Tensor = torch.ops.aten._pdist_forward(x.contiguous(), p)
+    return distances
