@@ -7,18 +7,22 @@ namespace {
 
 // [[[2, 3], "Float"], ...]
 std::string described(c10::ArrayRef<c10::IValue> values) {
-    std::ostringstream out;
-    const char* separator = "[";
+    std::string out = "[";
     for (const auto& value : values) {
         visit_tensors(value, [&](const at::Tensor& tensor) {
-            if (tensor.defined()) {
-                out << separator << "[[" << c10::Join(", ", tensor.sizes()) << "], \""
-                    << c10::toString(tensor.scalar_type()) << "\"]";
+            if (!tensor.defined()) {
+                return;
+            }
+            out += out.size() > 1 ? ", [[" : "[[";
+            const char* separator = "";
+            for (const auto size : tensor.sizes()) {
+                out += separator + std::to_string(size);
                 separator = ", ";
             }
+            out += std::string("], \"") + c10::toString(tensor.scalar_type()) + "\"]";
         });
     }
-    return *separator == '[' ? "[]" : out.str() + "]";
+    return out + "]";
 }
 
 } // namespace
