@@ -21,6 +21,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +29,11 @@ import yaml
 
 SECONDS = 180  # for one operator
 GOOD = ("equal", "equal to fp32, rounded once", "both refuse")
-KNOWN = [*yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text())]
+KNOWN: list[dict[str, str]] = [*yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text())]
 
 
 def name_of(op: Any) -> str:
-    return op.name + (f".{op.variant_test_name}" if op.variant_test_name else "")
+    return str(op.name) + (f".{op.variant_test_name}" if op.variant_test_name else "")
 
 
 def fuzz_all(ops: list[Any], most: int, results: Path) -> None:
@@ -78,7 +79,7 @@ def work_through(ops: list[Any], most: int, results: Path, now: Path) -> None:
         counts: collections.Counter[str] = collections.Counter()
         found: dict[tuple[str, str, str], str] = {}
         begun = time.time()
-        for way, dtype, kind, how in findings(op, most, lambda at, op=op, begun=begun: note(now, op, at, begun)):
+        for way, dtype, kind, how in findings(op, most, partial(note, now, op, begun)):
             counts[kind] += 1
             if kind not in GOOD:
                 found.setdefault((kind, way, dtype), how)
@@ -89,7 +90,7 @@ def work_through(ops: list[Any], most: int, results: Path, now: Path) -> None:
     os._exit(0)
 
 
-def note(now: Path, op: Any, at: str, begun: float) -> None:
+def note(now: Path, op: Any, begun: float, at: str) -> None:
     beside = now.with_suffix(".next")
     beside.write_text(f"{name_of(op)}\t{at}\t{begun}")
     beside.replace(now)

@@ -41,7 +41,7 @@ def findings(op: Any, most: int, at: Callable[[str], None]) -> Iterator[tuple[st
 
 def without_cuda_seeds() -> None:
     """Samples seed every device, and a CUDA that is not there notes each time from where: half of the time."""
-    torch.cuda.manual_seed_all = torch.xpu.manual_seed_all = lambda seed: None  # type: ignore[assignment]
+    torch.cuda.manual_seed_all = torch.xpu.manual_seed_all = lambda seed: None
 
 
 def drawn(op: Any, dtype: torch.dtype, backward: bool, most: int) -> list[Any]:
@@ -62,10 +62,10 @@ def trial(function: Callable[[Any], Any], sample: Any, compared: bool) -> tuple[
     state = torch.get_rng_state()
     expected, refused = outcome(function, on_cpu)
     torch.set_rng_state(state)
-    got, error = outcome(function, on_npu)
-    if refused or error:
-        kind = "both refuse" if refused and error else "NPU refuses" if error else "CPU refuses"
-        return kind, error or refused
+    got, refused_there = outcome(function, on_npu)
+    if refused or refused_there:
+        kind = "both refuse" if refused and refused_there else "NPU refuses" if refused_there else "CPU refuses"
+        return kind, refused_there or refused
     difference = compare(expected, got, compared)
     if difference and not compare(outcome(function, on_cpu.transform(widened))[0], got, compared, rounded=True):
         return "equal to fp32, rounded once", ""

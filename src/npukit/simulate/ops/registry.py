@@ -63,7 +63,7 @@ def kernel(*names: str, product: bool = False) -> Callable[[Kernel], Kernel]:
     return register
 
 
-def traits(*names: str, **which: bool) -> None:
+def traits(*names: str, **which: Any) -> None:
     """Give traits to operators that have no kernel here: PyTorch's CPU kernel, or torch_npu's code, computes them.
 
     >>> traits("aten::nonzero", "aten::unique_dim", values=True)
