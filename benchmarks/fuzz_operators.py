@@ -122,7 +122,6 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=Path("fuzz_operators.jsonl"))
     arguments = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = "1"
-    os.environ["NPUKIT_SIM_REFUSALS"] = "off"  # here the CPU is the measure, not a card
     from npukit.simulate import activate
 
     activate()

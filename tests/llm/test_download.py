@@ -86,6 +86,8 @@ def address() -> Iterator[str]:
 def hub(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> set[str]:
     monkeypatch.setenv("HF_ENDPOINT", address)
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", address)
+    files = address + "/{repo_id}/resolve/{revision}/{filename}"
+    monkeypatch.setattr("huggingface_hub.constants.HUGGINGFACE_CO_URL_TEMPLATE", files)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
     _Hub.asked.clear()

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 FOLDER = Path(__file__).parents[1] / "on_npu"
+COMMAND = [sys.executable, "-m", "pytest", "--npu-sim=2", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
+
+
+def run(tests: Path, **variables: str) -> str:
+    environment = {**os.environ, **variables}
+    result = subprocess.run([*COMMAND, str(tests)], env=environment, capture_output=True, text=True, timeout=600)
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout
 
 
 def test_on_npu() -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "--npu-sim=2",
-        str(FOLDER),
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "-p",
-        "no:xdist",
-    ]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=600)
-    assert result.returncode == 0, result.stdout + result.stderr
+    run(FOLDER)
+
+
+def test_refusals() -> None:
+    assert "skipped" not in run(FOLDER / "test_refusals.py", NPUKIT_SIM_REFUSALS="on")

@@ -53,12 +53,12 @@ bool refuses_shape(const Limit& limit, const at::Tensor& tensor) {
             "NPU function error: call ", function, " failed, error code is 161002\n[ERROR] (PID:", getpid(),
             ", Device:", static_cast<int>(device.index()), ", RankID:", rank ? rank : "-1",
             ") ERR00100 PTA call acl api failed.\n[PID: ", getpid(), "] AclNN_Parameter_Error(EZ1001): ", reason,
-            " (simulated NPU; NPUKIT_SIM_REFUSALS=off computes it)"));
+            " (simulated NPU with NPUKIT_SIM_REFUSALS=on)"));
 }
 
 bool refusing() {
     static const char* const setting = std::getenv("NPUKIT_SIM_REFUSALS");
-    static const bool on = !setting || std::strcmp(setting, "off") != 0;
+    static const bool on = setting && std::strcmp(setting, "on") == 0;
     return on;
 }
 

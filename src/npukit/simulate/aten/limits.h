@@ -24,7 +24,8 @@ struct Limit {
 
 using Limits = std::vector<Limit>;
 
-// Raises torch_npu's error with CANN's codes for the first tensor that a card refuses, unless NPUKIT_SIM_REFUSALS=off.
+// With NPUKIT_SIM_REFUSALS=on: raises torch_npu's error with CANN's codes for the first tensor of another kind than
+// CANN documents.
 void check_limits(const Limits& limits, c10::ArrayRef<c10::IValue> arguments);
 
 bool refuses(const Limits& limits, c10::ArrayRef<const c10::IValue> arguments);

@@ -118,7 +118,7 @@ const char* card(const c10::OperatorName& name, c10::ArrayRef<const c10::IValue>
     if (found == trace->limits.end() || found->second.empty()) {
         return "unknown";
     }
-    return refuses(found->second, inputs) ? "refuses" : "accepts";
+    return refuses(found->second, inputs) ? "not documented" : "documented";
 }
 
 void record(const at::RecordFunction& function, const c10::OperatorName& name) {

@@ -12,7 +12,7 @@
  *   NPUKIT_SIM_CORES       AI cores of one card, "cube,vector"
  *   NPUKIT_SIM_CANN_VERSION  what CANN says it is
  *   NPUKIT_SIM_BF16        0 where operators refuse bfloat16
- *   NPUKIT_SIM_REFUSALS    "off": operators compute what CANN's are known to refuse
+ *   NPUKIT_SIM_REFUSALS    "on": operators refuse types and dimensions that CANN does not document
  *   NPUKIT_SIM_COMPUTE     "full" (default) or "shapes": nothing is computed or moved
  *   NPUKIT_SIM_FAULTS      faults on request, see faults.c
  *   NPUKIT_SIM_BESIDE_CUDA the library that is loaded before torch_npu beside a CUDA build of torch
