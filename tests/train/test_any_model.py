@@ -176,6 +176,7 @@ def test_a_random_stream_resumes_bit_identical(job: Any, other_job: Any, are_sam
 
 
 def test_compile_compiles_a_sequence_too(job: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch._dynamo.reset()  # another test may have compiled it in this process
     counters = torch._dynamo.utils.counters
     counters.clear()
     monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="eager"))
