@@ -16,7 +16,7 @@ def cuda_names(file: PythonFile) -> tuple[tuple[ast.Attribute | ast.Name, str], 
     What an alias stands for (tc = torch.cuda) is rewritten where it is made. Only chains that have `cuda` in them, or
     come from an import that has, are followed.
     """
-    found = chains(file, frozenset({"cuda"}), _names_from_cuda(file))
+    found = chains(file, frozenset({"cuda"}), names_from_cuda(file))
     return tuple((node, name) for node in found if (name := _cuda_name(node, file)))
 
 
@@ -74,7 +74,7 @@ def aliases(file: PythonFile, names: tuple[str, ...] | frozenset[str]) -> frozen
 
 
 @lru_cache(maxsize=4)
-def _names_from_cuda(file: PythonFile) -> frozenset[str]:
+def names_from_cuda(file: PythonFile) -> frozenset[str]:
     """The names that imports from torch.cuda give to what they import."""
     return frozenset(
         alias.asname or alias.name
