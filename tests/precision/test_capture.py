@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
+from torch.nn.modules import module
 
 from npukit.precision import capture
 from npukit.precision.reading.find import find_dumps, read
@@ -100,6 +101,8 @@ def test_steps_ranks_and_modules_can_be_chosen(record: Run) -> None:
     assert not list(record("none", ranks=[3]).glob("step*"))
     calls = read(find_dumps(record("only", only="2.up", tensors=True))[0, 0]).calls
     assert {call.path for call in calls if call.kind == "op"} == {"2.up"}
+    assert not torch._C._len_torch_dispatch_stack() and not module._global_forward_hooks, "nothing is watched any more"
+    assert not module._global_forward_hooks_with_kwargs
 
 
 def test_memory_that_is_used_again_is_looked_at_again(tmp_path: Path) -> None:

@@ -9,7 +9,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.nn.modules.module import (
+    _global_forward_hooks_with_kwargs,
+    register_module_forward_hook,
+    register_module_forward_pre_hook,
+)
 
 from npukit.precision.recording.tensors import Late, Text
 
@@ -62,6 +66,8 @@ class ModuleTracker:
     def stop(self) -> None:
         for handle in self._handles:
             handle.remove()
+            # torch forgets this one, and compiles no module any more while it is there.
+            _global_forward_hooks_with_kwargs.pop(handle.id, None)
 
     def begin_step(self) -> None:
         """Count the calls of each module from 0 again."""

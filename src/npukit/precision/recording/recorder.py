@@ -51,9 +51,9 @@ class Recorder:
 
     def stop(self) -> None:
         """Write what is left, and record no more."""
-        if self._rows.running:
-            self._rows.running = False
-            self._around.close()
+        was_running, self._rows.running = self._rows.running, False
+        self._around.close()  # also where the wanted steps are over: nothing watches the program any more
+        if was_running:
             self._end_step()
 
     def step(self) -> None:
