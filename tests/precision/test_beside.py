@@ -185,8 +185,12 @@ def test_a_checkpoint_of_zero_3_is_put_together_and_no_code_in_it_runs(tmp_path:
         torch.save({"param_shapes": shapes, "module": {}}, f"{begin}_model_states.pt")
     torch.save(weights, tmp_path / "whole.pt")
     assert compare_weights(tmp_path / "zero3", tmp_path / "whole.pt").same
+    last = folder / "zero_pp_rank_1_mp_rank_00_optim_states.pt"
+    torch.save({"optimizer_state_dict": Evil(tmp_path / "ran")}, last, _use_new_zipfile_serialization=False)
+    with pytest.raises(NpukitError, match="damaged"):
+        compare_weights(tmp_path / "zero3", tmp_path / "whole.pt")
     assert not (tmp_path / "ran").exists()
-    (folder / "zero_pp_rank_1_mp_rank_00_optim_states.pt").unlink()
+    last.unlink()
     with pytest.raises(NpukitError, match="of 2 ranks"):
         compare_weights(tmp_path / "zero3", tmp_path / "whole.pt")
 

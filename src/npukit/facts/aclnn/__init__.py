@@ -1,4 +1,4 @@
-"""What CANN's operators accept, by version of CANN; scripts/make_type_facts.py makes the data."""
+"""What CANN documents that its operators accept, by version of CANN; scripts/make_type_facts.py makes the data."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _SERIES = ("A2", "A3")  # others run most operators by an older interface, whose
 
 @dataclass(frozen=True)
 class Limit:
-    """What one argument of an operator may be on a card."""
+    """What one argument of an operator may be on a card, as far as CANN documents it."""
 
     function: str
-    """The aclnn function that refuses it."""
+    """The aclnn function that takes it."""
     argument: str
     types: tuple[str, ...]
-    """The number types that it accepts, such as fp32."""
+    """The documented number types, such as fp32."""
     dimensions: int
     """The most dimensions; 0 where no limit is known."""
 

@@ -44,7 +44,8 @@ class _Unpickler(pickle.Unpickler):
 
         if name in _SAFE.get(module, ()):
             return super().find_class(module, name)
-        if module == "torch" and (name.endswith("Storage") or isinstance(getattr(torch, name, None), torch.dtype)):
+        is_type = name.endswith("Storage") or isinstance(getattr(torch, name, None), torch.dtype)
+        if module == "torch" and name.isidentifier() and is_type:  # a pickle may also name what lies inside of it
             return super().find_class(module, name)
         return _Nothing
 
@@ -99,7 +100,8 @@ def _whole(flats: Sequence[Tensor], offset: int, shape: Any) -> Tensor:
 def _load(file: Path) -> dict[str, Any]:
     import torch
 
-    reader = SimpleNamespace(Unpickler=_Unpickler, load=pickle.load, __name__="pickle")
+    # Whichever way torch goes, it never meets pickle's own reader.
+    reader = SimpleNamespace(Unpickler=_Unpickler, load=lambda given, **_: _Unpickler(given).load(), __name__="pickle")
     try:
         content = torch.load(file, map_location="cpu", weights_only=False, pickle_module=reader, mmap=True)
     except Exception:
