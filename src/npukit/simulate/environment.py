@@ -85,14 +85,18 @@ def activate(
     """
     if "torch" in sys.modules:
         raise NpukitError("npukit.simulate.activate() comes too late: call it before anything imports torch.")
-    os.environ.update(environment(devices, card, compute, faults, trace))
+    settings = environment(devices, card, compute, faults, trace)
+    # The runtime loads this library as it is loaded itself, which fails before torch: not yet in this process.
+    beside_cuda = settings.pop("NPUKIT_SIM_BESIDE_CUDA", "")
+    os.environ.update(settings)
     sys.path.insert(0, os.environ["PYTHONPATH"].split(os.pathsep)[0])
     # The dynamic linker read LD_LIBRARY_PATH when this process began; what is already loaded it finds by its name.
     libraries = Path(os.environ["ASCEND_HOME_PATH"]) / "lib64"
     for library in sorted(libraries.glob("*.so"), key=lambda path: path.name != "libascendcl.so"):
         ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
-    if os.environ.get("NPUKIT_SIM_BESIDE_CUDA"):
-        _import_beside_cuda(os.environ["NPUKIT_SIM_BESIDE_CUDA"])
+    if beside_cuda:
+        os.environ["NPUKIT_SIM_BESIDE_CUDA"] = beside_cuda
+        _import_beside_cuda(beside_cuda)
 
 
 def _import_beside_cuda(library: str) -> None:
