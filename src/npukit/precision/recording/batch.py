@@ -5,17 +5,16 @@ from __future__ import annotations
 import functools
 import importlib.util
 import json
-import math
 import struct
 from binascii import b2a_base64
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from npukit.precision.dump import BUCKETS
-from npukit.precision.recording.statistics import Statistics, figures_of, hash_of, statistics_from, undisturbed
+from npukit.precision.recording.statistics import PLAIN, Statistics, figures_of, hash_of, statistics_from, undisturbed
 
 if TYPE_CHECKING:
     from npukit.precision.recording.fused import Lines
@@ -25,31 +24,32 @@ MANY = 12  # tensors for which the table that a common launch needs is worth its
 _SINGLES, _DOUBLES = struct.Struct(f"<{BUCKETS}f").pack, struct.Struct(f"<{BUCKETS}d").pack
 # msprobe refuses a dump with a text that begins like a formula of a spreadsheet, as a sketch may: hence the colon.
 _FIGURES = '"Max": %s, "Min": %s, "Mean": %s, "Norm": %s, "Nan": %d, "Inf": %d, "Hash": "%08x", "Sketch": ":%s"'
-_SINGLE_FIGURES = _FIGURES.replace("%s, ", "%.9g, ").replace("%d", "0")  # as many digits as single precision has
-_DOUBLE_FIGURES = _FIGURES.replace("%s, ", "%r, ").replace("%d", "0")
+# Of finite singles, with as many digits as they have.
+_SINGLE_FIGURES = _FIGURES.replace("%s, ", "%.9g, ").replace("%d", "0").replace(":%s", ":%s==")
+_LARGEST_SINGLE = torch.finfo(torch.float32).max
 
 
 class Cell:
     """The figures of a tensor, once they have been fetched."""
 
-    __slots__ = ("_text", "count", "dtype", "hash", "row")
+    __slots__ = ("_all", "_place", "count", "dtype", "hash", "text")
 
     def __init__(self, tensor: Tensor) -> None:
         self.dtype, self.count = tensor.dtype, tensor.numel() * (2 if tensor.is_complex() else 1)
-        self.row: list[float] = []
-        self.hash = 0
-        self._text = ""
+        self.text = ""  # as a dump has it: msprobe's keys, and after them our own
+
+    def fill(self, figures: Tensor, place: int, number: int) -> None:
+        """Its figures are a line of those of many tensors."""
+        self._all, self._place, self.hash = figures, place, number & 0xFFFFFFFF
+
+    @property
+    def figures(self) -> list[float]:
+        return self._all[self._place].tolist()
 
     @property
     def statistics(self) -> Statistics:
-        return statistics_from(self.row, self.hash, self.count, self.dtype.is_floating_point or self.dtype.is_complex)
-
-    @property
-    def text(self) -> str:
-        """As a dump has it: msprobe's keys, and after them our own."""
-        if not self._text:
-            self._text = _text(self.row, self.hash, self.count, self.dtype)
-        return self._text
+        floating = self.dtype.is_floating_point or self.dtype.is_complex
+        return statistics_from(self.figures, self.hash, self.count, floating)
 
 
 class Batch:
@@ -104,13 +104,14 @@ class Batch:
         """Fill the cells of all tensors since the last call: the only wait for the device."""
         with undisturbed():
             for lines, cells in self._fused.values():
-                for cell, row, number in zip(cells, *lines.take(), strict=True):
-                    cell.row, cell.hash = row, number
+                _fill(cells, *lines.take())
                 cells.clear()
-            rows = _together([figures for _, figures, _ in self._plain])
-            numbers = _together([hashed for _, _, hashed in self._plain])
-        for (cell, _, _), row, number in zip(self._plain, rows, numbers, strict=True):
-            cell.row, cell.hash = row, number
+            alike: dict[tuple[torch.device, torch.dtype], list[tuple[Cell, Tensor, Tensor]]] = {}
+            for each in self._plain:
+                alike.setdefault((each[1].device, each[1].dtype), []).append(each)
+            for group in alike.values():  # one transfer for each device and type
+                figures, hashes = torch.stack([each[1] for each in group]), torch.stack([each[2] for each in group])
+                _fill([cell for cell, _, _ in group], figures.cpu(), hashes.tolist())
         self._plain = []
 
     def _begin(self, device: torch.device) -> tuple[Lines, list[Cell]]:
@@ -148,28 +149,37 @@ def statistics_of(tensor: Tensor) -> Statistics:
     return cell.statistics
 
 
-def _together(rows: Sequence[Tensor]) -> list[Any]:
-    """Rows as plain numbers, with one transfer for each device and type."""
-    places: dict[tuple[torch.device, torch.dtype], list[int]] = {}
-    for place, row in enumerate(rows):
-        places.setdefault((row.device, row.dtype), []).append(place)
-    result: list[Any] = [None] * len(rows)
-    for mine in places.values():
-        for place, row in zip(mine, torch.stack([rows[place] for place in mine]).tolist(), strict=True):
-            result[place] = row
-    return result
+def _fill(cells: Sequence[Cell], figures: Tensor, hashes: list[int]) -> None:
+    """Give each cell its line of figures, and its text."""
+    for place, (cell, number) in enumerate(zip(cells, hashes, strict=True)):
+        cell.fill(figures, place, number)
+    if figures.is_floating_point() and len(figures):
+        wide = figures.double()
+        in_range = (wide.abs() <= _LARGEST_SINGLE).all(1)  # neither NaN nor Inf
+        usual = (in_range & (wide[:, 4:PLAIN] == 0).all(1)).tolist()
+        sketches = _packed_singles(wide[:, PLAIN:].float())
+        for place, (cell, (low, high, total, norm)) in enumerate(zip(cells, wide[:, :4].tolist(), strict=True)):
+            if usual[place] and cell.dtype is not torch.float64:
+                sketch = sketches[place * 88 : place * 88 + 86]
+                cell.text = _SINGLE_FIGURES % (high, low, total / cell.count, norm, cell.hash, sketch)
+    for cell in cells:
+        cell.text = cell.text or _text(cell)
 
 
-def _text(row: list[float], number: int, count: int, dtype: torch.dtype) -> str:
-    smallest, largest, total, norm, nan, inf, *sketch = row
-    if not (dtype.is_floating_point or dtype.is_complex):
-        plain = [str(bool(each) if dtype is torch.bool else each).lower() for each in (largest, smallest)]
-        return _FIGURES % (*plain, "null", "null", 0, 0, number & 0xFFFFFFFF, "")
-    figures = (largest, smallest, total / count, norm)
-    if nan or inf or not (math.isfinite(norm) and math.isfinite(total)):  # finite values, too, can have an infinite sum
-        return _FIGURES % (*map(json.dumps, figures), nan, inf, number & 0xFFFFFFFF, _packed(sketch, dtype))
-    form = _DOUBLE_FIGURES if dtype is torch.float64 else _SINGLE_FIGURES
-    return form % (*figures, number & 0xFFFFFFFF, _packed(sketch, dtype))
+def _text(cell: Cell) -> str:
+    low, high, total, norm, nan, inf, *sketch = cell.figures
+    if not (cell.dtype.is_floating_point or cell.dtype.is_complex):
+        plain = [str(bool(each) if cell.dtype is torch.bool else each).lower() for each in (high, low)]
+        return _FIGURES % (*plain, "null", "null", 0, 0, cell.hash, "")
+    figures = (high, low, total / cell.count, norm)
+    return _FIGURES % (*map(json.dumps, figures), nan, inf, cell.hash, _packed(sketch, cell.dtype))
+
+
+def _packed_singles(sketches: Tensor) -> str:
+    """Base64 of many sketches: 88 characters each, as two zero bytes more make the 64 of one a number of triples."""
+    padded = torch.zeros(len(sketches), 66, dtype=torch.uint8)
+    padded[:, :64] = sketches.view(torch.uint8)
+    return b2a_base64(padded.numpy().tobytes(), newline=False).decode()
 
 
 def _packed(sketch: list[float], dtype: torch.dtype) -> str:

@@ -13,7 +13,7 @@ from npukit import __version__
 from npukit.errors import NpukitError
 from npukit.precision.recording.options import Options
 from npukit.precision.recording.tensors import Text, joined, quoted
-from npukit.report.writing import write_text
+from npukit.report.writing import disk_errors_named
 
 Frame = tuple[str, int, str]  # file, line, function
 Noted = tuple[Text, tuple[Frame, ...], str | None]  # a row, its stack, and the row that it belongs to
@@ -66,7 +66,9 @@ class StepFiles:
         self._file.close()
         stacks = {str(n): [names, frames_text(stack)] for n, (stack, names) in enumerate(self._stacks.items())}
         for name, content in (("stack.json", stacks), ("construct.json", self._parents)):
-            write_text(self._folder / name, json.dumps(content))
+            file = self._folder / name
+            with disk_errors_named(file):
+                file.write_bytes(json.dumps(content).encode())
 
     def _begin(self, rank: int) -> IO[bytes]:
         self._folder = self._step / f"rank{rank}"

@@ -269,12 +269,12 @@ class Lines:
         self._used += len(numbers)
         return own.to(self._device, non_blocking=True)
 
-    def take(self) -> tuple[list[list[float]], list[int]]:
+    def take(self) -> tuple[Tensor, list[int]]:
         """Figures and hashes of all tensors since the last call, in order: the only wait for the device."""
         with torch.cuda.device(self._device):
             return self._take()
 
-    def _take(self) -> tuple[list[list[float]], list[int]]:
+    def _take(self) -> tuple[Tensor, list[int]]:
         if len(self._streams) > 1:  # each has written lines, and this one reads them
             torch.cuda.synchronize(self._device)
         found = []
@@ -288,12 +288,12 @@ class Lines:
         self._arenas, self._starts, self._streams, self._used = self._arenas[:1], [[0]], set(), 0
         self._arena_address = self._arenas[0].data_ptr()
         if not found:
-            return [], []
+            return torch.empty(0, FIGURES, dtype=torch.float64), []
         lines = torch.cat(found).cpu()
         figures = lines[:, :FIGURES].view(torch.float64)
         figures[:, 3].sqrt_()
         figures[figures[:, 4] > 0, :2] = torch.nan  # as everywhere else in torch
-        return figures.tolist(), lines[:, FIGURES].tolist()
+        return figures, lines[:, FIGURES].tolist()
 
     def _reserve(self, lines: Sequence[int]) -> int:
         """Room in the arena for the lines of tensors: the number of the first."""

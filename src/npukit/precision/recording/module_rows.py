@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -9,7 +10,6 @@ from torch import Tensor, nn
 
 from npukit.precision.recording.modules import ModuleCall, ModuleTracker, parameters_of, tensors_in
 from npukit.precision.recording.rows import Rows
-from npukit.precision.recording.stacks import user_stack
 from npukit.precision.recording.tensors import Late, Text, can_describe, local
 
 
@@ -26,7 +26,8 @@ class ModuleRows:
         if not rows.recording:
             return
         if len(self.tracker.stack) == 1:
-            rows.tensors.measure(each for part in module.modules() for each in part._parameters.values())
+            parameters = [each for part in module.modules() for each in part._parameters.values()]
+            rows.tensors.measure(parameters, hold=True)
         rows.path = call.path
         call.inputs = []
         rows.tensors.describe(inputs, f"{call.forward}.input", call.inputs)
@@ -37,9 +38,9 @@ class ModuleRows:
         if not rows.recording or call.inputs is None:
             return
         rows.path, name = call.path, call.forward
-        describe, outputs = rows.tensors.describe, list(tensors_in(output))
+        describe, outputs = rows.tensors.describe, tensors_in(output)
         row: Text = ['{"input_args": ', *call.inputs, ', "input_kwargs": ']
-        describe(_plain_keywords(keywords), f"{name}.input", row)
+        describe(_plain_keywords(keywords) if keywords else keywords, f"{name}.input", row)
         row.append(', "output": ')
         describe(outputs, f"{name}.output", row)
         row.append(', "parameters": ')
@@ -48,10 +49,11 @@ class ModuleRows:
         if self._names_makers:
             for tensor in outputs:
                 rows.tensors.made(tensor, name)
-        self._follow_gradients(call, "output", keywords)
+        if keywords:
+            self._follow_gradients(call, "output", keywords)
         self._follow_gradients(call, "input", outputs)
         stack = self.tracker.stack
-        rows.add(name, row, user_stack(), stack[-1].forward if stack else None)
+        rows.add(name, row, call.called_from[1], stack[-1].forward if stack else None)
 
     def _follow_gradients(self, call: ModuleCall, side: str, values: Any) -> None:
         """Note the gradients of what a module was given or returned, by hooks on the tensors themselves.
@@ -60,29 +62,33 @@ class ModuleRows:
         """
         if not torch.is_grad_enabled():
             return
+        step, gradients = self._rows.step, call.gradients[side]
         for tensor in tensors_in(values):
             if tensor.requires_grad and can_describe(local(tensor)):
-                place = len(call.gradients[side])
-                call.gradients[side].append(Late())
                 call.wanted += side == "output"
-                tensor.register_hook(self._gradient_hook(call, side, place))  # type: ignore[no-untyped-call]
+                watch = _watch(tensor, step)
+                if watch is None:
+                    watch = _Watch(self._came, step, tensor._version)
+                    tensor.register_hook(watch)  # type: ignore[no-untyped-call]
+                watch.places.append((call, side, len(gradients)))
+                gradients.append(Late())
 
-    def _gradient_hook(self, call: ModuleCall, side: str, place: int) -> Any:
-        rows, step = self._rows, self._rows.step
-
-        def came(gradient: Tensor) -> None:
-            if rows.step != step or not rows.recording:
-                return
+    def _came(self, watch: _Watch, gradient: Tensor) -> None:
+        rows = self._rows
+        if rows.step != watch.step or not rows.recording:
+            return
+        pieces: Text = []
+        for call, side, place in watch.places:
             self._backward[call] = None
             rows.path = call.path
-            pieces = call.gradients[side][place].pieces = []
-            rows.tensors.describe(gradient, f"{call.backward}.{side}.{place}", pieces)
+            if rows.options.tensors or not pieces:
+                pieces = []
+                rows.tensors.describe(gradient, f"{call.backward}.{side}.{place}", pieces)
+            call.gradients[side][place].pieces = pieces
             call.wanted -= side == "output"
             if call.wanted == 0:
                 del self._backward[call]
                 self._end_backward(call)
-
-        return came
 
     def end_backwards(self) -> None:
         """Note what has come of gradients that will not come whole, such as those of unused outputs."""
@@ -97,6 +103,26 @@ class ModuleRows:
             for place, each in enumerate(call.gradients[side]):
                 row += (", ", each) if place else (each,)
         self._rows.add(call.backward, [*row, "]}"], (), None)
+
+
+class _Watch:
+    """The hook on a tensor for all modules that return it or are given it: a hook each would take its time."""
+
+    __slots__ = ("_came", "places", "step", "version")
+
+    def __init__(self, came: Callable[[_Watch, Tensor], None], step: int, version: int) -> None:
+        self._came, self.step, self.version = came, step, version
+        self.places: list[tuple[ModuleCall, str, int]] = []
+
+    def __call__(self, gradient: Tensor) -> None:
+        self._came(self, gradient)
+
+
+def _watch(tensor: Tensor, step: int) -> _Watch | None:
+    """The last hook of a tensor, if it is ours and nothing has happened to the tensor since."""
+    hooks = tensor._backward_hooks
+    last = next(reversed(hooks.values()), None) if hooks else None
+    return last if type(last) is _Watch and last.step == step and last.version == tensor._version else None
 
 
 def _plain_keywords(keywords: dict[str, Any]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -15,9 +16,12 @@ from torch.nn.modules.module import (
     register_module_forward_pre_hook,
 )
 
+from npukit.precision.recording.files import Frame
+from npukit.precision.recording.stacks import user_stack
 from npukit.precision.recording.tensors import Late, Text
 
 ROOT = "root"
+_NESTS = (list, tuple, dict)
 
 
 @dataclass(eq=False)
@@ -31,6 +35,7 @@ class ModuleCall:
     is_recompute: bool = False
     wanted: int = 0  # gradients of inputs that have not come yet
     gradients: dict[str, list[Late]] = field(default_factory=lambda: {"input": [], "output": []})
+    called_from: tuple[Any, tuple[Frame, ...]] = (None, ())  # torch's frame that runs it, while it does, and the stack
 
     def __post_init__(self) -> None:
         self.forward = f"Module.{self.path}.{self.kind}.forward.{self.number}"
@@ -86,6 +91,8 @@ class ModuleTracker:
         kind = type(module).__name__
         call = ModuleCall(path, kind, self._numbers[path, kind], is_recompute=torch._C._current_graph_task_id() != -1)
         self._numbers[path, kind] += 1
+        above = self.stack[-1].called_from if self.stack else (None, ())
+        call.called_from = sys._getframe(1), user_stack(above)
         self.stack.append(call)
         self._began(call, module, inputs)
 
@@ -100,6 +107,7 @@ class ModuleTracker:
             call = self.stack.pop()
             if call.path == path:
                 self._ended(call, module, keywords, output)
+                call.called_from = None, ()  # a frame keeps all that its function holds
                 break
 
     def _name(self, module: nn.Module) -> str:
@@ -126,13 +134,16 @@ def parameters_of(module: nn.Module) -> dict[str, nn.Parameter]:
     return {name: each for name, each in module._parameters.items() if each is not None}
 
 
-def tensors_in(value: Any) -> Iterator[Tensor]:
+def tensors_in(value: Any) -> list[Tensor]:
     """All tensors in a nest of lists, dictionaries and plain objects such as transformers' outputs."""
     if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, dict):
-        for each in value.values():
-            yield from tensors_in(each)
-    elif isinstance(value, list | tuple):
-        for each in value:
-            yield from tensors_in(each)
+        return [value]
+    if not isinstance(value, _NESTS):
+        return []
+    found = []
+    for each in value.values() if isinstance(value, dict) else value:
+        if isinstance(each, Tensor):
+            found.append(each)
+        elif isinstance(each, _NESTS):
+            found += tensors_in(each)
+    return found

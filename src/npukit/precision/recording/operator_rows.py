@@ -55,7 +55,7 @@ class OperatorRows:
             tensors.wrote(tensor)
         if not call.row:
             return
-        results = list(tensors_in(call.result)) or written
+        results = tensors_in(call.result) or written
         for tensor in (*results, *written):
             tensors.made(tensor, call.row)
         row = [*call.given, ', "output": ']
@@ -85,8 +85,9 @@ class OperatorRows:
             return *self._of_node.get(node._sequence_nr(), (None, ())), "backward"
         if self.optimizing:
             return None, user_stack(), "optimizer"
-        modules, stack = self._tracker.stack, user_stack()
+        modules = self._tracker.stack
         module = modules[-1] if modules else None
+        stack = user_stack(module.called_from) if module else user_stack()
         if torch.is_grad_enabled():
             # Operators that make no node of their own see the number of the one before them, which is not theirs.
             self._of_node.setdefault(torch._C._autograd._get_sequence_nr() - 1, (module, stack))

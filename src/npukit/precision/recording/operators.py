@@ -30,7 +30,7 @@ _NO_OPERATORS = {"prim", "prims", "profiler", "debugprims", "inductor"}
 
 # What they write to held nothing that they read.
 _OVERWRITES = re.compile(
-    r"(copy|fill|zero|normal|uniform|random|exponential|geometric|cauchy|log_normal|_foreach_copy|_foreach_zero)_"
+    r"(copy|fill|zero|normal|uniform|bernoulli|random|exponential|geometric|cauchy|log_normal|_foreach_copy|_foreach_zero)_"
     r"|.*(gather|recv|reduce_scatter|scatter|alltoall).*_"
 )
 

@@ -15,11 +15,17 @@ _MOST_FRAMES = 24
 _is_outside: dict[str, bool] = {}  # by file
 
 
-def user_stack() -> tuple[Frame, ...]:
-    """The frames of the caller that are neither torch's nor ours, innermost first."""
+def user_stack(known: tuple[Any, tuple[Frame, ...]] = (None, ())) -> tuple[Frame, ...]:
+    """The frames of the caller that are neither torch's nor ours, innermost first.
+
+    `known` is a frame that may be among them, and what it has above it: there the search ends.
+    """
     found: list[Frame] = []
     frame: Any = sys._getframe(1)
+    last, above = known
     while frame is not None and len(found) < _MOST_FRAMES:
+        if frame is last:
+            return (*found, *above)[:_MOST_FRAMES]
         code = frame.f_code
         file = code.co_filename
         outside = _is_outside.get(file)

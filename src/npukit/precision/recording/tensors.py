@@ -10,11 +10,14 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
+from torch.nn import Parameter
 
 from npukit.precision.recording.batch import MANY, Batch, Cell
 
 Save = Callable[[str, Tensor], str]
 Text = list["str | Cell | Late"]  # JSON in pieces: the figures of tensors are known later
+_SCALARS, _LISTS = (bool, int, float, str), (list, tuple)  # a union would be made anew at each call
+_STRIDED = torch.strided
 _NOTHING = '"Max": null, "Min": null, "Mean": null, "Norm": null'
 
 
@@ -86,6 +89,25 @@ class _Memory:
         self.maker = ""  # the row that wrote to it last
 
 
+class _Measured:
+    """A tensor whose statistics were started together with those of others; true of it while nobody writes to it."""
+
+    __slots__ = ("address", "cell", "head", "memory", "tensor", "version", "writes")
+
+    def __init__(self, tensor: Tensor, memory: _Memory, cell: Cell) -> None:
+        self.tensor, self.memory, self.cell = tensor, memory, cell
+        self.version, self.address, self.writes = tensor._version, tensor.data_ptr(), memory.writes
+        self.head = _head(tensor.dtype, tensor.shape, tensor.requires_grad)
+
+    def is_true_of(self, tensor: Tensor) -> bool:
+        return (
+            self.tensor is tensor
+            and self.version == tensor._version
+            and self.address == tensor.data_ptr()
+            and self.writes == self.memory.writes
+        )
+
+
 class Tensors:
     """Describes values, and knows which tensors it has described already."""
 
@@ -93,6 +115,7 @@ class Tensors:
         self._save, self._fresh = save, fresh
         self._batch = Batch()
         self._memories: dict[int, _Memory] = {}
+        self._measured: dict[int, _Measured] = {}  # by the identity of tensors
 
     def __len__(self) -> int:
         return len(self._batch)
@@ -103,9 +126,9 @@ class Tensors:
             self._tensor(value, name, into)
         elif value is None:
             into.append("null")
-        elif isinstance(value, bool | int | float | str):
+        elif isinstance(value, _SCALARS):
             into.append(_scalar(value, type(value).__name__))
-        elif isinstance(value, list | tuple):
+        elif isinstance(value, _LISTS):
             if len(value) >= MANY and isinstance(value[0], Tensor):
                 self.measure(value)
             mark = "["
@@ -126,8 +149,11 @@ class Tensors:
         else:
             into.append(_other(value))
 
-    def measure(self, values: Iterable[Any]) -> None:
-        """Start on the tensors among values with few launches: `describe` then finds them known."""
+    def measure(self, values: Iterable[Any], hold: bool = False) -> None:
+        """Start on the tensors among values with few launches: `describe` then finds them known.
+
+        It finds them sooner while they are held, until `release`.
+        """
         if self._fresh:
             return
         found: dict[torch.dtype, dict[tuple[int, Any], tuple[_Memory, Tensor]]] = {}
@@ -139,8 +165,14 @@ class Tensors:
                     found.setdefault(tensor.dtype, {})[id(memory), key] = memory, tensor
         for group in found.values():
             cells = self._batch.add_all([tensor for _, tensor in group.values()])
-            for (_, key), (memory, _), cell in zip(group, group.values(), cells, strict=True):
+            for (_, key), (memory, tensor), cell in zip(group, group.values(), cells, strict=True):
                 memory.cells[key] = cell
+                if hold:
+                    self._measured[id(tensor)] = _Measured(tensor, memory, cell)
+
+    def release(self) -> None:
+        """Keep no tensor longer than its owner does."""
+        self._measured = {}
 
     def wrote(self, tensor: Tensor) -> None:
         """An operator has written to this tensor: what is known of its memory no longer holds."""
@@ -168,6 +200,7 @@ class Tensors:
 
     def forget(self) -> None:
         """Compute everything again, as after a step: optimizers may write to memory behind everybody's back."""
+        self.release()
         for memory in self._memories.values():
             memory.cells.clear()
 
@@ -177,6 +210,10 @@ class Tensors:
             memory.maker = ""
 
     def _tensor(self, tensor: Tensor, name: str, into: Text) -> None:
+        measured = self._measured.get(id(tensor))
+        if measured is not None and measured.is_true_of(tensor) and not self._save:
+            into += (measured.head, measured.cell, _tail(measured.memory.maker, ""))
+            return
         values = local(tensor)
         head = _head(tensor.dtype, tensor.shape, tensor.requires_grad)
         if not can_describe(values):
@@ -220,7 +257,8 @@ def _key(tensor: Tensor, memory: _Memory) -> tuple[Any, ...] | None:
 
 def local(tensor: Tensor) -> Tensor:
     """The part of a DTensor that this process holds; any other tensor itself."""
-    return tensor if type(tensor) in (Tensor, torch.nn.Parameter) else getattr(tensor, "_local_tensor", tensor)
+    kind = type(tensor)
+    return tensor if kind is Tensor or kind is Parameter else getattr(tensor, "_local_tensor", tensor)
 
 
 def storage_of(tensor: Tensor) -> int | None:
@@ -233,6 +271,11 @@ def storage_of(tensor: Tensor) -> int | None:
 
 def can_describe(tensor: Tensor) -> bool:
     """Whether there are plain values to look at."""
-    plain = type(tensor) in (Tensor, torch.nn.Parameter) or type(tensor).__torch_dispatch__ is Tensor.__torch_dispatch__
-    dense = tensor.layout is torch.strided and not tensor.is_quantized
-    return plain and dense and not tensor.is_meta and tensor.numel() > 0
+    kind = type(tensor)
+    return (
+        (kind is Tensor or kind is Parameter or kind.__torch_dispatch__ is Tensor.__torch_dispatch__)
+        and tensor.layout is _STRIDED
+        and not tensor.is_quantized
+        and not tensor.is_meta
+        and tensor.numel() > 0
+    )
