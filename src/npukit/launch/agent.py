@@ -70,7 +70,10 @@ def main() -> None:
         die_with(int(parent))
     arguments: Any = parse_args(sys.argv[1:])  # type: ignore[no-untyped-call]
     with contextlib.nullcontext(arguments.log_dir) if arguments.log_dir else temporary_folder("launch") as errors:
-        sys.exit(_launch(arguments, RankLogs(arguments.log_dir, Path(errors))))
+        code = _launch(arguments, RankLogs(arguments.log_dir, Path(errors)))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # a thread that waits for another node's store would keep the interpreter from ending
 
 
 def _launch(arguments: Any, logs: RankLogs) -> int:
@@ -106,16 +109,7 @@ def _launch(arguments: Any, logs: RankLogs) -> int:
             if others:
                 others.exchange([Failure(-1, arguments.node_rank, time.time(), -stopped.sigval, "")])
             return 128 + stopped.sigval
-    return _tell(mine, others, nodes)
-
-
-def _tell(mine: list[Failure], others: OtherNodes | None, nodes: int) -> int:
-    failures = others.exchange(mine) if others else mine
-    code = _say(failures, nodes)
-    if others and others.unreachable:  # its threads would keep the interpreter from ending
-        sys.stderr.flush()
-        os._exit(code)
-    return code
+    return _say(others.exchange(mine) if others else mine, nodes)
 
 
 def _say(failures: list[Failure], nodes: int) -> int:

@@ -28,7 +28,6 @@ class OtherNodes:
 
     def __init__(self, endpoint: str, node: int, nodes: int) -> None:
         self.have_failed = False
-        self.unreachable = False  # a thread still waits for an answer of the store
         self._address, _, port = endpoint.rpartition(":")
         self._port = int(port)
         self._node = node
@@ -69,7 +68,6 @@ class OtherNodes:
         asking = threading.Thread(target=self._exchange, args=(self._store, failures), daemon=True)
         asking.start()
         asking.join(WAIT_FOR_OTHERS + NODE_0_LINGERS + 2)
-        self.unreachable = asking.is_alive()
         return list(failures.values())
 
     def _exchange(self, store: Store, failures: dict[int, Failure]) -> None:

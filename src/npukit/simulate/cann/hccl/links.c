@@ -58,7 +58,9 @@ static void wait_for_anything(struct links *links, struct pollfd *polled) {
         if (wire->socket >= 0 && atomic_load(&wire->there)) {
             short in = next_place(links->comm, wire, peer, &at) ? POLLIN : 0;
             short out = wire->out_from != wire->out_to ? POLLOUT : 0;
-            polled[count++] = (struct pollfd){.fd = wire->socket, .events = (short)(in | out)};
+            if (in | out) { /* else its end, which poll always tells, would wake us again and again */
+                polled[count++] = (struct pollfd){.fd = wire->socket, .events = (short)(in | out)};
+            }
         }
     }
     eventfd_t ignored;
