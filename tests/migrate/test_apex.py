@@ -7,7 +7,6 @@ from pathlib import Path
 
 from npukit.migrate.goal import Goal, Style
 from npukit.migrate.migration import migrate_document
-from npukit.migrate.rule import Phase
 from npukit.migrate.selection import Selection
 from npukit.source import read
 
@@ -27,7 +26,7 @@ def train(model, optimizer, data, args):
 
 
 def migrated(text: str, style: Style) -> str:
-    change, _ = migrate_document(read(Path("a.py"), text.encode()), Selection().rules((Phase.rewrite,)), Goal(style))
+    change, _ = migrate_document(read(Path("a.py"), text.encode()), Selection().rules(), Goal(style))
     return change.after if change else text
 
 

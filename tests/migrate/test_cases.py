@@ -10,12 +10,11 @@ import pytest
 
 from npukit.migrate.goal import Goal, Style
 from npukit.migrate.migration import migrate_document
-from npukit.migrate.rule import Phase
 from npukit.migrate.selection import Selection
 from npukit.source import read
 
 _TABLE = runpy.run_path(str(Path(__file__).with_name("cases.py")))
-_RULES = Selection().rules((Phase.rewrite,))
+_RULES = Selection().rules()
 
 
 def migrated(text: str, style: Style) -> str:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
+import runpy
 import socket
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -13,6 +16,8 @@ from npukit.cli import app
 from npukit.errors import NpukitError
 from npukit.facts.target import Target
 from npukit.migrate.analysis import analyze
+from npukit.migrate.goal import Goal, Style
+from npukit.migrate.journal import write_copy
 from npukit.migrate.migration import migrate
 from npukit.migrate.pages import rule_page
 from npukit.migrate.rule import Rule
@@ -29,6 +34,7 @@ model = torch.nn.DataParallel(model)
 
 
 def project(folder: Path, options: str = "") -> Path:
+    folder.mkdir(exist_ok=True)
     (folder / "a.py").write_text(CODE)
     (folder / "requirements.txt").write_text("torch==2.1.0+cu118\nflash-attn\n")
     (folder / "Dockerfile").write_text("FROM nvidia/cuda:12.1.0-devel\n")
@@ -52,11 +58,38 @@ def places(findings: list[Finding]) -> set[tuple[str, str, int]]:
 def test_analyze_and_migrate_agree_on_what_is_left(
     tmp_path: Path, options: str, select: list[str], ignore: list[str]
 ) -> None:
-    folder = project(tmp_path, options)
+    folder = project(tmp_path / "project", options)
     analysis = analyze([folder], select=select, ignore=ignore)
     migration = migrate(folder, select=select, ignore=ignore)
-    assert places(migration.by_hand) == places(analysis.left)
-    assert len(migration.by_hand) == len(analysis.left) > 0
+    write_copy(migration, folder, tmp_path / "migrated")
+    result = analyze([tmp_path / "migrated"], select=select, ignore=ignore)
+    assert places(migration.by_hand) == places(result.by_hand)
+    assert len(migration.by_hand) == len(result.by_hand) == len(analysis.by_hand) > 0
+
+
+_BAD = re.compile(r"^bad(?: \(([^=)]*)\))?:\n((?:    .*\n|\n)+)", re.MULTILINE)
+
+
+@pytest.mark.parametrize("style", list(Style))
+def test_migrate_lists_what_analyze_finds_in_the_result(tmp_path: Path, style: Style) -> None:
+    """Over the single lines of cases.py and the bad examples of all rules, with the lines of the migrated files."""
+    folder = tmp_path / "project"
+    table = runpy.run_path(str(Path(__file__).with_name("cases.py")))
+    texts = {f"cases/{number}.py": f"{table['HEAD']}{case[0]}\n" for number, case in enumerate(table["CASES"])}
+    for rule in all_rules():
+        for number, (name, code) in enumerate(_BAD.findall(rule.doc + "\n")):
+            texts[f"{rule.code}/{number}/{name or 'train.py'}"] = textwrap.dedent(code)
+    for path, text in texts.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(text)
+    migration = migrate(folder, Goal(style))
+    write_copy(migration, folder, tmp_path / "migrated")
+    result = places(analyze([tmp_path / "migrated"]).by_hand)
+    if style is Style.portable:  # in which analyze judges
+        assert result == places(migration.by_hand)
+        assert len(analyze([folder]).by_hand) == len(migration.by_hand) >= 50
+    else:  # it changes more, and what is torch.npu's already tells nothing of torch.cuda any more
+        assert result < places(migration.by_hand)
 
 
 def test_the_command_line_wins_over_the_project(tmp_path: Path) -> None:

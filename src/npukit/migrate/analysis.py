@@ -14,7 +14,7 @@ from npukit.facts.libraries import imported
 from npukit.facts.target import Target
 from npukit.migrate.engine import FileResult, Tell, run, silent
 from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Effort, Phase
+from npukit.migrate.rule import Effort
 from npukit.migrate.rules import all_rules, npk001_unreadable, npk490_reaches_unsupported
 from npukit.migrate.selection import Selection
 from npukit.report import Finding, Severity, by_hand
@@ -54,14 +54,8 @@ class Analysis:
 
     @property
     def by_hand(self) -> list[Finding]:
-        """Errors and warnings that migrate does not fix."""
+        """Errors and warnings that migrate does not fix, and lists as left to change by hand."""
         return by_hand(self.findings)
-
-    @property
-    def left(self) -> list[Finding]:
-        """What `npukit migrate` lists as left to change by hand; the rest is of checks that only analyze makes."""
-        applied = {rule.code for rule in all_rules() if rule.phase is Phase.rewrite}
-        return [each for each in self.by_hand if each.code in applied]
 
     @property
     def errors(self) -> list[Finding]:
@@ -101,7 +95,7 @@ class Analysis:
         known = f" ({counted(self.known, 'known finding')} in the baseline)" if self.known else ""
         parts = [f"Verdict{known}: {self.verdict.value}" + self._reason()]
         if fixable and self.verdict is not Verdict.after_migrate:
-            parts.append(f"`npukit migrate` changes {counted(fixable, 'place')} and leaves {len(self.left)}")
+            parts.append(f"`npukit migrate` changes {counted(fixable, 'place')} and leaves {len(self.by_hand)}")
         if warnings:
             parts.append(counted(warnings, "warning"))
         parts.append(f"manual effort: {_duration(self.hours)}" if self.hours else "nothing left to do by hand")
@@ -155,7 +149,7 @@ def analyze(
     folders = [_existing(each) for each in paths]
     for path in folders:
         selection = Selection.of(path, select, ignore)
-        rules = selection.rules((Phase.find, Phase.rewrite), goal.target)
+        rules = selection.rules(goal.target)
         root = path if path.is_dir() else path.parent
         done = run(selection.files(path), rules, goal.for_project(root), root, tell)
         found = [finding for result in done for finding in result.findings]

@@ -13,13 +13,22 @@ from functools import partial
 from pathlib import Path
 
 from npukit.errors import NpukitError
-from npukit.migrate.engine import FileResult, Tell, check_file, on_all_cores, open_file, silent, unreadable
+from npukit.migrate.engine import (
+    FileResult,
+    Tell,
+    check_file,
+    on_all_cores,
+    open_file,
+    silent,
+    unreadable,
+)
 from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Phase, Rule
+from npukit.migrate.moved import moved
+from npukit.migrate.rule import Rule
 from npukit.migrate.selection import Selection
 from npukit.migrate.tidy import without_unused_imports
 from npukit.migrate.width import fitted
-from npukit.report import Finding, Severity
+from npukit.report import Finding, by_hand
 from npukit.report.terminal import printable_line
 from npukit.source import Document, Edit, Unreadable
 
@@ -28,7 +37,6 @@ _OWN_WORDS = re.compile(
     r"""["'](?:torch\.)?(?:cuda|nccl)[\w.:]*["']|\bGradScaler\b|getattr\(\w+, "npu", \w+\.cuda\)"""
     r"""|\.backends\.cuda\.is_built"""
 )  # which rules write, and leave alone afterwards
-_PHASES = (Phase.rewrite, Phase.distribute)
 
 
 @dataclass(frozen=True)
@@ -57,30 +65,23 @@ def _lines(text: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Migration:
-    """What migrating a project does: the changes, and what is left to do by hand."""
+    """What migrating a project does: the changes, and what else `npukit analyze` finds in the project."""
 
     root: Path
     goal: Goal
     changes: tuple[Change, ...]
-    left: tuple[Finding, ...]  # what could not be migrated, with places
+    left: tuple[Finding, ...]  # what no change fixes, with places in the files as they are after the changes
     files: int
     lines: int
 
     @property
     def by_hand(self) -> list[Finding]:
-        """What is left to do: the errors and warnings that analyze counts, too, of the rules that migrate applies."""
-        return [finding for finding in self.left if finding.severity is not Severity.note]
+        """The errors and warnings that are left to change by hand."""
+        return by_hand(self.left)
 
     @property
     def fixed(self) -> tuple[Finding, ...]:
         return tuple(finding for change in self.changes for finding in change.fixed)
-
-
-@dataclass(frozen=True)
-class _Migrated:
-    change: Change | None
-    left: tuple[Finding, ...]
-    lines: int
 
 
 def migrate(
@@ -99,30 +100,31 @@ def migrate(
     root = path if path.is_dir() else path.parent
     goal = (goal or Goal()).for_project(root)
     selection = Selection.of(path, select, ignore)
-    rules = selection.rules(_PHASES if goal.distributed else (Phase.rewrite,), goal.target)
-    if not rules:
+    rules = selection.rules(goal.target, goal.distributed)
+    if not any(rule.fixes for rule in rules):
         raise NpukitError("migrate applies none of the selected rules: use `npukit analyze` for them.")
     codes = tuple(rule.code for rule in rules)
     files = selection.files(path)
     done = on_all_cores(partial(_migrate_path, codes=codes, goal=goal, root=root), files, tell)
-    changes = tuple(each.change for each in done if each.change)
-    left = tuple(finding for each in done for finding in each.left)
-    return Migration(root, goal, changes, left, len(files), sum(each.lines for each in done))
+    changes = tuple(change for change, _ in done if change)
+    left = tuple(finding for _, result in done for finding in result.findings)
+    return Migration(root, goal, changes, left, len(files), sum(result.lines for _, result in done))
 
 
-def _migrate_path(path: Path, codes: tuple[str, ...], goal: Goal, root: Path) -> _Migrated:
+def _migrate_path(path: Path, codes: tuple[str, ...], goal: Goal, root: Path) -> tuple[Change | None, FileResult]:
+    """The change of a file, and what the rules find in it that the change does not fix."""
     opened = open_file(path, codes, root)
     if isinstance(opened, FileResult):
-        return _Migrated(None, opened.findings, opened.lines)
+        return None, opened
     document, rules, lines = opened
     try:
-        change, left = migrate_document(document, [rule for rule in rules if rule.phase is Phase.rewrite], goal)
-        last = [rule for rule in rules if rule.phase is Phase.distribute]
+        change, left = migrate_document(document, [rule for rule in rules if not rule.distributes], goal)
+        last = [rule for rule in rules if rule.distributes]
         if last and document.kind == "python":
             change, left = _then(change, left, document, last, goal)
     except Unreadable as error:
-        return _Migrated(None, (unreadable(path, str(error)),), lines)
-    return _Migrated(change, left, lines)
+        return None, FileResult(path, (unreadable(path, str(error)),), lines)
+    return change, FileResult(path, left, lines)
 
 
 def _then(
@@ -131,55 +133,46 @@ def _then(
     """A second migration upon the first: its rules see what the others wrote."""
     now = replace(document, text=change.after) if change else document
     again, more = migrate_document(now, rules, goal)
-    if again and change:
+    if again is None:
+        return change, (*left, *more)
+    left = moved(left, now, replace(now, text=again.after))
+    if change:
         again = replace(again, before=change.before, fixed=(*change.fixed, *again.fixed))
-    return again or change, (*left, *more)
+    return again, (*left, *more)
 
 
 def migrate_document(
     document: Document, rules: Sequence[Rule], goal: Goal
 ) -> tuple[Change | None, tuple[Finding, ...]]:
-    """The change of one file, and the findings that stay."""
+    """The change of one file, and the findings that it does not fix."""
+    findings = check_file(document, rules, goal)
+    left = [finding for finding in findings if not finding.edits]
+    fixing = [rule for rule in rules if rule.fixes]
     now = document
     fixed: list[Finding] = []
-    at_first: tuple[Finding, ...] | None = None
     for _ in range(_ROUNDS):
-        findings = check_file(now, rules, goal)
-        at_first = findings if at_first is None else at_first
         fixable = [finding for finding in findings if finding.edits]
         after, done = _apply(now, fixable) if fixable else (now, [])
-        left = tuple(finding for finding in findings if finding not in done)
         if after.text == now.text:
+            left += [replace(finding, edits=()) for finding in fixable]  # what cannot be done is left, too
             break
         fixed += done
         now = after
-        if len(done) == len(fixable) and not _speaks_to(rules, done):
+        if len(done) == len(fixable) and not _speaks_to(fixing, done):
             break
+        findings = check_file(now, fixing, goal)
     if now is document:
-        return None, left
+        return None, tuple(left)
     now = fitted(document, without_unused_imports(document, now))
-    left = _as_first_found(left, at_first or ())
-    return Change(document.path, document.text, now.text, document.encoding, tuple(fixed)), left
+    change = Change(document.path, document.text, now.text, document.encoding, tuple(fixed))
+    return change, moved(left, document, now)
 
 
 def _speaks_to(rules: Sequence[Rule], done: Sequence[Finding]) -> bool:
     """Whether what was written may be something for the rules again: an edit may copy code that another one changes."""
-    words = {word.lower() for rule in rules if rule.fixes for word in rule.words}
+    words = {word.lower() for rule in rules for word in rule.words}
     written = _OWN_WORDS.sub("", "\n".join({edit.text for finding in done for edit in finding.edits})).lower()
     return any(word in written for word in words)
-
-
-def _as_first_found(left: Sequence[Finding], at_first: Sequence[Finding]) -> tuple[Finding, ...]:
-    """The findings that are left, with their places in the file as it was."""
-    waiting = list(at_first)
-    result = []
-    for finding in left:
-        same = [each for each in waiting if (each.code, each.evidence) == (finding.code, finding.evidence)]
-        same.sort(key=lambda each: each.what != finding.what)  # a line may have several of a code
-        result.append(same[0] if same else finding)
-        if same:
-            waiting.remove(same[0])
-    return tuple(result)
 
 
 def _apply(document: Document, findings: Sequence[Finding]) -> tuple[Document, list[Finding]]:

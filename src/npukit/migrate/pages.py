@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
 
-from npukit.migrate.rule import Phase, Rule
+from npukit.migrate.rule import Rule
 from npukit.migrate.rules import all_rules, rule_of
 
 _GROUPS = {
@@ -20,11 +20,6 @@ _GROUPS = {
     "NPK5": "Dynamic shapes",
     "NPK6": "Fused operators",
     "NPK7": "Pitfalls in training code",
-}
-_PHASES = {
-    Phase.find: "reported by `npukit analyze`",
-    Phase.rewrite: "reported by `npukit analyze` and `npukit migrate`",
-    Phase.distribute: "applied by `npukit migrate --distributed`",
 }
 _AS_WRITTEN = "<!-- fmt: off -->"  # to formatters: examples of bad code stay as they are
 
@@ -51,9 +46,9 @@ def page(rule: Rule) -> str:
 
 
 def _facts(rule: Rule) -> str:
-    facts = [f"severity: {rule.severity.value}", _PHASES[rule.phase]]
+    facts = [f"severity: {rule.severity.value}"]
     if rule.fixes:
-        facts.append("fixed by `npukit migrate`")
+        facts.append(f"fixed by `npukit migrate{' --distributed' * rule.distributes}`")
     if rule.since:
         facts.append(f"since torch {rule.since}")
     return " · ".join(facts)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import NamedTuple, TypeVar
 
 from npukit.report import Finding, Severity
@@ -13,14 +12,6 @@ from npukit.source import Document, Edit, Place, PythonFile
 
 Check = Callable[..., Iterable[Finding]]
 _C = TypeVar("_C", bound=Check)
-
-
-class Phase(Enum):
-    """Who applies a rule."""
-
-    find = "find"  # analyze
-    rewrite = "rewrite"  # analyze and migrate
-    distribute = "distribute"  # migrate --distributed, after the other rules
 
 
 class Effort(NamedTuple):
@@ -37,7 +28,7 @@ _NONE = Effort()
 class Rule:
     """One rule, one file in migrate/rules/. The module's docstring explains it and has its before and after.
 
-    >>> rule = Rule("NPK110", "move-to-device", words=("cuda",), why="...", remedy="...", phase=Phase.rewrite)
+    >>> rule = Rule("NPK110", "move-to-device", words=("cuda",), why="...", remedy="...", fixes=True)
     >>> @rule.on(ast.Call)
     ... def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]: ...
     """
@@ -51,7 +42,7 @@ class Rule:
     modules: frozenset[str] = frozenset()  # a file that imports one of these is parsed, too
     text_words: tuple[str, ...] = ()  # further words, which count only in files of the kinds of `on_text`
     fixes: bool = False  # whether its findings may carry edits
-    phase: Phase = Phase.find
+    distributes: bool = False  # whether only `migrate --distributed` applies it, after the other rules
     effort: Effort = _NONE
     supersedes: tuple[str, ...] = ()  # codes whose findings on the same line say less, where they carry no edits
     since: str = ""  # the first torch that it holds for; "" for all

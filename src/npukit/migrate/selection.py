@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from npukit.errors import NpukitError
 from npukit.facts.target import Target
 from npukit.migrate.options import Options, project_options
-from npukit.migrate.rule import Phase, Rule
+from npukit.migrate.rule import Rule
 from npukit.migrate.rules import all_rules
 from npukit.source import find
 
@@ -35,14 +35,14 @@ class Selection:
             raise NpukitError(f"{path} is neither a file nor a folder: name a project folder or a source file.")
         return cls(tuple(select), tuple(ignore), project_options(path))
 
-    def rules(self, phases: Collection[Phase] = tuple(Phase), target: Target | None = None) -> tuple[Rule, ...]:
-        """The rules of these phases that are chosen and that hold for the target, by code."""
+    def rules(self, target: Target | None = None, distributed: bool = False) -> tuple[Rule, ...]:
+        """The rules that are chosen and that hold for the target, by code."""
         known = [rule.code for rule in all_rules()]
         for prefix in (*self.select, *self.ignore, *self.options.select, *self.options.ignore):
             if not any(code.startswith(prefix) for code in known):
                 raise NpukitError(f"No rule matches {prefix}: codes go from {known[0]} to {known[-1]}.")
         held = [rule for rule in all_rules() if not (rule.since and target and not target.has_torch(rule.since))]
-        return tuple(rule for rule in held if rule.phase in phases and self._chooses(rule.code))
+        return tuple(rule for rule in held if distributed >= rule.distributes and self._chooses(rule.code))
 
     def _chooses(self, code: str) -> bool:
         if self.ignore and code.startswith(self.ignore):

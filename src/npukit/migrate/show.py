@@ -5,28 +5,25 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from npukit.migrate.migration import Migration
 from npukit.report import Finding
-from npukit.report.json import to_json
+from npukit.report.finding import page_hint
+from npukit.report.json import finding_data, to_json
 from npukit.report.markdown import cell, escaped, fence
 from npukit.report.report import counted, printable_finding
 from npukit.report.terminal import printable, printable_line
+from npukit.report.text import grouped, terminal_columns
 
 
 def as_text(migration: Migration) -> str:
     """A summary for the terminal."""
     lines = [_summary(migration)]
     lines += [f"  {code}  {count:5}  {what}" for code, count, what in _by_rule(migration)]
-    todo = migration.by_hand
+    todo = [printable_finding(finding) for finding in migration.by_hand]
     if todo:
-        lines += ["", f"To change by hand ({len(todo)}):"]
-        lines += [f"  {_place(finding, migration.root)}: {finding.code} {printable(finding.what)}" for finding in todo]
-        lines += [
-            "",
-            "`npukit analyze` says why and what to do, and checks what migrate does not: APIs, shapes, training.",
-        ]
+        lines += ["", f"To change by hand ({len(todo)}), with places in the migrated files:"]
+        lines += [*grouped(todo, terminal_columns(), base=migration.root.absolute()), "", *page_hint(todo)]
     return "\n".join(lines)
 
 
@@ -44,7 +41,7 @@ def as_markdown(migration: Migration) -> str:
 
 def as_json(migration: Migration) -> str:
     """The whole migration for programs."""
-    root = migration.root
+    root, base = migration.root, migration.root.absolute()
     value = {
         "root": str(root),
         "style": migration.goal.style.value,
@@ -54,29 +51,13 @@ def as_json(migration: Migration) -> str:
             {
                 "file": _name(change.path, root),
                 "diff": change.diff(root),
-                "fixed": [finding_as_dict(finding, root) for finding in change.fixed],
+                "fixed": [finding_data(finding, base) for finding in change.fixed],
             }
             for change in migration.changes
         ],
-        "left": [finding_as_dict(finding, root) for finding in migration.left],
+        "left": [finding_data(finding, base) for finding in migration.left],
     }
     return to_json(value)
-
-
-def finding_as_dict(finding: Finding, root: Path) -> dict[str, Any]:
-    place = finding.place
-    return {
-        "code": finding.code,
-        "severity": finding.severity.value,
-        "file": _name(place.file, root) if place else None,
-        "line": place.line if place else None,
-        "column": place.column if place else None,
-        "cell": place.cell if place else None,
-        "what": finding.what,
-        "why": finding.why,
-        "remedy": finding.remedy,
-        "evidence": finding.evidence,
-    }
 
 
 def _summary(migration: Migration) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from npukit.migrate.migration import Change, Migration, migrate_document
-from npukit.migrate.rule import Phase, Rule
+from npukit.migrate.rule import Rule
 from npukit.migrate.rules import all_rules
 from npukit.port.repository import commit
 from npukit.report.report import counted
@@ -58,7 +58,7 @@ def _with(rules: Sequence[Rule], change: Change, migration: Migration) -> str:
     """A file as these rules alone would leave it; as it was where they find nothing."""
     try:
         document = read(change.path, change.before.encode(change.encoding), migration.root)
-        first, _ = migrate_document(document, [rule for rule in rules if rule.phase is Phase.rewrite], migration.goal)
+        first, _ = migrate_document(document, [rule for rule in rules if not rule.distributes], migration.goal)
     except Unreadable:
         return change.before
     return first.after if first else change.before

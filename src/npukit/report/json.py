@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import fields, is_dataclass
+from pathlib import Path
 from typing import Any
 
 from npukit.report.finding import Finding
@@ -44,8 +45,8 @@ def as_data(report: Report) -> dict[str, Any]:
     }
 
 
-def finding_data(finding: Finding) -> dict[str, Any]:
-    """A finding as plain data; what it does not have is left out."""
+def finding_data(finding: Finding, base: Path | None = None) -> dict[str, Any]:
+    """A finding as plain data, its file relative to the base; what it does not have is left out."""
     place = finding.place
     data: dict[str, Any] = {
         "code": finding.code,
@@ -57,7 +58,7 @@ def finding_data(finding: Finding) -> dict[str, Any]:
         "fixable": finding.fixable,
     }
     if place:
-        data["file"] = shown(place.file)
+        data["file"] = shown(place.file, base)
         data |= {"line": place.line, "column": place.column, "end_line": place.end_line, "end_column": place.end_column}
         data["cell"] = place.cell
     return {key: value for key, value in data.items() if value not in (None, "")}

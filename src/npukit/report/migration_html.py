@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from npukit.report.finding import Finding, Severity
+from npukit.report.finding import Finding, by_hand
 from npukit.report.json import finding_data
 from npukit.report.report import counted, printable_finding
 from npukit.report.terminal import printable, printable_line
@@ -56,7 +56,7 @@ def render(result: Migration, verification: Mapping[str, Any] | None = None) -> 
     """The report as a page; its contents lie in it as data, and the page draws what is looked at."""
     changed = [_changed(change, result.root) for change in result.changes]
     left = [_finding(finding, result.root) for finding in result.left]
-    serious = sum(finding.severity is not Severity.note for finding in result.left)
+    serious = len(by_hand(result.left))
     fixed = sum(len(file["findings"]) for file in changed)
     data = {"changed": changed, "left": left, "verification": dict(verification) if verification else None}
     parts = {
@@ -81,10 +81,7 @@ def _changed(change: Change, root: Path) -> dict[str, Any]:
 
 
 def _finding(finding: Finding, root: Path) -> dict[str, Any]:
-    data = finding_data(printable_finding(finding))
-    if finding.place:
-        data["file"] = _name(finding.place.file, root)
-    return data
+    return finding_data(printable_finding(finding), root.absolute())
 
 
 def _name(path: Path, root: Path) -> str:

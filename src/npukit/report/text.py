@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import textwrap
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from npukit.report.finding import Finding, Severity, page_hint
@@ -17,19 +17,30 @@ _LEAST_EVIDENCE = 60  # columns of the line itself, however long its place is
 _COLORS = {Severity.error: "31;1", Severity.warning: "33;1", Severity.note: "36"}
 
 
+def terminal_columns() -> int:
+    """How wide text for people is written."""
+    return min(shutil.get_terminal_size((110, 24)).columns, 120)
+
+
 def render_text(report: Report, color: bool = False, width: int | None = None) -> str:
     """The report as lines of at most `width` columns."""
-    columns = min(width or shutil.get_terminal_size((110, 24)).columns, 120)
+    columns = width or terminal_columns()
     lines = [paint(report.title, "1", color)]
     lines += [f"{name}: {value}" for name, value in report.facts.items()]
     by_hand = [finding for finding in report.findings if not finding.fixable]
-    for group in groups(by_hand):
-        lines += ["", *_group(group, columns, color, report.base)]
+    lines += grouped(by_hand, columns, color, report.base)
     fixable = [finding for finding in report.findings if finding.fixable]
     if fixable:
         lines += ["", *_fixable(fixable, report, columns, color)]
     lines += ["", *textwrap.wrap(report.verdict, columns), *page_hint(by_hand or fixable)]
     return "\n".join(lines) + "\n"
+
+
+def grouped(findings: Sequence[Finding], columns: int, color: bool = False, base: Path | None = None) -> Iterator[str]:
+    """The findings as lines, an empty one before each group that says the same."""
+    for group in groups(findings):
+        yield ""
+        yield from _group(group, columns, color, base)
 
 
 def _group(group: Group, columns: int, color: bool, base: Path | None) -> Iterator[str]:

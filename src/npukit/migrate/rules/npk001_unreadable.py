@@ -5,7 +5,7 @@ Nothing in the file was checked or changed. Fix it, or leave it out with `exclud
 
 from __future__ import annotations
 
-from npukit.migrate.rule import Phase, Rule
+from npukit.migrate.rule import Rule
 from npukit.report import Severity
 
 rule = Rule(
@@ -13,7 +13,6 @@ rule = Rule(
     "unreadable",
     words=(),
     severity=Severity.warning,
-    phase=Phase.rewrite,
     why="Nothing in it was checked or changed.",
     remedy="Fix the file, or leave it out with `exclude` in pyproject.toml.",
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from npukit.migrate.rule import Phase, Rule
+from npukit.migrate.rule import Rule
 from npukit.report import Severity
 
 rule = Rule(
@@ -10,7 +10,6 @@ rule = Rule(
     "broken-rule",
     words=(),
     severity=Severity.warning,
-    phase=Phase.rewrite,
     why="This is a bug in npukit. The other rules were applied.",
     remedy="Please report it with the line that is shown.",
 )

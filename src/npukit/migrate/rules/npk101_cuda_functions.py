@@ -19,7 +19,7 @@ from npukit.facts.torch_npu.names import names_of
 from npukit.migrate import guards, lookup, writing
 from npukit.migrate.cuda_only import ABOUT_THE_CARD
 from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Effort, Phase, Rule
+from npukit.migrate.rule import Effort, Rule
 from npukit.migrate.rules.npk102_cuda_imports import goes_over
 from npukit.migrate.writing import Text
 from npukit.report import Finding, Severity
@@ -30,7 +30,6 @@ rule = Rule(
     "cuda-functions",
     words=("cuda",),
     fixes=True,
-    phase=Phase.rewrite,
     why='A torch without CUDA support raises "Torch not compiled with CUDA enabled".',
     remedy="Use the counterpart in torch.npu.",
     effort=Effort(15, 5),

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from npukit.facts.torch_npu.names import names_of
 from npukit.migrate import writing
 from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Effort, Phase, Rule
+from npukit.migrate.rule import Effort, Rule
 from npukit.report import Finding
 from npukit.source import Edit, PythonFile
 
@@ -24,7 +24,6 @@ rule = Rule(
     "cuda-imports",
     words=("cuda",),
     fixes=True,
-    phase=Phase.rewrite,
     why="The imported functions require a CUDA device.",
     remedy="Import them from torch.npu.",
     effort=Effort(15, 5),

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 from npukit.migrate import lookup, writing
 from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Effort, Phase, Rule
+from npukit.migrate.rule import Effort, Rule
 from npukit.report import Finding
 from npukit.source import Edit, PythonFile
 
@@ -24,7 +24,6 @@ rule = Rule(
     "cuda-amp",
     words=("cuda", "GradScaler", "_autocast_"),
     fixes=True,
-    phase=Phase.rewrite,
     why="torch.cuda.amp acts on CUDA devices only: on an NPU nothing is cast or scaled.",
     remedy="Use torch.amp with the device type.",
     effort=Effort(15, 5),

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 
 from npukit.migrate import writing
 from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Effort, Phase, Rule
+from npukit.migrate.rule import Effort, Rule
 from npukit.migrate.writing import Text
 from npukit.report import Finding
 from npukit.source import Edit, PythonFile
@@ -27,7 +27,6 @@ rule = Rule(
     "apex-amp",
     words=("apex",),
     fixes=True,
-    phase=Phase.rewrite,
     why="apex cannot be built without CUDA. torch.amp provides the same features.",
     remedy="Use torch.amp.autocast and torch.amp.GradScaler.",
     effort=Effort(15, 5),

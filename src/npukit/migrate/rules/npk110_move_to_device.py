@@ -16,7 +16,7 @@ from functools import lru_cache
 
 from npukit.migrate import writing
 from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Effort, Phase, Rule
+from npukit.migrate.rule import Effort, Rule
 from npukit.migrate.sinks import DEVICE
 from npukit.report import Finding
 from npukit.source import Edit, PythonFile
@@ -27,7 +27,6 @@ rule = Rule(
     "move-to-device",
     words=(".cuda",),
     fixes=True,
-    phase=Phase.rewrite,
     why='A torch without CUDA support raises "Torch not compiled with CUDA enabled".',
     remedy="Use .to() with the accelerator, or .npu().",
     effort=Effort(15, 5),

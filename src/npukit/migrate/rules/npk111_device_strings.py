@@ -17,7 +17,7 @@ from collections.abc import Iterator
 
 from npukit.migrate import writing
 from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Effort, Phase, Rule
+from npukit.migrate.rule import Effort, Rule
 from npukit.migrate.sinks import DEVICE, is_choice, reaches
 from npukit.report import Finding, Severity
 from npukit.source import Edit, PythonFile
@@ -27,7 +27,6 @@ rule = Rule(
     "device-strings",
     words=("cuda",),
     fixes=True,
-    phase=Phase.rewrite,
     why="No CUDA device exists on an NPU machine.",
     remedy="Use the type of the accelerator.",
     effort=Effort(15, 5),

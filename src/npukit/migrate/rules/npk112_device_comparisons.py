@@ -17,7 +17,7 @@ from collections.abc import Iterator
 
 from npukit.migrate import guards, writing
 from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Effort, Phase, Rule
+from npukit.migrate.rule import Effort, Rule
 from npukit.migrate.sinks import BACKEND, DEVICE
 from npukit.report import Finding, Severity
 from npukit.source import Edit, PythonFile
@@ -27,7 +27,6 @@ rule = Rule(
     "device-comparisons",
     words=("cuda", "nccl"),
     fixes=True,
-    phase=Phase.rewrite,
     why="The condition is false on an NPU, so the wrong branch runs.",
     remedy="Compare with the NPU's name as well.",
     effort=Effort(15, 5),

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from npukit.migrate import guards, writing
 from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Effort, Phase, Rule
+from npukit.migrate.rule import Effort, Rule
 from npukit.report import Finding, Severity
 from npukit.source import Edit, PythonFile
 
@@ -21,7 +21,6 @@ rule = Rule(
     "is-cuda",
     words=("is_cuda",),
     fixes=True,
-    phase=Phase.rewrite,
     why="The condition is false on an NPU, so the wrong branch runs.",
     remedy="Check the device type instead.",
     effort=Effort(15, 5),

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 from npukit.migrate import writing
 from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Effort, Phase, Rule
+from npukit.migrate.rule import Effort, Rule
 from npukit.migrate.sinks import BACKEND, is_choice, reaches
 from npukit.report import Finding
 from npukit.source import Edit, PythonFile
@@ -25,7 +25,6 @@ rule = Rule(
     "nccl-backend",
     words=("nccl",),
     fixes=True,
-    phase=Phase.rewrite,
     why="NCCL runs on CUDA devices only. NPUs communicate through HCCL.",
     remedy="Use the backend of the accelerator.",
     effort=Effort(15, 5),

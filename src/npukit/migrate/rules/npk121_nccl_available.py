@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from npukit.migrate import writing
 from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Effort, Phase, Rule
+from npukit.migrate.rule import Effort, Rule
 from npukit.report import Finding
 from npukit.source import PythonFile
 
@@ -21,7 +21,6 @@ rule = Rule(
     "nccl-available",
     words=("is_nccl_available",),
     fixes=True,
-    phase=Phase.rewrite,
     why="NPUs communicate through HCCL, so the code falls back to a slower backend.",
     remedy="Check for the backend of the accelerator.",
     effort=Effort(15, 5),

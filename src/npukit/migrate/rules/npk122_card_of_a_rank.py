@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 from npukit.migrate import writing
 from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Effort, Phase, Rule
+from npukit.migrate.rule import Effort, Rule
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
 
@@ -24,7 +24,6 @@ rule = Rule(
     words=("device_id",),
     severity=Severity.warning,
     fixes=True,
-    phase=Phase.rewrite,
     why="torch rejects device_ids and device_id on the CPU.",
     remedy="Pass None on the CPU.",
     effort=Effort(15, 5),

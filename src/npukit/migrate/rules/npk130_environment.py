@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 
 from npukit.migrate import writing
 from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Effort, Phase, Rule
+from npukit.migrate.rule import Effort, Rule
 from npukit.report import Finding
 from npukit.source import Edit, PythonFile
 
@@ -30,7 +30,6 @@ rule = Rule(
     "environment-variables",
     words=tuple(VARIABLES),
     fixes=True,
-    phase=Phase.rewrite,
     why="torch_npu and CANN read variables of their own.",
     remedy="Set the variable that NPUs read.",
     effort=Effort(15, 5),

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 
 from npukit.migrate.goal import Goal
 from npukit.migrate.lookup import may_be
-from npukit.migrate.rule import Effort, Phase, Rule, place_in
+from npukit.migrate.rule import Effort, Rule, place_in
 from npukit.migrate.rules.npk130_environment import VARIABLES
 from npukit.migrate.writing import stays
 from npukit.report import Finding, Severity
@@ -27,7 +27,6 @@ rule = Rule(
     "scripts",
     words=("cuda", "nccl"),
     fixes=True,
-    phase=Phase.rewrite,
     why="No CUDA device exists on an NPU machine.",
     remedy="Name the NPU's variable, device or backend.",
     effort=Effort(15, 5),

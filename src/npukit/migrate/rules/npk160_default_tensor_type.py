@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from npukit.migrate import writing
 from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Effort, Phase, Rule
+from npukit.migrate.rule import Effort, Rule
 from npukit.report import Finding
 from npukit.source import Edit, PythonFile
 
@@ -22,7 +22,6 @@ rule = Rule(
     "default-tensor-type",
     words=("cuda",),
     fixes=True,
-    phase=Phase.rewrite,
     why="CUDA tensor types do not exist on an NPU machine.",
     remedy="Set the default device and the dtype separately.",
     effort=Effort(15, 5),

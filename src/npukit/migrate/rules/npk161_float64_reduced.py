@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 from npukit.migrate import lookup, writing
 from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Effort, Phase, Rule
+from npukit.migrate.rule import Effort, Rule
 from npukit.report import Finding
 from npukit.source import PythonFile
 
@@ -24,7 +24,6 @@ rule = Rule(
     "float64-reduced",
     words=("all_reduce", "reduce_scatter", ".reduce("),
     fixes=True,
-    phase=Phase.rewrite,
     why='HCCL raises "Unsupported data type at::kDouble".',
     remedy="Reduce in float32.",
     effort=Effort(15, 5),

@@ -36,7 +36,7 @@ from collections.abc import Iterator
 
 from npukit.migrate.distributed import Unseen, distributed
 from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Effort, Phase, Rule
+from npukit.migrate.rule import Effort, Rule
 from npukit.report import Finding
 from npukit.source import PythonFile
 
@@ -45,7 +45,7 @@ rule = Rule(
     "one-card-script",
     words=("backward",),
     fixes=True,
-    phase=Phase.distribute,
+    distributes=True,
     why="Training on several cards needs one process per card, which share the data and average gradients.",
     remedy="Start one process per card, and wrap the model in DistributedDataParallel.",
     effort=Effort(15, 5),

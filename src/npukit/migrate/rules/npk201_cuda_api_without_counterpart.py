@@ -19,7 +19,7 @@ from functools import lru_cache
 from npukit.facts.cuda_apis import CudaApi, cuda_api, last_names
 from npukit.migrate.goal import Goal
 from npukit.migrate.lookup import aliases, chains, names_from_cuda
-from npukit.migrate.rule import Effort, Phase, Rule
+from npukit.migrate.rule import Effort, Rule
 from npukit.migrate.training import tolerates_failure
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
@@ -29,7 +29,6 @@ rule = Rule(
     "cuda-api-without-counterpart",
     words=("cuda", "nvtx", "NCCL"),
     severity=Severity.error,
-    phase=Phase.rewrite,
     why="torch.npu does not provide this function.",
     remedy="Replace or remove it.",
     effort=Effort(20, 5),

@@ -15,7 +15,7 @@ import ast
 from collections.abc import Iterator
 
 from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Effort, Phase, Rule
+from npukit.migrate.rule import Effort, Rule
 from npukit.migrate.rules.npk201_cuda_api_without_counterpart import used_apis
 from npukit.migrate.training import tolerates_failure
 from npukit.report import Finding, Severity
@@ -26,7 +26,6 @@ rule = Rule(
     "cuda-api-differs",
     words=("cuda",),
     severity=Severity.warning,
-    phase=Phase.rewrite,
     why="The NPU's function returns something else.",
     remedy="Use the alternative that fits what the code needs to know.",
     effort=Effort(20, 5),

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 from npukit.facts.kernels import kernel_named
 from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Effort, Phase, Rule, place_in
+from npukit.migrate.rule import Effort, Rule, place_in
 from npukit.report import Finding, Severity
 from npukit.source import Document, Place
 
@@ -23,7 +23,6 @@ rule = Rule(
     "cuda-source",
     words=("__global__", "cuda", "<<<"),
     severity=Severity.error,
-    phase=Phase.rewrite,
     why="NPU kernels are written in Ascend C. No tool translates CUDA C++.",
     remedy="Replace the kernel with torch or fused torch_npu operators, or rewrite it in Ascend C.",
     effort=Effort(960, 480),

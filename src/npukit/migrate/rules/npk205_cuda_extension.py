@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 from npukit.facts.kernels import kernel_named
 from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Effort, Phase, Rule
+from npukit.migrate.rule import Effort, Rule
 from npukit.migrate.training import tolerates_failure
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
@@ -26,7 +26,6 @@ rule = Rule(
     "cuda-extension",
     words=("cpp_extension",),
     severity=Severity.error,
-    phase=Phase.rewrite,
     why="The build needs nvcc, which NPU machines do not have.",
     remedy="Use the pure PyTorch path on NPUs, or build an operator with torch_npu's NpuExtension.",
     effort=Effort(120, 30),

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 
 from npukit.facts.kernels import kernel_named
 from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Effort, Phase, Rule
+from npukit.migrate.rule import Effort, Rule
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
 
@@ -30,7 +30,6 @@ rule = Rule(
     "triton-kernel",
     words=("triton",),
     severity=Severity.error,
-    phase=Phase.rewrite,
     why="Upstream Triton has no NPU backend, and blocks sized for CUDA often exceed the buffer of an NPU core.",
     remedy=f"Use the PyTorch path on NPUs, or {_OTHERWISE}",
     effort=Effort(240, 120),

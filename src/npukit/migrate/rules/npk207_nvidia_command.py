@@ -17,7 +17,7 @@ from collections.abc import Iterator
 
 from npukit.migrate.goal import Goal
 from npukit.migrate.lookup import may_be
-from npukit.migrate.rule import Effort, Phase, Rule, place_in
+from npukit.migrate.rule import Effort, Rule, place_in
 from npukit.report import Finding, Severity
 from npukit.source import Document, Place, PythonFile
 
@@ -50,7 +50,6 @@ rule = Rule(
     "nvidia-command",
     words=(*(tool for tool in _TOOLS if tool != "ncu"), "ncu ", "ncu'", 'ncu"'),
     severity=Severity.warning,
-    phase=Phase.rewrite,
     why="The tool is part of NVIDIA's driver or toolkit.",
     remedy="Use the Ascend tool instead.",
     effort=Effort(20, 5),

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 from npukit.migrate.goal import Goal
 from npukit.migrate.requirements import meant_for_cuda
-from npukit.migrate.rule import Effort, Phase, Rule, place_in
+from npukit.migrate.rule import Effort, Rule, place_in
 from npukit.report import Finding, Severity
 from npukit.source import Document
 
@@ -23,7 +23,6 @@ rule = Rule(
     "cuda-image",
     words=("nvidia", "cuda", "nvcr.io"),
     severity=Severity.error,
-    phase=Phase.rewrite,
     why="The image contains neither CANN nor torch_npu, and its torch is a CUDA build.",
     remedy="Start from an image with CANN, such as quay.io/ascend/cann, and install torch and torch_npu.",
     effort=Effort(20, 5),

@@ -19,7 +19,7 @@ from pathlib import Path
 from npukit.facts.libraries import Library, imported, modules
 from npukit.migrate.goal import Goal
 from npukit.migrate.installed import installed_version
-from npukit.migrate.rule import Effort, Phase, Rule
+from npukit.migrate.rule import Effort, Rule
 from npukit.migrate.training import tolerates_failure
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
@@ -30,7 +30,6 @@ rule = Rule(
     words=(),
     modules=modules("replace"),
     severity=Severity.error,
-    phase=Phase.rewrite,
     why="The library does not run on NPUs.",
     remedy="Use the alternative for NPUs.",
     effort=Effort(120, 15),

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 from npukit.facts.libraries import modules
 from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Effort, Phase, Rule
+from npukit.migrate.rule import Effort, Rule
 from npukit.migrate.rules.npk401_library_without_npu import advice, imported_libraries, needed_when, state_here
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
@@ -25,7 +25,6 @@ rule = Rule(
     words=(),
     modules=modules("adapter", "partial"),
     severity=Severity.warning,
-    phase=Phase.rewrite,
     why="The library runs on NPUs only with an additional package, or only in part.",
     remedy="Install what it needs.",
     effort=Effort(60, 5),

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from npukit.facts.libraries import Library, packaged
 from npukit.migrate.goal import Goal
 from npukit.migrate.requirements import meant_for_cuda, requirements
-from npukit.migrate.rule import Effort, Phase, Rule, place_in
+from npukit.migrate.rule import Effort, Rule, place_in
 from npukit.migrate.rules.npk401_library_without_npu import advice
 from npukit.report import Finding, Severity
 from npukit.source import Document
@@ -24,7 +24,6 @@ rule = Rule(
     "requirement-without-npu",
     words=("requires", "depend", "pip", "conda", "==", ">=", "\n"),
     severity=Severity.error,
-    phase=Phase.rewrite,
     why="The package does not run on NPUs.",
     remedy="Replace the dependency, or make it optional.",
     effort=Effort(15, 5),

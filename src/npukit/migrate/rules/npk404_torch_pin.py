@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from npukit.facts.compatibility import pythons_by_torch, releases
 from npukit.migrate.goal import Goal
 from npukit.migrate.requirements import meant_for_cuda, requirements
-from npukit.migrate.rule import Effort, Phase, Rule, place_in
+from npukit.migrate.rule import Effort, Rule, place_in
 from npukit.report import Finding, Severity
 from npukit.source import Document
 
@@ -24,7 +24,6 @@ rule = Rule(
     "torch-pin",
     words=("torch",),
     severity=Severity.error,
-    phase=Phase.rewrite,
     why="Every torch_npu release works with exactly one torch release, in its CPU build.",
     remedy="Pin a torch release that has a torch_npu.",
     effort=Effort(15, 5),

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 from npukit.facts.libraries import modules
 from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Effort, Phase, Rule
+from npukit.migrate.rule import Effort, Rule
 from npukit.migrate.rules.npk401_library_without_npu import advice, imported_libraries, needed_when, state_here
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
@@ -25,7 +25,6 @@ rule = Rule(
     words=(),
     modules=modules("blocks"),
     severity=Severity.error,
-    phase=Phase.rewrite,
     why="The library does not run on NPUs, and nothing replaces it.",
     remedy="Remove what depends on it, or port the operators that you need.",
     effort=Effort(2400, 60),

@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from npukit.migrate.goal import Goal
-from npukit.migrate.rule import Effort, Phase, Rule, place_in
+from npukit.migrate.rule import Effort, Rule, place_in
 from npukit.report import Finding, Severity
 from npukit.source import Document, Place, PythonFile
 
@@ -23,7 +23,6 @@ rule = Rule(
     "setting-for-cuda",
     words=("load_in_4bit", "load_in_8bit", "tf32", "8bit", "bnb", "paged", "nccl", "cuda", "accelerator"),
     severity=Severity.warning,
-    phase=Phase.rewrite,
     why="The setting requests something that only CUDA provides.",
     remedy="Change the setting for NPUs.",
     effort=Effort(15, 2),

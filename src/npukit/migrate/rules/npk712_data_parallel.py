@@ -20,7 +20,7 @@ from collections.abc import Iterator
 
 from npukit.migrate.goal import Goal
 from npukit.migrate.lookup import may_be
-from npukit.migrate.rule import Effort, Phase, Rule
+from npukit.migrate.rule import Effort, Rule
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
 
@@ -29,7 +29,6 @@ rule = Rule(
     "data-parallel",
     words=("DataParallel", "data_parallel"),
     severity=Severity.error,
-    phase=Phase.rewrite,
     why="It replicates the model across cards within one process, which torch_npu does not support.",
     remedy="Start one process per card with torchrun, and use DistributedDataParallel and a DistributedSampler.",
     effort=Effort(120, 20),
