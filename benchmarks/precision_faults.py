@@ -402,13 +402,17 @@ for line in sys.stdin:
 """
 
 
-def msprobe_verdicts(python: str, pairs: list[tuple[str, str]]) -> list[list[Any]]:
+def msprobe_verdicts(python: str, pairs: list[tuple[str, str]]) -> Iterator[list[Any]]:
+    """Rows, errors, warnings and the first row that does not pass, of each pair as soon as it is known."""
     text = "".join(json.dumps([f"{a}/step0/rank0", f"{b}/step0/rank0"]) + "\n" for a, b in pairs)
-    said = subprocess.run([python, "-c", MSPROBE], input=text, capture_output=True, text=True, timeout=900)
-    found = [
-        json.loads(line.partition("MSPROBE ")[2]) for line in said.stdout.splitlines() if line.startswith("MSPROBE ")
-    ]
-    return found if len(found) == len(pairs) else [[0, 0, 0, said.stderr[-200:]]] * len(pairs)
+    with tempfile.TemporaryFile("w+") as given:
+        given.write(text)
+        given.seek(0)
+        command = [python, "-c", MSPROBE]
+        with subprocess.Popen(command, stdin=given, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as it:
+            for line in it.stdout or ():
+                if line.startswith("MSPROBE "):
+                    yield json.loads(line.partition("MSPROBE ")[2])
 
 
 def evaluate(faults: Sequence[Fault], clean: Sequence[Clean], make: Make) -> None:
@@ -456,7 +460,7 @@ def evaluate(faults: Sequence[Fault], clean: Sequence[Clean], make: Make) -> Non
     if arguments.msprobe:
         print("\nmsprobe on the same dumps: rows, errors, warnings, first row that is not `pass`")
         for line, verdict in zip(lines, msprobe_verdicts(arguments.msprobe, pairs), strict=True):
-            print(f"{line[:48]} {verdict[0]:>5} {verdict[1]:>4} {verdict[2]:>4}  {verdict[3]}")
+            print(f"{line[:48]} {verdict[0]:>5} {verdict[1]:>4} {verdict[2]:>4}  {verdict[3]}", flush=True)
 
 
 if __name__ == "__main__":

@@ -179,7 +179,9 @@ def test_a_checkpoint_of_zero_3_is_put_together_and_no_code_in_it_runs(tmp_path:
         for weight in weights.values():
             flat = nn.functional.pad(weight.flatten(), (0, weight.numel() % 2))
             pieces.append(flat.chunk(2)[rank])
-        states = {"fp32_flat_groups": [torch.cat(pieces)], "partition_count": 2, "loss_scaler": Evil(tmp_path / "ran")}
+        group = torch.cat(pieces)
+        group.ds_id = 3  # type: ignore[attr-defined]  # DeepSpeed's flat groups have attributes of their own
+        states = {"fp32_flat_groups": [group], "partition_count": 2, "loss_scaler": Evil(tmp_path / "ran")}
         begin = folder / f"zero_pp_rank_{rank}_mp_rank_00"
         torch.save({"optimizer_state_dict": states}, f"{begin}_optim_states.pt")
         torch.save({"param_shapes": shapes, "module": {}}, f"{begin}_model_states.pt")

@@ -38,10 +38,17 @@ class _Nothing:
     __setstate__ = __setitem__ = append = extend = add = __call__
 
 
+def _plain_tensor(rebuild: Callable[..., Any], kind: Any, arguments: Any, state: Any) -> Any:
+    """A tensor without the attributes that somebody gave it: DeepSpeed gives its flat groups some."""
+    return rebuild(*arguments)
+
+
 class _Unpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         import torch
 
+        if (module, name) == ("torch._tensor", "_rebuild_from_type_v2"):
+            return _plain_tensor
         if name in _SAFE.get(module, ()):
             return super().find_class(module, name)
         is_type = name.endswith("Storage") or isinstance(getattr(torch, name, None), torch.dtype)
@@ -74,7 +81,7 @@ def zero3_weights(files: Sequence[tuple[Path, Path]]) -> Iterator[tuple[str, Cal
         states = _load(file).get("optimizer_state_dict")
         groups = states.get("fp32_flat_groups") if isinstance(states, dict) else None
         partitions = states.get("partition_count", ranks) if isinstance(states, dict) else ranks
-        if not isinstance(groups, list) or not groups:
+        if not groups or not isinstance(groups, list) or not all(isinstance(each, torch.Tensor) for each in groups):
             raise NpukitError(f"{file} does not hold the weights of a ZeRO-3 checkpoint: it is damaged.")
         count = max(partitions) if isinstance(partitions, list) else partitions
         if count != ranks:
