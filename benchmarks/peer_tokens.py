@@ -1,6 +1,6 @@
 """Compare token ids and labels with those of LLaMA-Factory's and ms-swift's own code, row by row, template by template.
 
-    python benchmarks/peer_tokens.py llama_factory|ms_swift [--record FILE]
+    python benchmarks/peer_tokens.py llama_factory|ms_swift [--tools] [--record FILE]
 
 Run it where the tool can be imported too: its checkout on PYTHONPATH beside src/, in an environment of its own. Two
 tokenizers are made on the spot, one byte-level (as Qwen's and Llama 3's) and one that marks words with a leading
@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import argparse
 import copy
+import dataclasses
+import hashlib
 import itertools
 import json
 import logging
@@ -25,6 +27,7 @@ from transformers import PreTrainedTokenizerFast
 
 from npukit.llm.chat.peers import llama_factory, ms_swift
 from npukit.llm.chat.peers.data import BadTurns, table
+from npukit.llm.chat.peers.tools import names
 
 TEXTS = (
     "Hello", "", " ", " leading", "trailing ", "\nline\n", "two\n\nlines", "你好\u3000世界", "emoji 🎉", "tab\tand  2",
@@ -48,6 +51,55 @@ def rows() -> list[list[dict[str, str]]]:
         found.append([user(text), assistant(other)])
         found.append([system(other or "Be brief."), user("Why?"), assistant(text)])
         found.append([user("Hi"), assistant(text), user(text), assistant(other), user("Go on"), assistant("Done.")])
+    return found
+
+
+def described(name: str, **parameters: dict[str, Any]) -> dict[str, Any]:
+    about = {"type": "object", "properties": parameters, "required": sorted(parameters)[:1]}
+    return {"name": name, "description": f'Does {name}: "now".', "parameters": about}
+
+
+WEATHER = described(
+    "weather", city={"type": "string", "description": "城市 🎉"}, unit={"type": "string", "enum": ["C", "F"]}
+)
+ADD = described("add", numbers={"type": "array", "items": {"type": "number"}, "description": "what to add"})
+NOTHING = described("nothing")
+TOOLS_OF_ROWS: tuple[list[dict[str, Any]], ...] = (
+    [WEATHER],
+    [{"type": "function", "function": WEATHER}, {"type": "function", "function": ADD}],
+    [ADD, WEATHER, NOTHING],
+    [{"type": "function", "function": {**ADD, "strict": True}}],
+    [],
+)
+ARGUMENTS: tuple[dict[str, Any], ...] = (
+    {"city": "北京 \"west\""}, {}, {"numbers": [1, 2.5, -3], "exact": True, "of": None},
+    {"q": "a<b & c\nd", "deep": {"x": [1, {"y": "z"}]}},
+)  # fmt: skip
+
+
+def agent_rows() -> list[list[dict[str, str]]]:
+    """Thirty conversations with tools: one call, several at once, several rounds, with words or a thought before."""
+    found = []
+    for number in range(30):
+        called = [
+            json.dumps({"name": f"tool_{at}", "arguments": ARGUMENTS[(number + at) % 4]}, ensure_ascii=number % 2 == 0)
+            for at in range(3)
+        ]
+        text = TEXTS[(number * 3 + 1) % len(TEXTS)]
+        begin = [{"role": "tools", "content": json.dumps(TOOLS_OF_ROWS[number % 5], ensure_ascii=False)}]
+        begin += [system(text or "Be brief.")] if number % 3 == 0 else []
+        begin += [user(TEXTS[number % len(TEXTS)])]
+        end = [assistant(TEXTS[(number * 7) % len(TEXTS)])]
+        call, second, third = ({"role": "call", "content": each} for each in called)
+        results = [{"role": "result", "content": each} for each in ('{"t": 21}', text or "none", "two\n")]
+        kinds = [
+            [call, results[0]],
+            [call, results[1], *end, user("And now?"), second, results[0]],
+            [{"role": "call", "content": f"<think>\nhm\n</think>\n\n{called[0]}"}, results[2]],
+            [{"role": "call", "content": f"[{called[0]}, {called[1]}]"}, results[0], third, results[1]],
+            [assistant("Let me see.\nAction: look\nAction Input: {}"), results[0], assistant("Hm."), results[1]],
+        ]
+        found.append([*begin, *kinds[number // 6], *end])
     return found
 
 
@@ -112,19 +164,40 @@ def of_llama_factory(name: str, given: Any, cutoff: int, **options: Any) -> tupl
     )
     processor = SupervisedDatasetProcessor(template, own, None, arguments)
 
-    def theirs(turns: list[dict[str, str]]) -> tuple[list[int], list[int]]:
-        text = turns[0]["content"] if turns[0]["role"] == "system" else ""
-        rest = [dict(turn) for turn in turns if turn["role"] != "system"]
-        found: tuple[list[int], list[int]] = processor._encode_data_example(rest[:-1], rest[-1:], text, "", [], [], [])
+    def theirs(turns: list[dict[str, str]]) -> tuple[list[int], list[int]] | None:
+        tools, text = (
+            "".join(turn["content"] for turn in turns if turn["role"] == role) for role in ("tools", "system")
+        )
+        names = {"call": "function", "result": "observation"}
+        rest = [{**turn, "role": names.get(turn["role"], turn["role"])} for turn in turns]
+        rest = [turn for turn in rest if turn["role"] not in ("tools", "system")]
+        try:
+            found: tuple[list[int], list[int]] = processor._encode_data_example(
+                rest[:-1], rest[-1:], text, tools, [], [], []
+            )
+        except (ValueError, RuntimeError, KeyError):  # a run of it ends here
+            return None
         return found
 
     slots = llama_factory.slots_named(name)
     assert slots
     options["train_on_prompt"] = arguments.train_on_prompt
-    return theirs, llama_factory.Writer(slots, copy.deepcopy(given), cutoff, **options).row
+    return theirs, _or_none(llama_factory.Writer(slots, copy.deepcopy(given), cutoff, **options).row)
 
 
-def of_ms_swift(name: str, given: Any, cutoff: int, **options: Any) -> tuple[Encode, Encode]:
+def _or_none(write: Callable[[Any], Any]) -> Encode:
+    def ours(turns: list[dict[str, str]]) -> Any:
+        try:
+            return write(turns)
+        except BadTurns:
+            return None
+
+    return ours
+
+
+def of_ms_swift(
+    name: str, given: Any, cutoff: int, agent: str | None = None, weigh: str = "", **options: Any
+) -> tuple[Encode, Encode]:
     from swift.template import TEMPLATE_MAPPING
 
     meta = TEMPLATE_MAPPING[name]
@@ -133,27 +206,31 @@ def of_ms_swift(name: str, given: Any, cutoff: int, **options: Any) -> tuple[Enc
     own.model_meta = SimpleNamespace(is_multimodal=False, is_reward=False)
     base = "last_round" if options.get("last_answer_only") else "all" if options.get("train_on_prompt") else "default"
     scale = base if options.get("train_on_empty_thought", True) else f"{base}+ignore_empty_think"
-    template = meta.template_cls(own, meta, loss_scale=scale, enable_thinking=options.get("thinking"))
+    scale = f"{scale}+{weigh}" if weigh else scale
+    thinks = options.get("thinking")
+    template = meta.template_cls(own, meta, loss_scale=scale, enable_thinking=thinks, agent_template=agent)
     template.set_mode("train")
+    if template._agent_template:  # otherwise results are written as ChatML until a row with tools has come
+        template.agent_template.template_meta = meta
 
-    def theirs(turns: list[dict[str, str]]) -> tuple[list[int], list[int]] | None:
+    def theirs(turns: list[dict[str, str]]) -> Any:
+        names = {"call": "tool_call", "result": "tool"}
+        messages = [{**turn, "role": names.get(turn["role"], turn["role"])} for turn in turns]
+        row: dict[str, Any] = {"messages": [turn for turn in messages if turn["role"] != "tools"]}
+        if turns[0]["role"] == "tools":
+            row["tools"] = json.loads(turns[0]["content"])
         try:
-            found = template.encode({"messages": copy.deepcopy(turns)})
-        except AssertionError:
+            found = template.encode(row)
+        except (AssertionError, ValueError, TypeError, KeyError, AttributeError):
             return None
-        return found["input_ids"], found["labels"]
+        weights = found.get("loss_scale") or [label != -100 for label in found["labels"]]
+        return found["input_ids"], found["labels"], *([[int(weight) for weight in weights]] if weigh else [])
 
     known = ms_swift.meta_named(name)
     assert known
-    writer = ms_swift.Writer(known, given, **options)
-
-    def ours(turns: list[dict[str, str]]) -> tuple[list[int], list[int]] | None:
-        try:
-            return writer.row(turns)
-        except BadTurns:
-            return None
-
-    return theirs, ours
+    known = dataclasses.replace(known, agent=agent or known.agent)
+    writer = ms_swift.Writer(known, given, weigh=[weigh] if weigh else [], **options)
+    return theirs, _or_none(writer.weighed_row if weigh else writer.row)
 
 
 TOOLS = {"llama_factory": of_llama_factory, "ms_swift": of_ms_swift}
@@ -169,10 +246,40 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
 }
 
 
+# Of rows with tools: LLaMA-Factory's own format of each template; ms-swift's agents with a template of each kind.
+AGENTS = [{"agent": each} for each in names("ms_swift")]
+WEIGHED = [
+    {"agent": agent, "weigh": weigh}
+    for agent, weigh in (
+        ("react_en", "react"),
+        ("hermes", "hermes"),
+        ("qwen_en", "qwen"),
+        ("toolbench", "alpha_umi"),
+        ("hermes", "ignore_think_prefix"),
+    )
+]
+TOOL_OPTIONS: dict[str, list[dict[str, Any]]] = {
+    "llama_factory": [{}, {"last_answer_only": True}, {"thinking": False}],
+    "ms_swift": [{}, {"last_answer_only": True}, *AGENTS, *WEIGHED],
+}
 RECORDED = {
     "llama_factory": ("alpaca", "deepseek3", "gemma2", "glm4", "llama2", "llama3", "mistral", "phi4", "qwen", "qwen3"),
     "ms_swift": ("chatml", "deepseek_r1", "gemma3_text", "llama", "llama3", "mistral_nemo", "qwen2_5", "qwen3"),
 }
+
+
+RECORDED_TOOLS = {
+    "llama_factory": ("alpaca", "gemma4", "glm4", "glm4_moe", "mistral", "phi4_mini", "qwen3", "seed_oss"),
+    "ms_swift": ("chatml", "llama3", "qwen3"),
+}
+
+
+def in_short(row: Any, tokenizer: Any) -> dict[str, Any]:
+    """What holds a long row: its text, and a digest of its ids, labels and weights."""
+    if row is None:
+        return {"text": None, "digest": None}
+    numbers = json.dumps([list(map(int, part)) for part in row])
+    return {"text": tokenizer.decode(row[0]), "digest": hashlib.sha256(numbers.encode()).hexdigest()[:16]}
 
 
 def record(tool: str) -> list[dict[str, Any]]:
@@ -184,20 +291,26 @@ def record(tool: str) -> list[dict[str, Any]]:
             theirs, _ = TOOLS[tool](name, made, 48, **options)
             turns = rows()[number]
             found.append({"tool": tool, "template": name, "options": options, "turns": turns, "row": theirs(turns)})
+    for name, (number, turns) in itertools.product(RECORDED_TOOLS[tool], enumerate(agent_rows()[::4])):
+        options = TOOL_OPTIONS[tool][(number * 5) % len(TOOL_OPTIONS[tool])]
+        theirs, _ = TOOLS[tool](name, made, 2048, **options)
+        case = {"tool": tool, "template": name, "options": options, "tools_row": number * 4}
+        found.append({**case, **in_short(theirs(turns), made)})
     return found
 
 
-def compare(tool: str) -> Iterator[tuple[str, int, int, str]]:
+def compare(tool: str, with_tools: bool, only: str) -> Iterator[tuple[str, int, int, str]]:
     control = control_tokens(tool)
     kinds = {kind: tokenizer(kind, control) for kind in ("bytes", "words")}
-    for name in table(tool)["templates"]:
+    for name in table(tool)["templates"] if not only else [only]:
         same = total = 0
         first = ""
-        for (kind, made), options, cutoff in itertools.product(kinds.items(), OPTIONS[tool], (2048, 64)):
+        options_of = TOOL_OPTIONS if with_tools else OPTIONS
+        for (kind, made), options, cutoff in itertools.product(kinds.items(), options_of[tool], (2048, 64)):
             if cutoff < 2048 and tool == "ms_swift":
                 continue  # it drops such rows, which is not this module's
             theirs, ours = TOOLS[tool](name, made, cutoff, **options)
-            for number, turns in enumerate(rows()):
+            for number, turns in enumerate(agent_rows() if with_tools else rows()):
                 expected, found = theirs(turns), ours(turns)
                 total += 1
                 same += expected == found
@@ -209,6 +322,8 @@ def compare(tool: str) -> Iterator[tuple[str, int, int, str]]:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("tool", choices=TOOLS)
+    parser.add_argument("--tools", action="store_true", help="conversations with tools, calls and results")
+    parser.add_argument("--only", default="", help="the template of this name")
     parser.add_argument("--record", type=Path)
     parser.add_argument("--show", action="store_true", help="print the first difference of each template")
     arguments = parser.parse_args()
@@ -218,12 +333,12 @@ def main() -> None:
         return
     good = everything = 0
     templates = 0
-    for name, same, total, first in compare(arguments.tool):
+    for name, same, total, first in compare(arguments.tool, arguments.tools, arguments.only):
         templates += same == total
         good, everything = good + same, everything + total
         if same < total:
             print(f"{name}: {same} of {total} rows equal", first if arguments.show else "", sep="\n   ", flush=True)
-    count = len(table(arguments.tool)["templates"])
+    count = 1 if arguments.only else len(table(arguments.tool)["templates"])
     print(f"{arguments.tool}: {templates} of {count} templates agree in every row; {good:,} of {everything:,} rows")
 
 

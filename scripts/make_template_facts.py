@@ -34,18 +34,28 @@ def llama_factory() -> dict[str, Any]:
     for name, template in sorted(TEMPLATES.items()):
         parts = {
             part: [_slot(slot) for slot in getattr(template, f"format_{part}").slots]
-            for part in ("prefix", "system", "user", "assistant")
+            for part in ("prefix", "system", "user", "assistant", "function", "observation")
         }
         row = {
             "kind": KINDS[type(template).__name__],
             **parts,
+            "tool_format": template.format_tools.tool_format or name,  # phi4_mini has a text of its own
             "default_system": template.default_system,
             "stop_words": list(template.stop_words),
             "thought_words": list(template.thought_words),
+            "call_words": list(template.tool_call_words),
             "efficient_eos": template.efficient_eos,
             "replace_eos": template.replace_eos,
         }
-        found[name] = _without_defaults(row, {"kind": "plain", "thought_words": ["<think>\n", "\n</think>\n\n"]})
+        defaults = {
+            "kind": "plain",
+            "function": row["assistant"],
+            "observation": row["user"],
+            "tool_format": "default",
+            "thought_words": ["<think>\n", "\n</think>\n\n"],
+            "call_words": ["<tool_call>", "</tool_call>"],
+        }
+        found[name] = _without_defaults(row, defaults)
     return {"templates": found}
 
 
@@ -80,6 +90,8 @@ def ms_swift() -> dict[str, Any]:
             "non_thinking_prefix": meta.non_thinking_prefix,
             "history_thinking_prefix": meta.history_thinking_prefix,
             "preserve_thinking": meta.preserve_thinking,
+            "agent": meta.agent_template,
+            "thinks_after_questions_only": meta.template_cls.non_thinking_prefix_only_after_user,
         }
         templates[name] = _without_defaults(row, {"kind": "plain"})
     models: dict[str, dict[str, list[str]]] = {}

@@ -16,8 +16,8 @@ from npukit.inference.batch import infer
 from npukit.inference.metrics import measure, words
 from npukit.inference.task import Task, Wanted
 from npukit.llm.data.files import Record
-from npukit.llm.data.layout import BadRow, Layout
 from npukit.llm.data.questions import question_of
+from npukit.llm.data.row import BadRow, Layout
 
 GREEDY = {"temperature": 0, "max_tokens": 12}
 

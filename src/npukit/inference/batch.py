@@ -19,8 +19,8 @@ from npukit.inference.rows import Answers, find_tables, records
 from npukit.inference.task import Task
 from npukit.inference.text import TextStream
 from npukit.llm.chat.messages import BadConversation
-from npukit.llm.data.layout import BadRow
 from npukit.llm.data.questions import Question, question_of
+from npukit.llm.data.row import BadRow
 from npukit.llm.data.sources import Table
 
 Told = Callable[[int, int], None]  # rows answered, rows in all

@@ -14,6 +14,7 @@ import pytest
 from npukit.llm.chat.chat import Chat
 from npukit.llm.chat.peers import llama_factory, ms_swift
 from npukit.llm.chat.peers.data import BadTurns, table
+from npukit.llm.chat.peers.tools import names
 from npukit.llm.chat.templates import find_template
 
 ROOT = Path(__file__).parents[3]
@@ -39,28 +40,51 @@ def recorded(tool: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines]
 
 
+def written(case: dict[str, Any], turns: list[dict[str, str]], cutoff: int) -> Any:
+    """What npukit makes of a row; None if the template cannot write it."""
+    tokenizer = letters(case["tool"])
+    tokenizer.eos_token = "</s>"  # a template may have taken another
+    options = {**case["options"]}
+    try:
+        if case["tool"] == "llama_factory":
+            slots = llama_factory.slots_named(case["template"])
+            assert slots
+            if slots.efficient_eos:
+                options.pop("train_on_prompt", None)
+            return llama_factory.Writer(slots, tokenizer, cutoff, **options).row(turns)
+        meta = ms_swift.meta_named(case["template"])
+        assert meta
+        weigh = [options.pop("weigh")] if "weigh" in options else []
+        writer = ms_swift.Writer(
+            ms_swift.with_agent(meta, options.pop("agent", None)), tokenizer, weigh=weigh, **options
+        )
+        return writer.weighed_row(turns) if weigh else writer.row(turns)
+    except BadTurns:
+        return None
+
+
 @pytest.mark.parametrize("tool", ["llama_factory", "ms_swift"])
 def test_rows_are_those_of_the_tool(tool: str) -> None:
-
     for case in recorded(tool):
-        tokenizer = letters(tool)
-        tokenizer.eos_token = "</s>"  # a template may have taken another
-        try:
-            if tool == "llama_factory":
-                slots = llama_factory.slots_named(case["template"])
-                assert slots
-                wanted = {**case["options"]}
-                if slots.efficient_eos:
-                    wanted.pop("train_on_prompt", None)
-                found = llama_factory.Writer(slots, tokenizer, 48, **wanted).row(case["turns"])
-            else:
-                meta = ms_swift.meta_named(case["template"])
-                assert meta
-                found = ms_swift.Writer(meta, tokenizer, **case["options"]).row(case["turns"])
-        except BadTurns:
-            assert case["row"] is None, case
-            continue
-        assert list(map(list, found)) == case["row"], (case["template"], case["options"])
+        if "turns" in case:
+            found = written(case, case["turns"], 48)
+            assert (found and list(map(list, found))) == case["row"], (case["template"], case["options"])
+
+
+@pytest.mark.parametrize("tool", ["llama_factory", "ms_swift"])
+def test_rows_with_tools_are_those_of_the_tool(tool: str) -> None:
+    rows = benchmark().agent_rows()
+    cases = [case for case in recorded(tool) if "tools_row" in case]
+    assert cases
+    for case in cases:
+        found = benchmark().in_short(written(case, rows[case["tools_row"]], 2048), letters(tool))
+        assert found == {"text": case["text"], "digest": case["digest"]}, (case["template"], case["options"])
+
+
+def test_every_agent_of_a_template_is_known() -> None:
+    for tool, key in (("llama_factory", "tool_format"), ("ms_swift", "agent")):
+        wanted = {template.get(key) for template in table(tool)["templates"].values()} - {None}
+        assert wanted <= set(names(tool))
 
 
 @pytest.mark.parametrize("tool", ["llama_factory", "ms_swift"])

@@ -99,6 +99,10 @@ def test_a_whole_command_of_swift() -> None:
             {"data.packing": True, "data.cutoff": 512, "data.pack_length": 1024},
         ),
         ("--loss_scale last_round", {"data.last_answer_only": True}),
+        (
+            "--model Qwen/Qwen2.5-7B-Instruct --agent_template react_en --loss_scale react",
+            {"data.tool_format": "react_en", "data.weigh": ("react",), "data.last_answer_only": False},
+        ),
         ("--max_steps -1 --warmup_ratio 0.05", {"training.max_steps": None, "training.warmup": 0.05}),
         ("--max_steps 30 --warmup_steps 4", {"training.max_steps": 30, "training.warmup": 4}),
         ("--save_strategy epoch", {"training.save_every": "epoch"}),

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from npukit.llm.chat.templates import find_template
+from npukit.llm.chat.templates import Template, find_template
 from npukit.llm.config.options import DataOptions, Source
 from npukit.llm.data.encode import Encoded, Encoder
-from npukit.llm.data.layout import BadRow, Conversation, Text
+from npukit.llm.data.row import BadRow, Conversation, Text
+from npukit.llm.data.rows import inputs_and_labels, weights_of
 
 
 def talk(*contents: str, system: str | None = None) -> Conversation:
@@ -151,3 +152,41 @@ def test_one_bad_row_leaves_the_others(tiny_tokenizer: Any) -> None:
     bad, good = encoder(picky).encode([talk("Hi", "Yo", system="no"), talk("Hi", "Yo")])
     assert isinstance(bad, BadRow) and "no system" in str(bad)
     assert not isinstance(good, BadRow)
+
+
+CALL = {"role": "call", "content": '{"name": "add", "arguments": {"a": 1}}'}
+ADDED = [{"role": "tools", "content": '[{"name": "add"}]'}, *talk("1 + 1?"), CALL, {"role": "result", "content": "2"}]
+ADDED += [{"role": "assistant", "content": "Two."}]
+WRITES_TOOLS = (
+    "{% for tool in tools or [] %}{{ tool.function.name }};{% endfor %}{% for message in messages %}"
+    "{{ message.role }}:{{ message.content }}"
+    "{% for call in message.tool_calls or [] %}[{{ call.function | tojson }}]{% endfor %}<|im_end|>"
+    "{% endfor %}{% if add_generation_prompt %}assistant:{% endif %}"
+)
+
+
+def test_tools_are_written_as_the_tokenizer_s_template_has_them(tiny_tokenizer: Any) -> None:
+    data = DataOptions(train=(Source(path="unused"),))
+    encoded = one(Encoder(data, "sft", tiny_tokenizer, Template("own", WRITES_TOOLS)), ADDED)
+    whole, counted = words(tiny_tokenizer, encoded)
+    assert whole.startswith("add;user:1 + 1?<|im_end|>assistant:[")
+    assert counted == '[{"name": "add", "arguments": {"a": 1}}]<|im_end|>Two.<|im_end|>'
+
+
+def test_a_template_that_loses_calls_is_no_template_for_them(tiny_tokenizer: Any) -> None:
+    (result,) = encoder(tiny_tokenizer).encode([ADDED])
+    assert isinstance(result, BadRow)
+
+
+def test_parts_of_answers_are_weighed(tiny_tokenizer: Any) -> None:
+    options = {"tokens": "ms_swift", "tool_format": "react_en", "weigh": ["react"]}
+    data = DataOptions(train=(Source(path="unused"),), **options)
+    made = Encoder(data, "sft", tiny_tokenizer, find_template("chatml", tiny_tokenizer, "ms_swift"))
+    row = ADDED[:1] + [{**turn, "content": turn["content"].replace("+", "and")} for turn in ADDED[1:]]
+    tools = [{"role": "tools", "content": '[{"name": "add", "description": "adds", "parameters": {}}]'}]
+    tokens = one(made, [*tools, *row[1:]]).tokens
+    ids, labels = inputs_and_labels(tokens)
+    weights = weights_of(tokens)
+    assert tiny_tokenizer.decode(ids[(weights == 2) & (labels >= 0)]).startswith("Action: add")
+    assert "Two." in tiny_tokenizer.decode(ids[(weights == 1) & (labels >= 0)])
+    assert set(ids) <= set(range(len(tiny_tokenizer)))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
-from npukit.llm.data.layout import BadRow, Layout, Rewriting, Text, lay_out, recognise, renamed
+from npukit.llm.data.layout import lay_out, recognise, renamed
+from npukit.llm.data.row import BadRow, Layout, Rewriting, Text
 
 QUESTION, ANSWER = {"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}
 SYSTEM = {"role": "system", "content": "Be brief."}
@@ -107,3 +109,40 @@ def test_placeholders_are_filled_by_the_row_s_language() -> None:
     turns = [lay_out(row, Layout("messages", rewriting=rewriting), "sft") for row in rows]
     assert [turn[1]["content"] for turn in turns] == ["小黄 by me", "Huang by me"]
     assert turns[0][0]["content"] == "Who? /no_think"
+
+
+CALL = {"name": "add", "arguments": {"a": 1}}
+SHARED = [
+    {"from": "human", "value": "1 + 1?"},
+    {"from": "function_call", "value": json.dumps(CALL)},
+    {"from": "observation", "value": "2"},
+    {"from": "gpt", "value": "Two."},
+]
+
+
+def roles(row: dict[str, Any], layout: Layout) -> list[str]:
+    return [turn["role"] for turn in lay_out(row, layout, "sft")]  # type: ignore[union-attr]
+
+
+def test_tools_calls_and_results_are_turns_of_their_own() -> None:
+    row = {"conversations": SHARED, "tools": "[]", "system": "Be brief."}
+    assert roles(row, Layout("sharegpt")) == ["tools", "system", "user", "call", "result", "assistant"]
+    assert roles(row, Layout("sharegpt", {"tools": ""}))[0] == "system", "dataset_info.json does not name it"
+
+
+def test_calls_as_openai_has_them() -> None:
+    calls = [{"type": "function", "function": {"name": "add", "arguments": "{}"}}] * 2
+    messages = [
+        {"role": "user", "content": "1 + 1?"},
+        {"role": "assistant", "content": None, "tool_calls": calls},
+        {"role": "tool", "content": "2"},
+        {"role": "assistant", "content": "So", "tool_calls": calls[:1]},
+    ]
+    wanted = ["tools", "user", "call", "call", "result", "assistant", "call"]
+    assert roles({"messages": messages, "tools": [CALL]}, Layout("messages")) == wanted
+
+
+@pytest.mark.parametrize("broken", [SHARED[:3], [SHARED[0], SHARED[2], SHARED[3]], [{**SHARED[0], "tool_calls": [{}]}]])
+def test_calls_that_cannot_be_are_refused(broken: list[Any]) -> None:
+    with pytest.raises(BadRow):
+        lay_out({"conversations": broken}, Layout("sharegpt"), "sft")

@@ -12,8 +12,8 @@ from safetensors.torch import load_file
 
 from npukit.errors import NpukitError
 from npukit.llm.config.options import Config, HeadOptions
-from npukit.llm.data.layout import BadRow, Layout, LeftOut
 from npukit.llm.data.prepare import prepare
+from npukit.llm.data.row import BadRow, Layout, LeftOut
 from npukit.llm.data.texts import lay_out_texts
 from npukit.llm.finetune.heads import TextRows, loss_of_head
 from npukit.llm.finetune.train import train

@@ -16,8 +16,8 @@ from npukit.llm.config.options import Config, DataOptions, PreferenceOptions
 from npukit.llm.data.check import find_layout, row_of
 from npukit.llm.data.encode import SEPARATOR
 from npukit.llm.data.files import Record
-from npukit.llm.data.layout import BadRow, Layout, Pair
 from npukit.llm.data.prepare import prepare
+from npukit.llm.data.row import BadRow, Layout, Pair
 from npukit.llm.data.sources import Table
 from npukit.llm.finetune.preference import Pairs, marked_loss, pair_loss
 from npukit.llm.finetune.train import train

@@ -53,3 +53,13 @@ def test_log_probabilities_are_those_of_bounded_logits() -> None:
     wanted = gemma(IDS).logits[:, :-1].log_softmax(-1).gather(2, IDS[:, 1:, None]).squeeze(2)
     return_loss(gemma)
     torch.testing.assert_close(gemma(IDS, labels=IDS, each=True)[:, :-1], wanted)
+
+
+def test_labels_count_as_often_as_their_weights_say() -> None:
+    weights = IDS % 3
+    for model in models():
+        flat, wanted = model(IDS).logits[:, :-1].flatten(0, 1), LABELS[:, 1:].flatten()
+        losses = F.cross_entropy(flat, wanted, ignore_index=-100, reduction="none")
+        expected = (losses * weights[:, 1:].flatten()).sum() / (wanted != -100).sum()
+        return_loss(model)
+        torch.testing.assert_close(model(IDS, labels=LABELS, label_weights=weights), expected)

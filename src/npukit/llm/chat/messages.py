@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from npukit.errors import NpukitError
+from npukit.llm.chat.peers.data import BadTurns
+from npukit.llm.chat.peers.tools import full, parsed, tools_of
 
 Message = Mapping[str, Any]  # as in OpenAI's API
 ROLES = ("system", "developer", "user", "assistant", "tool")
@@ -69,3 +71,35 @@ def _call(where: str, call: Any) -> dict[str, Any]:
         except ValueError:
             raise BadConversation(f"{where}.tool_calls: the arguments of {function['name']} are not JSON.") from None
     return {**call, "type": "function", "function": {**function, "arguments": arguments}}
+
+
+def as_messages(turns: Sequence[Mapping[str, str]]) -> tuple[list[Any] | None, list[dict[str, Any]]]:
+    """The tools of a row, None if it has none, and its turns as messages with calls; raises BadTurns.
+
+    >>> as_messages([{"role": "call", "content": '{"name": "add", "arguments": {}}'}])[1][0]["tool_calls"]
+    [{'type': 'function', 'function': {'name': 'add', 'arguments': {}}}]
+    """
+    tools: list[Any] | None = None
+    messages: list[dict[str, Any]] = []
+    for turn in turns:
+        if turn["role"] == "tools":
+            tools = [full(tool) for tool in tools_of(turn["content"])] or None
+        elif turn["role"] == "result":
+            messages.append({"role": "tool", "content": turn["content"]})
+        elif turn["role"] == "call":
+            if not messages or messages[-1]["role"] != "assistant":
+                messages.append({"role": "assistant", "content": ""})
+            found = parsed(turn["content"])
+            calls = messages[-1].setdefault("tool_calls", [])
+            calls += [_trained_call(each) for each in (found if isinstance(found, list) else [found])]
+        else:
+            messages.append({**turn})
+    return tools, messages
+
+
+def _trained_call(call: Any) -> dict[str, Any]:
+    if not isinstance(call, dict) or not isinstance(call.get("name"), str):
+        raise BadTurns("has a call that is not an object with a name in JSON")
+    arguments = call.get("arguments", {})
+    arguments = parsed(arguments) if isinstance(arguments, str) else arguments
+    return {"type": "function", "function": {"name": call["name"], "arguments": arguments}}

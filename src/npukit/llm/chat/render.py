@@ -7,11 +7,14 @@ found by rendering the conversation up to each of them.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from npukit.errors import NpukitError
+from npukit.llm.chat.messages import as_messages
+from npukit.llm.chat.peers.data import BadTurns
+from npukit.llm.chat.peers.tools import bare
 from npukit.llm.chat.templates import Template
 
 Turn = dict[str, str]  # role and content
@@ -63,17 +66,25 @@ class Renderer:
     def render(self, turns: list[Turn]) -> Rendered:
         """The text of the conversation and where its answers are; raises NotRendered if the template refuses it."""
         try:
-            text, spans = self._jinja(turns, prompt=False)
+            tools, messages = as_messages(turns)
+            text, spans = self._jinja(messages, prompt=False, tools=tools)
             unmatched = 0
             if not self._marked:
-                spans, unmatched = self._spans_by_prefixes(turns, text)
+                spans, unmatched = self._spans_by_prefixes(messages, text, tools)
+        except BadTurns as error:
+            raise NotRendered(str(error)) from error
         except (self._error, TypeError, KeyError, AttributeError) as error:
             raise NotRendered(f"is refused by the chat template ({error})") from error
+        if lost := [name for name in _names(tools, messages) if name not in text]:
+            raise NotRendered(f"has a tool, {lost[0]}, which the chat template does not write: choose one that does")
         return self._ended(text, spans, unmatched)
 
-    def _jinja(self, turns: list[Turn], prompt: bool) -> tuple[str, list[Span]]:
+    def _jinja(
+        self, turns: Sequence[Mapping[str, Any]], prompt: bool, tools: list[Any] | None = None
+    ) -> tuple[str, list[Span]]:
         texts, spans = self._render_jinja(
             [turns],
+            tools=tools,
             chat_template=self._template.text,
             return_assistant_tokens_mask=self._marked,
             add_generation_prompt=prompt,
@@ -93,7 +104,9 @@ class Renderer:
         header = after.removeprefix(stop)
         return header if header.strip() else ""
 
-    def _spans_by_prefixes(self, turns: list[Turn], text: str) -> tuple[list[Span], int]:
+    def _spans_by_prefixes(
+        self, turns: list[dict[str, Any]], text: str, tools: list[Any] | None
+    ) -> tuple[list[Span], int]:
         """Each answer lies between the prompt before it and the conversation up to it, as far as the text agrees.
 
         A template may write an answer in another way once others follow (without its reasoning, say): such an answer
@@ -104,8 +117,8 @@ class Renderer:
             if turn["role"] != "assistant":
                 continue
             last = number == len(turns) - 1
-            start = _agreement(self._jinja(turns[:number], prompt=True)[0], text)
-            end = len(text) if last else _agreement(self._jinja(turns[: number + 1], prompt=False)[0], text)
+            start = _agreement(self._jinja(turns[:number], True, tools)[0], text)
+            end = len(text) if last else _agreement(self._jinja(turns[: number + 1], False, tools)[0], text)
             asked = number == 0 or turns[number - 1]["content"].strip() in text[done:start]
             if asked and turn["content"].strip() in text[start:end]:
                 spans.append((start, end))
@@ -128,6 +141,12 @@ class Renderer:
             text += self._eos
             ended[-1] = (ended[-1][0], len(text))
         return Rendered(text, tuple(ended), unmatched)
+
+
+def _names(tools: list[Any] | None, messages: list[dict[str, Any]]) -> list[str]:
+    """Everything that a template must have written about tools."""
+    calls = [call["function"] for message in messages for call in message.get("tool_calls", ())]
+    return [str(each.get("name", "")) for each in (*map(bare, tools or ()), *calls)]
 
 
 def _agreement(prefix: str, text: str) -> int:

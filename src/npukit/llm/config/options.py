@@ -159,6 +159,14 @@ class DataOptions(Options):
     train_on_empty_thought: Annotated[bool, CHAT] = Field(
         True, description="compute the loss on an empty <think></think> before an answer (ms_swift tokens)"
     )
+    tool_format: Annotated[str | None, CHAT] = Field(
+        None,
+        description="how tools and calls are written, by LLaMA-Factory's or ms-swift's name with their tokens; "
+        "the template's own if empty",
+    )
+    weigh: Annotated[tuple[str, ...], CHAT] = Field(
+        (), description="how parts of answers are weighed, by names of ms-swift's loss_scale (ms_swift tokens)"
+    )
     system: Annotated[str | None, CHAT] = Field(None, description="system message for rows without one")
     cutoff: PositiveInt = Field(2048, description="maximum tokens in a row; longer ones are cut")
     too_long: Literal["cut", "cut_start", "split", "drop"] = Field(

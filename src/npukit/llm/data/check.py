@@ -9,8 +9,9 @@ from dataclasses import replace
 from npukit.errors import NpukitError
 from npukit.llm.config.options import HEADS, PREFERENCES, DataOptions
 from npukit.llm.data.files import Record, read_file
-from npukit.llm.data.layout import BadRow, Layout, LeftOut, Row, lay_out, listed, recognise, renamed
+from npukit.llm.data.layout import lay_out, recognise, renamed
 from npukit.llm.data.pairs import lay_out_pair
+from npukit.llm.data.row import BadRow, Layout, LeftOut, Row, listed
 from npukit.llm.data.sources import Table, find_table
 from npukit.llm.data.texts import lay_out_texts
 

@@ -26,9 +26,19 @@ class Collator:
     pad_id: int
     pack_length: int | None = None
     multiple: int = 8
+    weighs: bool = False  # adds label_weights, how much each label counts
 
     def __call__(self, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        return self._pack(rows) if self.packed else self._pad(rows)
+        batch = self._pack(rows) if self.packed else self._pad(rows)
+        return batch | {"label_weights": self._weights(rows, batch["labels"])} if self.weighs else batch
+
+    def _weights(self, rows: Sequence[dict[str, Any]], labels: torch.Tensor) -> torch.Tensor:
+        if self.packed:
+            return _one_row([row["label_weights"] for row in rows])
+        weights = torch.ones_like(labels)
+        for number, row in enumerate(rows):
+            weights[number, : len(row["label_weights"])] = torch.as_tensor(row["label_weights"])
+        return weights
 
     def _pack(self, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
         lengths = np.concatenate([row["lengths"] for row in rows])

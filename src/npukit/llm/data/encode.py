@@ -14,12 +14,13 @@ from npukit.llm.chat.peers.data import BadTurns
 from npukit.llm.chat.render import NotRendered, Rendered, Renderer, Span
 from npukit.llm.chat.templates import Template
 from npukit.llm.config.options import PREFERENCES, DataOptions
-from npukit.llm.data.layout import BadRow, Conversation, Pair, Row, Text, Texts
-from npukit.llm.data.layout import Tokens as TokenRow
+from npukit.llm.data.row import BadRow, Conversation, Pair, Row, Text, Texts
+from npukit.llm.data.row import Tokens as TokenRow
 
 Tokens = NDArray[np.int32]
 SEPARATOR = -(1 << 31)  # between the better and the worse answer's tokens of a pair
 END = 1 << 30  # added to a token whose label is not itself but the end token
+MORE = 1 << 28  # added as often as a token counts more than once; up to three times
 TAIL = 32  # tokens at a long question's end that stay: how it ends, and the header of the answer
 
 
@@ -118,11 +119,15 @@ class Encoder:
     def _as_the_peer(self, turns: Conversation) -> list[Encoded] | BadRow:
         """A row as the tool that is followed writes it; LLaMA-Factory's writer has cut it already."""
         assert self._writer
+        weights = None
         try:
-            ids, labels = self._writer.row(turns)
+            if isinstance(self._writer, ms_swift.Writer) and self._writer.weigh:
+                ids, labels, weights = self._writer.weighed_row(turns)
+            else:
+                ids, labels = self._writer.row(turns)
         except BadTurns as error:
             return BadRow(str(error))
-        tokens = _labelled(ids, labels)
+        tokens = _labelled(ids, labels, weights)
         if isinstance(self._writer, llama_factory.Writer) or len(tokens) <= self._data.cutoff:
             return [Encoded(tokens, len(tokens) == self._data.cutoff)]
         return self._shortened(tokens)
@@ -136,8 +141,9 @@ class Encoder:
         return [Encoded(tokens[-cutoff:] if self._data.too_long == "cut_start" else tokens[:cutoff], was_cut=True)]
 
     def _with_system(self, turns: Conversation) -> Conversation:
-        if self._data.system and turns[0]["role"] != "system":
-            return [{"role": "system", "content": self._data.system}, *turns]
+        if self._data.system and not any(turn["role"] == "system" for turn in turns):
+            after = 1 if turns[0]["role"] == "tools" else 0
+            return [*turns[:after], {"role": "system", "content": self._data.system}, *turns[after:]]
         return turns
 
     def _text_ids(self, texts: list[Text]) -> Iterable[list[int]]:
@@ -214,17 +220,20 @@ def _writer(template: Template, tokenizer: Any, data: DataOptions) -> llama_fact
     common: dict[str, Any] = {"system": data.system, "train_on_prompt": data.train_on_prompt}
     common["last_answer_only"] = data.last_answer_only
     if template.slots:
-        return llama_factory.Writer(template.slots, tokenizer, data.cutoff, **common, thinking=data.thinking)
+        slots = llama_factory.with_tool_format(template.slots, data.tool_format) if data.tool_format else template.slots
+        return llama_factory.Writer(slots, tokenizer, data.cutoff, **common, thinking=data.thinking)
     if template.meta:
-        common["train_on_empty_thought"] = data.train_on_empty_thought
-        return ms_swift.Writer(template.meta, tokenizer, **common)
+        common |= {"train_on_empty_thought": data.train_on_empty_thought, "weigh": data.weigh}
+        return ms_swift.Writer(ms_swift.with_agent(template.meta, data.tool_format), tokenizer, **common)
     return None
 
 
-def _labelled(ids: list[int], labels: list[int]) -> Tokens:
+def _labelled(ids: list[int], labels: list[int], weights: list[int] | None = None) -> Tokens:
     """One number a token: itself if it counts, its complement if not; with END added the end token counts instead."""
     tokens, wanted = np.array(ids, dtype=np.int32), np.array(labels[: len(ids)], dtype=np.int32)
     counted = np.where(wanted == tokens, tokens, tokens + END)
+    if weights is not None:
+        counted += (np.clip(np.array(weights, dtype=np.int32), 1, 4) - 1) * MORE
     return np.where(wanted < 0, ~tokens, counted).astype(np.int32)
 
 

@@ -13,9 +13,9 @@ from npukit.llm.data.check import find_layout, row_of, stopped
 from npukit.llm.data.count import about_rows
 from npukit.llm.data.encode import Encoded, Encoder
 from npukit.llm.data.files import Record
-from npukit.llm.data.layout import BadRow, LeftOut, Row
 from npukit.llm.data.parallel import encode_all
 from npukit.llm.data.problems import Problems
+from npukit.llm.data.row import BadRow, LeftOut, Row
 from npukit.llm.data.sources import Table
 from npukit.report.progress import BETWEEN_LINES, lines
 

@@ -13,9 +13,9 @@ from npukit.llm.config.options import DataOptions
 from npukit.llm.data.drawn import drawn
 from npukit.llm.data.encode import Encoder
 from npukit.llm.data.encoded import usable_rows
-from npukit.llm.data.layout import Conversation
 from npukit.llm.data.mix import split
 from npukit.llm.data.problems import Problems
+from npukit.llm.data.row import Conversation
 from npukit.llm.data.sources import find_table
 from npukit.llm.hub import Hub
 from npukit.report.writing import write_text

@@ -4,17 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from npukit.llm.data.layout import (
-    BadRow,
-    Layout,
-    Pair,
-    check_order,
-    conversation,
-    listed,
-    question_of,
-    refuse_media,
-    turns_of,
-)
+from npukit.llm.data.layout import conversation, question_of, refuse_media
+from npukit.llm.data.row import BadRow, Conversation, Layout, Pair, listed
+from npukit.llm.data.turns import check_order, turns_of
 
 REJECTED = ("rejected", "rejected_response", "rejected_messages")
 MARKS = ("kto_tag", "label")
@@ -40,8 +32,7 @@ def _pair(row: dict[str, Any], layout: Layout) -> Pair:
         question = question_of(row, layout)
         return Pair(question, _last_answer(row["chosen"], layout), rejected)
     turns = turns_of(row["chosen"], layout) if "chosen" in row else conversation(row, layout)
-    check_order(turns)
-    return Pair(turns[:-1], turns[-1]["content"], rejected)
+    return Pair(turns[:-1], _answer(turns), rejected)
 
 
 def _marked(row: dict[str, Any], layout: Layout) -> Pair:
@@ -50,8 +41,7 @@ def _marked(row: dict[str, Any], layout: Layout) -> Pair:
     if mark is None or row[mark] not in (True, False, 0, 1):
         raise BadRow(f"has no label that is true or false; its columns are {listed(row)}")
     turns = conversation(row, layout)
-    check_order(turns)
-    answer = turns[-1]["content"]
+    answer = _answer(turns)
     return Pair(turns[:-1], answer if row[mark] else None, None if row[mark] else answer)
 
 
@@ -59,7 +49,15 @@ def _last_answer(value: Any, layout: Layout) -> str:
     """Text, a turn, or a conversation that ends with the answer."""
     if isinstance(value, str):
         return value
-    turns = turns_of(value if isinstance(value, list) else [value], layout)
+    return _said_last(turns_of(value if isinstance(value, list) else [value], layout))
+
+
+def _answer(turns: Conversation) -> str:
+    check_order(turns)
+    return _said_last(turns)
+
+
+def _said_last(turns: Conversation) -> str:
     if turns[-1]["role"] != "assistant":
         raise BadRow("has an answer that is not the assistant's")
     return turns[-1]["content"]

@@ -19,7 +19,7 @@ from npukit.children import die_with
 from npukit.errors import NpukitError
 from npukit.llm.data.encode import Encoded, Encoder
 from npukit.llm.data.files import Record
-from npukit.llm.data.layout import BadRow, Row
+from npukit.llm.data.row import BadRow, Row
 
 Batch = list[tuple[Record, Row]]
 Results = list[list[Encoded] | BadRow]

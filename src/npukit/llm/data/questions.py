@@ -6,18 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from npukit.llm.data.files import Record
-from npukit.llm.data.layout import (
-    ANSWERS,
-    QUESTIONS,
-    BadRow,
-    Conversation,
-    Layout,
-    Text,
-    lay_out,
-    listed,
-    recognise,
-    renamed,
-)
+from npukit.llm.data.layout import ANSWERS, QUESTIONS, lay_out, recognise, renamed
+from npukit.llm.data.row import BadRow, Conversation, Layout, Text, listed
 
 STAND_IN = "?"
 TURNS = ("messages", "conversations", "conversation")
@@ -52,6 +42,8 @@ def question_of(record: Record, layout: Layout) -> Question:
     if isinstance(laid, Text):
         return Question(None, laid.text)
     assert isinstance(laid, list)  # sft has no pairs
+    if any(turn["role"] in ("tools", "call", "result") for turn in laid):
+        raise BadRow("has tools or function calls, which infer does not answer: use npukit serve")
     return Question(laid[:-1], reference=laid[-1]["content"] if is_answered else None)
 
 

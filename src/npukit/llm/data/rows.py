@@ -8,17 +8,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from npukit.llm.data.encode import END, Tokens
+from npukit.llm.data.encode import END, MORE, Tokens
 from npukit.llm.data.pack import Numbers, Packs
 from npukit.llm.data.tokenised import Rows
 
 IGNORED = -100
 
 
+def weights_of(tokens: Tokens) -> NDArray[np.int64]:
+    """How much each token counts if it counts: 1, or more where answers are weighed."""
+    return np.where(tokens >= 0, tokens % END // MORE + 1, 1).astype(np.int64)
+
+
 def inputs_and_labels(tokens: Tokens, end_id: int = IGNORED) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Input ids and labels of a row. Nothing predicts its first token, so that never counts."""
     counts, is_end = tokens >= 0, tokens >= END
-    ids = np.where(counts, tokens - np.where(is_end, END, 0), ~tokens).astype(np.int64)
+    ids = np.where(counts, tokens % MORE, ~tokens).astype(np.int64)
     labels = np.where(is_end, end_id, np.where(counts, ids, IGNORED))
     labels[:1] = IGNORED
     return ids, labels
@@ -28,12 +33,14 @@ def packed_row(rows: Sequence[Tokens], pack_length: int, pad_id: int, end_id: in
     """Rows one after another; the padding at the end is a row of its own that does not count."""
     ids = np.full(pack_length, pad_id, dtype=np.int64)
     labels = np.full(pack_length, IGNORED, dtype=np.int64)
+    weights = np.ones(pack_length, dtype=np.int64)
     at = 0
     for row in rows:
         ids[at : at + len(row)], labels[at : at + len(row)] = inputs_and_labels(row, end_id)
+        weights[at : at + len(row)] = weights_of(row)
         at += len(row)
     lengths = [len(row) for row in rows] + ([pack_length - at] if at < pack_length else [])
-    return {"input_ids": ids, "labels": labels, "lengths": lengths}
+    return {"input_ids": ids, "labels": labels, "label_weights": weights, "lengths": lengths}
 
 
 class Chosen:
@@ -50,8 +57,9 @@ class Chosen:
 
     def __getitem__(self, number: int) -> dict[str, Any]:
         """Row `number`: its input_ids, and the labels of those that count."""
-        ids, labels = inputs_and_labels(self.tokens(number), self.end_id)
-        return {"input_ids": ids, "labels": labels}
+        tokens = self.tokens(number)
+        ids, labels = inputs_and_labels(tokens, self.end_id)
+        return {"input_ids": ids, "labels": labels, "label_weights": weights_of(tokens)}
 
     def tokens(self, number: int) -> Tokens:
         if not -len(self) <= number < len(self):

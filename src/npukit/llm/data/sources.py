@@ -18,8 +18,9 @@ from npukit.llm.config.nearest import nearest_file
 from npukit.llm.config.options import DataOptions, Source
 from npukit.llm.data.files import READERS, Record, read_file
 from npukit.llm.data.hub import hub_rows
-from npukit.llm.data.layout import COLUMNS, Layout, Rewriting
+from npukit.llm.data.layout import COLUMNS
 from npukit.llm.data.origin import hub_root
+from npukit.llm.data.row import Layout, Rewriting
 from npukit.llm.hub import Hub
 
 INFO = "dataset_info.json"
@@ -186,11 +187,18 @@ COLUMN_NAMES = {  # dataset_info.json's names of the columns, and ours
         "response": "output",
         "system": "system",
         "history": "history",
+        "tools": "tools",
         **PREFERENCE_COLUMNS,
     },
-    "sharegpt": {"messages": "conversations", "system": "system", **PREFERENCE_COLUMNS},
+    "sharegpt": {"messages": "conversations", "system": "system", "tools": "tools", **PREFERENCE_COLUMNS},
 }
-ROLE_TAGS = {"user_tag": "user", "assistant_tag": "assistant", "system_tag": "system"}
+ROLE_TAGS = {
+    "user_tag": "user",
+    "assistant_tag": "assistant",
+    "system_tag": "system",
+    "function_tag": "call",
+    "observation_tag": "result",
+}
 
 
 def _from_info(table: Table, name: str, entry: Any, folder: Path, hub: Hub) -> Table:
@@ -202,7 +210,7 @@ def _from_info(table: Table, name: str, entry: Any, folder: Path, hub: Hub) -> T
     family = "sharegpt" if formatting == "openai" else formatting
     if family not in COLUMN_NAMES:
         raise NpukitError(f"{where}: formatting {formatting!r} is not supported; alpaca, sharegpt and openai are.")
-    columns = {}
+    columns = {"tools": ""}  # not read unless it is named
     for theirs, column in (entry.get("columns") or {}).items():
         if theirs not in COLUMN_NAMES[family]:
             raise NpukitError(f"{where}: the column {theirs!r} is not supported for {formatting}.")

@@ -16,7 +16,7 @@ from npukit.llm.data.encode import Encoded, Encoder, Tokens
 from npukit.llm.data.encoded import encoded_rows
 from npukit.llm.data.pack import pack
 from npukit.llm.data.problems import Problems
-from npukit.llm.data.rows import inputs_and_labels, packed_row
+from npukit.llm.data.rows import inputs_and_labels, packed_row, weights_of
 from npukit.llm.data.sources import Table
 from npukit.llm.data.tokenised import Rows, Tell
 
@@ -82,7 +82,7 @@ class Stream:
             else:
                 for number in random.permutation(len(window)):
                     ids, labels = inputs_and_labels(window[number], self._end_id)
-                    yield {"input_ids": ids, "labels": labels}
+                    yield {"input_ids": ids, "labels": labels, "label_weights": weights_of(window[number])}
 
     def _packs(self, window: list[Tokens], seed: int) -> Iterator[dict[str, Any]]:
         pack_length = self._data.pack_length or self._data.cutoff

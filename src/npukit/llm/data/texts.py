@@ -5,17 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from npukit.llm.data.layout import (
-    BadRow,
-    Conversation,
-    Layout,
-    LeftOut,
-    Texts,
-    are_numbers,
-    listed,
-    question_of,
-    refuse_media,
-)
+from npukit.llm.data.layout import are_numbers, question_of, refuse_media
+from npukit.llm.data.row import BadRow, Conversation, Layout, LeftOut, Texts, listed
 
 
 def lay_out_texts(row: dict[str, Any], layout: Layout, task: str) -> Texts:

@@ -20,7 +20,7 @@ from npukit.errors import NpukitError
 from npukit.llm.chat.templates import Template
 from npukit.llm.config.options import HEADS, DataOptions
 from npukit.llm.data.check import nothing_usable, stopped
-from npukit.llm.data.encode import END, SEPARATOR, Encoder, Tokens
+from npukit.llm.data.encode import MORE, SEPARATOR, Encoder, Tokens
 from npukit.llm.data.encoded import Counter, encoded_rows
 from npukit.llm.data.parts import make_parts
 from npukit.llm.data.problems import Problems
@@ -80,7 +80,7 @@ class Rows:
 
 
 def _ids(tokens: Tokens) -> Tokens:
-    ids = np.where(tokens >= END, tokens - END, np.where(tokens < 0, ~tokens, tokens))
+    ids = np.where(tokens < 0, ~tokens, tokens % MORE)
     return np.where(tokens == SEPARATOR, 0, ids).astype(np.int32)
 
 

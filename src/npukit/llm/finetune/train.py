@@ -88,7 +88,8 @@ def _train(config: Config, tell: Callable[[str], None], is_main: bool) -> Summar
         # Whoever talks to the model later must talk as it was taught.
         tokenizer.chat_template = prepared.template_used.text
     model = make_model(config, place, device, tokenizer)
-    collate = Collator(config.data.packing, pad_id(tokenizer), config.data.pack_length or config.data.cutoff)
+    length = config.data.pack_length or config.data.cutoff
+    collate = Collator(config.data.packing, pad_id(tokenizer), length, weighs=bool(config.data.weigh))
     goal = Goal(prepared.train, prepared.validation, loss_of_rows(config), weight, collate)
     if config.task in PREFERENCES:
         model.config.pad_token_id = pad_id(tokenizer)

@@ -88,25 +88,37 @@ def _in_compute_type(_table: nn.Module, _args: Any, embedded: Tensor) -> Tensor:
     return embedded.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else embedded
 
 
-def _forward(self: Any, *args: Any, labels: Tensor | None = None, each: bool = False, **batch: Any) -> Any:
+def _forward(
+    self: Any,
+    *args: Any,
+    labels: Tensor | None = None,
+    label_weights: Tensor | None = None,
+    each: bool = False,
+    **batch: Any,
+) -> Any:
     """With `each` not their mean is returned but the log-probability of every label, 0 where none counts."""
     if labels is None:
         return type(self).forward(self, *args, **batch)
     targets = shifted(labels)
+    weights = None if label_weights is None else shifted(label_weights)  # the last has no label
     if self.shared is None:
-        return _loss(self, args, batch, targets, each)
+        return _loss(self, args, batch, targets, weights, each)
     own = self.shared.part(targets, IGNORED)
-    found = _loss(self, args, self.shared.split(batch), own, each)
+    weights = None if weights is None else self.shared.part(weights, 1)
+    found = _loss(self, args, self.shared.split(batch), own, weights, each)
     if each:
         return self.shared.join(found, *targets.shape)
     counted, of_all = ((labels != IGNORED).sum() for labels in (own, targets))
     return found * counted * self.shared.ranks / of_all.clamp(min=1)
 
 
-def _loss(self: Any, args: Any, batch: dict[str, Any], targets: Tensor, each: bool) -> Any:
-    if each or self.weighting:
+def _loss(self: Any, args: Any, batch: dict[str, Any], targets: Tensor, weights: Tensor | None, each: bool) -> Any:
+    if each or self.weighting or weights is not None:
         found = _of_each(self, args, batch, targets, None if each else self.weighting)
-        return found if each else -found.sum() / (targets != IGNORED).sum().clamp(min=1)
+        if each:
+            return found
+        found = found if weights is None else found * weights
+        return -found.sum() / (targets != IGNORED).sum().clamp(min=1)
     head = self.get_output_embeddings()
     if getattr(head, "takes_labels", False):  # not if an adapter sits on it
         if self.balance_experts:

@@ -19,8 +19,8 @@ class BadTurns(Exception):
 
 
 @functools.cache
-def table(tool: Tool) -> Mapping[str, Any]:
-    """The facts about a tool's templates.
+def table(tool: Tool | Literal["tools"]) -> Mapping[str, Any]:
+    """The facts about a tool's templates, or how both write tools.
 
     >>> table("llama_factory")["templates"]["qwen3"]["stop_words"]
     ['<|im_end|>']
@@ -30,8 +30,11 @@ def table(tool: Tool) -> Mapping[str, Any]:
     return found
 
 
-def system_and_turns(turns: list[dict[str, str]]) -> tuple[str | None, list[dict[str, str]]]:
-    """The system message, None if there is none, and questions and answers in turn."""
+def parts_of(turns: list[dict[str, str]]) -> tuple[str | None, str | None, list[dict[str, str]]]:
+    """The tools, the system message, each None if there is none, and questions and answers in turn."""
+    tools = system = None
+    if turns and turns[0]["role"] == "tools":
+        tools, turns = turns[0]["content"], turns[1:]
     if turns and turns[0]["role"] == "system":
-        return turns[0]["content"], turns[1:]
-    return None, turns
+        system, turns = turns[0]["content"], turns[1:]
+    return tools, system, turns

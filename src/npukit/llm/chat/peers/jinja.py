@@ -6,7 +6,8 @@ import json
 from collections.abc import Iterable, Sequence
 
 from npukit.llm.chat.peers.llama_factory import Slot, Slots
-from npukit.llm.chat.peers.ms_swift import Context, Meta
+from npukit.llm.chat.peers.ms_swift import Meta
+from npukit.llm.chat.peers.swift_agent import Context
 
 ANSWER = "{%- generation %}{{- ANSWER }}{%- endgeneration %}"
 

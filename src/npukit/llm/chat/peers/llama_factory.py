@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from npukit.errors import NpukitError
-from npukit.llm.chat.peers.data import IGNORED, Labelled, system_and_turns, table
+from npukit.llm.chat.peers.data import IGNORED, BadTurns, Labelled, parts_of, table
+from npukit.llm.chat.peers.tools import ToolFormat, format_named, names, tools_of
 
 Slot = str | dict[str, str]  # text with {{content}}, {"token": "<|user|>"} or {"special": "eos_token"}
 Turns = list[dict[str, str]]
+BETWEEN_RESULTS = "\n</tool_response>\n<tool_response>\n"
 
 
 @dataclass(frozen=True)
@@ -23,6 +26,10 @@ class Slots:
     system: Sequence[Slot] = ()
     user: Sequence[Slot] = ()
     assistant: Sequence[Slot] = ()
+    function: Sequence[Slot] | None = None  # around calls of functions; as around answers if None
+    observation: Sequence[Slot] | None = None  # around what they returned; as around questions if None
+    tool_format: str = "default"
+    call_words: Sequence[str] = ("<tool_call>", "</tool_call>")
     default_system: str = ""
     stop_words: Sequence[str] = ()
     thought_words: Sequence[str] = ("<think>\n", "\n</think>\n\n")
@@ -44,6 +51,15 @@ def slots_named(name: str) -> Slots | None:
     """The template that LLaMA-Factory has under this name."""
     row = table("llama_factory")["templates"].get(name)
     return Slots(**row) if row else None
+
+
+def with_tool_format(slots: Slots, name: str) -> Slots:
+    """The template with tools and calls in another format."""
+    if format_named("llama_factory", name) is None:
+        known = ", ".join(names("llama_factory"))
+        raise NpukitError(f"data.tool_format: LLaMA-Factory has no format {name!r}; it has {known}.")
+    end: list[Slot] = [] if slots.efficient_eos else [{"special": "eos_token"}]
+    return replace(slots, tool_format=name, function=["{{content}}", *end])
 
 
 @dataclass(frozen=True)
@@ -108,8 +124,14 @@ class Writer:
 
     def pairs(self, turns: Turns) -> list[tuple[list[int], list[int]]]:
         """Questions and answers, each as ids; prefix and system belong to the first question."""
-        system, messages = system_and_turns(turns)
-        messages = list(self._thoughts_removed(messages))
+        tools, system, messages = parts_of(turns)
+        system = system or (self.system if self.system is not None else self.slots.default_system) or None
+        if tools:
+            found = tools_of(tools)
+            system = (system or "") + (
+                self._format.write_tools(found, raw=tools) if found or self._format.always else ""
+            )
+        messages = list(self._thoughts_removed(_in_turn(messages)))
         encoded = [self._turn(number, message, system) for number, message in enumerate(messages)]
         asked = [len(messages) - 2] if self.last_answer_only else range(0, len(messages), 2)
         if self.slots.reasons:
@@ -120,19 +142,47 @@ class Writer:
                     encoded[place] = thought + encoded[place] if self.thinking else encoded[place] + thought
         return [(encoded[at], encoded[at + 1]) for at in range(0, len(encoded), 2)]
 
+    @property
+    def _format(self) -> ToolFormat:
+        found = format_named("llama_factory", self.slots.tool_format)
+        assert found
+        return found
+
     def _turn(self, number: int, message: dict[str, str], system: str | None) -> list[int]:
         content, slots = message["content"], self.slots
         parts: list[Slot] = []
-        default = self.system if self.system is not None else slots.default_system
-        system = system or default
         if number == 0:
             parts += slots.prefix
-            if system and slots.kind == "system_in_question":
+            if system is not None and slots.kind == "system_in_question":
                 content = str(next(_filled(slots.system, system))) + content
-            elif system:
+            elif system is not None:
                 parts += _filled(slots.system, system)
-        around = slots.user if message["role"] == "user" else slots.assistant
-        return self._ids([*parts, *_filled(around, content, number // 2)])
+        around = {
+            "user": slots.user,
+            "assistant": slots.assistant,
+            "call": slots.assistant if slots.function is None else slots.function,
+            "result": slots.user if slots.observation is None else slots.observation,
+        }[message["role"]]
+        if message["role"] == "call":
+            content = self._calls(content)
+        is_question = message["role"] == "user"
+        return self._ids([*parts, *_filled(around, content, number // 2 if is_question else None)])
+
+    def _calls(self, content: str) -> str:
+        """Calls, which may have a thought in front of them, in the template's format."""
+        before, text = "", content
+        # The templates with the system message in the question look for neither.
+        is_plain = self.slots.kind == "system_in_question"
+        if not is_plain and (called := _between(self.slots.call_words, content)):
+            before, text = content.replace(called[0], ""), called[1]
+        elif not is_plain and (thought := _between(self.slots.thought_words, content)):
+            before, text = thought[0], content.replace(thought[0], "")
+        try:
+            found = json.loads(text)
+            calls = [{"name": each["name"], "arguments": each["arguments"]} for each in _listed(found)]
+        except (ValueError, KeyError, TypeError):
+            raise BadTurns("has a call that is not an object with name and arguments in JSON") from None
+        return before + self._format.write_calls(calls)
 
     def _thoughts_removed(self, messages: Turns) -> Iterator[dict[str, str]]:
         last = len(messages) - 1
@@ -159,6 +209,37 @@ class Writer:
 
     def _special(self, name: str) -> str | None:
         return {"bos_token": self.tokenizer.bos_token, "eos_token": self.tokenizer.eos_token}.get(name)
+
+
+def _in_turn(messages: Turns) -> Turns:
+    """Questions or results, and answers or calls, in turn: neighbouring results, and neighbouring calls, become one.
+
+    An answer before a call is left out, as LLaMA-Factory does where both are in one message.
+    """
+    made: Turns = []
+    for message in messages:
+        before = made[-1] if made else {"role": ""}
+        if before["role"] == "assistant" and message["role"] == "call":
+            made[-1] = message
+        elif before["role"] == message["role"] == "result":
+            made[-1] = {**before, "content": BETWEEN_RESULTS.join((before["content"], message["content"]))}
+        elif before["role"] == message["role"] == "call":
+            calls = [call for text in (before["content"], message["content"]) for call in _listed(json.loads(text))]
+            made[-1] = {**before, "content": json.dumps(calls, ensure_ascii=False)}
+        else:
+            made.append(message)
+    if any((message["role"] in ("user", "result")) == number % 2 for number, message in enumerate(made)):
+        raise BadTurns("does not have questions or results, and answers or calls, in turn")
+    return made
+
+
+def _between(words: Sequence[str], text: str) -> re.Match[str] | None:
+    start, end = map(re.escape, words)
+    return re.search(f"{start}(.*?){end}", text, re.DOTALL)
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
 
 
 def take_end_token(slots: Slots, tokenizer: Any) -> None:

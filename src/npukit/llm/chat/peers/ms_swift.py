@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from npukit.llm.chat.peers.data import IGNORED, BadTurns, Labelled, system_and_turns, table
+from npukit.errors import NpukitError
+from npukit.llm.chat.peers.data import IGNORED, BadTurns, Labelled, parts_of, table
+from npukit.llm.chat.peers.swift_agent import Context, Turn, weighed, with_calls
+from npukit.llm.chat.peers.tools import ToolFormat, format_named, full, names, tools_of
 
-Context = str | list[Any]  # text with {{QUERY}} and the like, or names of the tokenizer's tokens
-Counted = tuple[str | list[int], bool]
+Counted = tuple[str | list[int], int]  # text or tokens, and how much they count
 EMPTY_THOUGHT = re.compile(r"^(<think>\s*)?</think>\s*")
 
 
@@ -33,12 +35,21 @@ class Meta:
     non_thinking_prefix: str = ""
     history_thinking_prefix: str = ""
     preserve_thinking: bool | None = None
+    agent: str | None = None  # how tools are written
+    thinks_after_questions_only: bool = False  # and not after results
 
 
 def meta_named(name: str) -> Meta | None:
     """The template that ms-swift has under this name, unless it has a class of its own there."""
     row = table("ms_swift")["templates"].get(name)
     return Meta(**row) if row else None
+
+
+def with_agent(meta: Meta, name: str | None) -> Meta:
+    """The template with tools in another format than its own."""
+    if name is not None and format_named("ms_swift", name) is None:
+        raise NpukitError(f"data.tool_format: {name!r} is not known; known are {', '.join(names('ms_swift'))}.")
+    return replace(meta, agent=name or meta.agent)
 
 
 def template_of(model: str, architecture: str | None) -> str | None:
@@ -50,8 +61,8 @@ def template_of(model: str, architecture: str | None) -> str | None:
     name = re.sub(r"[\\/]+$", "", model).replace("\\", "/").split("/")[-1].lower()
     models = table("ms_swift")["models"]
     for templates in [models[architecture]] if architecture in models else models.values():
-        for template, names in templates.items():
-            if name in names or (architecture is not None and len(templates) == 1):
+        for template, known in templates.items():
+            if name in known or (architecture is not None and len(templates) == 1):
                 return str(template)
     return None
 
@@ -71,17 +82,25 @@ class Writer:
     last_answer_only: bool = False
     thinking: bool | None = None
     train_on_empty_thought: bool = True
+    weigh: Sequence[str] = ()  # how the parts of answers are weighed, by names of swift_agent.weights()
 
     def row(self, turns: list[dict[str, str]]) -> Labelled:
         """The ids and labels of a conversation, however long."""
+        return self.weighed_row(turns)[:2]
+
+    def weighed_row(self, turns: list[dict[str, str]]) -> tuple[list[int], list[int], list[int]]:
+        """Its ids, labels, and how much each label counts."""
         ids: list[int] = []
         labels: list[int] = []
+        weights: list[int] = []
         for content, counts in _joined(self._contexts(turns)):
             own = self._ids(content) if isinstance(content, str) else content
             ids += own
             labels += own if counts else [IGNORED] * len(own)
+            weights += [int(counts)] * len(own)
         self._count_ends(ids, labels)
-        return ids, [IGNORED, *labels[1:]]
+        weights = [weight or int(label != IGNORED) for weight, label in zip(weights, labels, strict=True)]
+        return ids, [IGNORED, *labels[1:]], [0, *weights[1:]]
 
     def _contexts(self, turns: list[dict[str, str]]) -> Iterator[Counted]:
         """Everything that is written, in order, and whether it counts."""
@@ -92,21 +111,26 @@ class Writer:
             yield begin, everything
         has_system = bool(system) and self.meta.last_prompt is None
         yield from self._written(self.meta.system_prefix or () if has_system else self.meta.prefix, everything, system)
-        rounds = -(-len(messages) // 2)
+        rounds, last_asked = -(-len(messages) // 2), _last_question(messages)
         for number in range(rounds):
             is_last = number == rounds - 1
-            question = messages[2 * number]["content"]
+            asked = messages[2 * number]
             answer = messages[2 * number + 1]["content"] if len(messages) > 2 * number + 1 else None
             prompt = self.meta.last_prompt if is_last and self.meta.last_prompt is not None else self.meta.prompt
-            yield from self._written(prompt, everything, system, question, number)
-            counts = everything or is_last or not self.last_answer_only
+            is_result = asked["role"] == "result"
+            question = "" if is_result else asked["content"]
+            yield from self._written(asked["content"] if is_result else prompt, everything, system, question, number)
+            counts = everything or 2 * number >= last_asked or not self.last_answer_only
             if answer is None:  # the text of a classifier: as a question that is about to be answered
                 yield self._answer_begins(), False
                 continue
-            yield from self._answer(answer, counts)
+            parts = answer if isinstance(answer, list) else [answer]
+            for part in parts:
+                yield from self._answer(part, counts)
             if not is_last:
-                yield from self._written(self.meta.separator or (), everything, None)
-            elif not end and not answer.endswith(self._stop_words()):
+                if messages[2 * number + 2]["role"] != "result":
+                    yield from self._written(self.meta.separator or (), everything, None)
+            elif not end and not parts[-1].endswith(self._stop_words()):
                 yield from self._written(self.meta.suffix, counts, None)
         if end:
             yield end, True
@@ -121,12 +145,17 @@ class Writer:
             yield thought[0], False
             answer = answer[thought.end() :]
         if answer:
-            yield answer, counts
+            yield from weighed(answer, self.weigh) if counts else [(answer, 0)]
 
-    def _prepared(self, turns: list[dict[str, str]]) -> tuple[str | None, list[dict[str, str]]]:
-        """The system message and the turns as the template wants them: thoughts added or removed."""
+    @property
+    def _format(self) -> ToolFormat | None:
+        return format_named("ms_swift", self.meta.agent)
+
+    def _prepared(self, turns: list[dict[str, str]]) -> tuple[str | None, list[Turn]]:
+        """The system message and the turns as the template wants them: calls written, thoughts added or removed."""
         meta = self.meta
-        system, messages = system_and_turns(turns)
+        tools, system, plain = parts_of(turns)
+        messages = with_calls(plain, self._format, meta.separator or (), meta.prompt)
         if meta.kind == "system_in_question":
             messages = [{**each, "content": _edges(each)} for each in messages]
             if system is not None:
@@ -137,24 +166,38 @@ class Writer:
             system = None
         if system is not None and meta.system_prefix is None and meta.last_prompt is None:
             raise BadTurns("has a system message, which this template cannot write")
-        last = len(messages) - 2 if len(messages) % 2 == 0 else len(messages) - 1
+        last = _last_question(messages)
         keeps = meta.preserve_thinking
         if keeps is None:
             keeps = not (meta.is_thinking or self.thinking) or not self.last_answer_only
         made = []
         for number, message in enumerate(messages):
-            content = message["content"]
+            content, more = message["content"], None
             if message["role"] == "assistant":
+                if isinstance(content, list):
+                    content, *more = content
                 from_turn = last if self.last_answer_only and not meta.preserve_thinking else -1
-                if meta.non_thinking_prefix and number >= from_turn:
+                asked = number == 0 or messages[number - 1]["role"] == "user" or not meta.thinks_after_questions_only
+                if meta.non_thinking_prefix and asked and number >= from_turn:
                     starts = ("<think>", meta.non_thinking_prefix)
                     content = content if content.startswith(starts) else meta.non_thinking_prefix + content
                 if not keeps and number < last:
                     content = meta.history_thinking_prefix + content.split("</think>")[-1].strip()
-            made.append({**message, "content": content})
+            made.append({**message, "content": [content, *more] if more else content})
         if system is None:
             system = self.system if self.system is not None else meta.default_system
-        return system, made if meta.separator is not None else made[last:]
+        if tools and (found := tools_of(tools)):
+            system = self._with_tools(found, system, made)
+        return system, made if meta.separator is not None else made[-2 + len(made) % 2 :]
+
+    def _with_tools(self, tools: list[Any], system: str | None, messages: list[Turn]) -> str:
+        """The system message with tools; some formats have them in the first question."""
+        written = self._format
+        if written is None or self.meta.system_prefix is None:
+            raise BadTurns("has tools, which this template does not write: set data.tool_format")
+        tools = [full(tool) for tool in tools]
+        messages[0] = {**messages[0], "content": written.write_question(tools, messages[0]["content"])}
+        return written.write_tools(tools, system)
 
     def _written(
         self,
@@ -170,7 +213,7 @@ class Writer:
                 for old, new in {"{{SYSTEM}}": system, "{{QUERY}}": query, **rounds}.items():
                     context = context if new is None else context.replace(old, new)
                 if context:
-                    yield context, counts
+                    yield from weighed(context, self.weigh) if counts else [(context, 0)]
             else:
                 tokens = [getattr(self.tokenizer, each) if isinstance(each, str) else each for each in context]
                 yield [token for token in tokens if token is not None], counts
@@ -207,7 +250,7 @@ class Writer:
 INSTRUCTION = "Given a web search query, retrieve relevant passages that answer the query"
 
 
-def _of_texts(kind: str, system: str | None, messages: list[dict[str, str]]) -> list[dict[str, str]]:
+def _of_texts(kind: str, system: str | None, messages: list[Turn]) -> list[Turn]:
     """How Qwen3's embedding model and reranker read texts."""
     if kind == "embedding":
         first = {**messages[0], "content": f"{system} {messages[0]['content']}"} if system else messages[0]
@@ -219,14 +262,19 @@ def _of_texts(kind: str, system: str | None, messages: list[dict[str, str]]) -> 
     return [{"role": "user", "content": "\n".join(f"<{name}>: {text}" for name, text in parts.items())}]
 
 
-def _edges(message: dict[str, str]) -> str:
-    return message["content"].strip("\n") if message["role"] == "assistant" else message["content"]
+def _last_question(messages: list[Turn]) -> int:
+    return max((number for number, message in enumerate(messages) if message["role"] == "user"), default=-1)
+
+
+def _edges(message: Turn) -> Any:
+    said = message["role"] == "assistant" and isinstance(message["content"], str)
+    return message["content"].strip("\n") if said else message["content"]
 
 
 def _joined(contexts: Iterator[Counted]) -> Iterator[Counted]:
     """Neighbouring texts that count alike, as one."""
     texts: list[str] = []
-    counted = False
+    counted = 0
     for content, counts in contexts:
         if texts and (not isinstance(content, str) or counts != counted):
             yield "".join(texts), counted

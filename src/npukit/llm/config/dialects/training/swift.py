@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from npukit.llm.chat.peers.ms_swift import meta_named, template_of
+from npukit.llm.chat.peers.swift_agent import weights
+from npukit.llm.chat.peers.tools import names
 from npukit.llm.config.dialects.table import Dialect, load
 from npukit.llm.config.dialects.training import transformers
 from npukit.llm.config.dialects.training.optimizers import optimizer
@@ -206,14 +208,29 @@ def loss_on(values: Values) -> Translated:
     bases = {"default": "answers", "all": "all", "last_round": "last"}
     kind = bases.get(parts[0], "answers")
     others = [part for part in parts if part not in bases]
-    if unknown := [part for part in others if part != "ignore_empty_think"]:
-        text = f"loss_scale {unknown[0]} is not supported; default, last_round, all and ignore_empty_think are."
-        raise Refused("loss_scale", text)
+    known = ["ignore_empty_think", *weights()]
+    if unknown := [part for part in others if part not in known]:
+        raise Refused("loss_scale", f"loss_scale {unknown[0]} is not supported; {', '.join([*bases, *known])} are.")
     return {
         "data.train_on_prompt": kind == "all" and values.task != "pt",
         "data.last_answer_only": kind == "last",
-        "data.train_on_empty_thought": not others,
+        "data.train_on_empty_thought": "ignore_empty_think" not in others,
+        "data.weigh": [part for part in others if part != "ignore_empty_think"],
     }
+
+
+def tool_format(values: Values) -> Translated:
+    """How tools and calls are written, unless the tokenizer's own template does it."""
+    name = values.get("agent_template")
+    if name is None or template(values).get("data.tokens") != "ms_swift":
+        if name is not None:
+            values.notes.append(
+                "agent_template: not used, because calls are written as the tokenizer's template has them"
+            )
+        return {}
+    if name not in (known := names("ms_swift")):
+        raise Refused("agent_template", f"agent_template {name} is not supported; {', '.join(known)} are.")
+    return {"data.tool_format": name}
 
 
 # Their options of PEFT's adapters, and their defaults.
@@ -309,7 +326,7 @@ def learning_rate(values: Values) -> Translated:
 
 
 OWN = (task, preference, head, hub, dtype, adapter, template, system, cutoff, datasets, validation, evaluation, shuffle)
-ALSO = (bad_rows, folder, packing, loss_on, targets, modules_to_save, lora_init, output, resume)
+ALSO = (bad_rows, folder, packing, loss_on, tool_format, targets, modules_to_save, lora_init, output, resume)
 MORE = (new_tokens, optimizer, accumulation, learning_rate, method, peft, quantization)
 FUNCTIONS = {each.__name__: each for each in (*OWN, *ALSO, *MORE)}
 SWIFT = Dialect("ms-swift", load(TABLE, "training/swift"), {**transformers.FUNCTIONS, **FUNCTIONS})

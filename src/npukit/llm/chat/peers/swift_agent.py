@@ -1,0 +1,111 @@
+"""ms-swift's agents: calls and results inside a conversation, and how much the parts of an answer count."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from npukit.llm.chat.peers.data import BadTurns, table
+from npukit.llm.chat.peers.tools import ToolFormat, parsed
+
+Context = str | list[Any]  # text with {{QUERY}} and the like, or names of the tokenizer's tokens
+Weighed = tuple[str, int]  # a part of an answer, and how much it counts
+Turn = dict[str, Any]  # the content of an answer may be a list of its parts, that of a result is what is written
+
+
+def with_calls(
+    turns: Sequence[dict[str, str]],
+    tool_format: ToolFormat | None,
+    separator: Sequence[Context],
+    prompt: Sequence[Context],
+) -> list[Turn]:
+    """Questions or results, and answers, in turn: neighbouring answers and calls become one answer of several parts."""
+    made: list[Turn] = []
+    for role, neighbours in itertools.groupby(turns, key=lambda turn: turn["role"]):
+        texts = [turn["content"] for turn in neighbours]
+        if role in ("call", "result") and tool_format is None:
+            raise BadTurns("calls functions, which this template does not write: set data.tool_format")
+        before = made[-1] if made and made[-1]["role"] == "assistant" else None
+        if role == "user":
+            made.append({"role": "user", "content": "".join(texts)})
+        elif role == "result":
+            if before is None:
+                raise BadTurns("has the result of a call that is not there")
+            assert tool_format
+            before["content"], contexts = _results(before["content"], texts, tool_format, separator, prompt)
+            made.append({"role": "result", "content": contexts})
+        else:
+            if role == "call":
+                assert tool_format
+                texts = [tool_format.write_calls([_call(text) for text in texts])]
+            if before is None:
+                made.append({"role": "assistant", "content": texts if len(texts) > 1 else texts[0]})
+            else:
+                earlier = before["content"]
+                before["content"] = [*(earlier if isinstance(earlier, list) else [earlier]), *texts]
+    return made
+
+
+def _results(
+    answer: Any, results: list[str], tool_format: ToolFormat, separator: Sequence[Context], prompt: Sequence[Context]
+) -> tuple[Any, list[Context]]:
+    """The answer before, which may get a word that announces results, and what is written for these."""
+    words = tool_format.words
+    if words and isinstance(answer, str) and words[0] in answer and words[1] in answer:
+        if not answer.endswith(words[2]):
+            answer += ("" if answer.endswith("\n") else "\n") + words[2]
+        ended = [each if each.endswith("\n") else each + "\n" for each in results]
+        return answer, [words[2].join(ended)]
+    text = tool_format.write_results(results)
+    if not tool_format.in_question:
+        return answer, [text]
+    return answer, [*separator, *(_filled(context, text, tool_format.role) for context in prompt)]
+
+
+def _filled(context: Context, text: str, role: str) -> Context:
+    return context.replace("user", role).replace("{{QUERY}}", text) if isinstance(context, str) else context
+
+
+def _call(text: str) -> dict[str, Any]:
+    found = parsed(text)
+    if not isinstance(found, dict) or "name" not in found:
+        raise BadTurns("has a call that is not an object with a name in JSON")
+    arguments = found.get("arguments")
+    arguments = found.get("parameters") if arguments is None else arguments
+    arguments = parsed(arguments) if isinstance(arguments, str) else arguments
+    if arguments is None:
+        raise BadTurns("has a call without arguments")
+    return {"name": found["name"], "arguments": arguments}
+
+
+def weights() -> list[str]:
+    """The names of the ways to weigh answers."""
+    return sorted(table("tools")["weights"])
+
+
+def weighed(text: str, names: Sequence[str]) -> list[Weighed]:
+    """The parts of an answer, and how much each counts.
+
+    >>> weighed("Thought: add\\nAction: sum", ["react"])
+    [('Thought:', 1), (' add\\n', 1), ('Action:', 2), (' sum', 2)]
+    """
+    parts = [(text, 1)]
+    for name in names:
+        parts = [(some, had * own) for whole, had in parts for some, own in _by(whole, table("tools")["weights"][name])]
+    return parts
+
+
+def _by(text: str, table_: dict[str, Any]) -> list[Weighed]:
+    expressions = table_.get("matches")
+    if expressions:
+        pieces = re.split(f"({'|'.join(expressions)})", text, flags=re.DOTALL)
+        # What lies between two matches may not match itself, but ms-swift asks each piece alone.
+        found = [(each, [own for key, own in expressions.items() if re.match(key, each, re.DOTALL)]) for each in pieces]
+        return [(each, own[0] if own else 1) for each, own in found if each]
+    first, *pieces = re.split(f"({'|'.join(map(re.escape, table_))})", text)
+    parts = [(first, 1)]
+    for key, content in zip(pieces[::2], pieces[1::2], strict=True):
+        parts += [(key, table_[key][0]), (content, table_[key][1])]
+    return [each for each in parts if each[0]]

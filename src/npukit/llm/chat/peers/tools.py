@@ -1,0 +1,143 @@
+"""How tools, calls of them and what they returned are written: Jinja in tools.yaml, one format for a kind of models."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date
+from typing import Any
+
+import jinja2
+from jinja2.sandbox import SandboxedEnvironment
+
+from npukit.llm.chat.peers.data import BadTurns, Tool, table
+
+DESCRIPTIONS = ("description", "description_for_model")
+REACT_WORDS = ("Action:", "Action Input:", "Observation:")
+
+
+@dataclass(frozen=True)
+class ToolFormat:
+    """One format. `words` are those of an answer that calls a tool in plain text; None if that is not looked for.
+
+    >>> format_named("llama_factory", "qwen").write_calls([{"name": "add", "arguments": {"a": 1}}])
+    '<tool_call>\\n{"name": "add", "arguments": {"a": 1}}\\n</tool_call>'
+    """
+
+    tools: str
+    calls: str
+    always: bool = False
+    question: str = "{{ question }}"
+    results: str = ""
+    in_question: bool = False
+    role: str = "user"  # what the template says in place of "user" around results
+    words: Sequence[str] | None = REACT_WORDS
+
+    def write_tools(self, tools: Sequence[Any], system: str | None = None, raw: str = "") -> str:
+        """What tells the model of its tools."""
+        today = date.today().strftime("%d %b %Y")
+        return _written(
+            self.tools, tools=tools, system=system or "", has_system=system is not None, raw=raw, date=today
+        )
+
+    def write_question(self, tools: Sequence[Any], question: str) -> str:
+        """The first question."""
+        return _written(self.question, tools=tools, question=question)
+
+    def write_calls(self, calls: Sequence[dict[str, Any]]) -> str:
+        """What the model says to call functions."""
+        return _written(self.calls, calls=calls)
+
+    def write_results(self, results: Sequence[str]) -> str:
+        """What functions returned."""
+        return _written(self.results, results=results)
+
+
+def names(tool: Tool) -> list[str]:
+    """The formats that are known by name, of LLaMA-Factory's or ms-swift's."""
+    return sorted(table("tools")[tool])
+
+
+def format_named(tool: Tool, name: str | None) -> ToolFormat | None:
+    """The format that LLaMA-Factory or ms-swift has under this name."""
+    row = table("tools")[tool].get(name)
+    return ToolFormat(**row) if row else None
+
+
+def tools_of(text: str) -> list[Any]:
+    """The tools that a row comes with."""
+    found = parsed(text)
+    tools = found if isinstance(found, list) else [found]
+    tools = [parsed(tool) if isinstance(tool, str) else tool for tool in tools]
+    if not all(isinstance(tool, dict) for tool in tools):
+        raise BadTurns("has tools that are not a list of objects in JSON")
+    return tools
+
+
+def parsed(text: str) -> Any:
+    """JSON, or what Python writes in its place; None if it is neither."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        try:
+            return ast.literal_eval(text)
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            return None
+
+
+@functools.cache
+def _environment() -> jinja2.Environment:
+    made = SandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, undefined=jinja2.StrictUndefined
+    )
+    made.filters |= {"json": _json, "text": _text, "bare": bare, "full": full, "described": _described}
+    made.globals["refuse"] = _refuse
+    return made
+
+
+@functools.cache
+def _compiled(template: str) -> jinja2.Template:
+    return _environment().from_string(template)
+
+
+def _written(template: str, **values: Any) -> str:
+    try:
+        return _compiled(template).render(**values)
+    except (jinja2.TemplateError, AttributeError, KeyError, TypeError) as error:
+        raise BadTurns(f"has tools or calls that the template cannot write ({error})") from error
+
+
+def _refuse(why: str) -> str:
+    raise BadTurns(why)
+
+
+def _json(value: Any, indent: int | None = None) -> str:
+    return json.dumps(value, ensure_ascii=False, indent=indent)
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else _json(value)
+
+
+def bare(tool: dict[str, Any]) -> Any:
+    """The function that a tool is, without what is around it."""
+    return tool["function"] if "function" in tool and "type" in tool else tool
+
+
+def full(tool: dict[str, Any]) -> dict[str, Any]:
+    """A tool as OpenAI's API has it."""
+    return tool if "type" in tool or "function" in tool else {"type": "function", "function": tool}
+
+
+def _described(tool: dict[str, Any]) -> dict[str, Any]:
+    function = bare(tool)
+    name = function.get("name_for_model") or function.get("name")
+    description = next((function[key] for key in DESCRIPTIONS if function.get(key) is not None), None)
+    if name is None or description is None:
+        raise BadTurns("has a tool without a name or a description")
+    title = function.get("name_for_human") or name
+    parameters = function.get("parameters") or {}
+    return {"name": name, "title": title, "description": description, "parameters": parameters}

@@ -1,0 +1,148 @@
+"""What a row can be, how a data set lays its rows out, and the text of a column."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+from npukit.llm.chat.render import Turn
+from npukit.llm.config.options import Format
+
+Conversation = list[Turn]
+
+
+class BadRow(Exception):
+    """Why a row cannot be used, in words that follow the row's place."""
+
+
+class LeftOut(Exception):
+    """A row that the options leave out."""
+
+
+@dataclass(frozen=True)
+class Rewriting:
+    """What is written into every row of a data set: names for its placeholders, and text around its turns."""
+
+    fill: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    question_suffix: str = ""
+    answer_prefix: str = ""
+
+    def __call__(self, turns: Conversation, tag: Any) -> Conversation:
+        """The conversation with all of that; `tag` is the row's, as swift/self-cognition has one.
+
+        >>> Rewriting({"NAME": ("小黄", "Huang")})([{"role": "assistant", "content": "I am {{NAME}}."}], "en")
+        [{'role': 'assistant', 'content': 'I am Huang.'}]
+        """
+        return [{**turn, "content": self._content(turn, tag)} for turn in turns]
+
+    def _content(self, turn: Turn, tag: Any) -> str:
+        content = turn["content"]
+        for name, texts in self.fill.items():
+            content = content.replace(f"{{{{{name}}}}}", texts[0 if tag == "zh" else -1])
+        if turn["role"] == "user":
+            return content + self.question_suffix
+        return self.answer_prefix + content if turn["role"] == "assistant" else content
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How the rows of a data set are laid out; `columns` and `roles` give its own names for ours."""
+
+    format: Format = "auto"
+    columns: dict[str, str] = field(default_factory=dict)
+    roles: dict[str, str] = field(default_factory=dict)
+    role_key: str | None = None
+    content_key: str | None = None
+    rewriting: Rewriting = Rewriting()
+    question: str = ""  # made of columns
+    min_label: float | None = None
+    keeps_empty: bool = False  # an empty answer teaches to say nothing, as in LLaMA-Factory and ms-swift
+
+
+@dataclass(frozen=True)
+class Text:
+    """Plain text; a piece of a longer document that goes on does not end."""
+
+    text: str
+    ends: bool = True
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A question with a better and a worse answer; of an answer that is only good or bad the other one is None."""
+
+    question: Conversation
+    chosen: str | None
+    rejected: str | None
+
+
+@dataclass(frozen=True)
+class Texts:
+    """Texts that belong together, and what is known of them: a class, a similarity, which of them fit."""
+
+    texts: tuple[Conversation | list[int], ...]  # or a text that is tokenised already
+    labels: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """A row that another tool tokenised: ids, and labels of which -100 does not count."""
+
+    ids: list[int]
+    labels: list[int]
+
+
+Row = Conversation | Text | Pair | Texts | Tokens
+
+
+def string(row: dict[str, Any], name: str) -> str:
+    """The text of a column that must have one; numbers count as text."""
+    value = row.get(name)
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        raise BadRow(f"has no {name}" if name not in row else f"has an empty {name} ({kind_of(value)})")
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        value = str(value)
+    if not isinstance(value, str):
+        raise BadRow(f"has {kind_of(value)} as {name}, not text")
+    if not value.strip():
+        raise BadRow(f"has an empty {name}")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise BadRow(f"has invalid characters in {name} (half of a surrogate pair)") from None
+    return value
+
+
+def said(row: dict[str, Any], name: str, layout: Layout) -> str:
+    """The text of a turn, which may be empty where that teaches something."""
+    value = row.get(name)
+    return value if layout.keeps_empty and isinstance(value, str) and not value.strip() else string(row, name)
+
+
+def optional(row: dict[str, Any], name: str, keeps_spaces: bool = False) -> str:
+    """The text of a column that need not be there."""
+    value = row.get(name)
+    if value is None or value == "" or (isinstance(value, float) and math.isnan(value)):
+        return ""
+    if keeps_spaces and isinstance(value, str) and not value.strip():
+        return value
+    return string(row, name) if not isinstance(value, str) or value.strip() else ""
+
+
+def listed(names: Iterable[Any]) -> str:
+    """Names of columns in a sentence, whatever they are."""
+    some = [" ".join(str(name).split())[:40] for name in islice(names, 12)]
+    return ", ".join(some) or "none"
+
+
+def kind_of(value: Any) -> str:
+    """What a value is, for a sentence about it."""
+    if value is None:
+        return "null"
+    if isinstance(value, float) and math.isnan(value):
+        return "NaN"
+    names = {bool: "a boolean", int: "a number", float: "a number", str: "text", list: "a list", dict: "an object"}
+    return names.get(type(value), type(value).__name__)
