@@ -97,10 +97,26 @@ def test_composites_of_torch_npu() -> None:
 
     assert F.one_hot(torch.tensor([1, 0]).npu(), 3).tolist() == [[0, 1, 0], [1, 0, 0]]
     assert torch_npu.npu_dtype_cast(torch.ones(2, requires_grad=True).npu(), torch.half).dtype == torch.half
+    x = torch.ones(2).npu().requires_grad_()
+    cast = torch_npu.npu_dtype_cast(x, torch.half)
+    assert torch.autograd.grad(cast, x, torch.ones_like(cast), create_graph=True)[0].grad_fn
     boxes = torch.rand(4, 3).npu().requires_grad_()
     torch_npu.npu_ciou(boxes, torch.rand(4, 3).npu(), True, False, 0, True).sum().backward()
     assert boxes.grad is not None
     assert torch_npu.npu_dropout_gen_mask([4, 8], p=0.5, dtype=torch.float32, device="npu").shape == (16,)
+
+
+def test_private_formats_take_the_memory_of_their_padding() -> None:
+    import torch_npu
+
+    x = torch.arange(15 * 17, dtype=torch.half).view(15, 17).npu()
+    tiles = torch_npu.npu_format_cast(x, 29)  # NZ: tiles of 16 x 16
+    assert (torch_npu.get_npu_format(tiles), tiles.untyped_storage().size()) == (29, 2 * 16 * 16 * 2)
+    assert torch.equal(tiles.cpu(), x.cpu())
+    plain = torch_npu.npu_format_cast_(tiles, 2)
+    assert (torch_npu.get_npu_format(plain), plain.untyped_storage().size()) == (2, x.nbytes)
+    assert torch.equal(plain, x)
+    assert torch_npu.get_npu_format(torch_npu.npu_format_cast(torch.ones(12).npu(), 29)) == 2  # no tiles
 
 
 def test_torch_npus_own_operators_refuse_tensors_of_two_npus() -> None:

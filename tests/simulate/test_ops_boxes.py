@@ -10,11 +10,12 @@ import torch
 from npukit.simulate.ops import boxes, regions, suppression
 
 
-def test_a_box_has_almost_all_in_common_with_itself() -> None:
-    box = torch.tensor([[0.0, 0.0, 10.0, 10.0], [20.0, 20.0, 30.0, 30.0]])
-    overlap = boxes.iou(box, box[:1])
-    assert overlap.shape == (1, 2)
-    assert overlap[0].tolist() == pytest.approx([100 / (2 * 10.01**2 - 100), 0.0], abs=1e-3)
+def test_overlap_is_rounded_as_torch_npus_tests_have_it() -> None:
+    large = boxes.iou(torch.tensor([[18.0, 45, 80, 130], [38, 85, 70, 230]]), torch.tensor([[10.0, 55, 85, 160]]))
+    assert large.tolist() == [pytest.approx([0.5474, 0.2373], rel=1e-4)]
+    small = torch.tensor([[0.0, 0, 10, 20], [10, 10, 20, 20]])
+    assert boxes.iou(small, small[1:]).tolist() == [pytest.approx([0, 0.9961], rel=1e-4)]
+    assert boxes.iou(small, torch.tensor([[0.0, 0, 10, 10]])).tolist() == [pytest.approx([0.4985, 0], rel=1e-4)]
 
 
 def test_encoding_a_box_and_decoding_it_gives_the_box() -> None:

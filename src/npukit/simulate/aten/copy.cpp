@@ -151,23 +151,31 @@ at::Tensor contiguous(const at::Tensor& self, c10::MemoryFormat format) {
     return self.is_contiguous(format) ? self : self.clone(format);
 }
 
-// Memory layouts of the hardware (NZ, 5HD …) are a note on the tensor here; the memory stays as PyTorch lays it out.
+// torch_npu's own code knows how much memory a layout takes, and what has no such layout.
+at::Tensor empty_with_format(const at::Tensor& like, int64_t format) {
+    static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("npu::empty_with_format", "");
+    torch::jit::Stack stack{like.sizes(), like.scalar_type(), c10::IValue(), like.device(), c10::IValue(), format};
+    const auto& arguments = op.schema().arguments();
+    for (size_t i = stack.size(); i < arguments.size(); i++) {
+        stack.push_back(*arguments[i].default_value());
+    }
+    op.callBoxed(&stack);
+    return stack[0].toTensor();
+}
+
+// Memory layouts of the hardware (NZ, 5HD …) take the memory that they take there, but the numbers stay as PyTorch lays
+// them out.
 at::Tensor format_cast(at::Tensor self, const c10::IValue& wanted) {
     const int64_t format = wanted.isTensor() ? format_of(wanted.toTensor()) : wanted.toInt();
-    if (format_of(self) == format) {
-        return self;
-    }
-    auto cast = self.clone(at::MemoryFormat::Contiguous);
-    format_of(cast) = static_cast<aclFormat>(format);
-    return cast;
+    return format_of(self) == format ? self : empty_with_format(self, format).copy_(self);
 }
 
 at::Tensor format_cast_inplace(at::Tensor self, const c10::IValue& wanted) {
     if (wanted.isTensor()) {
         return self.copy_(wanted.toTensor());
     }
-    format_of(self) = static_cast<aclFormat>(wanted.toInt());
-    return self;
+    const auto cast = format_cast(self, wanted);
+    return cast.is_same(self) ? self : self.set_(cast);
 }
 
 // Versions of torch_npu differ in the arguments after the first two, which change nothing here.

@@ -15,12 +15,13 @@ from npukit.simulate.ops.registry import kernel
 def iou(boxes: Tensor, truth: Tensor, mode: int = 0) -> Tensor:
     """Intersection over union, or over the truth's area (mode 1), as [truth, boxes]; rounded to fp16.
 
-    Sides are 0.01 longer in the areas, not in the intersection: a box has less than 1 in common with itself.
+    Sides are 0.01 longer in the areas, not in the intersection: a box has less than 1 in common with itself. Areas are
+    fp16, in which 0.01 is nothing beside a long side: torch_npu's own tests show it.
     """
-    a, b = wide(boxes.half()).unsqueeze(0), wide(truth.half()).unsqueeze(1)
+    a, b = boxes.half().unsqueeze(0), truth.half().unsqueeze(1)
     low, high = torch.maximum(a[..., :2], b[..., :2]), torch.minimum(a[..., 2:], b[..., 2:])
-    common = (high - low).clamp(min=0).prod(-1)
-    area_a, area_b = ((t[..., 2:] - t[..., :2] + 0.01).prod(-1) for t in (a, b))
+    common = wide(high - low).clamp(min=0).prod(-1)
+    area_a, area_b = (wide((t[..., 2] - t[..., 0] + 0.01) * (t[..., 3] - t[..., 1] + 0.01)) for t in (a, b))
     whole = area_b.expand_as(common) if mode == 1 else area_a + area_b - common
     return (common / whole).half().to(boxes.dtype)
 

@@ -52,14 +52,14 @@ def dropout_with_byte_mask(x: Tensor, p: float, train: bool) -> Tensor:
 def dtype_cast_backward(
     grad: Tensor, dtype: int | torch.dtype, grad_dtype: int | None = None, input_dtype: int | None = None
 ) -> Tensor:
-    """The gradient in the input's dtype, which has a gradient in turn."""
-    return torch.ops.npu._npu_dtype_cast(grad, dtype_of(dtype))
+    """The gradient in the input's dtype, which has a gradient in turn, whether or not the given one has."""
+    return torch.ops.npu._npu_dtype_cast(grad.requires_grad_(), dtype_of(dtype))
 
 
 @composite("npu::_npu_dtype_cast_backward")
 def dtype_cast_to_backward(grad: Tensor, dtype: int | torch.dtype) -> Tensor:
-    """The gradient in the input's dtype, which has a gradient in turn."""
-    return torch.ops.npu._npu_dtype_cast(grad, dtype_of(dtype))
+    """The same of the other cast."""
+    return torch.ops.npu._npu_dtype_cast(grad.requires_grad_(), dtype_of(dtype))
 
 
 @composite("npu::npu_gather_backward")
