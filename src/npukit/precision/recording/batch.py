@@ -30,26 +30,13 @@ _LARGEST_SINGLE = torch.finfo(torch.float32).max
 
 
 class Cell:
-    """The figures of a tensor, once they have been fetched."""
+    """The place of a tensor's figures in a text, once they have been fetched."""
 
-    __slots__ = ("_all", "_place", "count", "dtype", "hash", "text")
+    __slots__ = ("count", "dtype", "text")
 
-    def __init__(self, tensor: Tensor) -> None:
-        self.dtype, self.count = tensor.dtype, tensor.numel() * (2 if tensor.is_complex() else 1)
+    def __init__(self, tensor: Tensor, dtype: torch.dtype) -> None:
+        self.dtype, self.count = dtype, tensor.numel() * (2 if dtype.is_complex else 1)
         self.text = ""  # as a dump has it: msprobe's keys, and after them our own
-
-    def fill(self, figures: Tensor, place: int, number: int) -> None:
-        """Its figures are a line of those of many tensors."""
-        self._all, self._place, self.hash = figures, place, number & 0xFFFFFFFF
-
-    @property
-    def figures(self) -> list[float]:
-        return self._all[self._place].tolist()
-
-    @property
-    def statistics(self) -> Statistics:
-        floating = self.dtype.is_floating_point or self.dtype.is_complex
-        return statistics_from(self.figures, self.hash, self.count, floating)
 
 
 class Batch:
@@ -58,21 +45,21 @@ class Batch:
     >>> batch = Batch()
     >>> cell = batch.add(torch.ones(2, 3))
     >>> batch.take()
-    >>> cell.statistics.norm
-    2.449489742783178
+    >>> cell.text[:27]
+    '"Max": 1, "Min": 1, "Mean":'
     """
 
     def __init__(self) -> None:
+        self.waiting = 0  # tensors since the last `take`
         self._plain: list[tuple[Cell, Tensor, Tensor]] = []  # with figures and hash
         self._fused: dict[int, tuple[Lines, list[Cell]]] = {}  # by the number of a GPU
 
-    def __len__(self) -> int:
-        return len(self._plain) + sum([len(cells) for _, cells in self._fused.values()])
-
     def add(self, tensor: Tensor) -> Cell:
         """Start on a tensor, as it is now."""
-        cell = Cell(tensor)
-        if _is_fused(tensor):
+        dtype = tensor.dtype
+        cell = Cell(tensor, dtype)
+        self.waiting += 1
+        if dtype in _FUSED and _is_fused(tensor):
             if not tensor.is_contiguous():
                 with undisturbed():
                     tensor = tensor.contiguous()
@@ -81,20 +68,20 @@ class Batch:
             cells.append(cell)
             return cell
         with undisturbed():
-            flat = (torch.view_as_real(tensor) if tensor.is_complex() else tensor).detach().reshape(-1)
+            flat = flattened(tensor)
             self._plain.append((cell, figures_of(flat), hash_of(flat)))
         return cell
 
     def add_all(self, tensors: Sequence[Tensor]) -> list[Cell]:
-        """Start on many tensors, with one launch where they are alike."""
-        first = tensors[0]
-        alike = len(tensors) >= MANY and all(
-            each.dtype is first.dtype and each.device == first.device for each in tensors
-        )
+        """Start on many tensors of one type, with one launch where they are on one device."""
+        first, dtype = tensors[0], tensors[0].dtype
+        device = first.get_device()
+        alike = len(tensors) >= MANY and dtype in _FUSED and all(each.get_device() == device for each in tensors)
         if not (alike and _is_fused(first)):
             return [self.add(each) for each in tensors]
-        lines, cells = self._fused.get(first.get_device()) or self._begin(first.device)
-        made = [Cell(each) for each in tensors]
+        lines, cells = self._fused.get(device) or self._begin(first.device)
+        made = [Cell(each, dtype) for each in tensors]
+        self.waiting += len(made)
         with undisturbed():
             lines.add_all([each.contiguous() for each in tensors])
         cells += made
@@ -112,7 +99,7 @@ class Batch:
             for group in alike.values():  # one transfer for each device and type
                 figures, hashes = torch.stack([each[1] for each in group]), torch.stack([each[2] for each in group])
                 _fill([cell for cell, _, _ in group], figures.cpu(), hashes.tolist())
-        self._plain = []
+        self._plain, self.waiting = [], 0
 
     def _begin(self, device: torch.device) -> tuple[Lines, list[Cell]]:
         from npukit.precision.recording.fused import Lines
@@ -123,12 +110,8 @@ class Batch:
 
 
 def _is_fused(tensor: Tensor) -> bool:
-    return (
-        tensor.is_cuda
-        and tensor.dtype in _FUSED
-        and has_triton()
-        and tensor.get_device() == torch._C._cuda_getDevice()  # where Triton starts its kernels
-    )
+    # Triton starts its kernels on the current device.
+    return tensor.is_cuda and has_triton() and tensor.get_device() == torch._C._cuda_getDevice()
 
 
 @functools.cache
@@ -143,36 +126,43 @@ def statistics_of(tensor: Tensor) -> Statistics:
     >>> statistics_of(torch.ones(2, 3)).maximum
     1.0
     """
-    batch = Batch()
-    cell = batch.add(tensor)
-    batch.take()
-    return cell.statistics
+    with undisturbed():
+        flat = flattened(tensor)
+        figures, number = figures_of(flat).tolist(), int(hash_of(flat))
+    return statistics_from(figures, number, flat.numel(), flat.is_floating_point())
+
+
+def flattened(tensor: Tensor) -> Tensor:
+    """The numbers of a tensor; a complex one counts as two."""
+    return (torch.view_as_real(tensor) if tensor.is_complex() else tensor).detach().reshape(-1)
 
 
 def _fill(cells: Sequence[Cell], figures: Tensor, hashes: list[int]) -> None:
-    """Give each cell its line of figures, and its text."""
-    for place, (cell, number) in enumerate(zip(cells, hashes, strict=True)):
-        cell.fill(figures, place, number)
-    if figures.is_floating_point() and len(figures):
-        wide = figures.double()
-        in_range = (wide.abs() <= _LARGEST_SINGLE).all(1)  # neither NaN nor Inf
-        usual = (in_range & (wide[:, 4:PLAIN] == 0).all(1)).tolist()
-        sketches = _packed_singles(wide[:, PLAIN:].float())
-        for place, (cell, (low, high, total, norm)) in enumerate(zip(cells, wide[:, :4].tolist(), strict=True)):
-            if usual[place] and cell.dtype is not torch.float64:
-                sketch = sketches[place * 88 : place * 88 + 86]
-                cell.text = _SINGLE_FIGURES % (high, low, total / cell.count, norm, cell.hash, sketch)
-    for cell in cells:
-        cell.text = cell.text or _text(cell)
+    """Give each cell the text of its line of figures."""
+    if not figures.is_floating_point():
+        for cell, (low, high, *_), number in zip(cells, figures.tolist(), hashes, strict=True):
+            plain = [str(bool(each) if cell.dtype is torch.bool else each).lower() for each in (high, low)]
+            cell.text = _FIGURES % (*plain, "null", "null", 0, 0, number & 0xFFFFFFFF, "")
+        return
+    wide = figures.double()
+    in_range = (wide.abs() <= _LARGEST_SINGLE).all(1)  # neither NaN nor Inf
+    usual = (in_range & (wide[:, 4:PLAIN] == 0).all(1)).tolist()
+    sketches, place = _packed_singles(wide[:, PLAIN:].float()), 0
+    for cell, (low, high, total, norm), number, is_usual in zip(
+        cells, wide[:, :4].tolist(), hashes, usual, strict=True
+    ):
+        if is_usual and cell.dtype is not torch.float64:
+            sketch = sketches[place : place + 86]
+            cell.text = _SINGLE_FIGURES % (high, low, total / cell.count, norm, number & 0xFFFFFFFF, sketch)
+        else:
+            cell.text = _unusual_text(cell, wide[place // 88].tolist(), number & 0xFFFFFFFF)
+        place += 88
 
 
-def _text(cell: Cell) -> str:
-    low, high, total, norm, nan, inf, *sketch = cell.figures
-    if not (cell.dtype.is_floating_point or cell.dtype.is_complex):
-        plain = [str(bool(each) if cell.dtype is torch.bool else each).lower() for each in (high, low)]
-        return _FIGURES % (*plain, "null", "null", 0, 0, cell.hash, "")
+def _unusual_text(cell: Cell, line: list[float], number: int) -> str:
+    low, high, total, norm, nan, inf, *sketch = line
     figures = (high, low, total / cell.count, norm)
-    return _FIGURES % (*map(json.dumps, figures), nan, inf, cell.hash, _packed(sketch, cell.dtype))
+    return _FIGURES % (*map(json.dumps, figures), nan, inf, number, _packed(sketch, cell.dtype))
 
 
 def _packed_singles(sketches: Tensor) -> str:

@@ -237,8 +237,7 @@ class Lines:
     def add(self, flat: Tensor) -> None:
         """Start on a contiguous tensor of half or single precision."""
         count, address, dtype = flat.numel(), flat.data_ptr(), flat.dtype
-        length = row_length(count)
-        programs = -(-count // (length * _ROWS))
+        length, programs = _layout(count)
         line = self._reserve((programs,))
         scalars = address, count, length, line, self._table_address, self._arena_address
         aligned = address % 16 == 0
@@ -246,13 +245,12 @@ class Lines:
 
     def add_all(self, tensors: Sequence[Tensor]) -> None:
         """Start on many tensors of one type with one launch."""
-        counts = [each.numel() for each in tensors]
-        lengths = [row_length(count) for count in counts]
-        programs = [-(-count // (length * _ROWS)) for count, length in zip(counts, lengths, strict=True)]
-        addresses = [each.data_ptr() for each in tensors]
+        counts, addresses = [each.numel() for each in tensors], [each.data_ptr() for each in tensors]
+        layouts = [_layout(count) for count in counts]
+        programs = [each for _, each in layouts]
         line = self._reserve(programs)
         table: list[int] = []
-        for address, count, length, each in zip(addresses, counts, lengths, programs, strict=True):
+        for address, count, (length, each) in zip(addresses, counts, layouts, strict=True):
             table += (address, count, length, line)
             line += each
         jobs, aligned = self._sent(table), all(each % 16 == 0 for each in addresses)
@@ -312,6 +310,13 @@ class Lines:
     def _new_arena(self, lines: int) -> Tensor:
         with undisturbed():
             return torch.empty(lines, _WIDTH, dtype=torch.float32, device=self._device)
+
+
+@functools.lru_cache(4096)
+def _layout(count: int) -> tuple[int, int]:
+    """The length of a tensor's rows, and how many programs read them."""
+    length = row_length(count)
+    return length, -(-count // (length * _ROWS))
 
 
 @functools.cache

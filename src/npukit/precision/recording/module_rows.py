@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
@@ -26,12 +27,11 @@ class ModuleRows:
         if not rows.recording:
             return
         if len(self.tracker.stack) == 1:
-            parameters = [each for part in module.modules() for each in part._parameters.values()]
-            rows.tensors.measure(parameters, hold=True)
+            rows.tensors.hold(each for part in module.modules() for each in part._parameters.values())
         rows.path = call.path
         call.inputs = []
         rows.tensors.describe(inputs, f"{call.forward}.input", call.inputs)
-        self._follow_gradients(call, "output", inputs)
+        self._follow_gradients(call, "output", tensors_in(inputs))
 
     def _ended(self, call: ModuleCall, module: nn.Module, keywords: Any, output: Any) -> None:
         rows = self._rows
@@ -45,17 +45,17 @@ class ModuleRows:
         describe(outputs, f"{name}.output", row)
         row.append(', "parameters": ')
         describe(parameters_of(module), f"{name}.parameters", row)
-        row.append(f', "is_recompute": {"true" if call.is_recompute else "false"}}}')
+        row.append(', "is_recompute": true}' if call.is_recompute else ', "is_recompute": false}')
         if self._names_makers:
             for tensor in outputs:
                 rows.tensors.made(tensor, name)
         if keywords:
-            self._follow_gradients(call, "output", keywords)
+            self._follow_gradients(call, "output", tensors_in(keywords))
         self._follow_gradients(call, "input", outputs)
         stack = self.tracker.stack
         rows.add(name, row, call.called_from[1], stack[-1].forward if stack else None)
 
-    def _follow_gradients(self, call: ModuleCall, side: str, values: Any) -> None:
+    def _follow_gradients(self, call: ModuleCall, side: str, tensors: list[Tensor]) -> None:
         """Note the gradients of what a module was given or returned, by hooks on the tensors themselves.
 
         Hooks on a module would put a node of their own into the graph, and so change the order of additions.
@@ -63,14 +63,10 @@ class ModuleRows:
         if not torch.is_grad_enabled():
             return
         step, gradients = self._rows.step, call.gradients[side]
-        for tensor in tensors_in(values):
-            if tensor.requires_grad and can_describe(local(tensor)):
+        for tensor in tensors:
+            if tensor.requires_grad and (type(tensor) is Tensor or can_describe(local(tensor))):
                 call.wanted += side == "output"
-                watch = _watch(tensor, step)
-                if watch is None:
-                    watch = _Watch(self._came, step, tensor._version)
-                    tensor.register_hook(watch)  # type: ignore[no-untyped-call]
-                watch.places.append((call, side, len(gradients)))
+                _watch(tensor, step, self._came).places.append((call, side, len(gradients)))
                 gradients.append(Late())
 
     def _came(self, watch: _Watch, gradient: Tensor) -> None:
@@ -79,16 +75,16 @@ class ModuleRows:
             return
         pieces: Text = []
         for call, side, place in watch.places:
-            self._backward[call] = None
-            rows.path = call.path
-            if rows.options.tensors or not pieces:
-                pieces = []
+            if not pieces or rows.options.tensors:  # each has a file of its own
+                rows.path, pieces = call.path, []
                 rows.tensors.describe(gradient, f"{call.backward}.{side}.{place}", pieces)
             call.gradients[side][place].pieces = pieces
             call.wanted -= side == "output"
             if call.wanted == 0:
-                del self._backward[call]
+                self._backward.pop(call, None)
                 self._end_backward(call)
+            else:
+                self._backward[call] = None
 
     def end_backwards(self) -> None:
         """Note what has come of gradients that will not come whole, such as those of unused outputs."""
@@ -118,11 +114,18 @@ class _Watch:
         self._came(self, gradient)
 
 
-def _watch(tensor: Tensor, step: int) -> _Watch | None:
-    """The last hook of a tensor, if it is ours and nothing has happened to the tensor since."""
-    hooks = tensor._backward_hooks
-    last = next(reversed(hooks.values()), None) if hooks else None
-    return last if type(last) is _Watch and last.step == step and last.version == tensor._version else None
+def _watch(tensor: Tensor, step: int, came: Callable[[_Watch, Tensor], None]) -> _Watch:
+    """The last hook of a tensor, if it is ours and nothing has happened to the tensor since, else a new one."""
+    hooks, version = tensor._backward_hooks, tensor._version
+    if hooks is None:  # as `register_hook` does; but that takes four times as long, to make a handle
+        hooks = tensor._backward_hooks = OrderedDict()
+        if tensor.grad_fn is not None:
+            tensor.grad_fn._register_hook_dict(tensor)
+    last = next(reversed(hooks.values()), None)
+    if type(last) is not _Watch or last.step != step or last.version != version:
+        last = _Watch(came, step, version)
+        hooks[id(last)] = last
+    return last
 
 
 def _plain_keywords(keywords: dict[str, Any]) -> dict[str, Any]:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -24,22 +22,20 @@ ROOT = "root"
 _NESTS = (list, tuple, dict)
 
 
-@dataclass(eq=False)
 class ModuleCall:
     """A module that runs, and the rows that tell of it."""
 
-    path: str
-    kind: str  # its class
-    number: int
-    inputs: Text | None = None
-    is_recompute: bool = False
-    wanted: int = 0  # gradients of inputs that have not come yet
-    gradients: dict[str, list[Late]] = field(default_factory=lambda: {"input": [], "output": []})
-    called_from: tuple[Any, tuple[Frame, ...]] = (None, ())  # torch's frame that runs it, while it does, and the stack
+    __slots__ = ("backward", "called_from", "forward", "gradients", "inputs", "is_recompute", "path", "wanted")
 
-    def __post_init__(self) -> None:
-        self.forward = f"Module.{self.path}.{self.kind}.forward.{self.number}"
-        self.backward = f"Module.{self.path}.{self.kind}.backward.{self.number}"
+    def __init__(self, path: str, kind: str, number: int, called_from: tuple[Any, tuple[Frame, ...]]) -> None:
+        self.path = path
+        self.forward = f"Module.{path}.{kind}.forward.{number}"
+        self.backward = f"Module.{path}.{kind}.backward.{number}"
+        self.called_from = called_from  # torch's frame that runs it, while it does, and the stack
+        self.is_recompute = torch._C._current_graph_task_id() != -1
+        self.inputs: Text | None = None
+        self.wanted = 0  # gradients of inputs that have not come yet
+        self.gradients: dict[str, list[Late]] = {"input": [], "output": []}
 
 
 class ModuleTracker:
@@ -57,7 +53,7 @@ class ModuleTracker:
         self.stack: list[ModuleCall] = []
         self.modules: dict[str, nn.Module] = {}
         self._paths: dict[int, str] = {}
-        self._numbers: Counter[tuple[str, str]] = Counter()
+        self._numbers: dict[tuple[str, str], int] = {}
         self._began, self._ended = began, ended
         self._handles: list[Any] = []
 
@@ -89,10 +85,10 @@ class ModuleTracker:
         if path is None or self.modules.get(path) is not module:
             path = self._name(module)
         kind = type(module).__name__
-        call = ModuleCall(path, kind, self._numbers[path, kind], is_recompute=torch._C._current_graph_task_id() != -1)
-        self._numbers[path, kind] += 1
+        number = self._numbers.get((path, kind), 0)
+        self._numbers[path, kind] = number + 1
         above = self.stack[-1].called_from if self.stack else (None, ())
-        call.called_from = sys._getframe(1), user_stack(above)
+        call = ModuleCall(path, kind, number, (sys._getframe(1), user_stack(above)))
         self.stack.append(call)
         self._began(call, module, inputs)
 

@@ -21,7 +21,7 @@ class OptimizerRows:
         """Note the gradients of all parameters."""
         rows = self._rows
         given = [each for each in self._tracker.parameters() if each[3].grad is not None]
-        rows.tensors.measure((each[3].grad for each in given), hold=True)
+        rows.tensors.hold([each[3].grad for each in given])
         gradients: dict[str, Text] = {}
         for path, module, name, parameter in given:
             rows.path, row = path, f"Module.{path}.{type(module).__name__}.parameters_grad.0"
@@ -41,7 +41,7 @@ class OptimizerRows:
         rows.calls["optimizer"] += 1
         own = {id(each) for group in optimizer.param_groups for each in group["params"]}
         mine = [(path, name, each) for path, _, name, each in self._tracker.parameters() if id(each) in own]
-        rows.tensors.measure((each for _, _, each in mine), hold=True)
+        rows.tensors.hold([each for _, _, each in mine])
         rows.path = ""
         row: Text = ['{"input_args": [], "input_kwargs": ']
         rows.tensors.describe(_settings(optimizer), name, row)

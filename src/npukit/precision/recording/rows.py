@@ -25,7 +25,7 @@ class Rows:
         self.calls: Counter[str] = Counter()  # in this step, by name
         self.path = ""  # of the module whose tensors are being described
         self.holds = False  # whether a row still waits for a tensor, and none may be written
-        self.tensors = Tensors(self._save if options.tensors else None, options.fresh)
+        self.tensors = Tensors(self._save if options.tensors else None, options.level == "ops", options.fresh)
         self._files = StepFiles(options, 0)
         self._rows: dict[str, Noted] = {}
         self._count = 0
@@ -60,7 +60,7 @@ class Rows:
         self._rows.pop(name, None)
         self._rows[name] = row, stack, parent
         self._count += 1
-        if not self.holds and len(self.tensors) >= _FLUSH:
+        if not self.holds and self.tensors.waiting >= _FLUSH:
             self.flush()
 
     def flush(self) -> None:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
-from torch.multiprocessing.reductions import StorageWeakRef
+from torch import Tensor, UntypedStorage
 from torch.nn import Parameter
 
 from npukit.precision.recording.batch import MANY, Batch, Cell
@@ -80,63 +79,42 @@ def _other(value: Any) -> str:
 class _Memory:
     """A storage, and what is known of it."""
 
-    __slots__ = ("cells", "maker", "reference", "writes")
+    __slots__ = ("_weak", "cells", "maker", "writes")
 
-    def __init__(self, reference: StorageWeakRef) -> None:
-        self.reference = reference  # while it is held, no other storage has this one's address
+    def __init__(self, storage: UntypedStorage) -> None:
+        self._weak = storage._weak_ref()  # while held, no other storage has its address
         self.cells: dict[tuple[Any, ...], Cell] = {}
         self.writes = 0  # by operators
         self.maker = ""  # the row that wrote to it last
 
+    def __del__(self) -> None:
+        UntypedStorage._free_weak_ref(self._weak)  # type: ignore[no-untyped-call]
 
-class _Measured:
-    """A tensor whose statistics were started together with those of others; true of it while nobody writes to it."""
-
-    __slots__ = ("address", "cell", "head", "memory", "tensor", "version", "writes")
-
-    def __init__(self, tensor: Tensor, memory: _Memory, cell: Cell) -> None:
-        self.tensor, self.memory, self.cell = tensor, memory, cell
-        self.version, self.address, self.writes = tensor._version, tensor.data_ptr(), memory.writes
-        self.head = _head(tensor.dtype, tensor.shape, tensor.requires_grad)
-
-    def is_true_of(self, tensor: Tensor) -> bool:
-        return (
-            self.tensor is tensor
-            and self.version == tensor._version
-            and self.address == tensor.data_ptr()
-            and self.writes == self.memory.writes
-        )
+    @property
+    def is_gone(self) -> bool:
+        return UntypedStorage._expired(self._weak)  # type: ignore[return-value]
 
 
 class Tensors:
     """Describes values, and knows which tensors it has described already."""
 
-    def __init__(self, save: Save | None, fresh: bool = False) -> None:
-        self._save, self._fresh = save, fresh
+    def __init__(self, save: Save | None, by_operator: bool, fresh: bool = False) -> None:
+        self._save, self._by_operator, self._fresh = save, by_operator, fresh
         self._batch = Batch()
         self._memories: dict[int, _Memory] = {}
-        self._measured: dict[int, _Measured] = {}  # by the identity of tensors
+        self._held: dict[int, tuple[Tensor, int, int, Text]] = {}  # by identity, with version and address
 
-    def __len__(self) -> int:
-        return len(self._batch)
+    @property
+    def waiting(self) -> int:
+        """How many tensors have been started on since the last `fetch`."""
+        return self._batch.waiting
 
     def describe(self, value: Any, name: str, into: Text) -> None:
         """Append a tensor, scalar, or nest of them; `name` is the file of a tensor that is saved, without suffix."""
         if isinstance(value, Tensor):
             self._tensor(value, name, into)
-        elif value is None:
-            into.append("null")
-        elif isinstance(value, _SCALARS):
-            into.append(_scalar(value, type(value).__name__))
         elif isinstance(value, _LISTS):
-            if len(value) >= MANY and isinstance(value[0], Tensor):
-                self.measure(value)
-            mark = "["
-            for place, each in enumerate(value):
-                into.append(mark)
-                self.describe(each, f"{name}.{place}" if self._save else "", into)
-                mark = ", "
-            into.append("]" if value else "[]")
+            self._list(value, name, into)
         elif isinstance(value, dict):
             mark = "{"
             for key, each in value.items():
@@ -144,16 +122,27 @@ class Tensors:
                 self.describe(each, f"{name}.{key}" if self._save else "", into)
                 mark = ", "
             into.append("}" if value else "{}")
+        elif value is None:
+            into.append("null")
+        elif isinstance(value, _SCALARS):
+            into.append(_scalar(value, type(value).__name__))
         elif isinstance(value, Hollow):
             into.append(f"{_head(value.tensor.dtype, value.tensor.shape, value.tensor.requires_grad)}{_NOTHING}}}")
         else:
             into.append(_other(value))
 
-    def measure(self, values: Iterable[Any], hold: bool = False) -> None:
-        """Start on the tensors among values with few launches: `describe` then finds them known.
+    def _list(self, values: Sequence[Any], name: str, into: Text) -> None:
+        if len(values) >= MANY and isinstance(values[0], Tensor) and id(values[0]) not in self._held:
+            self.measure(values)
+        mark = "["
+        for place, each in enumerate(values):
+            into.append(mark)
+            self.describe(each, f"{name}.{place}" if self._save else "", into)
+            mark = ", "
+        into.append("]" if values else "[]")
 
-        It finds them sooner while they are held, until `release`.
-        """
+    def measure(self, values: Iterable[Any]) -> None:
+        """Start on the tensors among values with few launches: `describe` then finds them known."""
         if self._fresh:
             return
         found: dict[torch.dtype, dict[tuple[int, Any], tuple[_Memory, Tensor]]] = {}
@@ -165,14 +154,25 @@ class Tensors:
                     found.setdefault(tensor.dtype, {})[id(memory), key] = memory, tensor
         for group in found.values():
             cells = self._batch.add_all([tensor for _, tensor in group.values()])
-            for (_, key), (memory, tensor), cell in zip(group, group.values(), cells, strict=True):
+            for (_, key), (memory, _), cell in zip(group, group.values(), cells, strict=True):
                 memory.cells[key] = cell
-                if hold:
-                    self._measured[id(tensor)] = _Measured(tensor, memory, cell)
+
+    def hold(self, tensors: Iterable[Tensor | None]) -> None:
+        """As `measure`, but found sooner by `describe`, in exchange for keeping the tensors until `release`."""
+        if self._by_operator or self._save:
+            return self.measure(tensors)
+        alike: dict[torch.dtype, list[Tensor]] = {}
+        for each in tensors:
+            if each is not None and id(each) not in self._held and can_describe(each) and not each.is_inference():
+                alike.setdefault(each.dtype, []).append(each)
+        for group in alike.values():
+            for each, cell in zip(group, self._batch.add_all(group), strict=True):
+                head = _head(each.dtype, each.shape, each.requires_grad)
+                self._held[id(each)] = each, each._version, each.data_ptr(), [head, cell, "}"]
 
     def release(self) -> None:
-        """Keep no tensor longer than its owner does."""
-        self._measured = {}
+        """Keep no tensor any longer."""
+        self._held = {}
 
     def wrote(self, tensor: Tensor) -> None:
         """An operator has written to this tensor: what is known of its memory no longer holds."""
@@ -192,11 +192,7 @@ class Tensors:
     def fetch(self) -> None:
         """Wait for the statistics of all tensors so far."""
         self._batch.take()
-        self._memories = {
-            key: memory
-            for key, memory in self._memories.items()
-            if not memory.reference.expired()  # type: ignore[no-untyped-call]
-        }
+        self._memories = {key: memory for key, memory in self._memories.items() if not memory.is_gone}
 
     def forget(self) -> None:
         """Compute everything again, as after a step: optimizers may write to memory behind everybody's back."""
@@ -210,12 +206,13 @@ class Tensors:
             memory.maker = ""
 
     def _tensor(self, tensor: Tensor, name: str, into: Text) -> None:
-        measured = self._measured.get(id(tensor))
-        if measured is not None and measured.is_true_of(tensor) and not self._save:
-            into += (measured.head, measured.cell, _tail(measured.memory.maker, ""))
+        held = self._held.get(id(tensor))
+        if held is not None and held[1] == tensor._version and held[2] == tensor.data_ptr():
+            into += held[3]
             return
-        values = local(tensor)
         head = _head(tensor.dtype, tensor.shape, tensor.requires_grad)
+        kind = type(tensor)
+        values = tensor if kind is Tensor or kind is Parameter else local(tensor)
         if not can_describe(values):
             into.append(f"{head}{_NOTHING}}}")
             return
@@ -228,7 +225,7 @@ class Tensors:
             if memory is not None and key is not None:
                 memory.cells[key] = cell
         maker = memory.maker if memory is not None else ""
-        into += (head, cell, _tail(maker, file))
+        into += (head, cell, _tail(maker, file) if maker or file else "}")
 
     def _memory(self, tensor: Tensor) -> _Memory | None:
         try:
@@ -237,8 +234,7 @@ class Tensors:
             return None
         memory = self._memories.get(storage._cdata)
         if memory is None:
-            reference = StorageWeakRef(storage)  # type: ignore[no-untyped-call]
-            memory = self._memories[storage._cdata] = _Memory(reference)
+            memory = self._memories[storage._cdata] = _Memory(storage)
         return memory
 
 
@@ -249,10 +245,11 @@ def _key(tensor: Tensor, memory: _Memory) -> tuple[Any, ...] | None:
     except RuntimeError:  # inference tensors have none
         return None
     # Statistics do not depend on the shape of what is contiguous: a view shares those of its base.
-    layout = tensor.numel() if tensor.is_contiguous() else (tensor.shape, tensor.stride())
+    layout: Any = tensor.numel() if tensor.is_contiguous() else (tensor.shape, tensor.stride())
     dtype = tensor.dtype
-    conjugate = dtype.is_complex and tensor.is_conj()
-    return memory.writes, version, tensor.storage_offset(), dtype, layout, conjugate
+    if dtype.is_complex and tensor.is_conj():
+        layout = (*tensor.shape, "conjugate")
+    return memory.writes, version, tensor.storage_offset(), dtype, layout
 
 
 def local(tensor: Tensor) -> Tensor:
