@@ -149,3 +149,19 @@ def test_training_learns_the_preference(tmp_path: Path, tiny_qwen2: Path, task: 
     assert losses[-1] < losses[0]
     assert losses[0] == pytest.approx({"dpo": math.log(2), "kto": 0.5}.get(task, losses[0]), abs=1e-4)
     assert (tmp_path / "out" / "reference-train.npy").exists() == (task != "rm")
+
+
+def test_packed_pairs_have_the_losses_of_padded_ones(tmp_path: Path, tiny_qwen2: Path) -> None:
+    rows = [{"messages": WHY, "rejected_response": "No, " * times} for times in (1, 9, 4, 2)]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    losses = []
+    for packing in (True, False):
+        output = tmp_path / str(packing)
+        training = {"output": output, "max_steps": 2, "batch_size": 2, "log_every": 1, "precision": "fp32"}
+        data = {"train": str(tmp_path / "rows.jsonl"), "cache": False, "packing": packing}
+        model = {"path": str(tiny_qwen2)}
+        train(Config.model_validate({"task": "dpo", "model": model, "data": data, "training": training}))
+        log = [json.loads(line) for line in (output / "log.jsonl").read_text().splitlines()]
+        losses.append([entry["loss"] for entry in log if "loss" in entry])
+    assert losses[0] == pytest.approx(losses[1], abs=1e-5)
+    assert len(losses[0]) == 2

@@ -18,9 +18,11 @@ from npukit.llm.config.options import PreferenceOptions
 from npukit.llm.data.collate import Collator
 from npukit.llm.data.encode import SEPARATOR
 from npukit.llm.data.rows import IGNORED, Chosen, inputs_and_labels
+from npukit.llm.models.attention import for_attention
 from npukit.report.writing import whole_file
 from npukit.train.parallel import Parallel
 
+MULTIPLE = 256
 WITHOUT_REFERENCE = ("orpo", "simpo", "cpo")
 Row = dict[str, Any]
 
@@ -66,17 +68,29 @@ def _answer_begins(row: Row) -> int:
 
 @dataclass(frozen=True)
 class PairCollator:
-    """A batch of pairs is one of rows: all first answers, then all second ones."""
+    """A batch of pairs is one of rows: all first answers, then all second ones; or these in one packed row.
+
+    A packed row is padded to a multiple of `MULTIPLE`, by a row that has no answer, so that few lengths are met.
+    """
 
     collate: Collator
+    longest: int  # the most tokens that a row can have
 
     def __call__(self, items: Sequence[dict[str, Any]]) -> dict[str, Any]:
         count = len(items[0]["rows"])
-        batch = self.collate([item["rows"][at] for at in range(count) for item in items])
+        rows = [item["rows"][at] for at in range(count) for item in items]
+        batch = self.collate(self._packed(rows) if self.collate.packed else rows)
+        if self.collate.packed:
+            batch["max_length"] = self.longest  # one for all batches, for which nothing is compiled anew
         reference = np.stack([item["reference"] for item in items]).T.reshape(-1)
         batch["reference"] = torch.from_numpy(np.ascontiguousarray(reference, np.float32))
         batch["is_good"] = torch.tensor([item["is_good"] for item in items])
         return batch
+
+    def _packed(self, rows: list[Row]) -> list[Row]:
+        spare = -sum(len(row["input_ids"]) for row in rows) % MULTIPLE
+        filling = {"input_ids": np.full(spare, self.collate.pad_id), "labels": np.full(spare, IGNORED)}
+        return [{**row, "lengths": [len(row["input_ids"])]} for row in (*rows, *([filling] if spare else []))]
 
 
 def pairs_in(batch: dict[str, Any]) -> int:
@@ -87,7 +101,15 @@ def pairs_in(batch: dict[str, Any]) -> int:
 def log_probabilities(model: nn.Module, batch: dict[str, Any]) -> tuple[Tensor, Tensor]:
     """Of every row the sum over its answer, and how many tokens that has."""
     inputs = {name: value for name, value in batch.items() if name not in ("reference", "is_good")}
-    return model(**inputs, each=True).sum(1), (batch["labels"][:, 1:] != IGNORED).sum(1)
+    found = model(**for_attention(inputs), each=True)
+    counts = batch["labels"] != IGNORED
+    if "row_ends" not in batch:
+        return found.sum(1), counts[:, 1:].sum(1)
+    lengths = np.diff(batch["row_ends"], prepend=0).tolist()
+    parts = zip(found[0].split(lengths), counts[0].split(lengths), strict=True)
+    sums, tokens = zip(*((some.sum(), which.sum()) for some, which in parts), strict=True)
+    rows = len(batch["reference"])  # without the padding
+    return torch.stack(sums)[:rows], torch.stack(tokens)[:rows]
 
 
 def _with_plain_loss(model: nn.Module, batch: dict[str, Any], mean: str) -> tuple[Tensor, Tensor, Tensor]:

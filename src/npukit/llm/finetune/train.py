@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -37,7 +37,7 @@ from npukit.llm.finetune.preference import (
 )
 from npukit.llm.finetune.save import RUN, claim, save_model, save_run, save_trainer_state
 from npukit.llm.models.attention import NAME as PACKED_ATTENTION
-from npukit.llm.models.attention import register
+from npukit.llm.models.attention import for_attention, register
 from npukit.llm.models.flops import flops_per_token
 from npukit.llm.models.forward import return_loss, share_rows
 from npukit.llm.models.fused import use_compilable_gelu, use_fused_operators
@@ -75,7 +75,8 @@ def _train(config: Config, tell: Callable[[str], None], is_main: bool) -> Summar
     config = _packed_if_possible(config, shape, tell)
     _check_sharing(config, shape)
     tokenizer = load_tokenizer(config.model, place)
-    prepared = prepare(config.data, config.task, tokenizer, config.training.seed, tell, config.model.hub)
+    data = config.data.model_copy(update={"packing": False}) if config.task in PREFERENCES else config.data
+    prepared = prepare(data, config.task, tokenizer, config.training.seed, tell, config.model.hub)
     if not config.model.new_tokens:
         _check_vocabulary(prepared, tokenizer, shape.get_text_config().vocab_size)
     if is_main:
@@ -90,6 +91,8 @@ def _train(config: Config, tell: Callable[[str], None], is_main: bool) -> Summar
     model = make_model(config, place, device, tokenizer)
     length = config.data.pack_length or config.data.cutoff
     collate = Collator(config.data.packing, pad_id(tokenizer), length, weighs=bool(config.data.weigh))
+    if config.task in PREFERENCES:
+        collate = replace(collate, pack_length=None)  # as long as the pairs of a batch are
     goal = Goal(prepared.train, prepared.validation, loss_of_rows(config), weight, collate)
     if config.task in PREFERENCES:
         model.config.pad_token_id = pad_id(tokenizer)
@@ -153,7 +156,7 @@ def preference_goal(config: Config, prepared: Prepared, collate: Collator) -> Go
     if config.task != "rm":
         loss = partial(marked_loss if is_kto else pair_loss, options=options)
     needs = is_kto or (config.task == "dpo" and options.loss not in WITHOUT_REFERENCE)
-    return Goal(train, validation, loss, pairs_in, PairCollator(collate), needs)
+    return Goal(train, validation, loss, pairs_in, PairCollator(collate, config.data.cutoff), needs)
 
 
 def head_goal(config: Config, prepared: Prepared, collate: Collator) -> Goal:
@@ -244,26 +247,15 @@ def _token(tokenizer: Any, word: str) -> int:
 
 
 def loss_of(model: nn.Module, batch: dict[str, Any], longest: int) -> Tensor:
-    """The mean loss of a batch. The borders of packed rows go where the device's attention wants them."""
-    if "cu_seqlens" in batch:
-        batch = {**batch, "max_length": longest, "row_length": _row_length(batch["row_ends"])}
-        if batch["input_ids"].is_cuda:
-            del batch["row_ends"]
-            torch._dynamo.mark_dynamic(batch["cu_seqlens"], 0)  # their number changes, and no layer is compiled anew
-        else:
-            del batch["cu_seqlens"]
-    loss: Tensor = model(**batch)
+    """The mean loss of a batch; `longest` is the most tokens that a row of any batch can have."""
+    given = {**batch, "max_length": longest} if "cu_seqlens" in batch else batch
+    loss: Tensor = model(**for_attention(given))
     return loss
-
-
-def _row_length(ends: Sequence[int]) -> int | None:
-    alike = all(end == number * ends[0] for number, end in enumerate(ends, 1))
-    return ends[0] if alike else None
 
 
 def _packed_if_possible(config: Config, shape: Any, tell: Callable[[str], None]) -> Config:
     """Only now is it known of which kind the model is."""
-    if config.task in (*PREFERENCES, *HEADS):
+    if config.task in ("rm", *HEADS) or config.preference.sft_mean == "all":  # they need padded rows
         return config.model_copy(update={"data": config.data.model_copy(update={"packing": False})})
     if config.data.packing and not families.of(shape).can_pack:
         tell(f"Packing is off: it is for families with plain attention and no experts, and not for {shape.model_type}.")

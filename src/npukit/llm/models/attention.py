@@ -8,6 +8,7 @@ one `row_length` are a batch like any other, for which there are faster kernels.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -152,3 +153,21 @@ def _row_by_row(
         results.append(result.squeeze(0).transpose(0, 1))
         start = end
     return torch.cat(results)
+
+
+def for_attention(batch: dict[str, Any]) -> dict[str, Any]:
+    """The batch with the borders of packed rows, if they are packed, where the device's attention wants them."""
+    if "cu_seqlens" not in batch:
+        return batch
+    batch = {**batch, "row_length": _row_length(batch["row_ends"])}
+    if batch["input_ids"].is_cuda:
+        del batch["row_ends"]
+        torch._dynamo.mark_dynamic(batch["cu_seqlens"], 0)  # their number changes, and no layer is compiled anew
+    else:
+        del batch["cu_seqlens"]
+    return batch
+
+
+def _row_length(ends: Sequence[int]) -> int | None:
+    alike = all(end == number * ends[0] for number, end in enumerate(ends, 1))
+    return ends[0] if alike else None
