@@ -46,3 +46,16 @@ def test_the_work_of_a_step_is_counted_once() -> None:
     assert products == 4 * 2 * (2 * ROWS * WIDTH * WIDTH), "forward and the weight's gradient, at fp32's price"
     assert observer.walked().update, "the optimizer's work is apart"
     assert not torch.utils._python_dispatch._get_current_dispatch_mode_stack()
+
+
+@pytest.mark.parametrize("device", ["npu", "cpu"])
+def test_weights_that_a_script_updates_itself(device: str) -> None:
+    observer = Observer(steps=2)
+    with pytest.raises(WalkIsOver), observer:
+        layer = nn.Linear(WIDTH, WIDTH, bias=False).to(device)
+        for _ in range(20):
+            layer(torch.ones(ROWS, WIDTH, device=device)).square().mean().backward()
+            layer.weight.data.add_(layer.weight.grad, alpha=-0.1)
+            layer.zero_grad()
+    assert observer.saw_device == (device == "npu")
+    assert observer.steps == (2 if device == "npu" else 0), "one that trains elsewhere is not followed to its end"

@@ -20,6 +20,7 @@ from npukit.performance.plan.work import Work
 
 BLOCK = 512  # the allocator hands out multiples of it
 LARGE_ON_HOST = 2**24  # elements of a tensor of zeros that is only a source to copy from
+STEPS_ELSEWHERE = 10  # after which a script that has not used the device will not do so
 
 
 class WalkIsOver(BaseException):
@@ -51,13 +52,16 @@ class Observer(_Mode):  # type: ignore[misc]
         super().__init__()
         self._device, self._steps_wanted = device, steps
         self.steps = 0
-        self._updated = False  # the optimizer has stepped, and no forward pass has followed yet
+        self._updated = False  # the weights have been updated, and no forward pass has followed yet
+        self._has_optimizer = self._has_gradients = False
+        self._elsewhere = 0  # forward passes of a training that does not use the device
         self._clock = 0
         self._blocks: list[Block] = []
         self._of_storage: dict[int, Block] = {}
         self._live = self._highest = self._highest_at = 0
         self._modules: list[str] = []
         self._names: dict[int, str] = {}
+        self._roots: weakref.WeakSet[nn.Module] = weakref.WeakSet()  # of which all other modules are parts
         self._in_optimizer = False
         self._work: list[Counter[tuple[Any, ...]]] = [Counter()]  # of each step
 
@@ -89,6 +93,8 @@ class Observer(_Mode):  # type: ignore[misc]
         for tensor in outputs:
             self._allocated(tensor)
         inputs = [each for each in tree_iter((args, kwargs)) if isinstance(each, Tensor)]
+        if not self._has_optimizer:
+            self._look_for_update(func, inputs)
         if any(each.device.type == self._device for each in (*outputs, *inputs)):
             self._count(func, args, kwargs, result, inputs, outputs)
         return result
@@ -179,19 +185,36 @@ class Observer(_Mode):  # type: ignore[misc]
     def _enter_module(self, module: nn.Module, _args: Any) -> None:
         if self._updated:
             self._next_step()
+        elif self._has_gradients and not self._blocks and not self._modules:
+            self._elsewhere += 1
+            if self._elsewhere >= STEPS_ELSEWHERE:
+                raise WalkIsOver
         if id(module) not in self._names:
             for name, part in module.named_modules():
                 self._names.setdefault(id(part), re.sub(r"\b\d+\b", "*", name) or type(part).__name__)
             for tensor in (*module.parameters(), *module.buffers()):
                 self._call(tensor, "weights")
+            self._roots.add(module)
         self._modules.append(self._names[id(module)])
 
     def _leave_module(self, *_: Any) -> None:
         if self._modules:
             self._modules.pop()
 
+    def _look_for_update(self, func: Any, inputs: list[Tensor]) -> None:
+        """Notice a script that updates its weights itself, as `p.data.add_(p.grad, alpha=-rate)` does."""
+        phase = self._phase()
+        if phase == "backward":
+            self._has_gradients = True
+        elif phase == "other" and self._has_gradients and inputs and func._schema.is_mutable and not self._updated:
+            block = self._of_storage.get(id(inputs[0].untyped_storage())) if inputs[0].layout == torch.strided else None
+            if block is not None and block.role == "weights":
+                self._updated = True
+                for parameter in (each for module in self._roots for each in module.parameters()):
+                    self._call(parameter.grad, "gradients")
+
     def _before_update(self, optimizer: Any, *_: Any) -> None:
-        self._in_optimizer = True
+        self._has_optimizer = self._in_optimizer = True
         self._label(optimizer)
 
     def _after_update(self, optimizer: Any, *_: Any) -> None:
@@ -217,6 +240,10 @@ class Observer(_Mode):  # type: ignore[misc]
                 self._call(value if isinstance(value, Tensor) else None, "optimizer")
 
     # What came of it
+
+    @property
+    def saw_device(self) -> bool:
+        return bool(self._blocks)
 
     def walked(self) -> Walked:
         """What was seen until now."""

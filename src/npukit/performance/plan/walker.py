@@ -39,8 +39,10 @@ def main() -> None:
         if ended.code:
             raise
     walked = observer.walked()
+    if not observer.saw_device:
+        raise NpukitError("The script trains without the NPU: name the device in its options, or use --auto.")
     if not walked.steps:
-        raise NpukitError("The script made no step of a torch optimizer: a walk needs one.")
+        raise NpukitError("The script ended without a training step: nothing updated weights after a backward pass.")
     file.write_text(to_json(walked), encoding="utf-8")
     sys.stdout.flush()
     os._exit(0)  # the job is torn down in the middle of a step
