@@ -15,7 +15,9 @@ from npukit.migrate.rules import all_rules
 from npukit.report import Finding, Severity
 from npukit.source import read
 
-FINDING_RULES = [rule for rule in all_rules() if rule.code >= "NPK200" and (rule.checks or rule.text_checks)]
+FINDING_RULES = [
+    rule for rule in all_rules() if rule.code >= "NPK200" and (rule.checks or rule.call_checks or rule.text_checks)
+]
 EXAMPLE = re.compile(r"^(bad|good)(?: \(([^)]*)\))?:\n((?:    .*\n|\n)+)", re.MULTILINE)
 
 

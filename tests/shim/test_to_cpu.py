@@ -19,6 +19,7 @@ model.to(0), model.to(device), model.to("cuda:0", torch.float32)
 x = torch.ones(2, 4, device="cuda").to(device, non_blocking=True).cuda(0)
 x = x + torch.zeros(4, device=0) + torch.tensor([1.0] * 4, device=device) + torch.cuda.FloatTensor([1] * 4)
 x.type("torch.cuda.FloatTensor"), x.pin_memory(), torch.randn(3, device="cuda")
+assert torch.get_autocast_gpu_dtype() == torch.get_autocast_dtype("cuda") == torch.float16  # the CPU's is bfloat16
 with torch.cuda.amp.autocast():
     assert model(x).dtype == torch.float16 == torch.get_autocast_gpu_dtype() and torch.is_autocast_enabled()
 with torch.autocast("cuda", dtype=torch.bfloat16):

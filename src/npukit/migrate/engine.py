@@ -12,7 +12,7 @@ import os
 import re
 import signal
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from itertools import islice
@@ -20,20 +20,18 @@ from pathlib import Path
 from typing import TypeVar
 
 from npukit.children import die_with
+from npukit.facts.target import Target
 from npukit.migrate import guards
 from npukit.migrate.goal import Goal
+from npukit.migrate.prefilter import active_rules, kinds_of, may_skip
 from npukit.migrate.rule import Check, Rule
 from npukit.migrate.rules import all_rules, npk001_unreadable, npk002_broken_rule
 from npukit.report import Finding, Severity
 from npukit.source import Document, Place, PythonFile, Unreadable, read
-from npukit.source.find import kind_of
 
 _T = TypeVar("_T")
 Tell = Callable[[int, int], None]
-_Words = tuple[tuple[bytes, tuple[bytes, ...]], ...]  # each with the shorter ones in it
 _IGNORE = re.compile(r"#\s*npukit:\s*ignore(?:\[([\w\s,]+)\])?")
-_IMPORT = re.compile(rb"import[ \t]+([\w., \t]+)", re.ASCII)
-_FROM = re.compile(rb"from[ \t]+([\w.]+)", re.ASCII)
 _MANY = 200  # files; fewer are done sooner, and with less work, in this process
 _MAX_BYTES = 8 << 20
 _TELL_EVERY = 64
@@ -102,7 +100,7 @@ def _one_by_one(work: Callable[[Path], _T], paths: Sequence[Path], tell: Tell) -
 
 
 def _check_path(path: Path, codes: tuple[str, ...], goal: Goal, root: Path | None) -> FileResult:
-    opened = open_file(path, codes, root)
+    opened = open_file(path, codes, goal.target, root)
     if isinstance(opened, FileResult):
         return opened
     document, rules, lines = opened
@@ -113,23 +111,20 @@ def _check_path(path: Path, codes: tuple[str, ...], goal: Goal, root: Path | Non
 
 
 def open_file(
-    path: Path, codes: tuple[str, ...], root: Path | None
+    path: Path, codes: tuple[str, ...], target: Target, root: Path | None
 ) -> FileResult | tuple[Document, Sequence[Rule], int]:
     """The file, the rules that have something to look for in it, its lines; a result where there is nothing to do."""
-    prefilter, rules = _prepared(codes, _kinds(path))
     try:
-        if path.stat().st_size > _MAX_BYTES and not _may_skip(path, prefilter):
+        is_large = path.stat().st_size > _MAX_BYTES
+        if is_large and not may_skip(path, codes, target):
             return FileResult(path, (unreadable(path, "larger than 8 MiB"),))
-        data = path.read_bytes() if path.stat().st_size <= _MAX_BYTES else b""
+        data = b"" if is_large else path.read_bytes()
     except OSError as error:
         return FileResult(path, (unreadable(path, str(error.strerror)),))
     lines = data.count(b"\n") + 1
     if b"\0" in data:
         return FileResult(path, (unreadable(path, "binary data, or UTF-16"),), lines)
-    lowered = data.lower()
-    words = _present(prefilter, lowered)
-    modules = _imported(data) - _own_modules(root)
-    active = [rule for rule, looked_for in rules if rule.modules & modules or any(word in words for word in looked_for)]
+    active = active_rules(path, data, codes, target, root)
     if not active:
         return FileResult(path, lines=lines)
     try:
@@ -138,89 +133,68 @@ def open_file(
         return FileResult(path, (unreadable(path, str(error)),), lines)
 
 
-def _may_skip(path: Path, prefilter: _Words) -> bool:
-    """Whether a large file has no word that a rule looks for; read piece by piece, it may be larger than memory."""
-    overlap = max((len(word) for word, _ in prefilter), default=1)
-    with path.open("rb") as file:
-        end = b""
-        while piece := file.read(_MAX_BYTES):
-            if b"\0" in piece or _present(prefilter, (end + piece).lower()):
-                return False
-            end = piece[-overlap:]
-    return True
-
-
-def _kinds(path: Path) -> tuple[str, ...]:
-    """What a file is to rules."""
-    kind = kind_of(path) or ""
-    return (kind, "setup") if path.name == "setup.py" else (kind,)
-
-
-@lru_cache(maxsize=64)
-def _prepared(
-    codes: tuple[str, ...], kinds: tuple[str, ...]
-) -> tuple[_Words, tuple[tuple[Rule, tuple[bytes, ...]], ...]]:
-    """The words looked for in files of these kinds, each with shorter ones in it; and the rules, with theirs."""
-    python = kinds[0] in ("python", "notebook")
-    rules = []
-    for rule in (rule for rule in all_rules() if rule.code in codes):
-        as_text = any(kind in kinds for kind, _ in rule.text_checks)
-        if as_text or (python and rule.checks):
-            rules.append((rule, _lowered(rule.words + (rule.text_words if as_text else ()))))
-    words = sorted({word for _, own in rules for word in own}, key=len)
-    return tuple((word, tuple(each for each in words if each != word and each in word)) for word in words), tuple(rules)
-
-
-def _present(words: _Words, text: bytes) -> set[bytes]:
-    """The words that a text has. One with a shorter one in it that is missing need not be looked for."""
-    found: set[bytes] = set()
-    for word, parts in words:
-        if all(part in found for part in parts) and word in text:
-            found.add(word)
-    return found
-
-
-@lru_cache(maxsize=256)
-def _lowered(words: tuple[str, ...]) -> tuple[bytes, ...]:
-    return tuple(word.lower().encode() for word in words)
-
-
-def _imported(data: bytes) -> frozenset[str]:
-    """The top-level modules that a file may import, without parsing it."""
-    plain = (words[0] for names in _IMPORT.findall(data) for name in names.split(b",") if (words := name.split()))
-    return frozenset(name.partition(b".")[0].decode() for name in (*plain, *_FROM.findall(data)))
-
-
-@lru_cache(maxsize=8)
-def _own_modules(root: Path | None) -> frozenset[str]:
-    """The modules and packages at the top of a project: Megatron-LM's own megatron is no library that it uses."""
-    found = root.iterdir() if root else ()
-    return frozenset(path.stem for path in found if path.suffix == ".py" or path.is_dir())
-
-
 def check_file(document: Document, rules: Sequence[Rule], goal: Goal) -> tuple[Finding, ...]:
     """All findings of the rules in one file, in its order, without those that a comment in the file ignores."""
     findings: list[Finding] = []
-    kinds = _kinds(document.path)
+    kinds = kinds_of(document.path)
     for check in (check for rule in rules for kind, check in rule.text_checks if kind in kinds):
         try:
             findings.extend(check(document, goal))
         except Exception as error:
             findings.append(_broken(check, error, document.path, document))
-    checks: dict[type[ast.AST], list[Check]] = defaultdict(list)
-    for rule in rules:
-        for node_type, check in rule.checks:
-            checks[node_type].append(check)
-    file = document.python if checks else None
-    if file is not None:
-        for node in file.nodes:
-            for check in checks.get(type(node), ()):
-                try:
-                    findings.extend(check(node, file, goal))
-                except Exception as error:
-                    findings.append(_broken(check, error, document.path, node))
+    python_rules = [rule for rule in rules if rule.checks or rule.call_checks]
+    file = document.python if python_rules else None
+    for node, check in _matches(file, python_rules, goal.target) if file else ():
+        try:
+            findings.extend(check(node, file, goal))
+        except Exception as error:
+            findings.append(_broken(check, error, document.path, node))
     kept = [_where_cuda_is(finding, file) for finding in findings if not _ignored(finding, document)]
     return tuple(sorted(_without_superseded(kept, rules), key=lambda finding: (_line(finding), finding.code)))
+
+
+def _matches(file: PythonFile, rules: Sequence[Rule], target: Target) -> Iterator[tuple[ast.AST, Check]]:
+    """Every node with each check of these rules that wants to see it."""
+    by_type: dict[type[ast.AST], list[Check]] = defaultdict(list)
+    for rule in rules:
+        for node_type, check in rule.checks:
+            by_type[node_type].append(check)
+    by_name = _by_name(target)
+    for node in file.nodes:
+        kind = type(node)
+        if kind in by_type:
+            for check in by_type[kind]:
+                yield node, check
+        if kind is ast.Call:
+            for rule, check in _called(node.func, by_name, file):  # type: ignore[attr-defined]
+                if rule in rules:
+                    yield node, check
+
+
+_CallChecks = Mapping[str, tuple[tuple[Rule, Check], ...]]
+
+
+@lru_cache(maxsize=8)
+def _by_name(target: Target) -> _CallChecks:
+    """The checks of calls, by the last name of what is called."""
+    found: dict[str, tuple[tuple[Rule, Check], ...]] = defaultdict(tuple)
+    for rule in all_rules():
+        for names, check in rule.call_checks:
+            for name in names(target) if callable(names) else names:
+                found[name] += ((rule, check),)
+    return dict(found)
+
+
+def _called(func: ast.expr, by_name: _CallChecks, file: PythonFile) -> Iterable[tuple[Rule, Check]]:
+    """The checks of what a name in a call is or stands for, each once."""
+    if type(func) is ast.Attribute:
+        return by_name.get(func.attr, ())
+    if type(func) is not ast.Name:
+        return ()
+    if func.id not in file.names.aliases:
+        return by_name.get(func.id, ())
+    names = (func.id, *sorted(file.names.aliases[func.id]))
+    return dict.fromkeys(each for name in names for each in by_name.get(name, ()))
 
 
 def _without_superseded(findings: Sequence[Finding], rules: Sequence[Rule]) -> Iterator[Finding]:

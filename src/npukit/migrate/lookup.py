@@ -52,12 +52,13 @@ def _cuda_name(node: ast.Attribute | ast.Name, file: PythonFile) -> str | None:
     return None if is_alias else name
 
 
-def may_be(func: ast.expr, names: tuple[str, ...] | frozenset[str], file: PythonFile) -> bool:
-    """Whether a function that is called may be one of these, by its last name or that of its import: to resolve every
-    call takes long."""
-    if isinstance(func, ast.Attribute):
-        return func.attr in names
-    return isinstance(func, ast.Name) and (func.id in names or func.id in aliases(file, names))
+def may_be(name: ast.expr, names: frozenset[str], file: PythonFile) -> bool:
+    """Whether a name may be one of these, by its last part or what it stands for: to resolve every name takes long."""
+    if isinstance(name, ast.Attribute):
+        return name.attr in names
+    return isinstance(name, ast.Name) and (
+        name.id in names or not names.isdisjoint(file.names.aliases.get(name.id, ()))
+    )
 
 
 @lru_cache(maxsize=16)

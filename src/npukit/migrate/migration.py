@@ -113,7 +113,7 @@ def migrate(
 
 def _migrate_path(path: Path, codes: tuple[str, ...], goal: Goal, root: Path) -> tuple[Change | None, FileResult]:
     """The change of a file, and what the rules find in it that the change does not fix."""
-    opened = open_file(path, codes, root)
+    opened = open_file(path, codes, goal.target, root)
     if isinstance(opened, FileResult):
         return None, opened
     document, rules, lines = opened

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
+from npukit.facts.target import Target
 from npukit.report import Finding, Severity
 from npukit.source import Document, Edit, Place, PythonFile
 
 Check = Callable[..., Iterable[Finding]]
+Called = Callable[[Target], Mapping[str, frozenset[str]]]  # with words of which a file needs one as well
 _C = TypeVar("_C", bound=Check)
 
 
@@ -39,6 +41,7 @@ class Rule:
     why: str  # of every finding that does not give its own
     remedy: str  # likewise
     severity: Severity = Severity.error
+    needs: tuple[str, ...] = ()  # further words, one of which a Python file has to have as well
     modules: frozenset[str] = frozenset()  # a file that imports one of these is parsed, too
     text_words: tuple[str, ...] = ()  # further words, which count only in files of the kinds of `on_text`
     fixes: bool = False  # whether its findings may carry edits
@@ -47,6 +50,7 @@ class Rule:
     supersedes: tuple[str, ...] = ()  # codes whose findings on the same line say less, where they carry no edits
     since: str = ""  # the first torch that it holds for; "" for all
     checks: list[tuple[type[ast.AST], Check]] = field(default_factory=list)
+    call_checks: list[tuple[frozenset[str] | Called, Check]] = field(default_factory=list)
     text_checks: list[tuple[str, Check]] = field(default_factory=list)
     doc: str = ""
 
@@ -55,6 +59,19 @@ class Rule:
 
         def register(check: _C) -> _C:
             self.checks += [(each, check) for each in types]
+            return check
+
+        return register
+
+    def on_call(self, names: Iterable[str] | Called) -> Callable[[_C], _C]:
+        """Call the function with every call of what has one of these last names, where it may be torch's.
+
+        A name stands for itself, and for what the file imports or assigns as it: `load` is called by `torch.load(...)`
+        and, after `from torch import load as read`, by `read(...)`. Most calls are of nothing that a rule looks for.
+        """
+
+        def register(check: _C) -> _C:
+            self.call_checks.append((names if callable(names) else frozenset(names), check))
             return check
 
         return register

@@ -124,6 +124,16 @@ def asks_autocast(old: Function) -> Function:
     return lambda device_type="cuda": old("cpu" if device_type == "cuda" else device_type)
 
 
+def autocast_dtype(old: Function) -> Function:
+    """The type that autocast computes in now, or CUDA's where it is off: the CPU's own is another one."""
+
+    def get(device_type: str = "cuda") -> torch.dtype:
+        on_cpu_now = device_type == "cuda" and torch.is_autocast_enabled("cpu")
+        return old("cpu" if on_cpu_now else device_type)  # type: ignore[no-any-return]
+
+    return get
+
+
 def data_parallel(old: Function) -> Function:
     """Where there is no device to spread over, it only wraps."""
     module: Any = sys.modules["torch.nn.parallel.data_parallel"]

@@ -5,17 +5,16 @@ from __future__ import annotations
 import ast
 import builtins
 from collections import defaultdict
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _BUILTINS = frozenset(dir(builtins))
 _DEPTH = 8  # of aliases of aliases
 
 
-@dataclass(frozen=True)
-class Binding:
+class Binding(NamedTuple):
     """One thing that gives a name its value."""
 
     kind: str  # import, assign, parameter, definition, other
@@ -40,11 +39,12 @@ class Names:
         self._loads: dict[tuple[ast.AST | None, str], list[ast.Name]] | None = None
         self._globals: list[tuple[ast.AST, str]] = []
         self.imports: list[ast.Import | ast.ImportFrom] = []
+        self.aliases: dict[str, set[str]] = defaultdict(set)  # name: the last names of what it may stand for
         self._walk()
 
     def _walk(self) -> None:
         stack: list[tuple[ast.AST, ast.AST]] = [(self.tree, self.tree)]
-        nodes, parents, scopes = self.nodes, self.parents, self._scopes
+        nodes, parents, scopes, fields = self.nodes, self.parents, self._scopes, _FIELDS
         while stack:
             node, scope = stack.pop()
             nodes.append(node)
@@ -58,14 +58,21 @@ class Names:
                 inner = self._bind(node, scope)
             if kind in _LEAVES:
                 continue
-            children = _children(node)
-            for child in children:
-                parents[child] = node
-            if inner is scope:
-                children.reverse()
-                stack += [(child, scope) for child in children]
-            else:
-                stack += [(child, inner if _is_body(node, child) else scope) for child in reversed(children)]
+            at = len(stack)
+            for name in fields.get(kind) or _fields(kind):
+                value = getattr(node, name, None)
+                if type(value) is list:
+                    for child in value:
+                        if child is not None:  # as a key of {**more} is
+                            parents[child] = node
+                            stack.append((child, scope))
+                elif value is not None:
+                    parents[value] = node
+                    stack.append((value, scope))
+            below = stack[at:]
+            if inner is not scope:
+                below = [(child, inner if _is_body(node, child) else scope) for child, _ in below]
+            stack[at:] = reversed(below)
         for scope, name in self._globals:
             for binding in self._bindings[scope].pop(name, []):
                 self._add(self.tree, name, binding)
@@ -80,6 +87,7 @@ class Names:
             for alias in node.names:
                 target = alias.name if alias.asname else alias.name.split(".")[0]
                 self._add(scope, alias.asname or target, Binding("import", node, target=target))
+                self._note_alias(alias)
         elif isinstance(node, ast.ImportFrom):
             self.imports.append(node)
             module = "." * node.level + (node.module or "")
@@ -89,6 +97,7 @@ class Names:
                 else:
                     target = f"{module}.{alias.name}" if not module.endswith(".") else module + alias.name
                     self._add(scope, alias.asname or alias.name, Binding("import", node, target=target))
+                    self._note_alias(alias)
         elif isinstance(node, _FUNCTIONS):
             if not isinstance(node, ast.Lambda):
                 self._add(scope, node.name, Binding("definition", node))
@@ -104,6 +113,10 @@ class Names:
         elif isinstance(node, ast.Global):
             self._globals += [(scope, name) for name in node.names]
         return scope
+
+    def _note_alias(self, alias: ast.alias) -> None:
+        if alias.asname:
+            self.aliases[alias.asname].add(alias.name.rpartition(".")[2])
 
     def _bind_parameters(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> None:
         arguments = node.args
@@ -122,6 +135,8 @@ class Names:
         value: ast.expr | None = None
         if isinstance(parent, (ast.Assign, ast.AnnAssign, ast.NamedExpr)):
             value = parent.value
+            if isinstance(value, (ast.Attribute, ast.Name)):
+                self.aliases[node.id].add(value.attr if isinstance(value, ast.Attribute) else value.id)
         kind = "assign" if value is not None else "other"
         self._add(scope, node.id, Binding(kind, node, value))
 
@@ -292,19 +307,6 @@ def _defined(target: str, names: Names, containing: str) -> ast.FunctionDef | as
             return None
         names, target = found, passed_on[0]
     return None
-
-
-def _children(node: ast.AST) -> list[ast.AST]:
-    """As ast.iter_child_nodes, but quicker, and without contexts and operators."""
-    children: list[ast.AST] = []
-    kind = type(node)
-    for name in _FIELDS.get(kind) or _fields(kind):
-        value = getattr(node, name, None)
-        if type(value) is list:
-            children += [each for each in value if isinstance(each, ast.AST)]
-        elif isinstance(value, ast.AST):
-            children.append(value)
-    return children
 
 
 def _fields(kind: type[ast.AST]) -> tuple[str, ...]:

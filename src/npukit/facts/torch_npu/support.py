@@ -138,6 +138,32 @@ def support(api: str, target: Target) -> Support:
     return Support(api, stated, source, version, limits)  # type: ignore[arg-type]
 
 
+@functools.lru_cache(maxsize=8)
+def unsupported(target: Target) -> frozenset[str]:
+    """Every API of torch that runs on the CPU, or not at all, as far as it is documented or named as its operator is.
+
+    >>> "torch.linalg.det" in unsupported(Target.of())
+    True
+    """
+    lacking = {op for op, kernel in _kernels(target.facts_version).items() if kernel in ("cpu", "none")}
+    lacking |= {public for public, op in _BEHIND.items() if op in lacking}
+    written = {
+        prefix + op.removeprefix(start) for prefix, start in _PREFIXES.items() for op in lacking if op.startswith(start)
+    }
+    names = {*_documented(target.facts_version), *written, *(f"torch.{op}" for op in lacking)}
+    return frozenset(api for api in names if support(api, target).status in ("no", "cpu_fallback"))
+
+
+def limited(target: Target, argument: str) -> frozenset[str]:
+    """Every documented API that takes only some types for an argument.
+
+    >>> "torch.arange" in limited(Target.of(), "dtype")
+    True
+    """
+    rows = _documented(target.facts_version)
+    return frozenset(api for api, row in rows.items() if f"{argument}:" in row.get("limits", ""))
+
+
 @dataclass(frozen=True)
 class OwnOp:
     """An operator that only torch_npu has; `instead` says what replaced a deprecated one."""

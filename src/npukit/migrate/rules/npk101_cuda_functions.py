@@ -48,7 +48,7 @@ def check(module: ast.Module, file: PythonFile, goal: Goal) -> Iterator[Finding]
         yield from _check(node, file, goal)
 
 
-@rule.on(ast.Call)
+@rule.on_call(("getattr", "import_module", "__import__"))
 def by_name(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     """getattr(torch, "cuda"), import_module("torch.cuda")"""
     if (

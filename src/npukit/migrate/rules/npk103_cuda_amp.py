@@ -64,10 +64,10 @@ def use(module: ast.Module, file: PythonFile, goal: Goal) -> Iterator[Finding]:
         )
 
 
-@rule.on(ast.Call)
+@rule.on_call(_LAST_NAMES)
 def default(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     """What means CUDA because no device is named."""
-    if not goal.names_devices or not lookup.may_be(call.func, _LAST_NAMES, file):
+    if not goal.names_devices:
         return
     new, arguments = _MEAN_CUDA.get(file.resolve(call.func) or "", ("", 0))
     named = any(keyword.arg in ("device", None) for keyword in call.keywords)

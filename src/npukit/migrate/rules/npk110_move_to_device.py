@@ -33,10 +33,10 @@ rule = Rule(
 )
 
 
-@rule.on(ast.Call)
+@rule.on_call(("cuda",))
 def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     func = call.func
-    if not isinstance(func, ast.Attribute) or func.attr != "cuda" or file.resolve(func) == "torch.cuda":
+    if not isinstance(func, ast.Attribute) or file.resolve(func) == "torch.cuda":
         return
     if _own_method(func, file) or _only_has_cuda(func.value, file) or writing.stays(call, file):
         return

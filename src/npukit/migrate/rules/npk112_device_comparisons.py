@@ -71,10 +71,10 @@ def compare(node: ast.Compare, file: PythonFile, goal: Goal) -> Iterator[Finding
                 yield from _report(node, word, file, goal, added, element)
 
 
-@rule.on(ast.Call)
+@rule.on_call(("startswith", "replace", "removeprefix"))
 def startswith(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     func = call.func
-    if not isinstance(func, ast.Attribute) or func.attr not in ("startswith", "replace", "removeprefix"):
+    if not isinstance(func, ast.Attribute):
         return
     first = call.args[0] if call.args else None
     word = str(first.value).rstrip(":") if isinstance(first, ast.Constant) else ""

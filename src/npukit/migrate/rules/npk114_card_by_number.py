@@ -33,11 +33,11 @@ _RANKS = ("int", "torch.distributed.get_rank", "torch.distributed.get_node_local
 _DEPTH = 4
 
 
-@rule.on(ast.Call)
+@rule.on_call(("to",))
 def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     if not goal.portable or "cuda" not in file.text:
         return
-    if not isinstance(call.func, ast.Attribute) or call.func.attr != "to" or len(call.args) != 1:
+    if not isinstance(call.func, ast.Attribute) or len(call.args) != 1:
         return
     number = call.args[0]
     if not _is_number(number, file) or writing.guarded(call, file) or writing.stays(call, file):

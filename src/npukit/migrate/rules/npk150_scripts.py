@@ -15,7 +15,6 @@ import re
 from collections.abc import Iterable, Iterator
 
 from npukit.migrate.goal import Goal
-from npukit.migrate.lookup import may_be
 from npukit.migrate.rule import Effort, Rule, place_in
 from npukit.migrate.rules.npk130_environment import VARIABLES
 from npukit.migrate.writing import stays
@@ -90,10 +89,10 @@ def commands(document: Document, goal: Goal) -> Iterator[Finding]:
             )
 
 
-@rule.on(ast.Call)
+@rule.on_call(_RUNNERS)
 def in_python(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     """os.system("CUDA_VISIBLE_DEVICES=0 python train.py")"""
-    if not call.args or not may_be(call.func, _RUNNERS, file) or stays(call, file):
+    if not call.args or stays(call, file):
         return
     source, at = file.source(call.args[0]), file.span(call.args[0])[0]
     if (file.resolve(call.func) or "").split(".")[0] not in ("os", "subprocess") or "CUDA_VISIBLE" not in source:

@@ -33,11 +33,11 @@ _DTYPES = {"Float": "float32", "Half": "float16", "BFloat16": "bfloat16", "Doubl
 _TYPE = re.compile(r"torch\.cuda\.(\w+)Tensor")
 
 
-@rule.on(ast.Call)
+@rule.on_call(("set_default_tensor_type", "type"))
 def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     """torch.set_default_tensor_type(TYPE) and x.type(TYPE), where TYPE is a string or a class."""
     func = call.func
-    if not isinstance(func, ast.Attribute) or func.attr not in ("set_default_tensor_type", "type"):
+    if not isinstance(func, ast.Attribute):
         return
     if len(call.args) != 1 or not (match := _type(call.args[0], file)) or writing.stays(call, file):
         return

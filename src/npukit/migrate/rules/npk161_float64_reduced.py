@@ -13,7 +13,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from npukit.migrate import lookup, writing
+from npukit.migrate import writing
 from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Effort, Rule
 from npukit.report import Finding
@@ -34,9 +34,9 @@ _REDUCE = tuple(f"torch.distributed.{name}" for name in _NAMES)
 _FLOAT64 = ("torch.float64", "torch.double")
 
 
-@rule.on(ast.Call)
+@rule.on_call(_NAMES)
 def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
-    if not call.args or not isinstance(call.args[0], ast.Name) or not lookup.may_be(call.func, _NAMES, file):
+    if not call.args or not isinstance(call.args[0], ast.Name):
         return
     if file.resolve(call.func) not in _REDUCE:
         return

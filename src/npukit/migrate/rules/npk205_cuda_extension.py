@@ -32,7 +32,7 @@ rule = Rule(
 )
 
 
-@rule.on(ast.Call)
+@rule.on_call(("CUDAExtension", "load", "load_inline"))
 def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     name = file.resolve(call.func) or ""
     if not name.startswith("torch.utils.cpp_extension."):

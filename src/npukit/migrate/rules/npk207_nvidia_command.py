@@ -16,7 +16,6 @@ import re
 from collections.abc import Iterator
 
 from npukit.migrate.goal import Goal
-from npukit.migrate.lookup import may_be
 from npukit.migrate.rule import Effort, Rule, place_in
 from npukit.report import Finding, Severity
 from npukit.source import Document, Place, PythonFile
@@ -57,9 +56,9 @@ rule = Rule(
 )
 
 
-@rule.on(ast.Call)
+@rule.on_call(_RUNNERS)
 def check_python(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
-    if not call.args or not may_be(call.func, _RUNNERS, file):
+    if not call.args:
         return
     if (file.resolve(call.func) or "").rpartition(".")[2] not in _RUNNERS:
         return

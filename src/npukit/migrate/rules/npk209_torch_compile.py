@@ -31,7 +31,7 @@ rule = Rule(
 )
 
 
-@rule.on(ast.Call)
+@rule.on_call(("compile",))
 def check_call(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     if file.resolve(call.func) != "torch.compile":
         return

@@ -13,9 +13,12 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
 
-from npukit.facts.torch_npu.support import Support, support
+from npukit.facts.target import Target
+from npukit.facts.torch_npu.support import Support, support, unsupported
 from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Effort, Rule
 from npukit.migrate.training import method
@@ -78,6 +81,21 @@ _METHODS = {
 }
 
 
+@lru_cache(maxsize=8)
+def unsupported_names(target: Target) -> Mapping[str, frozenset[str]]:
+    """The last names of functions that may have no kernel on the target, with the modules of torch that they are in.
+
+    What is in torch itself, or a method, is written without a module.
+    """
+    modules: dict[str, set[str]] = defaultdict(set)
+    for api in unsupported(target):
+        if not api.startswith(_ELSEWHERE):
+            _, module, *rest = api.split(".")
+            modules[rest[-1] if rest else module].add(module if rest else "")
+    plain = {name for name in modules if "" in modules[name]} | _METHODS
+    return {name: frozenset(() if name in plain else modules[name]) for name in {*modules, *plain}}
+
+
 def called_api(call: ast.Call, file: PythonFile, goal: Goal) -> Support | None:
     """What is known about the function of torch that is called, through whatever name."""
     name = file.resolve(call.func)
@@ -100,7 +118,7 @@ def _on_cpu(call: ast.Call, name: str, file: PythonFile) -> bool:
     return first is not None and bool(_FROM_CPU.search(file.source(first)))
 
 
-@rule.on(ast.Call)
+@rule.on_call(unsupported_names)
 def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     found = called_api(call, file, goal)
     if found and found.status == "no":

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Effort, Rule
-from npukit.migrate.rules.npk301_api_not_supported import called_api
+from npukit.migrate.rules.npk301_api_not_supported import called_api, unsupported_names
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
 
@@ -31,7 +31,7 @@ rule = Rule(
 )
 
 
-@rule.on(ast.Call)
+@rule.on_call(unsupported_names)
 def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     found = called_api(call, file, goal)
     if found and found.status == "cpu_fallback":

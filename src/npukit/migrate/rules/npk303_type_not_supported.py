@@ -12,8 +12,10 @@ good:
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
+from npukit.facts.target import Target
+from npukit.facts.torch_npu.support import limited
 from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Effort, Rule
 from npukit.migrate.rules.npk301_api_not_supported import called_api
@@ -24,6 +26,7 @@ rule = Rule(
     "NPK303",
     "type-not-supported",
     words=("dtype",),
+    needs=("torch",),
     severity=Severity.warning,
     why="The NPU kernel does not accept this data type.",
     remedy="Use one of the supported types, or create the tensor on the CPU.",
@@ -51,7 +54,12 @@ _SHORT = {
 }
 
 
-@rule.on(ast.Call)
+def _limited_names(target: Target) -> Mapping[str, frozenset[str]]:
+    """The last names of functions that do not take every type."""
+    return {api.rpartition(".")[2]: frozenset() for api in limited(target, "dtype")}
+
+
+@rule.on_call(_limited_names)
 def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     wanted = _SHORT.get(file.resolve(file.argument(call, None, "dtype")) or "")
     found = called_api(call, file, goal) if wanted else None

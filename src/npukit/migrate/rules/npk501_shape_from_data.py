@@ -30,6 +30,7 @@ rule = Rule(
     "NPK501",
     "shape-from-data",
     words=("nonzero", "masked_select", "unique", "where", "argwhere"),
+    needs=("torch",),
     severity=Severity.warning,
     why="The host has to wait for the device to learn the shape, and each new shape is compiled or looked up.",
     remedy="In hot code, keep the full shape and use a mask (torch.where with three arguments).",
@@ -40,7 +41,7 @@ _FUNCTIONS = {"nonzero", "masked_select", "unique", "unique_consecutive", "argwh
 _METHODS = {"nonzero", "masked_select", "unique_consecutive", "argwhere"}  # .unique() is also a method of pandas
 
 
-@rule.on(ast.Call)
+@rule.on_call({*_FUNCTIONS, "where"})
 def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     name = file.resolve(call.func) or ""
     last = name.removeprefix("torch.")

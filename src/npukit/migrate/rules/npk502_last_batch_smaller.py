@@ -24,13 +24,14 @@ rule = Rule(
     "NPK502",
     "last-batch-smaller",
     words=("DataLoader",),
+    needs=("torch",),
     severity=Severity.note,
     why="The second shape makes every operator of the step compile or look up its kernel again.",
     remedy="Add drop_last=True to the training loader.",
 )
 
 
-@rule.on(ast.Call)
+@rule.on_call(("DataLoader",))
 def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     if (file.resolve(call.func) or "") not in ("torch.utils.data.DataLoader", "torch.utils.data.dataloader.DataLoader"):
         return

@@ -20,20 +20,31 @@ from npukit.source import PythonFile
 rule = Rule(
     "NPK503",
     "length-of-the-batch",
-    words=("padding", "pad_sequence", "DataCollator"),
+    words=("padding", "pad_sequence"),
+    needs=("token", "processor", "transformers", "pad_sequence"),
     severity=Severity.note,
     why="Almost every step has a new shape, which has to be compiled or looked up on NPUs.",
     remedy="Pad to a fixed length or to a multiple of 128 (pad_to_multiple_of), or pack sequences.",
 )
 
 
-@rule.on(ast.Call)
+_WHAT = "sequences are padded to the longest one in each batch"
+
+
+@rule.on_call(("pad_sequence",))
 def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
-    name = file.resolve(call.func) or ""
-    if file.argument(call, None, "pad_to_multiple_of") is not None:
+    if file.resolve(call.func) == "torch.nn.utils.rnn.pad_sequence":
+        yield rule.finding((file, call), _WHAT)
+
+
+@rule.on(ast.keyword)
+def check_tokenizer(keyword: ast.keyword, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+    """tokenizer(texts, padding=True)"""
+    value, call = keyword.value, file.parent(keyword)
+    if keyword.arg != "padding" or not isinstance(value, ast.Constant) or value.value not in (True, "longest"):
         return
-    padding = file.argument(call, None, "padding")
-    tokenized = isinstance(padding, ast.Constant) and padding.value in (True, "longest")
-    tokenizer = "token" in file.source(call.func).lower() or "processor" in file.source(call.func).lower()
-    if name == "torch.nn.utils.rnn.pad_sequence" or (tokenized and (tokenizer or name.startswith("transformers."))):
-        yield rule.finding((file, call), "sequences are padded to the longest one in each batch")
+    if not isinstance(call, ast.Call) or file.argument(call, None, "pad_to_multiple_of") is not None:
+        return
+    name = file.source(call.func).lower()
+    if "token" in name or "processor" in name or (file.resolve(call.func) or "").startswith("transformers."):
+        yield rule.finding((file, call), _WHAT)

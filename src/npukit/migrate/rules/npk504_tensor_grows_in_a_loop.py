@@ -26,6 +26,7 @@ rule = Rule(
     "NPK504",
     "tensor-grows-in-a-loop",
     words=(".cat", "concat", "hstack", "vstack"),
+    needs=("torch",),
     severity=Severity.note,
     why="Each iteration has a new shape and copies everything computed before.",
     remedy="Write into a preallocated tensor. For generation, use a cache of fixed length.",
@@ -34,12 +35,12 @@ rule = Rule(
 _JOINS = {"torch.cat", "torch.concat", "torch.concatenate", "torch.hstack", "torch.vstack"}
 
 
-@rule.on(ast.Assign)
-def check(assign: ast.Assign, file: PythonFile, goal: Goal) -> Iterator[Finding]:
-    value = assign.value
-    if not (isinstance(value, ast.Call) and file.resolve(value.func) in _JOINS and value.args):
+@rule.on_call(name.removeprefix("torch.") for name in _JOINS)
+def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+    assign = file.parent(call)
+    if not isinstance(assign, ast.Assign) or not call.args or file.resolve(call.func) not in _JOINS:
         return
-    joined = value.args[0]
+    joined = call.args[0]
     names = {file.source(each) for each in getattr(joined, "elts", ())}
     name, loop = file.source(assign.targets[0]), enclosing_loop(assign, file)
     if name in names and loop is not None and not _set_anew(name, assign, loop, file):

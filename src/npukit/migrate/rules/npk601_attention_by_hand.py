@@ -38,7 +38,7 @@ rule = Rule(
 _MATMULS = {"matmul", "bmm", "einsum", "baddbmm"}
 
 
-@rule.on(ast.Call)
+@rule.on_call(("softmax",))
 def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     name = method(call) or (call.func.id if isinstance(call.func, ast.Name) else "")
     if name != "softmax" or "scaled_dot_product_attention" in file.source(file.function(call)):

@@ -25,13 +25,14 @@ rule = Rule(
     "NPK605",
     "optimizer-not-fused",
     words=("Adam",),
+    needs=("torch",),
     severity=Severity.note,
     why="The update launches many small operators. On an NPU, launching them takes longer than computing them.",
     remedy="Use the fused optimizer.",
 )
 
 
-@rule.on(ast.Call)
+@rule.on_call(("Adam", "AdamW"))
 def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     if file.resolve(call.func) not in ("torch.optim.AdamW", "torch.optim.Adam") or has_double_star(call):
         return

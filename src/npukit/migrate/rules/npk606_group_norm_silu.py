@@ -25,13 +25,14 @@ rule = Rule(
     "NPK606",
     "group-norm-silu",
     words=("GroupNorm",),
+    needs=("torch",),
     severity=Severity.note,
     why="Each of the two reads and writes the whole feature map.",
     remedy="Use the fused operator for inference.",
 )
 
 
-@rule.on(ast.Call)
+@rule.on_call(("Sequential",))
 def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     if file.resolve(call.func) != "torch.nn.Sequential":
         return

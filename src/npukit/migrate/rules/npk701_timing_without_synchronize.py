@@ -37,6 +37,7 @@ rule = Rule(
     "NPK701",
     "timing-without-synchronize",
     words=("time.", "perf_counter"),
+    needs=("backward",),
     severity=Severity.warning,
     why="Operators are queued asynchronously, so the clock measures how long queueing took.",
     remedy="Call torch.accelerator.synchronize() (or torch.npu.synchronize()) before each clock reading.",

@@ -33,7 +33,7 @@ rule = Rule(
 )
 
 
-@rule.on(ast.Call)
+@rule.on_call(("DataLoader",))
 def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     if (file.resolve(call.func) or "").rpartition(".")[2] != "DataLoader" or has_double_star(call):
         return

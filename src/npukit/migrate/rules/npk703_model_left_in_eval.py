@@ -46,7 +46,7 @@ rule = Rule(
 )
 
 
-@rule.on(ast.Call)
+@rule.on_call(("eval",))
 def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     if method(call) != "eval" or call.args or not _is_trained(receiver(call, file), file):
         return
@@ -61,7 +61,7 @@ def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
             return
 
 
-@rule.on(ast.Call)
+@rule.on_call(("eval",))
 def check_helper(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     """An evaluating function that is called between training steps, in a file that never calls train()."""
     function = file.function(call)

@@ -33,6 +33,7 @@ rule = Rule(
     "NPK704",
     "checkpoint-without-state",
     words=("torch.save", "save("),
+    needs=("torch",),
     severity=Severity.warning,
     why="A run that resumes from it restarts them, so its losses diverge from those of an uninterrupted run.",
     remedy="Save and restore the missing states.",
@@ -43,7 +44,7 @@ _RANDOM = ("get_rng_state", "get_rng_state_all", "getstate", "get_state")
 _STATELESS = {"torch.optim.lr_scheduler.LambdaLR"}
 
 
-@rule.on(ast.Call)
+@rule.on_call(("save",))
 def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     if file.resolve(call.func) != "torch.save" or not call.args:
         return

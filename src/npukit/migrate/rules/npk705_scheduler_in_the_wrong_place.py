@@ -40,7 +40,7 @@ rule = Rule(
 )
 
 
-@rule.on(ast.Call)
+@rule.on_call(("step",))
 def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     if method(call) != "step" or "sched" not in receiver(call, file).lower():
         return

@@ -29,6 +29,7 @@ rule = Rule(
     "NPK707",
     "sampler-without-set-epoch",
     words=("DistributedSampler",),
+    needs=("torch",),
     severity=Severity.warning,
     why="Every epoch visits the data in the same order.",
     remedy="Call sampler.set_epoch(epoch) at the start of every epoch.",
@@ -36,7 +37,7 @@ rule = Rule(
 )
 
 
-@rule.on(ast.Call)
+@rule.on_call(("DistributedSampler",))
 def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     if not (file.resolve(call.func) or "").startswith("torch.utils.data") or "set_epoch" in file.text:
         return

@@ -33,6 +33,7 @@ rule = Rule(
     "NPK708",
     "value-read-in-every-step",
     words=(".item(",),
+    needs=("backward",),
     severity=Severity.warning,
     why="Each read waits for the device. NPUs depend on a filled queue more than GPUs do.",
     remedy="Accumulate tensors with .detach() and read them every N steps.",
@@ -40,7 +41,7 @@ rule = Rule(
 )
 
 
-@rule.on(ast.Call)
+@rule.on_call(("item",))
 def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     if method(call) != "item" or call.args:
         return

@@ -25,6 +25,7 @@ rule = Rule(
     "NPK709",
     "float64",
     words=("float64", "double"),
+    needs=("torch",),
     severity=Severity.warning,
     why="NPUs have no double-precision units: most operators reject float64 or run on the CPU.",
     remedy="Compute in float32, or run this part on the CPU explicitly.",
@@ -32,16 +33,22 @@ rule = Rule(
 )
 
 _TYPES = {"torch.float64", "torch.double", "torch.complex128", "torch.cdouble", "torch.DoubleTensor"}
+_LAST_NAMES = {name.removeprefix("torch.") for name in _TYPES}
 
 
 @rule.on(ast.Attribute)
 def check_name(name: ast.Attribute, file: PythonFile, goal: Goal) -> Iterator[Finding]:
-    if file.resolve(name) in _TYPES and not _is_compared(name, file) and not _on_cpu(name, file):
+    if (
+        name.attr in _LAST_NAMES
+        and file.resolve(name) in _TYPES
+        and not _is_compared(name, file)
+        and not _on_cpu(name, file)
+    ):
         severity = Severity.note if _made_on_host(name, file) else None
         yield rule.finding((file, name), "double precision is used on the device", severity=severity)
 
 
-@rule.on(ast.Call)
+@rule.on_call(("double",))
 def check_method(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     if method(call) != "double" or call.args or call.keywords or "torch" not in file.text:
         return

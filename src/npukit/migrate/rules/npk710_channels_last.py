@@ -35,9 +35,12 @@ rule = Rule(
 )
 
 
+_FORMATS = ("torch.channels_last", "torch.channels_last_3d")
+
+
 @rule.on(ast.Attribute)
 def check(name: ast.Attribute, file: PythonFile, goal: Goal) -> Iterator[Finding]:
-    if file.resolve(name) not in ("torch.channels_last", "torch.channels_last_3d") or tolerates_failure(name, file):
+    if not name.attr.startswith("channels_last") or file.resolve(name) not in _FORMATS or tolerates_failure(name, file):
         return
     if isinstance(file.parent(name), (ast.keyword, ast.Call)):
         conditional = any(isinstance(each, ast.If) for each in file.ancestors(name))

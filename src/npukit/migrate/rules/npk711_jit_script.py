@@ -21,6 +21,7 @@ import ast
 from collections.abc import Iterator
 
 from npukit.migrate.goal import Goal
+from npukit.migrate.lookup import may_be
 from npukit.migrate.rule import Rule
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
@@ -29,15 +30,17 @@ rule = Rule(
     "NPK711",
     "jit-script",
     words=("jit",),
+    needs=("torch",),
     severity=Severity.note,
     why="The fuser generates code for CUDA and CPU only, so scripted operators run one by one.",
     remedy="Remove it, or use a fused function of torch.nn.functional.",
 )
 
 _NAMES = {"torch.jit.script", "torch.jit.script_if_tracing", "torch.jit.script_method"}
+_LAST_NAMES = frozenset(name.rpartition(".")[2] for name in _NAMES)
 
 
 @rule.on(ast.Attribute, ast.Name)
 def check(name: ast.Attribute | ast.Name, file: PythonFile, goal: Goal) -> Iterator[Finding]:
-    if isinstance(name.ctx, ast.Load) and file.resolve(name) in _NAMES:
+    if isinstance(name.ctx, ast.Load) and may_be(name, _LAST_NAMES, file) and file.resolve(name) in _NAMES:
         yield rule.finding((file, name), "TorchScript does not fuse operators on NPUs")

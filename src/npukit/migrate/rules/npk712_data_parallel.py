@@ -19,7 +19,6 @@ import ast
 from collections.abc import Iterator
 
 from npukit.migrate.goal import Goal
-from npukit.migrate.lookup import may_be
 from npukit.migrate.rule import Effort, Rule
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
@@ -42,9 +41,9 @@ _NAMES = {
 }
 
 
-@rule.on(ast.Call)
+@rule.on_call(("DataParallel", "data_parallel"))
 def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
-    if may_be(call.func, ("DataParallel", "data_parallel"), file) and file.resolve(call.func) in _NAMES:
+    if file.resolve(call.func) in _NAMES:
         conditional = any(isinstance(each, (ast.If, ast.IfExp)) for each in file.ancestors(call))
         yield rule.finding(
             (file, call), "DataParallel does not run on NPUs", severity=Severity.warning if conditional else None

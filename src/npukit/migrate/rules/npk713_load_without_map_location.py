@@ -25,6 +25,7 @@ rule = Rule(
     "NPK713",
     "load-without-map-location",
     words=("load",),
+    needs=("torch",),
     severity=Severity.warning,
     why="Tensors saved on a CUDA device name that device. Without CUDA, loading them raises.",
     remedy='Pass map_location="cpu" and move the model afterwards.',
@@ -36,7 +37,7 @@ _DATA = re.compile(r"cache|dataset|feature|vocab|token|label|sample|batch", re.I
 _MODEL = re.compile(r"model|ckpt|checkpoint|weight|state|\.pth\b", re.IGNORECASE)
 
 
-@rule.on(ast.Call)
+@rule.on_call({name.rpartition(".")[2] for name in _LOADERS})
 def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     position = _LOADERS.get(file.resolve(call.func) or "")
     if position is None or has_double_star(call) or file.argument(call, position, "map_location") is not None:

@@ -23,6 +23,7 @@ rule = Rule(
     "NPK714",
     "hard-coded-world-size",
     words=("world_size", "nprocs"),
+    needs=("torch",),
     severity=Severity.warning,
     why="NPU servers have 8 or 16 cards. With a wrong number of processes, HCCL waits until it times out.",
     remedy='Take it from the launcher: int(os.environ["WORLD_SIZE"]) or torch.accelerator.device_count().',
@@ -37,7 +38,7 @@ _ARGUMENTS = {
 }
 
 
-@rule.on(ast.Call)
+@rule.on_call({name.rpartition(".")[2] for name in _ARGUMENTS})
 def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     position, name = _ARGUMENTS.get(file.resolve(call.func) or "", (None, ""))
     size = file.argument(call, position, name) if name else None

@@ -1,0 +1,140 @@
+"""Which rules may find something in a file, by its words alone: to parse a file takes a hundred times as long."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+from npukit.facts.target import Target
+from npukit.migrate.rule import Rule
+from npukit.migrate.rules import all_rules
+from npukit.source.find import kind_of
+
+_IMPORT = re.compile(rb"import[ \t]+([\w., \t]+)", re.ASCII)
+_FROM = re.compile(rb"from[ \t]+([\w.]+)", re.ASCII)
+_PART = re.compile(rb"\w+", re.ASCII)
+_TO_WORDS = bytes(code if _PART.match(bytes([code])) else ord(" ") for code in range(256))
+_PIECE = 8 << 20
+
+
+class _Wanted(NamedTuple):
+    """A rule and what a file must have for it: one of `words`, one of `needs`, one of the names in calls."""
+
+    rule: Rule
+    words: frozenset[bytes]
+    needs: frozenset[bytes]
+    calls: tuple[tuple[bytes, frozenset[bytes]], ...]  # each with words of which it needs one beside it
+
+
+class _Prepared(NamedTuple):
+    rules: tuple[_Wanted, ...]
+    words: tuple[tuple[bytes, tuple[bytes, ...]], ...]  # each with what must be there for it to be
+
+
+def kinds_of(path: Path) -> tuple[str, ...]:
+    """What a file is to rules."""
+    kind = kind_of(path) or ""
+    return (kind, "setup") if path.name == "setup.py" else (kind,)
+
+
+def active_rules(path: Path, data: bytes, codes: tuple[str, ...], target: Target, root: Path | None) -> list[Rule]:
+    """The rules that have something to look for in a file.
+
+    >>> active_rules(Path("a.py"), b"import torch\\ntorch.load(name)", ("NPK110", "NPK713"), target, None)[0].code
+    'NPK713'
+    """
+    kinds = kinds_of(path)
+    prepared = _prepared(codes, kinds, target)
+    tokens: set[bytes] = set()
+    text = data
+    if kinds == ("python",):
+        tokens = set(data.translate(_TO_WORDS).split())
+        text = b" ".join(tokens)
+    words = _present(prepared, text.lower())
+    modules = _imported(data) - _own_modules(root)
+    return [
+        rule
+        for rule, looked_for, needs, calls in prepared.rules
+        if (rule.modules & modules or not words.isdisjoint(looked_for))
+        and (not needs or not words.isdisjoint(needs))
+        and (not calls or not tokens or any(name in tokens and _beside(more, tokens) for name, more in calls))
+    ]
+
+
+def may_skip(path: Path, codes: tuple[str, ...], target: Target) -> bool:
+    """Whether a large file has no word that a rule looks for; read piece by piece, it may be larger than memory."""
+    prepared = _prepared(codes, kinds_of(path), target)
+    overlap = max((len(word) for word, _ in prepared.words), default=1)
+    with path.open("rb") as file:
+        end = b""
+        while piece := file.read(_PIECE):
+            if b"\0" in piece or _present(prepared, (end + piece).lower()):
+                return False
+            end = piece[-overlap:]
+    return True
+
+
+def _beside(more: frozenset[bytes], tokens: set[bytes]) -> bool:
+    return not more or not more.isdisjoint(tokens)
+
+
+@lru_cache(maxsize=64)
+def _prepared(codes: tuple[str, ...], kinds: tuple[str, ...], target: Target) -> _Prepared:
+    """The rules for files of these kinds, and the words that they look for."""
+    python = kinds[0] in ("python", "notebook")
+    rules = []
+    for rule in (rule for rule in all_rules() if rule.code in codes):
+        as_text = any(kind in kinds for kind, _ in rule.text_checks)
+        if as_text or (python and (rule.checks or rule.call_checks)):
+            words = rule.words + (rule.text_words if as_text else ())
+            only_calls = not (as_text or rule.checks or rule.modules)
+            calls = _calls(rule, target) if only_calls else ()
+            rules.append(_Wanted(rule, _lowered(words), _lowered(rule.needs) if python else frozenset(), calls))
+    wanted = sorted({word for each in rules for word in (*each.words, *each.needs)}, key=len)
+    if kinds == ("python",):  # looked for in the file's words, which have no signs: all parts of ".item(" are "item"
+        return _Prepared(tuple(rules), tuple((word, tuple(_PART.findall(word))) for word in wanted))
+    inside = ((word, [each for each in wanted if each != word and each in word]) for word in wanted)
+    return _Prepared(tuple(rules), tuple((word, (*shorter, word)) for word, shorter in inside))
+
+
+def _calls(rule: Rule, target: Target) -> tuple[tuple[bytes, frozenset[bytes]], ...]:
+    """The names that a rule wants to see called."""
+    found = {}
+    for names, _ in rule.call_checks:
+        for name, more in (names(target) if callable(names) else dict.fromkeys(names, ())).items():
+            found[name.encode()] = frozenset(word.encode() for word in more)
+    return tuple(found.items())
+
+
+def _present(prepared: _Prepared, text: bytes) -> set[bytes]:
+    """The words that a text has, each part looked for once."""
+    found: set[bytes] = set()
+    seen: dict[bytes, bool] = {}
+    for word, parts in prepared.words:
+        for part in parts:
+            if part not in seen:
+                seen[part] = part in text
+            if not seen[part]:
+                break
+        else:
+            found.add(word)
+    return found
+
+
+def _lowered(words: tuple[str, ...]) -> frozenset[bytes]:
+    return frozenset(word.lower().encode() for word in words)
+
+
+def _imported(data: bytes) -> frozenset[str]:
+    """The top-level modules that a file may import, without parsing it."""
+    plain = (words[0] for names in _IMPORT.findall(data) for name in names.split(b",") if (words := name.split()))
+    return frozenset(name.partition(b".")[0].decode() for name in (*plain, *_FROM.findall(data)))
+
+
+@lru_cache(maxsize=8)
+def _own_modules(root: Path | None) -> frozenset[str]:
+    """The modules and packages at the top of a project: Megatron-LM's own megatron is no library that it uses."""
+    found = root.iterdir() if root else ()
+    return frozenset(path.stem for path in found if path.suffix == ".py" or path.is_dir())
