@@ -232,9 +232,9 @@ def test_an_installed_package_can_be_named() -> None:
 
 
 def test_files_that_cannot_be_read_are_findings(tmp_path: Path) -> None:
-    (tmp_path / "bad.py").write_bytes(b"import torch\nx = \xff\xfe\n")
-    (tmp_path / "two.py").write_text("import torch\nprint 'python 2'\n")
-    (tmp_path / "cut.ipynb").write_text('{"cells": [{"import torch')
+    (tmp_path / "bad.py").write_bytes(b"import torch\nx.cuda(\xff\xfe)\n")
+    (tmp_path / "two.py").write_text("import torch\nprint x.cuda()\n")
+    (tmp_path / "cut.ipynb").write_text('{"cells": [{"x.cuda()')
     result = analyze([tmp_path])
     assert codes(result.findings) == {"NPK001"}
     assert len(result.findings) == 3

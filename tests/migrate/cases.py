@@ -144,6 +144,19 @@ CASES: list[tuple[str, str | None, str | None]] = [
     ('s = torch.amp.GradScaler("cpu")', SAME, SAME),
     ('s = torch.amp.GradScaler(device="cpu")', SAME, SAME),
     (
+        "a = torch.cuda.is_available() and torch.backends.cudnn.is_available()",
+        "a = torch.npu.is_available()",
+        'a = ACCELERATOR.is_available() and (hasattr(torch, "npu") or torch.backends.cudnn.is_available())',
+    ),
+    ("register(torch.cuda.amp.GradScaler)", SAME, SAME),  # which makes one without a device
+    (
+        "def f(x):\n    if not torch.backends.cudnn.enabled: return False\n"
+        "    if x.device.type != 'cuda': return False\n    return True",
+        SAME,
+        SAME,
+    ),
+    ("from u import TORCH_NPU_AVAILABLE\nif 'cuda' in device: x = x.cuda()", SAME, SAME),
+    (
         "a = torch.is_autocast_enabled()",
         'a = torch.is_autocast_enabled("npu")',
         "a = torch.is_autocast_enabled(DEVICE.type)",

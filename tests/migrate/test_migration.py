@@ -231,9 +231,9 @@ def test_report_has_log_unsupported_list_and_change_record(tmp_path: Path) -> No
     result = migrate(tmp_path)
     report = json.loads(show.as_json(result))
     assert report["changes"][0]["fixed"][0]["code"] == "NPK110" and "+DEVICE" in report["changes"][0]["diff"]
-    assert (report["left"][0]["code"], report["left"][0]["line"]) == ("NPK201", 5)  # of the migrated file
-    assert "| a.py:5 | NPK201 |" in show.as_markdown(result) and "```diff" in show.as_markdown(result)
-    assert "a.py:5  torch.cuda.nvtx" in show.as_text(result)
+    assert (report["left"][0]["code"], report["left"][0]["line"]) == ("NPK201", 6)  # of the migrated file
+    assert "| a.py:6 | NPK201 |" in show.as_markdown(result) and "```diff" in show.as_markdown(result)
+    assert "a.py:6  torch.cuda.nvtx" in show.as_text(result)
 
 
 _BOOK = {"cells": [{"cell_type": "code", "source": ["import torch\\n", "x.cuda()"], "outputs": ["é"]}], "nbformat": 4}
@@ -360,6 +360,36 @@ def test_lines_that_become_too_long_are_broken_at_their_brackets(tmp_path: Path)
         "        init_method='env://',\n        world_size=n,\n        rank=rank,\n    )\n"
     ) in after
     assert not migrate(tmp_path / "a.py").left
+
+
+def test_a_variable_that_is_set_twice_gets_a_line_each_where_one_is_too_long(tmp_path: Path) -> None:
+    text = "import os\n" + "x = 1\n" * 100 + "os.environ['CUDA_VISIBLE_DEVICES'] = str(args.number)\n"
+    (tmp_path / "a.py").write_text(text)
+    after = migrate(tmp_path).changes[0].after
+    assert after.endswith(
+        "os.environ['CUDA_VISIBLE_DEVICES'] = str(args.number)\n"
+        "os.environ['ASCEND_RT_VISIBLE_DEVICES'] = os.environ['CUDA_VISIBLE_DEVICES']\n"
+    )
+    (tmp_path / "a.py").write_text(after)
+    assert not migrate(tmp_path).changes
+
+
+def test_the_last_of_several_lines_is_broken_at_its_commas(tmp_path: Path) -> None:
+    head = "import torch\nfrom torch.nn.parallel import DistributedDataParallel\n" + f"x = '{'x' * 99}'\n" * 100
+    arguments = "net, device_ids=[torch.cuda.current_device()], find_unused_parameters=x"
+    (tmp_path / "a.py").write_text(f"{head}net = DistributedDataParallel(\n    {arguments})\n")
+    after = migrate(tmp_path).changes[0].after
+    assert "    net,\n    device_ids=[" in after and after.endswith("\n    find_unused_parameters=x)\n")
+
+
+def test_code_below_the_constants_has_an_empty_line_above_it(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("import torch\ntorch.manual_seed(0)\nx = x.cuda()\n")
+    assert '"cpu")\n\ntorch.manual_seed' in migrate(tmp_path).changes[0].after
+
+
+def test_tensors_of_another_framework_stay(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("import paddle\nx = paddle.ones([2]).cuda()\n")
+    assert not migrate(tmp_path).changes
 
 
 def test_the_device_is_there_before_its_first_use(tmp_path: Path) -> None:

@@ -254,8 +254,21 @@ def _branch(choice: ast.If | ast.IfExp | ast.While, negated: bool, file: PythonF
     if not negated:
         return listed(choice.body)
     if isinstance(choice, ast.If) and not choice.orelse and isinstance(choice.body[-1], _LEAVE):
-        return [*after(choice, file), *_named(getattr(file.function(choice), "name", ""))]
+        function = file.function(choice)
+        about_cudnn = _named("nvidia") if _asks_for_cudnn(function) else []
+        return [*after(choice, file), *_named(getattr(function, "name", "")), *about_cudnn]
     return listed(choice.orelse)
+
+
+def _asks_for_cudnn(function: ast.AST) -> bool:
+    """Whether a function decides by torch.backends.cudnn.enabled whether something can be used."""
+    return isinstance(function, ast.FunctionDef) and any(
+        isinstance(node, ast.Attribute)
+        and isinstance(node.ctx, ast.Load)
+        and node.attr == "enabled"
+        and getattr(node.value, "attr", getattr(node.value, "id", "")) == "cudnn"
+        for node in ast.walk(function)
+    )
 
 
 def _is_for_cuda(region: Sequence[ast.AST], file: PythonFile) -> bool:

@@ -26,7 +26,7 @@ from npukit.migrate.goal import Goal
 from npukit.migrate.moved import moved
 from npukit.migrate.rule import Rule
 from npukit.migrate.selection import Selection
-from npukit.migrate.tidy import without_unused_imports
+from npukit.migrate.tidy import with_space_below_constants, without_unused_imports
 from npukit.migrate.width import fitted
 from npukit.report import Finding, by_hand
 from npukit.report.terminal import printable_line
@@ -163,7 +163,7 @@ def migrate_document(
         findings = check_file(now, fixing, goal)
     if now is document:
         return None, tuple(left)
-    now = fitted(document, without_unused_imports(document, now))
+    now = fitted(document, with_space_below_constants(document, without_unused_imports(document, now)))
     change = Change(document.path, document.text, now.text, document.encoding, tuple(fixed))
     return change, moved(left, document, now)
 

@@ -1,4 +1,4 @@
-"""Imports from torch.cuda that a migration left without a use."""
+"""What a migration leaves to tidy: imports from torch.cuda without a use, and no empty line below its constants."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from collections.abc import Iterator
 from npukit.source import Document, Edit, PythonFile
 
 _IMPORT = re.compile(r"^[ \t]*(?:from torch\.cuda|from torch import[^\n]*\bcuda\b|import torch\.cuda)", re.MULTILINE)
+_CONSTANTS = re.compile(
+    r"^(?:(?:TORCH_)?(?:DEVICE|ACCELERATOR) = [^\n]*\"npu\"[^\n]*\n)+(?=[^\r\n])(?!SCALER = )", re.MULTILINE
+)
 
 
 def without_unused_imports(before: Document, after: Document) -> Document:
@@ -24,6 +27,22 @@ def without_unused_imports(before: Document, after: Document) -> Document:
     unused = old.names.read - new.names.read
     edits = [edit for node in new.names.imports for edit in _removed(node, unused, new)]
     return after.edited(edits) if edits else after
+
+
+def with_space_below_constants(before: Document, after: Document) -> Document:
+    """The migrated file with an empty line between the constants that were added and the code below them.
+
+    >>> with_space_below_constants(before, after).text
+    """
+    ends = [match.end() for match in _CONSTANTS.finditer(after.code) if match[0] not in before.code]
+    edits = [Edit(end, end, "\n") for end in ends if not _ends_cell(after, end)]
+    return after.edited(edits) if edits else after
+
+
+def _ends_cell(document: Document, offset: int) -> bool:
+    """Whether a cell of a notebook ends in front of this offset."""
+    line = document.code.count("\n", 0, offset)
+    return document.book is not None and document.book.cell_of(line) != document.book.cell_of(line + 1)
 
 
 def _removed(node: ast.Import | ast.ImportFrom, unused: frozenset[str], file: PythonFile) -> Iterator[Edit]:

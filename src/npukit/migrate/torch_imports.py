@@ -17,6 +17,7 @@ _BUILT_ON_TORCH = re.compile(
 )
 _AT_START_OF_LINE = re.compile(r"^(?:from[ \t]+([.\w]+)|import[ \t]+([\w.]+))", re.MULTILINE)
 _FRAMEWORK = re.compile(r"(?:mmengine|mmcv|detectron2\.config)(?:\.|$)")
+_OTHER_FRAMEWORKS = frozenset(("jittor", "mindspore", "mxnet", "oneflow", "paddle"))
 _DEPTH = 3  # of modules of the project that import each other
 
 
@@ -58,6 +59,17 @@ def loads_torch(file: PythonFile) -> bool:
     if any(_brings_torch(module, file.path, file.names.root, _DEPTH) for module in modules):
         return True
     return ".cuda(" in file.text and not any(name.split(".")[0] == "torch" for name in file.imported)
+
+
+@lru_cache(maxsize=8)
+def is_of_another_framework(file: PythonFile) -> bool:
+    """Whether the file computes with something else than torch, whose tensors have `cuda` as well.
+
+    >>> is_of_another_framework(PythonFile(Path("a.py"), "import paddle\\nx.cuda()"))
+    True
+    """
+    top = {name.split(".")[0] for name in file.imported}
+    return "torch" not in top and not top.isdisjoint(_OTHER_FRAMEWORKS)
 
 
 @lru_cache(maxsize=8)

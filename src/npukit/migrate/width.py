@@ -24,6 +24,10 @@ _WIDEST, _NARROWEST = 120, 88
 _SHORT = 100  # lines: a file with fewer says little about the width that its authors keep to
 _OWN = ("DEVICE = ", "ACCELERATOR = ", "TORCH_DEVICE = ", "TORCH_ACCELERATOR = ")
 _OPEN, _CLOSE = "([{", ")]}"
+_MOST_CLOSED = 4
+_TWINS = re.compile(
+    r"""(os\.environ\[["']CUDA_\w+["']\]) = (os\.environ\[["']\w+["']\]) = (?!os\.environ)(.*[^(\[{,\\])"""
+)
 _SMALL = 20  # columns: brackets with less in them are not worth a line
 _BEGINS = re.compile(r"(?:return|[\w.\[\]'\"]+ =) (?=\S)")
 
@@ -74,6 +78,8 @@ def _broken(line: str, width: int) -> list[str]:
     """The same code on several lines; nothing where that cannot be done simply."""
     text = line.strip()
     indent = line[: len(line) - len(line.lstrip())]
+    if twins := _TWINS.fullmatch(text):  # os.environ["CUDA_..."] = os.environ["ASCEND_..."] = value
+        return [f"{indent}{twins[1]} = {twins[3]}", f"{indent}{twins[2]} = {twins[1]}"]
     pairs = _pairs(text)
     if pairs is None:
         return []
@@ -103,13 +109,15 @@ def _in_parentheses(text: str, indent: str, pairs: list[tuple[int, int, list[int
 
 def _one_a_line(line: str, width: int) -> list[str]:
     """Arguments that stood on one line, within brackets that open above it."""
-    text = line.strip()
+    whole = line.strip()
     indent = line[: len(line) - len(line.lstrip())]
+    closed = (whole[: len(whole) - number] for number in range(_MOST_CLOSED))  # those that open above may end here
+    text = next((each for each in closed if whole[len(each) :].strip(")") == "" and _pairs(f"({each})")), whole)
     pairs = _pairs(f"({text})")
     if pairs is None or len(pairs) != 1 or not pairs[0][2]:
         return []
     parts = _split(text, [each - 1 for each in pairs[0][2]])
-    last = f"{indent}{parts[-1]}{',' if text.endswith(',') else ''}"
+    last = f"{indent}{parts[-1]}{',' if text.endswith(',') else ''}{whole[len(text) :]}"
     lines = [*(f"{indent}{part}," for part in parts[:-1]), last]
     return lines if max(map(len, lines)) <= width else []
 
@@ -124,13 +132,14 @@ def _pairs(text: str) -> list[tuple[int, int, list[int]]] | None:
     found: list[tuple[int, int, list[int]]] = []
     stack: list[int] = []
     commas: list[int] = []
-    in_string = 0
+    in_string = in_lambda = 0
     try:
         for token in tokenize.generate_tokens(io.StringIO(text + "\n").readline):
             name = tokenize.tok_name[token.type]
             in_string += (name == "FSTRING_START") - (name == "FSTRING_END")
             if name == "COMMENT":
                 return None
+            in_lambda += (token.string == "lambda") - (token.string == ":" and in_lambda > 0)
             if name != "OP" or in_string:
                 continue
             at = token.start[1]
@@ -141,7 +150,7 @@ def _pairs(text: str) -> list[tuple[int, int, list[int]]] | None:
                 opened = stack.pop()
                 if not stack and token.string == ")":
                     found.append((opened, at, commas))
-            elif token.string == "," and len(stack) == 1:
+            elif token.string == "," and len(stack) == 1 and not in_lambda:
                 commas.append(at)
     except (tokenize.TokenError, IndentationError, IndexError):
         return None

@@ -24,7 +24,7 @@ _GUARD = re.compile(r"cuda|gpu|npu|accelerator|(?-i:\bDEVICE\b)", re.IGNORECASE)
 _NPU = re.compile(r"ASCEND_|(?<![A-Za-z])npu(?![a-z])|hccl|transfer_to_npu", re.IGNORECASE)
 _NPU_QUICKLY = re.compile(r"npu(?![a-z])(?<![a-z]npu)")  # in lower case; a search that starts with letters is quick
 # Code that asks whether there are NPUs chooses among devices itself; neither style writes these names.
-_CHOOSES_NPU = re.compile(r"\b(?:is_(?:torch_|ascend_)?npu_available|(?:has|is|use)_npu)\b", re.IGNORECASE)
+_CHOOSES_NPU = re.compile(r"\b(?:(?:is_)?(?:torch_|ascend_)?npu_available|(?:has|is|use)_npu)\b", re.IGNORECASE)
 _DEVICE = '{0}.device("npu" if hasattr({0}, "npu") else "cuda" if {0}.backends.cuda.is_built() else "cpu")'
 _ACCELERATOR = 'getattr({0}, "npu", {0}.cuda)'
 _KIND = '"npu" if hasattr({0}, "npu") else "cuda"'

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from itertools import pairwise
 
 from npukit.facts.torch_npu.names import names_of
 from npukit.migrate import guards, lookup, writing
@@ -99,8 +100,22 @@ def _check(node: ast.Attribute | ast.Name, file: PythonFile, goal: Goal) -> Iter
             (file, node),
             f"torch.cuda{'.' + function if function else ''} requires a CUDA device",
             remedy=f"Use {new.text}.",
-            edits=new.edits,
+            edits=(*new.edits, *_without_cudnn(node, function, file, goal)),
         )
+
+
+def _without_cudnn(node: ast.Attribute | ast.Name, function: str, file: PythonFile, goal: Goal) -> Iterator[Edit]:
+    """torch.cuda.is_available() and torch.backends.cudnn.is_available(), which no NPU has."""
+    both = file.parent(_call(node, file)) if function == "is_available" else None
+    values = both.values if isinstance(both, ast.BoolOp) and isinstance(both.op, ast.And) else []
+    for before, value in pairwise(values):
+        if isinstance(value, ast.Call) and file.resolve(value.func) == "torch.backends.cudnn.is_available":
+            start, end = file.span(value)
+            if goal.portable:
+                yield file.insert(start, f'(hasattr({writing.torch_name(file).text}, "npu") or ')
+                yield file.insert(end, ")")
+            else:
+                yield Edit(file.span(before)[1], end, "")
 
 
 def _is_type_argument(node: ast.AST, function: str, file: PythonFile) -> bool:

@@ -18,6 +18,7 @@ from npukit.migrate import writing
 from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Effort, Rule
 from npukit.migrate.sinks import DEVICE
+from npukit.migrate.torch_imports import is_of_another_framework
 from npukit.report import Finding
 from npukit.source import Edit, PythonFile
 from npukit.source.names import definition_of
@@ -36,7 +37,7 @@ rule = Rule(
 @rule.on_call(("cuda",))
 def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     func = call.func
-    if not isinstance(func, ast.Attribute) or file.resolve(func) == "torch.cuda":
+    if not isinstance(func, ast.Attribute) or file.resolve(func) == "torch.cuda" or is_of_another_framework(file):
         return
     if _own_method(func, file) or _only_has_cuda(func.value, file) or writing.stays(call, file):
         return

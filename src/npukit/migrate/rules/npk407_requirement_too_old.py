@@ -13,7 +13,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from npukit.facts.libraries import Library, imported, modules, packaged
+from npukit.facts.libraries import modules, packaged
 from npukit.migrate.goal import Goal
 from npukit.migrate.installed import installed_version
 from npukit.migrate.requirements import meant_for_cuda, requirements
@@ -22,28 +22,12 @@ from npukit.migrate.rules.npk401_library_without_npu import imported_libraries, 
 from npukit.report import Finding, Severity
 from npukit.source import Document, PythonFile
 
-
-def _number(version: str) -> list[int]:
-    """The numbers of a version, up to the first part that is none."""
-    return [int(part) for part in re.match(r"\d*(?:\.\d+)*", version)[0].split(".") if part]  # type: ignore[index]
-
-
-def _is_too_old(library: Library) -> bool:
-    version = installed_version(library) if library.since else None
-    return bool(version) and _number(version) < _number(library.since)  # type: ignore[arg-type]
-
-
-_TOO_OLD = frozenset(
-    module
-    for module in modules("works", "adapter", "partial")
-    if (library := imported(module)) and _is_too_old(library)
-)  # in the environment of npukit
 rule = Rule(
     "NPK407",
     "requirement-too-old",
     words=(),
     text_words=("==", "<", "~="),
-    modules=_TOO_OLD,
+    modules=modules("works", "adapter", "partial"),
     severity=Severity.error,
     why="NPU support was added in a later version.",
     remedy="Upgrade the library.",
@@ -73,11 +57,17 @@ def check(document: Document, goal: Goal) -> Iterator[Finding]:
 @rule.on(ast.Import, ast.ImportFrom)
 def check_import(node: ast.Import | ast.ImportFrom, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     for library in imported_libraries(node, file):
-        if _is_too_old(library):
+        version = installed_version(library) if library.since else None
+        if version and _number(version) < _number(library.since):
             yield rule.finding(
                 (file, node),
-                f"{library.name} {installed_version(library)} is installed and does not support NPUs yet",
+                f"{library.name} {version} is installed and does not support NPUs yet",
                 why=f"NPU support was added in {library.since}.",
                 remedy=f"Install {library.packages[0]}>={library.since}.",
                 severity=needed_when(node, file)[1],
             )
+
+
+def _number(version: str) -> list[int]:
+    """The numbers of a version, up to the first part that is none."""
+    return [int(part) for part in re.match(r"\d*(?:\.\d+)*", version)[0].split(".") if part]  # type: ignore[index]
