@@ -27,7 +27,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def parsed(verb: str, *args: str) -> dict[str, Any]:
     command = load(next(each for each in VERBS["Use"] if each.name == verb))
     params: dict[str, Any] = command.make_context(verb, list(args)).params
-    return params
+    # What may be given several times is a list in some versions of typer, and a tuple in others.
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in params.items()}
 
 
 def test_our_own_words_stay_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:

@@ -20,6 +20,7 @@ from npukit.simulate import build, environment, versions
 from npukit.simulate import compile as compiling
 
 TORCH = importlib.metadata.version("torch").split("+")[0]
+REAL_COMPILERS = compiling.find_compilers()
 
 
 def start_setup() -> subprocess.Popen[str]:
@@ -75,6 +76,7 @@ def test_a_wheel_with_old_headers_is_compiled_with_newer_ones(small: Path, monke
 
 
 def test_beside_a_cuda_build_a_library_comes_first(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiling, "clashes_with_cuda", lambda torch: False)
     assert build.ensure().beside_cuda_library is None
     monkeypatch.setattr(compiling, "clashes_with_cuda", lambda torch: True)
     library = build.ensure().beside_cuda_library
@@ -202,3 +204,21 @@ def test_edited_sources_are_compiled_although_the_wheel_has_others(
     prebuild(monkeypatch, small / "prebuilt")
     monkeypatch.setattr(compiling, "CXX_FLAGS", [*compiling.CXX_FLAGS, "-DCHANGED"])
     assert build.ensure().operators_library.read_text() == "compiled\n"
+
+
+def test_the_standard_library_is_torchs_whatever_the_compiler_prefers(tmp_path: Path) -> None:
+    library = tmp_path / "library.so"
+    source = "#include <iostream>\nvoid speak(int number) { std::cerr << number; }\n"
+    command = [*REAL_COMPILERS.cxx, "-static-libstdc++", "-shared", "-fPIC", "-x", "c++", "-", "-o", str(library)]
+    subprocess.run([*command, *compiling.standard_library(REAL_COMPILERS)], input=source, text=True, check=True)
+    assert compiling.STANDARD_LIBRARY.encode() in library.read_bytes()
+
+
+def test_a_simulated_machine_has_no_gpu(small: Path) -> None:
+    driver = small / "driver" / "libcuda.so.1"
+    driver.parent.mkdir()
+    subprocess.run([*REAL_COMPILERS.c, "-shared", "-x", "c", "/dev/null", "-o", str(driver)], check=True)
+    load = [sys.executable, "-c", "import ctypes; ctypes.CDLL('libcuda.so.1')"]
+    with_gpu = {"LD_LIBRARY_PATH": str(driver.parent)}
+    assert subprocess.run(load, env=with_gpu).returncode == 0
+    assert subprocess.run(load, env=environment(base=with_gpu), stderr=subprocess.DEVNULL).returncode == 1

@@ -127,9 +127,8 @@ def _build(setup: Setup) -> None:
 
 def _fill_runtime(setup: Setup, folder: Path) -> None:
     if setup.prebuilt_runtime.exists():
-        shutil.copytree(setup.prebuilt_runtime, folder)
+        shutil.copytree(setup.prebuilt_runtime, folder, dirs_exist_ok=True)
     else:
-        folder.mkdir()
         with step("Compiling the simulated CANN runtime"):
             compiling.cann_libraries(compiling.find_compilers(), setup.cann_headers / "torch_npu", folder)
 

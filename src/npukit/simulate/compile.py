@@ -33,6 +33,7 @@ CXX_FLAGS = ["-std=c++20", "-O2", "-DNDEBUG", "-fPIC", "-fvisibility=hidden", "-
 SHARED = ["-shared", "-pthread", "-Wl,-rpath,$ORIGIN"]
 OPERATORS_NEED = ["torch", "torch_cpu", "torch_python", "c10", "torch_npu", "ascendcl"]
 LIBS = ["-lm", "-ldl", "-lrt"]
+STANDARD_LIBRARY = "libstdc++.so.6"
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ def cann_key() -> str:
 
 def operators_key(torch: Path) -> str:
     """A name for the operators of this torch: what they are compiled from, and how."""
-    return fingerprint(operator_sources(), CXX_FLAGS, SHARED, as_torch_was_built(torch))
+    return fingerprint(operator_sources(), CXX_FLAGS, SHARED, STANDARD_LIBRARY, as_torch_was_built(torch))
 
 
 def cann_sources() -> list[Path]:
@@ -160,13 +161,21 @@ def operators(compilers: Compilers, headers: Headers, libraries: list[Path], fol
     everything = "".join(f'#include "{source}"\n' for source in sorted(ATEN.glob("*.cpp")))
     command = [*compilers.cxx, *SHARED, f"-Wl,-soname,{OPERATORS}", *headers.flags(), "-x", "c++", "-"]
     command += ["-o", str(folder / OPERATORS), *(f"-L{each}" for each in libraries)]
-    _run([*command, *(f"-l{each}" for each in OPERATORS_NEED), *LIBS], OPERATORS, everything)
+    libs = [*(f"-l{each}" for each in OPERATORS_NEED), *standard_library(compilers), *LIBS]
+    _run([*command, *libs], OPERATORS, everything)
 
 
 def beside_cuda(compilers: Compilers, headers: Headers, libraries: list[Path], folder: Path) -> None:
     """libnpusim_beside_cuda.so, for CUDA builds of torch that torch_npu does not load beside."""
     command = [*compilers.cxx, *SHARED, *headers.flags(), str(BESIDE_CUDA_SOURCE), "-o", str(folder / BESIDE_CUDA)]
-    _run([*command, *(f"-L{each}" for each in libraries), "-lc10"], BESIDE_CUDA)
+    _run([*command, *(f"-L{each}" for each in libraries), "-lc10", *standard_library(compilers)], BESIDE_CUDA)
+
+
+def standard_library(compilers: Compilers) -> list[str]:
+    """torch's: some compilers link one of their own statically, and its streams crash beside torch's."""
+    asked = [*compilers.cxx, f"-print-file-name={STANDARD_LIBRARY}"]
+    found = Path(subprocess.run(asked, capture_output=True, text=True).stdout.strip())
+    return [f"-L{found.parent}", f"-l:{STANDARD_LIBRARY}"] if found.is_absolute() else []
 
 
 def _run(command: list[str], what: str, source: str = "") -> None:

@@ -88,7 +88,7 @@ def activate(
     settings = environment(devices, card, compute, faults, trace)
     # The runtime loads this library as it is loaded itself, which fails before torch: not yet in this process.
     beside_cuda = settings.pop("NPUKIT_SIM_BESIDE_CUDA", "")
-    os.environ.update(settings)
+    os.environ.update(settings, CUDA_VISIBLE_DEVICES="")  # as LD_LIBRARY_PATH, which hides GPUs, has no effect here
     sys.path.insert(0, os.environ["PYTHONPATH"].split(os.pathsep)[0])
     # The dynamic linker read LD_LIBRARY_PATH when this process began; what is already loaded it finds by its name.
     libraries = Path(os.environ["ASCEND_HOME_PATH"]) / "lib64"

@@ -1,7 +1,5 @@
 #include "quiet.h"
 
-#include <dlfcn.h>
-
 #include <algorithm>
 #include <iostream>
 #include <streambuf>
@@ -33,19 +31,11 @@ private:
     std::vector<std::string> noise_;
 };
 
-// The std::cerr that torch writes to. A compiler that links libstdc++ statically gives this library one of its own.
-std::ostream& cerr_of_torch() {
-    void* const c10 = dlopen("libc10.so", RTLD_NOW | RTLD_NOLOAD);
-    void* const found = c10 ? dlsym(c10, "_ZSt4cerr") : nullptr;
-    return found ? *static_cast<std::ostream*>(found) : std::cerr;
-}
-
 } // namespace
 
 void keep_from_stderr(std::vector<std::string> noise) {
-    auto& cerr = cerr_of_torch();
     // Never freed: destructors of others may still write.
-    cerr.rdbuf(new WithoutNoise(cerr.rdbuf(), std::move(noise)));
+    std::cerr.rdbuf(new WithoutNoise(std::cerr.rdbuf(), std::move(noise)));
 }
 
 } // namespace npusim

@@ -7,10 +7,11 @@ from pathlib import Path
 
 DRIVER_VERSION = "25.5.0"
 COMPONENTS = ("runtime", "compiler", "opp", "toolkit", "hccl")
+NVIDIA_DRIVER = ("libcuda.so.1", "libnvidia-ml.so.1")
 
 
 def write_home(home: Path, cann: str) -> None:
-    """Fill `home`, except for lib64, which the compiler fills. CANN's version is a real one: programs check it."""
+    """Fill `home`; the libraries are the compiler's to add. CANN's version is a real one: programs check it."""
     arch = f"{platform.machine()}-linux"
     (home / arch).mkdir()
     (home / arch / "ascend_toolkit_install.info").write_text(
@@ -28,10 +29,18 @@ def write_home(home: Path, cann: str) -> None:
         'export ASCEND_TOOLKIT_HOME="$ASCEND_HOME_PATH" ASCEND_OPP_PATH="$ASCEND_HOME_PATH/opp"\n'
         'export LD_LIBRARY_PATH="$ASCEND_HOME_PATH/lib64${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"\n'
     )
+    _hide_gpus(home / "lib64")
     (home / "bin").mkdir()
     for tool, module in (("npu-smi", "machine.npu_smi"), ("npu-list", "machine.npu_list")):
         _write_tool(home / "bin" / tool, module)
     _write_msprof(home)
+
+
+def _hide_gpus(libraries: Path) -> None:
+    """torch_npu refuses to work where torch sees a GPU: files that no program can load stand before NVIDIA's driver."""
+    libraries.mkdir()
+    for name in NVIDIA_DRIVER:
+        (libraries / name).touch()
 
 
 def _write_tool(script: Path, module: str) -> None:
