@@ -13,6 +13,7 @@ _DEVICE_API = {"is_available", "set_device", "current_device", "device_count", "
 _CANNOT_IMPORT = re.compile(r"(?:tensorrt|torch2trt|pycuda|cupy)(?:\.|$)")
 _HAS_OWN_DEVICES = re.compile(r"ctranslate2(?:\.|$)")
 _REPLACED = re.compile(r"^[ \t]*torch\.cuda(?:\.\w+)* = ", re.MULTILINE)
+_ASSIGNED = re.compile(r"torch\.cuda\.\w+ = ")
 _MOCKED = re.compile(
     r"(?:patch|setattr)(?:\.object)?\(\s*[\"']?[\w.]*torch\.cuda\b|^[ \t]*torch\.cuda\.\w+ = ", re.MULTILINE
 )
@@ -39,7 +40,9 @@ def replaces_cuda(node: ast.AST, file: PythonFile) -> bool:
 @lru_cache(maxsize=4)
 def _replacements(file: PythonFile) -> int | None:
     """How often the file assigns to torch.cuda; None where it does not touch it at all."""
-    return len(_REPLACED.findall(file.text)) if _MOCKED.search(file.text) else None
+    text = file.text
+    may_touch = "patch" in text or "setattr" in text or _ASSIGNED.search(text)  # quick: most files do not
+    return len(_REPLACED.findall(text)) if may_touch and _MOCKED.search(text) else None
 
 
 def _with_decorators(function: ast.AST, file: PythonFile) -> str:
