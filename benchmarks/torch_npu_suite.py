@@ -7,7 +7,8 @@ CHECKOUT is a checkout of torch_npu's sources; its folder test/ is run, each fil
 ends the interpreter counts as crashed, one that outlasts --test-limit or wants more memory than the host has as failed;
 the rest of its file is then run in a new process. What a file has not reached within its limit is counted as such.
 Tests that torch_npu itself lists as failing on real hardware (test/unsupported_test_cases) are left out, and so are
-folders that need what is not simulated; both are counted or named.
+folders that need what is not simulated; both are counted or named. Functions whose arguments only their own script can
+give are no tests.
 """
 
 from __future__ import annotations
@@ -66,7 +67,13 @@ def pytest_collection_modifyitems(items) -> None:  # type: ignore[no-untyped-def
     known_to_fail = json.loads(Path(os.environ[LIST_VARIABLE]).read_text())
     listed = [item for item in items if item.cls and f"{item.name} (__main__.{item.cls.__name__})" in known_to_fail]
     _note(listed=len(listed))
-    items[:] = [item for item in items if item not in set(listed)]
+    items[:] = [item for item in items if item not in set(listed) and not _needs_arguments(item)]
+
+
+def _needs_arguments(item) -> bool:  # type: ignore[no-untyped-def]
+    """Whether only the script that it stands in can call it: it takes what is no fixture."""
+    info = getattr(item, "_fixtureinfo", None)
+    return bool(info and set(info.argnames) - set(info.name2fixturedefs) - {"request"})
 
 
 def pytest_collection_finish(session) -> None:  # type: ignore[no-untyped-def]

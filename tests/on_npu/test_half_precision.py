@@ -74,6 +74,13 @@ def test_outputs_that_are_given_are_rounded_into_resized_and_keep_their_strides(
     assert strided.stride() == (1, 20)
 
 
+@pytest.mark.parametrize("dtype", HALVES)
+def test_a_loss_is_rounded_once(dtype: torch.dtype) -> None:
+    x, target = randn(10, 64).to(dtype).npu(), torch.rand(10, 64).to(dtype).npu()
+    exact = F.binary_cross_entropy_with_logits(x.float(), target.float(), reduction="sum")
+    assert torch.equal(F.binary_cross_entropy_with_logits(x, target, reduction="sum"), exact.to(dtype))
+
+
 def test_mixed_types_are_refused_as_elsewhere() -> None:
     with pytest.raises(RuntimeError, match="same dtype"):
         torch.mm(randn(2, 2).half().npu(), randn(2, 2).npu())

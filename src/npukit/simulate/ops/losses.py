@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import reduce
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -114,6 +116,18 @@ def kl_div_target_backward(
     truth, guess = wide(target), wide(x)
     slope = truth.exp() * (truth + 1 - guess) if log_target else torch.where(truth > 0, truth.log() + 1 - guess, 0.0)
     return (slope * _averaged(grad, x, reduction)).to(target.dtype)
+
+
+@kernel("aten::binary_cross_entropy_with_logits")
+def binary_cross_entropy_with_logits(
+    x: Tensor, target: Tensor, weight: Tensor | None = None, pos_weight: Tensor | None = None, reduction: int = 1
+) -> Tensor:
+    """torch's loss, rounded once: the CPU's kernel would round every step of it to half precision."""
+    given = [each for each in (x, target, weight, pos_weight) if each is not None]
+    loss = torch.binary_cross_entropy_with_logits(
+        wide(x), wide(target), wide_or_none(weight), wide_or_none(pos_weight), reduction
+    )
+    return loss.to(reduce(torch.promote_types, [each.dtype for each in given]))
 
 
 @kernel("npu_binary_cross_entropy_with_logits_backward")
