@@ -13,6 +13,8 @@ from npukit.launch.run import script_arguments, tied
 from npukit.llm.config.options import Config
 from npukit.llm.finetune.rank import handed_over
 from npukit.performance.plan.walked import Walked, from_json
+from npukit.performance.plan.walker import FAILED, FILE
+from npukit.performance.plan.walker import STEPS as STEPS_VARIABLE
 from npukit.report.unfinished import temporary_folder
 
 STEPS = 2  # the second one meets the optimizer's states
@@ -45,18 +47,19 @@ def _walk(
     with temporary_folder("walk") as folder:
         file = folder / "walked.json"
         environment = {
-            **choose(Wanted.sim, 1, card).environment(compute="shapes", memory_mib=MEMORY_MIB),
+            **choose(Wanted.sim, per_node, card).environment(compute="shapes", memory_mib=MEMORY_MIB),
             **_rank_zero(devices, per_node),
             **variables,
-            "NPUKIT_WALK": str(file),
-            "NPUKIT_WALK_STEPS": str(STEPS),
+            FILE: str(file),
+            STEPS_VARIABLE: str(STEPS),
         }
         ended = subprocess.run(
             [sys.executable, *script_arguments(command, auto)], env=tied(environment), capture_output=True, text=True
         )
-        if not file.exists():
-            raise NpukitError(f"The walk ended early: {_reason(ended.stderr)}")
-        return from_json(json.loads(file.read_text(encoding="utf-8")))
+        found = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {FAILED: _last_line(ended.stderr)}
+        if FAILED in found:
+            raise NpukitError(f"The walk ended early: {found[FAILED].removesuffix('.')}.")
+        return from_json(found)
 
 
 def _rank_zero(devices: int, per_node: int) -> dict[str, str]:
@@ -73,6 +76,6 @@ def _rank_zero(devices: int, per_node: int) -> dict[str, str]:
     }
 
 
-def _reason(errors: str) -> str:
+def _last_line(errors: str) -> str:
     lines = [line.strip() for line in errors.strip().splitlines() if line.strip()]
-    return lines[-1].removeprefix("npukit: ") if lines else "its process was killed."
+    return lines[-1].removeprefix("npukit: ") if lines else "its process was killed"

@@ -1,18 +1,20 @@
 """The process that walks: `python -m npukit.performance.plan.walker [SCRIPT|-m MODULE] [ARGS]`.
 
 Without a script it walks through the training of the configuration in its environment. It writes what it saw as JSON
-to the file that NPUKIT_WALK names.
+to the file that NPUKIT_WALK names, or why there is nothing to see.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import sys
+import traceback
 from pathlib import Path
-
-from npukit.errors import NpukitError
+from typing import NoReturn
 
 FILE, STEPS = "NPUKIT_WALK", "NPUKIT_WALK_STEPS"
+FAILED = "failed"  # the key of the reason, in place of what was seen
 
 
 def main() -> None:
@@ -37,15 +39,22 @@ def main() -> None:
         pass
     except SystemExit as ended:
         if ended.code:
-            raise
+            _fail(file, f"the script exits with {ended.code}")
+    except Exception as error:
+        _fail(file, "".join(traceback.format_exception_only(error)).strip().splitlines()[0])
     walked = observer.walked()
     if not observer.saw_device:
-        raise NpukitError("The script trains without the NPU: name the device in its options, or use --auto.")
+        _fail(file, "the script trains without the NPU: name the device in its options, or use --auto")
     if not walked.steps:
-        raise NpukitError("The script ended without a training step: nothing updated weights after a backward pass.")
+        _fail(file, "the script makes no training step: nothing updates weights after a backward pass")
     file.write_text(to_json(walked), encoding="utf-8")
     sys.stdout.flush()
     os._exit(0)  # the job is torn down in the middle of a step
+
+
+def _fail(file: Path, reason: str) -> NoReturn:
+    file.write_text(json.dumps({FAILED: reason}), encoding="utf-8")
+    sys.exit(1)
 
 
 if __name__ == "__main__":
