@@ -70,7 +70,8 @@ def _answer_begins(row: Row) -> int:
 class PairCollator:
     """A batch of pairs is one of rows: all first answers, then all second ones; or these in one packed row.
 
-    A packed row is padded to a multiple of `MULTIPLE`, by a row that has no answer, so that few lengths are met.
+    A packed row is padded to a multiple of `MULTIPLE`, always by a row that has no answer: of few lengths, and of one
+    number of rows, little is compiled.
     """
 
     collate: Collator
@@ -88,9 +89,9 @@ class PairCollator:
         return batch
 
     def _packed(self, rows: list[Row]) -> list[Row]:
-        spare = -sum(len(row["input_ids"]) for row in rows) % MULTIPLE
+        spare = MULTIPLE - sum(len(row["input_ids"]) for row in rows) % MULTIPLE
         filling = {"input_ids": np.full(spare, self.collate.pad_id), "labels": np.full(spare, IGNORED)}
-        return [{**row, "lengths": [len(row["input_ids"])]} for row in (*rows, *([filling] if spare else []))]
+        return [{**row, "lengths": [len(row["input_ids"])]} for row in (*rows, filling)]
 
 
 def pairs_in(batch: dict[str, Any]) -> int:
