@@ -114,6 +114,17 @@ CASES: dict[str, Case] = {
     "a config.json cut off": recipe({"model/config.json": '{"model_type": "qw'}),
     "weights cut off": recipe({"model/model.safetensors": b"\x40\0\0\0\0\0\0\0{"}),
     "no weights": recipe({"model/model.safetensors": None}),
+    "a part of the weights that is missing": recipe(
+        {"model/model.safetensors.index.json": json.dumps({"weight_map": {"a": "model-00002-of-00002.safetensors"}})}
+    ),
+    "an index of weights cut off": recipe({"model/model.safetensors.index.json": '{"weight_map": {'}),
+    "no tokenizer": recipe({"model/tokenizer.json": None, "model/tokenizer_config.json": None}),
+    "a tokenizer.json cut off": recipe({"model/tokenizer.json": '{"version": "1.0", "model": {"vo'}),
+    "calls without a name": flags(
+        {"rows.jsonl": '{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "tool_calls": [{}]}]}\n'}
+    ),
+    "tools that are a number": flags({"rows.jsonl": json.dumps({**ROW, "tools": 5}) + "\n"}),
+    "an agent template that nobody has": flags(agent_template="hermess", template="chatml"),
     # dataset_info.json
     "dataset_info.json cut off": recipe({"dataset_info.json": '{"mine": {'}),
     "dataset_info.json is a list": recipe({"dataset_info.json": "[]"}),

@@ -55,7 +55,8 @@ Pair = tuple[list[int], list[int], list[int]]
 def pairs(number: int, words: int) -> list[Pair]:
     """Questions and two answers to each, as tokens."""
     random = np.random.default_rng(0)
-    lengths = random.lognormal(5.0, 0.8, (number, 3)).clip(8, LONGEST // 2).astype(int)
+    mean = 5.0 if words > 1000 else 2.5
+    lengths = random.lognormal(mean, 0.8, (number, 3)).clip(8, LONGEST // 2).astype(int)
     return [tuple(random.integers(1, words, length).tolist() for length in row) for row in lengths]
 
 

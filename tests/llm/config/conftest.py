@@ -26,11 +26,18 @@ SHAPE = {
 }
 
 
+def make_model(folder: Path, shape: dict[str, Any]) -> None:
+    """A folder with all files of a model, of which only config.json says something."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(shape))
+    (folder / "tokenizer.json").write_text("{}")
+    (folder / "model.safetensors").write_bytes((2).to_bytes(8, "little") + b"{}")
+
+
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A model, data by name and by file, a folder that is no model, a DeepSpeed file that is none."""
-    (tmp_path / "models" / "tiny").mkdir(parents=True)
-    (tmp_path / "models" / "tiny" / "config.json").write_text(json.dumps(SHAPE))
+    make_model(tmp_path / "models" / "tiny", SHAPE)
     (tmp_path / "empty").mkdir()
     (tmp_path / "rows.jsonl").write_text(json.dumps(ROW) + "\n")
     (tmp_path / "ds.json").write_text("{stage: 2}")

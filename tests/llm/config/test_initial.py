@@ -22,6 +22,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     Path("model").mkdir()
     Path("model/config.json").write_text(json.dumps({"model_type": "qwen2"}))
+    Path("model/tokenizer.json").write_text("{}")
     Path("model/model.safetensors").write_bytes((2).to_bytes(8, "little") + b"{}")
     rows = [json.dumps({"instruction": f"question {number}", "output": "answer"}) for number in range(60)]
     Path("rows.jsonl").write_text("\n".join(rows))

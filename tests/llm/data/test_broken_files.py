@@ -52,7 +52,7 @@ BROKEN: dict[str, tuple[str, bytes | str, str]] = {
     "no assistant turn": ("train.jsonl", turns("system", "user"), "no assistant turn"),
     "question without an answer": ("train.jsonl", turns("user", "assistant", "user"), "has no answer"),
     "unknown role": ("train.jsonl", turns("narrator", "assistant"), "the role 'narrator' in turn 1"),
-    "function calls": ("train.jsonl", turns("user", "function_call", "observation", "assistant"), "function calls"),
+    "a result without a call": ("train.jsonl", turns("user", "observation", "assistant"), "turn 2 is result"),
     "images": (
         "train.jsonl",
         '{"messages": [{"role": "user", "content": [{"type": "image_url"}]}, {"role": "assistant", "content": "x"}]}',

@@ -121,7 +121,7 @@ SHARED = [
 
 
 def roles(row: dict[str, Any], layout: Layout) -> list[str]:
-    return [turn["role"] for turn in lay_out(row, layout, "sft")]  # type: ignore[union-attr]
+    return [turn["role"] for turn in lay_out(renamed(row, layout), layout, "sft")]  # type: ignore[union-attr]
 
 
 def test_tools_calls_and_results_are_turns_of_their_own() -> None:
@@ -146,3 +146,10 @@ def test_calls_as_openai_has_them() -> None:
 def test_calls_that_cannot_be_are_refused(broken: list[Any]) -> None:
     with pytest.raises(BadRow):
         lay_out({"conversations": broken}, Layout("sharegpt"), "sft")
+
+
+def test_a_column_that_is_said_to_be_another_is_not_read_under_its_own_name() -> None:
+    layout = Layout("alpaca", {"instruction": "question", "output": "answer"})
+    with pytest.raises(BadRow):
+        lay_out(renamed({"instruction": "Hi", "output": "Hello"}, layout), layout, "sft")
+    assert renamed({"question": "Hi", "answer": "Hello"}, layout)["output"] == "Hello"

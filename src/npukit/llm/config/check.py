@@ -17,7 +17,7 @@ from npukit.llm.config.nearest import nearest, nearest_file
 from npukit.llm.config.options import HEADS, PREFERENCES, Config
 from npukit.llm.config.schema import options, plain
 from npukit.llm.models.outline import is_target, look_at
-from npukit.llm.models.weights import broken_weights
+from npukit.llm.models.weights import broken_tokenizer, broken_weights, has_weights
 
 
 @dataclass(frozen=True)
@@ -153,8 +153,12 @@ def _model_files(config: Config, given: Given) -> Iterator[Problem]:
         yield Problem("model.path", f"{path} has no config.json{hint}")
     elif path.is_dir():
         yield from _config_json(path / "config.json")
+        sentences = broken_tokenizer(path)
         if not config.model.from_config:
-            yield from (Problem("model.path", sentence) for sentence in broken_weights(path))
+            sentences += broken_weights(path)
+            if not has_weights(path):
+                sentences.append(f"{path} has no weights: download them, or set model.from_config for new ones.")
+        yield from (Problem("model.path", sentence) for sentence in sentences)
     elif not HUB_NAME.fullmatch(config.model.path) or config.model.path.startswith("."):
         yield Problem("model.path", f"there is no folder {path}{nearest_file(path) or '.'}")
     elif path.parent != Path() and any(
@@ -165,6 +169,8 @@ def _model_files(config: Config, given: Given) -> Iterator[Problem]:
     adapter = config.model.adapter
     if adapter and not (adapter.expanduser() / "adapter_config.json").is_file():
         yield Problem("model.adapter", f"{adapter} has no adapter_config.json: it is not an adapter.")
+    elif adapter and not next(adapter.expanduser().glob("adapter_model.*"), None):
+        yield Problem("model.adapter", f"{adapter} has no adapter_model.safetensors: it is not complete.")
 
 
 def _targets(config: Config) -> Iterator[Problem]:

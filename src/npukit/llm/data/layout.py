@@ -51,7 +51,9 @@ def renamed(row: Any, layout: Layout) -> dict[str, Any]:
         return {"text": row}
     if not isinstance(row, dict):
         raise BadRow(f"is {kind_of(row)}, not an object with columns")
-    named = row | {ours: row[theirs] for ours, theirs in layout.columns.items() if theirs in row}
+    # A column that is said to be another is that one, or none.
+    named = {name: value for name, value in row.items() if layout.columns.get(name, name) in row}
+    named |= {ours: row[theirs] for ours, theirs in layout.columns.items() if theirs in row}
     return named | {"query": layout.question.format_map(_Named(row))} if layout.question else named
 
 
@@ -135,7 +137,7 @@ def question_of(row: dict[str, Any], layout: Layout) -> Conversation:
             *history_of(row.get("history")),
             turn("user", "\n".join(part for part in (string(row, name), more) if part)),
         ]
-    return _with_system_and_tools(turns, row, layout)
+    return _with_system_and_tools(turns, row)
 
 
 def conversation(row: dict[str, Any], layout: Layout) -> Conversation:
@@ -157,12 +159,11 @@ def conversation(row: dict[str, Any], layout: Layout) -> Conversation:
         if not question and not layout.keeps_empty:
             raise BadRow(f"has an empty {asked}")
         turns += [turn("user", question), turn("assistant", said(row, answered, layout))]
-    return _with_system_and_tools(turns, row, layout)
+    return _with_system_and_tools(turns, row)
 
 
-def _with_system_and_tools(turns: Conversation, row: dict[str, Any], layout: Layout) -> Conversation:
+def _with_system_and_tools(turns: Conversation, row: dict[str, Any]) -> Conversation:
     system = optional(row, "system")
     if system and (not turns or turns[0]["role"] != "system"):
         turns = [turn("system", system), *turns]
-    column = layout.columns.get("tools", "tools")  # empty where a dataset_info.json does not speak of it
-    return [*tools_turn(row.get(column)), *turns] if column else turns
+    return [*tools_turn(row.get("tools")), *turns]

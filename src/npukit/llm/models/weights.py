@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import struct
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 from npukit.llm.families.family import Shapes
 
+INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
+TOKENIZERS = ("tokenizer*", "*.model", "*.tiktoken", "vocab*", "*.vocab", "spiece*", "tekken.json")
 LARGEST_HEADER = 100_000_000  # bytes; safetensors itself allows no more
 
 
@@ -41,17 +44,36 @@ def broken_weights(folder: Path) -> list[str]:
                 sentences.append(f"{path} has {path.stat().st_size:,} of {whole:,} bytes: download it again.")
         except (ValueError, KeyError, TypeError, struct.error):
             sentences.append(f"{path} is not a complete safetensors file: download it again.")
-    return sentences + _missing_parts(folder)
+    return sentences + [text for name in INDEXES for text in _missing_parts(folder, folder / name)]
 
 
-def _missing_parts(folder: Path) -> list[str]:
+def _missing_parts(folder: Path, index: Path) -> list[str]:
     try:
-        index = json.loads((folder / "model.safetensors.index.json").read_text(encoding="utf-8"))
-        missing = sorted({name for name in index["weight_map"].values() if not (folder / name).is_file()})
+        parts = json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()
+        missing = sorted({name for name in parts if not (folder / name).is_file()})
     except FileNotFoundError:
         return []
     except (ValueError, KeyError, TypeError, AttributeError):
-        return [f"{folder / 'model.safetensors.index.json'} cannot be read: download it again."]
+        return [f"{index} cannot be read: download it again."]
     return [f"{folder} lacks {', '.join(missing[:3])}{' and others' * (len(missing) > 3)}: download it."] * bool(
         missing
     )
+
+
+def has_weights(folder: Path) -> bool:
+    """Whether a model's folder has weights, or an index that names them."""
+    return any(next(folder.glob(pattern), None) for pattern in ("*.safetensors", "*.bin", *INDEXES))
+
+
+def broken_tokenizer(folder: Path) -> list[str]:
+    """Sentences about a tokenizer that is not there, or not whole."""
+    if not any(next(folder.glob(pattern), None) for pattern in TOKENIZERS):
+        return [f"{folder} has no tokenizer: copy the model's tokenizer.json there."]
+    file = folder / "tokenizer.json"
+    with file.open("rb") if file.is_file() else nullcontext() as opened:
+        if opened is None:
+            return []
+        begins = opened.read(64).lstrip()[:1]
+        opened.seek(max(file.stat().st_size - 64, 0))
+        whole = begins == b"{" and opened.read().rstrip().endswith(b"}")
+    return [] if whole else [f"{file} is not complete: download it again."]

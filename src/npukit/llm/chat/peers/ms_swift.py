@@ -155,7 +155,7 @@ class Writer:
         """The system message and the turns as the template wants them: calls written, thoughts added or removed."""
         meta = self.meta
         tools, system, plain = parts_of(turns)
-        messages = with_calls(plain, self._format, meta.separator or (), meta.prompt)
+        messages = with_calls(plain, self._format, meta.separator, meta.prompt)
         if meta.kind == "system_in_question":
             messages = [{**each, "content": _edges(each)} for each in messages]
             if system is not None:
@@ -193,11 +193,14 @@ class Writer:
     def _with_tools(self, tools: list[Any], system: str | None, messages: list[Turn]) -> str:
         """The system message with tools; some formats have them in the first question."""
         written = self._format
-        if written is None or self.meta.system_prefix is None:
+        if written is None:
             raise BadTurns("has tools, which this template does not write: set data.tool_format")
         tools = [full(tool) for tool in tools]
         messages[0] = {**messages[0], "content": written.write_question(tools, messages[0]["content"])}
-        return written.write_tools(tools, system)
+        system = written.write_tools(tools, system)
+        if system and self.meta.system_prefix is None and self.meta.last_prompt is None:
+            raise BadTurns("has tools, which this template cannot write, since it has no system message")
+        return system
 
     def _written(
         self,

@@ -18,7 +18,7 @@ Turn = dict[str, Any]  # the content of an answer may be a list of its parts, th
 def with_calls(
     turns: Sequence[dict[str, str]],
     tool_format: ToolFormat | None,
-    separator: Sequence[Context],
+    separator: Sequence[Context] | None,
     prompt: Sequence[Context],
 ) -> list[Turn]:
     """Questions or results, and answers, in turn: neighbouring answers and calls become one answer of several parts."""
@@ -49,7 +49,11 @@ def with_calls(
 
 
 def _results(
-    answer: Any, results: list[str], tool_format: ToolFormat, separator: Sequence[Context], prompt: Sequence[Context]
+    answer: Any,
+    results: list[str],
+    tool_format: ToolFormat,
+    separator: Sequence[Context] | None,
+    prompt: Sequence[Context],
 ) -> tuple[Any, list[Context]]:
     """The answer before, which may get a word that announces results, and what is written for these."""
     words = tool_format.words
@@ -61,6 +65,8 @@ def _results(
     text = tool_format.write_results(results)
     if not tool_format.in_question:
         return answer, [text]
+    if separator is None:
+        raise BadTurns("has results, after which this template cannot go on")
     return answer, [*separator, *(_filled(context, text, tool_format.role) for context in prompt)]
 
 
