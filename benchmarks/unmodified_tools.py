@@ -72,7 +72,7 @@ FACTORY = {
     "per_device_train_batch_size": 2, "overwrite_output_dir": True, "report_to": "none", "cutoff_len": 64,
 }  # fmt: skip
 SWIFT = (
-    "--model model --model_type qwen2 --template qwen --dataset rows.jsonl --train_type lora --output_dir out "
+    "--model model --model_type qwen2 --template qwen --dataset rows.jsonl --tuner_type lora --output_dir out "
     "--max_steps 4 --logging_steps 1 --per_device_train_batch_size 2 --max_length 64 --torch_dtype float32"
 )
 
