@@ -58,3 +58,16 @@ def test_what_cannot_be_recorded_is_refused_before_it_starts(tmp_path: Path) -> 
         with pytest.raises(NpukitError):
             profile(words, Devices("cpu"), Settings(folder=str(tmp_path / folder)))
     assert not (tmp_path / "new").exists()
+
+
+def test_backward_passes_count_where_no_optimizer_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    from npukit.performance.recorder import PATIENCE, Recorder
+
+    monkeypatch.setattr(torch.autograd, "backward", torch.autograd.backward)  # put back afterwards
+    recorder, weight = Recorder(Settings(first=90, last=91)), torch.ones(2, requires_grad=True)
+    recorder._count_backwards()
+    for _ in range(PATIENCE + 3):
+        weight.sum().backward()
+    assert recorder.done == 3

@@ -1,4 +1,4 @@
-"""Inside of a profiled script: count its optimizer steps and record those that were asked for.
+"""Inside of a profiled script: count its steps and record those that were asked for.
 
 Run as `python -m npukit.performance.recorder SCRIPT|-m MODULE [ARGS]` with the settings in NPUKIT_PROFILE.
 """
@@ -16,6 +16,7 @@ from typing import Any
 from npukit.launch.script import run_command
 from npukit.performance.profile import SETTINGS, Settings
 
+PATIENCE = 64  # backward passes without a step: gradients are not accumulated over that many
 STACKS = 2  # the level from which on call stacks are recorded
 
 
@@ -24,8 +25,9 @@ class Recorder:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.done = 0  # optimizer steps
+        self.done = 0  # steps
         self._optimizer: int | None = None
+        self._backwards = 0
         self._profiler: Any = None
         self._hook: Any = None
         self._finished = False
@@ -34,9 +36,24 @@ class Recorder:
         from torch.optim.optimizer import register_optimizer_step_post_hook
 
         self._hook = register_optimizer_step_post_hook(lambda optimizer, *_: self._after_step(optimizer))
+        self._count_backwards()
         atexit.register(self.close)
         if self.settings.first <= 2:  # there is no step before to warm up in
             self._start(warmup=self.settings.first - 1)
+
+    def _count_backwards(self) -> None:
+        """Take backward passes for steps where no optimizer of torch's makes one for long."""
+        import torch
+
+        backward = torch.autograd.backward
+
+        def counted(*arguments: Any, **keywords: Any) -> None:
+            backward(*arguments, **keywords)
+            self._backwards += 1
+            if self._backwards > PATIENCE and self._optimizer in (None, id(None)):
+                self._after_step(None)
+
+        torch.autograd.backward = counted
 
     def _after_step(self, optimizer: Any) -> None:
         if self._optimizer is None:
@@ -64,8 +81,7 @@ class Recorder:
         self._hook.remove()
         first, last = self.settings.first, min(self.done, self.settings.last)
         if self._profiler is None or last < first:
-            remedy = "Record earlier ones: --steps." if self.done else "Only training by torch's optimizers can be."
-            self._say(f"nothing was recorded: the script made {self.done} optimizer steps. {remedy}")
+            self._say(f"nothing was recorded: the script made {self.done} steps. Record earlier ones: --steps.")
             return
         gc.callbacks.remove(_mark_collection)
         self._profiler.stop()

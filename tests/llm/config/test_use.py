@@ -92,6 +92,7 @@ def test_swift_commands_of_seed_004(folder: Path, run: Path) -> None:
     assert answered.model.path == "models/tiny", "from the adapter's own file"
     assert answered.data.run and answered.data.run.validation == 0.1 and answered.data.run_seed == 7
     assert (answered.chat.template, answered.chat.system) == ("qwen2_5", "Be brief.")
+    assert answered.data.output == run / "infer_result.jsonl", "the merged model's answers have a file of their own"
     merged = use("export", "--adapters", str(run), "--merge_lora", "true")
     assert merged.export.merge_lora and merged.export.output == Path(f"{run}-merged")
     served = use("serve", "--adapters", str(run), "--load_data_args", "true")

@@ -209,7 +209,10 @@ def _completed(use: Use, verb: Verb, notes: list[str]) -> Use:
     if verb == "infer" and data.of_run and not data.input:
         if record is None or record.data is None:
             raise NpukitError(f"There is no record of a run's data beside {folder}: name the rows to answer.")
-        data = data.model_copy(update={"run": record.data, "run_seed": record.seed, "folder": record.data.folder})
+        # Beside the model, as ms-swift does: its guide asks an adapter and then the merged model, from one folder.
+        answers = data.output or folder / "infer_result.jsonl"
+        asked = {"run": record.data, "run_seed": record.seed, "folder": record.data.folder, "output": answers}
+        data = data.model_copy(update=asked)
     export = use.export
     if verb == "export" and export.output is None:
         export = export.model_copy(update={"output": Path(f"{str(folder).rstrip('/')}-merged")})
