@@ -58,8 +58,7 @@ class Watch:
 
     def _wrap_backward(self) -> None:
         tensor_class: Any = torch.Tensor
-        scaler_class: Any = torch.amp.GradScaler
-        backward, scale = tensor_class.backward, scaler_class.scale
+        backward = tensor_class.backward
 
         @functools.wraps(backward)
         def noted(tensor: Any, *args: Any, **kwargs: Any) -> None:
@@ -74,15 +73,11 @@ class Watch:
             finally:
                 self._in_backward = False
 
-        @functools.wraps(scale)
-        def scaled(scaler: Any, outputs: Any) -> Any:
-            result: Any = scale(scaler, outputs)
-            if isinstance(result, torch.Tensor):
-                result._npukit_unscaled = outputs.detach()  # type: ignore[attr-defined]
-            return result
-
         tensor_class.backward = noted
-        scaler_class.scale = scaled
+        scaler_class: Any = torch.amp.GradScaler
+        for each in with_subclasses(scaler_class):
+            _remember_unscaled(each)
+        scaler_class.__init_subclass__ = classmethod(_remember_unscaled)  # torch_npu may be loaded later, with its own
 
     def _wrap_modules(self) -> None:
         call = torch.nn.Module.__call__
@@ -148,6 +143,33 @@ def _tensors(value: Any) -> Iterator[torch.Tensor]:
     elif isinstance(value, list | tuple):
         for each in value:
             yield from _tensors(each)
+
+
+def with_subclasses(kind: Any) -> Iterator[Any]:
+    """A class and every class that is made from it.
+
+    >>> [each.__name__ for each in with_subclasses(torch.amp.GradScaler)]
+    ['GradScaler', 'GradScaler']
+    """
+    yield kind
+    for each in kind.__subclasses__():
+        yield from with_subclasses(each)
+
+
+def _remember_unscaled(scaler_class: Any) -> None:
+    """Let a scaler's `scale` keep with its result what was scaled: that is the loss."""
+    scale = vars(scaler_class).get("scale")
+    if scale is None:
+        return
+
+    @functools.wraps(scale)
+    def scaled(scaler: Any, outputs: Any) -> Any:
+        result: Any = scale(scaler, outputs)
+        if isinstance(result, torch.Tensor):
+            result._npukit_unscaled = outputs.detach()  # type: ignore[attr-defined]
+        return result
+
+    scaler_class.scale = scaled
 
 
 def _autocast_rounding() -> float:
