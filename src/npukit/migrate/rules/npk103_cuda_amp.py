@@ -113,7 +113,8 @@ def _edits(node: ast.Attribute | ast.Name, name: str, file: PythonFile, goal: Go
         return (*kind.edits, *head, *first, *enabled)
     if _in_partial(node, file):
         return (*kind.edits, *head, file.insert(file.span(node)[1], f", {kind.text}"))
-    if isinstance(call, ast.Call) and getattr(call.func, "id", "") not in ("isinstance", "issubclass"):
+    callee = getattr(call.func, "id", getattr(call.func, "attr", "")) if isinstance(call, ast.Call) else "isinstance"
+    if not callee.lower().endswith(("isinstance", "issubclass")):  # assertIsInstance, too
         return None  # whoever gets the class makes a scaler without a device
     return head if name == "GradScaler" else None  # isinstance and annotations
 
