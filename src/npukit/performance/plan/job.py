@@ -14,8 +14,8 @@ from npukit.llm.data.count import Rows, count_rows
 from npukit.llm.models.outline import look_at
 from npukit.performance.plan.estimate import estimate
 from npukit.performance.plan.memory import Memory, batch_tokens, memory, row_length, stage_of, trained_parameters
-from npukit.performance.plan.walk import ACCUMULATION, walk_config, walk_script
-from npukit.performance.plan.walked import Held, Walked
+from npukit.performance.plan.walk import walk_config, walk_script
+from npukit.performance.plan.walked import ACCUMULATION, Held, Walked
 from npukit.performance.plan.work import StepTime, Work, step_time
 
 

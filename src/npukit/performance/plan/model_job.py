@@ -21,7 +21,7 @@ from npukit.llm.models.attention import NAME as PACKED_ATTENTION
 from npukit.llm.models.attention import register
 from npukit.llm.models.forward import share_rows
 from npukit.performance.plan.memory import row_length
-from npukit.performance.plan.walk import ACCUMULATION
+from npukit.performance.plan.walked import ACCUMULATION
 from npukit.train import Trainer
 
 ROWS = 4096

@@ -18,7 +18,6 @@ from npukit.performance.plan.walker import STEPS as STEPS_VARIABLE
 from npukit.report.unfinished import temporary_folder
 
 STEPS = 2  # the second one meets the optimizer's states
-ACCUMULATION = 2  # the second batch of a step meets the gradients of the first; further ones are like it
 MEMORY_MIB = 2**20  # more than a card has: a job that does not fit is walked through to the end, too
 WALKER = "npukit.performance.plan.walker"
 

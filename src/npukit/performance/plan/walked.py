@@ -8,6 +8,8 @@ from typing import Any
 
 from npukit.performance.plan.work import Work
 
+ACCUMULATION = 2  # the second batch of a step meets the gradients of the first; further ones are like it
+
 
 @dataclass(frozen=True)
 class Held:
