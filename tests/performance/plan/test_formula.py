@@ -87,14 +87,22 @@ def test_steps(folder: Path) -> None:
     assert plan(config(data={"train": "owner/on-a-hub"}), devices=1).steps is None
 
 
-def test_what_it_prints_can_be_run_again(folder: Path) -> None:
+@pytest.fixture
+def with_weights(folder: Path) -> Path:
+    """The model has what a training looks for before it starts."""
+    (folder / "models" / "tiny" / "model.safetensors").write_bytes(b"\x02" + bytes(7) + b"{}")
+    (folder / "models" / "tiny" / "tokenizer.json").write_text("{}")
+    return folder
+
+
+def test_what_it_prints_can_be_run_again(with_weights: Path) -> None:
     text = dry_run(plan(config(tuning={"method": "full"}, precision="bf16"), devices=4))
-    (folder / "again.yaml").write_text(text)
+    (with_weights / "again.yaml").write_text(text)
     again = read(Path("again.yaml"), [], {}).config
     assert again == config(tuning={"method": "full"}, precision="bf16")
 
 
-def test_the_command_starts_nothing(folder: Path) -> None:
+def test_the_command_starts_nothing(with_weights: Path) -> None:
     command = [sys.executable, "-m", "npukit", "sft", "--model", "models/tiny", "--dataset", "rows.jsonl"]
     command += ["--device", "cpu", "--devices", "4", "--dry-run", "--json"]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
