@@ -69,11 +69,11 @@ lightning.Trainer(accelerator="auto", devices=1, **settings).fit(Model(), rows)
 FACTORY = {
     "model_name_or_path": "model", "stage": "sft", "do_train": True, "finetuning_type": "lora", "template": "qwen",
     "dataset": "identity", "dataset_dir": "data", "output_dir": "out", "max_steps": 4, "logging_steps": 1,
-    "per_device_train_batch_size": 2, "overwrite_output_dir": True, "report_to": "none", "cutoff_len": 64,
+    "per_device_train_batch_size": 2, "overwrite_output_dir": True, "report_to": "none", "bf16": True,
 }  # fmt: skip
 SWIFT = (
     "--model model --model_type qwen2 --template qwen --dataset rows.jsonl --tuner_type lora --output_dir out "
-    "--max_steps 4 --logging_steps 1 --per_device_train_batch_size 2 --max_length 64 --torch_dtype float32"
+    "--max_steps 4 --logging_steps 1 --per_device_train_batch_size 2 --max_length 512 --torch_dtype bfloat16"
 )
 
 
@@ -91,11 +91,11 @@ TOOLS = (
     Tool("TRL, SFT", ("train.py",), SFT + TRAIN),
     Tool("TRL, DPO", ("train.py",), DPO + TRAIN),
     Tool("Lightning", ("train.py",), LIGHTNING),
-    Tool("LLaMA-Factory, LoRA", ("-m", "llamafactory.cli", "train", "factory.json")),
+    Tool("LLaMA-Factory, LoRA", ("-m", "llamafactory.cli", "train", "factory.yaml")),
     Tool("ms-swift, LoRA", ("-m", "swift.cli.sft", *SWIFT.split())),
 )
 # What a tool that does not show its model's device says of it where it starts.
-DEVICE = re.compile(r"DEVICE (\S+)|device: (\w+:\d+)|device='?(\w+:\d+)")
+DEVICE = re.compile(r"DEVICE (\S+)|device: (\w+:\d+)|device='?(\w+:\d+)|'device_map': '(\w+:\d+)'")
 LOSS = re.compile(r"'loss': '?([\d.naife+-]+)")
 
 
@@ -105,7 +105,7 @@ def judge(tool: Tool, path: str) -> tuple[str, str]:
         folder = Path(name)
         prepare(folder)
         (folder / "train.py").write_text(tool.script)
-        (folder / "factory.json").write_text(json.dumps(FACTORY))
+        (folder / "factory.yaml").write_text(json.dumps(FACTORY))
         command = [sys.executable, "-m", "npukit", "run", "--device", "sim", *tool.command]
         found = os.pathsep.join(filter(None, [path, os.environ.get("PYTHONPATH", "")]))
         environment = {**os.environ, "PYTHONPATH": found, "OMP_NUM_THREADS": "1", "DISABLE_VERSION_CHECK": "1"}
