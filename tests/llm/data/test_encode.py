@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from npukit.errors import NpukitError
 from npukit.llm.chat.templates import Template, find_template
 from npukit.llm.config.options import DataOptions, Source
 from npukit.llm.data.encode import Encoded, Encoder
@@ -108,6 +109,28 @@ def test_a_tokenizer_without_offsets_gives_the_same(tiny_tokenizer: Any) -> None
 
     slow, fast = (one(encoder(tokenizer), TURNS) for tokenizer in (Slow(), tiny_tokenizer))
     assert slow.tokens.tolist() == fast.tokens.tolist()
+
+
+def test_a_tokenizer_that_panics_is_told_in_a_sentence(tiny_tokenizer: Any) -> None:
+    class PanicException(BaseException):  # as Rust's libraries raise it
+        pass
+
+    class Panics:
+        is_fast = True
+        no_padding = no_truncation = staticmethod(lambda: None)
+
+        @property
+        def backend_tokenizer(self) -> Any:
+            return self
+
+        def encode_batch(self, *_: Any, **__: Any) -> Any:
+            raise PanicException
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(tiny_tokenizer, name)
+
+    with pytest.raises(NpukitError):
+        one(encoder(Panics()), TURNS)
 
 
 def test_a_long_answer_loses_its_end(tiny_tokenizer: Any) -> None:

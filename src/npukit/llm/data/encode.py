@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from npukit.errors import NpukitError
 from npukit.llm.chat.peers import llama_factory, ms_swift
 from npukit.llm.chat.peers.data import BadTurns
 from npukit.llm.chat.render import NotRendered, Rendered, Renderer, Span
@@ -180,7 +181,16 @@ class Encoder:
         backend = self._tokenizer.backend_tokenizer
         backend.no_padding()
         backend.no_truncation()
-        encodings = backend.encode_batch([row.text for row in rendered], add_special_tokens=False)
+        texts = [row.text for row in rendered]
+        try:
+            encodings = backend.encode_batch(texts, add_special_tokens=False)
+        except BaseException as error:
+            if type(error).__name__ != "PanicException":  # which the library's Rust raises, and is no Exception
+                raise
+            longest = max(map(len, texts))
+            raise NpukitError(
+                f"The tokenizer gave up on a row, probably one of {longest:,} characters: split it, or leave it out."
+            ) from None
         for row, encoding in zip(rendered, encodings, strict=True):
             spans = [_tokens_of(encoding, row.text, start, end) for start, end in row.answers]
             yield encoding.ids, spans
