@@ -27,16 +27,12 @@ from typing import Any
 import numpy as np
 import torch
 
+from npukit.facts.models import known_model
+
 SHAPES: dict[str, dict[str, Any]] = {
-    "qwen2-7b": {
-        "vocab_size": 152064,
-        "hidden_size": 3584,
-        "intermediate_size": 18944,
-        "num_hidden_layers": 28,
-        "num_attention_heads": 28,
-        "num_key_value_heads": 4,
-    },
+    "qwen2-7b": known_model("Qwen2-7B") or {},
     "tiny": {
+        "model_type": "qwen2",
         "vocab_size": 1000,
         "hidden_size": 64,
         "intermediate_size": 128,
@@ -96,7 +92,7 @@ def with_npukit(shape: dict[str, Any], batch: int, steps: int, warm: int) -> Non
     ]
     chosen = Chosen([Rows.of(rows)], np.zeros(len(rows), np.int32), np.arange(len(rows)))
     with tempfile.TemporaryDirectory() as folder:
-        Path(folder, "config.json").write_text(json.dumps({**shape, **COMMON, "model_type": "qwen2"}))
+        Path(folder, "config.json").write_text(json.dumps({**shape, **COMMON}))
         training = {"output": folder, "max_steps": steps, "batch_size": batch, "accumulation": PAIRS // batch}
         training |= {
             "log_every": 1,
@@ -174,7 +170,7 @@ def with_trl(shape: dict[str, Any], batch: int, steps: int, warm: int, checkpoin
     data = [{"prompt_ids": one, "chosen_ids": two, "rejected_ids": three} for one, two, three in made]
     with torch.device(DEVICE):
         model = Qwen2ForCausalLM._from_config(
-            Qwen2Config(**shape, **COMMON), dtype=torch.bfloat16 if DEVICE == "cuda" else torch.float32
+            Qwen2Config(**{**shape, **COMMON}), dtype=torch.bfloat16 if DEVICE == "cuda" else torch.float32
         )
     with tempfile.TemporaryDirectory() as folder:
         options = DPOConfig(

@@ -16,18 +16,9 @@ import sys
 import time
 from pathlib import Path
 
-CONFIG = {
-    "architectures": ["Qwen2ForCausalLM"],
-    "model_type": "qwen2",
-    "vocab_size": 152064,
-    "hidden_size": 3584,
-    "intermediate_size": 18944,
-    "num_hidden_layers": 28,
-    "num_attention_heads": 28,
-    "num_key_value_heads": 4,
-    "tie_word_embeddings": False,
-    "dtype": "bfloat16",
-}
+from npukit.facts.models import known_model
+
+CONFIG = {"architectures": ["Qwen2ForCausalLM"], "dtype": "bfloat16", **(known_model("Qwen2-7B") or {})}
 PEER = """
 import sys, torch
 from peft import PeftModel

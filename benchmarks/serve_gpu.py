@@ -18,9 +18,10 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM, Qwen2Config
 
+from npukit.facts.models import known_model
 from npukit.inference.engine import Engine, EngineOptions, Output, Request, Sampling
 
-SHAPES = {
+SHAPES: dict[str, dict[str, Any]] = {
     "small": {
         "vocab_size": 8000,
         "hidden_size": 256,
@@ -30,24 +31,8 @@ SHAPES = {
         "num_key_value_heads": 2,
         "tie_word_embeddings": True,
     },
-    "1.5b": {
-        "vocab_size": 151936,
-        "hidden_size": 1536,
-        "intermediate_size": 8960,
-        "num_hidden_layers": 28,
-        "num_attention_heads": 12,
-        "num_key_value_heads": 2,
-        "tie_word_embeddings": True,
-    },
-    "7b": {
-        "vocab_size": 152064,
-        "hidden_size": 3584,
-        "intermediate_size": 18944,
-        "num_hidden_layers": 28,
-        "num_attention_heads": 28,
-        "num_key_value_heads": 4,
-        "tie_word_embeddings": False,
-    },
+    "1.5b": known_model("Qwen2-1.5B") or {},
+    "7b": known_model("Qwen2-7B") or {},
 }
 ROUNDS = 3  # so many requests each client sends, on average
 BANDWIDTH = 4.3e12  # bytes a second that one H200 copies, as measured

@@ -25,6 +25,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from npukit.facts.models import known_model
+
 GPT2 = {"model_type": "gpt2"}
 GPT2_AS_NANOGPT = {
     **GPT2,
@@ -36,15 +38,9 @@ GPT2_AS_NANOGPT = {
     "eos_token_id": 0,
 }
 QWEN2 = {
-    "vocab_size": 152064,
-    "hidden_size": 3584,
-    "intermediate_size": 18944,
-    "num_hidden_layers": 28,
-    "num_attention_heads": 28,
-    "num_key_value_heads": 4,
+    **(known_model("Qwen2-7B") or {}),
     "max_position_embeddings": 32768,
     "rope_parameters": {"rope_type": "default", "rope_theta": 1e6},
-    "tie_word_embeddings": False,
 }
 QWEN2_FLOPS = 4 * 7.07e9  # a token: forward and backward through frozen weights, the embedding's table left out
 PACK = 4096
@@ -153,7 +149,7 @@ def npukit_gpt2(shape: dict[str, Any]) -> None:
 
 
 def npukit_qwen2() -> None:
-    train_with_npukit({**QWEN2, "model_type": "qwen2"}, rows_of_random_length(1000), PACK, "lora", 1)
+    train_with_npukit(QWEN2, rows_of_random_length(1000), PACK, "lora", 1)
 
 
 # the others
