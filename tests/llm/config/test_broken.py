@@ -19,6 +19,15 @@ def test_a_zero_byte_is_one_sentence(tmp_path: Path) -> None:
         read(file, [], {})
 
 
+def test_a_missing_space_does_not_make_a_file_anothers(tmp_path: Path) -> None:
+    file = tmp_path / "ours.yaml"
+    file.write_text("model:\n  path:models/x\n")
+    with pytest.raises(Mistakes) as told:
+        read(file, [], {})
+    assert [mistake.place.line for mistake in told.value.mistakes] == [None, 1]
+    assert "dataset" not in str(told.value)  # which is ms-swift's word for data
+
+
 def test_validation_that_leaves_no_rows_is_found_before_the_run(tmp_path: Path) -> None:
     rows = tmp_path / "rows.jsonl"
     rows.write_text(json.dumps({"instruction": "Say a.", "output": "a"}) + "\n")

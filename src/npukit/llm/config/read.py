@@ -82,13 +82,22 @@ def read(
 
 def _dialect(given: Given, flags: bool, verb: str) -> Dialect | None:
     """Whose words these are; None is our own. Flags without a dot can only be another tool's."""
-    if any(isinstance(value, dict) and key in Config.model_fields for key, value in given.values.items()):
+    if any(_is_group(key, value) for key, value in given.values.items()):
         return None
     # Between equals flags are ms-swift's, a file LLaMA-Factory's.
     order = DIALECTS[::-1] if flags else DIALECTS
     if verb == "rlhf":
         return order[0]  # LLaMA-Factory has no such verb
     return recognise(given.values, order) or (order[0] if flags else None)
+
+
+def _is_group(key: str, value: object) -> bool:
+    """Whether this is a group of our own options, or meant as one: `path:models/x` is a word to YAML."""
+    if key not in Config.model_fields:
+        return False
+    name, colon, _ = str(value).partition(":")
+    is_word = bool(colon) and name in getattr(Config.model_fields[key].annotation, "model_fields", {})
+    return is_word or isinstance(value, dict)
 
 
 def _translate(

@@ -22,6 +22,7 @@ def save_model(model: nn.Module, state: dict[str, Tensor], folder: Path, tokeniz
     """A PEFT adapter, or the whole model as transformers writes it, with its tokenizer."""
     saved: Any = model
     saved.save_pretrained(folder, state_dict=state)
+    (folder / "README.md").unlink(missing_ok=True)  # PEFT's has nothing but headings; a finished run gets a card
     tokenizer.save_pretrained(folder)
 
 
