@@ -11,9 +11,9 @@ FOLDER = Path(__file__).parents[1] / "on_npu"
 COMMAND = [sys.executable, "-m", "pytest", "--npu-sim=2", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
 
 
-def run(tests: Path, **variables: str) -> str:
+def run(*tests: Path, **variables: str) -> str:
     environment = {**os.environ, **variables}
-    result = subprocess.run([*COMMAND, str(tests)], env=environment, capture_output=True, text=True, timeout=600)
+    result = subprocess.run([*COMMAND, *map(str, tests)], env=environment, capture_output=True, text=True, timeout=600)
     assert result.returncode == 0, result.stdout + result.stderr
     return result.stdout
 
@@ -22,5 +22,6 @@ def test_on_npu() -> None:
     run(FOLDER)
 
 
-def test_refusals() -> None:
-    assert "skipped" not in run(FOLDER / "test_refusals.py", NPUKIT_SIM_REFUSALS="on")
+def test_refusals_and_hf32() -> None:
+    tests = FOLDER / "test_refusals.py", FOLDER / "test_hf32.py"
+    assert "skipped" not in run(*tests, NPUKIT_SIM_REFUSALS="on", NPUKIT_SIM_HF32="on")

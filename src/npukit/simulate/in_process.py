@@ -16,10 +16,11 @@ import torch
 
 from npukit import quiet
 from npukit.facts import aclnn
-from npukit.simulate.ops import registry
+from npukit.simulate.ops import hf32, registry
 
 quiet.install()
 registry.set_limits(aclnn.limits(os.environ.get("NPUKIT_SIM_CANN_VERSION", ""), os.environ["NPUKIT_SIM_CARD"]))
+hf32.install()
 kernels = registry.KERNELS
 traits = registry.TRAITS
 
