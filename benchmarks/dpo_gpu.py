@@ -6,8 +6,8 @@ SITE is a folder with TRL, pydantic and what else the machine lacks. New weights
 bf16, 8 pairs a step: a question and two answers of random tokens, log-normal lengths, about 430 tokens a row. Padding
 does not count as a token. Every contestant runs in a process of its own. npukit computes the reference once, before
 the first step; the table has its speed without and with that, once for every pair that was trained on. TRL computes
-the reference in every step, as it does unless told otherwise. Neither is given the other's options: npukit packs, and
-keeps all activations; TRL has its own defaults, and runs again without gradient checkpointing.
+the reference in every step, as it does unless told otherwise. npukit packs; both run with their own defaults (npukit
+keeps all activations, TRL computes them again) and then as the other does.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def wait() -> float:
     return time.perf_counter()
 
 
-def with_npukit(shape: dict[str, Any], batch: int, steps: int, warm: int) -> None:
+def with_npukit(shape: dict[str, Any], batch: int, steps: int, warm: int, recompute: bool) -> None:
     from npukit.llm.config.options import Config
     from npukit.llm.data.collate import Collator, tokens
     from npukit.llm.data.encode import SEPARATOR
@@ -95,6 +95,7 @@ def with_npukit(shape: dict[str, Any], batch: int, steps: int, warm: int) -> Non
         Path(folder, "config.json").write_text(json.dumps({**shape, **COMMON}))
         training = {"output": folder, "max_steps": steps, "batch_size": batch, "accumulation": PAIRS // batch}
         training |= {
+            "activation_checkpointing": recompute,
             "log_every": 1,
             "precision": "bf16" if DEVICE == "cuda" else "fp32",
             "save_every": None,
@@ -198,7 +199,9 @@ def with_trl(shape: dict[str, Any], batch: int, steps: int, warm: int, checkpoin
 
 def contestants(shape: dict[str, Any]) -> dict[str, Callable[[], None]]:
     return {
-        "npukit, 4 pairs x 2": functools.partial(with_npukit, shape, 4, 12, 4),
+        "npukit, 4 pairs x 2": functools.partial(with_npukit, shape, 4, 12, 4, False),
+        "npukit, 4 pairs x 2, recomputing activations": functools.partial(with_npukit, shape, 4, 12, 4, True),
+        "npukit, 1 pair x 8, recomputing activations": functools.partial(with_npukit, shape, 1, 12, 4, True),
         "TRL, 4 pairs x 2": functools.partial(with_trl, shape, 4, 6, 2, True),
         "TRL, 1 pair x 8": functools.partial(with_trl, shape, 1, 6, 2, True),
         "TRL, 1 pair x 8, without gradient checkpointing": functools.partial(with_trl, shape, 1, 6, 2, False),

@@ -7,7 +7,7 @@ import importlib.util
 import json
 import struct
 from binascii import b2a_base64
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -39,12 +39,30 @@ class Cell:
         self.text = ""  # as a dump has it: msprobe's keys, and after them our own
 
 
+class Arriving:
+    """A tensor on its way from its device to the host."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self._there = tensor.to("cpu", non_blocking=True)
+        self._event = None
+        if tensor.device.type != "cpu":
+            module = torch.get_device_module(tensor.device)
+            self._event = module.Event()
+            self._event.record(module.current_stream(tensor.device))
+
+    def wait(self) -> Tensor:
+        """The tensor, once it is there."""
+        if self._event is not None:
+            self._event.synchronize()
+        return self._there
+
+
 class Batch:
-    """Computes statistics on the device, without a wait until `take`.
+    """Computes statistics on the device, without a wait until what `take` returns is called.
 
     >>> batch = Batch()
     >>> cell = batch.add(torch.ones(2, 3))
-    >>> batch.take()
+    >>> batch.take()()
     >>> cell.text[:27]
     '"Max": 1, "Min": 1, "Mean":'
     """
@@ -87,19 +105,32 @@ class Batch:
         cells += made
         return made
 
-    def take(self) -> None:
-        """Fill the cells of all tensors since the last call: the only wait for the device."""
+    def take(self) -> Callable[[], None]:
+        """Begin to fetch the figures of all tensors since the last call; what is returned waits for them and fills
+        their cells.
+        """
+        fetched: list[tuple[list[Cell], Arriving, Arriving | None]] = []  # with figures and hashes, or both in one
         with undisturbed():
             for lines, cells in self._fused.values():
-                _fill(cells, *lines.take())
-                cells.clear()
+                if cells:
+                    fetched.append((cells.copy(), Arriving(lines.take()), None))
+                    cells.clear()
             alike: dict[tuple[torch.device, torch.dtype], list[tuple[Cell, Tensor, Tensor]]] = {}
             for each in self._plain:
                 alike.setdefault((each[1].device, each[1].dtype), []).append(each)
             for group in alike.values():  # one transfer for each device and type
                 figures, hashes = torch.stack([each[1] for each in group]), torch.stack([each[2] for each in group])
-                _fill([cell for cell, _, _ in group], figures.cpu(), hashes.tolist())
+                fetched.append(([cell for cell, _, _ in group], Arriving(figures), Arriving(hashes)))
         self._plain, self.waiting = [], 0
+
+        def fill() -> None:
+            for cells, figures, hashes in fetched:
+                if hashes is None:
+                    _fill(cells, *_halves(figures.wait()))
+                else:
+                    _fill(cells, figures.wait(), hashes.wait().tolist())
+
+        return fill
 
     def _begin(self, device: torch.device) -> tuple[Lines, list[Cell]]:
         from npukit.precision.recording.fused import Lines
@@ -157,6 +188,14 @@ def _fill(cells: Sequence[Cell], figures: Tensor, hashes: list[int]) -> None:
         else:
             cell.text = _unusual_text(cell, wide[place // 88].tolist(), number & 0xFFFFFFFF)
         place += 88
+
+
+def _halves(lines: Tensor) -> tuple[Tensor, list[int]]:
+    """Figures and hashes from what the fused kernels leave."""
+    figures = lines[:, :-1].view(torch.float64)
+    figures[:, 3].sqrt_()
+    figures[figures[:, 4] > 0, :2] = torch.nan  # as everywhere else in torch
+    return figures, lines[:, -1].tolist()
 
 
 def _unusual_text(cell: Cell, line: list[float], number: int) -> str:

@@ -24,7 +24,8 @@ class StepFiles:
     """What one process writes of one step; its rank is asked for when it is first needed.
 
     >>> files = StepFiles(options, step=0)
-    >>> files.add({"Module.fc.Linear.forward.0": (["{}"], (), None)}, rank=0)
+    >>> files.begin(rank=0)
+    >>> files.add({"Module.fc.Linear.forward.0": (["{}"], (), None)})
     >>> files.close()
     """
 
@@ -37,9 +38,10 @@ class StepFiles:
         self._file: IO[bytes] | None = None
         self._empty = True
 
-    def add(self, rows: Mapping[str, Noted], rank: int) -> None:
+    def add(self, rows: Mapping[str, Noted]) -> None:
         """Append rows to dump.json, which is valid JSON again afterwards."""
-        file = self._file or self._begin(rank)
+        file = self._file
+        assert file is not None
         text = ",\n".join(f"{quoted(name)}: {joined(row)}" for name, (row, _, _) in rows.items())
         file.seek(-len(_END), 2)
         file.write((b"\n" if self._empty else b",\n") + text.encode() + _END)
@@ -53,8 +55,7 @@ class StepFiles:
         """Write a tensor; returns the name of its file."""
         import torch
 
-        if self._file is None:
-            self._begin(rank)
+        self.begin(rank)
         file = f"{name}.pt"
         torch.save(tensor.detach().cpu().contiguous().clone(), self._tensors / file)
         return file
@@ -70,7 +71,10 @@ class StepFiles:
             with disk_errors_named(file):
                 file.write_bytes(json.dumps(content).encode())
 
-    def _begin(self, rank: int) -> IO[bytes]:
+    def begin(self, rank: int) -> None:
+        """Make the folder and an empty dump.json, unless that has happened."""
+        if self._file is not None:
+            return
         self._folder = self._step / f"rank{rank}"
         self._tensors = self._folder / "dump_tensor_data"
         try:
@@ -86,7 +90,6 @@ class StepFiles:
             "dump_data_dir": str(self._tensors.resolve()) if self._options.tensors else None,
         }
         self._file.write(json.dumps(head)[:-1].encode() + b',\n"data": {' + _END)
-        return self._file
 
 
 def frames_text(stack: Sequence[Frame]) -> list[str]:

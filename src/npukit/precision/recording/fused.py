@@ -1,7 +1,7 @@
 """The statistics of tensors in one pass over them, as Triton kernels for GPUs; the figures are those of statistics.py.
 
 A program reads 16 rows of a tensor and writes one line of partial figures into an arena on the device. When statistics
-are wanted, a second kernel adds up the lines of each tensor, and one copy brings all of them to the host.
+are wanted, a second kernel adds up the lines of each tensor, for one copy to the host.
 A launch takes plain numbers only, because handing tensors to Triton costs more than starting the kernel.
 """
 
@@ -231,8 +231,7 @@ class Lines:
         self._arena_address = self._arenas[0].data_ptr()
         self._starts: list[list[int]] = [[0]]  # of each arena: where the lines of its tensors begin, and where all end
         self._streams: set[int] = set()
-        self._pinned = torch.empty(_TABLE, dtype=torch.int64, device="cpu", pin_memory=True)
-        self._used = 0  # of what is pinned, since the last wait
+        self._pinned, self._used = _new_table(_TABLE), 0
 
     def add(self, flat: Tensor) -> None:
         """Start on a contiguous tensor of half or single precision."""
@@ -261,18 +260,20 @@ class Lines:
     def _sent(self, numbers: list[int]) -> Tensor:
         """Numbers on the device, without a wait."""
         if self._used + len(numbers) > len(self._pinned):
-            self._pinned, self._used = torch.empty(max(_TABLE, len(numbers)), dtype=torch.int64, pin_memory=True), 0
+            self._pinned, self._used = _new_table(max(_TABLE, len(numbers))), 0
         own = self._pinned[self._used : self._used + len(numbers)]
         own.copy_(torch.tensor(numbers, device="cpu"))
         self._used += len(numbers)
         return own.to(self._device, non_blocking=True)
 
-    def take(self) -> tuple[Tensor, list[int]]:
-        """Figures and hashes of all tensors since the last call, in order: the only wait for the device."""
+    def take(self) -> Tensor:
+        """A line for each tensor since the last call, in order: figures as doubles, with the sum of the squares in
+        place of the norm, and the hash. There must have been some.
+        """
         with torch.cuda.device(self._device):
             return self._take()
 
-    def _take(self) -> tuple[Tensor, list[int]]:
+    def _take(self) -> Tensor:
         if len(self._streams) > 1:  # each has written lines, and this one reads them
             torch.cuda.synchronize(self._device)
         found = []
@@ -283,19 +284,19 @@ class Lines:
                 addresses = table.data_ptr(), arena.data_ptr(), sums.data_ptr()
                 _sums((self._number,), (len(sums), 1), addresses, (FIGURES, 64))
                 found.append(sums)
-        self._arenas, self._starts, self._streams, self._used = self._arenas[:1], [[0]], set(), 0
+        self._arenas, self._starts = self._arenas[:1], [[0]]
         self._arena_address = self._arenas[0].data_ptr()
-        if not found:
-            return torch.empty(0, FIGURES, dtype=torch.float64), []
-        lines = torch.cat(found).cpu()
-        figures = lines[:, :FIGURES].view(torch.float64)
-        figures[:, 3].sqrt_()
-        figures[figures[:, 4] > 0, :2] = torch.nan  # as everywhere else in torch
-        return figures, lines[:, FIGURES].tolist()
+        self._streams = {torch._C._cuda_getCurrentRawStream(self._number)}  # which still reads the arena
+        self._pinned, self._used = _new_table(_TABLE), 0  # the old one may not have left yet
+        return torch.cat(found)
 
     def _reserve(self, lines: Sequence[int]) -> int:
         """Room in the arena for the lines of tensors: the number of the first."""
-        self._streams.add(torch._C._cuda_getCurrentRawStream(self._number))
+        stream = torch._C._cuda_getCurrentRawStream(self._number)
+        if stream not in self._streams:
+            if self._streams:
+                torch.cuda.synchronize(self._device)
+            self._streams.add(stream)
         starts = self._starts[-1]
         if starts[-1] + sum(lines) > len(self._arenas[-1]):
             self._arenas.append(self._new_arena(max(_CHUNK, sum(lines))))
@@ -310,6 +311,11 @@ class Lines:
     def _new_arena(self, lines: int) -> Tensor:
         with undisturbed():
             return torch.empty(lines, _WIDTH, dtype=torch.float32, device=self._device)
+
+
+def _new_table(size: int) -> Tensor:
+    """Memory that is copied to the device without a wait."""
+    return torch.empty(size, dtype=torch.int64, device="cpu", pin_memory=True)
 
 
 @functools.lru_cache(4096)

@@ -97,7 +97,7 @@ class ModuleRows:
         for side in ("input", "output"):
             row.append("[" if side == "input" else '], "output": [')
             for place, each in enumerate(call.gradients[side]):
-                row += (", ", each) if place else (each,)
+                row += (", ", *each.pieces) if place else each.pieces
         self._rows.add(call.backward, [*row, "]}"], (), None)
 
 

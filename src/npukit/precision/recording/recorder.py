@@ -55,6 +55,7 @@ class Recorder:
         self._around.close()  # also where the wanted steps are over: nothing watches the program any more
         if was_running:
             self._end_step()
+        self._rows.finish()
 
     def step(self) -> None:
         """End a step; training loops need not call it, `optimizer.step()` does."""
@@ -63,6 +64,7 @@ class Recorder:
         self._begin_step(rows.step + 1)
         if rows.options.steps is not None and rows.step > max(rows.options.steps, default=-1):
             rows.running = False
+            rows.finish()
             if self._operators is None:
                 self._around.close()  # full speed again; a dispatch mode can only leave in its turn
 

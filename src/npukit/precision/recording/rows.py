@@ -11,6 +11,7 @@ from torch import Tensor
 from npukit.precision.recording.files import Frame, Noted, StepFiles
 from npukit.precision.recording.options import Options
 from npukit.precision.recording.tensors import Tensors, Text
+from npukit.precision.recording.writer import Writer
 
 _FLUSH = 4096  # tensors whose statistics are fetched at once
 
@@ -26,6 +27,7 @@ class Rows:
         self.path = ""  # of the module whose tensors are being described
         self.holds = False  # whether a row still waits for a tensor, and none may be written
         self.tensors = Tensors(self._save if options.tensors else None, options.level == "ops", options.fresh)
+        self._writer = Writer()
         self._files = StepFiles(options, 0)
         self._rows: dict[str, Noted] = {}
         self._count = 0
@@ -52,8 +54,12 @@ class Rows:
 
     def end_step(self) -> None:
         self.flush()
-        self._files.close()
+        self._writer.do(self._files.close)
         self.tensors.forget()
+
+    def finish(self) -> None:
+        """Wait until everything has been written."""
+        self._writer.finish()
 
     def add(self, name: str, row: Text, stack: tuple[Frame, ...], parent: str | None) -> None:
         """Note a row, and write what there is once it is much. One that is told again stands where it was told last."""
@@ -64,10 +70,17 @@ class Rows:
             self.flush()
 
     def flush(self) -> None:
-        self.tensors.fetch()
-        if self._rows:
-            self._files.add(self._rows, rank())
+        fill, files, rows = self.tensors.fetch(), self._files, self._rows
+        if rows:
+            files.begin(rank())
         self._rows = {}
+
+        def write() -> None:
+            fill()
+            if rows:
+                files.add(rows)
+
+        self._writer.do(write)
 
     def _save(self, name: str, tensor: Tensor) -> str:
         only = self.options.only

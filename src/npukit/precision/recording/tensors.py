@@ -189,10 +189,10 @@ class Tensors:
         memory = self._memory(tensor)
         return memory.maker if memory else ""
 
-    def fetch(self) -> None:
-        """Wait for the statistics of all tensors so far."""
-        self._batch.take()
+    def fetch(self) -> Callable[[], None]:
+        """Begin to fetch the statistics of all tensors so far; what is returned waits for them."""
         self._memories = {key: memory for key, memory in self._memories.items() if not memory.is_gone}
+        return self._batch.take()
 
     def forget(self) -> None:
         """Compute everything again, as after a step: optimizers may write to memory behind everybody's back."""
