@@ -53,9 +53,9 @@ class Recorder:
         """Write what is left, and record no more."""
         was_running, self._rows.running = self._rows.running, False
         self._around.close()  # also where the wanted steps are over: nothing watches the program any more
+        self._rows.finish()
         if was_running:
             self._end_step()
-        self._rows.finish()
 
     def step(self) -> None:
         """End a step; training loops need not call it, `optimizer.step()` does."""

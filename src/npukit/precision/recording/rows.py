@@ -58,7 +58,7 @@ class Rows:
         self.tensors.forget()
 
     def finish(self) -> None:
-        """Wait until everything has been written."""
+        """Wait until all rows so far have been written; later ones are written at once."""
         self._writer.finish()
 
     def add(self, name: str, row: Text, stack: tuple[Frame, ...], parent: str | None) -> None:

@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 
 class Writer:
-    """Does one thing after the other in a thread; an error is raised by the next call.
+    """Does one thing after the other in a thread; an error is raised by a later call.
 
     >>> writer = Writer()
     >>> writer.do(lambda: print("written"))
@@ -17,27 +17,25 @@ class Writer:
     """
 
     def __init__(self) -> None:
-        self._forget()
-        os.register_at_fork(after_in_child=self._forget)  # threads do not live on there
+        self._begin()
+        os.register_at_fork(after_in_child=self._begin)  # threads do not live on there
 
-    def _forget(self) -> None:
-        self._thread: ThreadPoolExecutor | None = None
+    def _begin(self) -> None:
+        self._thread: ThreadPoolExecutor | None = ThreadPoolExecutor(1, "npukit-precision")
         self._under_way: list[Future[None]] = []
 
     def do(self, work: Callable[[], None]) -> None:
-        """Start on this, or wait until what came before is done."""
+        """Start on this as soon as the thread has time, and wait where it is behind; after `finish`, do it now."""
         if self._thread is None:
-            self._thread = ThreadPoolExecutor(1, "npukit-precision")
+            return work()
         if len(self._under_way) > 1:
             self._under_way.pop(0).result()
         self._under_way.append(self._thread.submit(work))
 
     def finish(self) -> None:
-        """Wait until all is done, and end the thread."""
-        try:
-            while self._under_way:
-                self._under_way.pop(0).result()
-        finally:
-            if self._thread is not None:
-                self._thread.shutdown()
-                self._thread = None
+        """Wait until all is done. Threads cannot be started when Python ends, as it does before the last rows come."""
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.shutdown()
+            for each in self._under_way:
+                each.result()
