@@ -13,7 +13,7 @@ _DEVICE_API = {"is_available", "set_device", "current_device", "device_count", "
 _CANNOT_IMPORT = re.compile(r"(?:tensorrt|torch2trt|pycuda|cupy)(?:\.|$)")
 _HAS_OWN_DEVICES = re.compile(r"ctranslate2(?:\.|$)")
 _REPLACED = re.compile(r"^[ \t]*torch\.cuda(?:\.\w+)* = ", re.MULTILINE)
-_ASSIGNED = re.compile(r"torch\.cuda\.\w+ = ")
+_TOUCHED = re.compile(r"(?:patch|setattr)(?:\.object)?\(\s*[\"']?[\w.]*torch\.cuda\b|torch\.cuda\.\w+ = ")
 _MOCKED = re.compile(
     r"(?:patch|setattr)(?:\.object)?\(\s*[\"']?[\w.]*torch\.cuda\b|^[ \t]*torch\.cuda\.\w+ = ", re.MULTILINE
 )
@@ -41,7 +41,7 @@ def replaces_cuda(node: ast.AST, file: PythonFile) -> bool:
 def _replacements(file: PythonFile) -> int | None:
     """How often the file assigns to torch.cuda; None where it does not touch it at all."""
     text = file.text
-    may_touch = "patch" in text or "setattr" in text or _ASSIGNED.search(text)  # quick: most files do not
+    may_touch = "torch.cuda" in text and _TOUCHED.search(text)  # quick: most files do not
     return len(_REPLACED.findall(text)) if may_touch and _MOCKED.search(text) else None
 
 

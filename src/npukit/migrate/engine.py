@@ -149,26 +149,25 @@ def check_file(document: Document, rules: Sequence[Rule], goal: Goal) -> tuple[F
             findings.extend(check(node, file, goal))
         except Exception as error:
             findings.append(_broken(check, error, document.path, node))
-    kept = [_where_cuda_is(finding, file) for finding in findings if not _ignored(finding, document)]
-    return tuple(sorted(_without_superseded(kept, rules), key=lambda finding: (_line(finding), finding.code)))
+    if "npukit:" in document.text:
+        findings = [finding for finding in findings if not _ignored(finding, document)]
+    if file and "cuda" in file.text:
+        findings = [_where_cuda_is(finding, file) for finding in findings]
+    return tuple(sorted(_without_superseded(findings, rules), key=_order))
 
 
 def _matches(file: PythonFile, rules: Sequence[Rule], target: Target) -> Iterator[tuple[ast.AST, Check]]:
     """Every node with each check of these rules that wants to see it."""
-    by_type: dict[type[ast.AST], list[Check]] = defaultdict(list)
     for rule in rules:
         for node_type, check in rule.checks:
-            by_type[node_type].append(check)
-    by_name = _by_name(target)
-    for node in file.nodes:
-        kind = type(node)
-        if kind in by_type:
-            for check in by_type[kind]:
+            for node in file.by_type.get(node_type, ()):
                 yield node, check
-        if kind is ast.Call:
-            for rule, check in _called(node.func, by_name, file):  # type: ignore[attr-defined]
-                if rule in rules:
-                    yield node, check
+    by_name = _by_name(target)
+    chosen = set(rules)
+    for node in file.by_type.get(ast.Call, ()):
+        for rule, check in _called(node.func, by_name, file):  # type: ignore[attr-defined]
+            if rule in chosen:
+                yield node, check
 
 
 _CallChecks = Mapping[str, tuple[tuple[Rule, Check], ...]]
@@ -213,12 +212,12 @@ def _without_superseded(findings: Sequence[Finding], rules: Sequence[Rule]) -> I
             yield finding
 
 
-def _where_cuda_is(finding: Finding, file: PythonFile | None) -> Finding:
+def _where_cuda_is(finding: Finding, file: PythonFile) -> Finding:
     """What is wrong in code that runs only on CUDA is worth a note."""
     place = finding.place
-    if file is None or place is None or place.cell is not None or finding.edits or finding.code < "NPK1":
+    if place is None or place.cell is not None or finding.edits or finding.code < "NPK1":
         return finding
-    if finding.severity is Severity.note or "cuda" not in file.text:
+    if finding.severity is Severity.note:
         return finding
     inside = any(first <= place.line <= last for first, last in guards.lines_for_cuda(file))
     return replace(finding, severity=Severity.note) if inside else finding
@@ -233,7 +232,7 @@ def _broken(check: Check, error: Exception, path: Path, node: object) -> Finding
 def _ignored(finding: Finding, document: Document) -> bool:
     """Whether the finding's line ends with `# npukit: ignore` or `# npukit: ignore[CODE, ...]`."""
     place = finding.place
-    if place is None or "npukit:" not in document.text:
+    if place is None:
         return False
     line = place.line
     if document.book and place.cell is not None:
@@ -242,8 +241,9 @@ def _ignored(finding: Finding, document: Document) -> bool:
     return bool(match) and (match[1] is None or finding.code in re.split(r"[\s,]+", match[1]))  # type: ignore[index]
 
 
-def _line(finding: Finding) -> int:
-    return finding.place.line if finding.place else 0
+def _order(finding: Finding) -> tuple[int, str, int]:
+    place = finding.place
+    return (place.line, finding.code, place.column) if place else (0, finding.code, 0)
 
 
 def unreadable(path: Path, reason: str) -> Finding:

@@ -115,20 +115,20 @@ def _judged(file: PythonFile) -> dict[ast.expr, list[ast.AST]]:
 
 def _conditions(file: PythonFile) -> Iterator[ast.expr]:
     """Every expression that asks for CUDA: is_available(), is_cuda, == "cuda"."""
-    for node in file.nodes if "cuda" in file.text or "nccl" in file.text else ():
-        kind = type(node)
-        if kind is ast.Call:
-            func = node.func  # type: ignore[attr-defined]
-            name = getattr(func, "attr", "") or getattr(func, "id", "")
-            asks = name == "is_available" and (file.resolve(func) or "").startswith("torch.cuda.")
-            starts = name == "startswith" and any(_is_word(each) for each in node.args)  # type: ignore[attr-defined]
+    if "cuda" not in file.text and "nccl" not in file.text:
+        return
+    for func in (*file.by_name.get("is_available", ()), *file.by_name.get("startswith", ())):
+        call = file.parent(func)
+        if isinstance(call, ast.Call) and call.func is func:
+            asks = (file.resolve(func) or "").startswith("torch.cuda.")
+            starts = getattr(func, "attr", "") == "startswith" and any(_is_word(each) for each in call.args)
             if asks or starts:
-                yield node  # type: ignore[misc]
-        elif kind is ast.Compare:
-            if any(_is_word(each) for side in (node.left, *node.comparators) for each in _elements(side)):  # type: ignore[attr-defined]
-                yield node  # type: ignore[misc]
-        elif kind is ast.Attribute and node.attr == "is_cuda":  # type: ignore[attr-defined]
-            yield node  # type: ignore[misc]
+                yield call
+    for compare in file.by_type.get(ast.Compare, ()):
+        sides = (compare.left, *compare.comparators)  # type: ignore[attr-defined]
+        if any(_is_word(each) for side in sides for each in _elements(side)):
+            yield compare  # type: ignore[misc]
+    yield from (each for each in file.by_name.get("is_cuda", ()) if isinstance(each, ast.Attribute))
 
 
 def _elements(node: ast.expr) -> Sequence[ast.expr]:

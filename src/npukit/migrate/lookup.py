@@ -24,14 +24,15 @@ def chains(file: PythonFile, attributes: frozenset[str], names: frozenset[str]) 
     """Every whole dotted name that has one of these attributes or starts with one of these names: to resolve all of
     them takes long."""
     seen: set[ast.AST] = set()
-    for node in file.nodes:
-        kind = type(node)
-        if (kind is ast.Attribute and node.attr in attributes) or (kind is ast.Name and node.id in names):  # type: ignore[attr-defined]
+    for name in attributes | names:
+        for node in file.by_name.get(name, ()):
+            if name not in (attributes if isinstance(node, ast.Attribute) else names):
+                continue
             while isinstance(parent := file.parent(node), ast.Attribute):
                 node = parent
             if node not in seen:
                 seen.add(node)
-                yield node  # type: ignore[misc]
+                yield node
 
 
 def _cuda_name(node: ast.Attribute | ast.Name, file: PythonFile) -> str | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -32,6 +32,7 @@ from npukit.report import Finding, by_hand
 from npukit.report.terminal import printable_line
 from npukit.source import Document, Edit, Unreadable
 
+_Do = Callable[[Document, list[Finding]], tuple[Document, list[Finding]]]
 _ROUNDS = 8
 _OWN_WORDS = re.compile(
     r"""["'](?:torch\.)?(?:cuda|nccl)[\w.:]*["']|\bGradScaler\b|getattr\(\w+, "npu", \w+\.cuda\)"""
@@ -145,6 +146,15 @@ def migrate_document(
     document: Document, rules: Sequence[Rule], goal: Goal
 ) -> tuple[Change | None, tuple[Finding, ...]]:
     """The change of one file, and the findings that it does not fix."""
+    try:
+        return _migrated(document, rules, goal, _together)
+    except Unreadable:
+        return _migrated(document, rules, goal, _one_by_one)
+
+
+def _migrated(
+    document: Document, rules: Sequence[Rule], goal: Goal, do: _Do
+) -> tuple[Change | None, tuple[Finding, ...]]:
     findings = check_file(document, rules, goal)
     left = [finding for finding in findings if not finding.edits]
     fixing = [rule for rule in rules if rule.fixes]
@@ -152,7 +162,7 @@ def migrate_document(
     fixed: list[Finding] = []
     for _ in range(_ROUNDS):
         fixable = [finding for finding in findings if finding.edits]
-        after, done = _apply(now, fixable) if fixable else (now, [])
+        after, done = do(now, _compatible(fixable)) if fixable else (now, [])
         if after.text == now.text:
             left += [replace(finding, edits=()) for finding in fixable]  # what cannot be done is left, too
             break
@@ -164,6 +174,7 @@ def migrate_document(
     if now is document:
         return None, tuple(left)
     now = fitted(document, with_space_below_constants(document, without_unused_imports(document, now)))
+    now.must_parse()
     change = Change(document.path, document.text, now.text, document.encoding, tuple(fixed))
     return change, moved(left, document, now)
 
@@ -175,21 +186,22 @@ def _speaks_to(rules: Sequence[Rule], done: Sequence[Finding]) -> bool:
     return any(word in written for word in words)
 
 
-def _apply(document: Document, findings: Sequence[Finding]) -> tuple[Document, list[Finding]]:
-    """Do as many findings' edits as go together."""
+def _compatible(findings: Sequence[Finding]) -> list[Finding]:
+    """As many findings as have edits that go together."""
     chosen: list[Finding] = []
     taken: dict[Edit, None] = {}
     for finding in findings:
-        if not any(_clash(edit, other) for edit in finding.edits for other in taken if edit != other):
+        if not any(_clash(edit, other) for edit in finding.edits if edit not in taken for other in taken):
             chosen.append(finding)
             taken.update(dict.fromkeys(finding.edits))
-    try:
-        return document.edited(taken), chosen
-    except Unreadable:
-        return _one_by_one(document, chosen)
+    return chosen
 
 
-def _one_by_one(document: Document, findings: Iterable[Finding]) -> tuple[Document, list[Finding]]:
+def _together(document: Document, findings: list[Finding]) -> tuple[Document, list[Finding]]:
+    return document.edited(edit for finding in findings for edit in finding.edits), findings
+
+
+def _one_by_one(document: Document, findings: list[Finding]) -> tuple[Document, list[Finding]]:
     """Leave out the findings after whose edits the file would not parse."""
     chosen: list[Finding] = []
     taken: dict[Edit, None] = {}
@@ -197,10 +209,11 @@ def _one_by_one(document: Document, findings: Iterable[Finding]) -> tuple[Docume
     for finding in findings:
         more = {**taken, **dict.fromkeys(finding.edits)}
         try:
-            now = document.edited(more)
+            after = document.edited(more)
+            after.must_parse()
         except Unreadable:
             continue
-        taken = more
+        now, taken = after, more
         chosen.append(finding)
     return now, chosen
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -25,7 +26,7 @@ class _Wanted(NamedTuple):
     rule: Rule
     words: frozenset[bytes]
     needs: frozenset[bytes]
-    calls: tuple[tuple[bytes, frozenset[bytes]], ...]  # each with words of which it needs one beside it
+    calls: Mapping[bytes, frozenset[bytes]]  # each with words of which it needs one beside it
 
 
 class _Prepared(NamedTuple):
@@ -59,7 +60,11 @@ def active_rules(path: Path, data: bytes, codes: tuple[str, ...], target: Target
         for rule, looked_for, needs, calls in prepared.rules
         if (rule.modules & modules or not words.isdisjoint(looked_for))
         and (not needs or not words.isdisjoint(needs))
-        and (not calls or not tokens or any(name in tokens and _beside(more, tokens) for name, more in calls))
+        and (
+            not calls
+            or not tokens
+            or any(_beside(calls[name], tokens) and _may_call(name, data) for name in calls.keys() & tokens)
+        )
     ]
 
 
@@ -76,6 +81,16 @@ def may_skip(path: Path, codes: tuple[str, ...], target: Target) -> bool:
     return True
 
 
+def _may_call(name: bytes, data: bytes) -> bool:
+    return _calling(name).search(data) is not None
+
+
+@lru_cache(maxsize=1024)
+def _calling(name: bytes) -> re.Pattern[bytes]:
+    """The name where it is called, or gets another one: `import load as read`, `read = torch.load`."""
+    return re.compile(rb"\b%s(?:\s*\(|\s+as\b|\s*[;#\\]|[ \t\r]*$)" % name, re.MULTILINE)
+
+
 def _beside(more: frozenset[bytes], tokens: set[bytes]) -> bool:
     return not more or not more.isdisjoint(tokens)
 
@@ -90,7 +105,7 @@ def _prepared(codes: tuple[str, ...], kinds: tuple[str, ...], target: Target) ->
         if as_text or (python and (rule.checks or rule.call_checks)):
             words = rule.words + (rule.text_words if as_text else ())
             only_calls = not (as_text or rule.checks or rule.modules)
-            calls = _calls(rule, target) if only_calls else ()
+            calls = _calls(rule, target) if only_calls else {}
             rules.append(_Wanted(rule, _lowered(words), _lowered(rule.needs) if python else frozenset(), calls))
     wanted = sorted({word for each in rules for word in (*each.words, *each.needs)}, key=len)
     if kinds == ("python",):  # looked for in the file's words, which have no signs: all parts of ".item(" are "item"
@@ -99,13 +114,13 @@ def _prepared(codes: tuple[str, ...], kinds: tuple[str, ...], target: Target) ->
     return _Prepared(tuple(rules), tuple((word, (*shorter, word)) for word, shorter in inside))
 
 
-def _calls(rule: Rule, target: Target) -> tuple[tuple[bytes, frozenset[bytes]], ...]:
+def _calls(rule: Rule, target: Target) -> Mapping[bytes, frozenset[bytes]]:
     """The names that a rule wants to see called."""
     found = {}
     for names, _ in rule.call_checks:
         for name, more in (names(target) if callable(names) else dict.fromkeys(names, ())).items():
             found[name.encode()] = frozenset(word.encode() for word in more)
-    return tuple(found.items())
+    return found
 
 
 def _present(prepared: _Prepared, text: bytes) -> set[bytes]:

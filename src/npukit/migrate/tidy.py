@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from npukit.source import Document, Edit, PythonFile
 
-_IMPORT = re.compile(r"^[ \t]*(?:from torch\.cuda|from torch import[^\n]*\bcuda\b|import torch\.cuda)", re.MULTILINE)
+_IMPORT = re.compile(r"from torch(?:\.cuda| import[^\n]*\bcuda\b)|import torch\.cuda")
 _CONSTANTS = re.compile(
     r"^(?:(?:TORCH_)?(?:DEVICE|ACCELERATOR) = [^\n]*\"npu\"[^\n]*\n)+(?=[^\r\n])(?!SCALER = )", re.MULTILINE
 )

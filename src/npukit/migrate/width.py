@@ -17,8 +17,9 @@ import io
 import re
 import tokenize
 from collections.abc import Iterator
+from functools import lru_cache
 
-from npukit.source import Document, Edit
+from npukit.source import Document, Edit, PythonFile
 
 _WIDEST, _NARROWEST = 120, 88
 _SHORT = 100  # lines: a file with fewer says little about the width that its authors keep to
@@ -71,7 +72,12 @@ def _edits(old: list[str], new: list[str], width: int, before: Document, after: 
 def _begins(document: Document, number: int) -> bool:
     """Whether a statement begins on this line, counted from 0."""
     file = document.python
-    return file is not None and any(isinstance(node, ast.stmt) and node.lineno == number + 1 for node in file.nodes)
+    return file is not None and number + 1 in _statement_lines(file)
+
+
+@lru_cache(maxsize=2)
+def _statement_lines(file: PythonFile) -> frozenset[int]:
+    return frozenset(node.lineno for node in file.nodes if isinstance(node, ast.stmt))
 
 
 def _broken(line: str, width: int) -> list[str]:

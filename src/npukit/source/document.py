@@ -45,12 +45,14 @@ class Document:
         return PythonFile(self.path, self.code, _parsed(self.code), self.root, self.book.cell_of if self.book else None)
 
     def edited(self, edits: Iterable[Edit]) -> Document:
-        """The same file with the edits done; raises Unreadable when it would no longer parse."""
+        """The same file with the edits done, whether or not it still parses."""
         text = self.book.edited(edits) if self.book else apply_edits(self.text, edits)
-        result = _document(self.path, self.kind, text, self.encoding, self.root)
-        if self.kind in ("python", "notebook"):
-            _must_parse(result.code)
-        return result
+        return _document(self.path, self.kind, text, self.encoding, self.root)
+
+    def must_parse(self) -> None:
+        """Raise Unreadable where Python code does not parse."""
+        if self.kind in ("python", "notebook") and "python" not in self.__dict__:  # which is there once it was parsed
+            _must_parse(self.code)
 
     def encoded(self) -> bytes:
         return self.text.encode(self.encoding)
@@ -98,7 +100,7 @@ def _parsed(code: str) -> ast.Module:
 
 
 def _must_parse(code: str) -> None:
-    """Raise Unreadable where code does not parse. A table of symbols is made in half the time of a tree."""
+    """A table of symbols is made in half the time of a tree."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import re
 from collections import defaultdict
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -62,17 +63,15 @@ class Names:
             for name in fields.get(kind) or _fields(kind):
                 value = getattr(node, name, None)
                 if type(value) is list:
-                    for child in value:
+                    for child in reversed(value):
                         if child is not None:  # as a key of {**more} is
                             parents[child] = node
                             stack.append((child, scope))
                 elif value is not None:
                     parents[value] = node
                     stack.append((value, scope))
-            below = stack[at:]
             if inner is not scope:
-                below = [(child, inner if _is_body(node, child) else scope) for child, _ in below]
-            stack[at:] = reversed(below)
+                stack[at:] = [(child, inner if _is_body(node, child) else scope) for child, _ in stack[at:]]
         for scope, name in self._globals:
             for binding in self._bindings[scope].pop(name, []):
                 self._add(self.tree, name, binding)
@@ -250,7 +249,7 @@ _following: set[tuple[Path, str]] = set()
 @lru_cache(maxsize=4096)
 def exported(file: Path, name: str, root: Path | None) -> str | None:
     """What a name at the top of another file of the project refers to."""
-    if (file, name) in _following:  # files that import from each other
+    if (file, name) in _following or _defines(file, name):  # files that import from each other; nothing to follow
         return None
     _following.add((file, name))
     try:
@@ -260,12 +259,22 @@ def exported(file: Path, name: str, root: Path | None) -> str | None:
         _following.discard((file, name))
 
 
+def _defines(file: Path, name: str) -> bool:
+    """Whether the name is a function or class of the file itself, as most are: seen without parsing the file."""
+    return re.search(rb"^(?:async def|def|class) %s\b" % name.encode(), _bytes_of(file), re.MULTILINE) is not None
+
+
 @lru_cache(maxsize=4096)
 def _has(file: Path, text: str) -> bool:
+    return text.encode() in _bytes_of(file)
+
+
+@lru_cache(maxsize=64)
+def _bytes_of(file: Path) -> bytes:
     try:
-        return text.encode() in file.read_bytes()
+        return file.read_bytes()
     except OSError:
-        return False
+        return b""
 
 
 @lru_cache(maxsize=512)
@@ -310,10 +319,11 @@ def _defined(target: str, names: Names, containing: str) -> ast.FunctionDef | as
 
 
 def _fields(kind: type[ast.AST]) -> tuple[str, ...]:
-    """The fields of a kind of node that can hold other nodes; those of names, numbers and operators are left out."""
+    """The fields of a kind of node that can hold other nodes, the last first, as a stack wants them; those of names,
+    numbers and operators are left out."""
     described = (kind.__doc__ or "").partition("(")[2].rstrip(")")  # "expr value, identifier attr, expr_context ctx"
     kinds = dict(field.split()[::-1] for field in described.split(", ") if field)
-    _FIELDS[kind] = tuple(name for name in kind._fields if kinds.get(name, "").rstrip("?*") not in _PLAIN)
+    _FIELDS[kind] = tuple(name for name in reversed(kind._fields) if kinds.get(name, "").rstrip("?*") not in _PLAIN)
     return _FIELDS[kind]
 
 

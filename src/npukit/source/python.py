@@ -5,15 +5,17 @@ from __future__ import annotations
 import ast
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import accumulate
 from pathlib import Path
 
 from npukit.source.names import Binding, Names
 from npukit.source.place import Edit, Place
 
 Function = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
-_LINE_END = re.compile(r"\r\n|\r|\n")
+_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)")
 
 
 class PythonFile:
@@ -36,9 +38,9 @@ class PythonFile:
         self.text = text
         self._cell_of = cell_of
         self.tree = tree or ast.parse(text)
-        self._starts = [0, *(match.end() for match in _LINE_END.finditer(text))]
+        self._starts = [0, *accumulate(map(len, _LINE.findall(text)))]
         self.names = Names(self.tree, path, root)
-        self.nodes = self.names.nodes  # every node once, parents first
+        self.nodes = self.names.nodes  # every node once, parents first, as they are written
         self.newline = "\r\n" if "\r\n" in text else "\n"
 
     # Places
@@ -92,6 +94,24 @@ class PythonFile:
         return line, offset - self._starts[line - 1] + 1
 
     # Structure
+
+    @cached_property
+    def by_type(self) -> Mapping[type[ast.AST], Sequence[ast.AST]]:
+        """The nodes of each type."""
+        found: dict[type[ast.AST], list[ast.AST]] = defaultdict(list)
+        for node in self.nodes:
+            found[type(node)].append(node)
+        return found
+
+    @cached_property
+    def by_name(self) -> Mapping[str, Sequence[ast.Attribute | ast.Name]]:
+        """The names and attributes that are written so."""
+        found: dict[str, list[ast.Attribute | ast.Name]] = defaultdict(list)
+        for node in self.by_type[ast.Attribute]:
+            found[node.attr].append(node)  # type: ignore[attr-defined, arg-type]
+        for node in self.by_type[ast.Name]:
+            found[node.id].append(node)  # type: ignore[attr-defined, arg-type]
+        return found
 
     def parent(self, node: ast.AST) -> ast.AST | None:
         return self.names.parents.get(node)

@@ -112,13 +112,12 @@ def case(node: ast.MatchValue, file: PythonFile, goal: Goal) -> Iterator[Finding
         yield from _report(node.value, word, file, goal, (file.replace(node.value, both),))
 
 
-@rule.on(ast.Constant)
-def out_of_memory(node: ast.Constant, file: PythonFile, goal: Goal) -> Iterator[Finding]:
-    parent = file.parent(node)
-    is_asked = (
-        isinstance(parent, ast.Compare) and parent.left is node and isinstance(parent.ops[0], (ast.In, ast.NotIn))
-    )
-    if not is_asked or not str(node.value).startswith(_NO_MEMORY) or writing.stays(node, file):
+@rule.on(ast.Compare)
+def out_of_memory(compare: ast.Compare, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+    node = compare.left
+    if not isinstance(node, ast.Constant) or not isinstance(compare.ops[0], (ast.In, ast.NotIn)):
+        return
+    if not str(node.value).startswith(_NO_MEMORY) or writing.stays(node, file):
         return
     at = file.span(node)[0] + file.source(node).index(_NO_MEMORY)
     yield rule.finding(

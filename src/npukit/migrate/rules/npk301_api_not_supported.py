@@ -83,17 +83,17 @@ _METHODS = {
 
 @lru_cache(maxsize=8)
 def unsupported_names(target: Target) -> Mapping[str, frozenset[str]]:
-    """The last names of functions that may have no kernel on the target, with the modules of torch that they are in.
+    """The last names of functions that may have no kernel on the target, with the modules or classes that they are in.
 
-    What is in torch itself, or a method, is written without a module.
+    What is in torch itself, or a method, is written without one.
     """
-    modules: dict[str, set[str]] = defaultdict(set)
+    owners: dict[str, set[str]] = defaultdict(set)
     for api in unsupported(target):
         if not api.startswith(_ELSEWHERE):
-            _, module, *rest = api.split(".")
-            modules[rest[-1] if rest else module].add(module if rest else "")
-    plain = {name for name in modules if "" in modules[name]} | _METHODS
-    return {name: frozenset(() if name in plain else modules[name]) for name in {*modules, *plain}}
+            *_, owner, name = api.split(".")
+            owners[name].add(owner)
+    plain = {name for name in owners if "torch" in owners[name]} | _METHODS
+    return {name: frozenset(() if name in plain else owners[name]) for name in {*owners, *plain}}
 
 
 def called_api(call: ast.Call, file: PythonFile, goal: Goal) -> Support | None:

@@ -33,7 +33,9 @@ rule = Rule(
 
 @rule.on(ast.Attribute)
 def check_name(name: ast.Attribute, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+    if name.attr != "bfloat16" or card(goal.target.card).bf16:
+        return
     used = isinstance(file.parent(name), (ast.Call, ast.keyword, ast.Assign)) and file.resolve(name) == "torch.bfloat16"
-    called = name.attr == "bfloat16" and isinstance(file.parent(name), ast.Call) and file.resolve(name) is None
-    if (used or called) and not card(goal.target.card).bf16:
+    called = isinstance(file.parent(name), ast.Call) and file.resolve(name) is None
+    if used or called:
         yield rule.finding((file, name), f"{goal.target.card} does not support bfloat16")

@@ -13,7 +13,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from npukit.facts.libraries import modules, packaged
+from npukit.facts.libraries import libraries, packaged
 from npukit.migrate.goal import Goal
 from npukit.migrate.installed import installed_version
 from npukit.migrate.requirements import meant_for_cuda, requirements
@@ -27,7 +27,7 @@ rule = Rule(
     "requirement-too-old",
     words=(),
     text_words=("==", "<", "~="),
-    modules=modules("works", "adapter", "partial"),
+    modules=frozenset(name.split(".")[0] for library in libraries() if library.since for name in library.imports),
     severity=Severity.error,
     why="NPU support was added in a later version.",
     remedy="Upgrade the library.",
