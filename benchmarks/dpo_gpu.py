@@ -79,8 +79,9 @@ def with_npukit(shape: dict[str, Any], batch: int, steps: int, warm: int, recomp
     from npukit.llm.data.problems import Problems
     from npukit.llm.data.rows import Chosen
     from npukit.llm.data.tokenised import Rows
+    from npukit.llm.finetune.goal import preference_goal
     from npukit.llm.finetune.preference import add_reference
-    from npukit.llm.finetune.train import make_model, preference_goal
+    from npukit.llm.finetune.train import make_model
     from npukit.train import Trainer
 
     made = pairs(steps * PAIRS, shape["vocab_size"])

@@ -13,6 +13,7 @@ import os
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from benchmarks.peer_tokens import TEXTS, control_tokens, tokenizer
@@ -93,6 +94,13 @@ def largest_differences() -> dict[str, float]:
             theirs = loss_map["infonce"](None, None)({"last_hidden_state": embedded}, labels)
             ours = _ours("embed", embedded, counts, labels, in_batch=in_batch)
             _note(found, f"infonce in_batch={in_batch}", theirs, ours)
+        os.environ["INFONCE_USE_BATCH"] = "True"
+        for questions, documents in ((True, False), (False, True), (True, True)):
+            switches = {"MASK_FAKE_NEGATIVE": True, "INCLUDE_QQ": questions, "INCLUDE_DD": documents}
+            with patch.dict(os.environ, {f"INFONCE_{name}": str(value) for name, value in switches.items()}):
+                theirs = loss_map["infonce"](None, None)({"last_hidden_state": embedded}, labels)
+            options = {"questions": questions, "documents": documents, "fake_margin": 0.1}
+            _note(found, f"infonce {options}", theirs, _ours("embed", embedded, counts, labels, **options))
         pairs, similar = embedded[:4], torch.randint(0, 2, (2,), generator=random).float()
         for name in ("cosine_similarity", "contrastive", "online_contrastive"):
             theirs = loss_map[name](None, None)({"last_hidden_state": pairs}, similar)

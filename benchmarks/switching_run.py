@@ -125,6 +125,7 @@ def small(config: Config, folder: Path) -> tuple[str, Config]:
         "max_steps": 3,
         "precision": "fp32",
         "parallel": "ddp",
+        "sequence_parallel": 1,
         "offload": False,
         "batch_size": min(config.training.batch_size, 2),
         "eval_batch_size": 2,
@@ -140,7 +141,8 @@ def small(config: Config, folder: Path) -> tuple[str, Config]:
         "warmup": min(config.training.warmup, 1.0),
         "async_save": False,
     }
-    tuning = {"layers": min(config.tuning.layers, 2)} if config.tuning.method == "freeze" else {}
+    layers = ("layers", "new_layers", "turn_layers")  # of which the small model has two
+    tuning = {name: min(getattr(config.tuning, name), 2) for name in layers}
     plain = config.model_dump()
     model = {"path": str(place), "dtype": "float32", "adapter": None, "hub": "huggingface", "revision": None}
     for name, changes in (("model", model), ("data", data), ("training", training), ("tuning", tuning)):
@@ -184,14 +186,16 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--llama-factory", type=Path)
     parser.add_argument("--ms-swift", type=Path)
-    parser.add_argument("--only", default="", help="examples with this in their name")
+    parser.add_argument("--only", nargs="+", default=[""], help="examples with one of these in their name")
     arguments = parser.parse_args()
     counts: Counter[str] = Counter()
     signal.signal(signal.SIGALRM, _too_long)
     for checkout, examples in ((arguments.llama_factory, of_llama_factory), (arguments.ms_swift, of_swift)):
         for example in examples(checkout.absolute()) if checkout else ():
+            if not any(part in example.name for part in arguments.only):
+                continue
             verdict = judge(example, checkout.absolute())
-            if arguments.only not in example.name or not verdict.accepted:
+            if not verdict.accepted:
                 continue
             began = time.monotonic()
             family, result = run(example, checkout.absolute())

@@ -104,7 +104,8 @@ def train_with_npukit(
 ) -> None:
     from npukit.llm.config.options import Config
     from npukit.llm.data.collate import Collator, tokens, weight
-    from npukit.llm.finetune.train import loss_of, make_model
+    from npukit.llm.finetune.goal import loss_of
+    from npukit.llm.finetune.train import make_model
     from npukit.llm.models.flops import flops_per_token
     from npukit.train import Trainer
 

@@ -7,7 +7,7 @@ import random
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -87,6 +87,8 @@ class Trainer:
         self._save_model = save_model
         self._save_frozen = save_frozen
         self.step = 0
+        # Entered with the number of a step while its gradients are computed.
+        self.around_step: Callable[[int], AbstractContextManager[Any]] = nullcontext
         self._position = Position()
         self._best = Best()
         self._written_step: int | None = None  # whose model is in the output folder
@@ -174,17 +176,18 @@ class Trainer:
         parallel.sum(shared)
         per_item = parallel.world_size / shared[0].clamp(min=1)
         loss = torch.zeros((), device=parallel.device)
-        for batch in counting(self._batches):
-            content = parallel.move(batch.content)
-            with parallel.exchanging(gradients=batch.ends_step):
-                with parallel.autocast():
-                    share = self._loss(parallel.model, content) * (batch.weight * per_item)
-                loss += share.detach()
-                if batch.ends_step:
-                    # On its way to the host while the device computes the backward pass.
-                    loss = parallel.sum(loss) / parallel.world_size
-                    figures = fetch(torch.stack([loss, *shared, self._grad_norm]))
-                parallel.backward(share)
+        with self.around_step(self.step):
+            for batch in counting(self._batches):
+                content = parallel.move(batch.content)
+                with parallel.exchanging(gradients=batch.ends_step):
+                    with parallel.autocast():
+                        share = self._loss(parallel.model, content) * (batch.weight * per_item)
+                    loss += share.detach()
+                    if batch.ends_step:
+                        # On its way to the host while the device computes the backward pass.
+                        loss = parallel.sum(loss) / parallel.world_size
+                        figures = fetch(torch.stack([loss, *shared, self._grad_norm]))
+                    parallel.backward(share)
         value, _, items, stop, norm_before = figures()
         refuse_nonfinite_gradient(parallel, self.step, norm_before, rows_before)
         refuse_nonfinite_loss(parallel, self.step + 1, value, self._loss, self._batches)

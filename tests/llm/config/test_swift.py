@@ -225,6 +225,11 @@ def test_a_step_of_swift_has_16_rows_however_many_ranks() -> None:
             {"task": "embed", "head.similarity": "infonce", "head.temperature": 0.05},
         ),
         (
+            "--task_type embedding --loss_type infonce",
+            {"INFONCE_MASK_FAKE_NEGATIVE": "true", "INFONCE_INCLUDE_QQ": "1", "INFONCE_INCLUDE_DD": "false"},
+            {"head.fake_margin": 0.1, "head.questions": True, "head.documents": False},
+        ),
+        (
             "--task_type generative_reranker --loss_type listwise_reranker",
             {"MAX_NEGATIVE_SAMPLES": "3"},
             {"task": "rerank", "head.yes": "yes", "head.ranking": "listwise", "head.negatives": 3},

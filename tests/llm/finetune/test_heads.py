@@ -87,6 +87,19 @@ def test_infonce_is_the_cross_entropy_of_similarities() -> None:
     assert loss == pytest.approx(float(wanted), abs=1e-6)
 
 
+def test_infonce_with_questions_and_without_false_negatives() -> None:
+    found = torch.nn.functional.normalize(torch.tensor([[1.0, 0], [1, 1], [0, 1], [1, 0.1]]), dim=1)
+    head = HeadOptions(temperature=1.0, questions=True, fake_margin=0.1)
+    batch = {"input_ids": None, "attention_mask": None, "texts": torch.tensor([2, 2]), "targets": torch.ones(2)}
+    options = Config.model_construct(task="embed", head=head)
+    loss = loss_of_head(options)(lambda **_: found, batch)  # type: ignore[arg-type]
+    similar = found[0::2] @ found[1::2].T  # the second text is nearer to the first question than its own is
+    first = torch.stack([similar[0, 0], found[0] @ found[2]])
+    second = torch.stack([similar[1, 1], found[0] @ found[2]])  # as is the first to the second
+    wanted = -(first.log_softmax(0)[0] + second.log_softmax(0)[0]) / 2
+    assert loss == pytest.approx(float(wanted), abs=1e-6)
+
+
 def test_documents_are_drawn_up_to_the_limit(tmp_path: Path, tiny_tokenizer: Any, tiny_qwen2: Path) -> None:
     wanted = config("rerank", tmp_path, tiny_qwen2, negatives=1)
     rows = prepare(wanted.data.model_copy(update={"packing": False}), "rerank", tiny_tokenizer, 0).train

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 import yaml
+from safetensors.torch import load_file
 
 from npukit.errors import NpukitError
 from npukit.llm.config.options import Config
@@ -195,3 +196,34 @@ def test_the_whole_model_is_what_transformers_reads(tiny_qwen2: Path, rows: Path
     before = AutoModelForCausalLM.from_pretrained(str(tiny_qwen2))
     assert model(**batch).loss < before(**batch).loss
     assert AutoModelForCausalLM.from_pretrained(str(tmp_path / "checkpoint-2")) is not None
+
+
+def changed_layers(output: Path, model: Path) -> set[str]:
+    before, after = (load_file(folder / "model.safetensors") for folder in (model, output))
+    different = [name for name in before if not torch.equal(before[name], after[name])]
+    return {name.split(".")[2] if ".layers." in name else "outside" for name in different}
+
+
+@pytest.mark.parametrize(
+    ("turns", "steps", "changed"),
+    [("badam", 1, {"0"}), ("badam", 2, {"0", "1"}), ("lisa", 2, {"0", "outside"}), ("lisa", 3, {"0", "1", "outside"})],
+)
+def test_layers_take_turns(
+    turns: str, steps: int, changed: set[str], tiny_qwen2: Path, rows: Path, tmp_path: Path
+) -> None:
+    """Of one of the layers at a time; with LISA (this seed draws 0, then 1) the embeddings and the last norm, too."""
+    wanted = config(tiny_qwen2, rows, tmp_path, "full", max_steps=steps, seed=1)
+    tuning = {"method": "full", "turns": turns, "turn_steps": 2, "turn_layers": 1}
+    train(Config.model_validate({**wanted.model_dump(), "tuning": tuning}))
+    assert changed_layers(tmp_path, tiny_qwen2) == changed
+
+
+@pytest.mark.parametrize("turns", ["lisa", "badam"])
+def test_turns_go_on_where_a_run_was_stopped(turns: str, tiny_qwen2: Path, rows: Path, tmp_path: Path) -> None:
+    tuning = {"method": "full", "turns": turns, "turn_steps": 2, "turn_layers": 1}
+    for folder, lengths in (("whole", [5]), ("parts", [3, 5])):
+        for steps in lengths:
+            wanted = config(tiny_qwen2, rows, tmp_path / folder, "full", max_steps=steps, save_every=1)
+            training = {**wanted.training.model_dump(), "schedule": "constant"}
+            train(Config.model_validate({**wanted.model_dump(), "tuning": tuning, "training": training}))
+    assert logged(tmp_path / "parts", "loss") == logged(tmp_path / "whole", "loss")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,10 +26,11 @@ from npukit.errors import NpukitError
 from npukit.llm.config.options import ModelOptions, TuningOptions
 from npukit.llm.data.collate import Collator
 from npukit.llm.data.rows import packed_row
-from npukit.llm.finetune.train import loss_of
+from npukit.llm.finetune.goal import loss_of
 from npukit.llm.models import attention
 from npukit.llm.models.flops import flops_per_token
 from npukit.llm.models.forward import return_loss
+from npukit.llm.models.loading import load_model
 from npukit.llm.models.loss import cross_entropy_of
 from npukit.llm.models.quantized import QuantizedLinear, quantize
 from npukit.llm.models.tuning import plus_groups, tune
@@ -240,6 +242,7 @@ def test_the_work_of_a_token_is_counted() -> None:
         ("oft", {"oft_block_size": 8}),
         ("boft", {"boft_block_size": 4}),
         ("fourierft", {"n_frequency": 50}),
+        ("adalora", {"init_r": 4, "target_r": 2}),
         *((name, {}) for name in ("vera", "loha", "lokr", "ia3", "miss", "hra")),
     ],
 )
@@ -277,6 +280,41 @@ def test_first_layers_parts_of_layers_and_noise() -> None:
     assert 0 < float(noisy.abs().max()) <= size
     model.eval()
     assert torch.equal(table(ids), table.weight[ids])
+
+
+def test_new_layers_change_nothing_until_they_are_trained() -> None:
+    model, ids = make(SHAPES["qwen2"]), torch.randint(0, 60, (2, 8))
+    before = model(ids).logits
+    grown = tune(model, *options(method="freeze", new_layers=2))
+    assert torch.equal(grown(ids).logits, before) and grown.config.num_hidden_layers == 4
+    trained = {name.split(".")[2] for name, value in grown.named_parameters() if value.requires_grad}
+    assert trained == {"1", "3"} and len(grown.config.layer_types) == 4
+    with pytest.raises(NpukitError, match="divide"):
+        tune(make(SHAPES["qwen2"]), *options(method="freeze", new_layers=3))
+
+
+def test_adalora_counts_how_far_it_is_from_orthogonal() -> None:
+    model, ids = make(SHAPES["qwen2"]), torch.randint(0, 60, (2, 8))
+    return_loss(model)
+    plain = float(model(input_ids=ids, labels=ids))
+    tuned = tune(model, *options(method="adalora", peft={"orth_reg_weight": 0.5}))
+    matrices = [value for name, value in tuned.named_parameters() if "lora_A" in name or "lora_B" in name]
+    squares = [each @ each.T if each.shape[0] < each.shape[1] else each.T @ each for each in matrices]
+    away = sum(float(torch.linalg.norm(each - torch.eye(len(each)))) for each in squares) / len(squares)
+    assert float(tuned(input_ids=ids, labels=ids)) == pytest.approx(plain + 0.5 * away, rel=1e-4)
+
+
+def test_stretched_positions(tmp_path: Path) -> None:
+    make(SHAPES["qwen2"]).save_pretrained(tmp_path)
+    wanted = ModelOptions(path=str(tmp_path), rope={"rope_type": "yarn"}, length=100)
+    stretched, enough = (
+        load_model(wanted.model_copy(update={"length": length}), str(tmp_path), torch.float32, None)
+        for length in (100, 64)
+    )
+    assert stretched.config.max_position_embeddings == 128 and stretched.config.rope_parameters["factor"] == 2.0
+    assert enough.config.rope_parameters["rope_type"] == "default"
+    slowest = [float(model.model.rotary_emb.inv_freq[-1]) for model in (stretched, enough)]
+    assert slowest[0] == pytest.approx(slowest[1] / 2, rel=1e-3)
 
 
 def test_lora_plus_has_a_rate_for_each_matrix() -> None:

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, Qwen2Config
 
 from npukit.llm.data.collate import Collator
-from npukit.llm.finetune.train import loss_of
+from npukit.llm.finetune.goal import loss_of
 from npukit.llm.models.attention import NAME, register
 from npukit.llm.models.forward import return_loss, share_rows
 

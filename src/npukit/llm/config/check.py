@@ -123,6 +123,8 @@ def _options_together(config: Config, given: Given) -> Iterator[Problem]:
         yield Problem("training.offload", "ddp cannot offload: use zero2, zero3 or fsdp2.")
     if model.from_config and tuning.is_adapter:
         yield Problem("model.from_config", "new weights must all be trained: set tuning.method to full.")
+    if model.rope and not ("rope_type" in model.rope and ("factor" in model.rope or model.length)):
+        yield Problem("model.rope", "model.rope needs a rope_type, and a factor or model.length.")
     if model.dtype == "float16" and not tuning.is_adapter:
         yield Problem("model.dtype", "float16 is too imprecise for trained weights: use float32 or bfloat16.")
     if model.quantize and not tuning.is_adapter:
@@ -131,6 +133,9 @@ def _options_together(config: Config, given: Given) -> Iterator[Problem]:
         yield Problem("model.quantize", "quantised weights are not sharded: set training.parallel to ddp.")
     if tuning.layers == 0:
         yield Problem("tuning.layers", "tuning.layers must not be 0: 2 trains the last two layers, -2 the first two.")
+    if (tuning.turns or tuning.method == "adalora") and training.parallel != "ddp":
+        name = "tuning.turns" if tuning.turns else "tuning.method"
+        yield Problem(name, f"{tuning.turns or tuning.method} needs whole parameters: set training.parallel to ddp.")
     if model.adapter and tuning.method != "lora":
         yield Problem("model.adapter", f"an adapter can only be continued with lora; tuning.method is {tuning.method}.")
 

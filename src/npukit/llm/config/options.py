@@ -14,8 +14,8 @@ from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveFloat, Posi
 from npukit.train.options import Fraction, Options, TrainOptions, When
 
 # PEFT's names of adapters besides LoRA; their own options go into tuning.peft.
-OTHER_ADAPTERS = ("boft", "fourierft", "hra", "ia3", "loha", "lokr", "miss", "oft", "vera")
-LORA, FREEZE = When("tuning.method", "lora"), When("tuning.method", "freeze")
+OTHER_ADAPTERS = ("adalora", "boft", "fourierft", "hra", "ia3", "loha", "lokr", "miss", "oft", "vera")
+LORA, FREEZE, FULL = (When("tuning.method", method) for method in ("lora", "freeze", "full"))
 ADAPTER, OTHERS = When("tuning.method", ("lora", *OTHER_ADAPTERS)), When("tuning.method", OTHER_ADAPTERS)
 PREFERENCES = ("dpo", "kto", "rm")
 HEADS = ("classify", "embed", "rerank")
@@ -44,6 +44,10 @@ class ModelOptions(Options):
         0.0, description="weight of the loss that spreads tokens over the experts of a MoE model (router_aux_loss_coef)"
     )
     new_tokens: tuple[str, ...] = Field((), description="special tokens to add to the tokenizer and the model")
+    rope: dict[str, Any] = Field(
+        {}, description="stretch rotary positions, as in config.json: {rope_type: yarn, factor: 4}"
+    )
+    length: PositiveInt | None = Field(None, description="tokens that model.rope makes room for, if it has no factor")
     trust_remote_code: bool = Field(False, description="run Python code that comes with the model")
 
 
@@ -57,7 +61,7 @@ class TuningOptions(Options):
     """What is trained."""
 
     method: Literal[
-        "lora", "full", "freeze", "boft", "fourierft", "hra", "ia3", "loha", "lokr", "miss", "oft", "vera"
+        "lora", "full", "freeze", "adalora", "boft", "fourierft", "hra", "ia3", "loha", "lokr", "miss", "oft", "vera"
     ] = Field("lora", description="train a LoRA adapter, all weights, some layers, or another adapter of PEFT")
     rank: Annotated[PositiveInt, ADAPTER] = Field(8, description="rank of the adapter matrices")
     peft: Annotated[dict[str, Any], OTHERS] = Field(
@@ -89,11 +93,27 @@ class TuningOptions(Options):
         (), description="modules whose weights are trained in full"
     )
     layers: Annotated[int, FREEZE] = Field(2, description="number of last layers to train; below 0, of first ones")
+    new_layers: Annotated[NonNegativeInt, FREEZE] = Field(
+        0,
+        description="add this many layers at equal distances, copies that change nothing yet, and train these "
+        "alone (LLaMA-Pro)",
+    )
     spread: Annotated[bool, FREEZE] = Field(
-        False, description="train that many layers at equal distances instead (LLaMA-Pro)"
+        False, description="train that many layers at equal distances instead, such as those of an expanded model"
     )
     layer_modules: Annotated[tuple[str, ...], FREEZE] = Field(
         (), description="modules of these layers to train, such as mlp; all if empty"
+    )
+
+    turns: Annotated[Literal["lisa", "badam"] | None, FULL] = Field(
+        None,
+        description="layers are trained in turns: some that are drawn, and all that is outside layers (lisa); or one "
+        "layer after the other, which takes the memory of an optimizer for one (badam)",
+    )
+    turn_steps: Annotated[PositiveInt, FULL] = Field(20, description="steps in a turn")
+    turn_layers: Annotated[PositiveInt, When("tuning.turns", "lisa")] = Field(2, description="layers drawn for a turn")
+    turn_order: Annotated[Literal["ascending", "descending", "random"], When("tuning.turns", "badam")] = Field(
+        "ascending", description="order of the layers"
     )
 
     @property
@@ -229,6 +249,13 @@ class HeadOptions(Options):
     )
     in_batch: Annotated[bool, EMBED] = Field(
         True, description="infonce: texts of the other rows, on all devices, are negatives too"
+    )
+    questions: Annotated[bool, EMBED] = Field(False, description="infonce, in_batch: the other questions are negatives")
+    documents: Annotated[bool, EMBED] = Field(
+        False, description="infonce, in_batch: so are all texts that resemble the fitting one"
+    )
+    fake_margin: Annotated[float | None, EMBED] = Field(
+        None, description="infonce, in_batch: leave out negatives that are nearer than the fitting text by this much"
     )
     ranking: Annotated[Literal["pointwise", "listwise"], RERANK] = Field(
         "pointwise", description="loss of rankings: each document by itself, or the best among those of a question"

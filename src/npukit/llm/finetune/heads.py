@@ -152,14 +152,32 @@ def _contrast(found: Tensor, counts: list[int], options: HeadOptions, sharing: i
     if options.in_batch:
         found, counts = _everywhere(found, counts, sharing)
     groups = torch.split(found, counts)
-    documents = torch.cat([group[1:] for group in groups])
-    losses, at = [], 0
-    for group in groups:
-        others, own = (documents, at) if options.in_batch else (group[1:], 0)
-        similar = others @ group[0] / options.temperature
-        losses.append(-similar.log_softmax(0)[own])
-        at += len(group) - 1
+    if not options.in_batch:
+        alone = [group[1:] @ group[0] / options.temperature for group in groups]
+        return torch.stack([-similar.log_softmax(0)[0] for similar in alone]).mean()
+    documents, questions = torch.cat([group[1:] for group in groups]), torch.stack([group[0] for group in groups])
+    losses, own = [], 0
+    for number, group in enumerate(groups):
+        similar = documents @ group[0]
+        limit = similar[own].detach() + (torch.inf if options.fake_margin is None else options.fake_margin)
+        parts = [_below(similar, limit)]
+        if options.questions:
+            parts.append(_below(_without(questions @ group[0], number), limit))
+        if options.documents:
+            parts.append(_without(documents @ group[1], own))
+        losses.append(-(torch.cat(parts) / options.temperature).log_softmax(0)[own])
+        own += len(group) - 1
     return torch.stack(losses).mean()
+
+
+def _below(similar: Tensor, limit: Tensor) -> Tensor:
+    """What is more alike than the limit does not count: it probably fits, too."""
+    return similar.masked_fill(similar > limit, -torch.inf)
+
+
+def _without(similar: Tensor, number: int) -> Tensor:
+    """A text is not held against itself."""
+    return similar.masked_fill(torch.arange(len(similar), device=similar.device) == number, -torch.inf)
 
 
 def _everywhere(found: Tensor, counts: list[int], sharing: int) -> tuple[Tensor, list[int]]:

@@ -6,12 +6,10 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor, nn
 from transformers.utils.logging import disable_progress_bar
 
 from npukit.errors import NpukitError
@@ -19,25 +17,16 @@ from npukit.launch.devices import torch_device
 from npukit.llm import families
 from npukit.llm.chat.chat import writes_alike
 from npukit.llm.config.options import HEADS, PREFERENCES, Config
-from npukit.llm.data.collate import Collator, tokens, tokens_of_texts, weight
+from npukit.llm.data.collate import tokens, tokens_of_texts
 from npukit.llm.data.prepare import Prepared, pad_id, prepare
-from npukit.llm.data.rows import Chosen
 from npukit.llm.data.stream import Stream
 from npukit.llm.finetune.card import write_card
-from npukit.llm.finetune.heads import TextCollator, TextRows, loss_of_head, texts_in
-from npukit.llm.finetune.preference import (
-    WITHOUT_REFERENCE,
-    PairCollator,
-    Pairs,
-    add_reference,
-    marked_loss,
-    pair_loss,
-    pairs_in,
-    reward_loss,
-)
+from npukit.llm.finetune.during import follow
+from npukit.llm.finetune.goal import Goal, make_goal
+from npukit.llm.finetune.preference import Pairs, add_reference
 from npukit.llm.finetune.save import RUN, claim, save_model, save_run, save_trainer_state
 from npukit.llm.models.attention import NAME as PACKED_ATTENTION
-from npukit.llm.models.attention import for_attention, register
+from npukit.llm.models.attention import register
 from npukit.llm.models.flops import flops_per_token
 from npukit.llm.models.forward import return_loss, share_rows
 from npukit.llm.models.fused import use_compilable_gelu, use_fused_operators
@@ -89,20 +78,13 @@ def _train(config: Config, tell: Callable[[str], None], is_main: bool) -> Summar
         # Whoever talks to the model later must talk as it was taught.
         tokenizer.chat_template = prepared.template_used.text
     model = make_model(config, place, device, tokenizer)
-    length = config.data.pack_length or config.data.cutoff
-    collate = Collator(config.data.packing, pad_id(tokenizer), length, weighs=bool(config.data.weigh))
-    if config.task in PREFERENCES:
-        collate = replace(collate, pack_length=None)  # as long as the pairs of a batch are
-    goal = Goal(prepared.train, prepared.validation, loss_of_rows(config), weight, collate)
-    if config.task in PREFERENCES:
+    if config.task in (*PREFERENCES, *HEADS):
         model.config.pad_token_id = pad_id(tokenizer)
-        goal = preference_goal(config, prepared, collate)
-    if config.task in HEADS:
-        model.config.pad_token_id = pad_id(tokenizer)
-        goal = head_goal(config, prepared, collate)
+    goal = make_goal(config, prepared, pad_id(tokenizer))
+    turns = config.tuning.turns is not None
     trainer = Trainer(
         model,
-        config.training.model_copy(update={"compile": False}),
+        config.training.model_copy(update={"compile": False} | ({"find_unused_parameters": True} if turns else {})),
         goal.train,
         goal.validation,
         loss=goal.loss,
@@ -119,6 +101,7 @@ def _train(config: Config, tell: Callable[[str], None], is_main: bool) -> Summar
     )
     if trainer.parallel.sequence:
         share_rows(model, trainer.parallel.sequence)
+    follow(trainer, config)
     if isinstance(goal.train, Pairs) and goal.needs_reference:
         _add_references(config, goal, trainer, tell)
     summary = trainer.train()
@@ -128,42 +111,6 @@ def _train(config: Config, tell: Callable[[str], None], is_main: bool) -> Summar
         if summary.model_step is not None:
             write_card(config, summary, config.training.output)
     return summary
-
-
-@dataclass(frozen=True)
-class Goal:
-    """What is trained on, and what is to become small."""
-
-    train: Any
-    validation: Any
-    loss: Callable[[nn.Module, dict[str, Any]], Tensor]
-    weight: Callable[[dict[str, Any]], int]
-    collate: Callable[[Any], dict[str, Any]]
-    needs_reference: bool = False
-
-
-def loss_of_rows(config: Config) -> Callable[[nn.Module, dict[str, Any]], Tensor]:
-    """The plain loss of language models."""
-    return partial(loss_of, longest=config.data.pack_length or config.data.cutoff)
-
-
-def preference_goal(config: Config, prepared: Prepared, collate: Collator) -> Goal:
-    """Pairs, or marked answers, and the loss that the options choose."""
-    options, is_kto = config.preference, config.task == "kto"
-    found = (prepared.train, prepared.validation)
-    train, validation = (Pairs(rows, is_kto) if isinstance(rows, Chosen) else None for rows in found)
-    loss: Callable[[nn.Module, dict[str, Any]], Tensor] = reward_loss
-    if config.task != "rm":
-        loss = partial(marked_loss if is_kto else pair_loss, options=options)
-    needs = is_kto or (config.task == "dpo" and options.loss not in WITHOUT_REFERENCE)
-    return Goal(train, validation, loss, pairs_in, PairCollator(collate, config.data.cutoff), needs)
-
-
-def head_goal(config: Config, prepared: Prepared, collate: Collator) -> Goal:
-    """Texts with labels, and the loss that the options choose."""
-    found = (prepared.train, prepared.validation)
-    train, validation = (TextRows(rows, config) if isinstance(rows, Chosen) else None for rows in found)
-    return Goal(train, validation, loss_of_head(config), texts_in, TextCollator(collate, config.head, config.task))
 
 
 def _add_references(config: Config, goal: Goal, trainer: Trainer, tell: Callable[[str], None]) -> None:
@@ -244,13 +191,6 @@ def _token(tokenizer: Any, word: str) -> int:
     if found is None or found == tokenizer.unk_token_id:
         raise NpukitError(f"head.yes, head.no: the tokenizer has no single token {word!r}.")
     return int(found)
-
-
-def loss_of(model: nn.Module, batch: dict[str, Any], longest: int) -> Tensor:
-    """The mean loss of a batch; `longest` is the most tokens that a row of any batch can have."""
-    given = {**batch, "max_length": longest} if "cu_seqlens" in batch else batch
-    loss: Tensor = model(**for_attention(given))
-    return loss
 
 
 def _packed_if_possible(config: Config, shape: Any, tell: Callable[[str], None]) -> Config:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -12,6 +13,9 @@ from npukit.errors import NpukitError
 from npukit.launch.devices import torch_device
 from npukit.llm.config.options import ModelOptions
 from npukit.llm.models.folder import find_model
+
+# What transformers wants besides a factor, as Llama 3.1 has it.
+OF_LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
 
 
 def locate(options: ModelOptions) -> str:
@@ -24,7 +28,30 @@ def load_config(options: ModelOptions, place: str) -> Any:
     from transformers import AutoConfig
 
     with _told(options):
-        return AutoConfig.from_pretrained(place, revision=options.revision, trust_remote_code=options.trust_remote_code)
+        found = AutoConfig.from_pretrained(
+            place, revision=options.revision, trust_remote_code=options.trust_remote_code
+        )
+    if options.rope:
+        _stretch(found.get_text_config(), options)
+    return found
+
+
+def _stretch(shape: Any, options: ModelOptions) -> None:
+    """Rotary positions for more tokens than the model was trained with; where there is room enough, as they are."""
+    before = getattr(shape, "rope_parameters", None) or {}
+    kind = options.rope["rope_type"]
+    if "rope_theta" not in before:
+        raise NpukitError(f"model.rope: the positions of {shape.model_type} cannot be stretched: leave it out.")
+    longest = before.get("original_max_position_embeddings") or shape.max_position_embeddings
+    factor = options.rope.get("factor") or math.ceil((options.length or longest) / longest)
+    if factor <= 1:
+        return
+    kept = {name: value for name, value in before.items() if name in ("rope_theta", "partial_rotary_factor")}
+    if kind != "linear":
+        kept["original_max_position_embeddings"] = longest
+    more = OF_LLAMA3 if kind == "llama3" else {}
+    shape.max_position_embeddings = int(longest * factor)
+    shape.rope_parameters = {**kept, **more, **options.rope, "factor": float(factor)}
 
 
 def load_tokenizer(options: ModelOptions, place: str) -> Any:
@@ -60,16 +87,17 @@ def load_model(options: ModelOptions, place: str, dtype: torch.dtype, attention:
     from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
 
     common = {"dtype": dtype, "trust_remote_code": options.trust_remote_code, "attn_implementation": attention}
+    shape = load_config(options, place)
     if options.from_config:
         with torch_device():  # where weights are drawn fastest
-            return AutoModelForCausalLM.from_config(load_config(options, place), **common)
+            return AutoModelForCausalLM.from_config(shape, **common)
+    common |= {"config": shape, "revision": options.revision}
     if scores:
+        shape.num_labels = scores
         with _told(options), _quiet():  # that the new layer is new is no news
-            return AutoModelForSequenceClassification.from_pretrained(
-                place, revision=options.revision, num_labels=scores, **common
-            )
+            return AutoModelForSequenceClassification.from_pretrained(place, **common)
     with _told(options):
-        return AutoModelForCausalLM.from_pretrained(place, revision=options.revision, **common)
+        return AutoModelForCausalLM.from_pretrained(place, **common)
 
 
 @contextmanager

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import fields
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 
 from npukit.errors import NpukitError
 from npukit.llm.config.options import ModelOptions, TuningOptions
+from npukit.llm.models.layers import grow
 from npukit.llm.models.outline import is_target
 from npukit.train.blocks import blocks
 from npukit.train.optimizer import Groups
@@ -27,7 +29,16 @@ def tune(model: Any, options: TuningOptions, loaded: ModelOptions) -> Any:
         for module in tuned.modules():
             _train_in_fp32(module)
         return tuned
-    if options.method == "freeze":
+    if options.turns == "badam":
+        model.requires_grad_(False)
+        for layer in blocks(model):
+            layer.requires_grad_(True)
+    if options.new_layers:
+        new = grow(model, options.new_layers)
+        model.requires_grad_(False)
+        for layer in new:
+            layer.requires_grad_(True)
+    elif options.method == "freeze":
         layers = blocks(model)
         if abs(options.layers) > len(layers):
             raise NpukitError(f"tuning.layers is {options.layers}, but this model has {len(layers)} layers: lower it.")
@@ -87,7 +98,10 @@ def _with_adapter(model: Any, options: TuningOptions, loaded: ModelOptions) -> A
         names = sorted({name.rpartition(".")[2] for name, part in model.named_modules() if _is_linear(part)})
         raise NpukitError(f"tuning.targets matches no module of this model: use all-linear, or {', '.join(names)}.")
     if options.method != "lora":
-        return get_peft_model(model, _other_adapter(options, targets))
+        tuned = get_peft_model(model, _other_adapter(options, targets))
+        if options.method == "adalora":
+            _regularise(tuned)
+        return tuned
     config = LoraConfig(
         task_type="CAUSAL_LM" if model.get_output_embeddings() is not None else "SEQ_CLS",
         r=options.rank,
@@ -125,10 +139,29 @@ def _other_adapter(options: TuningOptions, targets: str | list[str]) -> Any:
     if unknown := sorted(set(options.peft) - known):
         raise NpukitError(f"tuning.peft: PEFT's {options.method} has no option {', '.join(unknown)}.")
     common: dict[str, Any] = {"r": options.rank, "target_modules": targets, "task_type": "CAUSAL_LM"}
+    if options.method == "adalora":
+        common |= {"r": 8, "total_step": 2**31}  # its ranks are target_r and init_r; its steps are known later
     common["modules_to_save"] = list(options.modules_to_save) or None
     if {"r", "oft_block_size"} <= known and options.peft.get("oft_block_size"):
         common["r"] = 0  # of the two, PEFT wants one
     return kind(**{name: value for name, value in common.items() if name in known} | options.peft)
+
+
+def _regularise(tuned: Any) -> None:
+    """AdaLoRA adds to a loss how far its matrices are from orthogonal; PEFT looks for it in an output that has one."""
+    taught, adapter = tuned.base_model.model, tuned.base_model
+    plain, with_more = taught.forward, adapter.forward
+
+    def forward(*args: Any, **batch: Any) -> Any:
+        output = plain(*args, **batch)
+        is_loss = isinstance(output, torch.Tensor) and output.dim() == 0
+        return SimpleNamespace(loss=output) if is_loss else output
+
+    def unwrapped(*args: Any, **batch: Any) -> Any:
+        output = with_more(*args, **batch)
+        return output.loss if isinstance(output, SimpleNamespace) else output
+
+    taught.forward, adapter.forward = forward, unwrapped
 
 
 def _train_in_fp32(module: Any) -> None:

@@ -166,4 +166,5 @@ def _rows_of_batches(config: Config, rows: Rows | None) -> int | None:
     part = config.data.validation
     apart = 0 if isinstance(part, tuple) else int(rows.count * part) if part < 1 else int(part)
     left = max(1, rows.count - apart)
-    return max(1, ceil(left * rows.tokens / row_length(config))) if config.data.packing else left
+    packs = config.data.packing and config.task in ("sft", "pt")  # of preferences, only the pairs of a batch
+    return max(1, ceil(left * rows.tokens / row_length(config))) if packs else left

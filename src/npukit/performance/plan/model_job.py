@@ -16,7 +16,8 @@ from npukit.llm import families
 from npukit.llm.config.options import Config
 from npukit.llm.data.collate import Collator, tokens, weight
 from npukit.llm.finetune import rank
-from npukit.llm.finetune.train import adapt, loss_of, weights_dtype
+from npukit.llm.finetune.goal import loss_of
+from npukit.llm.finetune.train import adapt, weights_dtype
 from npukit.llm.models.attention import NAME as PACKED_ATTENTION
 from npukit.llm.models.attention import register
 from npukit.llm.models.forward import share_rows

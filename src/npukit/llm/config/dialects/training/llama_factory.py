@@ -74,6 +74,29 @@ def adapter(values: Values) -> Translated:
     return {"model.adapter": paths[0]} if paths else {}
 
 
+def badam(values: Values) -> Translated:
+    """Layers in turns, in the places where the badam package switches."""
+    if not values.flag("use_badam"):
+        return {}
+    if values.get("badam_mode", "layer") != "layer":
+        raise Refused("badam_mode", f"badam_mode {values.get('badam_mode')} is not supported: use layer.")
+    orders = {each: each for each in ("ascending", "descending", "random")}
+    return {
+        "tuning.turns": "badam",
+        "tuning.turn_order": values.choice("badam_switch_mode", orders, otherwise="ascending"),
+        "tuning.turn_steps": values.number("badam_switch_interval", 50),
+    }
+
+
+def rope(values: Values) -> Translated:
+    """Stretched as far as the longest row needs."""
+    if values.get("rope_scaling") is None:
+        return {}
+    kinds = ("linear", "dynamic", "yarn", "llama3")
+    kind = values.choice("rope_scaling", {each: {"rope_type": each} for each in kinds}, otherwise="")
+    return {"model.rope": kind, "model.length": values.get("cutoff_len", 2048)}
+
+
 def new_tokens(values: Values) -> Translated:
     return {"model.new_tokens": values.words("add_special_tokens")}
 
@@ -173,6 +196,6 @@ def lora_init(values: Values) -> Translated:
 
 
 OWN = (task, preference, resume, precision, shuffle, revision, adapter, datasets, validation, folder, template, packing)
-ALSO = (new_tokens, optimizer, targets, modules_to_save, lora_init, quantization, oft, layer_modules)
+ALSO = (new_tokens, rope, badam, optimizer, targets, modules_to_save, lora_init, quantization, oft, layer_modules)
 FUNCTIONS = {each.__name__: each for each in (*OWN, *ALSO)}
 LLAMA_FACTORY = Dialect("LLaMA-Factory", load(TABLE, "training/llama_factory"), {**transformers.FUNCTIONS, **FUNCTIONS})

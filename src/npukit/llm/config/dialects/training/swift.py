@@ -16,7 +16,8 @@ from npukit.llm.config.dialects.training import transformers
 from npukit.llm.config.dialects.training.optimizers import optimizer
 from npukit.llm.config.dialects.training.swift_data import datasets, validation
 from npukit.llm.config.dialects.training.swift_heads import head, head_of
-from npukit.llm.config.dialects.training.transformers import TABLE, Translated, quantized
+from npukit.llm.config.dialects.training.swift_tuning import TUNING
+from npukit.llm.config.dialects.training.transformers import TABLE, Translated
 from npukit.llm.config.dialects.values import Refused, Values
 from npukit.llm.start import nodes_of
 
@@ -101,6 +102,22 @@ def adapter(values: Values) -> Translated:
     if len(paths) > 1:
         raise Refused("adapters", "several adapters are not supported: merge them first (npukit export).")
     return {"model.adapter": paths[0]} if paths else {}
+
+
+def rope(values: Values) -> Translated:
+    """A word, which max_model_len says the factor of, or what config.json would have."""
+    wanted = values.get("rope_scaling")
+    if wanted is None:
+        if "max_model_len" in values.given:
+            raise Refused("max_model_len", "max_model_len needs rope_scaling; max_length is the length of rows.")
+        return {}
+    if isinstance(wanted, dict):
+        return {"model.rope": {"rope_type": wanted.get("type"), **wanted}, "model.length": values.get("max_model_len")}
+    kinds = ("linear", "dynamic", "yarn")
+    kind = values.choice("rope_scaling", {each: {"rope_type": each} for each in kinds}, otherwise="")
+    if values.get("max_model_len") is None:
+        raise Refused("rope_scaling", f"rope_scaling {wanted} needs max_model_len, the tokens to make room for.")
+    return {"model.rope": kind, "model.length": values.get("max_model_len")}
 
 
 def new_tokens(values: Values) -> Translated:
@@ -233,66 +250,6 @@ def tool_format(values: Values) -> Translated:
     return {"data.tool_format": name}
 
 
-# Their options of PEFT's adapters, and their defaults.
-ADAPTERS: dict[str, dict[str, Any]] = {
-    "boft": {"boft_block_size": 4, "boft_block_num": 0, "boft_n_butterfly_factor": 1, "boft_dropout": 0.0},
-    "vera": {"vera_rank": 256, "vera_projection_prng_key": 0, "vera_dropout": 0.0, "vera_d_initial": 0.1},
-    "fourierft": {"fourier_n_frequency": 2000, "fourier_scaling": 300.0},
-}
-OTHER_NAMES = {"vera_rank": "r", "bone": "miss"}
-
-
-def method(values: Values) -> Translated:
-    given = [key for key in ("tuner_type", "train_type") if key in values.given]
-    if len(given) == 2 and values.get("tuner_type") != values.get("train_type"):
-        raise Refused("tuner_type", "--tuner_type and --train_type say different things: remove one.")
-    wanted = values.get(given[0]) if given else "lora"
-    return {"tuning.method": OTHER_NAMES.get(str(wanted), wanted)}
-
-
-def peft(values: Values) -> Translated:
-    """The options of an adapter that is no LoRA, with ms-swift's defaults."""
-    wanted = str(method(values)["tuning.method"])
-    if wanted not in ADAPTERS:
-        return {}
-    keys = ADAPTERS[wanted]
-    own = {OTHER_NAMES.get(key, _in_peft(key)): values.get(key, default) for key, default in keys.items()}
-    return {"tuning.peft": own}
-
-
-def _in_peft(key: str) -> str:
-    """PEFT's BOFT and VeRA carry their name in some options."""
-    return key if key.startswith("boft_") or key == "vera_dropout" else key.partition("_")[2]
-
-
-def quantization(values: Values) -> Translated:
-    return quantized(values, "quant_bits", "quant_method", values.get("bnb_4bit_quant_type", "nf4"))
-
-
-def targets(values: Values) -> Translated:
-    if regex := values.get("target_regex"):
-        return {"tuning.targets": regex}
-    names = values.words("target_modules") or ["all-linear"]
-    if names == ["all-linear"]:
-        return {"tuning.targets": "all-linear"}
-    if other := next((name for name in names if name.startswith("all-") and name != "all-linear"), None):
-        raise Refused(
-            "target_modules", f"target_modules {other} is not supported: use all-linear, or names of modules."
-        )
-    return {"tuning.targets": names}
-
-
-def modules_to_save(values: Values) -> Translated:
-    return {"tuning.modules_to_save": values.words("modules_to_save")}
-
-
-def lora_init(values: Values) -> Translated:
-    value = values.get("init_weights", True)
-    if value == "lora-ga":
-        raise Refused("init_weights", "init_weights lora-ga is not supported: use true, gaussian, pissa or olora.")
-    return {"tuning.init": {"true": True, "false": False}.get(str(value).lower(), value)}
-
-
 def output(values: Values) -> Translated:
     """A folder of its own for each run, v0, v1 and so on, unless add_version is false."""
     name = Path(str(values.get("model", "model"))).name
@@ -326,7 +283,7 @@ def learning_rate(values: Values) -> Translated:
 
 
 OWN = (task, preference, head, hub, dtype, adapter, template, system, cutoff, datasets, validation, evaluation, shuffle)
-ALSO = (bad_rows, folder, packing, loss_on, tool_format, targets, modules_to_save, lora_init, output, resume)
-MORE = (new_tokens, optimizer, accumulation, learning_rate, method, peft, quantization)
-FUNCTIONS = {each.__name__: each for each in (*OWN, *ALSO, *MORE)}
+ALSO = (bad_rows, folder, packing, loss_on, tool_format, output, resume)
+MORE = (new_tokens, rope, optimizer, accumulation, learning_rate)
+FUNCTIONS = {each.__name__: each for each in (*OWN, *ALSO, *MORE, *TUNING)}
 SWIFT = Dialect("ms-swift", load(TABLE, "training/swift"), {**transformers.FUNCTIONS, **FUNCTIONS})

@@ -16,13 +16,7 @@ PROBLEMS = {"single_label_classification": "one", "multi_label_classification": 
 RANKINGS = {"pointwise_reranker": "pointwise", "listwise_reranker": "listwise"}
 SIMILARITIES = ("cosine_similarity", "contrastive", "online_contrastive", "infonce")
 # Variables of ms-swift that choose other losses than these.
-OTHER_LOSSES = (
-    "INFONCE_HARD_NEGATIVES",
-    "INFONCE_MASK_FAKE_NEGATIVE",
-    "INFONCE_INCLUDE_QQ",
-    "INFONCE_INCLUDE_DD",
-    "LISTWISE_RERANKER_MIN_GROUP_SIZE",
-)
+OTHER_LOSSES = ("INFONCE_HARD_NEGATIVES", "LISTWISE_RERANKER_MIN_GROUP_SIZE")
 
 
 def head_of(values: Values) -> str | None:
@@ -48,10 +42,13 @@ def head(values: Values) -> Translated:
         usual = "regression" if labels == 1 else "single_label_classification"
         return {"head.labels": labels, "head.problem": values.choice("problem_type", PROBLEMS, otherwise=usual)}
     if kind == "embed":
-        in_batch = values.environ.get("INFONCE_USE_BATCH", "true").lower() in ("1", "true", "yes")
+        masks = _switch(values, "INFONCE_MASK_FAKE_NEGATIVE", False)
         return {
             "head.similarity": values.choice("loss_type", {each: each for each in SIMILARITIES}, "cosine_similarity"),
-            "head.in_batch": in_batch,
+            "head.in_batch": _switch(values, "INFONCE_USE_BATCH", True),
+            "head.questions": _switch(values, "INFONCE_INCLUDE_QQ", False),
+            "head.documents": _switch(values, "INFONCE_INCLUDE_DD", False),
+            "head.fake_margin": _variable(values, "INFONCE_FAKE_NEG_MARGIN", 0.1) if masks else None,
             "head.temperature": _variable(values, "INFONCE_TEMPERATURE", 0.1),
         }
     is_generative = values.get("task_type") == "generative_reranker"
@@ -63,6 +60,10 @@ def head(values: Values) -> Translated:
         "head.negatives": _variable(values, "MAX_NEGATIVE_SAMPLES", 7),
         "head.temperature": _variable(values, "LISTWISE_RERANKER_TEMPERATURE", 1.0),
     }
+
+
+def _switch(values: Values, name: str, otherwise: bool) -> bool:
+    return values.environ.get(name, str(otherwise)).lower() in ("1", "true", "yes", "on", "y", "t")
 
 
 def _variable(values: Values, name: str, otherwise: float) -> float:

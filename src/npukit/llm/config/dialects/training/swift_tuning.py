@@ -1,0 +1,88 @@
+"""ms-swift's flags that say what of a model is trained: tuners, their options, and the quantised weights below."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from npukit.llm.config.dialects.training.transformers import Translated, quantized
+from npukit.llm.config.dialects.values import Refused, Values
+
+# Their options of PEFT's adapters, and their defaults.
+ADAPTERS: dict[str, dict[str, Any]] = {
+    "boft": {"boft_block_size": 4, "boft_block_num": 0, "boft_n_butterfly_factor": 1, "boft_dropout": 0.0},
+    "vera": {"vera_rank": 256, "vera_projection_prng_key": 0, "vera_dropout": 0.0, "vera_d_initial": 0.1},
+    "adalora": {
+        **{"adalora_target_r": 8, "adalora_init_r": 12, "adalora_tinit": 0, "adalora_tfinal": 0, "adalora_deltaT": 1},
+        **{"adalora_beta1": 0.85, "adalora_beta2": 0.85, "adalora_orth_reg_weight": 0.5},
+        **{"lora_alpha": 32, "lora_dropout": 0.05},
+    },
+    "fourierft": {"fourier_n_frequency": 2000, "fourier_scaling": 300.0},
+}
+OTHER_NAMES = {"vera_rank": "r", "bone": "miss"}
+
+
+def method(values: Values) -> Translated:
+    given = [key for key in ("tuner_type", "train_type") if key in values.given]
+    if len(given) == 2 and values.get("tuner_type") != values.get("train_type"):
+        raise Refused("tuner_type", "--tuner_type and --train_type say different things: remove one.")
+    wanted = values.get(given[0]) if given else "lora"
+    if wanted == "llamapro":
+        layers = values.get("llamapro_num_groups") or values.number("llamapro_num_new_blocks", 4)
+        values.notes.append("tuner_type: llamapro saves the whole model, with its new layers")
+        return {"tuning.method": "freeze", "tuning.new_layers": layers}
+    return {"tuning.method": OTHER_NAMES.get(str(wanted), wanted)}
+
+
+def turns(values: Values) -> Translated:
+    """LISA."""
+    layers = values.number("lisa_activated_layers", 0)
+    if not layers:
+        return {}
+    every = values.number("lisa_step_interval", 20)
+    return {"tuning.turns": "lisa", "tuning.turn_layers": layers, "tuning.turn_steps": every}
+
+
+def peft(values: Values) -> Translated:
+    """The options of an adapter that is no LoRA, with ms-swift's defaults."""
+    wanted = str(method(values)["tuning.method"])
+    if wanted not in ADAPTERS:
+        return {}
+    keys = ADAPTERS[wanted]
+    own = {OTHER_NAMES.get(key, _in_peft(key)): values.get(key, default) for key, default in keys.items()}
+    return {"tuning.peft": own}
+
+
+def _in_peft(key: str) -> str:
+    """PEFT's BOFT and VeRA carry their name in some options."""
+    return key if key.startswith(("boft_", "lora_")) or key == "vera_dropout" else key.partition("_")[2]
+
+
+def quantization(values: Values) -> Translated:
+    return quantized(values, "quant_bits", "quant_method", values.get("bnb_4bit_quant_type", "nf4"))
+
+
+def targets(values: Values) -> Translated:
+    if regex := values.get("target_regex"):
+        return {"tuning.targets": regex}
+    names = values.words("target_modules") or ["all-linear"]
+    if names == ["all-linear"]:
+        return {"tuning.targets": "all-linear"}
+    if other := next((name for name in names if name.startswith("all-") and name != "all-linear"), None):
+        raise Refused(
+            "target_modules", f"target_modules {other} is not supported: use all-linear, or names of modules."
+        )
+    return {"tuning.targets": names}
+
+
+def modules_to_save(values: Values) -> Translated:
+    return {"tuning.modules_to_save": values.words("modules_to_save")}
+
+
+def lora_init(values: Values) -> Translated:
+    value = values.get("init_weights", True)
+    if value == "lora-ga":
+        raise Refused("init_weights", "init_weights lora-ga is not supported: use true, gaussian, pissa or olora.")
+    return {"tuning.init": {"true": True, "false": False}.get(str(value).lower(), value)}
+
+
+TUNING = (method, turns, peft, quantization, targets, modules_to_save, lora_init)
