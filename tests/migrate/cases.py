@@ -637,6 +637,30 @@ CASES: list[tuple[str, str | None, str | None]] = [
         'def t():\n    assert x.device == torch.device(f"{DEVICE.type}:0")',
     ),
     ('@unittest.skipUnless(torch.cuda.is_available(), "needs flash-attn")\ndef t(): ...', SAME, SAME),
+    # a guard of numba's kernels, what a refusal says, a test that needs a library of CUDA, and code for an older torch
+    (
+        "from numba import cuda as kernels\nif all(t.is_cuda for t in (a, b)): loss(a, b)",
+        SAME,
+        SAME,
+    ),
+    (
+        "import flash_attn\nif not x.is_cuda: raise TypeError(f'not a cuda tensor: {x.is_cuda}')",
+        SAME,
+        SAME,
+    ),
+    ("if torch.cuda.is_available(): warnings.warn('We recommend ' + '`attn_impl: triton`.')", SAME, SAME),
+    ("def test():\n    pytest.importorskip('numba')\n    x.cuda()", SAME, SAME),
+    ("if parse(torch.__version__) < parse('2.4.0'): s = torch.cuda.amp.GradScaler()", SAME, SAME),
+    (
+        "if parse(torch.__version__) >= parse('2.4'): x.cuda()\nelse: y.cuda()",
+        "if parse(torch.__version__) >= parse('2.4'): x.npu()\nelse: y.cuda()",
+        "if parse(torch.__version__) >= parse('2.4'): x.to(DEVICE)\nelse: y.cuda()",
+    ),
+    (
+        "with torch.cuda.amp.autocast(\n    enabled=True,\n    dtype=d,\n): pass",
+        'with torch.amp.autocast(\n    "npu",\n    enabled=True,\n    dtype=d,\n): pass',
+        "with torch.amp.autocast(\n    DEVICE.type,\n    enabled=True,\n    dtype=d,\n): pass",
+    ),
     (
         "from numba import cuda as n\ndef f(x): n.external_stream(torch.cuda.current_stream(x.device).cuda_stream)",
         SAME,

@@ -315,7 +315,7 @@ def test_programs_without_cuda_stay(program: str, style: Style) -> None:
 
 
 def test_projects_held_to_an_old_torch_load_torch_npu_themselves(tmp_path: Path) -> None:
-    (tmp_path / "requirements.txt").write_text("torch==1.13.1\n")
+    (tmp_path / "requirements.txt").write_text("torch==2.1.0\n")
     (tmp_path / "a.py").write_text(CUDA + "s = torch.cuda.amp.GradScaler(enabled=True)\n")
     (change,) = migrate(tmp_path).changes
     assert "try:\n    import torch_npu\nexcept ImportError:\n    pass\n" in change.after
@@ -323,6 +323,34 @@ def test_projects_held_to_an_old_torch_load_torch_npu_themselves(tmp_path: Path)
     assert "get_device_module" not in change.after
     change.path.write_text(change.after)
     assert migrate(tmp_path).changes == ()
+
+
+def test_packages_load_torch_npu_once(tmp_path: Path) -> None:
+    (tmp_path / "requirements.txt").write_text("torch==2.1.0\n")
+    (tmp_path / "pkg" / "sub").mkdir(parents=True)
+    (tmp_path / "pkg" / "sub" / "__init__.py").write_text("")
+    (tmp_path / "pkg" / "__init__.py").write_text('"""A package."""\nfrom .a import x\n')
+    (tmp_path / "pkg" / "a.py").write_text(CUDA)
+    (tmp_path / "pkg" / "sub" / "b.py").write_text(CUDA + "torch.cuda.nvtx.mark()\n")
+    (tmp_path / "pkg" / "tool.py").write_text(CUDA + "if __name__ == '__main__': x\n")
+    (tmp_path / "train.py").write_text(CUDA.replace("import torch\n", "import torch\nimport pkg\n"))
+    (tmp_path / "alone.py").write_text(CUDA)
+    migration = migrate(tmp_path)
+    loading = {each.path.relative_to(tmp_path).as_posix() for each in migration.changes if "torch_npu" in each.after}
+    assert loading == {"pkg/__init__.py", "pkg/tool.py", "alone.py"} and len(migration.changes) == 6
+    assert next(each for each in migration.fixed if each.code == "NPK105").place
+    for change in migration.changes:
+        change.path.write_text(change.after)
+    assert (tmp_path / "pkg" / "__init__.py").read_text().startswith('"""A package."""\ntry:\n    import torch_npu')
+    (left,) = [each.place for each in migration.left if each.code == "NPK201" and each.place]
+    assert "nvtx" in left.file.read_text().splitlines()[left.line - 1]
+    assert migrate(tmp_path).changes == ()
+
+
+def test_a_torch_that_never_had_a_torch_npu_is_replaced_on_npus(tmp_path: Path) -> None:
+    (tmp_path / "requirements.txt").write_text("torch==1.13.1\n")
+    (tmp_path / "a.py").write_text(CUDA)
+    assert "torch_npu" not in migrate(tmp_path).changes[0].after
 
 
 @pytest.mark.parametrize("style", list(Style))

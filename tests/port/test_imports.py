@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from npukit.launch.devices import choose
-from npukit.migrate.migration import Change, Migration, migrate
+from npukit.migrate.change import Change
+from npukit.migrate.migration import Migration, migrate
 from npukit.port import imports
 from npukit.port.check import Ran, check, is_no_worse
 from npukit.port.imports import check_imports, import_all

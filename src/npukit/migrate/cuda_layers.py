@@ -6,11 +6,17 @@ import ast
 import re
 from collections.abc import Iterator
 from functools import lru_cache
+from pathlib import Path
 
+from npukit.facts.target import Target
+from npukit.facts.versions import key
+from npukit.migrate.requirements import pinned_torch
 from npukit.source import PythonFile
 
 _DEVICE_API = {"is_available", "set_device", "current_device", "device_count", "synchronize", "empty_cache", "Stream"}
 _CANNOT_IMPORT = re.compile(r"(?:tensorrt|torch2trt|pycuda|cupy)(?:\.|$)")
+_FOR_TESTS_OF_CUDA = re.compile(r"(?:numba|triton|cupy|flash_attn|xformers|apex|tensorrt|bitsandbytes)(?:\.|$)")
+_VERSION = re.compile(r"[\"'](\d+\.\d+)")
 _HAS_OWN_DEVICES = re.compile(r"ctranslate2(?:\.|$)")
 _REPLACED = re.compile(r"^[ \t]*torch\.cuda(?:\.\w+)* = ", re.MULTILINE)
 _TOUCHED = re.compile(r"(?:patch|setattr)(?:\.object)?\(\s*[\"']?[\w.]*torch\.cuda\b|torch\.cuda\.\w+ = ")
@@ -62,6 +68,11 @@ def below_imports(file: PythonFile) -> Iterator[ast.AST]:
         differs = not at_top and any(_HAS_OWN_DEVICES.match(module) for module in modules)
         if differs or (fails and not (at_top and isinstance(around, ast.Try))):
             yield from after(around if isinstance(around, ast.Try) else statement, file)
+    for name in file.by_name.get("importorskip", ()):  # pytest.importorskip("numba")
+        call = file.parent(name)
+        module = call.args[0] if isinstance(call, ast.Call) and call.args else None
+        if isinstance(module, ast.Constant) and _FOR_TESTS_OF_CUDA.match(str(module.value)):
+            yield from after(file.statement(name), file)
 
 
 def with_numba(file: PythonFile) -> Iterator[ast.AST]:
@@ -70,6 +81,25 @@ def with_numba(file: PythonFile) -> Iterator[ast.AST]:
         if isinstance(node, ast.Attribute) and (file.resolve(node) or "").startswith("numba.cuda."):
             function = file.function(node)
             yield function if function is not file.tree else node
+
+
+def for_older_torch(file: PythonFile) -> Iterator[ast.AST]:
+    """What runs only with a torch from before the project's: if version.parse(torch.__version__) < "2.4": ..."""
+    for node in file.by_type.get(ast.If, ()) if "torch.__version__" in file.text else ():
+        test = node.test  # type: ignore[attr-defined]
+        if not isinstance(test, ast.Compare) or "torch.__version__" not in file.source(test.left):
+            continue
+        version = _VERSION.search(file.source(test.comparators[0]))
+        if version and key(version[1]) <= key(_torch_of(file.names.root)):
+            if isinstance(test.ops[0], (ast.Lt, ast.LtE)):
+                yield from node.body  # type: ignore[attr-defined]
+            elif isinstance(test.ops[0], (ast.Gt, ast.GtE)):
+                yield from node.orelse  # type: ignore[attr-defined]
+
+
+@lru_cache(maxsize=8)
+def _torch_of(root: Path | None) -> str:
+    return (pinned_torch(root) if root else "") or Target.of().torch
 
 
 def after(statement: ast.stmt, file: PythonFile) -> list[ast.AST]:

@@ -144,8 +144,9 @@ def dispatches_kernels(file: PythonFile) -> bool:
     """Whether a file imports kernels for CUDA, so that its functions say whether these can be called."""
     if "load_ext(" in file.text:  # mmcv's
         return True
-    modules = [each for node in file.names.imports for each in (getattr(node, "module", None), node.names[0].name)]
-    return any(_KERNELS.search(each) and not each.startswith("apex") for each in modules if each)
+    heads = [(getattr(node, "module", None), node.names[0].name) for node in file.names.imports]
+    modules = [each for head, name in heads for each in ((head, f"{head}.{name}") if head else (name,))]
+    return any(_KERNELS.search(each) and not each.startswith("apex") for each in modules)
 
 
 @lru_cache(maxsize=4)

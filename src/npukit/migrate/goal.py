@@ -7,6 +7,7 @@ from enum import Enum
 from functools import cached_property
 from pathlib import Path
 
+from npukit.facts.compatibility import releases
 from npukit.facts.target import Target
 from npukit.facts.versions import key
 from npukit.migrate.requirements import pinned_torch
@@ -43,8 +44,12 @@ class Goal:
 
     @cached_property
     def loads_torch_npu(self) -> bool:
-        """Whether `import torch` loads an installed torch_npu, too."""
-        return key(self.torch) >= key(_AUTOLOAD_SINCE)
+        """Whether `import torch` loads an installed torch_npu, too, with the torch that runs on NPUs.
+
+        That is the target's where the project is held to one that never had a torch_npu.
+        """
+        there_is_one = any(release.torch.split(".")[:2] == self.torch.split(".")[:2] for release in releases())
+        return key(self.torch if there_is_one else self.target.torch) >= key(_AUTOLOAD_SINCE)
 
     def for_project(self, root: Path) -> Goal:
         """The goal for a project, whose requirements may hold it to an older torch."""

@@ -16,7 +16,14 @@ import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
-from npukit.migrate.cuda_layers import after, below_imports, is_layer_for_cuda, replaces_cuda, with_numba
+from npukit.migrate.cuda_layers import (
+    after,
+    below_imports,
+    for_older_torch,
+    is_layer_for_cuda,
+    replaces_cuda,
+    with_numba,
+)
 from npukit.migrate.cuda_only import always_run, dispatches_kernels, leads_to_cuda, says_cuda, uses_kernels
 from npukit.source import PythonFile
 
@@ -99,7 +106,7 @@ def lines_for_cuda(file: PythonFile) -> tuple[tuple[int, int], ...]:
 @lru_cache(maxsize=4)
 def _decided_nodes(file: PythonFile) -> frozenset[ast.AST]:
     judged = (each for decided in _judged(file).values() for each in decided)
-    return frozenset([*judged, *below_imports(file), *with_numba(file)])
+    return frozenset([*judged, *below_imports(file), *with_numba(file), *for_older_torch(file)])
 
 
 @lru_cache(maxsize=4)
@@ -148,8 +155,9 @@ def _decides(condition: ast.expr, file: PythonFile, depth: int = 2) -> Iterator[
         beside += _named("nvidia") if isinstance(word, str) and _PACKAGE.fullmatch(word) else []
     kernels = _named("triton") if _is_of_a_tensor(condition) and uses_kernels(file) else []
     if isinstance(parent, (ast.If, ast.IfExp, ast.While)) and parent.test is node:
-        refused = _named("triton") if _refuses_for_kernels(parent) else []
-        yield [*beside, *kernels, *refused, *_branch(parent, negated, file)]
+        kernels += _named("triton") if _speaks_of_kernels(parent) else []
+        refusal = parent.body if kernels and negated and isinstance(parent, ast.If) else []
+        yield [*beside, *kernels, *refusal, *_branch(parent, negated, file)]
     elif isinstance(parent, ast.Call) and (test := _skipped(parent, file)) is not None:
         yield [*beside, *_words_of(parent), *_named(test.name), *test.body]
     elif isinstance(parent, ast.Assert):
@@ -238,13 +246,17 @@ def _named(name: str) -> list[ast.AST]:
     return [ast.Name(name, ast.Load())]
 
 
-def _refuses_for_kernels(choice: ast.If | ast.IfExp | ast.While) -> bool:
+def _speaks_of_kernels(choice: ast.If | ast.IfExp | ast.While) -> bool:
     """if not x.is_cuda: raise ValueError("Only CUDA tensors are supported")"""
-    last = choice.body[-1] if isinstance(choice.body, list) else choice.body
-    if not isinstance(last, (ast.Raise, ast.Expr)):
+    body = choice.body if isinstance(choice.body, list) else [choice.body]
+    if not isinstance(body[-1], (ast.Raise, ast.Expr)):
         return False
-    texts = (each.value for each in ast.walk(last) if isinstance(each, ast.Constant) and isinstance(each.value, str))
-    return any(_REFUSAL.search(text) for text in texts)
+    found = (
+        each.value for each in ast.walk(body[-1]) if isinstance(each, ast.Constant) and isinstance(each.value, str)
+    )
+    texts = list(found)
+    only_said = len(body) == 1 and any("triton" in text for text in texts)  # warnings.warn("Use attn_impl: triton")
+    return only_said or any(_REFUSAL.search(text) for text in texts)
 
 
 def _branch(choice: ast.If | ast.IfExp | ast.While, negated: bool, file: PythonFile) -> list[ast.AST]:

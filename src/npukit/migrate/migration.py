@@ -5,14 +5,14 @@ Each file is parsed again after its edits; edits after which it would not parse 
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from npukit.errors import NpukitError
+from npukit.migrate.change import Change
 from npukit.migrate.engine import (
     FileResult,
     Tell,
@@ -23,13 +23,13 @@ from npukit.migrate.engine import (
     unreadable,
 )
 from npukit.migrate.goal import Goal
+from npukit.migrate.loading import loaded_once
 from npukit.migrate.moved import moved
 from npukit.migrate.rule import Rule
 from npukit.migrate.selection import Selection
 from npukit.migrate.tidy import with_space_below_constants, without_unused_imports
 from npukit.migrate.width import fitted
 from npukit.report import Finding, by_hand
-from npukit.report.terminal import printable_line
 from npukit.source import Document, Edit, Unreadable
 
 _Do = Callable[[Document, list[Finding]], tuple[Document, list[Finding]]]
@@ -38,30 +38,6 @@ _OWN_WORDS = re.compile(
     r"""["'](?:torch\.)?(?:cuda|nccl)[\w.:]*["']|\bGradScaler\b|getattr\(\w+, "npu", \w+\.cuda\)"""
     r"""|\.backends\.cuda\.is_built"""
 )  # which rules write, and leave alone afterwards
-
-
-@dataclass(frozen=True)
-class Change:
-    """One file before and after, and what each edit was for."""
-
-    path: Path
-    before: str = field(repr=False)
-    after: str = field(repr=False)
-    encoding: str
-    fixed: tuple[Finding, ...]
-
-    def diff(self, root: Path) -> str:
-        """The change as a unified diff, with paths relative to the root."""
-        name = self.path.relative_to(root) if self.path.is_relative_to(root) else self.path
-        lines = difflib.unified_diff(
-            _lines(self.before), _lines(self.after), printable_line(f"a/{name}"), printable_line(f"b/{name}")
-        )
-        return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
-
-
-def _lines(text: str) -> list[str]:
-    """Lines with their ends, as patch counts them; Python's splitlines ends one at a form feed as well."""
-    return re.findall(r"[^\n]*\n|[^\n]+", text)
 
 
 @dataclass(frozen=True)
@@ -109,6 +85,8 @@ def migrate(
     done = on_all_cores(partial(_migrate_path, codes=codes, goal=goal, root=root), files, tell)
     changes = tuple(change for change, _ in done if change)
     left = tuple(finding for _, result in done for finding in result.findings)
+    if goal.portable and not goal.loads_torch_npu:
+        changes, left = loaded_once(changes, left, root)
     return Migration(root, goal, changes, left, len(files), sum(result.lines for _, result in done))
 
 

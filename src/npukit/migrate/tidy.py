@@ -9,9 +9,8 @@ from collections.abc import Iterator
 from npukit.source import Document, Edit, PythonFile
 
 _IMPORT = re.compile(r"from torch(?:\.cuda| import[^\n]*\bcuda\b)|import torch\.cuda")
-_CONSTANTS = re.compile(
-    r"^(?:(?:TORCH_)?(?:DEVICE|ACCELERATOR) = [^\n]*\"npu\"[^\n]*\n)+(?=[^\r\n])(?!SCALER = )", re.MULTILINE
-)
+_CONSTANT = r"(?:TORCH_)?(?:DEVICE|ACCELERATOR) = "
+_CONSTANTS = re.compile(rf"^(?:{_CONSTANT}[^\n]*\"npu\"[^\n]*\n)+(?=[^\r\n])(?!SCALER = |{_CONSTANT})", re.MULTILINE)
 
 
 def without_unused_imports(before: Document, after: Document) -> Document:

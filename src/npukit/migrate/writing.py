@@ -27,6 +27,7 @@ _NPU_QUICKLY = re.compile(r"npu(?![a-z])(?<![a-z]npu)")  # in lower case; a sear
 _CHOOSES_NPU = re.compile(r"\b(?:(?:is_)?(?:torch_|ascend_)?npu_available|(?:has|is|use)_npu)\b", re.IGNORECASE)
 _DEVICE = '{0}.device("npu" if hasattr({0}, "npu") else "cuda" if {0}.backends.cuda.is_built() else "cpu")'
 _ACCELERATOR = 'getattr({0}, "npu", {0}.cuda)'
+LOAD_TORCH_NPU = ("try:", "    import torch_npu", "except ImportError:", "    pass")
 _KIND = '"npu" if hasattr({0}, "npu") else "cuda"'
 
 
@@ -145,8 +146,7 @@ def _try_torch_npu(file: PythonFile, goal: Goal) -> tuple[Edit, ...]:
     if goal.loads_torch_npu or file.imports("torch_npu"):
         return ()
     below = below_torch(file)
-    lines = ("", "try:", "    import torch_npu", "except ImportError:", "    pass")
-    return (file.insert_line(below, file.newline.join(lines)),)
+    return (file.insert_line(below, file.newline.join(("", *LOAD_TORCH_NPU))),)
 
 
 def is_own_constant(node: ast.Assign, file: PythonFile, values: tuple[str, ...] = (_DEVICE, _ACCELERATOR)) -> bool:

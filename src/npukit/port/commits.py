@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from npukit.migrate.migration import Change, Migration, migrate_document
+from npukit.migrate.change import Change
+from npukit.migrate.migration import Migration, migrate_document
 from npukit.migrate.rule import Rule
 from npukit.migrate.rules import all_rules
 from npukit.port.repository import commit

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from npukit.migrate.change import Change
 from npukit.migrate.goal import Goal, Style
-from npukit.migrate.migration import Change, Migration, migrate
+from npukit.migrate.migration import Migration, migrate
 
 
 def migration_between(before: Path, after: Path) -> Migration:

@@ -67,13 +67,14 @@ def use(module: ast.Module, file: PythonFile, goal: Goal) -> Iterator[Finding]:
 @rule.on_call(_LAST_NAMES)
 def default(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     """What means CUDA because no device is named."""
-    if not goal.names_devices:
-        return
     new, arguments = _MEAN_CUDA.get(file.resolve(call.func) or "", ("", 0))
     named = any(keyword.arg in ("device", None) for keyword in call.keywords)
     if _is_for_older_torch(call, file):
         return
     if not new or len(call.args) != arguments or named or writing.stays(call, file):
+        return
+    if not goal.names_devices:
+        yield from _in_older_torch(call, file)
         return
     kind = writing.device_type(call, file, goal)
     end = file.span(call.func)[1]
@@ -87,6 +88,18 @@ def default(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
         why="On an NPU it scales nothing, and does not see the active autocast.",
         edits=edits,
     )
+
+
+def _in_older_torch(call: ast.Call, file: PythonFile) -> Iterator[Finding]:
+    """A torch whose functions take no device has those of autocast in torch.npu as well."""
+    name = file.source(call.func)
+    if "autocast" in name:
+        yield rule.finding(
+            (file, call),
+            f"{name} answers for CUDA only",
+            why="With this torch, it does not see the autocast of an NPU.",
+            remedy=f"On NPUs, call torch.npu.{name.rpartition('.')[2].replace('gpu_', '')} instead.",
+        )
 
 
 def _is_for_older_torch(node: ast.AST, file: PythonFile) -> bool:
@@ -182,6 +195,14 @@ def unused_import(node: ast.ImportFrom, file: PythonFile, goal: Goal) -> Iterato
 def _first_argument(call: ast.Call, text: str, file: PythonFile) -> tuple[Edit, ...]:
     open_bracket = file.text.index("(", file.span(call.func)[1])
     has_arguments = bool(call.args or call.keywords)
+    ends_line = file.text[open_bracket + 1] in "\r\n"
+    if has_arguments and ends_line:
+        spans = sorted(file.span(each) for each in (*call.args, *call.keywords))
+        first = spans[0][0]
+        one_a_line = len(spans) > 1 and "\n" in file.text[spans[0][1] : spans[1][0]]
+        line = file.text.rfind("\n", 0, first) + 1
+        between = f",{file.newline}{file.text[line:first]}" if one_a_line else ", "
+        return (file.insert(first, text + between),)
     return (file.insert(open_bracket + 1, text + (", " if has_arguments else "")),)
 
 
