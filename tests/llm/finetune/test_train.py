@@ -227,3 +227,25 @@ def test_turns_go_on_where_a_run_was_stopped(turns: str, tiny_qwen2: Path, rows:
             training = {**wanted.training.model_dump(), "schedule": "constant"}
             train(Config.model_validate({**wanted.model_dump(), "tuning": tuning, "training": training}))
     assert logged(tmp_path / "parts", "loss") == logged(tmp_path / "whole", "loss")
+
+
+@pytest.mark.parametrize("init", ["pissa_niter_4", "lora_ga"])
+def test_an_adapter_that_changed_the_model_fits_the_model_as_it_was(
+    init: str, tiny_qwen2: Path, rows: Path, tmp_path: Path
+) -> None:
+    """What PEFT makes of the saved adapter and the untouched model has the loss that the last evaluation had."""
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM
+
+    wanted = config(tiny_qwen2, rows, tmp_path, "lora", max_steps=2, eval_every=2, learning_rate=0.05)
+    tuning = {"init": init, "convert": True, "rank": 4, "peft": {"lora_ga_config": {}} if init == "lora_ga" else {}}
+    data = {**wanted.data.model_dump(), "validation": [{"path": str(rows)}]}
+    train(Config.model_validate({**wanted.model_dump(), "tuning": tuning, "data": data}))
+    adapted = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(tiny_qwen2), tmp_path)
+    assert adapted.peft_config["default"].r == 8
+    tokenizer = load_tokenizer(wanted.model, str(tiny_qwen2))
+    encoded = prepare(wanted.data, "sft", tokenizer, 0).train
+    batch = Collator(False, pad_id(tokenizer), 256)([encoded[number] for number in range(len(encoded))])
+    with torch.no_grad():
+        loss = adapted(**batch).loss
+    assert float(loss) == pytest.approx(logged(tmp_path, "eval_loss")[-1], abs=1e-4)

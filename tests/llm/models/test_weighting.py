@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -10,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from transformers import Gemma2Config, Gemma2ForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
-from npukit.llm.models.forward import return_loss
+from npukit.llm.models.forward import return_loss, stay_near
 from npukit.llm.models.loss import by_likelihood, by_uncertainty
 
 SIZES = {"vocab_size": 40, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2}
@@ -42,6 +43,25 @@ def test_a_weighted_loss_is_its_definition(kind: str) -> None:
         gradient = model.model.embed_tokens.weight.grad.clone()
         model.zero_grad()
         return_loss(model, weighting=by_likelihood if kind == "dft" else partial(by_uncertainty, power=2.0))
+        found = model(IDS, labels=LABELS)
+        found.backward()
+        torch.testing.assert_close(found, wanted)
+        torch.testing.assert_close(model.model.embed_tokens.weight.grad, gradient)
+
+
+def test_a_loss_that_stays_near_another_model_is_its_definition() -> None:
+    for model, other in zip(models(), models(), strict=True):
+        for value in other.parameters():
+            value.data += 0.1 * torch.randn_like(value)
+        logits, theirs = (each(IDS).logits[:, :-1].flatten(0, 1).log_softmax(-1) for each in (model, other))
+        counts = LABELS[:, 1:].flatten() != -100
+        far = F.kl_div(logits, theirs.detach(), reduction="none", log_target=True).sum(-1)[counts].mean()
+        wanted = definition(model(IDS).logits, "dft") + 0.5 * far
+        wanted.backward()
+        gradient = model.model.embed_tokens.weight.grad.clone()
+        model.zero_grad()
+        return_loss(model, weighting=by_likelihood)
+        stay_near(model, 0.5, other, nullcontext)
         found = model(IDS, labels=LABELS)
         found.backward()
         torch.testing.assert_close(found, wanted)

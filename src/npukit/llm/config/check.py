@@ -136,6 +136,10 @@ def _options_together(config: Config, given: Given) -> Iterator[Problem]:
     if (tuning.turns or tuning.method == "adalora") and training.parallel != "ddp":
         name = "tuning.turns" if tuning.turns else "tuning.method"
         yield Problem(name, f"{tuning.turns or tuning.method} needs whole parameters: set training.parallel to ddp.")
+    if tuning.converts and (tuning.dora or "rank_pattern" in tuning.peft):
+        yield Problem("tuning.convert", "an adapter with dora or a rank_pattern cannot be saved as a plain LoRA.")
+    if tuning.init == "lora_ga" and tuning.method == "lora" and (model.quantize or data.streaming):
+        yield Problem("tuning.init", "lora_ga computes gradients of whole weights: no quantised weights, no streaming.")
     if model.adapter and tuning.method != "lora":
         yield Problem("model.adapter", f"an adapter can only be continued with lora; tuning.method is {tuning.method}.")
 

@@ -16,7 +16,7 @@ from npukit.train.options import Fraction, Options, TrainOptions, When
 # PEFT's names of adapters besides LoRA; their own options go into tuning.peft.
 OTHER_ADAPTERS = ("adalora", "boft", "fourierft", "hra", "ia3", "loha", "lokr", "miss", "oft", "vera")
 LORA, FREEZE, FULL = (When("tuning.method", method) for method in ("lora", "freeze", "full"))
-ADAPTER, OTHERS = When("tuning.method", ("lora", *OTHER_ADAPTERS)), When("tuning.method", OTHER_ADAPTERS)
+ADAPTER = When("tuning.method", ("lora", *OTHER_ADAPTERS))
 PREFERENCES = ("dpo", "kto", "rm")
 HEADS = ("classify", "embed", "rerank")
 CHAT, PREFER = When("task", ("sft", *PREFERENCES, *HEADS)), When("task", PREFERENCES)
@@ -64,15 +64,19 @@ class TuningOptions(Options):
         "lora", "full", "freeze", "adalora", "boft", "fourierft", "hra", "ia3", "loha", "lokr", "miss", "oft", "vera"
     ] = Field("lora", description="train a LoRA adapter, all weights, some layers, or another adapter of PEFT")
     rank: Annotated[PositiveInt, ADAPTER] = Field(8, description="rank of the adapter matrices")
-    peft: Annotated[dict[str, Any], OTHERS] = Field(
+    peft: Annotated[dict[str, Any], ADAPTER] = Field(
         {}, description="more options of PEFT's configuration, as {oft_block_size: 32}"
     )
     plus_ratio: Annotated[PositiveFloat | None, LORA] = Field(
         None, description="LoRA+: how much faster the second matrix of a pair learns than the first"
     )
-    loss: Annotated[Literal["plain", "dft", "eaft"], When("task", ("sft", "pt"))] = Field(
+    loss: Annotated[Literal["plain", "dft", "eaft", "asft"], When("task", ("sft", "pt"))] = Field(
         "plain",
-        description="how tokens count: alike, by how likely they are already (DFT), by how unsure the model is (EAFT)",
+        description="how tokens count: alike, by how likely they are already (DFT), by how unsure the model is (EAFT); "
+        "asft is DFT that stays near the model before training, a copy of which is kept unless an adapter is trained",
+    )
+    reference_weight: Annotated[float, Field(ge=0), When("tuning.loss", "asft")] = Field(
+        0.1, description="how much it counts to be far from that model"
     )
     loss_power: Annotated[float, Field(ge=0), When("tuning.loss", "eaft")] = Field(
         1.0, description="exponent of that uncertainty"
@@ -88,7 +92,15 @@ class TuningOptions(Options):
     rslora: Annotated[bool, LORA] = Field(False, description="scale by the square root of the rank (rsLoRA)")
     dora: Annotated[bool, LORA] = Field(False, description="train magnitude and direction separately (DoRA)")
     bias: Annotated[Literal["none", "all", "lora_only"], LORA] = Field("none", description="which biases are trained")
-    init: Annotated[str | bool, LORA] = Field(True, description="PEFT's init_lora_weights")
+    init: Annotated[str | bool, LORA] = Field(True, description="PEFT's init_lora_weights, such as pissa or lora_ga")
+    init_rows: Annotated[PositiveInt, When("tuning.init", "lora_ga")] = Field(
+        4, description="rows whose gradients lora_ga begins with"
+    )
+    convert: Annotated[bool, LORA] = Field(
+        False,
+        description="save an adapter whose init changed the model (pissa, olora) as a plain LoRA of twice the rank, "
+        "for the model as it was; always done with lora_ga",
+    )
     modules_to_save: Annotated[tuple[str, ...], ADAPTER] = Field(
         (), description="modules whose weights are trained in full"
     )
@@ -115,6 +127,11 @@ class TuningOptions(Options):
     turn_order: Annotated[Literal["ascending", "descending", "random"], When("tuning.turns", "badam")] = Field(
         "ascending", description="order of the layers"
     )
+
+    @property
+    def converts(self) -> bool:
+        """Whether an adapter is saved as its difference from what it was at first."""
+        return self.method == "lora" and (self.convert or self.init == "lora_ga")
 
     @property
     def is_adapter(self) -> bool:

@@ -12,16 +12,24 @@ from torch import Tensor, nn
 
 from npukit.errors import NpukitError
 from npukit.llm.config.options import Config
+from npukit.llm.finetune.convert import make_plain
 from npukit.report.writing import write_json, write_text
 
 RUN = "npukit.yaml"
 _LIBRARIES = ("npukit", "torch", "torch_npu", "transformers", "peft", "accelerate", "deepspeed")
 
 
-def save_model(model: nn.Module, state: dict[str, Tensor], folder: Path, tokenizer: Any) -> None:
-    """A PEFT adapter, or the whole model as transformers writes it, with its tokenizer."""
+def save_model(
+    model: nn.Module, state: dict[str, Tensor], folder: Path, tokenizer: Any, initial: Path | None = None
+) -> None:
+    """A PEFT adapter, or the whole model as transformers writes it, with its tokenizer.
+
+    With `initial`, an adapter as its difference from that one.
+    """
     saved: Any = model
     saved.save_pretrained(folder, state_dict=state)
+    if initial:
+        make_plain(folder, initial)
     (folder / "README.md").unlink(missing_ok=True)  # PEFT's has nothing but headings; a finished run gets a card
     tokenizer.save_pretrained(folder)
 

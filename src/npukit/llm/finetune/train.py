@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import sys
+import warnings
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
 import torch
+from accelerate.utils import send_to_device
 from transformers.utils.logging import disable_progress_bar
 
 from npukit.errors import NpukitError
@@ -21,6 +24,7 @@ from npukit.llm.data.collate import tokens, tokens_of_texts
 from npukit.llm.data.prepare import Prepared, pad_id, prepare
 from npukit.llm.data.stream import Stream
 from npukit.llm.finetune.card import write_card
+from npukit.llm.finetune.convert import INITIAL, keep_initial
 from npukit.llm.finetune.during import follow
 from npukit.llm.finetune.goal import Goal, make_goal
 from npukit.llm.finetune.preference import Pairs, add_reference
@@ -28,7 +32,7 @@ from npukit.llm.finetune.save import RUN, claim, save_model, save_run, save_trai
 from npukit.llm.models.attention import NAME as PACKED_ATTENTION
 from npukit.llm.models.attention import register
 from npukit.llm.models.flops import flops_per_token
-from npukit.llm.models.forward import return_loss, share_rows
+from npukit.llm.models.forward import return_loss, share_rows, stay_near
 from npukit.llm.models.fused import use_compilable_gelu, use_fused_operators
 from npukit.llm.models.heads import return_embeddings, return_preference
 from npukit.llm.models.loading import load_config, load_model, load_tokenizer, locate, make_room
@@ -77,10 +81,14 @@ def _train(config: Config, tell: Callable[[str], None], is_main: bool) -> Summar
     if not is_plain and not writes_alike(tokenizer, prepared.template_used):
         # Whoever talks to the model later must talk as it was taught.
         tokenizer.chat_template = prepared.template_used.text
-    model = make_model(config, place, device, tokenizer)
+    goal = make_goal(config, prepared, pad_id(tokenizer))
+    gradients = partial(_gradients, goal=goal, config=config) if config.tuning.init == "lora_ga" else None
+    model = make_model(config, place, device, tokenizer, gradients)
     if config.task in (*PREFERENCES, *HEADS):
         model.config.pad_token_id = pad_id(tokenizer)
-    goal = make_goal(config, prepared, pad_id(tokenizer))
+    initial = config.training.output / INITIAL if config.tuning.converts else None
+    if is_main and initial:
+        keep_initial(model, config.training.output)
     turns = config.tuning.turns is not None
     trainer = Trainer(
         model,
@@ -92,7 +100,7 @@ def _train(config: Config, tell: Callable[[str], None], is_main: bool) -> Summar
         size=partial(tokens, pad_id=pad_id(tokenizer)) if config.task not in HEADS else tokens_of_texts,
         collate=goal.collate,
         parameter_groups=plus_groups(model, config.tuning, config.training.learning_rate, config.training.weight_decay),
-        save_model=partial(save_model, tokenizer=tokenizer),
+        save_model=partial(save_model, tokenizer=tokenizer, initial=initial),
         save_frozen=not config.tuning.is_adapter,  # an adapter goes without the weights below it
         flops_per_item=flops_per_token(model) if config.task in ("sft", "pt") else None,
         item="tokens",
@@ -138,7 +146,22 @@ def _noted(config: Config) -> dict[str, Any]:
     }
 
 
-def make_model(config: Config, place: str, device: torch.device, tokenizer: Any = None) -> Any:
+def _gradients(model: Any, goal: Goal, config: Config) -> None:
+    """Those of the first rows, which are the same on every rank."""
+    size, device = config.training.batch_size, next(model.parameters()).device
+    warnings.filterwarnings("ignore", "Full backward hook is firing")  # PEFT's own, to count
+    for first in range(0, min(config.tuning.init_rows, len(goal.train)), size):
+        rows = [goal.train[number] for number in range(first, min(first + size, len(goal.train)))]
+        goal.loss(model, send_to_device(goal.collate(rows), device)).backward()  # type: ignore[no-untyped-call]
+
+
+def make_model(
+    config: Config,
+    place: str,
+    device: torch.device,
+    tokenizer: Any = None,
+    gradients: Callable[[Any], None] | None = None,
+) -> Any:
     """The model as it is trained: loaded, its loss and attention replaced by faster ones, tuned, compiled by layers."""
     register()
     torch.manual_seed(config.training.seed)  # the same new weights on every rank
@@ -146,7 +169,9 @@ def make_model(config: Config, place: str, device: torch.device, tokenizer: Any 
     loaded = load_model(config.model, place, weights_dtype(config, device), attention, _new_layer(config))
     if config.model.new_tokens:
         make_room(loaded, len(tokenizer))
-    return adapt(loaded, config, device, tokenizer)
+    if gradients:
+        loaded.to(device)
+    return adapt(loaded, config, device, tokenizer, gradients)
 
 
 def _new_layer(config: Config) -> int:
@@ -156,7 +181,13 @@ def _new_layer(config: Config) -> int:
     return int(config.task == "rm" or (config.task == "rerank" and config.head.yes is None))
 
 
-def adapt(model: Any, config: Config, device: torch.device, tokenizer: Any = None) -> Any:
+def adapt(
+    model: Any,
+    config: Config,
+    device: torch.device,
+    tokenizer: Any = None,
+    gradients: Callable[[Any], None] | None = None,
+) -> Any:
     """A model as transformers makes it, turned into the one that is trained."""
     compiles = config.training.compile
     if compiles is None:
@@ -173,16 +204,31 @@ def adapt(model: Any, config: Config, device: torch.device, tokenizer: Any = Non
         return_preference(model, *(_token(tokenizer, word) for word in (config.head.yes, config.head.no)))
     elif not _new_layer(config):
         return_loss(model, config.model.balance_experts, _weighting(config))
-    tuned = tune(model, config.tuning, config.model)
+    before = _before(model, config, device) if config.tuning.loss == "asft" and not config.tuning.is_adapter else None
+    tuned = tune(model, config.tuning, config.model, gradients)
+    if config.tuning.loss == "asft" and config.task in ("sft", "pt"):
+        around = nullcontext if before is not None else tuned.disable_adapter
+        stay_near(model, config.tuning.reference_weight, model if before is None else before, around)
     if compiles:
         for layer in blocks(model):
             layer.compile()
     return tuned
 
 
+def _before(model: Any, config: Config, device: torch.device) -> Any:
+    """A copy of the model as it is before training, in the format that it is computed in."""
+    made = copy.deepcopy(model).requires_grad_(False).eval()
+    return made.to(device, choose_precision(config.training, device).dtype)
+
+
 def _weighting(config: Config) -> Weighting | None:
     options = config.tuning
-    kinds = {"plain": None, "dft": by_likelihood, "eaft": partial(by_uncertainty, power=options.loss_power)}
+    kinds = {
+        "plain": None,
+        "dft": by_likelihood,
+        "asft": by_likelihood,
+        "eaft": partial(by_uncertainty, power=options.loss_power),
+    }
     return kinds[options.loss] if config.task in ("sft", "pt") else None
 
 

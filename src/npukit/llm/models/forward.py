@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import partial
 from types import MethodType
 from typing import Any
@@ -14,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from npukit.llm import families
-from npukit.llm.models.loss import IGNORED, Weighting, give_loss, log_probabilities, shifted
+from npukit.llm.models.loss import IGNORED, Reference, Weighting, give_loss, log_probabilities, shifted
 from npukit.llm.models.sequence import SharedRows
 
 
@@ -34,6 +35,7 @@ def return_loss(model: Any, balance_experts: float = 0.0, weighting: Weighting |
     model.forward = MethodType(_forward, model)
     model.shared = None
     model.weighting = weighting
+    model.reference = None
     model.balance_experts = balance_experts if hasattr(model, "num_experts_per_tok") else 0.0
 
 
@@ -73,13 +75,32 @@ def _body_of(model: Any) -> nn.Module:
     return getattr(model, model.base_model_prefix)  # type: ignore[no-any-return]
 
 
-def _of_each(model: Any, args: Any, batch: dict[str, Any], targets: Tensor, weighting: Weighting | None) -> Tensor:
-    """The log-probability of each label; in full where the family makes more of its logits than a product."""
+def stay_near(model: Any, weight: float, other: Any, around: Callable[[], AbstractContextManager[Any]]) -> None:
+    """From now on the loss grows with the distance from another model's opinion, or from its own inside of `around`."""
+
+    @torch.no_grad()
+    def reference(args: Any, batch: dict[str, Any]) -> Reference:
+        with around():
+            head, hidden = _states(other, args, batch)
+        return Reference(head, hidden, weight)
+
+    model.reference = reference
+
+
+def _states(model: Any, args: Any, batch: dict[str, Any]) -> tuple[Any, Tensor]:
+    """What logits are made from, and what makes them; logits where the family makes more of them than a product."""
     if families.of(model.config).plain_logits:
-        hidden = _body_of(model)(*args, use_cache=False, **batch)[0]
-        return log_probabilities(model.get_output_embeddings(), hidden, targets, weighting)
-    logits = type(model).forward(model, *args, use_cache=False, **batch).logits
-    return log_probabilities(nn.Identity(), logits, targets, weighting)
+        return model.get_output_embeddings(), _body_of(model)(*args, use_cache=False, **batch)[0]
+    return nn.Identity(), type(model).forward(model, *args, use_cache=False, **batch).logits
+
+
+def _of_each(model: Any, args: Any, batch: dict[str, Any], targets: Tensor, plain: bool) -> Tensor:
+    """The log-probability of each label; weighed, and held against a reference, unless the plain ones are wanted."""
+    head, hidden = _states(model, args, batch)
+    if plain:
+        return log_probabilities(head, hidden, targets)
+    reference = model.reference(args, batch) if model.reference else None
+    return log_probabilities(head, hidden, targets, model.weighting, reference)
 
 
 def _in_compute_type(_table: nn.Module, _args: Any, embedded: Tensor) -> Tensor:
@@ -114,7 +135,7 @@ def _forward(
 
 def _loss(self: Any, args: Any, batch: dict[str, Any], targets: Tensor, weights: Tensor | None, each: bool) -> Any:
     if each or self.weighting or weights is not None:
-        found = _of_each(self, args, batch, targets, None if each else self.weighting)
+        found = _of_each(self, args, batch, targets, plain=each)
         if each:
             return found
         found = found if weights is None else found * weights

@@ -7,6 +7,7 @@ and the gradient of a chunk are computed while its logits are there, in the forw
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from types import MethodType
 from typing import Any
 
@@ -98,22 +99,53 @@ def loss_and_gradient(logits: Tensor, labels: Tensor, words: int) -> tuple[Tenso
 Weighting = Callable[[Tensor, Tensor], Tensor]  # of logits and the labels' log-probabilities, both without gradient
 
 
+Head = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Reference:
+    """What another model makes of the same rows, and how much it counts to be far from it."""
+
+    head: Head
+    hidden: Tensor
+    weight: float
+
+
 def log_probabilities(
-    head: Callable[[Tensor], Tensor], hidden: Tensor, labels: Tensor, weighting: Weighting | None = None
+    head: Head,
+    hidden: Tensor,
+    labels: Tensor,
+    weighting: Weighting | None = None,
+    reference: Reference | None = None,
 ) -> Tensor:
     """The log-probability of each label, 0 where it is -100. Logits are made a chunk at a time, and again going back.
+
+    With a reference each is lowered by how far the model's opinion is from that one's.
 
     >>> log_probabilities(nn.Linear(4, 10, bias=False), torch.zeros(1, 2, 4), torch.tensor([[3, -100]]))
     tensor([[-2.3026,  0.0000]])
     """
     flat, targets = hidden.flatten(0, -2), labels.flatten()
     chunk = _chunk(flat.shape[0], int(getattr(head, "out_features", 2**17)), CHUNK)
-    pieces = zip(torch.split(flat, chunk), torch.split(targets, chunk), strict=True)
+    pieces = list(zip(torch.split(flat, chunk), torch.split(targets, chunk), strict=True))
     found = [checkpoint(_of_chunk, head, some, wanted, weighting, use_reentrant=False) for some, wanted in pieces]
+    if reference:
+        theirs = torch.split(reference.hidden.flatten(0, -2), chunk)
+        for number, (some, wanted) in enumerate(pieces):
+            far = checkpoint(_distance, head, some, reference.head, theirs[number], use_reentrant=False)
+            found[number] = found[number] - reference.weight * far * (wanted != IGNORED)
     return torch.cat(found).view_as(labels)
 
 
-def _of_chunk(head: Callable[[Tensor], Tensor], hidden: Tensor, labels: Tensor, weighting: Weighting | None) -> Tensor:
+def _distance(head: Head, hidden: Tensor, their_head: Head, their_hidden: Tensor) -> Tensor:
+    """Of each position, the divergence of the model's probabilities from the reference's."""
+    with torch.no_grad():
+        theirs = their_head(their_hidden).float().log_softmax(-1)
+    ours = head(hidden).float().log_softmax(-1)
+    return F.kl_div(ours, theirs, reduction="none", log_target=True).sum(-1)
+
+
+def _of_chunk(head: Head, hidden: Tensor, labels: Tensor, weighting: Weighting | None) -> Tensor:
     counts = labels != IGNORED
     logits = head(hidden).float()
     found: Tensor = logits.log_softmax(-1).gather(1, labels.where(counts, 0).unsqueeze(1)).squeeze(1) * counts

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import fields
 from functools import partial
 from types import SimpleNamespace
@@ -17,15 +18,17 @@ from npukit.train.blocks import blocks
 from npukit.train.optimizer import Groups
 
 
-def tune(model: Any, options: TuningOptions, loaded: ModelOptions) -> Any:
-    """The model, ready to be trained as the options say.
+def tune(
+    model: Any, options: TuningOptions, loaded: ModelOptions, gradients: Callable[[Any], None] | None = None
+) -> Any:
+    """The model, ready to be trained as the options say; `gradients` computes those of some rows, for lora_ga.
 
     >>> tune(model, TuningOptions(method="lora", rank=16), ModelOptions(path="…")).print_trainable_parameters()
     """
     if options.noise:
         model.get_input_embeddings().register_forward_hook(partial(_noisy, alpha=options.noise))
     if options.is_adapter:
-        tuned = _with_adapter(model, options, loaded)
+        tuned = _with_adapter(model, options, loaded, gradients)
         for module in tuned.modules():
             _train_in_fp32(module)
         return tuned
@@ -85,14 +88,16 @@ def plus_groups(model: Any, options: TuningOptions, learning_rate: float, weight
     return groups
 
 
-def _with_adapter(model: Any, options: TuningOptions, loaded: ModelOptions) -> Any:
-    from peft import LoraConfig, PeftModel, get_peft_model
+def _with_adapter(
+    model: Any, options: TuningOptions, loaded: ModelOptions, gradients: Callable[[Any], None] | None
+) -> Any:
+    from peft import LoraConfig, PeftModel, get_peft_model, preprocess_loraga
 
     if loaded.adapter:
         return PeftModel.from_pretrained(model, str(loaded.adapter), is_trainable=True)
     wanted = options.targets
-    if wanted == "all-linear" and options.dropout:  # PEFT's own also takes a MoE's experts, which bear no dropout
-        wanted = ("all-linear",)
+    if wanted == "all-linear" and (options.dropout or gradients):
+        wanted = ("all-linear",)  # PEFT's own also takes a MoE's experts, which bear neither
     targets = wanted if isinstance(wanted, str) else _expanded(model, wanted)
     if not any(is_target(name, options.targets) for name, _ in model.named_modules()):
         names = sorted({name.rpartition(".")[2] for name, part in model.named_modules() if _is_linear(part)})
@@ -102,19 +107,23 @@ def _with_adapter(model: Any, options: TuningOptions, loaded: ModelOptions) -> A
         if options.method == "adalora":
             _regularise(tuned)
         return tuned
-    config = LoraConfig(
-        task_type="CAUSAL_LM" if model.get_output_embeddings() is not None else "SEQ_CLS",
-        r=options.rank,
-        lora_alpha=options.alpha or 2 * options.rank,
-        lora_dropout=options.dropout,
-        target_modules=targets,
-        use_rslora=options.rslora,
-        use_dora=options.dora,
-        bias=options.bias,
-        init_lora_weights=options.init,
-        modules_to_save=list(options.modules_to_save) or None,
-    )
+    _refuse_unknown(options, LoraConfig)
+    own: dict[str, Any] = {
+        "task_type": "CAUSAL_LM" if model.get_output_embeddings() is not None else "SEQ_CLS",
+        "r": options.rank,
+        "lora_alpha": options.alpha or 2 * options.rank,
+        "lora_dropout": options.dropout,
+        "target_modules": targets,
+        "use_rslora": options.rslora,
+        "use_dora": options.dora,
+        "bias": options.bias,
+        "init_lora_weights": options.init,
+        "modules_to_save": list(options.modules_to_save) or None,
+    }
     try:
+        config = LoraConfig(**own | options.peft)
+        if gradients:
+            preprocess_loraga(model, config, partial(gradients, model))
         return get_peft_model(model, config)
     except ValueError as error:  # such as dropout on the experts of a MoE
         raise NpukitError(f"PEFT refuses this adapter (tuning.targets, tuning.dropout): {error}") from error
@@ -129,15 +138,21 @@ def _expanded(model: Any, targets: tuple[str, ...]) -> list[str]:
     return [*linear, *(name for name in targets if name != "all-linear")]
 
 
+def _refuse_unknown(options: TuningOptions, kind: Any) -> set[str]:
+    """The options that a configuration of PEFT's has; what is given beyond them is a mistake."""
+    known = {field.name for field in fields(kind)}
+    if unknown := sorted(set(options.peft) - known):
+        raise NpukitError(f"tuning.peft: PEFT's {options.method} has no option {', '.join(unknown)}.")
+    return known
+
+
 def _other_adapter(options: TuningOptions, targets: str | list[str]) -> Any:
     """PEFT's configuration of an adapter that is no LoRA: what is common by our names, the rest as it is given."""
     from peft import PeftType
     from peft.mapping import PEFT_TYPE_TO_CONFIG_MAPPING as KINDS
 
     kind = KINDS[PeftType(options.method.upper())]
-    known = {field.name for field in fields(kind)}
-    if unknown := sorted(set(options.peft) - known):
-        raise NpukitError(f"tuning.peft: PEFT's {options.method} has no option {', '.join(unknown)}.")
+    known = _refuse_unknown(options, kind)
     common: dict[str, Any] = {"r": options.rank, "target_modules": targets, "task_type": "CAUSAL_LM"}
     if options.method == "adalora":
         common |= {"r": 8, "total_step": 2**31}  # its ranks are target_r and init_r; its steps are known later

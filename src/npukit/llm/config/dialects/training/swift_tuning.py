@@ -81,7 +81,10 @@ def modules_to_save(values: Values) -> Translated:
 def lora_init(values: Values) -> Translated:
     value = values.get("init_weights", True)
     if value == "lora-ga":
-        raise Refused("init_weights", "init_weights lora-ga is not supported: use true, gaussian, pissa or olora.")
+        rows = values.number("lora_ga_batch_size", 2) * values.number("lora_ga_iters", 2)
+        usual = {"direction": "ArB2r", "scale": "stable", "stable_gamma": 16}
+        options = {name: values.get(f"lora_ga_{name}", otherwise) for name, otherwise in usual.items()}
+        return {"tuning.init": "lora_ga", "tuning.init_rows": rows, "tuning.peft": {"lora_ga_config": options}}
     return {"tuning.init": {"true": True, "false": False}.get(str(value).lower(), value)}
 
 

@@ -199,7 +199,7 @@ def token_loss(values: Values) -> Translated:
     """The losses that weigh tokens."""
     wanted = [kind for key, kind in TOKEN_LOSSES.items() if values.flag(key)]
     if len(wanted) > 1:
-        raise Refused("use_dft_loss", "use_dft_loss and use_eaft_loss are both true: remove one of them.")
+        raise Refused("use_dft_loss", f"{' and '.join(wanted)} are both asked for: choose one loss.")
     return {"tuning.loss": wanted[0]} if wanted else {}
 
 
@@ -214,7 +214,7 @@ def quantized(values: Values, bits: str, method: str, kind: str) -> Translated:
     return {"model.quantize": values.choice(bits, {"4": "nf4", "8": "int8"}, otherwise="4")}
 
 
-TOKEN_LOSSES = {"use_dft_loss": "dft", "enable_dft_loss": "dft", "use_eaft_loss": "eaft"}
+TOKEN_LOSSES = {"use_dft_loss": "dft", "enable_dft_loss": "dft", "use_eaft_loss": "eaft", "use_asft_loss": "asft"}
 OF_STEPS = (max_steps, schedule, warmup, betas, checkpointing, parallel, token_loss)
 OF_WATCHING = (evaluation, saving, save_limit, logging, loggers, best_metric)
 FUNCTIONS = {each.__name__: each for each in (*OF_STEPS, *OF_WATCHING)}

@@ -1,0 +1,43 @@
+"""Adapters that changed the model's weights when they were made (PiSSA, OLoRA, LoRA-GA), saved as plain LoRA.
+
+Such an adapter fits the changed weights alone. What it learnt is its difference from what it was at first, and that
+is a LoRA of twice the rank, which fits the weights that everybody has.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+
+from npukit.report.writing import write_json
+
+WEIGHTS, CONFIG = "adapter_model.safetensors", "adapter_config.json"
+INITIAL = "initial-adapter.safetensors"
+
+
+def keep_initial(model: Any, folder: Path) -> None:
+    """Write what an adapter is before the first step."""
+    from peft import get_peft_model_state_dict
+
+    values = get_peft_model_state_dict(model)
+    save_file({name: value.detach().cpu().contiguous() for name, value in values.items()}, folder / INITIAL)
+
+
+def make_plain(folder: Path, initial: Path) -> None:
+    """Turn the adapter in a folder into a plain LoRA, given what it was at first."""
+    after, before = load_file(folder / WEIGHTS), load_file(initial)
+    for name in after:
+        if ".lora_A." in name:
+            after[name] = torch.cat([after[name], before[name].to(after[name])], dim=0)
+        elif ".lora_B." in name:
+            after[name] = torch.cat([after[name], -before[name].to(after[name])], dim=1)
+    save_file({name: value.contiguous() for name, value in after.items()}, folder / WEIGHTS, {"format": "pt"})
+    config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+    config["lora_alpha"] *= math.sqrt(2) if config["use_rslora"] else 2  # which leaves the scale as it was
+    config |= {"r": 2 * config["r"], "init_lora_weights": True, "lora_ga_config": None}
+    write_json(folder / CONFIG, config)
