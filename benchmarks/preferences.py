@@ -142,6 +142,7 @@ def theirs(config: Config, steps: int, folder: Path) -> list[float]:
         trainer: Any = OrderedReward(scored, args=RewardConfig(**common), **own)
     else:
         model = AutoModelForCausalLM.from_pretrained(config.model.path)
+        common["model_init_kwargs"] = {"device_map": None}  # of the reference: TRL knows that of several GPUs only
         options: Any = KTOConfig(**common, beta=config.preference.beta)
         if config.task == "dpo":
             options = DPOConfig(**common, beta=config.preference.beta, loss_type=[config.preference.loss])

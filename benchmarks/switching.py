@@ -27,7 +27,8 @@ import yaml
 from npukit.errors import NpukitError
 from npukit.llm.config.dialects.training import transformers
 from npukit.llm.config.given import Mistakes
-from npukit.llm.config.read import read
+from npukit.llm.config.read import predicts, read
+from npukit.llm.config.read_use import read_use
 
 RECORDER = """#!{python} -S
 import json, os, sys
@@ -128,6 +129,8 @@ def _refusals(example: Example, files: bool) -> tuple[str, ...]:
     if words and words[0].endswith((".yaml", ".yml")):
         file = Path(words.pop(0))
     try:
+        if verb == "train" and predicts(file, words):
+            return _without_folders(file, words, files)
         read(file, words, example.environ, verb, files=files)
     except Mistakes as mistakes:
         return tuple(mistake.text for mistake in mistakes.mistakes)
@@ -135,6 +138,16 @@ def _refusals(example: Example, files: bool) -> tuple[str, ...]:
         return (str(error),)
     except Exception as error:  # a bug of npukit: counted, and named
         return (f"BUG {type(error).__name__}: {error}",)
+    return ()
+
+
+def _without_folders(file: Path | None, words: list[str], files: bool) -> tuple[str, ...]:
+    """What is answered instead of trained; its model or adapter is made by another example."""
+    try:
+        read_use("infer", [str(file), *words])
+    except Mistakes as mistakes:
+        wrong = [mistake.text for mistake in mistakes.mistakes]
+        return tuple(text for text in wrong if files or not text.startswith("there is no folder"))
     return ()
 
 

@@ -47,6 +47,25 @@ def test_what_a_row_asks(row: Any, messages: list[tuple[str, str]], reference: s
     assert question.reference == reference
 
 
+CALL = {"role": "tool_call", "content": '{"name": "add", "arguments": {"a": 1}}'}
+ADD = {"tools": [{"name": "add", "parameters": {}}], "messages": [{"role": "user", "content": "1 + 1?"}, CALL]}
+
+
+def test_rows_with_tools(tiny_qwen2: Path, tmp_path: Path) -> None:
+    result = [{"role": "tool_response", "content": "2"}, {"role": "assistant", "content": "Two."}]
+    first = question_of(Record("rows.jsonl", 1, ADD), Layout())
+    later = question_of(Record("rows.jsonl", 1, {**ADD, "messages": [*ADD["messages"], *result]}), Layout())
+    assert first.reference == CALL["content"] and first.tools and first.tools[0]["function"]["name"] == "add"
+    assert [each["role"] for each in later.messages or []] == ["user", "assistant", "tool"]
+    (tmp_path / "rows.jsonl").write_text(json.dumps(ADD) + "\n")
+    (tmp_path / "tools.jinja").write_text("{{ tools[0].function.name }}{{ messages[0].content }}")
+    for template, failed in ((str(tmp_path / "tools.jinja"), 0), (None, 1)):  # the tokenizer's own has no tools
+        wanted, output = Wanted(str(tiny_qwen2), template=template), tmp_path / f"out-{failed}.jsonl"
+        done = infer(Task("infer", wanted, (str(tmp_path / "rows.jsonl"),), output, GREEDY))
+        assert done and done.failed == failed
+        assert rows_of(output)[0]["tools"][0]["function"]["name"] == "add"
+
+
 def test_a_row_that_asks_nothing_is_a_bad_one() -> None:
     with pytest.raises(BadRow, match="colour"):
         question_of(Record("rows.jsonl", 1, {"colour": "red"}), Layout())

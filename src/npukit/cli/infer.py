@@ -21,6 +21,7 @@ MaxRows = Annotated[
     int | None,
     typer.Option("--max-rows", min=1, help="Use at most this many rows of each data set.", show_default=False),
 ]
+Folder = Annotated[Path, typer.Option("--folder", help="Where dataset_info.json is, for data sets named in it.")]
 Force = Annotated[bool, typer.Option("--force", help="Start over, and replace the output.")]
 
 
@@ -29,6 +30,7 @@ def infer(
     data: Data = None,
     output: OutputOption = None,
     max_rows: MaxRows = None,
+    folder: Folder = Path("data"),
     force: Force = False,
     adapter: using.AdapterOption = None,
     system: using.SystemOption = None,
@@ -81,6 +83,7 @@ def infer(
         max_num_seqs,
         prompt_lookup,
         json=json,
+        data_folder=folder,
     )
     if data and force:
         start_over(answers)

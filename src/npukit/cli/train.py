@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
@@ -93,7 +93,7 @@ def _train(
 ) -> None:
     from npukit.cli.run import check_faults
     from npukit.launch.devices import choose
-    from npukit.llm.config.read import read
+    from npukit.llm.config.read import predicts, read
     from npukit.llm.start import asked_ranks, asked_world_size, nodes_of, start
 
     if not words:
@@ -101,6 +101,8 @@ def _train(
     _check_options(words)
     has_file = not words[0].startswith("--") and "=" not in words[0]
     file, words = (Path(words[0]), words[1:]) if has_file else (None, words)
+    if verb == "train" and predicts(file, words):
+        _predict([*([str(file)] if file else []), *words], device, devices, card, json)
     reading = read(file, words, os.environ, verb, asked_world_size(devices, os.environ))
     every_card = verb == "train" and reading.dialect != "ms-swift"
     count = asked_ranks(devices, os.environ) or (None if every_card else 1)
@@ -116,6 +118,16 @@ def _train(
     else:
         _warn_if_too_large(reading.config, chosen.count * nodes, chosen.card)
         start(reading.config, chosen, faults)
+
+
+def _predict(words: list[str], device: Wanted, devices: int | None, card: str, json: bool) -> NoReturn:
+    """What LLaMA-Factory's `train` does of do_predict is `npukit infer` here."""
+    from npukit.cli import app
+
+    options = ["--device", device.value, "--card", card]
+    options += ["--devices", str(devices)] if devices else []
+    options += ["--json"] if json else []
+    raise typer.Exit(app(["infer", *words, *options], prog_name="npukit", standalone_mode=False) or 0)
 
 
 def _check_options(words: list[str]) -> None:

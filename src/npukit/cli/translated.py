@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 FILES = (".yaml", ".yml", ".json")
 # What is said in another way: MODEL, its variable, the rows to answer; a trained model brings its tokenizer.
 OTHERWISE = {"model.path", "model.hub", "chat.tokenizer", "chat.from_run"}
-ROWS = {"data.input", "data.of_run", "data.run", "data.run_seed", "data.folder"}
+ROWS = {"data.input", "data.of_run", "data.run", "data.run_seed"}
 NOT_FLAGS = {
     "chat": OTHERWISE,
     "infer": OTHERWISE | ROWS,
@@ -64,6 +64,8 @@ class TranslatedCommand(TyperCommand):
         ours, theirs = _parted(args, flags, lambda name: is_known(name, self.verb))
         reading = read_use(self.verb, theirs, os.environ)
         os.environ["USE_MODELSCOPE_HUB"] = str(int(reading.use.model.hub == "modelscope"))
+        if self.verb == "infer" and (output := reading.use.data.output):
+            output.parent.mkdir(parents=True, exist_ok=True)  # as those tools do
         unused: list[str] = []
         words = [*_words(reading.use, self.verb, flags, unused), *ours]
         self._tell(reading, words, [key for key in unused if key in reading.written])

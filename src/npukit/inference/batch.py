@@ -6,7 +6,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from npukit.inference.metrics import Metrics, measure
 from npukit.inference.rows import Answers, find_tables, records
 from npukit.inference.task import Task
 from npukit.inference.text import TextStream
+from npukit.llm.chat.chat import Prompt
 from npukit.llm.chat.messages import BadConversation
 from npukit.llm.data.questions import Question, question_of
 from npukit.llm.data.row import BadRow
@@ -44,6 +45,7 @@ class Inferred:
 class _Running:
     number: int
     question: Question
+    prompt: Prompt
     text: TextStream
     pieces: list[str] = field(default_factory=list)
     tokens: int = 0
@@ -129,19 +131,19 @@ class _Batch:
         number, question = found
         sampling = replace(self._sampling, seed=self._options.seed + number)
         try:
-            running = self._engine.add(Request(tuple(self._ids(question)), sampling))
+            prompt = self._prompt(question)
+            running = self._engine.add(Request(tuple(prompt.ids), sampling))
         except (BadConversation, NpukitError) as error:
             self._end(number, {**_asked(question), "error": str(error)})
             return True
         stream = TextStream(self._loaded.tokenizer, self._options.stops, hidden=self._hidden)
-        self._running[running] = _Running(number, question, stream)
+        self._running[running] = _Running(number, question, prompt, stream)
         return True
 
-    def _ids(self, question: Question) -> list[int]:
+    def _prompt(self, question: Question) -> Prompt:
         if question.messages is not None:
-            return self._loaded.prompt(question.messages).ids
-        ids: list[int] = self._loaded.tokenizer(question.text)["input_ids"]
-        return ids
+            return self._loaded.prompt(question.messages, question.tools)
+        return Prompt(self._loaded.tokenizer(question.text)["input_ids"], question.text)
 
     def _take(self, output: Output) -> None:
         running = self._running.get(output.number)
@@ -159,6 +161,9 @@ class _Batch:
         self._tokens += running.tokens
         response = "".join(running.pieces) + running.text.end()
         row: dict[str, Any] = {**_asked(running.question), "response": response, "finish": finish}
+        if running.prompt.has_tools:
+            calls = self._loaded.chat.parse(running.prompt, response).calls
+            row |= {"tool_calls": [asdict(call) for call in calls]} if calls else {}
         if output.error:
             row["error"] = output.error
         self._end(running.number, row)
@@ -173,6 +178,7 @@ def _asked(question: Question) -> dict[str, Any]:
     asked: dict[str, Any] = (
         {"messages": question.messages} if question.messages is not None else {"text": question.text}
     )
+    asked |= {"tools": question.tools} if question.tools else {}
     return asked if question.reference is None else {**asked, "label": question.reference}
 
 

@@ -41,9 +41,9 @@ class Loaded:
     adapters: tuple[Path, ...]
     template_kwargs: Mapping[str, Any] = field(default_factory=dict)  # variables of the chat template
 
-    def prompt(self, messages: Sequence[Message]) -> Prompt:
+    def prompt(self, messages: Sequence[Message], tools: Sequence[Any] | None = None) -> Prompt:
         """The token ids of a conversation, ready for the next answer."""
-        return self.chat.prompt(messages, template_kwargs=self.template_kwargs)
+        return self.chat.prompt(messages, tools=tools, template_kwargs=self.template_kwargs)
 
     @property
     def end_tokens(self) -> frozenset[int]:

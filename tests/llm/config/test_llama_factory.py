@@ -108,6 +108,13 @@ def test_a_whole_yaml_of_llama_factory() -> None:
             "pissa_init: true\nadditional_target: embed_tokens,lm_head\n",
             {"tuning.init": "pissa_niter_16", "tuning.modules_to_save": ("embed_tokens", "lm_head")},
         ),
+        ("pissa_init: true\npissa_convert: true\n", {"tuning.convert": True}),
+        (
+            "finetuning_type: full\nuse_badam: true\nbadam_switch_mode: descending\nbadam_switch_interval: 9\n",
+            {"tuning.turns": "badam", "tuning.turn_order": "descending", "tuning.turn_steps": 9},
+        ),
+        ("use_asft_loss: true\nasft_alpha: 0.05\n", {"tuning.loss": "asft", "tuning.reference_weight": 0.05}),
+        ("rope_scaling: yarn\ncutoff_len: 8192\n", {"model.rope": {"rope_type": "yarn"}, "model.length": 8192}),
         ("use_galore: false\nquantization_bit: null\nflash_attn: fa2\n", {}),
     ],
 )

@@ -117,12 +117,42 @@ def test_a_whole_command_of_swift() -> None:
             "--use_dora true --lora_rank 16 --init_weights pissa",
             {"tuning.dora": True, "tuning.rank": 16, "tuning.init": "pissa"},
         ),
+        (
+            "--init_weights lora-ga --lora_ga_iters 3",
+            {
+                "tuning.init": "lora_ga",
+                "tuning.init_rows": 6,
+                "tuning.peft": {"lora_ga_config": {"direction": "ArB2r", "scale": "stable", "stable_gamma": 16}},
+            },
+        ),
+        (
+            "--tuner_type full --lisa_activated_layers 2",
+            {"tuning.turns": "lisa", "tuning.turn_layers": 2, "tuning.turn_steps": 20},
+        ),
+        (
+            "--rope_scaling yarn --max_model_len 8192",
+            {"model.rope": {"rope_type": "yarn"}, "model.length": 8192},
+        ),
+        (
+            '--rope_scaling \'{"type": "linear", "factor": 2.0}\'',
+            {"model.rope": {"rope_type": "linear", "factor": 2.0}},
+        ),
         ("--training.learning_rate 3e-4 --data.packing true", {"training.learning_rate": 3e-4, "data.packing": True}),
     ],
 )
 def test_flags_of_swift(more: str, expected: dict[str, object], assert_has: Check) -> None:
     line = SFT.replace("--learning_rate 1e-4 ", "").replace("--train_type lora ", "") if "full" in more else SFT
     assert_has(swift(f"{line} {more}").config, expected)
+
+
+def test_tuners_of_swift(assert_has: Check) -> None:
+    line = SFT.replace("--train_type lora ", "")
+    assert_has(
+        swift(f"{line} --tuner_type llamapro --llamapro_num_new_blocks 2").config,
+        {"tuning.method": "freeze", "tuning.new_layers": 2},
+    )
+    ranks = swift(f"{line} --tuner_type adalora --adalora_target_r 4").config.tuning.peft
+    assert ranks["target_r"] == 4 and ranks["init_r"] == 12 and ranks["lora_alpha"] == 32
 
 
 def test_its_defaults_where_nothing_is_said(assert_has: Check) -> None:

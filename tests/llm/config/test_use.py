@@ -13,6 +13,7 @@ from npukit.errors import NpukitError
 from npukit.llm.config.dialects.use import DIALECTS
 from npukit.llm.config.given import Mistakes
 from npukit.llm.config.options import Config
+from npukit.llm.config.read import predicts
 from npukit.llm.config.read_use import own_names, read_use
 from npukit.llm.config.schema import options
 from npukit.llm.config.use import USED, Use, Verb
@@ -173,6 +174,18 @@ def test_a_file_tells_its_line(folder: Path) -> None:
 def test_no_record_of_data(folder: Path) -> None:
     with pytest.raises(NpukitError, match="no record"):
         read_use("infer", ["--model", "models/tiny", "--load_data_args", "true"], {})
+
+
+def test_a_file_that_predicts_instead_of_training(folder: Path, run: Path, npukit: Any) -> None:
+    keys = {"stage": "sft", "do_predict": True, "eval_dataset": "identity", "output_dir": "answers/new"}
+    file = folder / "predict.yaml"
+    file.write_text(yaml.safe_dump({**keys, "adapter_name_or_path": str(run), "overwrite_output_dir": True}))
+    assert predicts(file, []) and not predicts(file, ["do_train=true"])
+    found = use("infer", str(file))
+    assert (found.model.path, found.data.force) == ("models/tiny", True)
+    assert found.data.output == Path("answers/new/generated_predictions.jsonl")
+    said = npukit("train", str(file), "adapter_name_or_path=nowhere")
+    assert said.returncode == 2 and "there is no folder nowhere" in said.stderr
 
 
 @pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.name)

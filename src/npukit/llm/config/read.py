@@ -80,6 +80,13 @@ def read(
     return Reading(config, notes, given, dialect.name if dialect else "npukit")
 
 
+def predicts(file: Path | None, words: Sequence[str]) -> bool:
+    """Whether LLaMA-Factory is asked for answers instead of training: do_predict without do_train."""
+    given = read_yaml(file).values if file else {}
+    given |= {key: value for key, (value, _) in parse_words(words).items()}
+    return given.get("do_predict") is True and given.get("do_train") is not True
+
+
 def _dialect(given: Given, flags: bool, verb: str) -> Dialect | None:
     """Whose words these are; None is our own. Flags without a dot can only be another tool's."""
     if any(_is_group(key, value) for key, value in given.values.items()):

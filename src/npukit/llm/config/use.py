@@ -97,6 +97,7 @@ class InferOptions(Options):
     folder: Path = Field(Path("data"), description="where dataset_info.json and files named without a path are")
     max_rows: PositiveInt | None = Field(None, description="of each data set")
     output: Path | None = Field(None, description="JSON lines file to write")
+    force: bool = Field(False, description="start over, and replace the output")
     metrics: tuple[Literal["accuracy", "rouge", "bleu"], ...] = Field((), description="compare with the references")
     of_run: bool = Field(False, description="answer the validation rows of the run that trained the model")
     run: DataOptions | None = Field(None, description="the data of that run, found beside the model")

@@ -5,21 +5,28 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from npukit.llm.chat.messages import as_messages
+from npukit.llm.chat.peers.data import BadTurns
 from npukit.llm.data.files import Record
 from npukit.llm.data.layout import ANSWERS, QUESTIONS, lay_out, recognise, renamed
-from npukit.llm.data.row import BadRow, Conversation, Layout, Text, listed
+from npukit.llm.data.row import BadRow, Layout, Text, listed
 
 STAND_IN = "?"
+ANSWERING = ("assistant", "gpt", "chatgpt", "bot", "function_call", "tool_call")
 TURNS = ("messages", "conversations", "conversation")
 
 
 @dataclass(frozen=True)
 class Question:
-    """A conversation that waits for an answer, or plain text to be continued; `reference` is the wanted answer."""
+    """A conversation that waits for an answer, or plain text to be continued; `reference` is the wanted answer.
 
-    messages: Conversation | None
+    Where tools are offered, a wanted call is JSON text, as in the rows that such a model is trained on.
+    """
+
+    messages: list[dict[str, Any]] | None
     text: str = ""
     reference: str | None = None
+    tools: list[Any] | None = None
 
 
 def question_of(record: Record, layout: Layout) -> Question:
@@ -42,9 +49,11 @@ def question_of(record: Record, layout: Layout) -> Question:
     if isinstance(laid, Text):
         return Question(None, laid.text)
     assert isinstance(laid, list)  # sft has no pairs
-    if any(turn["role"] in ("tools", "call", "result") for turn in laid):
-        raise BadRow("has tools or function calls, which infer does not answer: use npukit serve")
-    return Question(laid[:-1], reference=laid[-1]["content"] if is_answered else None)
+    try:
+        tools, messages = as_messages(laid[:-1])
+    except BadTurns as error:
+        raise BadRow(str(error)) from error
+    return Question(messages, reference=laid[-1]["content"] if is_answered else None, tools=tools)
 
 
 def _with_answer(row: dict[str, Any]) -> tuple[dict[str, Any], bool]:
@@ -53,7 +62,7 @@ def _with_answer(row: dict[str, Any]) -> tuple[dict[str, Any], bool]:
     if column:
         last = row[column][-1]
         keys = ("from", "value") if isinstance(last, dict) and "from" in last else ("role", "content")
-        if isinstance(last, dict) and last.get(keys[0]) in ("assistant", "gpt", "chatgpt", "bot"):
+        if isinstance(last, dict) and last.get(keys[0]) in ANSWERING:
             return row, True
         answer = {keys[0]: "gpt" if keys[0] == "from" else "assistant", keys[1]: STAND_IN}
         return {**row, column: [*row[column], answer]}, False

@@ -112,7 +112,8 @@ def rope(values: Values) -> Translated:
             raise Refused("max_model_len", "max_model_len needs rope_scaling; max_length is the length of rows.")
         return {}
     if isinstance(wanted, dict):
-        return {"model.rope": {"rope_type": wanted.get("type"), **wanted}, "model.length": values.get("max_model_len")}
+        own = {"rope_type" if name == "type" else name: value for name, value in wanted.items()}
+        return {"model.rope": own, "model.length": values.get("max_model_len")}
     kinds = ("linear", "dynamic", "yarn")
     kind = values.choice("rope_scaling", {each: {"rope_type": each} for each in kinds}, otherwise="")
     if values.get("max_model_len") is None:
