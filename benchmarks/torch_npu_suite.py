@@ -34,11 +34,10 @@ from rich.table import Table
 
 from npukit import simulate
 
-FOLDERS = ("nn", "optim", "contrib", "test_*.py", "npu", "custom_ops", "distributed")
+FOLDERS = ("nn", "optim", "contrib", "test_*.py", "npu", "custom_ops", "profiler", "distributed")
 LEFT_OUT = {
     "_inductor": "compiles for real hardware",
     "dynamo": "compiles for real hardware",
-    "profiler": "profiles real hardware",
     "flexattention": "compiles for real hardware",
     "dvm": "compiles for real hardware",
     "shmem": "needs the links of real hardware",

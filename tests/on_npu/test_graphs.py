@@ -53,6 +53,10 @@ def test_what_cannot_be_captured_is_refused_and_the_next_capture_works(
     assert y.tolist() == [3.0] * 4
 
 
+@pytest.mark.skipif(
+    tuple(map(int, torch.__version__.split(".")[:2])) < (2, 13),
+    reason="in this torch_npu a capture whose end fails is never over for the allocator",
+)
 def test_streams_join_a_capture_by_events_and_have_to_be_joined_again() -> None:
     x, side = torch.ones(4).npu(), torch.npu.Stream()
 

@@ -58,6 +58,23 @@ def run_compiled_graphs_eagerly() -> None:
     wrapper.__call__ = call
 
 
+def keep_packed_sequences_packed() -> None:
+    """Give the LSTM of an older torch_npu the shape that it expects of a packed sequence.
+
+    Its kernels keep such sequences padded, [steps, batch, features], and LSTM.forward joins the first two dimensions.
+    Here they are packed, as on a CPU, and get a first dimension of one.
+    """
+    functions: Any = torch._VF
+    lstm = functions.lstm
+
+    def call(data: torch.Tensor, *others: Any) -> Any:
+        y, *states = lstm(data, *others)
+        joined = _on_npu(others[0]) and torch.nn.LSTM.forward.__module__.startswith("torch_npu")  # batch sizes
+        return (y.unsqueeze(0) if joined else y, *states)
+
+    functions.lstm = call
+
+
 def _on_npu(value: object) -> bool:
     return isinstance(value, torch.Tensor) and value.device.type == "npu"
 
@@ -80,3 +97,6 @@ def _let_autograd_finish() -> None:
     If it asked for the interpreter only after that has ended, the process would be aborted.
     """
     time.sleep(0.05)
+
+
+keep_packed_sequences_packed()
