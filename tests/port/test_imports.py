@@ -50,6 +50,16 @@ def test_how_files_import(tmp_path: Path) -> None:
     assert found["through.py"].origin == "broken.py" and "ZeroDivisionError" in found["through.py"].error
 
 
+def test_what_files_share_is_imported_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = tmp_path / "log"
+    write(tmp_path, {"installed/slow.py": f"open({str(log)!r}, 'a').write('x')\nNAME = 1\n"})
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "installed"))
+    files = {f"{name}.py": "import __main__\nfrom slow import NAME\nimport b" for name in "acdefgh"}
+    found = import_all(write(tmp_path / "project", {**files, "b.py": "1 / 0"}), dict.fromkeys(files, ()), choose("cpu"))
+    assert {answer.origin for answer in found.values()} == {"b.py"}
+    assert len(log.read_text()) == 2  # tried, then done
+
+
 def test_what_a_build_would_make_is_stood_in_for(tmp_path: Path) -> None:
     text = "from pkg.version import NUMBER\nimport not_there\nassert not_there.__version__ > '1'"
     folder = write(tmp_path, {"pkg/__init__.py": "", "pkg/built.py": text})

@@ -20,11 +20,12 @@ import traceback
 from pathlib import Path
 from typing import NamedTuple
 
-from npukit.port import stand_ins
+from npukit.port import shared, stand_ins
 
 CPU_SECONDS = 30  # what takes longer is no import but a run
 _SECONDS = 120  # for one that waits
 _MOST_PACKAGES = 30
+_FEW = 3  # files: fewer are imported sooner one by one
 
 
 class _Started(NamedTuple):
@@ -43,6 +44,8 @@ def main() -> None:
     if any(b"torch" in Path(file).read_bytes() for file in given):
         with contextlib.suppress(ImportError):
             importlib.import_module("torch")
+    if len(given) > _FEW:
+        shared.load(given)
     waiting = [(file, frozenset(packages)) for file, packages in given.items()]
     running: dict[int, _Started] = {}
     absent: frozenset[str] = frozenset()  # what one file needs and is not there, others need as well
