@@ -12,10 +12,12 @@ import pytest
 
 from npukit.llm.config.options import Config, ModelOptions
 from npukit.llm.config.read import read
+from npukit.llm.config.schema import choices
 from npukit.llm.models.outline import look_at
 from npukit.performance.plan.job import plan
 from npukit.performance.plan.memory import GIB
 from npukit.performance.plan.text import dry_run
+from npukit.train.options import TrainOptions
 
 QWEN2_7B = {
     "model_type": "qwen2",
@@ -73,6 +75,26 @@ def test_devices_share_what_the_way_of_sharing_says(qwen2_7b: str) -> None:
     assert zero3.weights < zero2.weights / 4 and zero3.optimizer == zero2.optimizer
     assert memory(parallel="fsdp2").weights < ddp.weights / 4
     assert memory(parallel="zero2", offload=True).optimizer == 0
+
+
+def test_every_optimizer_and_small_weights_have_an_estimate(qwen2_7b: str) -> None:
+    def memory(quantize: str | None = None, method: str = "full", **training: Any) -> Any:
+        wanted = config(qwen2_7b, tuning={"method": method}, **training)
+        kept = wanted.model.model_copy(update={"quantize": quantize})
+        return plan(wanted.model_copy(update={"model": kept}), devices=1).memory
+
+    names = choices(TrainOptions.model_fields["optimizer"].annotation)
+    states = {name: memory(optimizer=name).optimizer for name in names}
+    assert states["adamw"] > states["muon"] > states["galore"] > states["sgd"] == 0
+    whole, small = (memory(kind, "lora").weights for kind in (None, "nf4"))
+    assert small < whole / 2
+
+
+def test_steps_of_pairs_are_not_those_of_packed_rows(folder: Path) -> None:
+    pair = json.dumps({"query": "Hi", "response": "Yes.", "rejected_response": "No."}) + "\n"
+    (folder / "rows.jsonl").write_text(pair * 100)
+    found = plan(config().model_copy(update={"task": "dpo"}), devices=1)
+    assert found.steps == 100 and "packed into about" not in dry_run(found)
 
 
 def test_steps(folder: Path) -> None:

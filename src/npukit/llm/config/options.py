@@ -37,8 +37,8 @@ class ModelOptions(Options):
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
         "auto", description="data type of the loaded weights"
     )
-    quantize: Literal["nf4", "int8"] | None = Field(
-        None, description="keep the frozen weights below an adapter in 4 or 8 bits (QLoRA)"
+    quantize: Literal["nf4", "int8", "hqq"] | None = Field(
+        None, description="keep the frozen weights below an adapter in 4 bits (nf4, hqq) or 8 (QLoRA)"
     )
     balance_experts: Annotated[float, Field(ge=0)] = Field(
         0.0, description="weight of the loss that spreads tokens over the experts of a MoE model (router_aux_loss_coef)"

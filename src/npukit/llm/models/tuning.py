@@ -189,4 +189,4 @@ def _train_in_fp32(module: Any) -> None:
 
 
 def _is_linear(module: Any) -> bool:
-    return type(module).__name__ in ("Linear", "Conv1D")
+    return type(module).__name__ in ("Linear", "QuantizedLinear", "Conv1D")

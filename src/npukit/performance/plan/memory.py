@@ -20,6 +20,7 @@ LOGITS_BYTES = 26  # of each: the product, fp32 copies on the way to the loss an
 HEAD_BYTES = 16  # of each weight of a trained output layer, while its gradient is summed up
 STATISTICS_BYTES = 64  # that attention keeps for each head of a token
 LIVE_PARAMETERS = 1e9  # that ZeRO-3 keeps gathered at most, unless its file says otherwise
+QUANTISED_BYTES = {"nf4": 0.5 + 4 / 64, "hqq": 0.5 + 8 / 64, "int8": 1.0}  # of a weight, with what its block shares
 STAGES = {"zero1": 1, "zero2": 2, "zero3": 3, "fsdp2": 3}
 
 
@@ -64,7 +65,7 @@ def trained_parameters(config: Config, model: Outline) -> int:
     if tuning.method == "full":
         return model.parameters
     if tuning.method == "freeze":
-        return model.of_layers(abs(tuning.layers))
+        return model.of_layers(tuning.new_layers or abs(tuning.layers))
     saved = [
         prod(shape)
         for name, shape in model.shapes.items()
@@ -105,9 +106,12 @@ def memory(config: Config, model: Outline, devices: int) -> Memory:
     low, stage = low_bytes(config), stage_of(config)
     deepspeed = stage > 0 and training.parallel != "fsdp2"
     kept = {"float32": 4, "bfloat16": 2, "float16": 2}.get(config.model.dtype, low if lora else 4)
-    states = {"adamw": 8, "adam": 8, "sgd": 4 if training.momentum else 0}[training.optimizer]
     whole = float(model.parameters * kept + (trained * 4 if lora else 0))
-    weights, gradients, optimizer = whole, trained * 4.0, trained * states * 1.0
+    if kind := config.model.quantize:
+        whole -= (kept - QUANTISED_BYTES[kind]) * sum(map(prod, model.linear().values()))
+    if config.tuning.turns == "badam":
+        trained = ceil(trained / model.sizes.layers)  # one layer at a time
+    weights, gradients, optimizer = whole, trained * 4.0, trained * _state_bytes(config, model)
     if deepspeed:  # all weights in 16 bits, a copy of the trained ones in 32
         weights, gradients = float(model.parameters * low + (trained * low if lora else 0)), trained * low * 1.0
         optimizer += trained * 4
@@ -137,6 +141,16 @@ def memory(config: Config, model: Outline, devices: int) -> Memory:
         loading=max(0.0, loading - steady),
         outside=planning().outside_mib * 2.0**20,
     )
+
+
+def _state_bytes(config: Config, model: Outline) -> float:
+    """What an optimizer remembers of a parameter, in bytes."""
+    training = config.training
+    if training.optimizer in ("galore", "apollo"):
+        rank = float(training.optimizer_options.get("rank", 128))
+        return 8.0 * min(1.0, rank / model.sizes.hidden)
+    known = {"adamw": 8, "adam": 8, "sgd": 4 if training.momentum else 0, "muon": 4, "adafactor": 0, "adam_mini": 4}
+    return float({**known, "adamw_8bit": 2}[training.optimizer])
 
 
 def _exchanged(config: Config, model: Outline, trained: int, low: int) -> float:

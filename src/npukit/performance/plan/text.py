@@ -183,6 +183,6 @@ def _steps(found: Plan) -> str:
     if found.rows is None:
         return f"{steps}, {per_step}"
     about = "" if found.rows_are_exact else "about "
-    packed = found.config["data"]["packing"]
+    packed = found.config["data"]["packing"] and found.config["task"] in ("sft", "pt")
     into = f", packed into about {found.batches_per_epoch:,}" if packed else ""
     return f"{about if not packed else 'about '}{steps}, {per_step}; {about}{found.rows:,} rows{into}"

@@ -207,8 +207,11 @@ def quantized(values: Values, bits: str, method: str, kind: str) -> Translated:
     """Weights in few bits below an adapter: bitsandbytes' formats, without bitsandbytes."""
     if not values.get(bits):
         return {}
+    if str(values.get(method)).lower() == "hqq":
+        return {"model.quantize": values.choice(bits, {"4": "hqq"}, otherwise="4")}
     if values.get(method) not in (None, "bnb", "BNB"):
-        raise Refused(method, f"{method} {values.get(method)} is not supported: use bnb, which needs no package here.")
+        text = f"{method} {values.get(method)} is not supported: use bnb or hqq, which need no package here."
+        raise Refused(method, text)
     if kind != "nf4":
         raise Refused(bits, f"4 bits are kept as nf4, not as {kind}.")
     return {"model.quantize": values.choice(bits, {"4": "nf4", "8": "int8"}, otherwise="4")}
