@@ -138,8 +138,8 @@ def test_its_defaults_where_nothing_is_said(assert_has: Check) -> None:
     [
         ("learning_rte: 1\n", "x.yaml:43: LLaMA-Factory has no learning_rte: did you mean learning_rate?"),
         (
-            "quantization_bit: 4\nquantization_method: hqq\n",
-            "x.yaml:44: quantization_method hqq is not supported: use bnb",
+            "quantization_bit: 4\nquantization_method: eetq\n",
+            "x.yaml:44: quantization_method eetq is not supported: use bnb",
         ),
         ("lora_rank: many\n", "x.yaml:43: lora_rank must be a whole number above 0, not 'many'."),
         ("bf16: true\n", "x.yaml:36: bf16 and fp16 are both true: remove one of them."),
