@@ -71,19 +71,24 @@ def hash_of(flat: Tensor) -> Tensor:
     odd, row_odd = weights("odd", flat.device, torch.int32)
     rows = _in_rows(bits)
     mixed = rows * odd[: rows.shape[1]]
-    mixed ^= (mixed >> 15) & 0x1FFFF
-    # In double words, so that no device complains of an overflow.
-    return ((mixed.sum(1) & 0xFFFFFFFF) * _repeated(row_odd, len(rows)).to(torch.int64)).sum()
+    mixed ^= (mixed >> 15).bitwise_and_(0x1FFFF)
+    # In double words, so that no device complains of an overflow; CPUs do not, and take a third of the time without.
+    sums = mixed.sum(1, dtype=torch.int32 if flat.device.type == "cpu" else torch.int64)
+    return ((sums & 0xFFFFFFFF) * _repeated(row_odd, len(rows)).to(torch.int64)).sum()
 
 
 def _floating(flat: Tensor) -> Tensor:
     # NPUs have no double; and half precision has too few digits for a sum.
     exact = flat if flat.dtype is torch.float64 and flat.device.type in ("cpu", "cuda") else flat.float()
-    minimum, maximum = torch.aminmax(exact)
-    nan = exact.ne(exact).sum(dtype=exact.dtype)
-    inf = exact.abs().eq(math.inf).sum(dtype=exact.dtype)
+    on_cpu = exact.device.type == "cpu"
     # On a CPU the norm of a million numbers in single precision is off in the fifth digit.
-    norm = torch.linalg.vector_norm(exact, dtype=torch.float64 if exact.device.type == "cpu" else exact.dtype)
+    norm = torch.linalg.vector_norm(exact, dtype=torch.float64 if on_cpu else exact.dtype)
+    if on_cpu and math.isfinite(norm):  # there is nothing to wait for, and seldom anything to count
+        nan = inf = exact.new_zeros(())
+    else:
+        nan = exact.ne(exact).sum(dtype=exact.dtype)
+        inf = exact.abs().eq(math.inf).sum(dtype=exact.dtype)
+    minimum, maximum = torch.aminmax(exact)
     plain = torch.stack([minimum, maximum, exact.sum(), norm.to(exact.dtype), nan, inf])
     signs, row_signs = weights("signs", exact.device, exact.dtype)
     rows = _in_rows(exact)
