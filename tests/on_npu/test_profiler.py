@@ -94,3 +94,13 @@ def test_nothing_is_recorded_by_children(tmp_path: Path) -> None:
     folder = record(tmp_path, npu.ProfilerLevel.Level0, fork_and_compute)
     with (folder / "ASCEND_PROFILER_OUTPUT" / "kernel_details.csv").open() as file:
         assert Counter(row["Type"] for row in csv.DictReader(file))["add"] == STEPS
+
+
+@pytest.mark.skipif(tuple(map(int, torch.__version__.split(".")[:2])) < (2, 13), reason="torch_npu records none here")
+def test_torchs_own_profiler_has_the_kernels_and_the_operators_that_launched_them() -> None:
+    x = torch.ones(8, 8, device="npu")
+    with torch.profiler.profile() as profiler:
+        torch.mm(x, x).relu()
+    kernels = [event for event in profiler.events() if event.device_type.name != "CPU"]
+    assert [event.name for event in kernels if "::" in event.name] == ["aten::mm", "aten::relu"]
+    assert all(event.time_range.elapsed_us() > 0 for event in kernels)
