@@ -76,7 +76,12 @@ TABLE = (
     Row("torch.cuda.reset_max_memory_cached", cpu=answer(None)),
     Row("torch.cuda.init", cpu=answer(None)),
     Row("torch.cuda.ipc_collect", cpu=answer(None)),
-    Row("torch.cuda.get_rng_state", cpu=lambda _: lambda *__: torch.get_rng_state()),
+    Row("torch.cuda._lazy_init", cpu=answer(None)),
+    Row("torch.cuda._lazy_call", cpu=lambda _: lambda function, **__: function()),
+    # Both runs of verify draw from the CPU's generator, so that the states of a device's change nothing.
+    Row("torch.cuda.default_generators", cpu=lambda _: (torch.Generator(),) * torch.cuda.device_count()),
+    Row("torch.cuda.get_rng_state", cpu=lambda _: lambda *__, **___: torch.get_rng_state()),
+    Row("torch.cuda.random.get_rng_state", cpu=lambda _: lambda *__, **___: torch.get_rng_state()),
     Row("torch.cuda.get_rng_state_all", cpu=lambda _: lambda: [torch.get_rng_state()] * torch.cuda.device_count()),
     Row("torch.cuda.set_rng_state", cpu=answer(None)),
     Row("torch.cuda.set_rng_state_all", cpu=answer(None)),
