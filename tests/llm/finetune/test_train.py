@@ -238,7 +238,7 @@ def test_an_adapter_that_changed_the_model_fits_the_model_as_it_was(
     from transformers import AutoModelForCausalLM
 
     wanted = config(tiny_qwen2, rows, tmp_path, "lora", max_steps=2, eval_every=2, learning_rate=0.05)
-    tuning = {"init": init, "convert": True, "rank": 4, "peft": {"lora_ga_config": {}} if init == "lora_ga" else {}}
+    tuning = {"init": init, "convert": True, "rank": 4}
     data = {**wanted.data.model_dump(), "validation": [{"path": str(rows)}]}
     train(Config.model_validate({**wanted.model_dump(), "tuning": tuning, "data": data}))
     adapted = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(tiny_qwen2), tmp_path)

@@ -121,7 +121,7 @@ def _with_adapter(
         "modules_to_save": list(options.modules_to_save) or None,
     }
     try:
-        config = LoraConfig(**own | options.peft)
+        config = LoraConfig(**own | ({"lora_ga_config": {}} if gradients else {}) | options.peft)
         if gradients:
             preprocess_loraga(model, config, partial(gradients, model))
         return get_peft_model(model, config)
