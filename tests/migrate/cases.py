@@ -652,7 +652,8 @@ CASES: list[tuple[str, str | None, str | None]] = [
         *["from torch.nn import RMSNorm as FusedRMSNorm\na = FusedRMSNorm(8, eps=1e-5)\nb = FusedRMSNorm(8, 1e-6)"] * 2,
     ),
     ("from apex.optimizers import FusedAdam\nFusedAdam(p, adam_w_mode=False)", SAME, SAME),
-    ("from apex.optimizers import FusedAdam, FusedLAMB", SAME, SAME),
+    ("from apex.optimizers import FusedAdam", SAME, SAME),
+    ("from apex.optimizers import FusedSGD, FusedLAMB", SAME, SAME),
     ("from apex.normalization import FusedLayerNorm\nclass Norm(FusedLayerNorm): ...", SAME, SAME),
     (
         "try: from apex.normalization import FusedLayerNorm\nexcept ImportError: from torch.nn import LayerNorm",
