@@ -8,6 +8,7 @@ and back afterwards. Padding needs no mask: it comes last, and nothing looks ahe
 from __future__ import annotations
 
 import math
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,9 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor
 from torch.distributed.nn.functional import all_to_all_single
+
+# Its successor is private, and differs between the versions of torch that npukit works with.
+warnings.filterwarnings("ignore", r".*all_to_all_single is deprecated", FutureWarning)
 
 
 @dataclass(frozen=True)
