@@ -185,7 +185,6 @@ FRAMEWORKS = (
             ("ldm/modules/encoders/modules.py", "import clip\n", ""),
             ("ldm/modules/encoders/modules.py", "import kornia\n", ""),
         ),
-        tolerance=0.001,
     ),
     Script("LLaVA, train and answer", "LLaVA", "llava_model.py", driver="llava_model.py"),
     Script("mmengine, Runner", "mmengine", "mmengine_runner.py", driver="mmengine_runner.py", tolerance=0.01),
