@@ -35,10 +35,29 @@ PLAIN = sorted(name for name, family in families.known().items() if family.atten
 
 @pytest.mark.parametrize("kind", PLAIN)
 def test_greedy_tokens(kind: str) -> None:
+    assert answers_as_generate_does(kind)
+
+
+@pytest.mark.parametrize("kind", ["arcee", "starcoder2", "gemma3_text", "glm4_moe"])
+def test_families_without_a_file_are_tried(kind: str) -> None:
+    assert answers_as_generate_does(kind)
+
+
+@pytest.mark.parametrize("kind", ["granite", "stablelm", "gptj", "bloom"])
+def test_what_the_paged_cache_does_not_compute_has_its_own(kind: str) -> None:
+    assert not answers_as_generate_does(kind)  # scaled logits, another attention, none of its own, biases by distance
+
+
+def answers_as_generate_does(kind: str) -> bool:
+    """Compares them; whether the cache is paged."""
     torch.manual_seed(0)
     shape = GPT2 if kind == "gpt2" else SMALL | ({} if kind in HEADS_BY_WIDTH else {"head_dim": 16})
-    if families.known()[kind].experts:
+    if "moe" in kind or kind == "mixtral":
         shape = {**shape, **EXPERTS}
+    if kind == "gptj":
+        shape = {**GPT2, "rotary_dim": 8}
+    if kind == "granite":
+        shape = {**shape, "logits_scaling": 8}
     if kind in ("mistral", "phi3"):
         shape = {**shape, "sliding_window": None}
     model = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **shape)).eval()
@@ -52,7 +71,7 @@ def test_greedy_tokens(kind: str) -> None:
     ]
     engine = Engine(model, EngineOptions(longest=64))
     answers = engine.generate([Request(tuple(ids), Sampling(temperature=0, max_tokens=8)) for ids in prompts])
-    assert engine.is_paged
     assert [[*ids, *answer.ids] for ids, answer in zip(prompts, answers, strict=True)] == [
         each[0].tolist() for each in expected
     ]
+    return engine.is_paged

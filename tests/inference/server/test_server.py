@@ -88,7 +88,10 @@ def test_only_the_named_origin_may_read_answers(server: Any) -> None:
     assert allowed("https://evil.example") is None
 
 
-@pytest.mark.parametrize("body", [b"", b"{", b"[]", b'"x"', b"\xff\xfe", b'{"messages": ' + b"[" * 5000, b"null"])
+BODIES = [b"", b"{", b"[]", b'"x"', b"\xff\xfe", b'{"messages": ' + b"[" * 5000, b"null"]
+
+
+@pytest.mark.parametrize("body", BODIES, ids=lambda body: repr(body[:12]))
 def test_malformed_bodies_are_400(server: Any, body: bytes) -> None:
     status, answer, _ = ask(server, "/v1/chat/completions", body)
     assert status == 400 and set(answer["error"]) == {"message", "type", "param", "code"}

@@ -19,7 +19,10 @@ from npukit.inference.engine.runner import Runner
 from npukit.inference.engine.scheduler import CHEAP, CHEAP_ON_HOST, Scheduler
 from npukit.inference.engine.sequence import Sequence
 from npukit.inference.engine.sizes import blocks_that_fit
+from npukit.inference.engine.trial import TOKENS, agrees
 from npukit.llm import families
+
+UNLIMITED = 8192  # tokens of a text where nothing in the model limits them
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,7 @@ class EngineOptions:
     compile: bool | None = None  # the layers; None: on CUDA
     ahead: bool | None = None  # launch a step before the last one's tokens are known; None: on NPU and CUDA
     lookup: int = 0  # tokens of each answer that are guessed from its prompt; not ahead then
+    paged: bool | None = None  # None: where the model's attention is one that the paged cache computes
 
 
 class Engine:
@@ -55,10 +59,12 @@ class Engine:
         options = options or EngineOptions()
         model.eval()
         self.device = model.device
+        if self.device.type == "npu":  # torch_npu has no grouped products, which are transformers' choice for experts
+            model.set_experts_implementation("eager")
         self.words = model.get_output_embeddings().weight.shape[0]
-        made_for = model.config.get_text_config().max_position_embeddings
-        self.longest = min(options.longest or made_for, made_for)
-        self.is_paged = _can_page(model, self.longest)
+        made_for = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+        self.longest = min(options.longest or made_for or UNLIMITED, made_for or UNLIMITED)
+        self.is_paged = options.paged if options.paged is not None else _can_page(model, self.longest)
         self._adapters, self._loads, self._leaving = Adapters(model), 0, set[str]()
         prefill = options.prefill_tokens or (512 if self.device.type == "cpu" else 8192)
         if self.is_paged:
@@ -269,4 +275,7 @@ def _can_page(model: Any, longest: int) -> bool:
     window = family.window(config)
     if model.device.type == "npu" and window is not None and window < longest:
         return False  # the NPU's kernel for decoding looks back over everything
+    if family is families.UNKNOWN:
+        size = EngineOptions(longest=TOKENS, rows=2, blocks=12, graphs=False, compile=False, paged=True)
+        return agrees(model, lambda requests: Engine(model, size).generate(requests))
     return family.attention == "plain" and family.plain_logits

@@ -118,7 +118,7 @@ class Graphs:
 
 def can_record(model: Any) -> bool:
     """Whether passes can be graphs: where no operator of them asks the host for anything, as the choice of experts does
-    in transformers' code.
+    in transformers' code, and perhaps that of a family that npukit does not know.
     """
-    is_half = model.dtype in (torch.float16, torch.bfloat16)
-    return model.device.type in ("cuda", "npu") and is_half and not families.of(model.config).experts
+    is_half, family = model.dtype in (torch.float16, torch.bfloat16), families.of(model.config)
+    return model.device.type in ("cuda", "npu") and is_half and family is not families.UNKNOWN and not family.experts

@@ -24,7 +24,6 @@ from npukit.inference.engine.results import Launched, score
 from npukit.inference.engine.sampler import Chosen, choose
 from npukit.inference.engine.scheduler import CHEAP, Chunk, Step, padded
 from npukit.inference.engine.sequence import Sequence
-from npukit.llm import families
 
 
 class Runner:
@@ -44,10 +43,6 @@ class Runner:
         compile: bool,
     ) -> None:
         model.set_attn_implementation(register(model.device.type, model.dtype))
-        if model.device.type == "npu" and families.of(model.config).experts:
-            model.set_experts_implementation(
-                "eager"
-            )  # torch_npu has no grouped products, which are transformers' choice
         self._body, self._head = model.base_model, model.get_output_embeddings()
         self._cache, self._adapters, self._rows = cache, adapters, rows
         self.device = cache.last.device

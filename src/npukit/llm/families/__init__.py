@@ -11,9 +11,9 @@ import pkgutil
 from collections.abc import Mapping
 from typing import Any
 
-from npukit.llm.families.family import Family
+from npukit.llm.families.family import Family, window
 
-UNKNOWN = Family(attention="unknown", plain_logits=False)
+UNKNOWN = Family(attention="unknown", plain_logits=False, window=window)
 
 
 def of(config: Any) -> Family:

@@ -1,0 +1,59 @@
+"""Whether a model of a family that npukit does not know can have a paged cache: tried on two short texts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from npukit.inference.engine.cache import attention_modules
+from npukit.inference.engine.request import Answer, Request, Sampling
+
+TOKENS = 64  # of the longest text that is tried
+_LENGTHS = 5, 37
+_FAR = ("dynamic", "longrope")  # positions that depend on how long the text is, which a short one does not show
+
+
+def agrees(model: Any, answers: Callable[[list[Request]], list[Answer]]) -> bool:
+    """Whether `answers`, of a paged engine that is made for this, have the probabilities that the model itself gives.
+
+    The model's attention is put back afterwards.
+
+    >>> agrees(model, lambda requests: Engine(model, EngineOptions(paged=True)).generate(requests))
+    True
+    """
+    if _depends_on_length(model.config.get_text_config().to_dict()):
+        return False
+    before = model.config._attn_implementation
+    draw = torch.Generator().manual_seed(0)
+    words = model.get_output_embeddings().weight.shape[0]
+    texts = [tuple(torch.randint(words, (length,), generator=draw).tolist()) for length in _LENGTHS]
+    asked = [Request(text, Sampling(temperature=0, max_tokens=6, logprobs=0), prompt_logprobs=0) for text in texts]
+    try:
+        found = answers(asked)
+    except Exception:  # whatever the code of a model does with an attention that it was not written for
+        return False
+    finally:
+        model.set_attn_implementation(before)
+        for layer in attention_modules(model):
+            layer.__dict__.pop("key_cache", None)
+            layer.__dict__.pop("value_cache", None)
+    gaps = [gap for text, answer in zip(texts, found, strict=True) for gap in _gaps(model, text, answer)]
+    return sum(gaps) / len(gaps) < (1e-3 if model.dtype is torch.float32 else 0.1)
+
+
+def _depends_on_length(config: Mapping[str, Any]) -> bool:
+    ropes = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    kinds = {each.get("rope_type") for each in (ropes, *ropes.values()) if isinstance(each, dict)}
+    return bool(kinds & set(_FAR)) or bool(config.get("attention_chunk_size"))
+
+
+@torch.no_grad()
+def _gaps(model: Any, text: tuple[int, ...], answer: Answer) -> list[float]:
+    """How far the log-probabilities of a text and its answer are from those of one pass over both."""
+    ids = torch.tensor([[*text, *answer.ids]], device=model.device)
+    logprobs = model(ids, use_cache=False).logits[0, :-1].float().log_softmax(-1)
+    own = logprobs.gather(1, ids[0, 1:, None])[:, 0].tolist()
+    given = [token.logprob for token in (*answer.prompt[1:], *answer.tokens)]
+    return [abs(one - other) if other is not None else 1.0 for one, other in zip(own, given, strict=True)]
