@@ -48,12 +48,19 @@ def test_what_the_paged_cache_does_not_compute_has_its_own(kind: str) -> None:
     assert not answers_as_generate_does(kind)  # scaled logits, another attention, none of its own, biases by distance
 
 
+@pytest.mark.parametrize("kind", ["mamba", "rwkv", "openai-gpt"])
+def test_models_that_do_not_use_a_cache_of_transformers_see_every_token(kind: str) -> None:
+    assert not answers_as_generate_does(kind)
+
+
 def answers_as_generate_does(kind: str) -> bool:
     """Compares them; whether the cache is paged."""
     torch.manual_seed(0)
     shape = GPT2 if kind == "gpt2" else SMALL | ({} if kind in HEADS_BY_WIDTH else {"head_dim": 16})
     if "moe" in kind or kind == "mixtral":
         shape = {**shape, **EXPERTS}
+    if kind == "openai-gpt":
+        shape = GPT2
     if kind == "gptj":
         shape = {**GPT2, "rotary_dim": 8}
     if kind == "granite":

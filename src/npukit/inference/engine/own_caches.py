@@ -1,7 +1,8 @@
 """Models whose attention the paged cache does not know: each sequence has a cache of transformers' own.
 
 Slower, since every sequence is a call of its own, but right for whatever transformers can run (latent attention,
-layers that look back over a window, linear attention).
+layers that look back over a window, linear attention). A model that remembers in another way, or not at all (Mamba,
+RWKV, the first GPT), is given all tokens of a sequence each time: slower still, but right.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ class OwnCaches:
     def __init__(self, model: Any, adapters: Adapters) -> None:
         self._model, self._adapters = model, adapters
         self.device = model.device
+        self._remembers = _remembers(model)
 
     def warm_up(self) -> None:
         """There is nothing to prepare."""
@@ -42,22 +44,44 @@ class OwnCaches:
         return Launched(step, [chosen], self.device)
 
     def _decode(self, sequence: Sequence) -> Tensor:
-        return self._call(sequence, sequence.tokens[-1:])[-1]
+        return self._call(sequence, len(sequence.tokens) - 1, len(sequence.tokens))[-1]
 
     def _prefill(self, chunk: Chunk) -> Tensor | None:
         from transformers import DynamicCache
 
-        if chunk.start == 0:
+        if chunk.start == 0 and self._remembers:
             chunk.sequence.state = DynamicCache(config=self._model.config)
-        logits = self._call(chunk.sequence, chunk.sequence.tokens[chunk.start : chunk.stop])
+        logits = self._call(chunk.sequence, chunk.start, chunk.stop)
         if chunk.sequence.request.prompt_logprobs is not None:
             score(chunk, lambda start, stop: logits[start:stop])
         return logits[-1] if chunk.is_last else None
 
-    def _call(self, sequence: Sequence, tokens: list[int]) -> Tensor:
+    def _call(self, sequence: Sequence, start: int, stop: int) -> Tensor:
+        """The logits of these tokens of a sequence, or at least of the last one."""
+        tokens = sequence.tokens[start if self._remembers else 0 : stop]
         self._adapters.select([sequence.request.adapter], [len(tokens)])
-        keep = 0 if sequence.request.prompt_logprobs is not None else 1
         ids = torch.tensor([tokens], device=self.device)
-        result = self._model(ids, past_key_values=sequence.state, use_cache=True, logits_to_keep=keep)
-        logits: Tensor = result.logits[0]
+        if not self._remembers:
+            whole: Tensor = self._model(ids, use_cache=False).logits[0, start:]
+            return whole
+        keep = 0 if sequence.request.prompt_logprobs is not None else 1
+        logits: Tensor = self._model(ids, past_key_values=sequence.state, use_cache=True, logits_to_keep=keep).logits[0]
         return logits
+
+
+@torch.no_grad()
+def _remembers(model: Any) -> bool:
+    """Whether a cache of transformers takes what came before from one call to the next. Models that have their own
+    kind of memory mostly ignore it without a word.
+    """
+    from transformers import DynamicCache
+
+    ids = torch.arange(1, 13, device=model.device)[None] % model.get_output_embeddings().weight.shape[0]
+    try:
+        cache = DynamicCache(config=model.config)
+        for some in (ids[:, :10], ids[:, 10:11], ids[:, 11:]):
+            last = model(some, past_key_values=cache, use_cache=True, logits_to_keep=1).logits[0, -1].float()
+    except Exception:  # a cache that the model's code cannot use
+        return False
+    whole = model(ids, use_cache=False).logits[0, -1].float()
+    return bool((last - whole).norm() < (1e-3 if model.dtype is torch.float32 else 0.05) * whole.norm())
