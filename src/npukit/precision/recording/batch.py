@@ -50,6 +50,11 @@ class Arriving:
             self._event = module.Event()
             self._event.record(module.current_stream(tensor.device))
 
+    @property
+    def is_under_way(self) -> bool:
+        """Whether it comes from a device."""
+        return self._event is not None
+
     def wait(self) -> Tensor:
         """The tensor, once it is there."""
         if self._event is not None:
@@ -62,7 +67,8 @@ class Batch:
 
     >>> batch = Batch()
     >>> cell = batch.add(torch.ones(2, 3))
-    >>> batch.take()()
+    >>> fill, on_device = batch.take()
+    >>> fill()
     >>> cell.text[:27]
     '"Max": 1, "Min": 1, "Mean":'
     """
@@ -105,9 +111,9 @@ class Batch:
         cells += made
         return made
 
-    def take(self) -> Callable[[], None]:
-        """Begin to fetch the figures of all tensors since the last call; what is returned waits for them and fills
-        their cells.
+    def take(self) -> tuple[Callable[[], None], bool]:
+        """Begin to fetch the figures of all tensors since the last call. What is returned waits for them and fills
+        their cells, and says whether any of them are on a device.
         """
         fetched: list[tuple[list[Cell], Arriving, Arriving | None]] = []  # with figures and hashes, or both in one
         with undisturbed():
@@ -124,13 +130,14 @@ class Batch:
         self._plain, self.waiting = [], 0
 
         def fill() -> None:
-            for cells, figures, hashes in fetched:
-                if hashes is None:
-                    _fill(cells, *_halves(figures.wait()))
-                else:
-                    _fill(cells, figures.wait(), hashes.wait().tolist())
+            with undisturbed():
+                for cells, figures, hashes in fetched:
+                    if hashes is None:
+                        _fill(cells, *_halves(figures.wait()))
+                    else:
+                        _fill(cells, figures.wait(), hashes.wait().tolist())
 
-        return fill
+        return fill, any(figures.is_under_way for _, figures, _ in fetched)
 
     def _begin(self, device: torch.device) -> tuple[Lines, list[Cell]]:
         from npukit.precision.recording.fused import Lines

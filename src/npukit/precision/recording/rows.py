@@ -53,8 +53,8 @@ class Rows:
         self.tensors.begin_step()
 
     def end_step(self) -> None:
-        self.flush()
-        self._writer.do(self._files.close)
+        on_device = self.flush()
+        self._writer.do(self._files.close, now=not on_device)
         self.tensors.forget()
 
     def finish(self) -> None:
@@ -69,8 +69,9 @@ class Rows:
         if not self.holds and self.tensors.waiting >= _FLUSH:
             self.flush()
 
-    def flush(self) -> None:
-        fill, files, rows = self.tensors.fetch(), self._files, self._rows
+    def flush(self) -> bool:
+        """Write what there is, beside the program where figures have yet to come from a device: whether they have."""
+        (fill, on_device), files, rows = self.tensors.fetch(), self._files, self._rows
         if rows:
             files.begin(rank())
         self._rows = {}
@@ -80,7 +81,8 @@ class Rows:
             if rows:
                 files.add(rows)
 
-        self._writer.do(write)
+        self._writer.do(write, now=not on_device)
+        return on_device
 
     def _save(self, name: str, tensor: Tensor) -> str:
         only = self.options.only

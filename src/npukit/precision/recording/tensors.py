@@ -189,8 +189,8 @@ class Tensors:
         memory = self._memory(tensor)
         return memory.maker if memory else ""
 
-    def fetch(self) -> Callable[[], None]:
-        """Begin to fetch the statistics of all tensors so far; what is returned waits for them."""
+    def fetch(self) -> tuple[Callable[[], None], bool]:
+        """Begin to fetch the statistics of all tensors so far, as `Batch.take` does."""
         self._memories = {key: memory for key, memory in self._memories.items() if not memory.is_gone}
         return self._batch.take()
 

@@ -1,4 +1,7 @@
-"""Writes rows beside the program that is recorded, so that its device need not wait for text and files."""
+"""Writes rows beside the program that is recorded, so that its device need not wait for text and files.
+
+A process that is killed in the milliseconds that this takes loses what was being written.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +27,12 @@ class Writer:
         self._thread: ThreadPoolExecutor | None = ThreadPoolExecutor(1, "npukit-precision")
         self._under_way: list[Future[None]] = []
 
-    def do(self, work: Callable[[], None]) -> None:
+    def do(self, work: Callable[[], None], now: bool = False) -> None:
         """Start on this as soon as the thread has time, and wait where it is behind; after `finish`, do it now."""
-        if self._thread is None:
+        if now or self._thread is None:
+            self._wait(0)
             return work()
-        if len(self._under_way) > 1:
-            self._under_way.pop(0).result()
+        self._wait(1)
         self._under_way.append(self._thread.submit(work))
 
     def finish(self) -> None:
@@ -37,5 +40,9 @@ class Writer:
         thread, self._thread = self._thread, None
         if thread is not None:
             thread.shutdown()
-            for each in self._under_way:
-                each.result()
+            self._wait(0)
+
+    def _wait(self, most: int) -> None:
+        """Until so many are left."""
+        while len(self._under_way) > most:
+            self._under_way.pop(0).result()
