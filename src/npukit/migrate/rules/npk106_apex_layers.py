@@ -6,8 +6,9 @@ after (portable): from torch.nn import LayerNorm as FusedLayerNorm
 
 FusedLayerNorm becomes LayerNorm, FusedRMSNorm RMSNorm, FusedAdam AdamW and FusedSGD SGD, on every device: torch has
 kernels of its own for them. The name stays, since other files may import it from here. FusedAdam decays no weights by
-default, and FusedRMSNorm adds 1e-5, so the classes of torch are told so. An import stays if one of its names is used
-otherwise than in a call that both understand, or if the code does without apex where it is missing.
+default, and FusedRMSNorm adds 1e-5, so the classes of torch are told so. FusedAdam keeps its averages in fp32; AdamW
+keeps them in the type of the parameters, which differs if those are half precision. An import stays if one of its names
+is used otherwise than in a call that both understand, or if the code does without apex where it is missing.
 """
 
 from __future__ import annotations
