@@ -79,7 +79,9 @@ def cases(work: Path) -> dict[str, Case]:
 
 def left(work: Path, mark: str, shared_before: set[Path]) -> list[str]:
     """What is there that a command should have removed."""
-    temporary = [path.name for path in (work / "tmp").iterdir()]
+    # Of a data loader's worker in the script, which leaves it without npukit, too; and torch's own cache.
+    theirs = ("pymp-", "torchinductor_")
+    temporary = [path.name for path in (work / "tmp").iterdir() if not path.name.startswith(theirs)]
     unfinished = [str(path.relative_to(work)) for path in work.rglob(".unfinished-*")]
     shared = [path.name for path in set(SHARED_MEMORY.iterdir()) - shared_before]
     return [*temporary, *unfinished, *shared, *(f"process {each}" for each in processes(mark))]
