@@ -243,7 +243,7 @@ def start_engine(loaded: Loaded, options: EngineOptions) -> Engine:
         kind = loaded.model.config.model_type
         print(
             f"npukit: npukit's batched attention does not support {kind} models, so their sequences are computed one "
-            "after the other with transformers' own cache. This is slower.",
+            "after the other by transformers' own code. This is slower.",
             file=sys.stderr,
         )
     return engine

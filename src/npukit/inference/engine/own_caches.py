@@ -84,4 +84,5 @@ def _remembers(model: Any) -> bool:
     except Exception:  # a cache that the model's code cannot use
         return False
     whole = model(ids, use_cache=False).logits[0, -1].float()
-    return bool((last - whole).norm() < (1e-3 if model.dtype is torch.float32 else 0.05) * whole.norm())
+    # One that has forgotten is far off; in half precision another expert for a token must not count as that.
+    return bool((last - whole).norm() < (1e-3 if model.dtype is torch.float32 else 0.2) * whole.norm())

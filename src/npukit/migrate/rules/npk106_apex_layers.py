@@ -70,9 +70,8 @@ def check(node: ast.ImportFrom, file: PythonFile, goal: Goal) -> Iterator[Findin
     names: list[str] = []
     for alias, new in zip(node.names, classes, strict=True):
         calls = _calls(alias.asname or alias.name, new, file) if new and key(goal.torch) >= key(new.since) else None
-        if (
-            new is None or calls is None or (new.given and not calls)
-        ):  # who calls it elsewhere would get torch's default
+        # Without a call here, who calls it elsewhere would get torch's default.
+        if new is None or calls is None or (new.given and not calls):
             return
         names.append(f"{new.name} as {alias.asname or alias.name}")
         edits += [edit for call in calls for edit in _completed(call, new, file)]
