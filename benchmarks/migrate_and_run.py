@@ -8,7 +8,7 @@ training_scripts.py, and keeps what it knows in --results, so that a stop loses 
 
 --packages: what the scripts import and this environment lacks, as
     pip install --no-deps --target DIR torchvision==0.28.0 timm==0.3.2 diffusers six omegaconf \
-        antlr4-python3-runtime==4.9.3 opencv-python-headless pybind11
+        antlr4-python3-runtime==4.9.3 opencv-python-headless pybind11 addict yapf termcolor platformdirs
 torchvision is used without its compiled operators, for which PyPI has no CPU build; timm 0.3.2 with the one import
 mended that mae's README tells of. mpi4py and blobfile are stand-ins for one process.
 --vendor: pytorch_gpu2npu.sh of msTransplant, Ascend's converter; `python3` must find pandas, libcst, prettytable, jedi.

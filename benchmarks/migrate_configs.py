@@ -1,6 +1,6 @@
 """Load configurations with mmengine before and after their migration, and print how many load.
 
-    pip install --no-deps --target PACKAGES mmengine addict yapf termcolor platformdirs
+    pip install --no-deps --target PACKAGES mmengine addict yapf termcolor platformdirs mmpretrain 'setuptools<81'
     PYTHONPATH=PACKAGES python benchmarks/migrate_configs.py mmdetection/configs [HOW MANY]
 
 Takes so many of the folder's files, evenly spread. A configuration that names a file the checkout lacks, or imports a

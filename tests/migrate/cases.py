@@ -13,6 +13,14 @@ from torch.cuda import amp
 from torch import cuda
 """
 SAME = None
+ROTATION = """class R:
+    def cuda(self): pass
+class T:
+    def __init__(self, r: Optional[R], x):
+        self.r = r
+        self.x = x
+    def cuda(self):
+"""
 MODULE = "torch.get_device_module(DEVICE)"
 BACKEND = "dist.get_default_backend_for_device(DEVICE)"
 
@@ -216,6 +224,34 @@ CASES: list[tuple[str, str | None, str | None]] = [
     ("assert x.is_cuda", "assert x.is_npu", 'assert x.device.type in ("cuda", "npu")'),
     ("y = not x.is_cuda", "y = not x.is_npu", 'y = x.device.type not in ("cuda", "npu")'),
     ("class Ema:\n    def cuda(self): pass\nema = Ema()\nema.cuda()", SAME, SAME),
+    ("class R:\n    def cuda(self): pass\nif a:\n    r = R()\nelse:\n    r = R.of(x)\nf(r.cuda())", SAME, SAME),
+    ("class R:\n    def cuda(self): pass\n    def to(self, device, dtype): pass\nR().cuda()", SAME, SAME),
+    (
+        ROTATION + "        return T(self.r.cuda(), self.x.cuda())",
+        ROTATION + "        return T(self.r.cuda(), self.x.npu())",
+        ROTATION + "        return T(self.r.cuda(), self.x.to(DEVICE))",
+    ),
+    (
+        "try:\n    from apex.normalization import FusedLayerNorm as Fused\n    class Norm(Fused):\n"
+        "        def forward(self, x):\n            return x if not x.is_cuda else super().forward(x)\n"
+        "except ImportError:\n    from torch.nn import LayerNorm as Norm",
+        SAME,
+        SAME,
+    ),
+    ('e = Engine(backend="nccl", kwargs={"nccl": {"rebuild": True}})', SAME, SAME),
+    ('available = {"cpu": True, "cuda": torch.cuda.is_available()}', SAME, SAME),
+    ('devices.append("cuda")', 'devices.append("npu")', "devices.append(DEVICE.type)"),
+    ("y = hashed(x) if WITH_CUDA_HASH_MAP and x.is_cuda else plain(x)", SAME, SAME),
+    ('memory = "cuda" if x.is_cuda else "cpu"', SAME, SAME),
+    ("class TritonOps:\n    def is_available(self):\n        return torch.cuda.is_available()", SAME, SAME),
+    ('@register(device=["cuda", "npu"])\nclass A:\n    pass', SAME, SAME),
+    ('import cupy as cp\nx = cp.zeros(3) if device == "cuda" else torch.zeros(3)', SAME, SAME),
+    ('os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "backend:cudaMallocAsync"', SAME, SAME),
+    (
+        "d = torch.device(f'cuda{at}' if use_cuda else 'cpu')",
+        "d = torch.device(f'npu{at}' if use_cuda else 'cpu')",
+        "d = torch.device(f'{DEVICE.type}{at}' if use_cuda else 'cpu')",
+    ),
     ("nn.Module.cuda(model)", "nn.Module.npu(model)", "nn.Module.to(model, DEVICE)"),
     (
         "torch.set_default_tensor_type(torch.cuda.FloatTensor)",
@@ -316,8 +352,8 @@ CASES: list[tuple[str, str | None, str | None]] = [
         'torch.npu.set_device("npu:0")',
         'torch.get_device_module(DEVICE).set_device(f"{DEVICE.type}:0")',
     ),
-    ('x.to("cuda", non_blocking=True)', 'x.to("npu", non_blocking=True)', "x.to(DEVICE.type, non_blocking=True)"),
-    ('x = torch.zeros(2, device="cuda")', 'x = torch.zeros(2, device="npu")', "x = torch.zeros(2, device=DEVICE.type)"),
+    ('x.to("cuda", non_blocking=True)', 'x.to("npu", non_blocking=True)', "x.to(DEVICE, non_blocking=True)"),
+    ('x = torch.zeros(2, device="cuda")', 'x = torch.zeros(2, device="npu")', "x = torch.zeros(2, device=DEVICE)"),
     ('g = torch.Generator("cuda")', 'g = torch.Generator("npu")', "g = torch.Generator(DEVICE.type)"),
     (
         'torch.load(f, map_location="cuda")',
@@ -462,6 +498,37 @@ CASES: list[tuple[str, str | None, str | None]] = [
     ('c = torch.cuda.is_available() and d != "cpu"\np = ["CUDAExecutionProvider"] if c else []', SAME, SAME),
     ("r = f\"onnxruntime{'-gpu' if torch.cuda.is_available() else ''}\"", SAME, SAME),
     ('if device_type != "cuda": print("no FP8")\nelse:\n    from project.fp8 import convert', SAME, SAME),
+    ("io.bind_input(device_id=x.device.index if x.device.type == 'cuda' else 0)", SAME, SAME),
+    ("def f(d, load_8bit):\n    if not load_8bit: return False\n    if d != 'cuda': return False", SAME, SAME),
+    ("e = torch.cuda.Event(external=True)", SAME, SAME),
+    ("x = x.cuda(get_current_device())", "x = x.npu(get_current_device())", "x = x.to(get_current_device())"),
+    ("use_cuda_kernel = g[0].device.type == 'cuda'", SAME, SAME),
+    (
+        "def f():\n    if not torch.cuda.is_available(): skip()\n    x = y.cuda()\n    nccl_allocator.init()",
+        SAME,
+        SAME,
+    ),
+    ('print("CUDA available:", torch.cuda.is_available())', SAME, SAME),
+    ('print(f"CUDA: {torch.cuda.is_available()}")', SAME, SAME),
+    (
+        "c = a.get('use_cuda', torch.cuda.is_available())",
+        "c = a.get('use_cuda', torch.npu.is_available())",
+        "c = a.get('use_cuda', ACCELERATOR.is_available())",
+    ),
+    ("f(cuda=d.type == 'cuda' and not rocm_is_available())", SAME, SAME),
+    ("if d.type == 'cuda' and torch.backends.cudnn.benchmark: f()", SAME, SAME),
+    ("if torch.cuda.is_available(): warn(f'NVML failed: {e}')", SAME, SAME),
+    ("import isaacgymenvs as i\ni.make(sim_device='cuda:0' if torch.cuda.is_available() else 'cpu')", SAME, SAME),
+    (
+        "if torch.cuda.is_available():\n    torch.backends.cudnn.benchmark = True",
+        "if torch.npu.is_available():\n    torch.backends.cudnn.benchmark = True",
+        "if ACCELERATOR.is_available():\n    torch.backends.cudnn.benchmark = True",
+    ),
+    (
+        "if 'cuda:' + str(k) != self.last_device: f()",
+        "if 'npu:' + str(k) != self.last_device: f()",
+        "if DEVICE.type + ':' + str(k) != self.last_device: f()",
+    ),
     ("def f():\n    import tensorrt\n    d = torch.device('cuda:0')", SAME, SAME),
     ("import cupy\nx = y.cuda()", SAME, SAME),
     ("try:\n    import apex\n    FUSED = True\nexcept ImportError: pass\nif FUSED and x.is_cuda: pass", SAME, SAME),
@@ -710,6 +777,14 @@ CASES: list[tuple[str, str | None, str | None]] = [
         SAME,
         SAME,
     ),
+    # in float32 as a whole, or not at all
+    (
+        "n = torch.zeros(2, dtype=torch.double) if new else torch.ones(2, dtype=torch.float64)\ndist.all_reduce(n)",
+        "n = torch.zeros(2, dtype=torch.float32) if new else torch.ones(2, dtype=torch.float32)\ndist.all_reduce(n)",
+        "n = torch.zeros(2, dtype=torch.float32) if new else torch.ones(2, dtype=torch.float32)\ndist.all_reduce(n)",
+    ),
+    ("n = torch.zeros(2, dtype=torch.double)\nfor x in y: n += x\ndist.all_reduce(n)", SAME, SAME),
+    ("n = torch.zeros(2, dtype=torch.double) if new else old\ndist.all_reduce(n)", SAME, SAME),
     # lines that become too long: a choice as a whole, and brackets with something in them
     (
         "self.settings.device = 'cuda:{}'.format(cards[rank]) "

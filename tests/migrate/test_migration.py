@@ -194,7 +194,9 @@ VISIBLE, ON_NPU = "CUDA_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES"
 @pytest.mark.parametrize(
     ("name", "before", "portable"),
     [
-        ("a.sh", "export X=$(seq -s, 0 $((N - 1)))\n", "export X=$(seq -s, 0 $((N - 1))) Y=$(seq -s, 0 $((N - 1)))\n"),
+        ("a.sh", "  export X=$(seq 0 $((N - 1)))\n", "  export X=$(seq 0 $((N - 1)))\n  export Y=$X\n"),
+        ("a.sh", 'X=0\necho "X=$X"\n', 'X=0 Y=0\necho "X=$X"\n'),
+        ("a.sh", "ssh node X=$X ./t\n", "ssh node X=$X Y=$X ./t\n"),
         ("a.sh", 'X="${G:-0, 1}" ./t\n', 'X="${G:-0, 1}" Y="${G:-0, 1}" ./t\n'),
         ("a.sh", "X=`gpus 2`;./t\n", "X=`gpus 2` Y=`gpus 2`;./t\n"),
         ("a.sh", "docker run -e X=0 --env=X=1 img\n", "docker run -e X=0 -e Y=0 --env=X=1 --env=Y=1 img\n"),
@@ -408,6 +410,44 @@ def test_the_last_of_several_lines_is_broken_at_its_commas(tmp_path: Path) -> No
     (tmp_path / "a.py").write_text(f"{head}net = DistributedDataParallel(\n    {arguments})\n")
     after = migrate(tmp_path).changes[0].after
     assert "    net,\n    device_ids=[" in after and after.endswith("\n    find_unused_parameters=x)\n")
+
+
+def test_a_line_of_arguments_is_broken_as_formatters_do_and_a_comprehension_is_not(tmp_path: Path) -> None:
+    head = "import torch\n" + f"x = '{'x' * 91}'\n" * 100
+    arguments = f"def f(\n    first: str = '{'y' * 50}', device: str = 'cuda', last: bool = False\n): pass\n"
+    pairs = f"pairs = {{\n    f(device='cuda', key='{'y' * 40}') for name, kind in names.items()\n}}\n"
+    (tmp_path / "a.py").write_text(f"{head}{arguments}{pairs}")
+    after = migrate(tmp_path).changes[0].after
+    assert "    device: str = DEVICE.type,\n    last: bool = False,\n): pass\n" in after
+    assert "for name, kind in names" in after
+
+
+def test_a_choice_that_is_too_long_has_a_line_for_each_part(tmp_path: Path) -> None:
+    head = "import torch\n" + f"x = '{'x' * 108}'\n" * 100
+    choice = (
+        f"{'f' * 12}(device) if device is not None else torch.device('cuda' if torch.cuda.is_available() else 'cpu')"
+    )
+    (tmp_path / "a.py").write_text(
+        f"{head}fused = {{'fused': True}} if {'y' * 42} and z.parameters().is_cuda else {{}}\n"
+    )
+    (tmp_path / "b.py").write_text(f"{head}a = (\n    {choice}\n)\n")
+    one, other = (change.after for change in migrate(tmp_path).changes)
+    assert "fused = (\n    {'fused': True}\n    if yyy" in one and one.endswith("\n    else {}\n)\n")
+    assert "\n    if device is not None\n    else torch.device(DEVICE" in other
+
+
+def test_a_diff_shows_no_line_that_stays(tmp_path: Path) -> None:
+    above, below = ("".join(f"\n{name}{number} = f()\n" for number in range(200)) for name in "xy")
+    (tmp_path / "a.py").write_text(f"import torch\n{above}a = b.cuda()\n\nc = d.cuda()\n{below}")
+    change = migrate(tmp_path).changes[0]
+    changed = [line for line in change.diff(tmp_path).splitlines()[2:] if line.startswith(("-", "+"))]
+    assert [line for line in changed if line.startswith("-")] == ["-a = b.cuda()", "-c = d.cuda()"]
+
+
+def test_imports_of_a_function_stand_together(tmp_path: Path) -> None:
+    text = "def f():\n    import torch\n\n    from a import b\n\n    return torch.cuda.device_count()\n"
+    (tmp_path / "a.py").write_text(text)
+    assert "import b\n    accelerator = getattr" in migrate(tmp_path).changes[0].after
 
 
 def test_code_below_the_constants_has_an_empty_line_above_it(tmp_path: Path) -> None:

@@ -25,6 +25,17 @@ def parameter_of(func: ast.expr, position: int, file: PythonFile) -> ast.arg | N
     return parameters[position] if position < len(parameters) else None
 
 
+def takes_device(node: ast.AST, file: PythonFile) -> bool:
+    """Whether a torch.device does as well as a name or number: torch.zeros(1, device="cuda"), x.to("cuda")"""
+    parent = file.parent(node)
+    by_name = isinstance(parent, ast.keyword) and parent.arg == "device"
+    call = file.parent(parent) if by_name and parent else parent
+    if not isinstance(call, ast.Call):
+        return False
+    moves = isinstance(call.func, ast.Attribute) and call.func.attr == "to" and (by_name or call.args[:1] == [node])
+    return moves or (by_name and (file.resolve(call.func) or "").startswith("torch."))
+
+
 def _method(func: ast.expr, file: PythonFile) -> ast.AST | None:
     """self.NAME, where the class around it has such a method."""
     if not isinstance(func, ast.Attribute) or not _is_self(func.value):

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from npukit.report import Finding
 from npukit.report.terminal import printable_line
+
+Opcode = tuple[Literal["replace", "delete", "insert", "equal"], int, int, int, int]
 
 
 @dataclass(frozen=True)
@@ -24,10 +28,53 @@ class Change:
     def diff(self, root: Path) -> str:
         """The change as a unified diff, with paths relative to the root."""
         name = self.path.relative_to(root) if self.path.is_relative_to(root) else self.path
-        lines = difflib.unified_diff(
-            _lines(self.before), _lines(self.after), printable_line(f"a/{name}"), printable_line(f"b/{name}")
+        lines = _unified(_lines(self.before), _lines(self.after))
+        head = [printable_line(f"--- a/{name}") + "\n", printable_line(f"+++ b/{name}") + "\n"]
+        return "".join(
+            line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in (*head, *lines)
         )
-        return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
+
+
+def _unified(before: list[str], after: list[str]) -> Iterator[str]:
+    """The hunks of a unified diff."""
+    for group in _Matcher(before, after).get_grouped_opcodes():
+        old, new = _range(group[0][1], group[-1][2]), _range(group[0][3], group[-1][4])
+        yield f"@@ -{old} +{new} @@\n"
+        for kind, a, a_end, b, b_end in group:
+            if kind == "equal":
+                yield from (f" {line}" for line in before[a:a_end])
+            else:
+                yield from (f"-{line}" for line in before[a:a_end])
+                yield from (f"+{line}" for line in after[b:b_end])
+
+
+class _Matcher(difflib.SequenceMatcher[str]):
+    """Leaves lines that stay out of what is replaced: in long files, difflib ignores those that repeat often."""
+
+    def __init__(self, before: list[str], after: list[str]) -> None:
+        super().__init__(None, before, after)
+        self._before, self._after = before, after
+
+    def get_opcodes(self) -> list[Opcode]:
+        return [each for block in super().get_opcodes() for each in self._smallest(block)]
+
+    def _smallest(self, block: Opcode) -> Iterator[Opcode]:
+        kind, a, a_end, b, b_end = block
+        if kind != "replace":
+            yield block
+            return
+        within = difflib.SequenceMatcher(None, self._before[a:a_end], self._after[b:b_end], autojunk=False)
+        yield from ((each, a + i, a + i_end, b + j, b + j_end) for each, i, i_end, j, j_end in within.get_opcodes())
+
+
+def _range(start: int, end: int) -> str:
+    """Lines as a unified diff counts them: from 1, without a count of 1, and from the line above where there are none.
+
+    >>> _range(3, 5), _range(3, 4), _range(3, 3)
+    ('4,2', '4', '3,0')
+    """
+    length = end - start
+    return f"{start + 1}" if length == 1 else f"{start + (length > 0)},{length}"
 
 
 def _lines(text: str) -> list[str]:

@@ -14,23 +14,42 @@ from npukit.migrate.requirements import pinned_torch
 from npukit.source import PythonFile
 
 _DEVICE_API = {"is_available", "set_device", "current_device", "device_count", "synchronize", "empty_cache", "Stream"}
-_CANNOT_IMPORT = re.compile(r"(?:tensorrt|torch2trt|pycuda|cupy)(?:\.|$)")
-_FOR_TESTS_OF_CUDA = re.compile(r"(?:numba|triton|cupy|flash_attn|xformers|apex|tensorrt|bitsandbytes)(?:\.|$)")
+_CANNOT_IMPORT = re.compile(r"(?:tensorrt|torch2trt|pycuda|cupy|isaac\w*)(?:\.|$)")
+_ONLY_FOR_CUDA = re.compile(r"(?:numba|triton|cupy|flash_attn|xformers|apex|tensorrt|bitsandbytes)(?:\.|$)")
+_FILES = re.compile(
+    r"nccl_?alloc|nvshmem|cudnn|tilelang|cutlass|tensorrt|(?:^|[/_])trt|cuda_?ipc|(?:^|/)(?:bnb|bitsandbytes)(?:/|$)"
+    r"|kernels?/(?:triton|cuda)(?:/|$)",
+    re.IGNORECASE,
+)
 _VERSION = re.compile(r"[\"'](\d+\.\d+)")
 _HAS_OWN_DEVICES = re.compile(r"ctranslate2(?:\.|$)")
 _REPLACED = re.compile(r"^[ \t]*torch\.cuda(?:\.\w+)* = ", re.MULTILINE)
 _TOUCHED = re.compile(r"(?:patch|setattr)(?:\.object)?\(\s*[\"']?[\w.]*torch\.cuda\b|torch\.cuda\.\w+ = ")
+_MOCKS = re.compile(r"\b(?:Magic)?Mock\(|\bpatch(?:\.object)?\(|\bmonkeypatch\b|\bmock_\w")
+_ASSERTED = re.compile(r"""(?:\bassert\b.*==\s*|assertEqual\(.*|assert_\w*called\w*\(.*)["'](?:cuda|nccl)["':]""")
 _MOCKED = re.compile(
     r"(?:patch|setattr)(?:\.object)?\(\s*[\"']?[\w.]*torch\.cuda\b|^[ \t]*torch\.cuda\.\w+ = ", re.MULTILINE
 )
 
 
+@lru_cache(maxsize=8)
+def is_file_for_cuda(file: PythonFile) -> bool:
+    """Whether a file is named after something that only CUDA has, or is in a folder of the project that is:
+    nccl_allocator.py, nvshmem_copy_service/planner.py"""
+    root, path = file.names.root, file.path
+    inside = path.relative_to(root) if root and path.is_relative_to(root) else Path(path.name)
+    return bool(_FILES.search("/".join(inside.with_suffix("").parts)))
+
+
 def is_layer_for_cuda(node: ast.AST) -> bool:
-    """class CudaAccelerator, beside which a project has, or gets, one for NPUs."""
-    if not isinstance(node, ast.ClassDef) or not re.search(r"cuda|nvidia", node.name, re.IGNORECASE):
+    """class CudaAccelerator, beside which a project has, or gets, one for NPUs; class TritonExtension"""
+    if not isinstance(node, ast.ClassDef) or not re.search(r"cuda|nvidia|triton", node.name, re.IGNORECASE):
         return False
     methods = {each.name for each in node.body if isinstance(each, ast.FunctionDef)}
-    return "is_available" in methods or len(methods & _DEVICE_API) > 2
+    return (
+        any(re.fullmatch(r"is_(?:\w+_)?(?:available|compatible|supported)", name) for name in methods)
+        or len(methods & _DEVICE_API) > 2
+    )
 
 
 def replaces_cuda(node: ast.AST, file: PythonFile) -> bool:
@@ -56,10 +75,29 @@ def _with_decorators(function: ast.AST, file: PythonFile) -> str:
     return "\n".join(file.source(each) for each in (*decorators, function))
 
 
+def told_to_mocks(node: ast.AST, file: PythonFile) -> bool:
+    """Whether a test with mocks asserts on a device or backend that it gave, and so runs on any machine:
+    create(backend="nccl"); assert kwargs["backend"] == "nccl" """
+    around = file.function(node) if _asserts_somewhere(file) else file.tree
+    return around is not file.tree and _asserts_on_mocks(around, file)
+
+
+@lru_cache(maxsize=4)
+def _asserts_somewhere(file: PythonFile) -> bool:
+    return "assert" in file.text and bool(_MOCKS.search(file.text) and _ASSERTED.search(file.text))
+
+
+@lru_cache(maxsize=64)
+def _asserts_on_mocks(function: ast.AST, file: PythonFile) -> bool:
+    text = _with_decorators(function, file)
+    return bool(_MOCKS.search(text) and _ASSERTED.search(text))
+
+
 def below_imports(file: PythonFile) -> Iterator[ast.AST]:
     """What follows an import that no NPU machine can do, in the same block; at the top of a file it may be optional.
 
-    Below an import in a function, so does what a library with devices of its own gets."""
+    Below an import in a function, so does what a library with devices of its own gets; of an optional import, what is
+    defined below it."""
     for statement in file.names.imports:
         modules = [getattr(statement, "module", None) or "", *(alias.name for alias in statement.names)]
         at_top = file.function(statement) is file.tree
@@ -68,11 +106,21 @@ def below_imports(file: PythonFile) -> Iterator[ast.AST]:
         differs = not at_top and any(_HAS_OWN_DEVICES.match(module) for module in modules)
         if differs or (fails and not (at_top and isinstance(around, ast.Try))):
             yield from after(around if isinstance(around, ast.Try) else statement, file)
+        elif isinstance(around, ast.Try) and any(_ONLY_FOR_CUDA.match(module) for module in modules):
+            yield from (each for each in after(statement, file) if isinstance(each, (ast.ClassDef, ast.FunctionDef)))
     for name in file.by_name.get("importorskip", ()):  # pytest.importorskip("numba")
         call = file.parent(name)
         module = call.args[0] if isinstance(call, ast.Call) and call.args else None
-        if isinstance(module, ast.Constant) and _FOR_TESTS_OF_CUDA.match(str(module.value)):
+        if isinstance(module, ast.Constant) and _ONLY_FOR_CUDA.match(str(module.value)):
             yield from after(file.statement(name), file)
+
+
+def under_its_name(file: PythonFile) -> Iterator[ast.AST]:
+    """{"cpu": lambda: True, "cuda": lambda: torch.cuda.is_available()}: whoever asks for CUDA is told of CUDA"""
+    for node in file.by_type.get(ast.Dict, ()) if "is_available" in file.text else ():
+        for name, value in zip(node.keys, node.values, strict=True):  # type: ignore[attr-defined]
+            if isinstance(name, ast.Constant) and name.value == "cuda" and "is_available" in file.source(value):
+                yield value
 
 
 def with_numba(file: PythonFile) -> Iterator[ast.AST]:
@@ -100,6 +148,21 @@ def for_older_torch(file: PythonFile) -> Iterator[ast.AST]:
 @lru_cache(maxsize=8)
 def _torch_of(root: Path | None) -> str:
     return (pinned_torch(root) if root else "") or Target.of().torch
+
+
+def required(statement: ast.stmt, file: PythonFile) -> list[ast.AST]:
+    """What must hold to come so far in a block: load_8bit, where `if not load_8bit: return` stands above."""
+    parent = file.parent(statement)
+    block = getattr(parent, "body", None)
+    above = block[: block.index(statement)] if isinstance(block, list) and statement in block else []
+    return [
+        each.test.operand
+        for each in above
+        if isinstance(each, ast.If)
+        and isinstance(each.test, ast.UnaryOp)
+        and isinstance(each.test.op, ast.Not)
+        and isinstance(each.body[-1], (ast.Return, ast.Raise))
+    ]
 
 
 def after(statement: ast.stmt, file: PythonFile) -> list[ast.AST]:

@@ -14,24 +14,30 @@ from npukit.source import PythonFile
 from npukit.source.names import definition_of, file_of
 
 _FOR_CUDA = re.compile(
-    r"nvidia|nvml|numba|nvtx|nvls|nvlink|nvfp|nvrtc|nvcc|triton|cupy|(?:^|_)apex|flash[_-]?att|xformers|xops|tensorrt|(?:^|_)trt"
-    r"|onnxruntime|paddle|cudaexecutionprovider|bitsandbytes|(?:^|_)bnb|8bit|fp8|float8|transformer_engine|deep_?gemm"
-    r"|cutlass|capability|hopper|ampere|blackwell|(?:^|_)sm_?\d\d|cuda_?(?:graph|ipc)|cuda_?ext|cuda_home|cpp_extension"
-    r"|cudart|cublas|cuda/lib|\.cuh?$|ctranslate2|faiss|processgroupnccl|^_c$|_ext$|^impl$|(?:^|_)fa[23]$|nvdec|nvenc|dali",
+    r"nvidia|nvml|numba|nvtx|nvls|nvlink|nvfp|nvrtc|nvcc|nvshmem|triton|tilelang|causal_conv1d|mamba_ssm|selective_scan|cupy|(?:^|_)apex|flash[_-]?att|flash_?mla|xformers|xops|tensorrt|(?:^|_)trt"
+    r"|onnxruntime|^(?:io_binding|bind_(?:in|out)put)$|paddle|cudaexecutionprovider|bitsandbytes|(?:^|_)bnb|8bit|fp8|float8|transformer_?engine|deep_?gemm"
+    r"|cutlass|capability|hopper|ampere|blackwell|(?:^|_)sm_?\d\d|cuda_?(?:graph(?!able)|ipc)|cuda_?ext|cuda_home|cpp_extension"
+    r"|cuda_?kernels?(?:$|_)|nccl_?(?:alloc|mem)|(?<!use_)symm(?:etric)?_?mem|cudnn_?kernel|cudart|cublas|cuda/lib|\.cuh?$|ctranslate2|faiss|processgroupnccl|^_c$|_ext$|^impl$|(?:^|_)fa[23]$|nvdec|nvenc|dali|rocm|isaac(?:gym|lab|sim)|nsight|nsys"
+    r"|^(?:with|has|have)_cuda_(?!devices?$|gpus?$|tensor|input|param|model|support|available|memory)\w",
     re.IGNORECASE,
 )
 # Of get_device_properties: torch_npu has these names, and None for each.
 ABOUT_THE_CARD = {"major", "minor", "multi_processor_count", "max_threads_per_multi_processor"}
+_CUDNN_SWITCHES = {"allow_tf32", "benchmark", "deterministic"}
 ABOUT_THE_CARD |= {"regs_per_multiprocessor", "warp_size", "gcnArchName"}
 _CALLED_CUDA = re.compile(r"(?:^|_)cuda(?:_|$)|^cuda|cuda$", re.IGNORECASE)
 _GPU = re.compile(r"(?:^|_)(?:gpu|cuda)(?:_|$)", re.IGNORECASE)
 _FOR_ANY = re.compile(
     r"(?:^|_)(?:to|move|copy|put|use|has|is|on|init|set|get|empty|clear|reset|sync\w*|with)_?cuda|^cuda$|is_cuda"
-    r"|cuda_?(?:rng|seed|mem|device|time|stream|sync|cache|event|avail|visible|empty|tensor|fetch)",
+    r"|cuda_?(?:rng|seed|manual|mem|device|time|stream|sync|cache|event|avail|visible|empty|tensor|fetch)",
     re.IGNORECASE,
 )
+_RUN_LATER = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Module)
 _IMPORTED = (ast.alias, ast.ImportFrom)
 _TOP_IMPORT = re.compile(r"^(?:import|from)[ \t]+([\w.]+)", re.MULTILINE)
+_KERNEL_LIBRARIES = re.compile(
+    r"(?:triton|tilelang|cutlass|flash_attn|causal_conv1d|mamba_ssm|cupy|numba\.cuda)(?:\.|$)"
+)
 _KERNELS = re.compile(
     r"_cuda$|triton|(?:^|\.)apex|flash_attn|xformers|unsloth|(?:^|[._])kernels$|numba\.cuda|cutlass|tilelang"
 )
@@ -46,7 +52,13 @@ def says_cuda(node: ast.AST) -> bool:
         version = (
             isinstance(node.value, ast.Attribute) and node.value.attr == "version" and node.attr in ("cuda", "hip")
         )
-        return version or node.attr in ABOUT_THE_CARD or bool(_FOR_CUDA.search(node.attr))
+        asks_cudnn = getattr(node.value, "attr", "") == "cudnn" and isinstance(node.ctx, ast.Load)
+        return (
+            version
+            or node.attr in ABOUT_THE_CARD
+            or (asks_cudnn and node.attr in _CUDNN_SWITCHES)
+            or bool(_FOR_CUDA.search(node.attr))
+        )
     names: list[str] = []
     if isinstance(node, ast.Name):
         names = [node.id]
@@ -68,7 +80,7 @@ def _npu_lacks(function: str) -> bool:
 
 def leads_to_cuda(node: ast.AST, file: PythonFile) -> bool:
     """Whether a call is of a kernel for CUDA by its name, or of a project's function that asks for a GPU's model."""
-    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id in _optional_for_cuda(file):
+    if names_kernel(node, file):
         return True
     if isinstance(node, (ast.Name, ast.Attribute)):
         return _is_kernel_for_gpus(node, file)
@@ -111,32 +123,66 @@ def _is_kernel_for_gpus(node: ast.Name | ast.Attribute, file: PythonFile) -> boo
     return bool(module) and _brings_kernels(file_of(module, file.path, file.names.root))
 
 
+def names_kernel(node: ast.AST, file: PythonFile) -> bool:
+    """Whether a name comes from an import that needs CUDA: of kernels of the project, or of an optional library."""
+    return isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id in _names_for_cuda(file)
+
+
 @lru_cache(maxsize=4)
-def _optional_for_cuda(file: PythonFile) -> frozenset[str]:
+def _names_for_cuda(file: PythonFile) -> frozenset[str]:
+    return frozenset([*_kernels(file), *_optional_for_cuda(file), *_short_names(file)])
+
+
+def _kernels(file: PythonFile) -> Iterator[str]:
+    """Names from files of the project that cannot be imported without Triton or the like."""
+    for node in file.names.imports:
+        for alias in node.names if isinstance(node, ast.ImportFrom) else ():
+            modules = _modules(node, alias)  # type: ignore[arg-type]
+            is_engine = modules[0].endswith("transformer_engine")  # TELinear, HAVE_TE
+            if is_engine or any(_needs_kernels(file_of(each, file.path, file.names.root)) for each in modules):
+                yield alias.asname or alias.name
+
+
+def _modules(node: ast.ImportFrom, alias: ast.alias) -> tuple[str, str]:
+    """What `from A import B` may take its name from: A, or A.B."""
+    head = "." * node.level + (node.module or "")
+    return head, f"{head}.{alias.name}"
+
+
+def _short_names(file: PythonFile) -> Iterator[str]:
+    """import cupy as cp"""
+    for node in file.names.imports:
+        if isinstance(node, ast.Import):
+            yield from (alias.asname for alias in node.names if alias.asname and says_cuda(alias))
+
+
+def _optional_for_cuda(file: PythonFile) -> Iterator[str]:
     """Names that depend on whether something for CUDA could be imported: try: import apex; HAS_APEX = True"""
-    tries = [node for node in file.tree.body if isinstance(node, ast.Try)]
-    return frozenset(
-        name.id
-        for node in tries
-        if any(says_cuda(each) for part in node.body for each in ast.walk(part) if isinstance(each, _IMPORTED))
-        for part in node.body
-        for name in ast.walk(part)
-        if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Store)
-    )
+    for node in file.tree.body:
+        parts = node.body if isinstance(node, ast.Try) else ()
+        found = [each for part in parts for each in ast.walk(part)]
+        if any(says_cuda(each) for each in found if isinstance(each, _IMPORTED)):
+            yield from (each.id for each in found if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store))
+
+
+def _brings_kernels(path: Path | None) -> bool:
+    """Whether a file of the project imports kernels for CUDA at its top."""
+    return any(_KERNELS.search(name) for name in _top_imports(path))
+
+
+def _needs_kernels(path: Path | None) -> bool:
+    """Whether it cannot be imported without a compiler of kernels, or a library of them."""
+    return any(_KERNEL_LIBRARIES.match(name) for name in _top_imports(path))
 
 
 @lru_cache(maxsize=1024)
-def _brings_kernels(path: Path | None) -> bool:
-    """Whether a file of the project imports kernels for CUDA at its top."""
+def _top_imports(path: Path | None) -> tuple[str, ...]:
     try:
         text = path.read_text(encoding="utf-8", errors="replace") if path else ""
     except OSError:
-        return False
-    return (
-        "numba.cuda" in text
-        or "from numba import cuda" in text
-        or any(_KERNELS.search(name) for name in _TOP_IMPORT.findall(text))
-    )
+        return ()
+    numba = ("numba.cuda",) if "numba.cuda" in text or "from numba import cuda" in text else ()
+    return (*numba, *_TOP_IMPORT.findall(text))
 
 
 @lru_cache(maxsize=4)
@@ -158,8 +204,8 @@ def uses_kernels(file: PythonFile) -> bool:
         module
         for node in file.names.imports
         if isinstance(node, ast.ImportFrom)
-        for head in ["." * node.level + (node.module or "")]
-        for module in (head, *(f"{head}.{alias.name}" for alias in node.names))
+        for alias in node.names
+        for module in _modules(node, alias)
     )
     return any(_brings_kernels(file_of(module, file.path, file.names.root)) for module in modules)
 
@@ -172,7 +218,7 @@ def always_run(node: ast.AST) -> Iterator[ast.AST]:
         yield now
         if isinstance(now, (ast.If, ast.IfExp, ast.While)) and now is not node:
             stack.append(now.test)
-        elif (now is node or not _may_lack_it(now)) and not isinstance(now, (ast.FunctionDef, ast.ClassDef)):
+        elif (now is node or not _may_lack_it(now)) and not isinstance(now, _RUN_LATER):
             stack.extend(ast.iter_child_nodes(now))
 
 

@@ -20,17 +20,26 @@ from npukit.migrate.cuda_layers import (
     after,
     below_imports,
     for_older_torch,
+    is_file_for_cuda,
     is_layer_for_cuda,
     replaces_cuda,
+    told_to_mocks,
+    under_its_name,
     with_numba,
 )
-from npukit.migrate.cuda_only import always_run, dispatches_kernels, leads_to_cuda, says_cuda, uses_kernels
+from npukit.migrate.cuda_only import (
+    always_run,
+    dispatches_kernels,
+    leads_to_cuda,
+    names_kernel,
+    says_cuda,
+    uses_kernels,
+)
+from npukit.migrate.refusals import leaves, left_without, named, refused_on_the_cpu, skipped, speaks_of_kernels
 from npukit.source import PythonFile
 
 _OTHERS = re.compile(r"[\"'](?:xpu|hpu|musa|mlu|tpu|xla|rocm|hip)[\"':]")
 _PACKAGE = re.compile(r"[-_]?(?:gpu|cuda|cu)?[\d.]*")  # the end of a package's name: "onnxruntime" + "-gpu"
-_REFUSAL = re.compile(r"kernel|CUDA tensor")
-_LEAVE = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 _SEVERAL = "It chooses among several backends, and NPUs are not one of them."
 _CUDA_ONLY = "What it decides is for CUDA only."
 
@@ -65,8 +74,19 @@ def decides_about_torch(condition: ast.expr, file: PythonFile) -> bool:
     )
 
 
+def asked_for_cards(name: ast.expr, file: PythonFile) -> ast.Compare | None:
+    """The condition that a function's name is in: torch.cuda.device_count() < 2"""
+    call = file.parent(name)
+    compare = file.parent(call) if isinstance(call, ast.Call) and call.func is name else None
+    return compare if isinstance(compare, ast.Compare) and compare.left is call else None
+
+
 def _is_negated(condition: ast.expr) -> bool:
-    return isinstance(condition, ast.Compare) and isinstance(condition.ops[0], (ast.NotEq, ast.NotIn))
+    if not isinstance(condition, ast.Compare):
+        return False
+    operator, against = condition.ops[0], getattr(condition.comparators[0], "value", None)
+    none = isinstance(operator, ast.Eq) and against == 0
+    return none or isinstance(operator, (ast.NotEq, ast.NotIn, ast.Lt, ast.LtE))
 
 
 def _asks(condition: ast.expr) -> bool:
@@ -76,7 +96,7 @@ def _asks(condition: ast.expr) -> bool:
 
 def for_cuda_only(node: ast.AST, file: PythonFile) -> bool:
     """Whether a node runs only where a condition that stays holds, or belongs to the project's own layer for CUDA."""
-    if replaces_cuda(node, file):
+    if is_file_for_cuda(file) or replaces_cuda(node, file) or told_to_mocks(node, file):
         return True
     decided = _decided_nodes(file)
     return any(each in decided or is_layer_for_cuda(each) for each in (node, *file.ancestors(node)))
@@ -106,7 +126,7 @@ def lines_for_cuda(file: PythonFile) -> tuple[tuple[int, int], ...]:
 @lru_cache(maxsize=4)
 def _decided_nodes(file: PythonFile) -> frozenset[ast.AST]:
     judged = (each for decided in _judged(file).values() for each in decided)
-    return frozenset([*judged, *below_imports(file), *with_numba(file), *for_older_torch(file)])
+    return frozenset([*judged, *below_imports(file), *under_its_name(file), *with_numba(file), *for_older_torch(file)])
 
 
 @lru_cache(maxsize=4)
@@ -114,14 +134,28 @@ def _judged(file: PythonFile) -> dict[ast.expr, list[ast.AST]]:
     """The conditions about CUDA in this file that stay, each with the nodes that it decides about."""
     stay: dict[ast.expr, list[ast.AST]] = {}
     for condition in _conditions(file):
+        if refused := _refused(condition, file):
+            stay[condition] = refused
+            continue
         regions = list(_decides(condition, file))
-        if any(_is_for_cuda(each, file) for each in regions) and not any(_is_for_any(each) for each in regions):
+        if any(_is_for_cuda(each, file) for each in regions) and not any(_is_for_any(each, file) for each in regions):
             stay[condition] = [node for region in regions for node in region]
     return stay
 
 
+def _refused(condition: ast.expr, file: PythonFile) -> list[ast.AST]:
+    """What a device is chosen for, where the CPU is refused for the sake of code for CUDA."""
+    choice = file.parent(condition)
+    found = refused_on_the_cpu(choice, file) if isinstance(choice, ast.IfExp) and choice.test is condition else None
+    if found is None:
+        return []
+    chosen, refusal = found
+    behind = left_without(refusal, file)
+    return [chosen, *behind] if speaks_of_kernels(refusal) or _is_for_cuda(behind, file) else []
+
+
 def _conditions(file: PythonFile) -> Iterator[ast.expr]:
-    """Every expression that asks for CUDA: is_available(), is_cuda, == "cuda"."""
+    """Every expression that asks for CUDA: is_available(), device_count() < 2, is_cuda, == "cuda"."""
     if "cuda" not in file.text and "nccl" not in file.text:
         return
     for func in (*file.by_name.get("is_available", ()), *file.by_name.get("startswith", ())):
@@ -131,6 +165,10 @@ def _conditions(file: PythonFile) -> Iterator[ast.expr]:
             starts = getattr(func, "attr", "") == "startswith" and any(_is_word(each) for each in call.args)
             if asks or starts:
                 yield call
+    for func in file.by_name.get("device_count", ()):
+        asked = asked_for_cards(func, file)
+        if asked is not None and _is_negated(asked) and (file.resolve(func) or "").startswith("torch.cuda."):
+            yield asked
     for compare in file.by_type.get(ast.Compare, ()):
         sides = (compare.left, *compare.comparators)  # type: ignore[attr-defined]
         if any(_is_word(each) for side in sides for each in _elements(side)):
@@ -152,19 +190,20 @@ def _decides(condition: ast.expr, file: PythonFile, depth: int = 2) -> Iterator[
     parent = file.parent(node)
     if isinstance(parent, ast.IfExp) and isinstance(file.parent(parent), ast.FormattedValue):
         word = parent.body.value if isinstance(parent.body, ast.Constant) else None
-        beside += _named("nvidia") if isinstance(word, str) and _PACKAGE.fullmatch(word) else []
-    kernels = _named("triton") if _is_of_a_tensor(condition) and uses_kernels(file) else []
+        beside += named("nvidia") if isinstance(word, str) and _PACKAGE.fullmatch(word) else []
+    kernels = named("triton") if _is_of_a_tensor(condition) and uses_kernels(file) else []
     if isinstance(parent, (ast.If, ast.IfExp, ast.While)) and parent.test is node:
-        kernels += _named("triton") if _speaks_of_kernels(parent) else []
+        kernels += named("triton") if speaks_of_kernels(parent) else []
         refusal = parent.body if kernels and negated and isinstance(parent, ast.If) else []
-        yield [*beside, *kernels, *refusal, *_branch(parent, negated, file)]
-    elif isinstance(parent, ast.Call) and (test := _skipped(parent, file)) is not None:
-        yield [*beside, *_words_of(parent), *_named(test.name), *test.body]
+        yield [*beside, *kernels, *refusal, *_taker(parent, file), *_branch(parent, negated, file)]
+    elif isinstance(parent, ast.Call) and (groups := skipped(parent, file)):
+        tests = ([*beside, *group] for group in groups)
+        yield from (test if _is_for_cuda(test, file) else [] for test in tests)  # a mark stays where all tests need it
     elif isinstance(parent, ast.Assert):
         yield [*beside, *kernels, *after(parent, file)]
     elif isinstance(parent, ast.Return):
-        kernels = _named("triton") if dispatches_kernels(file) else []
-        yield [*beside, *kernels, *_named(getattr(file.function(parent), "name", ""))]
+        kernels = named("triton") if dispatches_kernels(file) else []
+        yield [*beside, *kernels, *named(getattr(file.function(parent), "name", ""))]
     elif isinstance(parent, (ast.Assign, ast.AnnAssign)) and depth:
         yield from _by_variable(parent, beside, file, depth)
     elif isinstance(parent, ast.keyword) and _is_for_cuda([call := file.parent(parent) or parent], file):
@@ -213,50 +252,26 @@ def _by_variable(
 ) -> Iterator[list[ast.AST]]:
     target = statement.targets[0] if isinstance(statement, ast.Assign) else statement.target
     name = target.id if isinstance(target, ast.Name) else getattr(target, "attr", "")
-    about = [*beside, *_named(name)]
+    about = [*beside, *named(name)]
     if _is_for_cuda(about, file):
         yield about
         return
     uses = file.uses(target) if isinstance(target, ast.Name) else []
     found = [region for use in uses for region in _decides(use, file, depth - 1)]
-    yield from found if len(found) == len(uses) else [[]]  # [] is what anything may be done with
-
-
-def _skipped(call: ast.Call, file: PythonFile) -> ast.FunctionDef | ast.ClassDef | None:
-    """The test that @pytest.mark.skipif(...) or @unittest.skipUnless(...) stands above."""
-    around = file.parent(call)
-    decorates = isinstance(around, (ast.FunctionDef, ast.ClassDef)) and call in around.decorator_list
-    skips = getattr(call.func, "attr", "") in ("skipif", "skipIf", "skipUnless")
-    return around if decorates and skips else None  # type: ignore[return-value]
-
-
-def _words_of(call: ast.Call) -> list[ast.AST]:
-    """The reason that a test is skipped for, word by word."""
-    given = [*call.args[1:], *(keyword.value for keyword in call.keywords)]
-    text = " ".join(str(each.value) for each in given if isinstance(each, ast.Constant))
-    return [name for word in text.replace("kernel", "triton").split() for name in _named(word)]
+    yield from found if len(found) >= len(uses) else [[]]  # [] is what anything may be done with
 
 
 def _is_of_a_tensor(condition: ast.expr) -> bool:
     return isinstance(condition, ast.Attribute) and condition.attr == "is_cuda"
 
 
-def _named(name: str) -> list[ast.AST]:
-    """A name as a node, for what it says."""
-    return [ast.Name(name, ast.Load())]
-
-
-def _speaks_of_kernels(choice: ast.If | ast.IfExp | ast.While) -> bool:
-    """if not x.is_cuda: raise ValueError("Only CUDA tensors are supported")"""
-    body = choice.body if isinstance(choice.body, list) else [choice.body]
-    if not isinstance(body[-1], (ast.Raise, ast.Expr)):
-        return False
-    found = (
-        each.value for each in ast.walk(body[-1]) if isinstance(each, ast.Constant) and isinstance(each.value, str)
-    )
-    texts = list(found)
-    only_said = len(body) == 1 and any("triton" in text for text in texts)  # warnings.warn("Use attn_impl: triton")
-    return only_said or any(_REFUSAL.search(text) for text in texts)
+def _taker(choice: ast.AST, file: PythonFile) -> list[ast.AST]:
+    """The method that gets what is chosen: io.bind_input(device_id=x.device.index if x.is_cuda else 0)"""
+    around = file.parent(choice) if isinstance(choice, ast.IfExp) else None
+    call = file.parent(around) if isinstance(around, ast.keyword) else around
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
+        return []
+    return [*named(call.func.attr), *named((file.resolve(call.func) or "").split(".")[0])]
 
 
 def _branch(choice: ast.If | ast.IfExp | ast.While, negated: bool, file: PythonFile) -> list[ast.AST]:
@@ -265,32 +280,19 @@ def _branch(choice: ast.If | ast.IfExp | ast.While, negated: bool, file: PythonF
 
     if not negated:
         return listed(choice.body)
-    if isinstance(choice, ast.If) and not choice.orelse and isinstance(choice.body[-1], _LEAVE):
-        function = file.function(choice)
-        about_cudnn = _named("nvidia") if _asks_for_cudnn(function) else []
-        return [*after(choice, file), *_named(getattr(function, "name", "")), *about_cudnn]
+    if isinstance(choice, ast.If) and not choice.orelse and leaves(choice.body[-1]):
+        return left_without(choice, file)
     return listed(choice.orelse)
-
-
-def _asks_for_cudnn(function: ast.AST) -> bool:
-    """Whether a function decides by torch.backends.cudnn.enabled whether something can be used."""
-    return isinstance(function, ast.FunctionDef) and any(
-        isinstance(node, ast.Attribute)
-        and isinstance(node.ctx, ast.Load)
-        and node.attr == "enabled"
-        and getattr(node.value, "attr", getattr(node.value, "id", "")) == "cudnn"
-        for node in ast.walk(function)
-    )
 
 
 def _is_for_cuda(region: Sequence[ast.AST], file: PythonFile) -> bool:
     return any(says_cuda(node) or leads_to_cuda(node, file) for each in region for node in always_run(each))
 
 
-def _is_for_any(region: Sequence[ast.AST]) -> bool:
+def _is_for_any(region: Sequence[ast.AST], file: PythonFile) -> bool:
     """Whether a group of nodes does what NPUs do as well; what an empty one does is not known."""
     found = [node for each in region for node in always_run(each)]
-    if any(says_cuda(node) for node in found):
+    if any(says_cuda(node) or names_kernel(node, file) for node in found):
         return False
     return not region or any(
         (isinstance(node, ast.Attribute) and node.attr in ("cuda", "to"))

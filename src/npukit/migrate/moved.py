@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from difflib import SequenceMatcher
 
+from npukit.migrate.aligned import blocks
 from npukit.report import Finding
 from npukit.source import Document, Place
 
@@ -19,10 +20,10 @@ def moved(findings: Sequence[Finding], before: Document, after: Document) -> tup
     if not findings:
         return ()
     old, new = before.code.split("\n"), after.code.split("\n")
-    blocks = SequenceMatcher(None, old, new).get_opcodes()
+    changed = blocks(old, new)
 
     def line_of(line: int) -> int:
-        kind, i, _, j, end = next((block for block in blocks if block[1] <= line < block[2]), ("equal", 0, 0, 0, 0))
+        kind, i, _, j, end = next((block for block in changed if block[1] <= line < block[2]), ("equal", 0, 0, 0, 0))
         if kind != "replace":
             return min(j + line - i, len(new) - 1)
         return max(range(j, end), key=lambda each: SequenceMatcher(None, old[line], new[each]).ratio())

@@ -11,7 +11,7 @@ from npukit.migrate.callees import parameter_of
 from npukit.source import PythonFile
 
 _DEPTH = 6
-_NOT_FOR_NPUS = re.compile(r"(?:ctranslate2|faster_whisper|onnxruntime|faiss|cupy|tensorrt|llama_cpp)\.")
+_NOT_FOR_NPUS = re.compile(r"(?:ctranslate2|faster_whisper|onnxruntime|faiss|cupy|tensorrt|llama_cpp|isaac\w*)\.")
 _OTHER_DEVICES = re.compile(r"[\"'](?:xpu|hpu|mps|musa|mlu)[\"']")
 
 
@@ -46,6 +46,8 @@ DEVICE = Sink(
         ".cuda": 0,
         ".to_empty": 0,
         ".create_pg": 0,
+        "torch.distributed.device_mesh.DeviceMesh.from_group": 1,
+        "torch.distributed.DeviceMesh.from_group": 1,
     },
 )
 BACKEND = Sink(
@@ -165,7 +167,7 @@ def _annotates(node: ast.AST, sink: Sink, file: PythonFile) -> bool:
 def _is_whole_device(node: ast.AST) -> bool:
     """Whether a value that is compared is one device, rather than a kind: chosen, or with the number of a card."""
     numbered = isinstance(node, ast.Constant) and bool(re.fullmatch(r"cuda:\d+", str(node.value)))
-    return numbered or isinstance(node, (ast.IfExp, ast.JoinedStr))
+    return numbered or isinstance(node, (ast.IfExp, ast.JoinedStr, ast.BinOp))
 
 
 def _compared(node: ast.expr, sink: Sink) -> bool:
@@ -264,6 +266,8 @@ def _argument(node: ast.AST, call: ast.Call, sink: Sink, file: PythonFile, depth
     if method in ("get", "getenv", "setdefault", "pop", "getattr", "setattr", "parametrize"):
         key = call.args[position - 1] if position else None
         return isinstance(key, ast.Constant) and isinstance(key.value, str) and sink.named(key.value)
+    if method in ("append", "add") and isinstance(func, ast.Attribute):  # devices.append("cuda")
+        return sink.named((getattr(func.value, "attr", "") or getattr(func.value, "id", "")).removesuffix("s"))
     if method in ("Option", "Argument", "Field"):
         return position == 0 and reaches(call, sink, file, depth)
     parameter = parameter_of(func, position, file)

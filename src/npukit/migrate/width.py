@@ -5,20 +5,22 @@ after:   dist.init_process_group(
              dist.get_default_backend_for_device(DEVICE), rank=rank, world_size=world_size
          )
 
-A file's width is that of its longest line, between 88 and 120; 120 where it is short. What was longer before, has a
-comment, or has no bracket to break at stays on one line.
+A file's width is what the project's formatter is told, else that of its longest line, between 88 and 120; 120 where it
+is short. What was longer before, has a comment, or has no bracket to break at stays on one line.
 """
 
 from __future__ import annotations
 
 import ast
-import difflib
+import contextlib
 import io
 import re
 import tokenize
 from collections.abc import Iterator
 from functools import lru_cache
+from pathlib import Path
 
+from npukit.migrate.aligned import blocks
 from npukit.source import Document, Edit, PythonFile
 
 _WIDEST, _NARROWEST = 120, 88
@@ -29,6 +31,7 @@ _MOST_CLOSED = 4
 _TWINS = re.compile(
     r"""(os\.environ\[["']CUDA_\w+["']\]) = (os\.environ\[["']\w+["']\]) = (?!os\.environ)(.*[^(\[{,\\])"""
 )
+_LENGTH = re.compile(r"^\s*(?:max[-_])?line[-_]length\s*=\s*(\d+)", re.MULTILINE)
 _SMALL = 20  # columns: brackets with less in them are not worth a line
 _BEGINS = re.compile(r"(?:return|[\w.\[\]'\"]+ =) (?=\S)")
 
@@ -40,7 +43,7 @@ def fitted(before: Document, after: Document) -> Document:
     """
     old, new = before.text.split("\n"), after.text.split("\n")
     longest = max((len(line) for line in old if len(line) <= _WIDEST), default=0)
-    width = _WIDEST if len(old) < _SHORT else max(_NARROWEST, longest)
+    width = _configured(before.path.parent) or (_WIDEST if len(old) < _SHORT else max(_NARROWEST, longest))
     if (
         after.kind != "python"
         or "\r" in after.text
@@ -51,11 +54,22 @@ def fitted(before: Document, after: Document) -> Document:
     return after.edited(edits) if edits else after
 
 
+@lru_cache(maxsize=256)
+def _configured(folder: Path) -> int | None:
+    """The width that the project's formatter or linter is told to keep to."""
+    for name in ("pyproject.toml", "setup.cfg", "ruff.toml", ".flake8"):
+        with contextlib.suppress(OSError):
+            if found := _LENGTH.search((folder / name).read_text(encoding="utf-8", errors="replace")):
+                return int(found[1])
+    at_root = folder == folder.parent or (folder / ".git").exists() or (folder / "setup.py").exists()
+    return None if at_root else _configured(folder.parent)
+
+
 def _edits(old: list[str], new: list[str], width: int, before: Document, after: Document) -> Iterator[Edit]:
     starts = [0]
     for line in new:
         starts.append(starts[-1] + len(line) + 1)
-    for kind, a, a_end, b, b_end in difflib.SequenceMatcher(None, old, new).get_opcodes():
+    for kind, a, a_end, b, b_end in blocks(old, new):
         if kind not in ("replace", "insert"):
             continue
         longest_before = max((len(line) for line in old[a:a_end]), default=0)
@@ -65,7 +79,8 @@ def _edits(old: list[str], new: list[str], width: int, before: Document, after: 
                 line_by_line = a_end - a == b_end - b
                 # The file as it was is parsed already; what it became is parsed only where lines came or went.
                 is_whole = _begins(before, number - b + a) if line_by_line else _begins(after, number)
-                if lines := _broken(line, width) if is_whole else _one_a_line(line, width):
+                lines = [] if is_whole else _one_a_line(line, width)
+                if lines := lines or _broken(line, width):
                     yield Edit(starts[number], starts[number] + len(line), "\n".join(lines))
 
 
@@ -91,7 +106,7 @@ def _broken(line: str, width: int) -> list[str]:
         return []
     if wrapped := _in_parentheses(text, indent, pairs, width):
         return wrapped
-    for start, end, commas in sorted(pairs, key=lambda pair: (pair[1] - pair[0] < _SMALL, -pair[0])):
+    for start, end, commas in sorted((pair for pair in pairs if pair[1] - pair[0] >= _SMALL), reverse=True):
         head, inside, tail = indent + text[: start + 1], text[start + 1 : end], indent + text[end:]
         step = indent + "    "
         if not inside or max(len(head), len(tail)) > width:
@@ -108,9 +123,27 @@ def _in_parentheses(text: str, indent: str, pairs: list[tuple[int, int, list[int
     """A value that goes on behind its last bracket, such as a choice, as a whole between parentheses of its own."""
     begins = _BEGINS.match(text)
     goes_on = begins and pairs and text[pairs[-1][1] + 1 :].strip(":") and pairs[0][0] >= begins.end()
-    if not begins or not goes_on or len(indent) + 4 + len(text) - begins.end() > width:
+    if not begins or not goes_on:
         return []
-    return [f"{indent}{begins[0]}(", f"{indent}    {text[begins.end() :]}", f"{indent})"]
+    value = text[begins.end() :]
+    parts = [value] if len(indent) + 4 + len(value) <= width else _at_choices(value)
+    if max(map(len, parts)) + len(indent) + 4 > width:
+        return []
+    return [f"{indent}{begins[0]}(", *(f"{indent}    {part}" for part in parts), f"{indent})"]
+
+
+def _at_choices(text: str) -> list[str]:
+    """The parts of a choice, a line each.
+
+    >>> _at_choices("f(x) if x else g(y)")
+    ['f(x)', 'if x', 'else g(y)']
+    """
+    starts, depth = [0], 0
+    for token in tokenize.generate_tokens(io.StringIO(f"({text})\n").readline):
+        depth += (token.string in _OPEN) - (token.string in _CLOSE) if token.type == tokenize.OP else 0
+        if token.string in ("if", "else") and depth == 1:
+            starts.append(token.start[1] - 1)
+    return [text[a:b].strip() for a, b in zip(starts, [*starts[1:], len(text)], strict=True)]
 
 
 def _one_a_line(line: str, width: int) -> list[str]:
@@ -120,12 +153,23 @@ def _one_a_line(line: str, width: int) -> list[str]:
     closed = (whole[: len(whole) - number] for number in range(_MOST_CLOSED))  # those that open above may end here
     text = next((each for each in closed if whole[len(each) :].strip(")") == "" and _pairs(f"({each})")), whole)
     pairs = _pairs(f"({text})")
-    if pairs is None or len(pairs) != 1 or not pairs[0][2]:
+    if pairs is None or len(pairs) != 1:
         return []
+    if not pairs[0][2]:
+        parts = _at_choices(text)
+        lines = [f"{indent}{part}" for part in (*parts[:-1], parts[-1] + whole[len(text) :])]
+        return lines if len(parts) == 3 and max(map(len, lines)) <= width else []
     parts = _split(text, [each - 1 for each in pairs[0][2]])
-    last = f"{indent}{parts[-1]}{',' if text.endswith(',') else ''}{whole[len(text) :]}"
+    comma = "," if text.endswith(",") or text == whole else ""  # as formatters write it above a bracket that closes
+    last = f"{indent}{parts[-1]}{comma}{whole[len(text) :]}"
     lines = [*(f"{indent}{part}," for part in parts[:-1]), last]
     return lines if max(map(len, lines)) <= width else []
+
+
+def _is_list(text: str, opened: int) -> bool:
+    """Whether a square bracket opens a list rather than a subscript."""
+    before = text[:opened].rstrip()
+    return text[opened] == "[" and before.endswith(("=", "(", ",", "return", " in"))
 
 
 def _split(text: str, commas: list[int]) -> list[str]:
@@ -138,7 +182,7 @@ def _pairs(text: str) -> list[tuple[int, int, list[int]]] | None:
     found: list[tuple[int, int, list[int]]] = []
     stack: list[int] = []
     commas: list[int] = []
-    in_string = in_lambda = 0
+    in_string = in_lambda = in_comprehension = 0
     try:
         for token in tokenize.generate_tokens(io.StringIO(text + "\n").readline):
             name = tokenize.tok_name[token.type]
@@ -146,17 +190,20 @@ def _pairs(text: str) -> list[tuple[int, int, list[int]]] | None:
             if name == "COMMENT":
                 return None
             in_lambda += (token.string == "lambda") - (token.string == ":" and in_lambda > 0)
+            if token.string == "for" and len(stack) == 1:
+                in_comprehension, commas = 1, []
             if name != "OP" or in_string:
                 continue
             at = token.start[1]
             if token.string in _OPEN:
-                commas = [] if not stack else commas
+                if not stack:
+                    in_comprehension, commas = 0, []
                 stack.append(at)
             elif token.string in _CLOSE:
                 opened = stack.pop()
-                if not stack and token.string == ")":
+                if not stack and (token.string == ")" or _is_list(text, opened)):
                     found.append((opened, at, commas))
-            elif token.string == "," and len(stack) == 1 and not in_lambda:
+            elif token.string == "," and len(stack) == 1 and not in_lambda and not in_comprehension:
                 commas.append(at)
     except (tokenize.TokenError, IndentationError, IndexError):
         return None

@@ -111,7 +111,18 @@ def _local_accelerator(node: ast.AST, file: PythonFile) -> Text:
     if re.search(r"\baccelerator\b", file.source(function)) or not file.alone_on_lines(statement):
         return Text(value)
     indent = file.text[file.line_start(statement) : file.span(statement)[0]]
-    return Text("accelerator", (file.insert_line(file.line_end(statement), indent + line),))
+    last = _last_import(statement, function)
+    return Text("accelerator", (file.insert_line(file.line_end(last), indent + line),))
+
+
+def _last_import(first: ast.Import, function: ast.FunctionDef) -> ast.stmt:
+    """The last of the imports that stand together."""
+    last: ast.stmt = first
+    for statement in function.body[function.body.index(first) + 1 :]:
+        if not isinstance(statement, (ast.Import, ast.ImportFrom)):
+            break
+        last = statement
+    return last
 
 
 def default_backend(node: ast.AST, file: PythonFile, goal: Goal) -> Text | None:
@@ -241,4 +252,5 @@ def _serves_npus(node: ast.AST, file: PythonFile) -> bool:
             around = parent
     if file.imports("torch_npu.contrib.transfer_to_npu") or _CHOOSES_NPU.search(file.text):
         return True
-    return bool(_NPU.search(file.source(around)))
+    start = min((file.span(each)[0] for each in getattr(around, "decorator_list", ())), default=file.span(around)[0])
+    return bool(_NPU.search(file.text[start : file.span(around)[1]]))

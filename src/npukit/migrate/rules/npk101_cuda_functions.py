@@ -13,15 +13,19 @@ the device, so that the CPU can run them. In annotations, streams and events bec
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from itertools import pairwise
 
 from npukit.facts.torch_npu.names import names_of
 from npukit.migrate import guards, lookup, writing
+from npukit.migrate.callees import takes_device
+from npukit.migrate.cuda_layers import is_file_for_cuda
 from npukit.migrate.cuda_only import ABOUT_THE_CARD
 from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Effort, Rule
 from npukit.migrate.rules.npk102_cuda_imports import goes_over
+from npukit.migrate.torch_imports import speaks_of_another_framework
 from npukit.migrate.writing import Text
 from npukit.report import Finding, Severity
 from npukit.source import Edit, PythonFile
@@ -38,6 +42,7 @@ rule = Rule(
 
 _OTHER_RULES = {"amp"}
 _DIFFERENT = {"get_device_capability": "it returns None on an NPU, so comparisons with it raise"}
+_LACKS = {"Event": "external"}  # arguments that the class of torch_npu does not take
 _RENAMED = {"CUDAGraph": "NPUGraph", "CUDAPluggableAllocator": "NPUPluggableAllocator"}
 _PRIVATE = {"_lazy_init", "_lazy_call", "_is_in_bad_fork"}  # which the list of public names leaves out
 _NOT_ABOUT_THE_CPU = {"is_available", "device_count", "is_initialized", "amp"}  # torch.cpu answers for itself
@@ -45,7 +50,17 @@ _NOT_ABOUT_THE_CPU = {"is_available", "device_count", "is_initialized", "amp"}  
 
 @rule.on(ast.Module)
 def check(module: ast.Module, file: PythonFile, goal: Goal) -> Iterator[Finding]:
-    for node, _ in lookup.cuda_names(file):
+    names = lookup.cuda_names(file)
+    if names and is_file_for_cuda(file):
+        yield rule.finding(
+            (file, names[0][0]),
+            f"{file.path.name} is for CUDA only by its name",
+            why="The file was left as it is.",
+            remedy="Check that it is not needed on an NPU.",
+            severity=Severity.note,
+        )
+        return
+    for node, _ in names:
         yield from _check(node, file, goal)
 
 
@@ -74,20 +89,32 @@ def by_name(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
 
 def _check(node: ast.Attribute | ast.Name, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     part, function = _function(node, file)
-    if function in _OTHER_RULES or _is_type_argument(node, function, file) or writing.stays(node, file):
+    if function in _OTHER_RULES or _is_type_argument(node, function, file):
         return
-    if function == "is_available" and (reason := guards.why_left(_call(node, file), file)):
+    condition = _call(node, file) if function == "is_available" else None
+    if function == "device_count":
+        condition = guards.asked_for_cards(node, file)
+    if condition is not None and (reason := guards.why_left(condition, file)):
         yield rule.finding(
             (file, node),
-            "torch.cuda.is_available() decides about code for CUDA only",
+            f"torch.cuda.{function}() decides about code for CUDA only",
             why=reason,
             remedy="Check that the other branch is right on an NPU.",
             severity=Severity.note,
         )
         return
+    if writing.stays(node, file) or _is_counted_for_another(node, function, file):
+        return
+    if function == "is_available" and _is_told(_call(node, file), file):
+        return
     if goal.portable and function == "current_device" and _is_moved_to(node, file):
         return
-    why = _why_not(function, goal) or _empty_property(node, function, file) or _part_of_a_graph(function, file, goal)
+    why = (
+        _why_not(function, goal)
+        or _empty_property(node, function, file)
+        or _unknown_argument(node, function, file)
+        or _part_of_a_graph(function, file, goal)
+    )
     if why:
         lacks = "a different name" if function in _RENAMED else "no exact counterpart"
         yield rule.finding(
@@ -131,6 +158,25 @@ def _is_moved_to(node: ast.expr, file: PythonFile) -> bool:
     return isinstance(move, ast.Call) and isinstance(move.func, ast.Attribute) and move.func.attr == "cuda"
 
 
+def _is_told(node: ast.expr, file: PythonFile) -> bool:
+    """print("CUDA available:", torch.cuda.is_available()), f"CUDA: {torch.cuda.is_available()}": what is told stays."""
+    parent = file.parent(node)
+    text = file.parent(parent) if isinstance(parent, ast.FormattedValue) else parent
+    if isinstance(text, ast.Call) and node in text.args:
+        said: list[ast.expr] = text.args[: text.args.index(node)]
+    else:
+        said = text.values if isinstance(text, ast.JoinedStr) else []
+    texts = [str(each.value).lower() for each in said if isinstance(each, ast.Constant)]
+    return any("cuda" in each and re.search(r"[\s:]", each) for each in texts)  # a label, and no key such as "use_cuda"
+
+
+def _is_counted_for_another(node: ast.expr, function: str, file: PythonFile) -> bool:
+    """Whether cards are looked for in a function that is documented to start TensorFlow or JAX, which have no NPUs."""
+    around = file.function(node)
+    text = ast.get_docstring(around, clean=False) if isinstance(around, ast.FunctionDef) else None
+    return function in ("is_available", "device_count") and bool(text) and speaks_of_another_framework(text or "")
+
+
 def _call(node: ast.expr, file: PythonFile) -> ast.expr:
     """The call of a function, or the function where it is passed on."""
     parent = file.parent(node)
@@ -171,6 +217,13 @@ def _empty_property(node: ast.expr, function: str, file: PythonFile) -> str:
     return f"{read.attr} is None for an NPU; its properties have cube_core_num and vector_core_num."
 
 
+def _unknown_argument(node: ast.expr, function: str, file: PythonFile) -> str:
+    """torch.cuda.Event(external=True)"""
+    call = _call(node, file)
+    given = [each.arg for each in call.keywords] if isinstance(call, ast.Call) else []
+    return f"torch.npu.{function} has no argument {_LACKS[function]}." if _LACKS.get(function) in given else ""
+
+
 def _part_of_a_graph(function: str, file: PythonFile, goal: Goal) -> str:
     """torch.cuda.graph(g), where g is a CUDAGraph that stays."""
     stays = goal.portable and function in ("graph", "graphs", "graph_pool_handle") and "CUDAGraph" in file.text
@@ -209,6 +262,11 @@ def _portable(part: ast.expr, function: str, file: PythonFile, goal: Goal) -> Te
     if _is_annotation(part, file):
         own = Text(f"{torch.text}.{function}", torch.edits)
         return _replaced(own, part, file) if function in ("Stream", "Event") else None
+    call = _call(part, file)
+    if function == "current_device" and takes_device(call, file):
+        name = writing.device(part, file, goal)  # which is the current one, without a number
+        if name is not None:
+            return _replaced(name, call, file)
     for_any_device = not writing.guarded(part, file) and _cpu_has(function, goal)
     module = (writing.device_module if for_any_device else writing.accelerator)(part, file, goal)
     return _replaced(Text(f"{module.text}.{function}" if function else module.text, module.edits), part, file)

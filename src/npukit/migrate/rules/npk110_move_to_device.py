@@ -4,13 +4,15 @@ before:           x = x.cuda(rank, non_blocking=True)
 after (npu):      x = x.npu(rank, non_blocking=True)
 after (portable): x = x.to(torch.device(DEVICE.type, rank), non_blocking=True)
 
-A class that defines its own `cuda` method keeps it, as do calls of that method on `self`, on `super()` and on objects
-of a class that has no `to`.
+A class that defines its own `cuda` method keeps it, as do calls of that method on `self`, on `super()` and on its
+objects.
 """
 
 from __future__ import annotations
 
 import ast
+import re
+from collections import defaultdict
 from collections.abc import Iterator
 from functools import lru_cache
 
@@ -39,7 +41,7 @@ def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     func = call.func
     if not isinstance(func, ast.Attribute) or file.resolve(func) == "torch.cuda" or is_of_another_framework(file):
         return
-    if _own_method(func, file) or _only_has_cuda(func.value, file) or writing.stays(call, file):
+    if _own_method(func, file) or _has_own_cuda(func.value, file) or writing.stays(call, file):
         return
     edits = _portable(call, func, file, goal) if goal.portable else _npu(func, file)
     yield rule.finding(
@@ -60,16 +62,50 @@ def _own_method(func: ast.Attribute, file: PythonFile) -> bool:
     return owner is not None and any(isinstance(each, ast.FunctionDef) and each.name == "cuda" for each in owner.body)
 
 
-def _only_has_cuda(receiver: ast.expr, file: PythonFile) -> bool:
-    """Whether it is an object of a class of the project that has `cuda`, but no `to`."""
-    made = [each.value for each in file.bindings(receiver)] if isinstance(receiver, ast.Name) else [receiver]
-    for value in made:
-        kind = definition_of(value.func, file.names, "def cuda(") if isinstance(value, ast.Call) else None
+def _has_own_cuda(receiver: ast.expr, file: PythonFile) -> bool:
+    """Whether it is an object of a class of the project that has a `cuda` of its own, which moves what it holds."""
+    return any(
+        any(isinstance(each, ast.FunctionDef) and each.name == "cuda" for each in kind.body)
+        and not any("Module" in ast.unparse(base) for base in kind.bases)
+        for kind in _classes(receiver, file)
+    )
+
+
+def _classes(value: ast.expr, file: PythonFile, depth: int = 3) -> Iterator[ast.ClassDef]:
+    """The classes of the project of which a value may be, as far as assignments and annotations tell."""
+    named: list[ast.expr] = []
+    if isinstance(value, ast.Call):  # Kind(), Kind.from_array()
+        named = [value.func, value.func.value] if isinstance(value.func, ast.Attribute) else [value.func]
+    elif isinstance(value, ast.Attribute) and depth:
+        for assigned in _attributes(value, file):
+            yield from _classes(assigned, file, depth - 1)
+    for binding in file.bindings(value) if isinstance(value, ast.Name) and depth else ():
+        if binding.value is not None:
+            yield from _classes(binding.value, file, depth - 1)
+        if isinstance(binding.node, ast.arg) and binding.node.annotation is not None:
+            named += [each for each in ast.walk(binding.node.annotation) if isinstance(each, ast.Name)]
+    for name in named:
+        kind = definition_of(name, file.names, "def cuda(")
         if isinstance(kind, ast.ClassDef):
-            methods = {each.name for each in kind.body if isinstance(each, ast.FunctionDef)}
-            if "cuda" in methods and "to" not in methods and not any("Module" in ast.unparse(b) for b in kind.bases):
-                return True
-    return False
+            yield kind
+
+
+def _attributes(value: ast.Attribute, file: PythonFile) -> list[ast.expr]:
+    """What the class gives to an attribute of its `self`."""
+    owner = next((each for each in file.ancestors(value) if isinstance(each, ast.ClassDef)), None)
+    if owner is None or not isinstance(value.value, ast.Name) or value.value.id != "self":
+        return []
+    return _given_to_self(owner).get(value.attr, [])
+
+
+@lru_cache(maxsize=4)
+def _given_to_self(owner: ast.ClassDef) -> dict[str, list[ast.expr]]:
+    given: dict[str, list[ast.expr]] = defaultdict(list)
+    for node in (each for each in ast.walk(owner) if isinstance(each, ast.Assign)):
+        for target in node.targets:
+            if isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name) and target.value.id == "self":
+                given[target.attr].append(node.value)
+    return given
 
 
 def _is_storage(value: ast.expr, file: PythonFile) -> bool:
@@ -114,7 +150,8 @@ def _is_device(given: ast.expr) -> bool:
     """Whether the argument is a device by its name, rather than a card's number."""
     name = given.id if isinstance(given, ast.Name) else given.attr if isinstance(given, ast.Attribute) else ""
     is_string = any(isinstance(each, ast.Constant) and isinstance(each.value, str) for each in ast.walk(given))
-    return DEVICE.named(name) or is_string
+    made = getattr(given.func, "attr", getattr(given.func, "id", "")) if isinstance(given, ast.Call) else ""
+    return DEVICE.named(name) or is_string or bool(re.fullmatch(r"get_\w+_device", made))  # get_current_device()
 
 
 def _numbered(given: ast.expr, constant: str, torch: str, file: PythonFile) -> list[Edit]:

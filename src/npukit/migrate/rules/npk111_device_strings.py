@@ -15,7 +15,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from npukit.migrate import writing
+from npukit.migrate import torch_imports, writing
+from npukit.migrate.callees import takes_device
 from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Effort, Rule
 from npukit.migrate.sinks import DEVICE, is_choice, reaches
@@ -32,9 +33,14 @@ rule = Rule(
     effort=Effort(15, 5),
 )
 
-_LITERAL = re.compile(r"""([rRuUfF]*)("{3}|'{3}|"|')(cuda)((?::(?:(?!\2)[^\\])*)?)\2""")
+_LITERAL = re.compile(r"""([rRuUfF]*)("{3}|'{3}|"|')(cuda)((?:[:{](?:(?!\2)[^\\])*)?)\2""")
 _CUDA = re.compile(r"(?<![\w.])cuda(?=[\"':])")
 _NUMBERED = re.compile(r"cuda:\d+")
+_TAKES_NAMES = re.compile(
+    r"assert|(?:get|set|has|del)attr$|(?:get|pop|setdefault|append|add|index|count|remove|find|split|strip|join|format)$"
+    r"|(?:starts|ends)with$|removeprefix$|l?strip$|replace$|print$|log$|debug$|info$|warning$|write$|_apply$|create_proxy$"
+    r"|call_method$|option$|add_argument$|group$|match$|search$|sub$|mark$|param$|parametrize$"
+)
 _UNCLEAR = "npukit cannot see where the string is used, so it did not change it."
 
 
@@ -56,7 +62,7 @@ def check(node: ast.Constant | ast.JoinedStr, file: PythonFile, goal: Goal) -> I
         )
         return
     if not reaches(node, DEVICE, file):
-        if isinstance(node, ast.Constant) and _NUMBERED.fullmatch(str(node.value)) and not _is_key(node, file):
+        if isinstance(node, ast.Constant) and _may_be_device(node, file):
             yield rule.finding(
                 (file, node), f"{node.value!r} looks like a CUDA device", why=_UNCLEAR, severity=Severity.warning
             )
@@ -83,6 +89,15 @@ def _pair_of_map_location(node: ast.expr, file: PythonFile) -> tuple[ast.expr, a
         return None
     value = parent.values[parent.keys.index(key)]
     return (key, value) if "cuda" in file.source(value) else None
+
+
+def _may_be_device(node: ast.Constant, file: PythonFile) -> bool:
+    """x = "cuda:0"; or an argument of a method that cannot be found: tensor.init_data("cuda")"""
+    if _NUMBERED.fullmatch(str(node.value)):
+        return not _is_key(node, file)
+    call = file.parent(node)
+    func = call.func if isinstance(call, ast.Call) and node in call.args else None
+    return isinstance(func, ast.Attribute) and not _TAKES_NAMES.match(func.attr)
 
 
 def _is_key(node: ast.Constant, file: PythonFile) -> bool:
@@ -117,6 +132,9 @@ def _portable(node: ast.AST, match: re.Match[str], file: PythonFile, goal: Goal)
     if not rest and _is_only_argument_of_device(call, file):
         name = writing.device(node, file, goal)
         return (*name.edits, file.replace(call, name.text)) if name and call else ()
+    if not rest and torch_imports.written_at_top(node, file) and takes_device(node, file):
+        name = writing.device(node, file, goal)
+        return (*name.edits, file.replace(node, name.text)) if name else ()
     kind = writing.device_type(node, file, goal)
     if kind is None:
         return ()

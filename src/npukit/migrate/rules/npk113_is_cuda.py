@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from npukit.migrate import guards, writing
 from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Effort, Rule
+from npukit.migrate.sinks import DEVICE, reaches
 from npukit.report import Finding, Severity
 from npukit.source import Edit, PythonFile
 
@@ -27,13 +28,16 @@ rule = Rule(
 )
 
 
+_NAMES_CUDA = "What it chooses is called CUDA, and goes where an NPU may not be known."
+
+
 @rule.on(ast.Attribute)
 def check(node: ast.Attribute, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     if node.attr != "is_cuda" or not isinstance(node.ctx, ast.Load) or writing.stays(node, file):
         return
     if (isinstance(node.value, ast.Name) and node.value.id == "self") or file.resolve(node):
         return
-    reason = guards.why_left(node, file)
+    reason = guards.why_left(node, file) or (_NAMES_CUDA if _chooses_cuda(node, file) else "")
     end = file.span(node)[1]
     old = Edit(end - len("is_cuda"), end, "is_npu")
     edits = _portable(node, file) if goal.portable else (*writing.import_torch_npu(file), old)
@@ -45,6 +49,14 @@ def check(node: ast.Attribute, file: PythonFile, goal: Goal) -> Iterator[Finding
         edits=() if reason else edits,
         severity=Severity.note if reason else None,
     )
+
+
+def _chooses_cuda(node: ast.Attribute, file: PythonFile) -> bool:
+    """memory = "cuda" if x.is_cuda else "cpu", where nothing shows that it is a device of torch"""
+    choice = file.parent(node)
+    if not isinstance(choice, ast.IfExp) or choice.test is not node or not isinstance(choice.body, ast.Constant):
+        return False
+    return str(choice.body.value).startswith("cuda") and not reaches(choice.body, DEVICE, file)
 
 
 def _portable(node: ast.Attribute, file: PythonFile) -> tuple[Edit, ...]:

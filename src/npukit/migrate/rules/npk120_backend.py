@@ -34,16 +34,24 @@ _LITERAL = re.compile(
     r"""[rRuU]*("{3}|'{3}|"|')(?P<before>(?:\w+:\w+,)*)(?P<pair>(?:cuda:)?nccl)(?P<after>(?:,[\w:,]*)?)\1"""
 )
 
+_AS_A_KEY = re.compile(r"""["']nccl["']\s*:""")
+
 
 @rule.on(ast.Constant)
 def check(node: ast.Constant, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     if not isinstance(node.value, str) or "nccl" not in node.value or isinstance(file.parent(node), ast.JoinedStr):
         return
     match = _LITERAL.fullmatch(file.source(node))
-    if not match or not reaches(node, BACKEND, file) or writing.stays(node, file):
+    kept = _why_kept(node, file)
+    if not match or not (kept or reaches(node, BACKEND, file)) or writing.stays(node, file):
         return
-    if is_choice(node, file):
-        edits: tuple[Edit, ...] = (file.insert(file.span(node)[1], f", {match[1]}hccl{match[1]}"),)
+    if kept:
+        yield rule.finding((file, node), f"{file.source(node)} runs on CUDA devices only", why=kept)
+        return
+    if _is_name_of_the_project(node, file):
+        edits: tuple[Edit, ...] = ()
+    elif is_choice(node, file):
+        edits = (file.insert(file.span(node)[1], f", {match[1]}hccl{match[1]}"),)
     else:
         edits = (_portable if goal.portable else _npu)(node, match, file, goal)
     yield rule.finding(
@@ -52,6 +60,28 @@ def check(node: ast.Constant, file: PythonFile, goal: Goal) -> Iterator[Finding]
         remedy="Use the backend of the accelerator." if goal.portable else 'Use "hccl".',
         edits=edits,
     )
+
+
+def _is_name_of_the_project(node: ast.AST, file: PythonFile) -> bool:
+    """Engine(backend="nccl", options={"nccl": {"rebuild": True}}): other code goes by the same name."""
+    parent = file.parent(node)
+    call = file.parent(parent) if isinstance(parent, ast.keyword) else parent
+    if not isinstance(call, ast.Call) or (file.resolve(call.func) or "") in BACKEND.calls:
+        return False
+    around = file.function(node)
+    return bool(_AS_A_KEY.search(file.text if around is file.tree else file.source(around)))
+
+
+def _why_kept(node: ast.Constant, file: PythonFile) -> str:
+    """Why another backend would not do: Ray has none for NPUs, and options of NCCL are for NCCL."""
+    around, statement = file.parent(node), file.function(node)
+    of_ray = isinstance(around, ast.Call) and (file.resolve(around.func) or "").startswith("ray.util.collective")
+    if of_ray or (isinstance(around, ast.Dict) and file.imports("ray.util.collective")):
+        return "Ray's collective groups have no backend for NPUs."
+    with_options = isinstance(around, ast.keyword) and statement is not file.tree
+    if with_options and "ProcessGroupNCCL.Options" in file.source(statement):
+        return "The process group gets options of NCCL, which HCCL does not take."
+    return ""
 
 
 @rule.on(ast.Attribute)

@@ -5,18 +5,21 @@ after (npu):      os.environ["ASCEND_RT_VISIBLE_DEVICES"] = gpus
 after (portable): os.environ["CUDA_VISIBLE_DEVICES"] = os.environ["ASCEND_RT_VISIBLE_DEVICES"] = gpus
 
 Copies of the environment that are passed to a command are covered as well: dict(os.environ, NAME=...),
-{**os.environ, "NAME": ...}, env = os.environ.copy() and os.environ.update.
+{**os.environ, "NAME": ...}, env = os.environ.copy() and os.environ.update. Settings of CUDA's allocator that torch_npu
+refuses, such as backend:cudaMallocAsync, stay with CUDA.
 """
 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Sequence
 
 from npukit.migrate import writing
 from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Effort, Rule
-from npukit.report import Finding
+from npukit.migrate.torch_imports import speaks_of_another_framework
+from npukit.report import Finding, Severity
 from npukit.source import Edit, PythonFile
 
 VARIABLES = {
@@ -25,6 +28,10 @@ VARIABLES = {
     "PYTORCH_CUDA_ALLOC_CONF": "PYTORCH_NPU_ALLOC_CONF",
     "NCCL_SOCKET_IFNAME": "HCCL_SOCKET_IFNAME",
 }
+ONLY_FOR_CUDA = re.compile(
+    r"(?<!\w)(?:backend|pinned_use_cuda_host_register|pinned_num_register_threads|pinned_use_background_threads"
+    r"|release_lock_on_cudamalloc|graph_capture_record_stream_reuse|throw_on_cudamalloc_oom):\w"
+)
 rule = Rule(
     "NPK130",
     "environment-variables",
@@ -43,8 +50,20 @@ def check(node: ast.Constant, file: PythonFile, goal: Goal) -> Iterator[Finding]
     if not isinstance(node.value, str) or node.value not in VARIABLES or writing.stays(node, file):
         return
     access = _access(node, file)
+    around = file.function(node)
+    if around is not file.tree and speaks_of_another_framework(file.source(around)):
+        return
     new = VARIABLES[node.value]
     if access is None or (goal.portable and (new in file.text or _is_asked_first(access, file))):
+        return
+    if "ALLOC_CONF" in new and ONLY_FOR_CUDA.search(file.text if around is file.tree else file.source(around)):
+        yield rule.finding(
+            (file, node),
+            f"{node.value} has a setting that torch_npu refuses",
+            why="It belongs to CUDA's allocator.",
+            remedy=f"No change is needed: it stays with CUDA. Set {new} if other settings are wanted.",
+            severity=Severity.note,
+        )
         return
     yield _finding(node, node.value, _portable(node, access, new, file), [_renamed(node, new, file)], file, goal)
 

@@ -16,7 +16,8 @@ from collections.abc import Iterable, Iterator
 
 from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Effort, Rule, place_in
-from npukit.migrate.rules.npk130_environment import VARIABLES
+from npukit.migrate.rules.npk130_environment import ONLY_FOR_CUDA, VARIABLES
+from npukit.migrate.torch_imports import speaks_of_another_framework
 from npukit.migrate.writing import stays
 from npukit.report import Finding, Severity
 from npukit.source import Document, Edit, Place, PythonFile
@@ -38,6 +39,10 @@ _SHELL = re.compile(
     r"""(?:"(?:[^"\\\n]|\\.)*"|'[^'\n]*'|\$\((?:[^()\n]|\((?:[^()\n]|\([^()\n]*\))*\))*\)|`[^`\n]*`|\$\{[^}\n]*\}"""
     r"""|\\.|[^\s;&|#"'`\\()<>])*)"""
 )
+_MESSAGE = re.compile(rf"(?:echo|printf)\s[^;&|\n]*?(?:{_NAMES})=\$\{{?(?:{_NAMES})\b")
+_COMMAND = re.compile(r"(?:[^\n]*\\\r?\n)*[^\n]*")  # to its end, over lines that a backslash continues
+_ALONE = re.compile(r"[ \t]*(?:export[ \t]+)?")
+_COMPUTED = re.compile(r"\$\(|`")
 _IN_QUOTES = re.compile(r"""[^\s;&|"']*""")
 _FLAG = re.compile(r"""(-e|--env)([ \t=]+)(["']?)$""")
 # Lines of their own, as (before the name, name, between, value): ENV NAME value; NAME: value; - NAME=value;
@@ -67,12 +72,20 @@ def variables(document: Document, goal: Goal) -> Iterator[Finding]:
     twin."""
     text = document.text
     if not goal.portable:
-        renamed = ((m.span(), m[0], Edit(*m.span(), VARIABLES[m[0]])) for m in _WORD.finditer(text))
-        yield from _found(document, renamed)
+        words = (m for m in _WORD.finditer(text) if not ONLY_FOR_CUDA.search(_COMMAND.match(text, m.start())[0]))  # type: ignore[index]
+        yield from _found(document, ((m.span(), m[0], Edit(*m.span(), VARIABLES[m[0]])) for m in words))
         return
-    lines = [m for pattern in _LINES.get(document.kind, ()) for m in re.finditer(pattern, text, re.MULTILINE)]
+    patterns = _LINES.get(document.kind, ())
+    lines = [m for each in patterns for m in re.finditer(each, text, re.MULTILINE) if not ONLY_FOR_CUDA.search(m[4])]
     yield from _found(document, ((m.span(2), m[2], _line_below(m, text)) for m in lines))
-    inside = [m for m in _SHELL.finditer(text) if not any(line.start(2) == m.start() for line in lines)]
+    inside = [
+        m
+        for m in _SHELL.finditer(text)
+        if not any(line.start(2) == m.start() for line in lines)
+        and not ONLY_FOR_CUDA.search(m[2])
+        and not _is_shown(m, text)
+        and not speaks_of_another_framework(_COMMAND.match(text, m.start())[0])  # type: ignore[index]
+    ]
     yield from _found(document, ((m.span(1), m[1], _beside(m, text)) for m in inside))
 
 
@@ -111,6 +124,11 @@ def in_python(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]
         )
 
 
+def _is_shown(match: re.Match[str], text: str) -> bool:
+    """Whether it is printed: echo "NAME=$NAME"."""
+    return bool(_MESSAGE.search(text, text.rfind("\n", 0, match.start()) + 1, match.end()))
+
+
 def _line_below(match: re.Match[str], text: str) -> Edit:
     before, old, between, value = match.groups()
     value = value.rstrip("\r")
@@ -127,6 +145,9 @@ def _beside(match: re.Match[str], text: str) -> Edit:
         end = _IN_QUOTES.match(text, match.start(2)).end()  # type: ignore[union-attr]
     setting = f"{VARIABLES[match[1]]}={text[match.start(2) : end]}"
     flag = _FLAG.search(before)
+    if _ALONE.fullmatch(before) and text[end : end + 1] in ("", "\r", "\n") and _COMPUTED.search(match[2]):
+        newline = "\r\n" if text[end : end + 1] == "\r" else "\n"
+        return Edit(end, end, f"{newline}{before}{VARIABLES[match[1]]}=${match[1]}")
     if flag:
         end += len(flag[3])
         return Edit(end, end, f" {flag[1]}{flag[2]}{flag[3]}{setting}{flag[3]}")

@@ -5,7 +5,7 @@ after (npu):      total = torch.tensor([3.0], dtype=torch.float32); dist.all_red
 after (portable): total = torch.tensor([3.0], dtype=torch.float32); dist.all_reduce(total)
 
 Only tensors that are created with an explicit type in the same function are changed. Counts stay exact up to 16
-million.
+million. A tensor that values are added to before it is reduced is reported: it has its precision for a reason.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from npukit.migrate import writing
 from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Effort, Rule
 from npukit.report import Finding
-from npukit.source import PythonFile
+from npukit.source import Edit, PythonFile
 
 rule = Rule(
     "NPK161",
@@ -42,13 +42,26 @@ def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
         return
     for binding in file.bindings(call.args[0]):
         made = binding.value
-        dtype = file.argument(made, None, "dtype") if isinstance(made, ast.Call) else None
-        if file.resolve(dtype) in _FLOAT64 and not writing.stays(call, file):
-            assert dtype is not None
+        either = [made.body, made.orelse] if isinstance(made, ast.IfExp) else [made]
+        types = [file.argument(each, None, "dtype") if isinstance(each, ast.Call) else None for each in either]
+        doubles = [each for each in types if each is not None and file.resolve(each) in _FLOAT64]
+        if doubles and not writing.stays(call, file):
             yield rule.finding(
-                (file, dtype),
+                (file, doubles[0]),
                 "HCCL does not reduce float64",
-                edits=[
-                    file.replace(dtype, file.source(dtype).replace("float64", "float32").replace("double", "float32"))
-                ],
+                edits=[_in_float32(each, file) for each in doubles]
+                if len(doubles) == len(either) and not _adds_up(call.args[0].id, call, file)
+                else (),
             )
+
+
+def _adds_up(name: str, call: ast.Call, file: PythonFile) -> bool:
+    """Whether a tensor collects many values before it is reduced, and has its precision for that: sigma += x.T @ x"""
+    return any(
+        isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name) and node.target.id == name
+        for node in ast.walk(file.function(call))
+    )
+
+
+def _in_float32(dtype: ast.expr, file: PythonFile) -> Edit:
+    return file.replace(dtype, file.source(dtype).replace("float64", "float32").replace("double", "float32"))

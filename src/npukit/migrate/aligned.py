@@ -1,0 +1,46 @@
+"""Which lines of a file became which; quicker than difflib for changes that are small and far apart, as ours are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from difflib import SequenceMatcher
+
+Block = tuple[str, int, int, int, int]
+_AHEAD = 32  # lines within which two that stayed follow a change
+
+
+def blocks(old: Sequence[str], new: Sequence[str]) -> list[Block]:
+    """The blocks of lines that are equal, replaced, inserted or deleted, as difflib's get_opcodes names them.
+
+    >>> blocks(["a", "b"], ["a", "x", "b"])
+    [('equal', 0, 1, 0, 1), ('insert', 1, 1, 1, 2), ('equal', 1, 2, 2, 3)]
+    """
+    found: list[Block] = []
+    i = j = 0
+    while i < len(old) or j < len(new):
+        start = i
+        while i < len(old) and j < len(new) and old[i] == new[j]:
+            i, j = i + 1, j + 1
+        if i > start:
+            found.append(("equal", start, i, j - i + start, j))
+        if i == len(old) or j == len(new):
+            gone, come = len(old) - i, len(new) - j
+        else:
+            gone, come = _until_equal(old[i : i + _AHEAD], new[j : j + _AHEAD])
+        if not gone and not come and (i < len(old) or j < len(new)):  # a change that is larger than ours are
+            rest = SequenceMatcher(None, old[i:], new[j:]).get_opcodes()
+            return [*found, *((kind, a + i, b + i, c + j, d + j) for kind, a, b, c, d in rest)]
+        if gone or come:
+            found.append(("replace" if gone and come else "delete" if gone else "insert", i, i + gone, j, j + come))
+        i, j = i + gone, j + come
+    return found
+
+
+def _until_equal(old: Sequence[str], new: Sequence[str]) -> tuple[int, int]:
+    """How many lines went and came before the next two that are the same; (0, 0) where none are."""
+    for total in range(1, len(old) + len(new) - 1):
+        for gone in range(max(0, total - len(new) + 1), min(total, len(old) - 1) + 1):
+            come = total - gone
+            if old[gone] == new[come] and old[gone + 1 : gone + 2] == new[come + 1 : come + 2]:
+                return gone, come
+    return 0, 0

@@ -1,0 +1,141 @@
+"""Tests and files for CUDA only stay as they are and are reported; what NPUs can do beside them is migrated."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from npukit.migrate.migration import Migration, migrate
+from npukit.report import Severity
+
+SKIP = "@pytest.mark.skipif(not torch.cuda.is_available(), reason='needs a GPU')\n"
+BODY = "    x = torch.ones(1, device='cuda')\n"
+
+
+def migrated(folder: Path, **files: str) -> Migration:
+    for name, text in files.items():
+        path = folder / name.replace("__", "/")
+        path.parent.mkdir(exist_ok=True)
+        path.with_suffix(".py").write_text(f"import pytest\nimport torch\n{text}")
+    return migrate(folder)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "class T:\n def setUp(self):\n"
+        "  self.device = torch.device('cuda' if torch.cuda.is_available() else 'cpu')\n"
+        "  if self.device.type == 'cpu': self.skipTest('Triton kernels need CUDA')\n",
+        f"import ops\nfrom ops import kernel\n{SKIP}class TestIt:\n"
+        " def setUp(self): self.device = torch.device('cuda')\n"
+        " def test_it(self): kernel(torch.ones(1, device=self.device))\n",
+        f"from ops import kernel\nneeds_gpu = {SKIP[1:]}@needs_gpu\ndef test_it():\n{BODY}    kernel(x)\n",
+        f"pytestmark = [{SKIP[1:].strip()}]\nfrom ops import kernel\n"
+        f"def make():\n    return torch.ones(1, device='cuda')\ndef test_it():\n{BODY}    kernel(x)\n",
+        f"@pytest.mark.skipif(torch.cuda.device_count() < 2, reason='needs two GPUs')\ndef test_fp8():\n{BODY}",
+        f"def test_it():\n    if torch.cuda.device_count() < 2: pytest.skip('TileLang needs CUDA')\n{BODY}",
+        f"{SKIP}@pytest.mark.skipif(not HAVE_OPS, reason='Triton 3 is not installed')\ndef test_it():\n{BODY}",
+        f"from core.transformer_engine import TELinear\n{SKIP}def test_it():\n{BODY}    TELinear()(x)\n",
+    ],
+)
+def test_what_is_skipped_for_the_sake_of_kernels_stays_and_is_reported(tmp_path: Path, text: str) -> None:
+    result = migrated(tmp_path, ops="import triton\ndef kernel(x): ...\n", test_it=text)
+    assert not result.changes
+    notes = [each for each in result.left if each.place and each.place.file.name == "test_it.py"]
+    assert [each.code for each in notes] == ["NPK101"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{SKIP}def test_it():\n{BODY}",
+        f"from ops import kernel\nneeds_gpu = {SKIP[1:]}"
+        f"@needs_gpu\ndef test_it(): kernel()\n@needs_gpu\ndef test_b():\n{BODY}",
+        f"@pytest.mark.skipif(torch.cuda.device_count() < 2, reason='needs two GPUs')\ndef test_it():\n{BODY}",
+        "device = torch.device('cuda' if torch.cuda.is_available() else 'cpu')\n"
+        "if device.type == 'cpu': raise SystemExit('too slow')\n",
+    ],
+)
+def test_what_is_skipped_without_any_accelerator_is_migrated(tmp_path: Path, text: str) -> None:
+    result = migrated(tmp_path, ops="import triton\ndef kernel(x): ...\n", test_it=text)
+    assert "ACCELERATOR." in result.changes[0].after and "DEVICE" in result.changes[0].after
+
+
+def test_a_test_with_mocks_gets_what_it_asserts(tmp_path: Path) -> None:
+    mocked = "def test_it(mock_group):\n    create(backend='nccl')\n    assert mock_group.kwargs['backend'] == 'nccl'\n"
+    real = "def test_real():\n    grid = create(backend='nccl')\n    assert grid.backend == 'nccl'\n"
+    after = migrated(tmp_path, test_it=mocked + real).changes[0].after
+    assert mocked in after
+    assert real not in after and "assert grid.backend in ('nccl', 'hccl')" in after
+
+
+@pytest.mark.parametrize("name", ["nccl_allocator", "nvshmem__planner", "test_dsa_cudnn_kernels"])
+def test_a_file_named_after_something_of_cuda_stays_and_is_told_once(tmp_path: Path, name: str) -> None:
+    result = migrated(
+        tmp_path, **{name: "torch.cuda.synchronize()\npool = torch.cuda.MemPool()\n" + SKIP + "def f(): ...\n"}
+    )
+    assert not result.changes
+    assert [(each.code, each.severity) for each in result.left] == [("NPK101", Severity.note)]
+
+
+def test_a_device_for_a_method_that_cannot_be_found_is_reported(tmp_path: Path) -> None:
+    result = migrated(tmp_path, a="tensor.init_data('cuda')\nlog.info('cuda')\nhasattr(torch, 'cuda')\n")
+    assert [(each.code, each.place.line) for each in result.left if each.place] == [("NPK111", 3)]
+
+
+def test_the_current_device_is_what_a_device_without_a_number_is(tmp_path: Path) -> None:
+    text = "x = torch.ones(1, device=torch.cuda.current_device())\ny = x.to(torch.cuda.current_device())\n"
+    after = migrated(tmp_path, a=text).changes[0].after
+    assert after.endswith("x = torch.ones(1, device=DEVICE)\ny = x.to(DEVICE)\n")
+
+
+def test_variables_for_another_framework_stay(tmp_path: Path) -> None:
+    text = "import os\ndef f(tf_env):\n    os.environ['CUDA_VISIBLE_DEVICES'] = '0'\n    start(tf_env)\n"
+    (tmp_path / "run.sh").write_text(
+        "CUDA_VISIBLE_DEVICES=0 python \\\n  dqn_jax.py\nCUDA_VISIBLE_DEVICES=1 python dqn.py\n"
+    )
+    changes = migrated(tmp_path, a=text).changes
+    assert [each.path.name for each in changes] == ["run.sh"]
+    assert changes[0].after.count("ASCEND_RT_VISIBLE_DEVICES") == 1
+
+
+def test_a_call_within_brackets_is_broken_at_its_own(tmp_path: Path) -> None:
+    head = f"x = '{'x' * 91}'\n" * 100
+    call = f"torch.distributed.all_reduce_with_{'name' * 9}(value, torch.cuda.current_stream())"
+    after = migrated(tmp_path, a=f"{head}y = (\n    {call}\n    / 2\n)\n").changes[0].after
+    assert max(map(len, after.split("y = (")[1].splitlines())) <= 98 and "    )\n    / 2\n)\n" in after
+
+
+def test_a_list_within_a_line_is_broken_at_the_width_that_the_project_keeps(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text("[tool.black]\nline-length = 127\n")
+    short = f"y = [f(i, device='cuda', name='{'n' * 36}') if isinstance(i, torch.Tensor) else i for i in x]\n"
+    after = migrated(tmp_path, a=short + short.replace("n" * 36, "n" * 41)).changes[0].after
+    lines = after.splitlines()[-4:]
+    assert len(lines[0]) > 120 and lines[1:] == ["y = [", f"    {lines[2].strip()}", "]"]
+
+
+def test_cards_are_not_counted_for_tensorflow(tmp_path: Path) -> None:
+    text = "def f():\n    '''Starts TensorFlow on each card.'''\n    return torch.cuda.device_count()\n"
+    assert not migrated(tmp_path, a=text).changes
+
+
+def test_a_script_for_isaac_gym_stays(tmp_path: Path) -> None:
+    assert not migrated(tmp_path, a="import isaacgym\ndevice = torch.device('cuda')\n").changes
+
+
+def test_backends_that_no_other_can_replace_are_reported(tmp_path: Path) -> None:
+    ray = "import ray.util.collective as ray_groups\nray_groups.init_collective_group(2, 0, 'nccl')\n"
+    options = (
+        "import torch.distributed as dist\ndef f():\n    options = dist.ProcessGroupNCCL.Options()\n"
+        "    return dist.new_group(backend='nccl', pg_options=options)\n"
+    )
+    result = migrated(tmp_path, a=ray, b=options)
+    assert not result.changes
+    assert [each.place.file.stem for each in result.left if each.place and each.code == "NPK120"] == ["a", "b"]
+
+
+def test_a_list_behind_in_is_broken(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text("[tool.black]\nline-length = 100\n")
+    text = "if param.type() in ['torch.cuda.HalfTensor', 'torch.cuda.BFloat16Tensor']:\n    f()\n"
+    assert "if param.type() in [\n    'torch.cuda.HalfTensor',\n" in migrated(tmp_path, a=text).changes[0].after
