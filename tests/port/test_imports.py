@@ -61,7 +61,10 @@ def test_what_files_share_is_imported_once(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_what_a_build_would_make_is_stood_in_for(tmp_path: Path) -> None:
-    text = "from pkg.version import NUMBER\nimport not_there\nassert not_there.__version__ > '1'"
+    text = (
+        "from pkg.version import NUMBER\nimport not_there\nassert not_there.__version__ > '1'\n"
+        "from importlib.metadata import version\nassert version('not-there') > '1'"
+    )
     folder = write(tmp_path, {"pkg/__init__.py": "", "pkg/built.py": text})
     found = import_all(folder, {"pkg/built.py": ()}, choose("cpu"))["pkg/built.py"]
     assert (found.outcome, found.stand_ins) == ("imports", ("not_there", "pkg.version"))

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 CUDA_CODE = """
-import sys
+import gc, sys, weakref
 import torch, torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel as DDP
 assert torch.cuda.is_available() and torch.cuda.device_count() == 1
@@ -24,6 +24,15 @@ with torch.cuda.amp.autocast():
     assert model(x).dtype == torch.float16 == torch.get_autocast_gpu_dtype() and torch.is_autocast_enabled()
 with torch.autocast("cuda", dtype=torch.bfloat16):
     assert model(x).dtype == torch.bfloat16
+image, kernel = torch.rand(1, 512, 3, 3), torch.rand(8, 512, 3, 3)
+exact = torch.conv2d(image.half().double(), kernel.half().double())
+with torch.cuda.amp.autocast():  # sums in float32, which not every CPU does by itself
+    assert torch.allclose(torch.conv2d(image, weight=kernel).double(), exact, rtol=6e-4)
+assert torch.allclose(torch.nn.functional.conv2d(image.half(), kernel.half()).double(), exact, rtol=6e-4)
+scores, kinds = torch.randn(6, 5).half(), torch.arange(6) % 5
+with torch.cuda.amp.autocast():  # log_softmax rounds to float16, what is summed of it is not rounded again
+    loss = torch.nn.functional.cross_entropy(scores, kinds, reduction="sum")
+assert loss.dtype == torch.float32 and loss == -scores.log_softmax(1)[range(6), kinds].float().sum()
 scaler, optimizer = torch.cuda.amp.GradScaler(), torch.optim.SGD(model.parameters(), lr=0.1)
 scaler.scale(model(x).sum()).backward()
 scaler.step(optimizer), scaler.update()
@@ -52,7 +61,10 @@ assert torch.nn.DataParallel(model).module(x).shape == ddp(x).shape
 FSDP = dist.fsdp.FullyShardedDataParallel
 sharded = FSDP(torch.nn.Linear(4, 4), device_id=torch.cuda.current_device(), sync_module_states=True)
 sharded(x).sum().backward()
-dist.destroy_process_group()
+group = weakref.ref(dist.group.WORLD)
+del ddp, sharded
+gc.collect(), dist.destroy_process_group(), gc.collect()
+assert group() is not None  # gloo's may hang where it goes right after a collective
 print("done")
 """
 

@@ -8,6 +8,7 @@ the project where it arose, packages].
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import importlib.util
 import json
@@ -65,6 +66,8 @@ def main() -> None:
 
 
 def _start(file: str, packages: frozenset[str]) -> tuple[int, _Started]:
+    if "triton" in packages:
+        _load_compiler()
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -76,6 +79,13 @@ def _start(file: str, packages: frozenset[str]) -> tuple[int, _Started]:
         os._exit(0)
     os.close(writing)
     return pid, _Started(file, packages, reading, time.monotonic() + _SECONDS)
+
+
+@functools.cache
+def _load_compiler() -> None:
+    """Load torch's compiler while Triton is not there: it would take a stand-in for the real one."""
+    with contextlib.suppress(ImportError):
+        importlib.import_module("torch._inductor.compile_fx")
 
 
 def _ended(running: dict[int, _Started]) -> int:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import importlib.abc
 import importlib.machinery
+import importlib.metadata
 import sys
 import types
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 
@@ -102,4 +103,18 @@ def install(packages: frozenset[str]) -> StandIns:
     """
     finder = StandIns(packages)
     sys.meta_path.append(finder)
+    metadata: Any = importlib.metadata
+    metadata.version = _version_of(packages, metadata.version)
     return finder
+
+
+def _version_of(packages: frozenset[str], real: Callable[[str], str]) -> Callable[[str], str]:
+    def version(name: str) -> str:
+        try:
+            return real(name)
+        except importlib.metadata.PackageNotFoundError:
+            if name.replace("-", "_") in packages:
+                return _Module.__version__
+            raise
+
+    return version

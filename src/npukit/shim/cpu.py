@@ -21,12 +21,17 @@ Function = Callable[..., Any]
 # What autocast on CUDA and NPUs computes in float32, and on the CPU does not.
 # fmt: off
 _IN_FLOAT32 = (
-    "binary_cross_entropy_with_logits", "cosine_embedding_loss", "cosine_similarity", "cross_entropy",
-    "cumprod", "cumsum", "exp", "expm1", "group_norm", "kl_div", "l1_loss", "layer_norm", "log", "log10",
-    "log1p", "log2", "log_softmax", "margin_ranking_loss", "mse_loss", "nll_loss", "norm", "normalize", "pow",
-    "prod", "reciprocal", "rsqrt", "smooth_l1_loss", "softmax", "softplus", "sum", "triplet_margin_loss",
+    "acos", "asin", "binary_cross_entropy_with_logits", "cosh", "cosine_embedding_loss", "cosine_similarity",
+    "cross_entropy", "cumprod", "cumsum", "dist", "erfinv", "exp", "expm1", "group_norm", "hinge_embedding_loss",
+    "huber_loss", "kl_div", "l1_loss", "layer_norm", "log", "log10", "log1p", "log2", "log_softmax", "logsumexp",
+    "margin_ranking_loss", "mse_loss", "nll_loss", "norm", "normalize", "pdist", "poisson_nll_loss", "pow", "prod",
+    "reciprocal", "renorm", "rsqrt", "sinh", "smooth_l1_loss", "soft_margin_loss", "softmax", "softplus", "sum",
+    "tan", "triplet_margin_loss",
 )
 # fmt: on
+
+
+_CONVOLUTIONS = frozenset(getattr(torch, f"conv{kind}{size}d") for kind in ("", "_transpose") for size in (1, 2, 3))
 
 
 class OnCpu(TorchFunctionMode):
@@ -47,10 +52,14 @@ class OnCpu(TorchFunctionMode):
             kind = kwargs.get("type", args[0] if args else "")
             if type(kind) is int or on_cpu(kind) == "cpu":
                 return torch.device("cpu")  # not cpu:0, which no tensor is on
+        if func is torch.nn.functional.cross_entropy and _casts_to_float16():
+            return _cross_entropy(*args, **kwargs)
         if torch.is_autocast_enabled("cpu") and func in self.in_float32:
             args = tuple(map(_float32, args))
         if type(kwargs.get("device")) is int:
             kwargs["device"] = "cpu"
+        if func in _CONVOLUTIONS and args and _computes_in_float16(args[0]):
+            return _convolve(func, args, kwargs)
         if func is torch.Tensor.to and len(args) > 1 and type(args[1]) is int:
             args = (args[0], "cpu", *args[2:])
         return func(*(on_cpu(value) if isinstance(value, (str, torch.device)) else value for value in args), **kwargs)
@@ -59,6 +68,48 @@ class OnCpu(TorchFunctionMode):
 def _float32(value: Any) -> Any:
     halves = (torch.float16, torch.bfloat16)
     return value.float() if isinstance(value, torch.Tensor) and value.dtype in halves else value
+
+
+def _casts_to_float16() -> bool:
+    return torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") is torch.float16
+
+
+def _computes_in_float16(value: torch.Tensor) -> bool:
+    autocast = torch.is_autocast_enabled("cpu") and value.dtype is not torch.float64
+    return (torch.get_autocast_dtype("cpu") if autocast else value.dtype) is torch.float16
+
+
+def _convolve(func: Function, args: Any, kwargs: Any) -> torch.Tensor:
+    """A convolution of float16 with sums in float32, as on CUDA and NPUs: on ARM, the CPU's own sums are float16."""
+
+    def rounded(value: Any) -> Any:
+        return value.half().float() if isinstance(value, torch.Tensor) else value
+
+    with torch.autocast("cpu", enabled=False):
+        result = func(*map(rounded, args), **{name: rounded(value) for name, value in kwargs.items()})
+    return result.half()  # type: ignore[no-any-return]
+
+
+def _cross_entropy(
+    input: torch.Tensor,
+    target: torch.Tensor,
+    weight: torch.Tensor | None = None,
+    size_average: bool | None = None,
+    ignore_index: int = -100,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> torch.Tensor:
+    """Its parts, as autocast on CUDA and NPUs sees them: log_softmax rounds to float16, and the sum is in float32.
+
+    The CPU's autocast casts the function as a whole. In bfloat16 it stays so: rounded on both sides, losses would
+    differ by more than those of equal programs may.
+    """
+    if size_average is not None or reduce is not None:
+        reduction = torch.nn._reduction.legacy_get_string(size_average, reduce)
+    number = torch.nn._reduction.get_enum(reduction)
+    whole = torch.ops.aten.cross_entropy_loss.default
+    return whole.decompose(input, target, weight, number, ignore_index, label_smoothing)  # type: ignore[no-any-return]
 
 
 class Nothing(contextlib.nullcontext):  # type: ignore[type-arg]
@@ -96,6 +147,26 @@ def takes_device(function: Function) -> Function:
         return function(*map(on_cpu, args), **kwargs)
 
     return mapped
+
+
+_groups: list[Any] = []
+
+
+def makes_group(function: Function) -> Function:
+    """Gloo's groups stay until the process ends.
+
+    One that goes right after its last collective may hang: it waits for a thread of its own, which wants the lock of
+    the interpreter to free a tensor, and holds that lock. NCCL's, for which it stands here, do not.
+    """
+    mapped = takes_device(function)
+
+    @functools.wraps(function)
+    def kept(*args: Any, **kwargs: Any) -> Any:
+        made = mapped(*args, **kwargs)
+        _groups.append(made or torch.distributed.group.WORLD)
+        return made
+
+    return kept
 
 
 def module_to(function: Function) -> Function:
