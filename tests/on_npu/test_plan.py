@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
+from npukit.facts.planning import planning
 from npukit.performance.plan.observe import Observer, WalkIsOver
 
 WIDTH, ROWS = 512, 1024
@@ -46,6 +48,25 @@ def test_the_work_of_a_step_is_counted_once() -> None:
     assert products == 4 * 2 * (2 * ROWS * WIDTH * WIDTH), "forward and the weight's gradient, at fp32's price"
     assert observer.walked().update, "the optimizer's work is apart"
     assert not torch.utils._python_dispatch._get_current_dispatch_mode_stack()
+
+
+class Recomputed(nn.Sequential):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return checkpoint(super().forward, x, use_reentrant=False)
+
+
+def test_the_host_pays_less_for_autograds_operators_and_more_for_those_computed_again() -> None:
+    def issued(kind: type[nn.Sequential]) -> float:
+        observer = Observer(steps=1)
+        with pytest.raises(WalkIsOver), observer:
+            train(kind(nn.Linear(WIDTH, WIDTH, bias=False), nn.Linear(WIDTH, WIDTH, bias=False)).npu(), steps=2)
+        return sum(each.calls for each in observer.walked().work if each.kind == "matmul")
+
+    once = 2 + 2 * planning().issued_by_autograd
+    assert issued(nn.Sequential) == pytest.approx(once)
+    assert issued(Recomputed) == pytest.approx(once + planning().computed_again), (
+        "the last layer's result is not needed"
+    )
 
 
 @pytest.mark.parametrize("device", ["npu", "cpu"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 from pathlib import Path
@@ -34,10 +35,13 @@ def tune(
     """Find the settings with which a training runs fastest here.
 
     Short runs try batch size, accumulation, checkpointing, data workers, the length of packed rows and the ways in
-    which several devices share the work. Every step still sees as many tokens. The faster configuration is written to
-    CONFIG.tuned.yaml. A tuning that was stopped continues where it was.
+    which several devices share the work. Every step still sees as many tokens. Whenever a configuration is
+    faster, it is written to CONFIG.tuned.yaml. A tuning that was stopped continues where it was.
     """
+    import yaml
+
     from npukit.launch.devices import choose
+    from npukit.llm.config.options import Config
     from npukit.llm.config.read import read
     from npukit.performance.tune.tune import told
     from npukit.performance.tune.tune import tune as find
@@ -50,11 +54,14 @@ def tune(
     file = Path(words[0])
     reading = read(file, words[1:], os.environ, ranks=chosen.count)
     reading.check_card(chosen.card, chosen.has_bf16)
-    found = find(reading.config, chosen, trials, steps, memory, lambda line: print(line, file=sys.stderr, flush=True))
-    import yaml
-
     place = output or file.with_suffix(".tuned.yaml")
-    write_text(place, yaml.safe_dump(found.config.model_dump(mode="json"), sort_keys=False, allow_unicode=True))
+
+    def keep(config: Config) -> None:
+        write_text(place, yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True))
+
+    tell = functools.partial(print, file=sys.stderr, flush=True)
+    found = find(reading.config, chosen, trials, steps, memory, tell, keep)
+    keep(found.config)
     if json:
         print(to_json(found.as_json()))
     else:

@@ -25,6 +25,8 @@ class Planning:
     memory: Range
     communication: Range
     launch_us: Range
+    issued_by_autograd: float
+    computed_again: float
     collective_us: Range
     overlap: Range
 

@@ -49,6 +49,12 @@ def test_the_fastest_settings_within_the_memory_win(runs: list[Changes], tmp_pat
     assert tune(config(), CPU, tmp_path / "other").config.training.batch_size == 8, "without a limit"
 
 
+def test_settings_are_tried_once_however_they_are_told(runs: list[Changes], tmp_path: Path) -> None:
+    tune(config(), CPU, tmp_path, memory_gib=5)  # from a batch of two, a smaller one is what was configured
+    sizes = [each.get("training.batch_size", 1) for each in runs if "training.workers" not in each]
+    assert sizes.count(1) == 1
+
+
 def test_ranks_share_the_work_in_the_fastest_way(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     speeds = {"ddp": 100.0, "fsdp2": 90.0, "zero2": 130.0}
 
@@ -82,8 +88,10 @@ def test_a_tuning_that_is_stopped_keeps_what_it_knows(
         return measure(self, changes)
 
     monkeypatch.setattr(tuning._Bench, "_measure", stopped)
+    fastest: list[Config] = []
     with pytest.raises(KeyboardInterrupt):
-        tune(config(), CPU, tmp_path)
+        tune(config(), CPU, tmp_path, keep=fastest.append)
+    assert [each.training.batch_size for each in fastest] == [2]
     kept = [json.loads(line) for line in (tmp_path / tuning.TRIALS).read_text().splitlines()][1:]
     assert [each["changes"] for each in kept] == runs
 

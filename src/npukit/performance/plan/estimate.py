@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import ceil
 
+from npukit.facts.planning import planning
 from npukit.llm.config.options import Config
 from npukit.llm.models.outline import Outline
 from npukit.performance.plan.memory import (
@@ -18,7 +19,7 @@ from npukit.performance.plan.memory import (
 from npukit.performance.plan.work import Work
 
 BACKWARD_OF_ATTENTION = 2.5  # times its forward pass: five products instead of two
-OPERATORS_OF_A_LAYER = 30  # forward, of those that a card runs; as many twice backward
+OPERATORS_OF_A_LAYER = 30  # forward, of those that a card runs; twice as many backward
 OPTIMIZER_BYTES = 110  # moved for each trained parameter: a dozen operators, each over all of it
 LOGITS_BYTES = 60  # moved for each element of the logits
 HEAD_BYTES = 14  # moved for each weight of a trained output layer, for each part of the logits
@@ -39,7 +40,8 @@ def estimate(config: Config, model: Outline, devices: int) -> list[Work]:
     width = low * (12 * sizes.hidden + 6 * sizes.intermediate + 4 * sizes.keys)
     moved = tokens * sizes.layers * width * (passes + 2) * (WITH_ADAPTER if config.tuning.is_adapter else TRAFFIC)
     moved += LOGITS_BYTES * tokens * sizes.vocabulary
-    calls = OPERATORS_OF_A_LAYER * sizes.layers * (passes + 2)
+    issued = 1 + 2 * planning().issued_by_autograd + (passes - 1) * planning().computed_again
+    calls = OPERATORS_OF_A_LAYER * sizes.layers * issued
     if config.tuning.is_adapter:
         calls *= 2
     else:

@@ -16,7 +16,7 @@ from npukit.llm import families
 from npukit.llm.config.options import Config
 from npukit.llm.data.collate import Collator, tokens, weight
 from npukit.llm.finetune import rank
-from npukit.llm.finetune.goal import loss_of
+from npukit.llm.finetune.goal import joins_rows, loss_of
 from npukit.llm.finetune.train import adapt, weights_dtype
 from npukit.llm.models.attention import NAME as PACKED_ATTENTION
 from npukit.llm.models.attention import register
@@ -36,7 +36,8 @@ def train_shapes(output: Path) -> None:
     if not families.of(shape).can_pack:
         config = config.model_copy(update={"data": config.data.model_copy(update={"packing": False})})
     register()
-    attention = PACKED_ATTENTION if config.data.packing or config.training.sequence_parallel > 1 else None
+    joined = joins_rows(config, shape)
+    attention = PACKED_ATTENTION if joined or config.training.sequence_parallel > 1 else None
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(
             shape, dtype=weights_dtype(config, device), attn_implementation=attention
@@ -68,7 +69,7 @@ def train_shapes(output: Path) -> None:
         loss=partial(loss_of, longest=length),
         weight=weight,
         size=partial(tokens, pad_id=0),
-        collate=Collator(config.data.packing, 0, length),
+        collate=Collator(joined, 0, length if config.data.packing else None),
         item="tokens",
     )
     if trainer.parallel.sequence:

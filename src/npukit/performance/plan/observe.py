@@ -12,8 +12,9 @@ import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_iter
+from torch.utils._pytree import tree_flatten
 
+from npukit.facts.planning import planning
 from npukit.performance.plan.operators import flops_of, kind_of, moved_bytes
 from npukit.performance.plan.walked import Held, Walked
 from npukit.performance.plan.work import Work
@@ -89,10 +90,10 @@ class Observer(_Mode):  # type: ignore[misc]
         if func._schema.name == "npu::npu_change_data_ptr":
             self._moved(*args[:2])
             return result
-        outputs = [each for each in tree_iter(result) if isinstance(each, Tensor)]
+        outputs = [each for each in tree_flatten(result)[0] if isinstance(each, Tensor)]
         for tensor in outputs:
             self._allocated(tensor)
-        inputs = [each for each in tree_iter((args, kwargs)) if isinstance(each, Tensor)]
+        inputs = [each for each in tree_flatten((args, kwargs))[0] if isinstance(each, Tensor)]
         if not self._has_optimizer:
             self._look_for_update(func, inputs)
         if any(each.device.type == self._device for each in (*outputs, *inputs)):
@@ -105,12 +106,13 @@ class Observer(_Mode):  # type: ignore[misc]
         kind = kind_of(func)
         if kind:
             flops = flops_of(func, args, kwargs, result) if kind != "vector" else 0.0
-            self._work[-1][kind, self._phase() == "optimizer", flops, moved_bytes(inputs, outputs)] += 1
+            phase = self._phase()
+            self._work[-1][kind, phase == "optimizer", _issuing(phase), flops, moved_bytes(inputs, outputs)] += 1
 
     def collective(self, name: str, sent: float, tensors: list[Tensor]) -> None:
         """To be told of every collective."""
         if any(each.device.type == self._device for each in tensors):
-            self._work[-1]["collective", self._phase() == "optimizer", 0.0, sent] += 1
+            self._work[-1]["collective", self._phase() == "optimizer", 1.0, 0.0, sent] += 1
             for each in tensors:
                 self._call(each, "communication")
 
@@ -269,9 +271,16 @@ class Observer(_Mode):  # type: ignore[misc]
 
     def _last_step(self, in_optimizer: bool) -> Iterable[Work]:
         step = self._work[-1]
-        for (kind, of_optimizer, flops, moved), calls in step.items():
+        for (kind, of_optimizer, cost, flops, moved), calls in step.items():
             if of_optimizer == in_optimizer:
-                yield Work(kind, flops * calls, moved * calls, calls)
+                yield Work(kind, flops * calls, moved * calls, cost * calls)
+
+
+def _issuing(phase: str) -> float:
+    """What it costs the host to issue an operator, in those that Python issues."""
+    if torch._C._current_autograd_node() is None:
+        return 1.0
+    return planning().issued_by_autograd if phase == "backward" else planning().computed_again
 
 
 def _plain(tensor: Tensor) -> Iterator[Tensor]:

@@ -18,7 +18,7 @@ class Work:
     kind: Kind
     flops: float
     bytes: float  # read and written; of a collective, sent by one rank
-    calls: float
+    calls: float  # as the host issues them: one that costs as much as two counts as two
 
     def times(self, number: float) -> Work:
         """So many times this work."""

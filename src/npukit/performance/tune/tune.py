@@ -12,10 +12,12 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from npukit.cache import cache_folder
 from npukit.errors import NpukitError
 from npukit.launch.devices import Devices
 from npukit.llm.config.options import Config
 from npukit.llm.finetune.rank import handed_over
+from npukit.llm.start import INDUCTOR_CACHE
 from npukit.performance.plan.fit import Changes, changed
 from npukit.performance.tune.search import groups
 from npukit.report.writing import write_text
@@ -64,8 +66,11 @@ def tune(
     steps: int = 8,
     memory_gib: float | None = None,
     tell: Callable[[str], None] = lambda _: None,
+    keep: Callable[[Config], None] = lambda _: None,
 ) -> Tuning:
     """Run `steps` steps with other settings until none is faster; `folder` keeps the trials, which are not repeated.
+
+    `keep` is given each configuration that is faster than all before, so that a tuning that is stopped leaves it.
 
     >>> tune(config, choose("npu", 8), Path("tuning")).best.changes
     {'training.batch_size': 4, 'training.accumulation': 2}
@@ -82,6 +87,7 @@ def tune(
             if not trial.within_memory or trial.tokens_per_second < best.tokens_per_second * FASTER:
                 break
             best = trial
+            keep(changed(config, best.changes))
     return Tuning(tuple(bench.trials), best, changed(config, best.changes))
 
 
@@ -119,7 +125,8 @@ class _Bench:
 
     def run(self, changes: Changes) -> Trial:
         """Measure, unless that was done before."""
-        known = next((each for each in (*self.trials, *self._known) if each.changes == changes), None)
+        wanted = changed(self._config, changes)
+        known = next((e for e in (*self.trials, *self._known) if changed(self._config, e.changes) == wanted), None)
         trial = known or self._measure(changes)
         if trial not in self.trials:
             self.trials.append(trial)
@@ -141,7 +148,7 @@ class _Bench:
             "--devices",
             str(self._devices.count),
         ]
-        environment = {**os.environ, **handed_over(config)}
+        environment = {**os.environ, INDUCTOR_CACHE: str(cache_folder() / "inductor"), **handed_over(config)}
         with (self._folder / "trial.log").open("w", encoding="utf-8") as log:
             code = subprocess.run([*command, "-m", TRIAL], env=environment, stdout=log, stderr=log).returncode
         if code < 0 or code in (130, 143):
