@@ -55,10 +55,12 @@ $(VENV)/.ready: pyproject.toml Makefile
 	@$(BIN)/npukit sim setup
 	@touch $@
 
-# A wheel that brings the simulated NPU compiled; VERSIONS="2.13.0 2.7.1" chooses versions of torch.
+# A wheel that brings the simulated NPU compiled; VERSIONS="2.13.0 2.7.1" chooses versions of torch, ARCHITECTURES="x86_64
+# aarch64" what it is for.
 wheels: setup
 	@$(PIP) ziglang
-	@$(BIN)/python scripts/make_wheels.py $(if $(VERSIONS),--torch $(VERSIONS))
+	@$(BIN)/python scripts/make_wheels.py $(if $(VERSIONS),--torch $(VERSIONS)) \
+	  $(if $(ARCHITECTURES),--architectures $(ARCHITECTURES))
 
 clean:
 	rm -rf $(VENV) demo-output

@@ -19,7 +19,13 @@ from collections import Counter
 from importlib.metadata import version
 from pathlib import Path
 
-OFFLINE = ("OfflineModeIsEnabled", "outgoing traffic has been disabled", "offline mode", "HF_HUB_OFFLINE")
+OFFLINE = (
+    "OfflineModeIsEnabled",
+    "outgoing traffic has been disabled",
+    "offline mode",
+    "HF_HUB_OFFLINE",
+    "doesn't exist on the Hugging Face Hub",  # evaluate, of a metric
+)
 
 
 def run(checkout: Path, tests: list[str], options: list[str], limit: float) -> dict[str, tuple[str, str]]:

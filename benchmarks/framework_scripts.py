@@ -187,5 +187,5 @@ FRAMEWORKS = (
         ),
     ),
     Script("LLaVA, train and answer", "LLaVA", "llava_model.py", driver="llava_model.py"),
-    Script("mmengine, Runner", "mmengine", "mmengine_runner.py", driver="mmengine_runner.py", tolerance=0.01),
+    Script("mmengine, Runner", "mmengine", "mmengine_runner.py", driver="mmengine_runner.py"),
 )

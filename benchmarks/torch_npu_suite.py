@@ -1,11 +1,12 @@
 """Run torch_npu's own public tests, unmodified, on the simulated NPU.
 
     python benchmarks/torch_npu_suite.py CHECKOUT [FOLDER…] [--jobs 2] [--limit 300] [--test-limit 90]
-        [--json results.json]
+        [--json results.json] [--resume]
 
 CHECKOUT is a checkout of torch_npu's sources; its folder test/ is run, each file in a process of its own. A test that
 ends the interpreter counts as crashed, one that outlasts --test-limit or wants more memory than the host has as failed;
 the rest of its file is then run in a new process. What a file has not reached within its limit is counted as such.
+With --resume, files whose results are in the JSON file already are not run again.
 Tests that torch_npu itself lists as failing on real hardware (test/unsupported_test_cases) are left out, and so are
 folders that need what is not simulated; both are counted or named. Functions whose arguments only their own script can
 give are no tests.
@@ -15,18 +16,22 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib
 import json
 import multiprocessing.context
 import multiprocessing.forkserver
+import multiprocessing.resource_tracker
 import multiprocessing.spawn
+import multiprocessing.util
 import os
 import signal
 import sys
 import tempfile
 import time
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -100,11 +105,26 @@ class _Environment:
 
 
 def spawn_by_fork_server() -> None:
-    """Let 'spawn' start ranks as forks of a server that has imported what they import: 8 CPU seconds less for each."""
+    """Let 'spawn' start ranks as forks of a server that has imported what they import: 8 CPU seconds less for each.
+
+    The server is itself a fork of this process, made before a test has used a device.
+    """
     prepare = multiprocessing.spawn.get_preparation_data
     multiprocessing.spawn.get_preparation_data = lambda name: prepare(name) | {"environment": _Environment()}
     multiprocessing.context.SpawnProcess._Popen = staticmethod(multiprocessing.context.ForkServerProcess._Popen)  # type: ignore
     multiprocessing.forkserver.set_forkserver_preload(SLOW_IMPORTS)
+    multiprocessing.resource_tracker.ensure_running()
+    execute, multiprocessing.util.spawnv_passfds = multiprocessing.util.spawnv_passfds, _fork_and_run
+    multiprocessing.forkserver.ensure_running()
+    multiprocessing.util.spawnv_passfds = execute
+
+
+def _fork_and_run(path: bytes, args: Sequence[Any], passfds: Sequence[int]) -> int:
+    """Run what `python -c` would in a fork of this process."""
+    if child := os.fork():
+        return child
+    exec(args[-1], {})
+    os._exit(0)
 
 
 def pytest_configure() -> None:
@@ -122,6 +142,12 @@ class FileRun:
         self.collection_error = ""
         self.listed = 0
         self.seconds = 0.0
+        self.done = False
+
+    def restore(self, kept: dict[str, Any]) -> None:
+        """Take what an earlier run of this script wrote as the result."""
+        self.outcomes, self.collection_error, self.listed = kept["outcomes"], kept["collection_error"], kept["listed"]
+        self.collected, self.done = [""] * kept["collected"], True
 
     def start(self) -> int:
         """Run what has no outcome yet, in a new process. Returns its number."""
@@ -141,13 +167,15 @@ class FileRun:
         os.dup2(output, 1)
         os.dup2(output, 2)
         done = [f"--deselect={name}" for name in self.outcomes]
-        options = ["-q", "-p", "no:cacheprovider", "-p", "no:npukit", "--rootdir", str(self.file.parent)]
+        # pytest would format what torch logs, and some of it is no message to format.
+        options = ["-q", "-p", "no:cacheprovider", "-p", "no:logging", "--rootdir", str(self.file.parent)]
         if "os.environ" in self.file.read_text().partition("import torch")[0]:  # it sets the stage before the import
             os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), *sys.path])
             plugin = ["-m", "pytest", "-p", Path(__file__).stem]
             os.execv(sys.executable, [sys.executable, *plugin, *options, *done, self.file.name])
         sys.argv = [self.file.name]
-        common_utils.parse_cmd_line_args()  # type: ignore[no-untyped-call] # as the tests do where they run themselves
+        if hasattr(common_utils, "parse_cmd_line_args"):  # older ones do it when they are imported
+            common_utils.parse_cmd_line_args()  # type: ignore[no-untyped-call] # as tests do that run themselves
         os._exit(pytest.main([*options, *done, self.file.name], plugins=[sys.modules[__name__]]))
 
     def overdue(self) -> bool:
@@ -252,8 +280,8 @@ def print_table(by_folder: dict[str, list[FileRun]]) -> None:
 
 
 def write_json(path: Path, by_folder: dict[str, list[FileRun]]) -> None:
-    """Every outcome with its reason, by file."""
-    runs = [run for runs in by_folder.values() for run in runs]
+    """Every outcome with its reason, by file; of the files that are done."""
+    runs = [run for runs in by_folder.values() for run in runs if run.done]
     path.write_text(
         json.dumps(
             {
@@ -280,6 +308,7 @@ def main() -> None:
     parser.add_argument("--limit", type=float, default=300, help="seconds for one file")
     parser.add_argument("--test-limit", type=float, default=90, help="seconds for one test; more on a busy machine")
     parser.add_argument("--json", type=Path, help="write every outcome and reason here")
+    parser.add_argument("--resume", action="store_true", help="run only what the JSON file has no results of")
     arguments = parser.parse_args()
 
     tests = arguments.checkout.resolve() / "test"
@@ -290,9 +319,21 @@ def main() -> None:
     }
     print("Left out: " + "; ".join(f"{word} ({why})" for word, why in LEFT_OUT.items()))
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # other packages' plugins are not meant
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # tests call torchrun
     simulate.activate(devices=DEVICES)
-    for run in run_all([run for runs in by_folder.values() for run in runs], arguments.jobs):
+    # What tests compile is linked with CANN's libraries, which torch_npu's own build leaves in the checkout.
+    os.environ["LIBRARY_PATH"] = f"{os.environ['ASCEND_HOME_PATH']}/lib64"
+    for name in SLOW_IMPORTS:
+        with contextlib.suppress(ImportError):  # what an older torch does not have
+            importlib.import_module(name)
+    every = [run for runs in by_folder.values() for run in runs]
+    kept = json.loads(arguments.json.read_text()) if arguments.resume and arguments.json.exists() else {}
+    for run in every:
+        if str(run.file) in kept:
+            run.restore(kept[str(run.file)])
+    for run in run_all([run for run in every if not run.done], arguments.jobs):
+        run.done = True
         print(run, file=sys.stderr, flush=True)
         if arguments.json:
             write_json(arguments.json, by_folder)

@@ -10,6 +10,7 @@ import tempfile
 
 import torch
 import torch.distributed as dist
+import torch_npu  # noqa: F401  (torch before 2.5 does not load it by itself)
 from torch import nn
 from torch.nn.functional import cross_entropy, scaled_dot_product_attention
 from torch.nn.parallel import DistributedDataParallel

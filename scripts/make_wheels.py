@@ -31,18 +31,39 @@ ARCHITECTURES = ("aarch64", "x86_64")
 NEWEST_SYMBOLS = {"GLIBC": "2.28", "GLIBCXX": "3.4.25", "CXXABI": "1.3.11"}  # of manylinux_2_28
 OLDEST_SYMBOLS = {"aarch64": "GLIBC_2.17", "x86_64": "GLIBC_2.2.5"}
 # What this machine's compiler would take from a newer glibc or libstdc++ than a user may have, in a way that works with
-# theirs: headers of libstdc++ skip atomic operations by a variable of glibc 2.32 and throw by a function of version 11.
+# theirs: headers of libstdc++ skip atomic operations by a variable of glibc 2.32, those of version 9 make streams by
+# functions of that version, and those of version 11 throw, count exceptions and, in C++20, read streams by others.
 PORTABLE = """
-#include <stdlib.h>
+#include <cstdlib>
+#include <new>
+#include <sstream>
 #define OWN __attribute__((visibility("hidden")))
+extern "C" {
 OWN char __libc_single_threaded = 0;
-OWN void _ZSt28__throw_bad_array_new_lengthv(void) { abort(); }
+OWN void _ZSt28__throw_bad_array_new_lengthv() { abort(); }
 __asm__(".symver old_dlopen, dlopen@OLDEST");
 __asm__(".symver old_dlsym, dlsym@OLDEST");
 void *old_dlopen(const char *, int);
 void *old_dlsym(void *, const char *);
 OWN void *dlopen(const char *file, int mode) { return old_dlopen(file, mode); }
 OWN void *dlsym(void *library, const char *name) { return old_dlsym(library, name); }
+void _ZNSt15__exception_ptr13exception_ptrD1Ev(void *);
+OWN void _ZNSt15__exception_ptr13exception_ptr10_M_releaseEv(void *pointer) {
+    _ZNSt15__exception_ptr13exception_ptrD1Ev(pointer);
+}
+void _ZNSt15__exception_ptr13exception_ptrC1ERKS0_(void *, const void *);
+OWN void _ZNSt15__exception_ptr13exception_ptr9_M_addrefEv(void *pointer) {
+    void *kept;
+    _ZNSt15__exception_ptr13exception_ptrC1ERKS0_(&kept, pointer);
+}
+}
+OWN std::string text_of(const std::stringbuf *)
+    __asm__("_ZNKRSt7__cxx1115basic_stringbufIcSt11char_traitsIcESaIcEE3strEv");
+std::string text_of(const std::stringbuf *stream) { return stream->str(); }
+OWN void make(std::ostringstream *) __asm__("_ZNSt7__cxx1119basic_ostringstreamIcSt11char_traitsIcESaIcEEC1Ev");
+void make(std::ostringstream *stream) { new (stream) std::ostringstream(std::ios_base::out); }
+OWN void make(std::stringstream *) __asm__("_ZNSt7__cxx1118basic_stringstreamIcSt11char_traitsIcESaIcEEC1Ev");
+void make(std::stringstream *stream) { new (stream) std::stringstream(std::ios_base::in | std::ios_base::out); }
 """
 WHERE = """
 from npukit.simulate import build
@@ -66,9 +87,9 @@ def compilers(architecture: str, work: Path) -> compiling.Compilers:
     # Without the last option zig 0.17 runs out of memory where it counts the arguments of one of our libraries.
     zig = [sys.executable, "-m", "ziglang", "cc", "-target", f"{architecture}-linux-gnu.2.28", "-Wl,--hash-style=gnu"]
     cross = "" if platform.machine() == architecture else f"{architecture}-linux-gnu-"
-    source, portable = work / "portable.c", work / f"portable-{architecture}.o"
+    source, portable = work / "portable.cpp", work / f"portable-{architecture}.o"
     source.write_text(PORTABLE.replace("OLDEST", OLDEST_SYMBOLS[architecture]))
-    subprocess.run([f"{cross}gcc", "-fPIC", "-c", source, "-o", portable], check=True)
+    subprocess.run([f"{cross}g++", "-std=c++17", "-O2", "-fPIC", "-c", source, "-o", portable], check=True)
     return compiling.Compilers(zig, [f"{cross}g++", "-Wl,--no-as-needed", str(portable)])
 
 
@@ -102,9 +123,12 @@ def packages(torch_version: str) -> tuple[Path, Path]:
 def check_symbols(library: Path) -> None:
     """A library may ask of glibc and libstdc++ only what manylinux_2_28 has."""
     said = subprocess.run(["nm", "-D", library], check=True, capture_output=True, text=True).stdout
-    for symbol, name, version in re.findall(r" U (\S+?)@+(GLIBC|GLIBCXX|CXXABI)_([\d.]+)", said):
-        if key(version) > key(NEWEST_SYMBOLS[name]):
-            sys.exit(f"{library.name} needs {symbol} of {name}_{version}, which manylinux_2_28 does not have.")
+    asked = re.findall(r" U (\S+?)@+(GLIBC|GLIBCXX|CXXABI)_([\d.]+)", said)
+    newer = [
+        f"{symbol} ({name}_{version})" for symbol, name, version in asked if key(version) > key(NEWEST_SYMBOLS[name])
+    ]
+    if newer:
+        sys.exit(f"{library.name} needs what manylinux_2_28 does not have: {', '.join(newer)}.")
 
 
 def build(architecture: str, torch_versions: list[str], work: Path) -> Path:

@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 import torch
 import torch_npu
+from tests.on_npu.conftest import since
 
 
+@since("2.7", "the operator writes only a card's own layout")
 def test_a_decode_step_over_a_paged_cache() -> None:
     torch.manual_seed(0)
     batch, heads, kv_heads, depth, page, pages = 3, 4, 2, 16, 128, 7

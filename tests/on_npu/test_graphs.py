@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch_npu
+from tests.on_npu.conftest import since
 from torch import Tensor
 
 
@@ -53,10 +54,7 @@ def test_what_cannot_be_captured_is_refused_and_the_next_capture_works(
     assert y.tolist() == [3.0] * 4
 
 
-@pytest.mark.skipif(
-    tuple(map(int, torch.__version__.split(".")[:2])) < (2, 13),
-    reason="in this torch_npu a capture whose end fails is never over for the allocator",
-)
+@since("2.13", "a capture whose end fails is never over for the allocator")
 def test_streams_join_a_capture_by_events_and_have_to_be_joined_again() -> None:
     x, side = torch.ones(4).npu(), torch.npu.Stream()
 
@@ -76,6 +74,7 @@ def test_streams_join_a_capture_by_events_and_have_to_be_joined_again() -> None:
     assert y.tolist() == [4.0] * 4
 
 
+@since("2.4", "AdamW is capturable with CUDA only")
 def test_training_steps_in_a_graph_are_those_outside() -> None:
     torch.manual_seed(0)
     layers = torch.nn.Linear(8, 16), torch.nn.GELU(), torch.nn.LayerNorm(16), torch.nn.Linear(16, 4)
@@ -101,6 +100,7 @@ def test_training_steps_in_a_graph_are_those_outside() -> None:
         torch.testing.assert_close(mine.cpu(), theirs.cpu())
 
 
+@since("2.5", "they fail in torch_npu 2.4 itself, and torch 2.1 runs their backward pass on another stream")
 def test_graphed_callables() -> None:
     module = torch.nn.Linear(8, 8).npu()
     eager = copy.deepcopy(module)
@@ -113,6 +113,7 @@ def test_graphed_callables() -> None:
         torch.testing.assert_close(module.weight.grad.cpu(), eager.weight.grad.cpu())
 
 
+@since("2.6", "a graph draws no random numbers")
 def test_random_numbers_go_on_from_replay_to_replay_as_without_a_graph() -> None:
     def draw() -> Tensor:
         return torch.nn.functional.dropout(torch.ones(1000, device="npu")) + torch.randn(1000, device="npu")
@@ -127,6 +128,7 @@ def test_random_numbers_go_on_from_replay_to_replay_as_without_a_graph() -> None
     assert not torch.equal(eager[0], eager[1])
 
 
+@since("2.6", "a graph is not updated")
 @pytest.mark.parametrize("update_first", [True, False])
 def test_lengths_of_a_captured_attention_are_updated(update_first: bool) -> None:
     torch.manual_seed(0)
@@ -151,6 +153,7 @@ def test_lengths_of_a_captured_attention_are_updated(update_first: bool) -> None
         assert torch.equal(out.cpu(), attend(attend(q, lengths) * 2, lengths).cpu())
 
 
+@since("2.6", "a graph has no functions of the host")
 def test_host_functions_and_copies_from_pinned_memory_are_part_of_a_graph() -> None:
     host, device, seen = torch.ones(4).pin_memory(), torch.zeros(4).npu(), []
     stream = torch.npu.Stream()
@@ -182,4 +185,4 @@ def test_graphs_share_a_pool_and_give_it_back() -> None:
 
     use_graphs()
     torch.npu.empty_cache()
-    assert torch.npu.memory_reserved() == before
+    assert torch.npu.memory_reserved() <= before

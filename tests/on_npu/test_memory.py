@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from tests.on_npu.conftest import since
 
 
 def test_tensors_that_overlap_are_refused() -> None:
@@ -18,6 +19,7 @@ def test_the_same_tensor_twice_is_one() -> None:
     assert x.tolist() == [0, 2, 4]
 
 
+@since("2.4", "torch itself does not resize them")
 def test_lists_of_outputs_are_resized() -> None:
     outs = [torch.empty(0).npu(), torch.empty(0).npu()]
     torch.split_with_sizes_copy(torch.arange(6.0).npu(), [2, 4], out=outs)
@@ -44,3 +46,26 @@ def test_an_output_that_is_also_an_input_is_not_resized() -> None:
     with pytest.raises(RuntimeError, match="doesn't match the broadcast shape"):
         torch.mul(row, table, out=row)
     assert row.shape == (1, 3)
+
+
+@pytest.mark.skipif(torch.__version__ < "2.7", reason="older versions of torch_npu keep the check to themselves")
+def test_memory_marked_after_an_error_is_not_read_until_it_is_written() -> None:
+    from torch_npu.npu import _recovery as recovery
+
+    lost, kept = torch.ones(300).npu(), torch.ones(300).npu()
+    recovery.mark_all_npu_tensor_unsafe(torch.npu.current_device())
+    assert lost.sum().item() == 300  # the check is off
+    recovery.set_npu_tensor_unsafe_check_flag(True)
+    try:
+        for read in (
+            lambda: lost + 1,
+            lost.cpu,
+            lambda: torch.stack([lost]),
+            lambda: torch.ones(300).npu().copy_(lost),
+        ):
+            with pytest.raises(RuntimeError, match="ERR00003"):
+                read()
+        assert lost.copy_(torch.full((300,), 2.0)).sum().item() == 600  # from the host
+        assert kept.copy_(lost).sum().item() == 600  # on the device
+    finally:
+        recovery.set_npu_tensor_unsafe_check_flag(False)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch_npu
+from tests.on_npu.conftest import not_with, since
 from torch import nn
 
 from npukit.performance.advise.advise import judge
@@ -71,6 +72,7 @@ def test_advise_reads_them_and_says_that_they_are_simulated(recorded: Path) -> N
     assert any(call.name.startswith("aclrtSynchronizeStream") for call in traces[0].runtime), "item() waits"
 
 
+@not_with("2.4", "a profile is not analysed into a database")
 def test_the_database_tells_the_same(recorded: Path) -> None:
     text = read_profiles([recorded])[0]
     npu.profiler.analyse(str(recorded), export_type="db")
@@ -96,7 +98,7 @@ def test_nothing_is_recorded_by_children(tmp_path: Path) -> None:
         assert Counter(row["Type"] for row in csv.DictReader(file))["add"] == STEPS
 
 
-@pytest.mark.skipif(tuple(map(int, torch.__version__.split(".")[:2])) < (2, 13), reason="torch_npu records none here")
+@since("2.13", "torch's profiler records none")
 def test_torchs_own_profiler_has_the_kernels_and_the_operators_that_launched_them() -> None:
     x = torch.ones(8, 8, device="npu")
     with torch.profiler.profile() as profiler:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import torch
+from tests.on_npu.conftest import since
 from torch import nn
 
 
+@since("2.4", "there are no sparse tensors of its own")
 def test_sparse_adam_ends_with_the_cpus_weights() -> None:
     torch.manual_seed(0)
     first = nn.Embedding(10, 4, sparse=True)
@@ -39,3 +41,11 @@ def test_repeating_each_element_can_be_captured() -> None:
         repeated = x.repeat_interleave(2)
     graph.replay()
     assert torch.equal(repeated.cpu(), x.cpu().repeat_interleave(2))
+
+
+def test_a_loss_scaler_finds_what_is_not_finite() -> None:
+    grads = [torch.tensor([2.0, 4.0]).npu(), torch.tensor([1.0, float("inf")]).npu()]
+    found = torch.zeros(1).npu()
+    torch._amp_foreach_non_finite_check_and_unscale_(grads, found, torch.tensor(0.5).npu())
+    assert found.item() == 1
+    assert [grad.tolist() for grad in grads] == [[1, 2], [0.5, float("inf")]]

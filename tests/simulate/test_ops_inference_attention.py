@@ -105,6 +105,20 @@ def test_without_a_mask_nothing_is_hidden() -> None:
     same(ops.prompt_flash_attention(q, k, v, num_heads=4, input_layout="BNSD"), plain(q, k, v, 1.0))
 
 
+def test_large_scores_in_fp16_are_rounded_unless_high_precision_is_asked_for() -> None:
+    q, k, v = make(queries=64, keys=64, dtype=torch.half)
+    arguments: dict[str, Any] = {"num_heads": 4, "num_key_value_heads": 2, "input_layout": "BNSD", "scale_value": 128.0}
+    scores = (q.float() @ k.float().repeat_interleave(2, 1).mT).half() * 128.0
+    rounded = scores.float().softmax(-1).half().float() @ v.float().repeat_interleave(2, 1)
+    exact = plain(q, k, v, 128.0)
+    assert (rounded - exact).abs().max() > 0.1
+    same(ops.prompt_flash_attention(q, k, v, **arguments), rounded)
+    same(ops.prompt_flash_attention(q, k, v, **arguments, sparse_mode=10), exact)
+    both = {"scale" if name == "scale_value" else name: given for name, given in arguments.items()}
+    same(ops.fused_infer_attention_score(q, k, v, **both)[0], exact)
+    same(ops.fused_infer_attention_score(q, k, v, **both, inner_precise=1)[0], rounded)
+
+
 def test_pse_shift_is_added_after_scaling() -> None:
     q, k, v = make()
     shift = torch.randn(1, 4, 5, 8)

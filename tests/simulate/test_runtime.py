@@ -190,6 +190,10 @@ call("aclrtMapMem", base + 2 * size, size, 0, parts[0], 0)
 assert read(base + 3 * size - 2, 2) == b"ov"
 for i in range(3):
     call("aclrtUnmapMem", base + i * size)
+call("aclrtMapMem", base + 3 * size, size, 0, parts[1], 0)  # elsewhere
+write(base + 3 * size, b"again")
+assert read(base + 3 * size, 5) == b"again"
+call("aclrtUnmapMem", base + 3 * size)
 for part in parts:
     call("aclrtFreePhysical", part)
 call("aclrtReleaseMemAddress", base)

@@ -6,7 +6,7 @@ import os
 
 import torch
 import torch.distributed as dist
-import torch_npu  # noqa: F401
+import torch_npu
 from torch import Tensor
 
 RANK, RANKS = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -14,6 +14,7 @@ OTHERS = [rank for rank in range(RANKS) if rank != RANK]
 MOVABLE = [
     *(torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8, torch.bool),
     *(torch.float16, torch.bfloat16, torch.float32, torch.float64),
+    *(torch.uint16, torch.uint32, torch.uint64),
 ]
 REDUCIBLE = [torch.int8, torch.int16, torch.int32, torch.int64, torch.float16, torch.bfloat16, torch.float32]
 SIZES = [0, 1, 7, 4099, 100_003]  # nothing, one element, odd ones, more than a ring holds
@@ -22,7 +23,7 @@ SIZES = [0, 1, 7, 4099, 100_003]  # nothing, one element, odd ones, more than a 
 def values(rank: int, size: int, dtype: torch.dtype = torch.float32) -> Tensor:
     """What `rank` contributes: small integers, so that sums are exact in every type."""
     numbers = (torch.arange(size) * 3 + rank * 5) % 7 - 2
-    return (numbers.abs() if dtype in (torch.uint8, torch.bool) else numbers).to(dtype)
+    return (numbers.abs() if dtype == torch.bool or not dtype.is_signed else numbers).to(dtype)
 
 
 def same(found: Tensor, expected: Tensor) -> None:
@@ -238,6 +239,26 @@ def check_objects() -> None:
     shared = [RANK, "from", RANK]
     dist.broadcast_object_list(shared, 1)
     assert shared == [1, "from", 1]
+
+
+def check_products_with_a_collective() -> None:
+    dist.barrier()  # makes the communicator
+    name = dist.group.WORLD._get_backend(torch.device("npu")).get_hccl_comm_name(RANK)
+    rows = [values(rank, 4 * RANKS * 6).view(4 * RANKS, 6).half() for rank in range(RANKS)]
+    columns = [values(rank + 1, 6 * 3).view(6, 3).half() for rank in range(RANKS)]
+    mine = rows[RANK].npu(), columns[RANK].npu(), name
+    product, gathered = torch_npu.npu_all_gather_base_mm(*mine, RANKS)
+    same(gathered, torch.cat(rows))
+    same(product, torch.cat(rows) @ columns[RANK])
+    total = torch.stack([one @ other for one, other in zip(rows, columns, strict=True)]).sum(0)
+    same(torch_npu.npu_mm_all_reduce_base(*mine), total)
+    same(torch_npu.npu_mm_reduce_scatter_base(*mine, RANKS), total.chunk(RANKS)[RANK])
+    try:
+        torch_npu.npu_mm_all_reduce_base(*mine[:2], "another")
+    except RuntimeError as error:
+        assert "'another'" in str(error)
+    else:
+        raise AssertionError("a communicator that is not there")
 
 
 def check_barrier() -> None:

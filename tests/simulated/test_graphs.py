@@ -14,13 +14,15 @@ import os, torch, torch_npu, torch.distributed as dist
 rank = int(os.environ["RANK"])
 torch.npu.set_device(rank)
 dist.init_process_group("hccl")
-x, gathered = torch.zeros(1000).npu(), torch.zeros(2, 1000).npu()
+x, gathered = torch.zeros(999).npu(), torch.zeros(2, 999).npu()
+listed = [torch.zeros(999).npu() for _ in range(2)]  # of an odd size, so torch_npu pads them
 dist.all_reduce(x)
 graph = torch.npu.NPUGraph()
 with torch.npu.graph(graph):
     total = x * 2
     dist.all_reduce(total)
     dist.all_gather_into_tensor(gathered, total + rank)
+    dist.all_gather(listed, total + rank)
 for step in range(4):
     x.fill_(rank + step)
     graph.replay()
@@ -28,7 +30,8 @@ for step in range(4):
     dist.all_reduce(between)  # takes its turn among the graph's own
     expected = 2 * (2 * step + 1)
     assert total.eq(expected).all() and between.item() == 2
-    assert gathered[0].eq(expected).all() and gathered[1].eq(expected + 1).all()
+    for parts in (gathered, listed):
+        assert parts[0].eq(expected).all() and parts[1].eq(expected + 1).all()
 dist.destroy_process_group()
 """
 

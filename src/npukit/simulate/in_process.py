@@ -75,6 +75,13 @@ def keep_packed_sequences_packed() -> None:
     functions.lstm = call
 
 
+def say_where_torch_npu_is() -> None:
+    """Tell an older torch_npu where it lies: its profiler looks for it beside torch only."""
+    if module := sys.modules.get("torch_npu.utils.collect_env"):
+        where = Path(str(sys.modules["torch_npu"].__file__)).parents[1]
+        module.get_torch_npu_install_path = lambda: str(where)  # type: ignore[attr-defined]
+
+
 def _on_npu(value: object) -> bool:
     return isinstance(value, torch.Tensor) and value.device.type == "npu"
 
@@ -100,3 +107,4 @@ def _let_autograd_finish() -> None:
 
 
 keep_packed_sequences_packed()
+say_where_torch_npu_is()

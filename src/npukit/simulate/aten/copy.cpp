@@ -6,6 +6,7 @@
 #include "memory.h"
 #include "older_torch.h"
 #include "profile.h"
+#include "recovery.h"
 #include "stream.h"
 
 #include <ATen/record_function.h>
@@ -17,17 +18,21 @@ namespace {
 // In shapes-only mode, what is larger than this is data, and data is not moved; what is smaller may steer the program.
 constexpr size_t kLargestMovedWithoutCompute = 64 * 1024;
 
-aclFormat& format_of(const at::Tensor& npu) {
-    return static_cast<torch_npu::NPUStorageImpl*>(npu.storage().unsafeGetStorageImpl())->npu_desc_.npu_format_;
+torch_npu::NPUStorageDesc& description_of(const at::Tensor& npu) {
+    return static_cast<torch_npu::NPUStorageImpl*>(npu.storage().unsafeGetStorageImpl())->npu_desc_;
+}
+
+aclFormat format_of(const at::Tensor& npu) {
+    return description_of(npu).npu_format_;
+}
+
+bool is_plain(int64_t format) {
+    return format == ACL_FORMAT_ND || format == ACL_FORMAT_NCHW || format == ACL_FORMAT_NHWC ||
+        format == ACL_FORMAT_NCDHW || format == ACL_FORMAT_UNDEFINED;
 }
 
 bool is_plain(const at::Tensor& tensor) {
-    if (!is_npu(tensor)) {
-        return true;
-    }
-    const auto format = format_of(tensor);
-    return format == ACL_FORMAT_ND || format == ACL_FORMAT_NCHW || format == ACL_FORMAT_NHWC ||
-        format == ACL_FORMAT_NCDHW || format == ACL_FORMAT_UNDEFINED;
+    return !is_npu(tensor) || is_plain(format_of(tensor));
 }
 
 c10::OperatorHandle copy_operator() {
@@ -117,6 +122,7 @@ at::Tensor& copy_(at::Tensor& self, const at::Tensor& from, bool non_blocking) {
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
     const at::DisableRecordFunctionGuard inside;
     const c10::DeviceGuard guard(is_npu(self) ? self.device() : from.device());
+    check_safe_copy(self, from);
     if (from._is_zerotensor()) {
         self.zero_();
     } else if (!is_npu(from)) {
@@ -164,10 +170,18 @@ at::Tensor empty_with_format(const at::Tensor& like, int64_t format) {
 }
 
 // Memory layouts of the hardware (NZ, 5HD …) take the memory that they take there, but the numbers stay as PyTorch lays
-// them out.
+// them out. From one plain format to another, torch_npu only gives the tensor itself the other name.
 at::Tensor format_cast(at::Tensor self, const c10::IValue& wanted) {
-    const int64_t format = wanted.isTensor() ? format_of(wanted.toTensor()) : wanted.toInt();
-    return format_of(self) == format ? self : empty_with_format(self, format).copy_(self);
+    int64_t format = wanted.isTensor() ? format_of(wanted.toTensor()) : wanted.toInt();
+    if (format == ACL_FORMAT_FRACTAL_NZ && description_of(self).base_sizes_.size() < 2) {
+        format = ACL_FORMAT_ND; // the memory has no rows to make tiles of, whatever the view of it
+    }
+    if (!is_plain(self) || !is_plain(format)) {
+        return format_of(self) == format ? self : empty_with_format(self, format).copy_(self);
+    }
+    auto& description = description_of(self);
+    description.npu_format_ = description.origin_format_ = static_cast<aclFormat>(format);
+    return self;
 }
 
 at::Tensor format_cast_inplace(at::Tensor self, const c10::IValue& wanted) {

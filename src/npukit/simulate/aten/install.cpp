@@ -7,6 +7,8 @@
 #include "sparse.h"
 #include "trace.h"
 
+#include <ATen/ScalarOps.h>
+
 #include <unordered_set>
 
 namespace npusim {
@@ -16,6 +18,18 @@ void not_simulated(const c10::OperatorHandle& op, torch::jit::Stack*) {
     C10_THROW_ERROR(
         NotImplementedError,
         c10::str(op.schema().name(), " is not simulated: it needs a real NPU, or a kernel in npukit.simulate.ops."));
+}
+
+// In place, CANN also divides whole numbers by whole numbers, and drops the fraction; torch refuses to. torch_npu's
+// collectives average whole numbers this way.
+void divide_in_place(const c10::OperatorHandle&, torch::jit::Stack* stack) {
+    const auto given = torch::jit::pop(*stack, 2);
+    const auto self = given[0].toTensor();
+    const auto other =
+        given[1].isTensor() ? given[1].toTensor() : at::native::wrapped_scalar_tensor(given[1].toScalar());
+    const bool whole = at::isIntegralType(self.scalar_type(), /*includeBool=*/false) &&
+        at::isIntegralType(other.scalar_type(), /*includeBool=*/false);
+    stack->emplace_back(whole ? self.copy_(self.to(at::kDouble).div_(other)) : self.div_(other));
 }
 
 // torch warns of every replaced kernel; here replacing is the purpose.
@@ -68,6 +82,9 @@ void install() {
             traits.host_tensors = true;
             body = not_simulated;
             unknown.insert(toString(name));
+        }
+        if (name.name == "aten::div_" && (name.overload_name == "Tensor" || name.overload_name == "Scalar")) {
+            body = divide_in_place;
         }
         limits[toString(name)] = traits.limits;
         auto& library = *space == "aten" ? aten : npu;

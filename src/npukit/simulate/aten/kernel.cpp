@@ -7,6 +7,7 @@
 #include "older_torch.h"
 #include "profile.h"
 #include "random.h"
+#include "recovery.h"
 #include "stream.h"
 #include "values.h"
 
@@ -27,11 +28,12 @@ bool returns_argument(const c10::AliasInfo* returned, const c10::AliasInfo* argu
 }
 
 // The device an op runs on: that of its tensors, else the one asked for, else the current one.
-c10::Device device_of(c10::ArrayRef<c10::IValue> arguments, bool accepts_host_tensors, const std::string& name) {
-    const bool accepts_other_npus = accepts_host_tensors && name.rfind("npu::", 0) != 0;
+c10::Device device_of(c10::ArrayRef<c10::IValue> arguments, const Traits& traits, const std::string& name) {
+    const bool accepts_other_npus = (traits.host_tensors || traits.host_indices) && name.rfind("npu::", 0) != 0;
     std::optional<c10::Device> found;
     bool host_tensor = false;
     for (const auto& argument : arguments) {
+        const bool accepts_host_tensors = traits.host_tensors || (traits.host_indices && argument.isList());
         visit_tensors(argument, [&](const at::Tensor& tensor) {
             if (is_npu(tensor)) {
                 TORCH_CHECK(
@@ -42,12 +44,12 @@ c10::Device device_of(c10::ArrayRef<c10::IValue> arguments, bool accepts_host_te
                     found = tensor.device();
                 }
             } else if (tensor.defined() && tensor.dim() > 0 && tensor.device().is_cpu()) {
-                host_tensor = true;
+                host_tensor = host_tensor || !accepts_host_tensors;
             }
         });
     }
     TORCH_CHECK(
-        !host_tensor || !found || accepts_host_tensors,
+        !host_tensor || !found,
         "Expected all tensors to be on the same device. Expected NPU tensor, please check whether the input tensor "
         "device is correct. (when checking arguments of ", name, ")");
     if (found) {
@@ -144,8 +146,9 @@ void SimulatedKernel::run(const c10::OperatorHandle& op, Stack* stack, c10::Devi
 void SimulatedKernel::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
     const at::DisableRecordFunctionGuard inside; // what it calls here is not the user's
     const auto first = stack->size() - arguments_;
-    const auto device = device_of(c10::ArrayRef<c10::IValue>(*stack).slice(first), traits_.host_tensors, name_);
+    const auto device = device_of(c10::ArrayRef<c10::IValue>(*stack).slice(first), traits_, name_);
     const c10::DeviceGuard guard(device);
+    check_safe(c10::ArrayRef<c10::IValue>(*stack).slice(first));
     auto* const stream = runtime_stream(device.index());
     if (C10_UNLIKELY(npusim_stream_keeps(stream)) && !traits_.values) {
         give_to_graph(op, stack, device);
@@ -199,7 +202,7 @@ void SimulatedKernel::give_to_graph(const c10::OperatorHandle& op, Stack* stack,
 int SimulatedKernel::repeat(
     const c10::OperatorHandle& op, Stack arguments, const std::vector<c10::IValue>& into) const {
     const at::DisableRecordFunctionGuard inside;
-    const auto device = device_of(arguments, traits_.host_tensors, name_);
+    const auto device = device_of(arguments, traits_, name_);
     ProfiledKernel profiled(name_, traits_.product, arguments);
     profiled.start();
     const int code = compute(op, &arguments, device, Way::repeat, into);
@@ -228,7 +231,9 @@ int SimulatedKernel::compute(
                 : on_meta                            ? meta_view(tensor)
                 : way == Way::foresee_on_zeros       ? at::zeros_like(meta_view(tensor), at::kCPU)
                                                      : cpu_views.of(tensor);
-            return half && view.scalar_type() == *half ? in_type(view, at::kFloat) : view;
+            return half && view.scalar_type() == *half            ? in_type(view, at::kFloat)
+                : traits_.labels && view.scalar_type() == at::kInt ? in_type(view, at::kLong)
+                                                                   : view;
         });
         if (half && names_type(op.schema().arguments()[i], argument, *half)) {
             argument = at::kFloat;

@@ -18,8 +18,10 @@ using Body = std::function<void(const c10::OperatorHandle&, torch::jit::Stack*)>
 // What npukit.simulate.ops.registry says of an op.
 struct Traits {
     bool host_tensors = false; // CPU tensors are allowed beside NPU ones
+    bool host_indices = false; // CPU tensors are allowed in lists: as indices
     bool values = false;       // computed in shapes-only mode, too
     bool product = false;      // half precision is computed in fp32 and rounded once
+    bool labels = false;       // int32 is widened to int64
     bool kept = false;         // torch_npu's own code stays
     Limits limits = {};        // what CANN refuses
 };

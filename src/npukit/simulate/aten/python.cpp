@@ -106,7 +106,7 @@ PythonSide::PythonSide() {
                 py::cast<std::vector<std::string>>(limit.attr("types")), py::cast<int64_t>(limit.attr("dimensions")));
         }
         traits_[py::cast<std::string>(name)] = {
-            has("host_tensors"), has("values"), has("product"), has("kept"), std::move(limits)};
+            has("host_tensors"), has("host_indices"), has("values"), has("product"), has("labels"), has("kept"), std::move(limits)};
     }
 }
 

@@ -53,17 +53,21 @@ RepeatDraws::~RepeatDraws() {
     repeated = nullptr;
 }
 
-// The seed is a number in older versions of torch_npu; in newer ones a graph keeps it, as it does the offset.
+// In newer versions of torch_npu a graph keeps seed and offset; before 2.6 they are numbers, and philox_npu_state does not
+// move the offset on.
 template <class State>
-static at::Generator generator_at(const State& position) {
-    if constexpr (requires { position.seed_.ptr; }) {
+static at::Generator next_generator(at_npu::NPUGeneratorImpl& npu) {
+    constexpr uint64_t kSmallestStep = 4;
+    if constexpr (requires(State position) { position.seed_.ptr; }) {
+        const State position = npu.philox_npu_state(kSmallestStep);
         if (position.captured_) {
             recorded->push_back({*position.seed_.ptr, *position.offset_.ptr, position.offset_intragraph_});
             return at::detail::createCPUGenerator();
         }
         return at::detail::createCPUGenerator(mix(position.seed_.val, position.offset_.val));
     } else {
-        return at::detail::createCPUGenerator(mix(position.seed_, position.offset_.val));
+        const auto [seed, offset] = npu.philox_engine_inputs(kSmallestStep);
+        return at::detail::createCPUGenerator(mix(seed, offset));
     }
 }
 
@@ -73,13 +77,8 @@ at::Generator draw_generator(const Maybe<at::Generator>& npu, c10::DeviceIndex d
     }
     const auto generator = npu.has_value() && npu->defined() ? *npu : at_npu::detail::getDefaultNPUGenerator(device);
     auto* const impl = at::check_generator<at_npu::NPUGeneratorImpl>(generator);
-    constexpr uint64_t kSmallestStep = 4;
-    at_npu::PhiloxNpuState position;
-    {
-        const std::lock_guard<std::mutex> lock(impl->mutex_);
-        position = impl->philox_npu_state(kSmallestStep);
-    }
-    return generator_at(position);
+    const std::lock_guard<std::mutex> lock(impl->mutex_);
+    return next_generator<at_npu::PhiloxNpuState>(*impl);
 }
 
 DefaultGeneratorFollowsDevice::DefaultGeneratorFollowsDevice(c10::DeviceIndex device) {

@@ -3,7 +3,6 @@
 #include "../cann/npusim.h"
 #include "memory.h"
 
-#include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch_npu/csrc/core/npu/NPUStream.h>
 
 namespace npusim {
@@ -15,7 +14,7 @@ void* runtime_stream(c10::DeviceIndex device) {
 
 void wait_for_stream(c10::DeviceIndex device) {
     if (npusim_stream_drain(runtime_stream(device)) != 0) {
-        c10::impl::VirtualGuardImpl(kNPU).synchronizeStream(c10_npu::getCurrentNPUStream(device).unwrap());
+        c10_npu::getCurrentNPUStream(device).synchronize();
     }
 }
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from npukit.simulate.ops.common import dtype_of, gradients, wide
-from npukit.simulate.ops.registry import kernel
+from npukit.simulate.ops.registry import kernel, traits
 
 
 def _channel(values: Tensor, like: Tensor) -> Tensor:
@@ -188,3 +188,18 @@ def stft_backward(
         return y if grad.is_complex() else torch.view_as_real(y)
 
     return gradients(forward, [x], grad)[0]
+
+
+def unscale(grads: list[Tensor], found_inf: Tensor, inv_scale: Tensor) -> None:
+    """Multiply the gradients by inv_scale; found_inf becomes 1 if one of them is not finite."""
+    for grad in grads:
+        if not grad.isfinite().all():
+            found_inf.fill_(1)
+        grad.mul_(inv_scale.to(grad.dtype))
+
+
+_UNSCALE = "aten::_amp_foreach_non_finite_check_and_unscale_"
+if torch.__version__ < "2.3":
+    kernel(_UNSCALE)(unscale)
+else:  # the CPU has it
+    traits(_UNSCALE, host_tensors=True)

@@ -21,7 +21,10 @@ _LOWEST = torch.finfo(torch.float32).min
 
 @dataclass(frozen=True)
 class Rules:
-    """What happens between the two products: softmax(scale q k^T + bias, beside a sink), masked, then dropout."""
+    """What happens between the two products: softmax(scale q k^T + bias, beside a sink), masked, then dropout.
+
+    All in fp32, unless `in_half`: then scores and weights are rounded to fp16, as the kernels that are fast do.
+    """
 
     scale: float
     pattern: Pattern = field(default_factory=Pattern)
@@ -29,11 +32,13 @@ class Rules:
     sink: Tensor | None = None
     keep: Tensor | None = None
     keep_prob: float = 1.0
+    in_half: bool = False
 
     def plain(self, q: Tensor, k: Tensor, v: Tensor) -> bool:
         """Whether PyTorch's own CPU flash attention does the same."""
         extras = (self.bias, self.sink, self.keep)
-        return _HAS_FLASH and q.size(-1) == k.size(-1) == v.size(-1) and all(extra is None for extra in extras)
+        plain = not self.in_half and all(extra is None for extra in extras)
+        return _HAS_FLASH and q.size(-1) == k.size(-1) == v.size(-1) and plain
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, rules: Rules, exact: bool = False) -> tuple[Tensor, Tensor, Tensor]:
@@ -61,7 +66,10 @@ def attend(q: Tensor, k: Tensor, v: Tensor, rules: Rules, exact: bool = False) -
     if rules.sink is not None:
         total += (rules.sink.float().view(-1, 1, 1) - top).exp()
     total.masked_fill_(total == 0, 1.0)
-    out = _dropout(weights.div_(total), rules) @ _share(v, q).float()
+    weights = weights.div_(total)
+    if rules.in_half:
+        weights = weights.half().float()
+    out = _dropout(weights, rules) @ _share(v, q).float()
     return out.to(q.dtype), top.squeeze(-1), total.squeeze(-1)
 
 
@@ -93,7 +101,9 @@ def attend_backward(
 
 
 def _scores(q: Tensor, k: Tensor, rules: Rules) -> Tensor:
-    scores = (q.float() * rules.scale) @ _share(k, q).float().transpose(-1, -2)
+    keys = _share(k, q).float().transpose(-1, -2)
+    q = q.float()
+    scores = ((q @ keys).half() * rules.scale).float() if rules.in_half else (q * rules.scale) @ keys
     if rules.bias is not None:
         scores = scores + rules.bias
     drop = rules.pattern.drop

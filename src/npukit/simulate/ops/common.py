@@ -9,7 +9,11 @@ import torch
 from torch import Tensor
 
 _HALVES = (torch.float16, torch.bfloat16)
-_AUTOGRAD_KEYS = ("AutogradCPU", "AutogradMeta", "AutogradOther", "AutogradNestedTensor", "ADInplaceOrView")
+_AUTOGRAD_KEYS = [
+    getattr(torch._C.DispatchKey, name)
+    for name in ("AutogradFunctionality", "AutogradOther", "AutogradNestedTensor", "ADInplaceOrView")
+    if hasattr(torch._C.DispatchKey, name)  # torch 2.1 does not name that of nested tensors
+]
 
 # torch's own ScalarType numbers, then 256 + the number of CANN's aclDataType.
 _DTYPES: dict[int, torch.dtype] = dict(enumerate((
@@ -45,13 +49,16 @@ def gradients(
     >>> gradients(torch.sin, [torch.zeros(2)], torch.ones(2))
     (tensor([1., 1.]),)
     """
-    exclude = torch._C._dispatch_tls_local_exclude_set()
-    for key in _AUTOGRAD_KEYS:
-        exclude = exclude.remove(getattr(torch._C.DispatchKey, key))
-    include = torch._C._dispatch_tls_local_include_set()
-    with torch._C._ForceDispatchKeyGuard(include, exclude), torch.enable_grad():
-        leaves = [x.detach().requires_grad_() for x in inputs]
-        found = torch.autograd.grad(function(*leaves), leaves, grad_outputs, allow_unused=True)
+    excluded = [key for key in _AUTOGRAD_KEYS if torch._C._dispatch_tls_is_dispatch_key_excluded(key)]
+    for key in excluded:
+        torch._C._dispatch_tls_set_dispatch_key_excluded(key, False)
+    try:
+        with torch.enable_grad():
+            leaves = [x.detach().requires_grad_() for x in inputs]
+            found = torch.autograd.grad(function(*leaves), leaves, grad_outputs, allow_unused=True)
+    finally:
+        for key in excluded:
+            torch._C._dispatch_tls_set_dispatch_key_excluded(key, True)
     return tuple(torch.zeros_like(x) if g is None else g for x, g in zip(inputs, found, strict=True))
 
 
@@ -88,7 +95,7 @@ def pack_int4(x: Tensor) -> Tensor:
     """Eight neighbours of the last dimension in one int32, the first in the lowest bits."""
     nibbles = x.to(torch.int64).bitwise_and(15).unflatten(-1, (-1, 8))
     packed = (nibbles << torch.arange(0, 32, 4, device=x.device)).sum(-1)
-    return packed.to(torch.uint32).view(torch.int32)
+    return packed.to(torch.int32)
 
 
 def unpack_int4(x: Tensor) -> Tensor:

@@ -48,18 +48,24 @@ def dropout_with_byte_mask(x: Tensor, p: float, train: bool) -> Tensor:
     return torch.ops.npu._dropout_with_byte_mask(x, p)[0]
 
 
+def _cast(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """torch_npu's cast, which has one name less before 2.6."""
+    npu = torch.ops.npu
+    return (npu._npu_dtype_cast if hasattr(npu, "_npu_dtype_cast") else npu.npu_dtype_cast)(x, dtype)
+
+
 @composite("npu::npu_dtype_cast_backward")
 def dtype_cast_backward(
     grad: Tensor, dtype: int | torch.dtype, grad_dtype: int | None = None, input_dtype: int | None = None
 ) -> Tensor:
     """The gradient in the input's dtype, which has a gradient in turn, whether or not the given one has."""
-    return torch.ops.npu._npu_dtype_cast(grad.requires_grad_(), dtype_of(dtype))
+    return _cast(grad.requires_grad_(), dtype_of(dtype))
 
 
 @composite("npu::_npu_dtype_cast_backward")
 def dtype_cast_to_backward(grad: Tensor, dtype: int | torch.dtype) -> Tensor:
     """The same of the other cast."""
-    return torch.ops.npu._npu_dtype_cast(grad.requires_grad_(), dtype_of(dtype))
+    return _cast(grad.requires_grad_(), dtype_of(dtype))
 
 
 @composite("npu::npu_gather_backward")
@@ -118,6 +124,27 @@ def lstm_of_packed_sequence(
     return torch.ops.aten.lstm.data.decompose(data, batch_sizes, hx, [p.to(data.dtype) for p in params], *rest)
 
 
+def scaled_dot_product_attention(
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0,
+    is_causal: bool = False, *, scale: float | None = None, enable_gqa: bool = False,
+) -> Tensor:  # fmt: skip
+    """Fused where torch_npu fuses it, but the mask is made by torch's operators: before 2.6 CANN is called for it."""
+    plain_mask = attn_mask is None or (attn_mask.dtype == torch.bool and attn_mask.dim() in (2, 4))
+    if plain_mask and query.dim() == key.dim() == value.dim() == 4 and query.shape[1] % key.shape[1] == 0:
+        hidden = attn_mask.logical_not() if attn_mask is not None else None
+        if is_causal:
+            hidden = torch.ones(2048, 2048, dtype=torch.bool, device=query.device).triu(1)
+        return torch.ops.npu.npu_fusion_attention(
+            query, key, value, query.shape[1], "BNSD", atten_mask=hidden, keep_prob=1 - dropout_p,
+            scale=query.shape[-1] ** -0.5 if scale is None else scale,
+            next_tockens=0 if is_causal else 2**31 - 1, sparse_mode=2 if is_causal else 0,
+        )[0]  # fmt: skip
+    if attn_mask is not None and attn_mask.dtype == torch.bool:
+        attn_mask = torch.zeros_like(attn_mask, dtype=query.dtype).masked_fill(~attn_mask, -torch.inf)
+    given = (query, key, value, attn_mask, dropout_p, is_causal)
+    return torch.ops.aten._scaled_dot_product_attention_math(*given, scale=scale)[0]
+
+
 def dropout_gen_mask(size: list[int], p: float, *, device: Any = None, **options: Any) -> Tensor:
     """A mask of bits for a tensor of that size, made where it is asked for."""
     return pack(torch.rand(torch.Size(size).numel(), device=device or "npu") >= p)
@@ -133,6 +160,8 @@ def install() -> list[torch.library.Library]:
     """Put them in the place of torch_npu's code; what is returned has to be kept."""
     libraries = {space: torch.library.Library(space, "IMPL") for space in ("aten", "npu")}
     chosen = {**COMPOSITES, **{f"aten::{name}": _decomposition(name) for name in DECOMPOSED}}
+    if torch.__version__ < "2.6":
+        chosen["aten::scaled_dot_product_attention"] = scaled_dot_product_attention
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # replacing is the purpose
         for name, function in chosen.items():

@@ -31,7 +31,7 @@ def _forward(
 def _backward(
     x: Tensor, grad: Tensor, weight: Tensor, stride: Sizes, padding: Sizes, dilation: Sizes, groups: int,
     mask: list[bool], transposed: bool = False, output_padding: Sizes | None = None,
-) -> tuple[Tensor, ...]:  # fmt: skip
+) -> tuple[Tensor | None, ...]:  # fmt: skip
     dims = weight.dim() - 2
     stride, padding, dilation = (_spread(v, dims) for v in (stride, padding, dilation))
     channels = weight.shape[1] * groups if transposed else weight.shape[0]
@@ -39,8 +39,7 @@ def _backward(
         wide(grad), wide(x), wide(weight), [channels], stride, padding, dilation, transposed,
         _spread(output_padding or [0], dims), groups, [True, True, True],
     )  # fmt: skip
-    kept = (g.to(weight.dtype) if wanted else g.new_empty(0) for g, wanted in zip(found, mask, strict=True))
-    return tuple(kept)
+    return tuple(g.to(weight.dtype) if wanted else None for g, wanted in zip(found, mask, strict=True))
 
 
 @kernel("npu_conv2d", "npu_conv3d", "npu_convolution")
@@ -64,8 +63,8 @@ def convolution_out(
 def convolution_backward(
     x: Tensor, grad: Tensor, weight: Tensor, stride: Sizes, padding: Sizes, dilation: Sizes, groups: int,
     output_mask: list[bool],
-) -> tuple[Tensor, ...]:  # fmt: skip
-    """Gradients of x, weight and bias; those that the mask leaves out are empty."""
+) -> tuple[Tensor | None, ...]:  # fmt: skip
+    """Gradients of x, weight and bias; None for those that the mask leaves out."""
     return _backward(x, grad, weight, stride, padding, dilation, groups, output_mask)
 
 
@@ -82,7 +81,7 @@ def convolution_transpose(
 def convolution_transpose_backward(
     x: Tensor, grad: Tensor, weight: Tensor, padding: Sizes, output_padding: Sizes, stride: Sizes, dilation: Sizes,
     groups: int, output_mask: list[bool],
-) -> tuple[Tensor, ...]:  # fmt: skip
+) -> tuple[Tensor | None, ...]:  # fmt: skip
     """Gradients of x, weight and bias of a transposed convolution."""
     return _backward(x, grad, weight, stride, padding, dilation, groups, output_mask, True, output_padding)
 
@@ -108,7 +107,7 @@ def depthwise_out(
 def depthwise_backward(
     grad: Tensor, x: Tensor, weight: Tensor, kernel_size: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes,
     output_mask: list[bool],
-) -> tuple[Tensor, ...]:  # fmt: skip
+) -> tuple[Tensor | None, ...]:  # fmt: skip
     """Gradients of x and weight."""
     return _backward(x, grad, weight, stride, padding, dilation, x.shape[1], [*output_mask, False])[:2]
 
@@ -117,7 +116,7 @@ def depthwise_backward(
 def dilated_backward(
     grad: Tensor, x: Tensor, weight: Tensor, kernel_size: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes,
     output_mask: list[bool],
-) -> tuple[Tensor, ...]:  # fmt: skip
+) -> tuple[Tensor | None, ...]:  # fmt: skip
     """Gradients of x, weight and bias."""
     return _backward(x, grad, weight, stride, padding, dilation, 1, output_mask)
 
@@ -126,6 +125,6 @@ def dilated_backward(
 def slow_transpose_backward(
     grad: Tensor, x: Tensor, weight: Tensor, kernel_size: Sizes, stride: Sizes, padding: Sizes,
     output_padding: Sizes, dilation: Sizes, output_mask: list[bool],
-) -> tuple[Tensor, ...]:  # fmt: skip
+) -> tuple[Tensor | None, ...]:  # fmt: skip
     """Gradients of x, weight and bias of a transposed convolution."""
     return _backward(x, grad, weight, stride, padding, dilation, 1, output_mask, True, output_padding)

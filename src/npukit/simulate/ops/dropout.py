@@ -13,10 +13,11 @@ from npukit.simulate.ops.registry import generator, kernel
 
 
 def _keep(count: int, p: float, device: torch.device) -> Tensor:
-    """A mask drawn from the NPU's generator; without values on the meta device."""
+    """A mask drawn from the NPU's generator; without values on the meta device, where a graph notes the draw."""
+    drawn = generator()
     if device.type == "meta":
         return torch.empty(count, dtype=torch.bool, device=device)
-    return torch.rand(count, generator=generator()) >= p
+    return torch.rand(count, generator=drawn) >= p
 
 
 def _masked(x: Tensor, keep: Tensor, p: float) -> Tensor:
@@ -51,7 +52,9 @@ def dropout_gen_mask_from_seed(
 ) -> Tensor:  # fmt: skip
     """A mask of bits that seed and offset determine: the same call gives the same mask."""
     count = math.prod(size)
-    return pack(_keep(count, p, x.device) if x.is_meta else keep_mask(count, 1 - p, seed, offset))
+    if x.is_meta:
+        return pack(torch.empty(count, dtype=torch.bool, device=x.device))
+    return pack(keep_mask(count, 1 - p, seed, offset))
 
 
 @kernel("_dropout_with_byte_mask")

@@ -36,6 +36,7 @@ _FIELDS = {
     "learnable_sink": "sink",
     "query_rope": "query_rope",
     "key_rope": "key_rope",
+    "inner_precise": "inner_precise",
 }
 _WITHOUT_EFFECT = ("padding_mask", "key_rope_antiquant_scale")
 
@@ -59,6 +60,7 @@ class _Call:
     sink: Tensor | None = None
     query_rope: Tensor | None = None
     key_rope: Tensor | None = None
+    inner_precise: int = 0  # its lowest bit: faster, and less exact with fp16
 
     @classmethod
     def of(cls, op: str, arguments: dict[str, Any]) -> _Call:
@@ -72,8 +74,9 @@ class _Call:
     def ragged(self) -> bool:
         return self.layout.split("_")[0] in RAGGED
 
-    def rules(self, batch: int, queries: int, keys: int) -> Rules:
+    def rules(self, batch: int, queries: int, keys: int, dtype: torch.dtype) -> Rules:
         """The rules of one piece, which is batch `batch`, or all of them if that is -1."""
+        in_half = dtype == torch.half and queries > 1 and self.inner_precise % 2 == 1
         mask, mode = self.mask, self.mode
         if queries == 1 and not self.ragged and self.query_rope is None:  # a single query sees all keys but masked ones
             mask, mode = (None if mode in (2, 3, 4) else mask), 1
@@ -83,7 +86,7 @@ class _Call:
         seen = pattern(_of_batch(mask, batch), mode, self.before, self.after, queries, keys)
         bias = _of_batch(self.bias, batch)
         bias = None if bias is None else bias[..., :queries, :keys].float()
-        return Rules(self.scale, seen, bias, self.sink)
+        return Rules(self.scale, seen, bias, self.sink, in_half=in_half)
 
     def pieces(self, q: Tensor, k: Tensor) -> Iterator[tuple[int, slice, slice]]:
         """Batch, queries and keys of what can be computed at once; batch -1 is all of them."""
@@ -158,7 +161,7 @@ def _infer(query: Tensor, key: Tensor, value: Tensor, call: _Call) -> tuple[Tens
         if k_rope is not None:
             k = torch.cat((k, call.keys(k_rope, batch, columns)), -1)
         piece = q[where, :, rows]
-        found, top, total = attend(piece, k, v, call.rules(batch, piece.size(2), k.size(2)))
+        found, top, total = attend(piece, k, v, call.rules(batch, piece.size(2), k.size(2), q.dtype))
         out[where, :, rows] = found
         lse[where, :, rows] = top + total.log()
     lse = lse[0].T if call.ragged else lse
@@ -171,7 +174,8 @@ def prompt_flash_attention(query: Tensor, key: Tensor, value: Tensor, **named: A
 
     Sparse modes 10 to 14 are 0 to 4 in higher precision. Without a mask, next_tokens (0 unless given) hides nothing.
     """
-    arguments = {"next_tokens": 0} | named | {"sparse_mode": named.get("sparse_mode", 0) % 10}
+    mode = named.get("sparse_mode", 0)
+    arguments = {"next_tokens": 0} | named | {"sparse_mode": mode % 10, "inner_precise": int(mode < 10)}
     return _infer(query, key, value, _Call.of("npu_prompt_flash_attention", arguments))[0]
 
 

@@ -23,13 +23,13 @@ def trans_quant_param(scale: Tensor, offset: Tensor | None = None, round_mode: i
 
 
 def scale_of(code: Tensor) -> Tensor:
-    """The scale as fp32, decoded where it comes as an int64."""
-    return code.to(torch.int32).view(torch.float32) if code.dtype in (torch.int64, torch.uint64) else code.float()
+    """The scale as fp32, decoded where it comes as an integer."""
+    return code.float() if code.is_floating_point() else code.to(torch.int32).view(torch.float32)
 
 
 def _offset_of(code: Tensor) -> Tensor | None:
     """The offset in an encoded scale."""
-    if code.dtype not in (torch.int64, torch.uint64):
+    if code.is_floating_point():
         return None
     offset = (code >> 37) & 0x1FF
     return torch.where(offset > 255, offset - 512, offset).float()

@@ -22,10 +22,14 @@ class Traits:
 
     host_tensors: bool = False
     """CPU tensors, such as indices or lengths, may stand beside NPU tensors, as torch_npu allows."""
+    host_indices: bool = False
+    """CPU tensors may stand in its list of indices, and nowhere else."""
     values: bool = False
     """It computes in shapes-only mode too: its result steers Python, or the shape of its result is a value."""
     product: bool = False
     """It multiplies and adds up: half-precision arguments are widened to fp32, and its results are rounded once."""
+    labels: bool = False
+    """Its labels may be int32, as CANN takes them; PyTorch's CPU kernel wants int64."""
     kept: bool = False
     """torch_npu's own code stays: it ends in the runtime, not in a kernel of the card."""
     limits: tuple[Limit, ...] = ()

@@ -15,11 +15,15 @@ traits(
 )  # fmt: skip
 
 traits(
-    "aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_", "aten::_unsafe_index",
-    "aten::_unsafe_index_put", "aten::_pack_padded_sequence", "aten::_ctc_loss", "aten::_ctc_loss_backward",
-    "aten::copy", "aten::_foreach_copy_", "aten::_amp_foreach_non_finite_check_and_unscale_", "aten::_fused_adam_",
-    "aten::_fused_adamw_", "aten::_fused_sgd_",
+    "aten::_pack_padded_sequence", "aten::_ctc_loss", "aten::_ctc_loss_backward", "aten::copy", "aten::_foreach_copy_",
+    "aten::_fused_adam_", "aten::_fused_adamw_", "aten::_fused_sgd_",
     host_tensors=True,
+)  # fmt: skip
+
+traits(
+    "aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_", "aten::_unsafe_index",
+    "aten::_unsafe_index_put",
+    host_indices=True,
 )  # fmt: skip
 
 traits(
@@ -29,6 +33,12 @@ traits(
     values=True,
 )  # fmt: skip
 traits("aten::repeat_interleave.self_int")  # unlike the other overloads, its shape is known
+
+traits(
+    "aten::nll_loss_forward", "aten::nll_loss_backward", "aten::nll_loss2d_forward", "aten::nll_loss2d_backward",
+    "aten::multilabel_margin_loss", "aten::multilabel_margin_loss_forward",
+    labels=True,
+)  # fmt: skip
 
 # Memory, storage, views and formats.
 traits(

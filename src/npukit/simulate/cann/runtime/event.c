@@ -1,5 +1,6 @@
 /* Events: a place in a stream, remembered as the number of the work before it. An event for several processes (see
- * event_slots.c) also counts its records where they can see it. */
+ * event_slots.c) also counts its records where they can see it. An external one, which torch_npu has until 2.6, tells a
+ * graph under way that it may go on: a value that streams write and wait for (values.c). */
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
@@ -18,6 +19,7 @@ typedef struct {
     uint64_t record;       /* counts its records */
     int64_t time_ns;       /* 0 until the stream has come to it */
     npusim_captured_place captured;
+    uint64_t told; /* of an external event: 1 once it is recorded */
 } event_record;
 
 static atomic_uint next_id;
@@ -28,8 +30,12 @@ static int64_t now_ns(void) {
     return now.tv_sec * 1000000000l + now.tv_nsec;
 }
 
+static bool is_external(aclrtEvent event) {
+    return ((event_record *)event)->flags & ACL_EVENT_EXTERNAL;
+}
+
 static void release(event_record *event) {
-    if (atomic_fetch_sub(&event->references, 1) > 1) {
+    if (atomic_fetch_sub(&event->references, 1) > 1 || is_external(event)) { /* graphs keep the place of its value */
         return;
     }
     if (event->stream) {
@@ -153,6 +159,9 @@ static int check_uncaptured(event_record *event, const char *function) {
 
 aclError aclrtRecordEvent(aclrtEvent handle, aclrtStream stream_handle) {
     REQUIRE(handle, "aclrtRecordEvent");
+    if (is_external(handle)) {
+        return aclrtValueWrite(&((event_record *)handle)->told, 1, 0, stream_handle);
+    }
     npusim_stream *stream = npusim_stream_of(stream_handle);
     if (!stream) {
         return aclrtPeekAtLastError(ACL_RT_THREAD_LEVEL);
@@ -248,6 +257,9 @@ static int wait_for_place(void *argument) {
 
 aclError aclrtStreamWaitEvent(aclrtStream stream_handle, aclrtEvent event) {
     REQUIRE(event, "aclrtStreamWaitEvent");
+    if (is_external(event)) {
+        return aclrtValueWait(&((event_record *)event)->told, 1, ACL_STREAM_WAIT_VALUE_EQ, stream_handle);
+    }
     npusim_stream *stream = npusim_stream_of(stream_handle);
     if (!stream) {
         return aclrtPeekAtLastError(ACL_RT_THREAD_LEVEL);
@@ -327,6 +339,9 @@ aclError aclrtQueryEventWaitStatus(aclrtEvent event, aclrtEventWaitStatus *statu
 /* Forgets the record once the stream has come so far. */
 aclError aclrtResetEvent(aclrtEvent handle, aclrtStream stream) {
     REQUIRE(handle, "aclrtResetEvent");
+    if (is_external(handle)) {
+        return aclrtValueWrite(&((event_record *)handle)->told, 0, 0, stream);
+    }
     event_record *event = handle;
     aclError error = aclrtSynchronizeStream(stream);
     pthread_mutex_lock(&event->lock);

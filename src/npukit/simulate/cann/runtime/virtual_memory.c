@@ -1,6 +1,6 @@
 /* Addresses and memory apart, as expandable segments want them. Physical memory is only counted until it is mapped;
- * its pages come with the mapping. It gets a memfd when a second mapping or another process must see the same bytes.
- */
+ * its pages come with the mapping, and go with it: what is mapped nowhere is zero when it is mapped again. It gets a
+ * memfd, and keeps its bytes, when a second mapping or another process must see them. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdio.h>
@@ -11,11 +11,12 @@
 
 #include "runtime.h"
 
-typedef struct {
+typedef struct physical_memory {
+    struct physical_memory *next; /* among those that are mapped without a memfd */
     size_t bytes;
     int device;
     int fd;          /* -1 while one private mapping is all there is */
-    void *mapped_at; /* the first mapping */
+    void *mapped_at; /* that mapping */
     bool borrowed;   /* of another process: not counted here */
 } physical_memory;
 
@@ -27,6 +28,19 @@ typedef struct reservation {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static reservation *reservations;
+static physical_memory *mapped_privately;
+
+/* Takes the memory out of the list, by itself or by its address. */
+static void forget_mapping(const physical_memory *memory, const void *address) {
+    for (physical_memory **link = &mapped_privately; *link; link = &(*link)->next) {
+        physical_memory *found = *link;
+        if (found == memory || (address && found->mapped_at == address)) {
+            found->mapped_at = NULL;
+            *link = found->next;
+            return;
+        }
+    }
+}
 
 aclError aclrtReserveMemAddress(void **address, size_t size, size_t alignment, void *wanted, uint64_t flags) {
     (void)alignment, (void)flags;
@@ -86,7 +100,7 @@ aclError aclrtMallocPhysical(aclrtDrvMemHandle *handle, size_t size, const aclrt
     }
     physical_memory *memory = malloc(sizeof *memory);
     REQUIRE(memory, "aclrtMallocPhysical");
-    *memory = (physical_memory){size, device, -1, NULL, false};
+    *memory = (physical_memory){NULL, size, device, -1, NULL, false};
     *handle = memory;
     return ACL_SUCCESS;
 }
@@ -94,6 +108,9 @@ aclError aclrtMallocPhysical(aclrtDrvMemHandle *handle, size_t size, const aclrt
 aclError aclrtFreePhysical(aclrtDrvMemHandle handle) {
     REQUIRE(handle, "aclrtFreePhysical");
     physical_memory *memory = handle;
+    pthread_mutex_lock(&lock);
+    forget_mapping(memory, NULL);
+    pthread_mutex_unlock(&lock);
     if (memory->fd >= 0) {
         close(memory->fd);
     }
@@ -113,6 +130,7 @@ static int make_shared(physical_memory *memory) {
         if (error || memory->fd < 0) {
             return npusim_error(ACL_ERROR_RT_MEMORY_ALLOCATION, "The host cannot share %zu bytes.", memory->bytes);
         }
+        forget_mapping(memory, NULL);
     }
     return ACL_SUCCESS;
 }
@@ -128,7 +146,11 @@ aclError aclrtMapMem(void *address, size_t size, size_t offset, aclrtDrvMemHandl
         error = npusim_error(ACL_ERROR_RT_MEMORY_ALLOCATION, "The host cannot map %zu bytes at %p.", size, address);
     }
     if (!error) {
-        memory->mapped_at = memory->mapped_at ? memory->mapped_at : address;
+        if (memory->fd < 0) {
+            memory->mapped_at = address;
+            memory->next = mapped_privately;
+            mapped_privately = memory;
+        }
         int fd = memory->fd >= 0 ? dup(memory->fd) : -1;
         npusim_add_block((npusim_block){address, size, DEVICE_MAPPED, memory->device, fd});
     }
@@ -141,6 +163,9 @@ aclError aclrtUnmapMem(void *address) {
     if (!npusim_remove_block(address, DEVICE_MAPPED, &block)) {
         return npusim_error(ACL_ERROR_RT_PARAM_INVALID, "Nothing is mapped at %p.", address);
     }
+    pthread_mutex_lock(&lock);
+    forget_mapping(NULL, address);
+    pthread_mutex_unlock(&lock);
     mmap(block.start, block.bytes, PROT_NONE, MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (block.fd >= 0) {
         close(block.fd);
@@ -174,7 +199,7 @@ aclError aclrtMemImportFromShareableHandle(uint64_t shareable, int32_t device, a
     }
     physical_memory *memory = malloc(sizeof *memory);
     REQUIRE(memory, "aclrtMemImportFromShareableHandle");
-    *memory = (physical_memory){(size_t)status.st_size, device, fd, NULL, true};
+    *memory = (physical_memory){NULL, (size_t)status.st_size, device, fd, NULL, true};
     *handle = memory;
     return ACL_SUCCESS;
 }
