@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -50,6 +51,14 @@ def test_length_of_a_run(job: Any) -> None:
     with pytest.raises(NpukitError, match="max_steps"):
         job(rows=iter(job.rows()))
     assert job(rows=iter(job.rows()), max_steps=3, save_every=None).train().steps == 3
+
+
+def test_no_worker_outlives_the_run(job: Any) -> None:
+    """At the end of a process torch before 2.13 waits five seconds for each that is left."""
+    before = set(multiprocessing.active_children())
+    trainer = job(max_steps=2, workers=2)
+    trainer.train()
+    assert set(multiprocessing.active_children()) <= before
 
 
 def test_early_stopping_and_the_best(job: Any) -> None:

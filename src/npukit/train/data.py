@@ -11,6 +11,7 @@ import functools
 import itertools
 import math
 import os
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -22,6 +23,7 @@ from npukit.errors import NpukitError
 from npukit.train.randomness import Randomness, seed_of
 
 MOST_WORKERS = 4
+warnings.filterwarnings("ignore", "This DataLoader will create")  # more workers than cores, where that was asked for
 
 Collate = Callable[[list[Any]], Any]
 Weight = Callable[[Any], int]
@@ -235,17 +237,27 @@ class Data:
             self._source = _Order(len(rows), split, seed, shuffle, epochs)
             data = {"dataset": _Rows(rows, maker), "sampler": self._source}
         workers = _workers(device, streaming) if workers is None else min(workers, 1) if streaming else workers
-        self._loader: DataLoader[Any] = DataLoader(
+        self._options: dict[str, Any] = {
             **data,
+            "num_workers": workers,
+            "pin_memory": device.type != "cpu",
+            "persistent_workers": workers > 0,
+            "prefetch_factor": max(2, math.ceil((split.accumulation + 1) / workers)) if workers else None,
+        }
+
+    @functools.cached_property
+    def _loader(self) -> DataLoader[Any]:
+        return DataLoader(
             batch_size=None,
             collate_fn=_as_it_is,
-            num_workers=workers,
             worker_init_fn=_leave_group,
-            pin_memory=device.type != "cpu",
-            persistent_workers=workers > 0,
-            prefetch_factor=max(2, math.ceil((split.accumulation + 1) / workers)) if workers else None,
             generator=torch.Generator(),  # the loader would draw from the one that dropout uses
+            **self._options,
         )
+
+    def end_workers(self) -> None:
+        """Once nobody iterates over `steps`: at the end of a process torch before 2.13 waits five seconds for each."""
+        self.__dict__.pop("_loader", None)
 
     def steps(self, start: Position = BEGINNING) -> Iterator[list[Batch]]:
         """The batches of one step after another, from `start` on."""

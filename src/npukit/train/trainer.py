@@ -132,6 +132,7 @@ class Trainer:
         with ExitStack() as around:
             around.push(self._tell_failure)
             around.callback(self._checkpoints.finish)
+            around.callback(self._stop_reading)
             around.enter_context(self._explaining())
             self._signals = around.enter_context(StopSignals(tell=parallel.is_main))
             self._hang = around.enter_context(HangWatch(options, parallel.rank, parallel.world_size))
@@ -260,6 +261,11 @@ class Trainer:
         self._steps = self._data.steps(self._position)
         changes = checkpoints.changes_since(found) if found else []
         self._watch.began(self.step, found.folder if found else None, str(parallel.precision), changes)
+
+    def _stop_reading(self) -> None:
+        self._steps = iter(())
+        for data in filter(None, (self._data, self._eval_data)):
+            data.end_workers()
 
     def _load(self, found: Checkpoint) -> dict[str, Any]:
         """Put the model and its optimizer back; returns what else this rank remembered."""

@@ -26,7 +26,7 @@ def loose(row: list[int]) -> dict[str, np.ndarray]:
 def test_a_packed_batch_is_one_row_with_borders() -> None:
     rows = [np.array(row, dtype=np.int32) for row in ([~5, 6, 7], [8, 9], [~1, ~2, 3, 4])]
     packs = [packed_row(rows[:2], 6, PAD), packed_row(rows[2:], 6, PAD)]
-    batch = Collator(packed=True, pad_id=PAD, pack_length=6)(packs)
+    batch = Collator(joined=True, pad_id=PAD, pack_length=6)(packs)
     assert batch["input_ids"].tolist() == [[5, 6, 7, 8, 9, 0, 1, 2, 3, 4, 0, 0]]
     assert batch["labels"].tolist() == [[-100, 6, 7, -100, 9, -100, -100, -100, 3, 4, -100, -100]]
     assert batch["position_ids"].tolist() == [[0, 1, 2, 0, 1, 0, 0, 1, 2, 3, 0, 1]]
@@ -35,13 +35,20 @@ def test_a_packed_batch_is_one_row_with_borders() -> None:
     assert batch["max_length"] == 4 and weight(batch) == 5
 
 
+def test_rows_that_are_not_packed_are_joined_with_one_that_does_not_count() -> None:
+    batch = Collator(joined=True, pad_id=PAD)([loose([~5, 6, 7]), loose([8, 9])])
+    assert batch["row_ends"] == (3, 5, 64) and batch["input_ids"].shape == (1, 64)
+    assert batch["input_ids"][0, :6].tolist() == [5, 6, 7, 8, 9, PAD] and weight(batch) == 3
+    assert Collator(joined=True, pad_id=PAD)([loose(list(range(1, 65)))])["row_ends"] == (64, 128)
+
+
 def test_a_padded_batch() -> None:
-    batch = Collator(packed=False, pad_id=PAD)([loose([~5, 6, 7]), loose([8])])
+    batch = Collator(joined=False, pad_id=PAD)([loose([~5, 6, 7]), loose([8])])
     assert batch["input_ids"].shape == (2, 8)
     assert batch["input_ids"].tolist()[1] == [8, *[0] * 7]
     assert batch["attention_mask"].sum(1).tolist() == [3, 1]
     assert batch["labels"].tolist()[0] == [-100, 6, 7, *[-100] * 5] and weight(batch) == 2
-    assert Collator(packed=False, pad_id=PAD, multiple=1)([loose([1, 2, 3])])["input_ids"].shape == (1, 3)
+    assert Collator(joined=False, pad_id=PAD, multiple=1)([loose([1, 2, 3])])["input_ids"].shape == (1, 3)
 
 
 @given(st.lists(row_strategy, min_size=1, max_size=30))
@@ -49,8 +56,8 @@ def test_packed_and_unpacked_count_the_same_labels(rows: list[list[int]]) -> Non
     arrays = [np.array(row, dtype=np.int32) for row in rows]
     packs = pack(np.array([len(row) for row in rows]), 16, seed=0)
     packed = [packed_row([arrays[row] for row in packs[number]], 16, PAD) for number in range(len(packs))]
-    one = Collator(packed=True, pad_id=PAD, pack_length=16)(packed)
-    other = Collator(packed=False, pad_id=PAD)([loose(row) for row in rows])
+    one = Collator(joined=True, pad_id=PAD, pack_length=16)(packed)
+    other = Collator(joined=False, pad_id=PAD)([loose(row) for row in rows])
     assert weight(one) == weight(other)
     shifted = one["labels"][0, 1:]
     assert weight(one) == int((shifted != -100).sum()), "shifting loses none"
@@ -58,4 +65,4 @@ def test_packed_and_unpacked_count_the_same_labels(rows: list[list[int]]) -> Non
 
 def test_packs_of_another_length_are_refused() -> None:
     with pytest.raises(ValueError, match="not 8 each"):
-        Collator(packed=True, pad_id=PAD, pack_length=8)([packed_row([np.array([1, 2], dtype=np.int32)], 6, PAD)])
+        Collator(joined=True, pad_id=PAD, pack_length=8)([packed_row([np.array([1, 2], dtype=np.int32)], 6, PAD)])

@@ -79,7 +79,7 @@ def test_the_engine_goes_on_where_it_stopped(tiny_tokenizer: Any, tmp_path: Path
     from npukit.train.data import Data, Position, Split
 
     rows = streamed(tiny_tokenizer, write(tmp_path / "a.jsonl", "a", 50)).train
-    collate = Collator(packed=False, pad_id=0)
+    collate = Collator(joined=False, pad_id=0)
     data = Data(rows, Split(2, 1, 0, 1), torch.device("cpu"), collate=collate, weight=weight, seed=1, epochs=2)
     whole = [batches[0].content["input_ids"].tolist() for batches in data.steps()]
     later = [batches[0].content["input_ids"].tolist() for batches in data.steps(Position(1, 10))]

@@ -19,6 +19,7 @@ from npukit.errors import NpukitError
 from npukit.llm.config.options import Config
 from npukit.llm.data.collate import Collator, weight
 from npukit.llm.data.prepare import pad_id, prepare
+from npukit.llm.finetune.goal import joins_rows
 from npukit.llm.finetune.save import claim
 from npukit.llm.finetune.train import train
 from npukit.llm.models.loading import load_tokenizer
@@ -121,6 +122,15 @@ def test_packed_rows_have_the_loss_of_unpacked_ones(tiny_qwen2: Path, rows: Path
         losses[packing] = logged(output, "loss")
     assert len(losses[True]) == 2
     assert losses[True] == pytest.approx(losses[False], abs=1e-4)
+
+
+def test_rows_are_padded_only_where_they_must_be(tiny_qwen2: Path, rows: Path, tmp_path: Path) -> None:
+    plain, unknown = {"model_type": "qwen2"}, {"model_type": "nothing that is known"}
+    unpacked = config(tiny_qwen2, rows, tmp_path, "lora")
+    assert joins_rows(unpacked, plain) and not joins_rows(unpacked, unknown)
+    noisy = unpacked.tuning.model_copy(update={"noise": 5.0})  # whose size depends on the length of a row
+    assert not joins_rows(unpacked.model_copy(update={"tuning": noisy}), plain)
+    assert not joins_rows(unpacked.model_copy(update={"task": "rm"}), plain)
 
 
 def test_an_adapter_is_what_peft_reads(tiny_qwen2: Path, rows: Path, tmp_path: Path) -> None:

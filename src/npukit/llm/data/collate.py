@@ -11,36 +11,49 @@ import torch
 
 from npukit.llm.data.rows import IGNORED
 
+FILLED = 64
+
 
 @dataclass(frozen=True)
 class Collator:
-    """Packed rows become one long row with their borders; others are padded to the longest.
+    """Rows become one long row with their borders, or are padded to the longest.
 
-    Packed: input_ids, labels and position_ids [1, n * pack_length], cu_seqlens (int32), the same ends as
-    numbers of the host (row_ends), max_length (int).
+    Joined: input_ids, labels and position_ids [1, tokens], cu_seqlens (int32), the same ends as numbers of the host
+    (row_ends), max_length (int). Each row holds `pack_length` tokens of packed rows; without a `pack_length` rows come
+    as they are, and always one more that does not count, up to a multiple of 64: batches of few lengths, and of one
+    number of rows, for which little is compiled.
     Otherwise: input_ids, labels and attention_mask [n, the longest, rounded up to a multiple of `multiple`].
     Labels are not shifted; the first of every row is ignored.
     """
 
-    packed: bool
+    joined: bool
     pad_id: int
     pack_length: int | None = None
     multiple: int = 8
     weighs: bool = False  # adds label_weights, how much each label counts
 
     def __call__(self, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        batch = self._pack(rows) if self.packed else self._pad(rows)
+        if self.joined and self.pack_length is None:
+            rows = self._filled_up(rows)
+        batch = self._join(rows) if self.joined else self._pad(rows)
         return batch | {"label_weights": self._weights(rows, batch["labels"])} if self.weighs else batch
 
     def _weights(self, rows: Sequence[dict[str, Any]], labels: torch.Tensor) -> torch.Tensor:
-        if self.packed:
+        if self.joined:
             return _one_row([row["label_weights"] for row in rows])
         weights = torch.ones_like(labels)
         for number, row in enumerate(rows):
             weights[number, : len(row["label_weights"])] = torch.as_tensor(row["label_weights"])
         return weights
 
-    def _pack(self, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    def _filled_up(self, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        spare = FILLED - sum(len(row["input_ids"]) for row in rows) % FILLED
+        filling = {"input_ids": np.full(spare, self.pad_id), "labels": np.full(spare, IGNORED)}
+        if self.weighs:
+            filling["label_weights"] = np.ones(spare)
+        return [{**row, "lengths": [len(row["input_ids"])]} for row in (*rows, filling)]
+
+    def _join(self, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
         lengths = np.concatenate([row["lengths"] for row in rows])
         ends = np.cumsum(lengths)
         if self.pack_length is not None and ends[-1] != len(rows) * self.pack_length:

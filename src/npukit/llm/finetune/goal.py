@@ -9,6 +9,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from npukit.llm import families
 from npukit.llm.config.options import HEADS, PREFERENCES, Config
 from npukit.llm.data.collate import Collator, weight
 from npukit.llm.data.prepare import Prepared
@@ -38,13 +39,20 @@ class Goal:
     needs_reference: bool = False
 
 
-def make_goal(config: Config, prepared: Prepared, pad_id: int) -> Goal:
+def joins_rows(config: Config, shape: Any) -> bool:
+    """Whether the rows of a batch lie one behind the other instead of being padded, packed beforehand or not."""
+    if config.data.packing or config.task not in ("sft", "pt"):
+        return config.data.packing
+    return families.of(shape).can_pack and not config.tuning.noise  # whose size depends on the length of a row
+
+
+def make_goal(config: Config, prepared: Prepared, pad_id: int, joined: bool) -> Goal:
     """What the task of a configuration asks for."""
     length = config.data.pack_length or config.data.cutoff
-    collate = Collator(config.data.packing, pad_id, length, weighs=bool(config.data.weigh))
+    collate = Collator(joined, pad_id, length if config.data.packing else None, weighs=bool(config.data.weigh))
     if config.task in HEADS:
         return head_goal(config, prepared, collate)
-    if config.task in PREFERENCES:  # packed rows are as long as the pairs of a batch are
+    if config.task in PREFERENCES:  # whose rows are not packed beforehand
         return preference_goal(config, prepared, replace(collate, pack_length=None))
     return Goal(prepared.train, prepared.validation, partial(loss_of, longest=length), weight, collate)
 

@@ -22,7 +22,6 @@ from npukit.llm.models.attention import for_attention
 from npukit.report.writing import whole_file
 from npukit.train.parallel import Parallel
 
-MULTIPLE = 256
 WITHOUT_REFERENCE = ("orpo", "simpo", "cpo")
 Row = dict[str, Any]
 
@@ -68,11 +67,7 @@ def _answer_begins(row: Row) -> int:
 
 @dataclass(frozen=True)
 class PairCollator:
-    """A batch of pairs is one of rows: all first answers, then all second ones; or these in one packed row.
-
-    A packed row is padded to a multiple of `MULTIPLE`, always by a row that has no answer: of few lengths, and of one
-    number of rows, little is compiled.
-    """
+    """A batch of pairs is one of rows: all first answers, then all second ones."""
 
     collate: Collator
     longest: int  # the most tokens that a row can have
@@ -80,18 +75,13 @@ class PairCollator:
     def __call__(self, items: Sequence[dict[str, Any]]) -> dict[str, Any]:
         count = len(items[0]["rows"])
         rows = [item["rows"][at] for at in range(count) for item in items]
-        batch = self.collate(self._packed(rows) if self.collate.packed else rows)
-        if self.collate.packed:
+        batch = self.collate(rows)
+        if self.collate.joined:
             batch["max_length"] = self.longest  # one for all batches, for which nothing is compiled anew
         reference = np.stack([item["reference"] for item in items]).T.reshape(-1)
         batch["reference"] = torch.from_numpy(np.ascontiguousarray(reference, np.float32))
         batch["is_good"] = torch.tensor([item["is_good"] for item in items])
         return batch
-
-    def _packed(self, rows: list[Row]) -> list[Row]:
-        spare = MULTIPLE - sum(len(row["input_ids"]) for row in rows) % MULTIPLE
-        filling = {"input_ids": np.full(spare, self.collate.pad_id), "labels": np.full(spare, IGNORED)}
-        return [{**row, "lengths": [len(row["input_ids"])]} for row in (*rows, filling)]
 
 
 def pairs_in(batch: dict[str, Any]) -> int:

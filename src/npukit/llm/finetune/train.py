@@ -26,7 +26,7 @@ from npukit.llm.data.stream import Stream
 from npukit.llm.finetune.card import write_card
 from npukit.llm.finetune.convert import INITIAL, keep_initial
 from npukit.llm.finetune.during import follow
-from npukit.llm.finetune.goal import Goal, make_goal
+from npukit.llm.finetune.goal import Goal, joins_rows, make_goal
 from npukit.llm.finetune.preference import Pairs, add_reference
 from npukit.llm.finetune.save import RUN, claim, save_model, save_run, save_trainer_state
 from npukit.llm.models.attention import NAME as PACKED_ATTENTION
@@ -81,7 +81,7 @@ def _train(config: Config, tell: Callable[[str], None], is_main: bool) -> Summar
     if not is_plain and not writes_alike(tokenizer, prepared.template_used):
         # Whoever talks to the model later must talk as it was taught.
         tokenizer.chat_template = prepared.template_used.text
-    goal = make_goal(config, prepared, pad_id(tokenizer))
+    goal = make_goal(config, prepared, pad_id(tokenizer), joins_rows(config, shape))
     gradients = partial(_gradients, goal=goal, config=config) if config.tuning.init == "lora_ga" else None
     model = make_model(config, place, device, tokenizer, gradients)
     if config.task in (*PREFERENCES, *HEADS):
@@ -165,7 +165,10 @@ def make_model(
     """The model as it is trained: loaded, its loss and attention replaced by faster ones, tuned, compiled by layers."""
     register()
     torch.manual_seed(config.training.seed)  # the same new weights on every rank
-    attention = PACKED_ATTENTION if config.data.packing or config.training.sequence_parallel > 1 else None
+    joined = joins_rows(config, load_config(config.model, place)) or config.training.sequence_parallel > 1
+    attention = PACKED_ATTENTION if joined else None
+    if not joined:
+        torch.backends.cuda.enable_cudnn_sdp(False)  # plans anew for every width of padded rows, 0.14 s each
     loaded = load_model(config.model, place, weights_dtype(config, device), attention, _new_layer(config))
     if config.model.new_tokens:
         make_room(loaded, len(tokenizer))
