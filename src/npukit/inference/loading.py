@@ -238,12 +238,13 @@ def start_engine(loaded: Loaded, options: EngineOptions) -> Engine:
 
     >>> start_engine(load(Wanted("qwen2")), EngineOptions(rows=8))
     """
-    engine = Engine(loaded.model, options)
+    with quiet():  # it may try the model on a few tokens
+        engine = Engine(loaded.model, options)
     if not engine.is_paged and os.environ.get("LOCAL_RANK", "0") == "0":
         kind = loaded.model.config.model_type
         print(
-            f"npukit: npukit's batched attention does not support {kind} models, so their sequences are computed one "
-            "after the other by transformers' own code. This is slower.",
+            f"npukit: batched attention does not support {kind} models, so their sequences are computed one after the "
+            "other by transformers' own code. This is slower.",
             file=sys.stderr,
         )
     return engine

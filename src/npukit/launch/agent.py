@@ -6,7 +6,6 @@ first rank of the node is shown as well; without it all ranks write to the termi
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import signal
@@ -16,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from torch.distributed.elastic.multiprocessing import SignalException
-from torch.distributed.elastic.multiprocessing.api import LogsDest, LogsSpecs
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import elastic_launch
 from torch.distributed.run import config_from_args, parse_args
@@ -24,59 +22,23 @@ from torch.distributed.run import config_from_args, parse_args
 from npukit.children import die_with
 from npukit.launch.failure import Failure, first, read_failure, report
 from npukit.launch.other_nodes import OtherNodes
-from npukit.launch.script import ERROR_FILE, LAUNCHER, ONE_LOG
+from npukit.launch.rank_logs import RankLogs, use
+from npukit.launch.script import LAUNCHER, ONE_LOG
 from npukit.report.unfinished import temporary_folder
-
-
-class RankLogs(LogsSpecs):
-    """Where ranks write: rankN.log and rankN.error in one folder; a restart writes to a folder below."""
-
-    def __init__(self, folder: str | None, errors: Path) -> None:
-        super().__init__(folder)
-        self.logs: dict[int, str] = {}  # by rank
-        self._restarts = 0
-        self._errors = errors
-
-    @property
-    def root_log_dir(self) -> str:
-        return str(self._root_log_dir)
-
-    def reify(self, envs: dict[int, dict[str, str]]) -> LogsDest:
-        # torchrun does not count a restart that another node asked for: its log would overwrite the first.
-        folder = self._errors / f"restart{self._restarts}" if self._restarts else self._errors
-        self._restarts += 1
-        folder.mkdir(parents=True, exist_ok=True)
-        ranks = {local: int(env["RANK"]) for local, env in envs.items()}
-        errors = {local: str(folder / f"rank{rank}.error") for local, rank in ranks.items()}
-        for local, env in envs.items():
-            Path(errors[local]).unlink(missing_ok=True)
-            env[ERROR_FILE] = errors[local]
-        terminal = dict.fromkeys(envs, "")
-        if self._root_log_dir is None:
-            return LogsDest(terminal, terminal, {}, {}, errors)
-        logs = {local: str(folder / f"rank{rank}.log") for local, rank in ranks.items()}
-        self.logs = {rank: logs[local] for local, rank in ranks.items()}
-        return LogsDest(logs, terminal, {0: logs[0]}, {}, errors)
-
-    def keep(self, failure: Failure) -> None:
-        """Write the traceback that a rank handed over to the end of its log."""
-        if failure.log and failure.kind == "traceback":
-            with Path(failure.log).open("a") as log:
-                log.write(failure.text)
 
 
 def main() -> None:
     if parent := os.environ.get(LAUNCHER):
         die_with(int(parent))
     arguments: Any = parse_args(sys.argv[1:])  # type: ignore[no-untyped-call]
-    with contextlib.nullcontext(arguments.log_dir) if arguments.log_dir else temporary_folder("launch") as errors:
-        code = _launch(arguments, RankLogs(arguments.log_dir, Path(errors)))
+    with temporary_folder("launch") as spare:
+        code = _launch(arguments, RankLogs(arguments.log_dir, Path(arguments.log_dir or spare)), str(spare))
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)  # a thread that waits for another node's store would keep the interpreter from ending
 
 
-def _launch(arguments: Any, logs: RankLogs) -> int:
+def _launch(arguments: Any, logs: RankLogs, spare: str) -> int:
     """Start the ranks, wait for their end and say why they failed; returns the exit code."""
     if arguments.standalone:
         arguments.rdzv_backend, arguments.rdzv_endpoint, arguments.rdzv_id = "c10d", "localhost:0", str(os.getpid())
@@ -87,7 +49,7 @@ def _launch(arguments: Any, logs: RankLogs) -> int:
     logging.disable(logging.ERROR)  # what torchrun says of a failure is said better below
     arguments.log_dir = os.devnull  # torchrun would make a folder of its own, and leave it there
     config, command, command_arguments = config_from_args(arguments)
-    config.logs_specs = logs
+    use(logs, config, spare)
     nodes = config.max_nodes
     others = OtherNodes(config.rdzv_endpoint, arguments.node_rank, nodes) if nodes > 1 else None
     try:

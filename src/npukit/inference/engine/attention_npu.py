@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from itertools import accumulate
 
+import torch
 import torch_npu
 from torch import Tensor
 
-from npukit.inference.engine.paged import Call, Prefill, Rows
+from npukit.inference.engine.paged import Call, Prefill, Rows, write
 from npukit.llm.models.attention import NPU_CAUSAL, causal_mask
 
 
@@ -48,7 +49,18 @@ def attend_prefill(call: Call, prompts: Prefill) -> Tensor:
     return result
 
 
+def _has_plain_caches() -> bool:
+    """Whether this torch_npu's operator writes caches in torch's layout: until 2.6, it knows only a card's own."""
+    scatter = getattr(torch.ops.npu, "npu_scatter_pa_kv_cache", None)
+    return scatter is not None and any(each.name == "cache_mode" for each in scatter.default._schema.arguments)
+
+
+_PLAIN_CACHES = _has_plain_caches()
+
+
 def _write(call: Call) -> None:
-    torch_npu.npu_scatter_pa_kv_cache(
-        call.key.contiguous(), call.value.contiguous(), call.key_cache, call.value_cache, call.slots, cache_mode="Norm"
-    )
+    if _PLAIN_CACHES:
+        tokens, caches = (call.key.contiguous(), call.value.contiguous()), (call.key_cache, call.value_cache)
+        torch_npu.npu_scatter_pa_kv_cache(*tokens, *caches, call.slots, cache_mode="Norm")
+    else:
+        write(call)

@@ -46,7 +46,7 @@ class Arriving:
         self._there = tensor.to("cpu", non_blocking=True)
         self._event = None
         if tensor.device.type != "cpu":
-            module = torch.get_device_module(tensor.device)
+            module = getattr(torch, tensor.device.type)
             self._event = module.Event()
             self._event.record(module.current_stream(tensor.device))
 

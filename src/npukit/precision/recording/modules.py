@@ -8,11 +8,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.module import (
-    _global_forward_hooks_with_kwargs,
-    register_module_forward_hook,
-    register_module_forward_pre_hook,
-)
+from torch.nn.modules import module as torch_module
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
 from npukit.precision.recording.files import Frame
 from npukit.precision.recording.stacks import user_stack
@@ -59,16 +56,19 @@ class ModuleTracker:
 
     def start(self) -> None:
         """Follow every module from now on."""
+        leave: dict[str, Any] = {"hook": self._leave, "with_kwargs": True}
+        if not hasattr(torch_module, "_global_forward_hooks_with_kwargs"):
+            leave = {"hook": self._leave_without_keywords}
         self._handles = [
             register_module_forward_pre_hook(self._enter),
-            register_module_forward_hook(self._leave, with_kwargs=True, always_call=True),
+            register_module_forward_hook(**leave, always_call=True),
         ]
 
     def stop(self) -> None:
         for handle in self._handles:
             handle.remove()
             # torch forgets this one, and compiles no module any more while it is there.
-            _global_forward_hooks_with_kwargs.pop(handle.id, None)
+            getattr(torch_module, "_global_forward_hooks_with_kwargs", {}).pop(handle.id, None)
 
     def begin_step(self) -> None:
         """Count the calls of each module from 0 again."""
@@ -105,6 +105,10 @@ class ModuleTracker:
                 self._ended(call, module, keywords, output)
                 call.called_from = None, ()  # a frame keeps all that its function holds
                 break
+
+    def _leave_without_keywords(self, module: nn.Module, inputs: Any, output: Any) -> None:
+        """As torch before 2.6 has it; there is no output where forward raised."""
+        self._leave(module, inputs, *(() if output is None else ({}, output)))
 
     def _name(self, module: nn.Module) -> str:
         """Name a module that nobody has seen, and all below it."""

@@ -1,0 +1,86 @@
+"""Where the ranks that torchrun starts write. torch 2.3 and newer ask for it; older ones are made to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch.distributed.elastic.agent.server import local_elastic_agent
+from torch.distributed.elastic.multiprocessing.api import SubprocessContext
+
+from npukit.launch.failure import Failure
+from npukit.launch.script import ERROR_FILE
+
+try:
+    from torch.distributed.elastic.multiprocessing.api import LogsDest, LogsSpecs
+except ImportError:  # before 2.3
+
+    @dataclass
+    class LogsDest:  # type: ignore[no-redef]
+        """The files of each rank of this node."""
+
+        stdouts: dict[int, str]
+        stderrs: dict[int, str]
+        tee_stdouts: dict[int, str]
+        tee_stderrs: dict[int, str]
+        error_files: dict[int, str]
+
+    class LogsSpecs:  # type: ignore[no-redef]
+        """What is asked for the files of each rank."""
+
+        def __init__(self, folder: str | None) -> None:
+            self._root_log_dir = folder
+
+
+class RankLogs(LogsSpecs):
+    """Where ranks write: rankN.log and rankN.error in one folder; a restart writes to a folder below."""
+
+    def __init__(self, folder: str | None, errors: Path) -> None:
+        super().__init__(folder)
+        self.logs: dict[int, str] = {}  # by rank
+        self._restarts = 0
+        self._errors = errors
+
+    @property
+    def root_log_dir(self) -> str:
+        return str(self._root_log_dir)
+
+    def reify(self, envs: dict[int, dict[str, str]]) -> LogsDest:
+        # torchrun does not count a restart that another node asked for: its log would overwrite the first.
+        folder = self._errors / f"restart{self._restarts}" if self._restarts else self._errors
+        self._restarts += 1
+        folder.mkdir(parents=True, exist_ok=True)
+        ranks = {local: int(env["RANK"]) for local, env in envs.items()}
+        errors = {local: str(folder / f"rank{rank}.error") for local, rank in ranks.items()}
+        for local, env in envs.items():
+            Path(errors[local]).unlink(missing_ok=True)
+            env[ERROR_FILE] = errors[local]
+        terminal = dict.fromkeys(envs, "")
+        if self._root_log_dir is None:
+            return LogsDest(terminal, terminal, {}, {}, errors)
+        logs = {local: str(folder / f"rank{rank}.log") for local, rank in ranks.items()}
+        self.logs = {rank: logs[local] for local, rank in ranks.items()}
+        return LogsDest(logs, terminal, {0: logs[0]}, {}, errors)
+
+    def keep(self, failure: Failure) -> None:
+        """Write the traceback that a rank handed over to the end of its log."""
+        if failure.log and failure.kind == "traceback":
+            with Path(failure.log).open("a") as log:
+                log.write(failure.text)
+
+
+def use(logs: RankLogs, config: Any, spare: str) -> None:
+    """Have the ranks of this configuration write there; an older torchrun makes folders of its own in `spare`."""
+    if hasattr(config, "logs_specs"):
+        config.logs_specs = logs
+        return
+
+    def start_processes(name: str, entrypoint: str, args: Any, envs: dict[int, dict[str, str]], **_: Any) -> Any:
+        context = SubprocessContext(name, entrypoint, args, envs, **vars(logs.reify(envs)))
+        context.start()
+        return context
+
+    config.log_dir = spare
+    agent: Any = local_elastic_agent
+    agent.start_processes = start_processes
