@@ -101,16 +101,17 @@ def test_a_reply_cannot_become_markup(browser: Any) -> None:
     assert inside.find_element("css selector", ".code pre").text == "<script>document.title=3</script>"
 
 
-def test_settings_language_and_theme_reach_the_request_and_stay(browser: Any, address: str) -> None:
+def test_settings_language_and_theme_reach_the_request_and_stay(browser: Any) -> None:
     browser.find_element("id", "open-settings").click()
     browser.find_element("id", "system").send_keys("Be brief.")
     browser.find_element("id", "max_tokens").send_keys("50")
     before = browser.execute_script("return document.documentElement.dataset.theme")
     browser.find_element("id", "theme").click()
     browser.find_element("id", "language").click()
-    browser.get(address)
-    assert browser.execute_script("return document.documentElement.lang") == "zh-CN"
-    assert browser.execute_script("return document.documentElement.dataset.theme") != before
+    chinese = f"return document.documentElement.lang === 'zh-CN' && document.documentElement.dataset.theme !== '{before}'"
+    until(browser, chinese)
+    browser.refresh()  # in the same process: what one process stores, another may read a moment later
+    until(browser, chinese)
     ask(browser, "Hi")
     until(browser, "return document.querySelector('.figures')?.textContent.includes('词元')")
     sent = json.loads(sent_bodies(browser)[-1])
