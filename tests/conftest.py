@@ -55,10 +55,10 @@ def simulated() -> RunPython:
     The options are those of `npukit.simulate.environment`; code that fails fails the test, with all it said.
     """
 
-    def run(code: str, *arguments: str, timeout: float = 300, env: dict[str, str] | None = None, **options: Any) -> str:
+    def run(code: str, *arguments: str, env: dict[str, str] | None = None, **options: Any) -> str:
         command = [sys.executable, "-c", textwrap.dedent(code), *arguments]
         variables = {**environment(**options), **(env or {})}
-        result = subprocess.run(command, env=variables, timeout=timeout, capture_output=True, text=True)
+        result = subprocess.run(command, env=variables, capture_output=True, text=True)
         assert result.returncode == 0, f"exit code {result.returncode}\n{result.stdout}\n{result.stderr}"
         return result.stdout.strip()
 

@@ -20,7 +20,7 @@ atexit.register(lambda: print("HEAVY:", [m for m in ("torch", "torch_npu", "nump
 sys.argv = ["npukit", *{arguments}]
 main()
 """
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
     assert "HEAVY: []" in result.stdout
 
@@ -58,7 +58,7 @@ devices.choose = lambda *wanted: 1 / 0
 sys.argv = ["npukit", "run", "-m", "module"]
 cli.main()
 """
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert result.returncode == 1
     assert "Traceback" in result.stderr
     assert "ZeroDivisionError" in result.stderr
@@ -79,7 +79,7 @@ def test_other_systems_get_a_sentence(
 def test_verbose_shows_the_traceback_and_quiet_only_the_sentence() -> None:
     for flag, shown in (("-v", True), ("-q", False)):
         command = [sys.executable, "-m", "npukit", flag, "explain", "none.log"]
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        ended = subprocess.run(command, capture_output=True, text=True)
         assert ended.returncode == 2 and ("Traceback" in ended.stderr) == shown
 
 
@@ -87,5 +87,5 @@ def test_completion_knows_the_verbs_and_their_options() -> None:
     for words, expected in (("npukit tra", "train"), ("npukit train --dry", "--dry-run")):
         environ = {**os.environ, "_NPUKIT_COMPLETE": "complete_bash", "COMP_WORDS": words}
         environ["COMP_CWORD"] = str(words.count(" "))
-        said = subprocess.run([sys.executable, "-m", "npukit"], capture_output=True, text=True, env=environ, timeout=60)
+        said = subprocess.run([sys.executable, "-m", "npukit"], capture_output=True, text=True, env=environ)
         assert expected in said.stdout.split()

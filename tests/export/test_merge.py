@@ -206,9 +206,8 @@ main()
 def test_a_killed_export_leaves_nothing_under_the_name(model: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-c", SLOW, "export", str(model), "--output", str(tmp_path / "out")]
     process = subprocess.Popen(command)
-    deadline = time.monotonic() + 100
     while not any(file.stat().st_size > 20_000 for file in tmp_path.glob(".unfinished-*/*.safetensors")):
-        assert time.monotonic() < deadline and process.poll() is None
+        assert process.poll() is None
         time.sleep(0.05)
     process.send_signal(signal.SIGKILL)
     process.wait()

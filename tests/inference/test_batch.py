@@ -112,9 +112,8 @@ def test_killed_twice_the_output_is_as_undisturbed(tiny_qwen2: Path, tmp_path: P
     for least in (1, 8):
         process = get_context("fork").Process(target=infer, args=(task,))  # where everything is imported already
         process.start()
-        deadline = time.monotonic() + 120
         while sum(file.read_bytes().count(b"\n") for file in part.glob("rows-*")) < least:
-            assert process.is_alive() and time.monotonic() < deadline
+            assert process.is_alive()
             time.sleep(0.01)
         time.sleep(pick.random() / 10)
         process.kill()

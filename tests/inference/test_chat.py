@@ -100,7 +100,7 @@ def terminal(tiny_qwen2: Path, tmp_path: Path) -> Iterator[Any]:
     task = Task("chat", Wanted(str(tiny_qwen2)), sampling={"temperature": 0, "max_tokens": 4000})
     variables = {**choose("cpu").environment(), **environment(task), "OMP_NUM_THREADS": "1", "NO_COLOR": "1"}
     command = [sys.executable, ["-m", "npukit.inference.process"]]
-    child = pexpect.spawn(*command, env=variables, cwd=str(tmp_path), encoding="utf-8", timeout=120)
+    child = pexpect.spawn(*command, env=variables, cwd=str(tmp_path), encoding="utf-8", timeout=600)
     yield child
     child.close(force=True)
 

@@ -35,7 +35,7 @@ def test_what_the_user_can_mend_is_said_once_by_one_process_or_many(start: list[
     sentence = f"raise NpukitError('The file is empty: fill it.', on_the_way={on_the_way})"
     script.write_text(f"from npukit.errors import NpukitError\n{sentence}\n")
     command = [sys.executable, "-m", "npukit", *start, "--device", "cpu", str(script)]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    ended = subprocess.run(command, capture_output=True, text=True)
     assert (ended.returncode, ended.stderr) == (1 if on_the_way else 2, "npukit: The file is empty: fill it.\n")
 
 
@@ -56,7 +56,7 @@ def run(folder: Path, code: str) -> subprocess.Popen[str]:
 )
 def test_a_process_that_is_killed_is_explained(number: signal.Signals, told: str, tmp_path: Path) -> None:
     process = run(tmp_path, f"import os\nos.kill(os.getpid(), {int(number)})\n")
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate()
     assert process.returncode == 128 + number
     assert number.name in errors and told in errors
 
@@ -66,27 +66,25 @@ def test_exit_codes_and_signals_pass_through(number: signal.Signals, tmp_path: P
     code = (
         "import signal, sys, time\n"
         f"signal.signal({number:d}, lambda *_: (print('saved', flush=True), sys.exit(5)))\n"
-        "print('ready', flush=True)\ntime.sleep(60)\n"
+        "print('ready', flush=True)\ntime.sleep(3600)\n"
     )
     process = run(tmp_path, code)
     assert process.stdout is not None and process.stdout.readline() == "ready\n"
     process.send_signal(number)
-    assert process.communicate(timeout=60) == ("saved\n", "")
+    assert process.communicate() == ("saved\n", "")
     assert process.returncode == 5
 
 
 def test_the_process_dies_with_its_watcher(tmp_path: Path) -> None:
-    code = "import os, time\nprint(os.getpid(), flush=True)\ntime.sleep(60)\n"
+    code = "import os, time\nprint(os.getpid(), flush=True)\ntime.sleep(3600)\n"
     process = run(tmp_path, code)
     assert process.stdout is not None
     script = Path("/proc") / process.stdout.readline().strip()
     assert script.exists()
     process.kill()
-    process.wait(60)
-    deadline = time.monotonic() + 30
-    while script.exists() and time.monotonic() < deadline:
+    process.wait()
+    while script.exists():
         time.sleep(0.05)
-    assert not script.exists()
 
 
 @pytest.mark.parametrize(("module", "stderr"), [("npukit.llm.finetune.rank", "npukit: interrupted\n"), ("mine", None)])

@@ -22,7 +22,7 @@ def on(name: str, root: Path) -> MachineStatus:
 def npukit(*arguments: str, env: dict[str, str] | None = None, text: str = "") -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "npukit", *arguments]
     variables = {**(env or os.environ), "COLUMNS": "160"}
-    return subprocess.run(command, capture_output=True, text=True, timeout=90, env=variables, input=text)
+    return subprocess.run(command, capture_output=True, text=True, env=variables, input=text)
 
 
 def test_npus_with_their_users_and_links(tmp_path: Path) -> None:

@@ -163,7 +163,7 @@ def test_the_command_records_a_script_and_compares(tmp_path: Path) -> None:
 
     def npukit(*arguments: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "npukit", "precision", *arguments]
-        return subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=tmp_path)
+        return subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
 
     said = npukit("capture", "--device", "cpu", "--level", "ops", "-o", "dump", "--", "python", "train.py", "1")
     assert said.returncode == 0, said.stderr

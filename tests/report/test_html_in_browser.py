@@ -52,9 +52,7 @@ def test_filters_with_many_findings(tmp_path: Path) -> None:
     page = tmp_path / "report.html"
     page.write_text(render(Report("many", "Verdict: needs work.", findings), Format.html).replace("</body>", PROBE))
     options = ["--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=5000", "--dump-dom"]
-    dom = subprocess.run(
-        [str(CHROMIUM), *options, page.as_uri()], capture_output=True, text=True, timeout=120, check=True
-    ).stdout
+    dom = subprocess.run([str(CHROMIUM), *options, page.as_uri()], capture_output=True, text=True, check=True).stdout
     title = re.search("<title>(.*?)</title>", dom)
     assert title
     seen = json.loads(title[1].replace("&quot;", '"'))

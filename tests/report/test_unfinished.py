@@ -86,15 +86,13 @@ def test_a_command_that_is_ended_takes_its_processes_along(tmp_path: Path, numbe
     command = ["verify", "--device", "cpu", "before", "after", "--", "python", "train.py"]
     variables = {**os.environ, "TMPDIR": str(tmp_path / "tmp")}
     process = subprocess.Popen([sys.executable, "-m", "npukit", *command], cwd=tmp_path, env=variables)
-    deadline = time.monotonic() + 100
     while not (children := _children(process.pid)):
-        assert process.poll() is None and time.monotonic() < deadline
+        assert process.poll() is None
         time.sleep(0.05)
     time.sleep(0.5)  # it ties itself to its parent first
     process.send_signal(number)
-    process.wait(60)
+    process.wait()
     while any(Path(f"/proc/{child}").exists() for child in children):
-        assert time.monotonic() < deadline
         time.sleep(0.05)
     assert len(list((tmp_path / "tmp").iterdir())) == (number == signal.SIGKILL)
 

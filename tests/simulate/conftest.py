@@ -72,7 +72,7 @@ def acl(machine: dict[str, str]) -> RunAcl:
         code: str, *arguments: str, exit_code: int = 0, prepared: bool = True, **variables: str
     ) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-c", (PREAMBLE if prepared else "") + textwrap.dedent(code), *arguments]
-        result = subprocess.run(command, env={**machine, **variables}, timeout=60, capture_output=True, text=True)
+        result = subprocess.run(command, env={**machine, **variables}, capture_output=True, text=True)
         assert result.returncode == exit_code, f"exit code {result.returncode}\n{result.stdout}\n{result.stderr}"
         return result
 

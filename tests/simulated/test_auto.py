@@ -34,7 +34,7 @@ ON_CPU = {
 def run(*arguments: object) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "npukit", "run", "--device", "sim", "--auto", *map(str, arguments)]
     env = {**os.environ, "STEPS": STEPS}
-    result = subprocess.run(command, capture_output=True, text=True, timeout=300, env=env)
+    result = subprocess.run(command, capture_output=True, text=True, env=env)
     assert result.returncode == 0, result.stdout + result.stderr
     return result
 

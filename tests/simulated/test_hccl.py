@@ -7,7 +7,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -57,29 +56,25 @@ def launch(
     ]
 
 
-def finish(processes: list[subprocess.Popen[str]], timeout: float) -> list[tuple[int, str]]:
-    """Exit code and output of each; whoever is still there after the timeout is killed."""
-    deadline = time.monotonic() + timeout
-    found = []
-    for process in processes:
-        try:
-            output, _ = process.communicate(timeout=max(0.1, deadline - time.monotonic()))
-        except subprocess.TimeoutExpired:
+def finish(processes: list[subprocess.Popen[str]]) -> list[tuple[int, str]]:
+    """Exit code and output of each; none outlives the test."""
+    try:
+        outputs = [process.communicate()[0] for process in processes]
+    finally:
+        for process in processes:
             process.kill()
-            output, _ = process.communicate()
-        found.append((process.returncode, output))
-    return found
+    return [(process.returncode, output) for process, output in zip(processes, outputs, strict=True)]
 
 
 @pytest.mark.parametrize(("ranks", "card"), [(2, "910B3"), (3, "910_9391")])
 def test_every_collective_of_torch_distributed(ranks: int, card: str) -> None:
     """The two cards differ in what torch_npu hands to HCCL: only the second has the v forms."""
-    for code, output in finish(launch("hccl_collectives.py", ranks=ranks, card=card, HCCL_EXEC_TIMEOUT="60"), 150):
+    for code, output in finish(launch("hccl_collectives.py", ranks=ranks, card=card, HCCL_EXEC_TIMEOUT="300")):
         assert code == 0, output
 
 
 def test_a_killed_rank_gives_the_others_torch_npus_timeout_error() -> None:
-    results = finish(launch("hccl_failures.py", "a_rank_is_killed", ranks=3), 90)
+    results = finish(launch("hccl_failures.py", "a_rank_is_killed", ranks=3))
     assert results[1][0] == -signal.SIGKILL
     for code, output in (results[0], results[2]):
         assert code not in (0, -signal.SIGKILL), output
@@ -90,7 +85,7 @@ def test_a_killed_rank_gives_the_others_torch_npus_timeout_error() -> None:
 
 
 def test_the_watchdog_ends_a_rank_that_does_not_look_at_its_errors() -> None:
-    results = finish(launch("hccl_failures.py", "nobody_synchronizes", ranks=2), 90)
+    results = finish(launch("hccl_failures.py", "nobody_synchronizes", ranks=2))
     code, output = results[0]
     assert code == -signal.SIGABRT, output
     assert "HCCL watchdog thread terminated with exception: EI0002" in output
@@ -100,5 +95,5 @@ def test_the_watchdog_ends_a_rank_that_does_not_look_at_its_errors() -> None:
 def test_hccl_functions(scenario: str) -> None:
     variables = {**machine(8, "910B3"), "NPUKIT_SIM_OPERATORS": ""}
     command = [sys.executable, str(HERE / "hccl_functions.py"), scenario]
-    result = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=60)
+    result = subprocess.run(command, env=variables, capture_output=True, text=True)
     assert result.returncode == 0, result.stdout + result.stderr

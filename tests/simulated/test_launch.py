@@ -28,7 +28,7 @@ def test_two_nodes_train_with_ddp_and_a_killed_rank_ends_both_with_its_cause(tmp
         logs = ["--node-rank", rank, "--log-dir", str(tmp_path / "logs")]
         command = [*NPUKIT, *where, *logs, script, str(tmp_path)]
         nodes.append(subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True))
-    said = [node.communicate(timeout=240)[1] for node in nodes]
+    said = [node.communicate()[1] for node in nodes]
     ended = time.time()
     assert [node.returncode for node in nodes] == [1, 1], said
     assert ended - float((tmp_path / "killed").read_text()) < 30
@@ -70,7 +70,7 @@ def failing(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("devices", [1, 2])
 def test_run_ends_in_one_traceback_and_its_explanation(failing: Path, devices: int) -> None:
     command = [*NPUKIT, "run", "--device", "cpu", "--devices", str(devices), str(failing)]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=90)
+    result = subprocess.run(command, capture_output=True, text=True)
     assert result.returncode == 1
     assert result.stderr.count("Traceback") == 1
     assert "npukit/launch" not in result.stderr
@@ -87,7 +87,7 @@ def test_restarts_pass_through(tmp_path: Path) -> None:
         "    sys.exit(1) if os.environ['RANK'] == '1' else time.sleep(60)\n"
     )
     options = ["--device", "cpu", "--nproc", "2", "--max-restarts", "1", "--log-dir", str(tmp_path / "logs")]
-    result = subprocess.run([*NPUKIT, "launch", *options, str(script)], capture_output=True, text=True, timeout=90)
+    result = subprocess.run([*NPUKIT, "launch", *options, str(script)], capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
     assert "[rank 0] try 1" in result.stdout
     assert (tmp_path / "logs" / "rank1.log").read_text() == "try 0\n"

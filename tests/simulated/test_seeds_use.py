@@ -27,7 +27,7 @@ def npukit(folder: Path, command: str, given: str = "") -> subprocess.CompletedP
     words = [sys.executable, "-m", "npukit", *command.split(), "--device", "sim"]
     if command.startswith("export"):
         words = words[:-2]
-    done = subprocess.run(words, cwd=folder, env=environment, input=given, capture_output=True, text=True, timeout=400)
+    done = subprocess.run(words, cwd=folder, env=environment, input=given, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     return done
 
@@ -73,7 +73,7 @@ def server(trained: Path, merged: str) -> Iterator[int]:
     process = subprocess.Popen([sys.executable, "-m", "npukit", *command.split()], cwd=trained, stderr=subprocess.PIPE)
     yield 18734
     process.send_signal(signal.SIGTERM)
-    process.wait(60)
+    process.wait()
 
 
 def test_ms_swifts_deploy(server: int) -> None:
@@ -83,14 +83,12 @@ def test_ms_swifts_deploy(server: int) -> None:
         json.dumps(question).encode(),
         {"Content-Type": "application/json"},
     )
-    deadline = time.monotonic() + 150
     while True:
         try:
-            with urllib.request.urlopen(request, timeout=60) as response:
+            with urllib.request.urlopen(request, timeout=300) as response:
                 answer = json.load(response)
             break
         except OSError:
-            assert time.monotonic() < deadline
             time.sleep(0.5)
     assert answer["choices"][0]["message"]["role"] == "assistant" and answer["usage"]["completion_tokens"] > 0
 

@@ -20,7 +20,7 @@ def shell() -> dict[str, str]:
 
 
 def succeed(shell: dict[str, str], *arguments: str) -> str:
-    result = subprocess.run([*NPUKIT, *arguments], env=shell, capture_output=True, text=True, timeout=240)
+    result = subprocess.run([*NPUKIT, *arguments], env=shell, capture_output=True, text=True)
     assert result.returncode == 0, f"{result.stdout}\n{result.stderr}"
     return result.stdout
 
@@ -64,6 +64,6 @@ def test_launch_starts_a_rank_on_each_of_them(shell: dict[str, str], script: Pat
 
 
 def test_doctor_sees_the_same_npus(shell: dict[str, str]) -> None:
-    result = subprocess.run([*NPUKIT, "doctor", "--json"], env=shell, capture_output=True, text=True, timeout=60)
+    result = subprocess.run([*NPUKIT, "doctor", "--json"], env=shell, capture_output=True, text=True)
     diagnosis = json.loads(result.stdout)
     assert diagnosis["good"] and diagnosis["simulated"]

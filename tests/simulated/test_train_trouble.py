@@ -60,7 +60,7 @@ Trainer(model, options, data, loss=loss).train()
 
 def run(folder: Path, *command: str, **variables: str) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, **variables}
-    return subprocess.run([*NPUKIT, *command], cwd=folder, env=env, capture_output=True, text=True, timeout=240)
+    return subprocess.run([*NPUKIT, *command], cwd=folder, env=env, capture_output=True, text=True)
 
 
 def test_out_of_memory_says_what_to_change(tmp_path: Path) -> None:

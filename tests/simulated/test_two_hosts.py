@@ -45,7 +45,7 @@ def run(scenario: str, hosts: tuple[Host, Host], **variables: str) -> None:
     machine = {**environment(devices=8), "NPUKIT_SIM_OPERATORS": "", **variables}
     machine["HOSTS"] = ",".join(host.namespace for host in hosts)
     command = [sys.executable, str(HERE / "hccl_functions.py"), scenario]
-    result = subprocess.run(command, env=machine, capture_output=True, text=True, timeout=60)
+    result = subprocess.run(command, env=machine, capture_output=True, text=True)
     assert result.returncode == 0, result.stdout + result.stderr
 
 

@@ -14,8 +14,8 @@ import pytest
 NPUKIT = [sys.executable, "-m", "npukit"]
 
 
-def succeed(*command: str, cwd: Path | None = None, timeout: float = 300) -> str:
-    result = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=timeout)
+def succeed(*command: str, cwd: Path | None = None) -> str:
+    result = subprocess.run(command, cwd=cwd, capture_output=True, text=True)
     assert result.returncode == 0, f"exit code {result.returncode}\n{result.stdout}\n{result.stderr}"
     return result.stdout.strip()
 
@@ -43,27 +43,24 @@ def test_the_exit_code_and_signals_are_the_scripts(tmp_path: Path) -> None:
         "import signal, sys, time\n"
         "signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))\n"
         "print('ready', flush=True)\n"
-        "time.sleep(60)\n"
+        "time.sleep(3600)\n"
     )
     process = subprocess.Popen([*NPUKIT, "run", "--device", "sim", str(script)], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None and process.stdout.readline() == "ready\n"
     process.send_signal(signal.SIGTERM)
-    assert process.wait(timeout=30) == 7
+    assert process.wait() == 7
 
 
 def test_ranks_die_with_a_launcher_that_is_killed(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
-    script.write_text("import os, sys, time\nopen(f'{sys.argv[1]}/{os.getpid()}.pid', 'w')\ntime.sleep(120)")
+    script.write_text("import os, sys, time\nopen(f'{sys.argv[1]}/{os.getpid()}.pid', 'w')\ntime.sleep(3600)")
     launcher = subprocess.Popen([*NPUKIT, "run", "--device", "sim", "--devices", "2", str(script), str(tmp_path)])
-    deadline = time.monotonic() + 60
-    while len(ranks := [int(file.stem) for file in tmp_path.glob("*.pid")]) < 2 and time.monotonic() < deadline:
+    while len(ranks := [int(file.stem) for file in tmp_path.glob("*.pid")]) < 2:
         time.sleep(0.1)
-    assert len(ranks) == 2
     launcher.kill()
-    launcher.wait(timeout=30)
-    while any(is_alive(rank) for rank in ranks) and time.monotonic() < deadline:
+    launcher.wait()
+    while any(is_alive(rank) for rank in ranks):
         time.sleep(0.05)
-    assert not any(is_alive(rank) for rank in ranks)
 
 
 def is_alive(pid: int) -> bool:
@@ -132,7 +129,7 @@ def project(tmp_path: Path) -> Path:
 
 def pytest_there(project: Path, *arguments: str) -> str:
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments]
-    return subprocess.run(command, cwd=project, capture_output=True, text=True, timeout=300).stdout
+    return subprocess.run(command, cwd=project, capture_output=True, text=True).stdout
 
 
 def test_pytest_option_gives_the_tests_devices_in_xdist_workers_too(project: Path) -> None:
@@ -166,9 +163,7 @@ def test_torch_npu_finds_a_complete_machine_and_complains_only_of_what_concerns_
         "torch.nn.Linear(8, 8).npu().to(torch.float64)\n"
         "print(get_cann_version())\n"
     )
-    result = subprocess.run(
-        [*NPUKIT, "run", "--device", "sim", str(script)], capture_output=True, text=True, timeout=120
-    )
+    result = subprocess.run([*NPUKIT, "run", "--device", "sim", str(script)], capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
     assert result.stdout == "9.1.0\n"
     # Real cards of these generations get this one too.

@@ -244,7 +244,7 @@ def test_two_ranks_tell_of_unused_parameters_of_each_others_metrics_and_of_the_o
     script = tmp_path / "two.py"
     script.write_text(TWO_RANKS)
     command = [sys.executable, "-m", "npukit", "run", "--device", "cpu", "--devices", "2", script, tmp_path / "output"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=tmp_path)
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     told = [line.partition("told: ")[2] for line in done.stdout.splitlines() if "told: " in line]
     assert "took no part in the loss of a step (sometimes.weight, sometimes.bias)" in told[0]

@@ -31,7 +31,7 @@ class Server:
     def stop(self) -> int:
         """Ask it to end, and wait until it has."""
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(30)
+        return self.process.wait()
 
 
 Start = Callable[..., Server]
@@ -94,7 +94,7 @@ def client(server: Server) -> Any:
     """The official client of OpenAI."""
     import openai
 
-    return openai.OpenAI(base_url=f"{server.url}/v1", api_key="unused", max_retries=0, timeout=60)
+    return openai.OpenAI(base_url=f"{server.url}/v1", api_key="unused", max_retries=0, timeout=300)
 
 
 class Scripted:

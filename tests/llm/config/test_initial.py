@@ -52,13 +52,13 @@ def test_what_is_not_there_is_told_as_train_tells_it(files: Path) -> None:
 
 def test_the_command_asks_in_a_terminal_and_not_elsewhere(files: Path) -> None:
     command = [sys.executable, "-m", "npukit", "init"]
-    silent = subprocess.run(command, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
+    silent = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
     assert silent.returncode == 2 and "--model" in silent.stderr
     ours, theirs = pty.openpty()
     process = subprocess.Popen(command, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     os.write(ours, b"model\nrows.jsonl\n2\n")
-    said, _ = process.communicate(timeout=60)
+    said, _ = process.communicate()
     assert process.returncode == 0, said
     assert "--devices 2" in Path("train.yaml").read_text()
-    again = subprocess.run([*command, "--model", "model"], capture_output=True, text=True, timeout=60)
+    again = subprocess.run([*command, "--model", "model"], capture_output=True, text=True)
     assert again.returncode == 2 and "--force" in again.stderr

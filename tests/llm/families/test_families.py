@@ -88,4 +88,4 @@ def test_names_of_templates_lead_to_templates() -> None:
 
 def test_families_do_without_torch() -> None:
     code = "import sys; from npukit.llm import families; families.known(); sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
