@@ -139,3 +139,93 @@ def test_a_list_behind_in_is_broken(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text("[tool.black]\nline-length = 100\n")
     text = "if param.type() in ['torch.cuda.HalfTensor', 'torch.cuda.BFloat16Tensor']:\n    f()\n"
     assert "if param.type() in [\n    'torch.cuda.HalfTensor',\n" in migrated(tmp_path, a=text).changes[0].after
+
+
+GRAPHS = (
+    "class CUDAGraphRunner:\n    def __init__(self): self.stream = torch.cuda.Stream()\n",
+    "def capture(step, x):\n    stream = torch.cuda.Stream()\n    graph = torch.cuda.CUDAGraph()\n    step(x.cuda())\n",
+    "def replay_cuda_graph(runner):\n    runner.stream.wait_stream(torch.cuda.current_stream())\n",
+)
+
+
+@pytest.mark.parametrize("text", GRAPHS)
+def test_code_around_a_graph_stays_as_a_whole_and_is_told_once(tmp_path: Path, text: str) -> None:
+    result = migrated(tmp_path, a=text, b="stream = torch.cuda.Stream()\n")
+    assert [each.path.name for each in result.changes] == ["b.py"]
+    assert [each.what.split()[-2:] for each in result.left if each.code == "NPK101"] == [["CUDA", "graphs"]]
+
+
+def test_a_file_of_graphs_stays(tmp_path: Path) -> None:
+    assert not migrated(tmp_path, cuda_graphs="stream = torch.cuda.Stream()\n").changes
+
+
+LAYOUT = """def f(model, wanted, device_type):
+    supported = device_type == "cuda" or (device_type == "cpu" and mkldnn)
+    if wanted is None:
+        wanted = device_type == "cpu" and supported
+    if wanted and not supported:
+        print("ignored")
+    model.to(memory_format=torch.channels_last if wanted and supported else torch.contiguous_format)
+"""
+BOTH = "if torch.cuda.is_available():\n    m = m.cuda()\n    m = m.to(memory_format=torch.channels_last)\n"
+
+
+def test_a_name_that_holds_a_condition_is_followed_to_all_its_uses(tmp_path: Path) -> None:
+    assert not migrated(tmp_path, a=LAYOUT).changes
+    assert not migrated(tmp_path, a=BOTH.replace("m = m.cuda()", "pass")).changes
+
+
+def test_what_is_for_npus_as_well_takes_a_memory_format_along(tmp_path: Path) -> None:
+    assert "if ACCELERATOR.is_available():\n    m = m.to(DEVICE)\n" in migrated(tmp_path, a=BOTH).changes[0].after
+
+
+def test_a_function_that_returns_a_condition_is_judged_by_its_callers(tmp_path: Path) -> None:
+    check = "def check():\n    return torch.cuda.is_available()\n"
+    asks = f"{check}def use():\n    found = check()\n    if not found: return\n"
+    assert not migrated(tmp_path, a=f"{asks}    os.environ['TORCH_CUDA_ARCH_LIST'] = '8.0'\n").changes
+    assert migrated(tmp_path, a=f"{asks}    model.cuda()\n").changes
+
+
+def test_probes_of_compiled_operators_stay(tmp_path: Path) -> None:
+    body = "pyg_lib.ops.matmul(torch.ones(1, device='cuda'))"
+    probe = f"    try:\n        {body}\n    except RuntimeError:\n        OK = False\n"
+    assert not migrated(tmp_path, a=f"if 'pytest' in sys.modules and torch.cuda.is_available():\n{probe}").changes
+
+
+def test_a_list_that_a_kernel_gets_decides_about_the_condition_that_fills_it(tmp_path: Path) -> None:
+    fill = "def f(ps):\n    a, b = [], []\n    for p in ps:\n        if p.is_cuda:\n            a.append(p)\n"
+    assert not migrated(tmp_path, a=f"{fill}    multi_tensor_applier(scale, a)\n").changes
+    assert migrated(tmp_path, a=f"{fill}    torch._foreach_mul_(a, 2)\n").changes
+
+
+def test_a_simulator_that_a_method_imports_keeps_the_device_of_its_class(tmp_path: Path) -> None:
+    text = "class Env:\n    device = 'cuda:0'\n    def start(self):\n        from isaaclab.app import AppLauncher\n"
+    assert not migrated(tmp_path, a=text).changes
+
+
+def test_rows_of_parameterized_tests_are_devices_by_the_parameter_that_they_are_for(tmp_path: Path) -> None:
+    text = (
+        "from parameterized import parameterized\nclass T:\n"
+        "    @parameterized.expand(['cpu', 'cuda'])\n    def test_a(self, device): ...\n"
+        "    @parameterized.expand([('cpu', ), ('cuda', )])\n    def test_b(self, device): ...\n"
+        "    @parameterized.expand([('cuda', 1)])\n    def test_c(self, name, count): ...\n"
+    )
+    after = migrated(tmp_path, a=text).changes[0].after
+    assert "['cpu', DEVICE.type]" in after and "(DEVICE.type, )" in after and "('cuda', 1)" in after
+
+
+def test_the_number_of_the_current_card(tmp_path: Path) -> None:
+    name = "f'cuda:{torch.cuda.current_device()}'"
+    text = f"here = {name}\nx.cuda({name})\ntorch.device(here)\n"
+    after = migrated(tmp_path, a=text).changes[0].after
+    assert "here = f'{DEVICE.type}:{ACCELERATOR.current_device()}'\nx.to(DEVICE)\n" in after
+
+
+def test_a_function_that_moves_to_cuda_is_no_kernel(tmp_path: Path) -> None:
+    text = "from batch import move_batch_to_cuda\ndef f(x, stream):\n    if x.is_cuda: x.record_stream(stream)\n"
+    assert 'x.device.type in ("cuda", "npu")' in migrated(tmp_path, a=text).changes[0].after
+
+
+def test_a_variable_that_is_told_under_its_name_stays(tmp_path: Path) -> None:
+    text = "import os\nprint(f\"CUDA_VISIBLE_DEVICES: {os.getenv('CUDA_VISIBLE_DEVICES')}\")\n"
+    assert not migrated(tmp_path, a=text).changes

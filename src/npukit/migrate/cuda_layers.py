@@ -15,10 +15,11 @@ from npukit.source import PythonFile
 
 _DEVICE_API = {"is_available", "set_device", "current_device", "device_count", "synchronize", "empty_cache", "Stream"}
 _CANNOT_IMPORT = re.compile(r"(?:tensorrt|torch2trt|pycuda|cupy|isaac\w*)(?:\.|$)")
+_SIMULATORS = re.compile(r"isaac\w*(?:\.|$)")
 _ONLY_FOR_CUDA = re.compile(r"(?:numba|triton|cupy|flash_attn|xformers|apex|tensorrt|bitsandbytes)(?:\.|$)")
 _FILES = re.compile(
     r"nccl_?alloc|nvshmem|cudnn|tilelang|cutlass|tensorrt|(?:^|[/_])trt|cuda_?ipc|(?:^|/)(?:bnb|bitsandbytes)(?:/|$)"
-    r"|kernels?/(?:triton|cuda)(?:/|$)",
+    r"|kernels?/(?:triton|cuda)(?:/|$)|(?:^|/)test_\w*triton",
     re.IGNORECASE,
 )
 _VERSION = re.compile(r"[\"'](\d+\.\d+)")
@@ -104,6 +105,9 @@ def below_imports(file: PythonFile) -> Iterator[ast.AST]:
         around = file.parent(statement)
         fails = any(_CANNOT_IMPORT.match(module) for module in modules)
         differs = not at_top and any(_HAS_OWN_DEVICES.match(module) for module in modules)
+        simulates = not at_top and any(_SIMULATORS.match(module) for module in modules)
+        if simulates:  # on a device that it is given elsewhere in its class
+            yield next((each for each in file.ancestors(statement) if isinstance(each, ast.ClassDef)), statement)
         if differs or (fails and not (at_top and isinstance(around, ast.Try))):
             yield from after(around if isinstance(around, ast.Try) else statement, file)
         elif isinstance(around, ast.Try) and any(_ONLY_FOR_CUDA.match(module) for module in modules):

@@ -16,7 +16,7 @@ from npukit.source.names import definition_of, file_of
 _FOR_CUDA = re.compile(
     r"nvidia|nvml|numba|nvtx|nvls|nvlink|nvfp|nvrtc|nvcc|nvshmem|triton|tilelang|causal_conv1d|mamba_ssm|selective_scan|cupy|(?:^|_)apex|flash[_-]?att|flash_?mla|xformers|xops|tensorrt|(?:^|_)trt"
     r"|onnxruntime|^(?:io_binding|bind_(?:in|out)put)$|paddle|cudaexecutionprovider|bitsandbytes|(?:^|_)bnb|8bit|fp8|float8|transformer_?engine|deep_?gemm"
-    r"|cutlass|capability|hopper|ampere|blackwell|(?:^|_)sm_?\d\d|cuda_?(?:graph(?!able)|ipc)|cuda_?ext|cuda_home|cpp_extension"
+    r"|cutlass|capability|hopper|ampere|blackwell|(?:^|_)sm_?\d\d|cuda_?(?:graph(?!able)|ipc)|multi_tensor_appl|cuda_?ext|cuda_?arch|cuda_home|cpp_extension|pyg_lib"
     r"|cuda_?kernels?(?:$|_)|nccl_?(?:alloc|mem)|(?<!use_)symm(?:etric)?_?mem|cudnn_?kernel|cudart|cublas|cuda/lib|\.cuh?$|ctranslate2|faiss|processgroupnccl|^_c$|_ext$|^impl$|(?:^|_)fa[23]$|nvdec|nvenc|dali|rocm|isaac(?:gym|lab|sim)|nsight|nsys"
     r"|^(?:with|has|have)_cuda_(?!devices?$|gpus?$|tensor|input|param|model|support|available|memory)\w",
     re.IGNORECASE,
@@ -192,7 +192,9 @@ def dispatches_kernels(file: PythonFile) -> bool:
         return True
     heads = [(getattr(node, "module", None), node.names[0].name) for node in file.names.imports]
     modules = [each for head, name in heads for each in ((head, f"{head}.{name}") if head else (name,))]
-    return any(_KERNELS.search(each) and not each.startswith("apex") for each in modules)
+    return any(
+        _KERNELS.search(each) and not each.startswith("apex") and not re.search(r"_to_cuda$", each) for each in modules
+    )
 
 
 @lru_cache(maxsize=4)

@@ -42,6 +42,7 @@ _OTHERS = re.compile(r"[\"'](?:xpu|hpu|musa|mlu|tpu|xla|rocm|hip)[\"':]")
 _PACKAGE = re.compile(r"[-_]?(?:gpu|cuda|cu)?[\d.]*")  # the end of a package's name: "onnxruntime" + "-gpu"
 _SEVERAL = "It chooses among several backends, and NPUs are not one of them."
 _CUDA_ONLY = "What it decides is for CUDA only."
+_NOTHING: list[ast.AST] = [ast.Pass()]  # what a condition decides about CUDA that holds on the CPU only, or warns there
 
 
 def why_left(condition: ast.expr, file: PythonFile) -> str:
@@ -187,6 +188,9 @@ def _is_word(node: ast.expr) -> bool:
 def _decides(condition: ast.expr, file: PythonFile, depth: int = 2) -> Iterator[list[ast.AST]]:
     """Everything that runs only where the condition holds, as groups of nodes: one for each place that asks."""
     node, negated, beside = _whole_condition(condition, file)
+    if any(_is_cpu(each) for each in beside):
+        yield _NOTHING
+        return
     parent = file.parent(node)
     if isinstance(parent, ast.IfExp) and isinstance(file.parent(parent), ast.FormattedValue):
         word = parent.body.value if isinstance(parent.body, ast.Constant) else None
@@ -202,8 +206,7 @@ def _decides(condition: ast.expr, file: PythonFile, depth: int = 2) -> Iterator[
     elif isinstance(parent, ast.Assert):
         yield [*beside, *kernels, *after(parent, file)]
     elif isinstance(parent, ast.Return):
-        kernels = named("triton") if dispatches_kernels(file) else []
-        yield [*beside, *kernels, *named(getattr(file.function(parent), "name", ""))]
+        yield from _by_callers(file.function(parent), beside, file, depth)
     elif isinstance(parent, (ast.Assign, ast.AnnAssign)) and depth:
         yield from _by_variable(parent, beside, file, depth)
     elif isinstance(parent, ast.keyword) and _is_for_cuda([call := file.parent(parent) or parent], file):
@@ -247,6 +250,21 @@ def _is_asked_of(node: ast.AST, parent: ast.AST) -> bool:
     )
 
 
+def _by_callers(function: ast.AST, beside: list[ast.AST], file: PythonFile, depth: int) -> Iterator[list[ast.AST]]:
+    """What is decided by a function that returns the condition: its name says it, or those in this file who call it."""
+    name = getattr(function, "name", "")
+    kernels = named("triton") if dispatches_kernels(file) else []
+    about = [*beside, *kernels, *named(name)]
+    is_method = isinstance(file.parent(function), ast.ClassDef)
+    calls = [file.parent(each) for each in file.by_name.get(name, ()) if isinstance(each, ast.Name)]
+    asked = [each for each in calls if isinstance(each, ast.Call)] if depth and not is_method else []
+    found = [list(_decides(call, file, depth - 1)) for call in asked]
+    if _is_for_cuda(about, file) or not found or not all(found):
+        yield about
+    else:
+        yield from (region for regions in found for region in regions)
+
+
 def _by_variable(
     statement: ast.Assign | ast.AnnAssign, beside: list[ast.AST], file: PythonFile, depth: int
 ) -> Iterator[list[ast.AST]]:
@@ -257,8 +275,15 @@ def _by_variable(
         yield about
         return
     uses = file.uses(target) if isinstance(target, ast.Name) else []
-    found = [region for use in uses for region in _decides(use, file, depth - 1)]
-    yield from found if len(found) >= len(uses) else [[]]  # [] is what anything may be done with
+    found = [list(_decides(use, file, depth - 1)) for use in uses]
+    known = bool(found) and all(found)
+    yield from (region for regions in found for region in regions) if known else [[]]  # []: what may be anything
+
+
+def _is_cpu(condition: ast.AST) -> bool:
+    """device.type == "cpu" """
+    sides = (condition.left, *condition.comparators) if isinstance(condition, ast.Compare) else ()
+    return any(isinstance(each, ast.Constant) and each.value == "cpu" for each in sides) and not _is_negated(condition)  # type: ignore[arg-type]
 
 
 def _is_of_a_tensor(condition: ast.expr) -> bool:
@@ -279,14 +304,27 @@ def _branch(choice: ast.If | ast.IfExp | ast.While, negated: bool, file: PythonF
         return [part] if isinstance(part, ast.AST) else list(part)
 
     if not negated:
-        return listed(choice.body)
+        return [*listed(choice.body), *_collected(choice, file)]
     if isinstance(choice, ast.If) and not choice.orelse and leaves(choice.body[-1]):
         return left_without(choice, file)
-    return listed(choice.orelse)
+    return listed(choice.orelse) or _NOTHING  # if not use_cuda: warn("slow")
+
+
+def _collected(choice: ast.If | ast.IfExp | ast.While, file: PythonFile) -> Iterator[ast.AST]:
+    """What is done with a list that a branch only adds to: if g.is_cuda: on_cuda.append(g); scale_kernel(on_cuda)"""
+    statement = choice.body[0] if isinstance(choice, ast.If) and len(choice.body) == 1 else None
+    call = statement.value if isinstance(statement, ast.Expr) else None
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute) or call.func.attr != "append":
+        return
+    for use in file.uses(call.func.value) if isinstance(call.func.value, ast.Name) else ():
+        parent = file.parent(use)
+        if not isinstance(parent, ast.Attribute):  # which is another append
+            yield file.statement(use)
 
 
 def _is_for_cuda(region: Sequence[ast.AST], file: PythonFile) -> bool:
-    return any(says_cuda(node) or leads_to_cuda(node, file) for each in region for node in always_run(each))
+    found = (node for each in region for node in always_run(each))
+    return any(says_cuda(node) or leads_to_cuda(node, file) or _is_layout(node) for node in found)
 
 
 def _is_for_any(region: Sequence[ast.AST], file: PythonFile) -> bool:
@@ -295,7 +333,18 @@ def _is_for_any(region: Sequence[ast.AST], file: PythonFile) -> bool:
     if any(says_cuda(node) or names_kernel(node, file) for node in found):
         return False
     return not region or any(
-        (isinstance(node, ast.Attribute) and node.attr in ("cuda", "to"))
+        (isinstance(node, ast.Attribute) and node.attr in ("cuda", "to") and not _sets_layout(node, file))
         or (isinstance(node, ast.Constant) and str(node.value).startswith("cuda"))
         for node in found
     )
+
+
+def _is_layout(node: ast.AST) -> bool:
+    """torch.channels_last, which torch_npu refuses; other code beside it may well be for NPUs."""
+    return isinstance(node, ast.Attribute) and node.attr.startswith("channels_last")
+
+
+def _sets_layout(node: ast.Attribute, file: PythonFile) -> bool:
+    """model.to(memory_format=torch.channels_last), which moves nothing."""
+    call = file.parent(node)
+    return isinstance(call, ast.Call) and not call.args and [each.arg for each in call.keywords] == ["memory_format"]

@@ -123,16 +123,38 @@ def _unpacked(node: ast.AST, row: ast.Tuple, sink: Sink, file: PythonFile, depth
 
 
 def _parametrized(node: ast.AST, row: ast.Tuple | ast.List | ast.Call, sink: Sink, file: PythonFile) -> bool:
-    """parametrize("steps, device", [(3, "cuda"), pytest.param(4, "cuda")])"""
+    """parametrize("steps, device", [(3, "cuda"), pytest.param(4, "cuda")]), parameterized.expand([("cuda",)])"""
     table = file.parent(row)
     call = file.parent(table) if isinstance(table, (ast.List, ast.Tuple, ast.ListComp)) else None
-    values = row.args if isinstance(row, ast.Call) else row.elts
-    if not isinstance(call, ast.Call) or getattr(call.func, "attr", "") != "parametrize" or node not in values:
+    values: list[ast.AST] = [*(row.args if isinstance(row, ast.Call) else row.elts)]
+    if isinstance(row, ast.List) and _expands(table):  # expand(["cuda", "cpu"]): a value for each test
+        call, values = table, [node]
+    if not isinstance(call, ast.Call) or node not in values:
         return False
+    names = _expanded(call, file) if _expands(call) else _names_of_parameters(call)
+    return len(names) == len(values) and sink.named(names[values.index(node)].strip())
+
+
+def _expands(call: ast.AST | None) -> bool:
+    func = call.func if isinstance(call, ast.Call) else None
+    return (
+        isinstance(func, ast.Attribute) and func.attr == "expand" and getattr(func.value, "id", "") == "parameterized"
+    )
+
+
+def _expanded(call: ast.Call, file: PythonFile) -> list[str]:
+    """The parameters of the test below parameterized.expand(...)"""
+    test = file.parent(call)
+    given = test.args.args if isinstance(test, ast.FunctionDef) and call in test.decorator_list else []
+    return [each.arg for each in given if each.arg != "self"]
+
+
+def _names_of_parameters(call: ast.Call) -> list[str]:
+    if getattr(call.func, "attr", "") != "parametrize" or not call.args:
+        return []
     first = call.args[0]
     each = first.elts if isinstance(first, (ast.List, ast.Tuple)) else [first]
-    names = ",".join(str(name.value) for name in each if isinstance(name, ast.Constant)).split(",")
-    return len(names) == len(values) and sink.named(names[values.index(node)].strip())
+    return ",".join(str(name.value) for name in each if isinstance(name, ast.Constant)).split(",")
 
 
 def is_choice(node: ast.AST, file: PythonFile) -> bool:

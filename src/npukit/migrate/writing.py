@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from npukit.migrate import guards, torch_imports
+from npukit.migrate.cuda_graphs import graph_around
 from npukit.migrate.goal import Goal
 from npukit.source import Edit, PythonFile
 
@@ -233,8 +234,10 @@ def _as_list(value: list[ast.stmt] | ast.expr | None) -> list[ast.AST]:
     return list(value) if isinstance(value, list) else [value] if value is not None else []
 
 
-def stays(node: ast.AST, file: PythonFile) -> bool:
+def stays(node: ast.AST, file: PythonFile, goal: Goal) -> bool:
     """Whether code stays as it is: it runs for CUDA only, or serves NPUs already."""
+    if goal.portable and graph_around(node, file) is not None:
+        return True
     return guards.for_cuda_only(node, file) or _serves_npus(node, file)
 
 

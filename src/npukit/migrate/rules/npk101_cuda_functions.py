@@ -20,6 +20,7 @@ from itertools import pairwise
 from npukit.facts.torch_npu.names import names_of
 from npukit.migrate import guards, lookup, writing
 from npukit.migrate.callees import takes_device
+from npukit.migrate.cuda_graphs import graph_around
 from npukit.migrate.cuda_layers import is_file_for_cuda
 from npukit.migrate.cuda_only import ABOUT_THE_CARD
 from npukit.migrate.goal import Goal
@@ -60,8 +61,24 @@ def check(module: ast.Module, file: PythonFile, goal: Goal) -> Iterator[Finding]
             severity=Severity.note,
         )
         return
+    graphs: set[ast.AST] = set()
     for node, _ in names:
-        yield from _check(node, file, goal)
+        graph = graph_around(node, file) if goal.portable else None
+        if graph is None:
+            yield from _check(node, file, goal)
+        elif graph not in graphs:
+            graphs.add(graph)
+            yield _left_for_graphs(graph, node, file, goal)
+
+
+def _left_for_graphs(graph: ast.AST, node: ast.expr, file: PythonFile, goal: Goal) -> Finding:
+    return rule.finding(
+        (file, node),
+        f"{getattr(graph, 'name', file.path.name)} is about CUDA graphs",
+        why=f"{_why_not('CUDAGraph', goal)} What is captured was left with it.",
+        remedy="Rewrite it by hand, or run without CUDA graphs on an NPU.",
+        severity=Severity.warning,
+    )
 
 
 @rule.on_call(("getattr", "import_module", "__import__"))
@@ -76,7 +93,7 @@ def by_name(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     function, name = file.resolve(call.func), call.args[-1].value
     module = function == "getattr" and len(call.args) == 2 and file.resolve(call.args[0]) == "torch" and name == "cuda"
     imported = function in ("importlib.import_module", "__import__") and str(name).startswith("torch.cuda")
-    if not (module or imported) or writing.stays(call, file):
+    if not (module or imported) or writing.stays(call, file, goal):
         return
     new = writing.accelerator(call, file, goal) if goal.portable else writing.device_module(call, file, goal)
     yield rule.finding(
@@ -103,7 +120,7 @@ def _check(node: ast.Attribute | ast.Name, file: PythonFile, goal: Goal) -> Iter
             severity=Severity.note,
         )
         return
-    if writing.stays(node, file) or _is_counted_for_another(node, function, file):
+    if writing.stays(node, file, goal) or _is_counted_for_another(node, function, file):
         return
     if function == "is_available" and _is_told(_call(node, file), file):
         return
@@ -154,7 +171,7 @@ def _is_type_argument(node: ast.AST, function: str, file: PythonFile) -> bool:
 
 def _is_moved_to(node: ast.expr, file: PythonFile) -> bool:
     """x.cuda(torch.cuda.current_device()): for NPK110."""
-    move = file.parent(_call(node, file))
+    move = file.parent(_numbers(node, file) or _call(node, file))
     return isinstance(move, ast.Call) and isinstance(move.func, ast.Attribute) and move.func.attr == "cuda"
 
 
@@ -267,9 +284,16 @@ def _portable(part: ast.expr, function: str, file: PythonFile, goal: Goal) -> Te
         name = writing.device(part, file, goal)  # which is the current one, without a number
         if name is not None:
             return _replaced(name, call, file)
-    for_any_device = not writing.guarded(part, file) and _cpu_has(function, goal)
+    for_any_device = not writing.guarded(part, file) and _cpu_has(function, goal) and not _numbers(part, file)
     module = (writing.device_module if for_any_device else writing.accelerator)(part, file, goal)
     return _replaced(Text(f"{module.text}.{function}" if function else module.text, module.edits), part, file)
+
+
+def _numbers(part: ast.expr, file: PythonFile) -> ast.JoinedStr | None:
+    """The name of a device that a number of a card is put into, which the CPU has not: f"cuda:{current_device()}" """
+    value = file.parent(_call(part, file))
+    name = file.parent(value) if isinstance(value, ast.FormattedValue) else None
+    return name if isinstance(name, ast.JoinedStr) and file.source(name).startswith(('f"cuda:', "f'cuda:")) else None
 
 
 def _cpu_has(function: str, goal: Goal) -> bool:

@@ -32,7 +32,7 @@ rule = Rule(
 
 @rule.on(ast.ImportFrom)
 def check(node: ast.ImportFrom, file: PythonFile, goal: Goal) -> Iterator[Finding]:
-    if goal.portable or node.level or node.module != "torch.cuda" or writing.stays(node, file):
+    if goal.portable or node.level or node.module != "torch.cuda" or writing.stays(node, file, goal):
         return
     if not goes_over(node, goal):
         return

@@ -52,7 +52,11 @@ _LAST_NAMES = tuple(name.rpartition(".")[2] for name in _MEAN_CUDA)
 @rule.on(ast.Module)
 def use(module: ast.Module, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     for node, resolved in lookup.cuda_names(file):
-        if not resolved.startswith("torch.cuda.amp") or writing.stays(node, file) or _is_for_older_torch(node, file):
+        if (
+            not resolved.startswith("torch.cuda.amp")
+            or writing.stays(node, file, goal)
+            or _is_for_older_torch(node, file)
+        ):
             continue
         name = _NAMES.get(resolved)
         edits = _edits(node, name, file, goal) if name else None
@@ -71,7 +75,7 @@ def default(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     named = any(keyword.arg in ("device", None) for keyword in call.keywords)
     if _is_for_older_torch(call, file):
         return
-    if not new or len(call.args) != arguments or named or writing.stays(call, file):
+    if not new or len(call.args) != arguments or named or writing.stays(call, file, goal):
         return
     if not goal.names_devices:
         yield from _in_older_torch(call, file)
@@ -186,7 +190,7 @@ def _in_partial(node: ast.AST, file: PythonFile) -> bool:
 def unused_import(node: ast.ImportFrom, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     """The import itself, also where what it imports is not used here."""
     edits = import_edits(node, file) if goal.names_devices and not _is_for_older_torch(node, file) else ()
-    if edits and not writing.stays(node, file):
+    if edits and not writing.stays(node, file, goal):
         yield rule.finding(
             (file, node), "torch.cuda.amp works on CUDA devices only", remedy="Import it from torch.amp.", edits=edits
         )

@@ -39,7 +39,7 @@ _Edits = list[Edit]
 def check(node: ast.ImportFrom, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     if node.module != "apex" or not any(alias.name == "amp" for alias in node.names):
         return
-    if writing.stays(node, file):
+    if writing.stays(node, file, goal):
         return
     yield rule.finding((file, node), "apex.amp works on CUDA devices only", edits=_edits(node, file, goal) or ())
 

@@ -64,7 +64,7 @@ _MODULES = {
 @rule.on(ast.ImportFrom)
 def check(node: ast.ImportFrom, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     classes = [_CLASSES.get(alias.name) for alias in node.names] if node.module in _MODULES else []
-    if not classes or tolerates_failure(node, file) or writing.stays(node, file):
+    if not classes or tolerates_failure(node, file) or writing.stays(node, file, goal):
         return
     edits: list[Edit] = []
     names: list[str] = []

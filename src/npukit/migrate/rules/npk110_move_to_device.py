@@ -41,7 +41,7 @@ def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     func = call.func
     if not isinstance(func, ast.Attribute) or file.resolve(func) == "torch.cuda" or is_of_another_framework(file):
         return
-    if _own_method(func, file) or _has_own_cuda(func.value, file) or writing.stays(call, file):
+    if _own_method(func, file) or _has_own_cuda(func.value, file) or writing.stays(call, file, goal):
         return
     edits = _portable(call, func, file, goal) if goal.portable else _npu(func, file)
     yield rule.finding(
@@ -138,7 +138,7 @@ def _portable(call: ast.Call, func: ast.Attribute, file: PythonFile, goal: Goal)
     if given is None:
         open_bracket = file.text.index("(", end)
         edits.append(file.insert(open_bracket + 1, keyword + constant.text + (", " if call.keywords else "")))
-    elif not _is_device(given):
+    elif _is_current(given, file) or not _is_device(given):
         torch = writing.torch_name(file).text
         edits += _numbered(given, constant.text, torch, file)
     if len(call.args) > 1:
@@ -155,14 +155,21 @@ def _is_device(given: ast.expr) -> bool:
 
 
 def _numbered(given: ast.expr, constant: str, torch: str, file: PythonFile) -> list[Edit]:
-    is_current = isinstance(given, ast.Call) and file.resolve(given.func) == "torch.cuda.current_device"
-    if is_current or (isinstance(given, ast.Constant) and given.value is None) or _is_selected(given, file):
+    is_none = isinstance(given, ast.Constant) and given.value is None
+    if is_none or _is_current(given, file) or _is_selected(given, file):
         return [file.replace(given, constant)]
     if isinstance(given, ast.Call) and file.resolve(given.func) == "torch.device" and len(given.args) == 1:
         number = given.args[0]
         return [] if _is_device(number) else [file.insert(file.span(number)[0], f"{constant}.type, ")]
     start, end = file.span(given)
     return [file.insert(start, f"{torch}.device({constant}.type, "), file.insert(end, ")")]
+
+
+def _is_current(given: ast.expr, file: PythonFile) -> bool:
+    """torch.cuda.current_device(), f"cuda:{torch.cuda.current_device()}" """
+    if isinstance(given, ast.JoinedStr) and len(given.values) == 2 and isinstance(given.values[1], ast.FormattedValue):
+        given = given.values[1].value
+    return isinstance(given, ast.Call) and file.resolve(given.func) == "torch.cuda.current_device"
 
 
 def _is_selected(given: ast.expr, file: PythonFile) -> bool:

@@ -46,9 +46,9 @@ _UNCLEAR = "npukit cannot see where the string is used, so it did not change it.
 
 @rule.on(ast.Constant, ast.JoinedStr)
 def check(node: ast.Constant | ast.JoinedStr, file: PythonFile, goal: Goal) -> Iterator[Finding]:
-    if not _is_cuda(node) or isinstance(file.parent(node), ast.JoinedStr) or writing.stays(node, file):
+    if not _is_cuda(node) or isinstance(file.parent(node), ast.JoinedStr) or writing.stays(node, file, goal):
         return
-    if _is_compared(node, file):
+    if _is_compared(node, file) or (goal.portable and _is_current_card_moved_to(node, file)):
         return
     pair = _pair_of_map_location(node, file)
     if pair is not None:
@@ -112,6 +112,13 @@ def _is_compared(node: ast.AST, file: PythonFile) -> bool:
         return False
     around = file.parent(call) if call else None
     return isinstance(file.parent(around) if isinstance(around, ast.Attribute) else around, ast.Compare)
+
+
+def _is_current_card_moved_to(node: ast.AST, file: PythonFile) -> bool:
+    """x.cuda(f"cuda:{torch.cuda.current_device()}"): for NPK110."""
+    call = file.parent(node)
+    moves = isinstance(call, ast.Call) and getattr(call.func, "attr", "") == "cuda"
+    return moves and isinstance(node, ast.JoinedStr) and "current_device()" in file.source(node)
 
 
 def _is_cuda(node: ast.Constant | ast.JoinedStr) -> bool:

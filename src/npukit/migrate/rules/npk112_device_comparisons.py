@@ -117,7 +117,7 @@ def out_of_memory(compare: ast.Compare, file: PythonFile, goal: Goal) -> Iterato
     node = compare.left
     if not isinstance(node, ast.Constant) or not isinstance(compare.ops[0], (ast.In, ast.NotIn)):
         return
-    if not str(node.value).startswith(_NO_MEMORY) or writing.stays(node, file):
+    if not str(node.value).startswith(_NO_MEMORY) or writing.stays(node, file, goal):
         return
     at = file.span(node)[0] + file.source(node).index(_NO_MEMORY)
     yield rule.finding(
@@ -239,7 +239,7 @@ def _report(
     portable: tuple[Edit, ...],
     constant: ast.AST | None = None,
 ) -> Iterator[Finding]:
-    if writing.stays(node, file):
+    if writing.stays(node, file, goal):
         return
     new = _WORDS[word][0]
     reason = guards.why_left(node, file)

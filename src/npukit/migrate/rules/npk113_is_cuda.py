@@ -33,7 +33,7 @@ _NAMES_CUDA = "What it chooses is called CUDA, and goes where an NPU may not be 
 
 @rule.on(ast.Attribute)
 def check(node: ast.Attribute, file: PythonFile, goal: Goal) -> Iterator[Finding]:
-    if node.attr != "is_cuda" or not isinstance(node.ctx, ast.Load) or writing.stays(node, file):
+    if node.attr != "is_cuda" or not isinstance(node.ctx, ast.Load) or writing.stays(node, file, goal):
         return
     if (isinstance(node.value, ast.Name) and node.value.id == "self") or file.resolve(node):
         return

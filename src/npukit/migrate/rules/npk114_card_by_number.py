@@ -40,7 +40,7 @@ def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     if not isinstance(call.func, ast.Attribute) or len(call.args) != 1:
         return
     number = call.args[0]
-    if not _is_number(number, file) or writing.guarded(call, file) or writing.stays(call, file):
+    if not _is_number(number, file) or writing.guarded(call, file) or writing.stays(call, file, goal):
         return
     kind = writing.device_type(call, file, goal)
     torch = writing.torch_name(file)

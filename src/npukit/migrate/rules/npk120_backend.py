@@ -43,7 +43,7 @@ def check(node: ast.Constant, file: PythonFile, goal: Goal) -> Iterator[Finding]
         return
     match = _LITERAL.fullmatch(file.source(node))
     kept = _why_kept(node, file)
-    if not match or not (kept or reaches(node, BACKEND, file)) or writing.stays(node, file):
+    if not match or not (kept or reaches(node, BACKEND, file)) or writing.stays(node, file, goal):
         return
     if kept:
         yield rule.finding((file, node), f"{file.source(node)} runs on CUDA devices only", why=kept)
@@ -88,7 +88,7 @@ def _why_kept(node: ast.Constant, file: PythonFile) -> str:
 def member(node: ast.Attribute, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     if node.attr != "NCCL" or isinstance(file.parent(node), (ast.Compare, ast.Dict)):
         return
-    if file.resolve(node) != "torch.distributed.Backend.NCCL" or writing.stays(node, file):
+    if file.resolve(node) != "torch.distributed.Backend.NCCL" or writing.stays(node, file, goal):
         return
     end = file.span(node)[1]
     edits = (*writing.import_torch_npu(file), Edit(end - len("NCCL"), end, "HCCL"))

@@ -29,7 +29,7 @@ rule = Rule(
 
 @rule.on_call(("is_nccl_available",))
 def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
-    if file.resolve(call.func) != "torch.distributed.is_nccl_available" or writing.stays(call, file):
+    if file.resolve(call.func) != "torch.distributed.is_nccl_available" or writing.stays(call, file, goal):
         return
     distributed = writing.distributed_name(file)
     if goal.portable:

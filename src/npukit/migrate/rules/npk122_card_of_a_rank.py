@@ -49,7 +49,7 @@ def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     if not named:
         return
     about_cuda = "cuda" in file.text or "nccl" in file.text
-    if not about_cuda or writing.guarded(call, file) or writing.stays(call, file):
+    if not about_cuda or writing.guarded(call, file) or writing.stays(call, file, goal):
         return
     kind = writing.device_type(call, file, goal)
     if kind is None:

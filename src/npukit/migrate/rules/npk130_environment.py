@@ -47,14 +47,16 @@ _CALLS = ("os.environ.get", "os.getenv", "os.environ.setdefault", "os.environ.po
 
 @rule.on(ast.Constant)
 def check(node: ast.Constant, file: PythonFile, goal: Goal) -> Iterator[Finding]:
-    if not isinstance(node.value, str) or node.value not in VARIABLES or writing.stays(node, file):
+    if not isinstance(node.value, str) or node.value not in VARIABLES or writing.stays(node, file, goal):
         return
     access = _access(node, file)
     around = file.function(node)
     if around is not file.tree and speaks_of_another_framework(file.source(around)):
         return
     new = VARIABLES[node.value]
-    if access is None or (goal.portable and (new in file.text or _is_asked_first(access, file))):
+    if access is None or _is_told(node, file):
+        return
+    if goal.portable and (new in file.text or _is_asked_first(access, file)):
         return
     if "ALLOC_CONF" in new and ONLY_FOR_CUDA.search(file.text if around is file.tree else file.source(around)):
         yield rule.finding(
@@ -68,11 +70,17 @@ def check(node: ast.Constant, file: PythonFile, goal: Goal) -> Iterator[Finding]
     yield _finding(node, node.value, _portable(node, access, new, file), [_renamed(node, new, file)], file, goal)
 
 
+def _is_told(node: ast.Constant, file: PythonFile) -> bool:
+    """f"CUDA_VISIBLE_DEVICES: {os.getenv('CUDA_VISIBLE_DEVICES')}": what is told stays."""
+    texts = (each for each in file.ancestors(node) if isinstance(each, ast.JoinedStr))
+    return any(str(node.value) in str(getattr(part, "value", "")) for text in texts for part in text.values)
+
+
 @rule.on(ast.keyword)
 def keyword(node: ast.keyword, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     """dict(os.environ, CUDA_VISIBLE_DEVICES="0"), os.environ.update(CUDA_VISIBLE_DEVICES="0")"""
     call = file.parent(node)
-    if node.arg not in VARIABLES or not isinstance(call, ast.Call) or writing.stays(node, file):
+    if node.arg not in VARIABLES or not isinstance(call, ast.Call) or writing.stays(node, file, goal):
         return
     if file.resolve(call.func) != "os.environ.update" and not any(_is_environment(each, file) for each in call.args):
         return

@@ -105,7 +105,7 @@ def commands(document: Document, goal: Goal) -> Iterator[Finding]:
 @rule.on_call(_RUNNERS)
 def in_python(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     """os.system("CUDA_VISIBLE_DEVICES=0 python train.py")"""
-    if not call.args or stays(call, file):
+    if not call.args or stays(call, file, goal):
         return
     source, at = file.source(call.args[0]), file.span(call.args[0])[0]
     if (file.resolve(call.func) or "").split(".")[0] not in ("os", "subprocess") or "CUDA_VISIBLE" not in source:

@@ -39,7 +39,7 @@ def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     func = call.func
     if not isinstance(func, ast.Attribute):
         return
-    if len(call.args) != 1 or not (match := _type(call.args[0], file)) or writing.stays(call, file):
+    if len(call.args) != 1 or not (match := _type(call.args[0], file)) or writing.stays(call, file, goal):
         return
     edits: tuple[Edit, ...] = ()
     if not goal.portable and func.attr == "type":

@@ -45,7 +45,7 @@ def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
         either = [made.body, made.orelse] if isinstance(made, ast.IfExp) else [made]
         types = [file.argument(each, None, "dtype") if isinstance(each, ast.Call) else None for each in either]
         doubles = [each for each in types if each is not None and file.resolve(each) in _FLOAT64]
-        if doubles and not writing.stays(call, file):
+        if doubles and not writing.stays(call, file, goal):
             yield rule.finding(
                 (file, doubles[0]),
                 "HCCL does not reduce float64",

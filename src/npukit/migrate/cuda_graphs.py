@@ -1,0 +1,53 @@
+"""Code around CUDA graphs, which the portable style leaves as a whole: a graph has another name on an NPU (NPUGraph),
+and streams, events and tensors that are captured must be on the same device as the graph.
+
+stays:  class CUDAGraphRunner: ...      a file cuda_graphs.py      def replay_cuda_graph(self): ...
+        def warm_up(step): s = torch.cuda.Stream(); g = torch.cuda.CUDAGraph(); ...
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from functools import lru_cache
+
+from npukit.source import PythonFile
+
+_NAMED = re.compile(r"cuda_?graph(?!able)(?!s?_?(?:enabled|scope|impl|config|mode|flag))", re.IGNORECASE)
+_CAPTURES = ("CUDAGraph", "make_graphed_callables", "graph_pool_handle")
+_Part = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+
+
+def graph_around(node: ast.AST, file: PythonFile) -> ast.AST | None:
+    """The outermost function, class or file around a node that captures or replays CUDA graphs; None where none does.
+
+    >>> graph_around(stream, file)  # class CUDAGraphRunner: def capture(self): s = torch.cuda.Stream()
+    <ast.ClassDef object>
+    """
+    if not _mentions_graphs(file):
+        return None
+    if _NAMED.search(file.path.stem):
+        return file.tree
+    around = [each for each in (node, *file.ancestors(node)) if isinstance(each, _Part)]
+    return next((each for each in reversed(around) if _is_about_graphs(each, file)), None)
+
+
+@lru_cache(maxsize=8)
+def _mentions_graphs(file: PythonFile) -> bool:
+    return bool(_NAMED.search(file.path.stem) or _NAMED.search(file.text)) or any(
+        each in file.text for each in _CAPTURES
+    )
+
+
+@lru_cache(maxsize=64)
+def _is_about_graphs(part: _Part, file: PythonFile) -> bool:
+    if _NAMED.search(part.name):
+        return True
+    if isinstance(part, ast.ClassDef):
+        return False
+    return any(
+        (file.resolve(node) or "").startswith("torch.cuda.")
+        for name in _CAPTURES
+        for node in file.by_name.get(name, ())
+        if part in file.ancestors(node)
+    )
