@@ -198,6 +198,13 @@ def test_a_list_that_a_kernel_gets_decides_about_the_condition_that_fills_it(tmp
     assert migrated(tmp_path, a=f"{fill}    torch._foreach_mul_(a, 2)\n").changes
 
 
+def test_a_guard_of_a_compiled_optimizer_stays(tmp_path: Path) -> None:
+    loads = (
+        "if torch.cuda.is_available():\n    op = Loader().load().multi_tensor_adam\n    x = torch.cuda.IntTensor([0])\n"
+    )
+    assert not migrated(tmp_path, a=loads).changes
+
+
 def test_a_simulator_that_a_method_imports_keeps_the_device_of_its_class(tmp_path: Path) -> None:
     text = "class Env:\n    device = 'cuda:0'\n    def start(self):\n        from isaaclab.app import AppLauncher\n"
     assert not migrated(tmp_path, a=text).changes
