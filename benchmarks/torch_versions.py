@@ -51,9 +51,9 @@ def run(*command: str | Path) -> tuple[int, str]:
     """Exit code and output of a command."""
     variables = {**os.environ, "OMP_NUM_THREADS": "1"}
     try:
-        result = subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True, timeout=1800)
+        result = subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True, timeout=3600)
     except subprocess.TimeoutExpired:
-        return 124, "no end after 1800 s"
+        return 124, "no end after 3600 s"
     return result.returncode, result.stdout + result.stderr
 
 
