@@ -153,6 +153,42 @@ def test_gradients_that_a_convolution_is_not_asked_for_are_none() -> None:
     assert [None if gradient is None else gradient.shape for gradient in found] == [None, weight.shape, None]
 
 
+class Stop(torch.autograd.Function):
+    """A copy that hands no gradient on."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> None:
+        return None
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x @ x.mT,
+        lambda x: x @ x[0, 0],
+        lambda x: F.scaled_dot_product_attention(x, x, x),
+        lambda x: torch.ops.npu.npu_rms_norm(x, x[0, 0])[0],
+        lambda x: torch.ops.npu.npu_rotary_mul(x[None], x[None, :, :1], x[None, :, :1]),
+    ],
+)
+def test_no_gradient_is_handed_through(function: Function) -> None:
+    x = torch.randn(2, 4, 16, device="npu", requires_grad=True)
+    (Stop.apply(function(x)).sum() + 3 * x.sum()).backward()
+    torch.testing.assert_close(x.grad, torch.full_like(x, 3))
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64, torch.uint8, torch.float16, torch.float32])
+def test_a_histogram_counts_in_the_type_of_its_values(dtype: torch.dtype) -> None:
+    values = torch.tensor([0, 1, 1, 3, 3, 3, 7], dtype=dtype, device="npu")
+    expected = torch.tensor([1, 2, 0, 3], dtype=dtype)
+    assert torch.equal(torch.histc(values, bins=4, min=0, max=3).cpu(), expected)
+    assert torch.equal(torch.histc(values, 4, 0, 3, out=torch.empty_like(values)).cpu(), expected)
+
+
 def test_a_loaded_tensor_has_the_format_that_was_saved(tmp_path: Path) -> None:
     import torch_npu
 

@@ -7,6 +7,7 @@
 
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/Exceptions.h>
+#include <torch/csrc/autograd/function.h>
 #include <torch/csrc/jit/python/pybind_utils.h>
 #include <torch/csrc/utils/pybind.h>
 
@@ -16,10 +17,29 @@ namespace {
 // Held for the life of the process: the interpreter may be gone when static objects are destroyed.
 using Function = py::handle;
 
+// Where nothing depends on a result, autograd hands on no gradient of it, even where the schema asks for one.
+bool lacks_gradient(const c10::FunctionSchema& schema, c10::ArrayRef<c10::IValue> given) {
+    if (!torch::autograd::get_current_node()) {
+        return false;
+    }
+    for (size_t i = 0; i < given.size(); i++) {
+        if (schema.arguments()[i].type()->kind() == c10::TypeKind::TensorType && given[i].isTensor() &&
+            !given[i].toTensor().defined()) {
+            return true;
+        }
+    }
+    return false;
+}
+
 void call(Function function, const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-    const py::gil_scoped_acquire gil;
     const auto& schema = op.schema();
     const auto first = stack->size() - schema.arguments().size();
+    if (C10_UNLIKELY(lacks_gradient(schema, c10::ArrayRef<c10::IValue>(*stack).slice(first)))) {
+        stack->resize(first);
+        stack->insert(stack->end(), schema.returns().size(), at::Tensor());
+        return;
+    }
+    const py::gil_scoped_acquire gil;
     py::list positional;
     py::dict named;
     for (size_t i = 0; i < schema.arguments().size(); i++) {

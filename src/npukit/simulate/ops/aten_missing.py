@@ -18,6 +18,21 @@ def _over_channels(x: Tensor) -> tuple[int, ...]:
     return (0, *range(2, x.dim()))
 
 
+@kernel("aten::histc")
+def histc(x: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
+    """Counts in x's own type, whole numbers included, as CANN and CUDA have it; the CPU counts fractions only."""
+    if x.is_meta:
+        return x.new_empty(bins)
+    exact = x if x.dtype in (torch.float32, torch.float64) else x.double()
+    return torch.histc(exact, bins, min, max).to(x.dtype)
+
+
+@kernel("aten::histc.out")
+def histc_out(x: Tensor, bins: int = 100, min: float = 0, max: float = 0, *, out: Tensor) -> Tensor:
+    """`histc` into out."""
+    return out.resize_(bins).copy_(histc(x, bins, min, max))
+
+
 @kernel("aten::batch_norm_stats")
 def batch_norm_stats(x: Tensor, eps: float) -> tuple[Tensor, Tensor]:
     """Mean and 1 / sqrt(variance + eps) of each channel, in fp32."""
