@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import sys
+
 import pytest
 
 OPTION = "--npu-sim"
@@ -37,14 +40,27 @@ def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) 
         devices = "1"
 
     from npukit.errors import NpukitError
-    from npukit.simulate import activate, other_torch
 
     try:
-        if known.npu_sim_torch_npu:
-            # pytest catches output already, and what starts in its place would write to nowhere.
-            if capture := early_config.pluginmanager.getplugin("capturemanager"):
-                capture.suspend_global_capture(in_=True)
-            other_torch.switch_to(known.npu_sim_torch_npu, "pytest", early_config.invocation_params.args)
-        activate(int(devices))
+        _give_npus(int(devices), early_config)
     except NpukitError as error:
         raise pytest.UsageError(str(error)) from error
+
+
+def _give_npus(devices: int, config: pytest.Config) -> None:
+    """Simulated NPUs for this process, or for a pytest in its place where another plugin has imported torch already."""
+    from npukit.simulate import activate, environment, other_torch
+
+    version, arguments = config.known_args_namespace.npu_sim_torch_npu, config.invocation_params.args
+    is_late = "torch" in sys.modules
+    starts_again = is_late and os.environ.get("NPUKIT_SIM_DEVICES") != str(devices)
+    capture = config.pluginmanager.getplugin("capturemanager")
+    if capture and (version or starts_again):
+        # pytest catches output already, and what starts in its place would write to nowhere.
+        capture.suspend_global_capture(in_=True)
+    if version:
+        other_torch.switch_to(version, "pytest", arguments)
+    if starts_again:
+        os.execve(sys.executable, [sys.executable, "-m", "pytest", *arguments], environment(devices))
+    if not is_late:
+        activate(devices)
