@@ -222,3 +222,15 @@ def test_sparse_gradients() -> None:
     gradient = table.weight.grad.coalesce()
     assert gradient.indices().tolist() == [[1, 3]] and gradient.values().tolist() == [[1, 1], [2, 2]]
     assert torch.eye(3).npu().to_sparse().indices().tolist() == [[0, 1, 2], [0, 1, 2]]
+
+
+@pytest.mark.parametrize("half", [torch.float16, torch.bfloat16])
+def test_what_the_cpu_has_no_half_precision_for_is_computed_in_fp32_and_rounded(half: torch.dtype) -> None:
+    x = torch.randn(1, 2, 4, 4, 4).to(half)
+    wide, there = x.float().requires_grad_(), x.npu().requires_grad_()
+    expected, found = F.avg_pool3d(wide, 2), F.avg_pool3d(there, 2)
+    expected.square().sum().backward()
+    found.float().square().sum().backward()
+    assert torch.equal(found.cpu(), expected.to(half))
+    assert wide.grad is not None and there.grad is not None and there.grad.dtype == half
+    assert torch.allclose(there.grad.cpu().float(), wide.grad, rtol=2e-2, atol=1e-3)

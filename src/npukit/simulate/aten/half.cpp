@@ -65,7 +65,7 @@ void copy_values(const at::Tensor& to, const at::Tensor& from) {
     }
 }
 
-std::optional<at::ScalarType> half_to_widen(c10::ArrayRef<c10::IValue> arguments) {
+std::optional<at::ScalarType> half_to_widen(c10::ArrayRef<c10::IValue> arguments, bool cpu_lacks_it) {
     std::optional<at::ScalarType> found;
     bool mixed = false;
     for (const auto& argument : arguments) {
@@ -76,7 +76,7 @@ std::optional<at::ScalarType> half_to_widen(c10::ArrayRef<c10::IValue> arguments
             }
         });
     }
-    return found && !mixed && is_widened(*found) ? found : std::nullopt;
+    return found && !mixed && (is_widened(*found) || (cpu_lacks_it && *found == at::kBFloat16)) ? found : std::nullopt;
 }
 
 void leave_bf16_to_cpu() {

@@ -7,9 +7,10 @@
 
 namespace npusim {
 
-// The half type that all floating-point tensors of a product have, if it is to be computed in fp32; else nothing.
-// With mixed types it is nothing, too: PyTorch's own complaint about them is what the user should see.
-std::optional<at::ScalarType> half_to_widen(c10::ArrayRef<c10::IValue> arguments);
+// The half type that all floating-point tensors of an operator have, if it is to be computed in fp32; else nothing. What
+// is left to the CPU otherwise is widened, too, where the CPU's kernel lacks it. With mixed types it is nothing: PyTorch's
+// own complaint about them is what the user should see.
+std::optional<at::ScalarType> half_to_widen(c10::ArrayRef<c10::IValue> arguments, bool cpu_lacks_it);
 
 // to.copy_(from), except that numbers in fp16 are converted by the CPU's instructions where PyTorch does without them.
 void copy_values(const at::Tensor& to, const at::Tensor& from);

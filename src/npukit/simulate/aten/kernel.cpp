@@ -88,6 +88,11 @@ at::Tensor in_type(const at::Tensor& from, at::ScalarType type) {
     return to;
 }
 
+bool is_about_half(const c10::Error& error) {
+    return std::strstr(error.what(), "not implemented for 'Half'") ||
+        std::strstr(error.what(), "not implemented for 'BFloat16'");
+}
+
 at::Tensor rounded(const at::Tensor& result, at::ScalarType half) {
     const OutputsOnDevice outputs_on_device;
     return result.scalar_type() == at::kFloat ? in_type(result, half) : result;
@@ -220,8 +225,8 @@ int SimulatedKernel::compute(
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
     const c10::SmallVector<c10::IValue, 12> given(stack->begin() + static_cast<int64_t>(first), stack->end());
     check_limits(traits_.limits, given);
-    const bool widens = traits_.product || lacks_half_;
-    const auto half = widens && !foresees ? half_to_widen(given) : std::nullopt;
+    const bool lacks_half = lacks_half_;
+    const auto half = !on_meta && (traits_.product || lacks_half) ? half_to_widen(given, lacks_half) : std::nullopt;
     CpuViews cpu_views;
     for (size_t i = 0; i < arguments_; i++) {
         auto& argument = (*stack)[first + i];
@@ -250,7 +255,7 @@ int SimulatedKernel::compute(
         try {
             run(op, stack, device.index());
         } catch (const c10::Error& error) {
-            if (!kLacksHalf || widens || std::strstr(error.what(), "not implemented for 'Half'") == nullptr) {
+            if (half || lacks_half || !is_about_half(error)) {
                 throw;
             }
             lacks_half_ = true;

@@ -18,9 +18,6 @@ using Maybe = decltype(std::declval<const c10::IValue&>().toOptional<Value>());
 // it, and calls CANN's kernels from there; it differentiates the parts. Here the parts are torch's own.
 constexpr bool kReplacesComposites = NPUSIM_TORCH_BEFORE(2, 2);
 
-// Many CPU kernels of these versions know no fp16.
-constexpr bool kLacksHalf = NPUSIM_TORCH_BEFORE(2, 3);
-
 struct Reader;
 
 } // namespace npusim
