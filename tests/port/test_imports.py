@@ -36,6 +36,10 @@ def test_how_files_import(tmp_path: Path) -> None:
         "wants-arguments.py": "import sys; sys.exit(2)",
         "broken.py": "import pkg.good\n1 / 0",
         "through.py": "import broken",
+        "whole/part/__init__.py": "from ..other import x",  # whole has no __init__.py
+        "whole/other/__init__.py": "x = 1",
+        "whole/part/module.py": "from . import x",
+        "whole/alone.py": "from .other import x",
         "optional.py": "try:\n    import not_there\nexcept ImportError:\n    x = 1\nassert x",
     }
     given = {name: () for name in files if name != "pkg/__init__.py"}

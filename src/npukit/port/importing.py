@@ -135,6 +135,17 @@ def _import(file: Path) -> None:
         if folder == folder.parent:
             break
     sys.path[:0] = [str(Path(each).absolute()) for each in dict.fromkeys([folder, Path(), Path("src")])]
+    try:
+        _import_as(parts, file)
+    except ImportError as error:
+        if "relative import" not in str(error):
+            raise
+        # Its package is part of one that has no __init__.py: it is named from where the project begins.
+        _import_as([part for part in file.with_suffix("").parts if part != "src"], file)
+
+
+def _import_as(parts: list[str], file: Path) -> None:
+    """Import a file as the module of this name, or as a script where the name has one part."""
     if len(parts) > 1:
         importlib.import_module(".".join(parts[:-1] if file.stem == "__init__" else parts))
         return
