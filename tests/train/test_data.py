@@ -108,6 +108,26 @@ def test_workers_load_no_more_ahead_than_a_step_needs() -> None:
     assert data._loader.prefetch_factor == 33
 
 
+def test_the_thread_that_pins_memory_takes_no_cores_from_autograd(simulated: Any) -> None:
+    code = """
+        import torch
+        from torch.utils.data import default_collate
+        from npukit.train.data import Data, Split
+
+        if __name__ == "__main__":
+            torch.set_num_threads(3)
+            seen = []
+            x = torch.ones(1, device="npu", requires_grad=True)
+            x.register_hook(lambda gradient: seen.append(torch.get_num_threads()))  # in autograd's thread
+            data = Data([1.0] * 4, Split(2, 1, 0, 1), x.device, collate=default_collate, weight=len, seed=1, workers=1)
+            step = next(data.steps())
+            assert step[0].content.is_pinned()
+            (x * 2).sum().backward()
+            print(seen)
+    """
+    assert simulated(code) == "[3]"
+
+
 def test_no_rows_is_said() -> None:
     with pytest.raises(NpukitError, match="no rows"):
         make([])

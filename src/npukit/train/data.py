@@ -263,8 +263,13 @@ class Data:
         """The batches of one step after another, from `start` on."""
         self._source.start = start
         gathered: list[Batch] = []
+        threads = torch.get_num_threads()
         try:
-            for batch in self._loader:
+            for number, batch in enumerate(self._loader):
+                if number == 0:
+                    # The loader's thread that pins memory has set 1 for every thread that begins after it: autograd's
+                    # would have one core, and a layer that it computes again would be compiled anew for that.
+                    torch.set_num_threads(threads)
                 gathered.append(batch)
                 if batch.ends_step:
                     yield gathered

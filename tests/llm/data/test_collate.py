@@ -32,7 +32,18 @@ def test_a_packed_batch_is_one_row_with_borders() -> None:
     assert batch["position_ids"].tolist() == [[0, 1, 2, 0, 1, 0, 0, 1, 2, 3, 0, 1]]
     assert batch["cu_seqlens"].tolist() == [0, 3, 5, 6, 10, 12] and batch["cu_seqlens"].dtype == torch.int32
     assert batch["row_ends"] == (3, 5, 6, 10, 12)
-    assert batch["max_length"] == 4 and weight(batch) == 5
+    assert batch["max_length"] == 4 and weight(batch) == 5 and batch["row_length"] is None
+
+
+def test_packs_of_one_row_each_are_rows_of_one_length() -> None:
+    packs = [packed_row([np.arange(1, 7, dtype=np.int32)], 6, PAD)] * 2
+    assert Collator(joined=True, pad_id=PAD, pack_length=6)(packs)["row_length"] == 6
+
+
+def test_loose_rows_are_never_of_one_length() -> None:
+    # Another attention would be compiled for the few batches whose rows happen to be.
+    batch = Collator(joined=True, pad_id=PAD)([loose(list(range(1, 33)))])
+    assert batch["row_ends"] == (32, 64) and batch["row_length"] is None
 
 
 def test_rows_that_are_not_packed_are_joined_with_one_that_does_not_count() -> None:

@@ -19,9 +19,9 @@ class Collator:
     """Rows become one long row with their borders, or are padded to the longest.
 
     Joined: input_ids, labels and position_ids [1, tokens], cu_seqlens (int32), the same ends as numbers of the host
-    (row_ends), max_length (int). Each row holds `pack_length` tokens of packed rows; without a `pack_length` rows come
-    as they are, and always one more that does not count, up to a multiple of 64: batches of few lengths, and of one
-    number of rows, for which little is compiled.
+    (row_ends), max_length (int), row_length (int) if each pack is one row. Each row holds `pack_length` tokens of
+    packed rows; without a `pack_length` rows come as they are, and always one more that does not count, up to a
+    multiple of 64: batches of few lengths, and of one number of rows, for which little is compiled.
     Otherwise: input_ids, labels and attention_mask [n, the longest, rounded up to a multiple of `multiple`].
     Labels are not shifted; the first of every row is ignored.
     """
@@ -66,6 +66,7 @@ class Collator:
             "cu_seqlens": torch.from_numpy(np.concatenate([[0], ends]).astype(np.int32)),
             "row_ends": tuple(ends.tolist()),
             "max_length": int(lengths.max()),
+            "row_length": self.pack_length if len(lengths) == len(rows) else None,
         }
 
     def _pad(self, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -8,7 +8,6 @@ one `row_length` are a batch like any other, for which there are faster kernels.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -130,6 +129,7 @@ def causal_mask(device: torch.device) -> Tensor:
     return _masks[device]
 
 
+@torch._disable_dynamo  # one loop would be compiled for every number of rows, and wrongly for a row of one token
 def _row_by_row(
     query: Tensor,
     key: Tensor,
@@ -159,15 +159,7 @@ def for_attention(batch: dict[str, Any]) -> dict[str, Any]:
     """The batch with the borders of packed rows, if they are packed, where the device's attention wants them."""
     if "cu_seqlens" not in batch:
         return batch
-    batch = {**batch, "row_length": _row_length(batch["row_ends"])}
-    if batch["input_ids"].is_cuda:
-        del batch["row_ends"]
+    unused = "row_ends" if batch["input_ids"].is_cuda else "cu_seqlens"
+    if unused == "row_ends":
         torch._dynamo.mark_dynamic(batch["cu_seqlens"], 0)  # their number changes, and no layer is compiled anew
-    else:
-        del batch["cu_seqlens"]
-    return batch
-
-
-def _row_length(ends: Sequence[int]) -> int | None:
-    alike = all(end == number * ends[0] for number, end in enumerate(ends, 1))
-    return ends[0] if alike else None
+    return {name: value for name, value in batch.items() if name != unused}
