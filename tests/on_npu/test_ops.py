@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import runpy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +130,14 @@ def test_indices_may_be_on_the_host_and_values_may_not() -> None:
         x[places] = torch.ones(2)
 
 
+@pytest.fixture
+def private_formats() -> Iterator[None]:
+    torch.npu.config.allow_internal_format = True
+    yield
+    torch.npu.config.allow_internal_format = False
+
+
+@pytest.mark.usefixtures("private_formats")
 def test_private_formats_take_the_memory_of_their_padding() -> None:
     import torch_npu
 
@@ -189,15 +197,21 @@ def test_a_histogram_counts_in_the_type_of_its_values(dtype: torch.dtype) -> Non
     assert torch.equal(torch.histc(values, 4, 0, 3, out=torch.empty_like(values)).cpu(), expected)
 
 
+@pytest.mark.usefixtures("private_formats")
 def test_a_loaded_tensor_has_the_format_that_was_saved(tmp_path: Path) -> None:
     import torch_npu
 
     x = torch.arange(15 * 17, dtype=torch.half).view(15, 17).npu()
     torch.save(torch_npu.npu_format_cast(x, 29), tmp_path / "tiles.pt")
-    torch.npu.config.allow_internal_format = True
     loaded = torch.load(tmp_path / "tiles.pt")
-    torch.npu.config.allow_internal_format = False
     assert (torch_npu.get_npu_format(loaded), torch.equal(loaded.cpu(), x.cpu())) == (29, True)
+
+
+def test_private_formats_are_not_made_unless_they_are_allowed() -> None:
+    import torch_npu
+
+    x = torch.ones(15, 17, dtype=torch.half, device="npu")
+    assert torch_npu.get_npu_format(torch_npu.npu_format_cast(x, 29)) == 2
 
 
 def test_whole_numbers_divided_in_place_lose_their_fraction() -> None:

@@ -157,9 +157,10 @@ at::Tensor contiguous(const at::Tensor& self, c10::MemoryFormat format) {
     return self.is_contiguous(format) ? self : self.clone(format);
 }
 
-// torch_npu's own code knows how much memory a layout takes, and what has no such layout.
+// torch_npu's own code knows how much memory a layout takes, what has no such layout, and whether it is allowed: with
+// torch.npu.config.allow_internal_format = False, the default on a 910B, it warns once and takes the plain one.
 at::Tensor empty_with_format(const at::Tensor& like, int64_t format) {
-    static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("npu::empty_with_format", "");
+    static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("npu::unsafe_empty_with_format", "");
     torch::jit::Stack stack{like.sizes(), like.scalar_type(), c10::IValue(), like.device(), c10::IValue(), format};
     const auto& arguments = op.schema().arguments();
     for (size_t i = stack.size(); i < arguments.size(); i++) {
