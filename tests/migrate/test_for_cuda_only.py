@@ -236,3 +236,34 @@ def test_a_function_that_moves_to_cuda_is_no_kernel(tmp_path: Path) -> None:
 def test_a_variable_that_is_told_under_its_name_stays(tmp_path: Path) -> None:
     text = "import os\nprint(f\"CUDA_VISIBLE_DEVICES: {os.getenv('CUDA_VISIBLE_DEVICES')}\")\n"
     assert not migrated(tmp_path, a=text).changes
+
+
+OPTIONAL_KERNELS = """try:
+    import triton
+except ImportError:
+    triton = MagicMock()
+@triton.jit
+def _scale(x): ...
+class Scale(torch.autograd.Function):
+    def forward(ctx, x):
+        _scale[(1,)](x)
+def scale(x): return Scale.apply(x)
+def scale_anywhere(x):
+    if HAVE_TRITON:
+        return scale(x)
+    return x * 2
+"""
+
+
+@pytest.mark.parametrize("use", ["    scale(x)\n", "    _check(x)\n"])
+def test_a_file_that_imports_without_its_compiler_needs_it_to_launch(tmp_path: Path, use: str) -> None:
+    head = "try:\n    from ops import scale\nexcept Exception:\n    scale = None\n"
+    helper = "def _check(x):\n    y = torch.ones(1, device='cuda')\n    assert scale(x) == y\n"
+    result = migrated(tmp_path, ops=OPTIONAL_KERNELS, test_it=f"{head}{helper}{SKIP}def test_it():\n{BODY}{use}")
+    assert bool(result.changes) == ("_check" not in use)  # a helper that no such test calls is migrated
+    assert all(SKIP in change.after for change in result.changes)
+
+
+def test_a_function_that_does_without_kernels_where_there_are_none_is_tested_anywhere(tmp_path: Path) -> None:
+    text = f"from ops import scale_anywhere\n{SKIP}def test_it():\n{BODY}    scale_anywhere(x)\n"
+    assert "not ACCELERATOR.is_available()" in migrated(tmp_path, ops=OPTIONAL_KERNELS, test_it=text).changes[0].after

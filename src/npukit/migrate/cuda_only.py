@@ -38,6 +38,7 @@ _TOP_IMPORT = re.compile(r"^(?:import|from)[ \t]+([\w.]+)", re.MULTILINE)
 _KERNEL_LIBRARIES = re.compile(
     r"(?:triton|tilelang|cutlass|flash_attn|causal_conv1d|mamba_ssm|cupy|numba\.cuda)(?:\.|$)"
 )
+_COMPILED = re.compile(r"^@(?:triton|tilelang)\.", re.MULTILINE)
 _KERNELS = re.compile(
     r"_cuda$|triton|(?:^|\.)apex|flash_attn|xformers|unsloth|(?:^|[._])kernels$|numba\.cuda|cutlass|tilelang"
 )
@@ -130,17 +131,61 @@ def names_kernel(node: ast.AST, file: PythonFile) -> bool:
 
 @lru_cache(maxsize=4)
 def _names_for_cuda(file: PythonFile) -> frozenset[str]:
-    return frozenset([*_kernels(file), *_optional_for_cuda(file), *_short_names(file)])
+    kernels = frozenset(_kernels(file))
+    helpers = {each for each in _always_using(kernels, file.tree.body) if not each.startswith("test")}
+    return frozenset([*helpers, *_of_the_engine(file), *_optional_for_cuda(file), *_short_names(file)])
 
 
 def _kernels(file: PythonFile) -> Iterator[str]:
-    """Names from files of the project that cannot be imported without Triton or the like."""
+    """Names from files of the project that cannot be imported without Triton or the like, or that launch kernels."""
     for node in file.names.imports:
         for alias in node.names if isinstance(node, ast.ImportFrom) else ():
-            modules = _modules(node, alias)  # type: ignore[arg-type]
-            is_engine = modules[0].endswith("transformer_engine")  # TELinear, HAVE_TE
-            if is_engine or any(_needs_kernels(file_of(each, file.path, file.names.root)) for each in modules):
+            modules = [file_of(each, file.path, file.names.root) for each in _modules(node, alias)]  # type: ignore[arg-type]
+            if any(_needs_kernels(each) for each in modules) or alias.name in _launchers(modules[0]):
                 yield alias.asname or alias.name
+
+
+def _of_the_engine(file: PythonFile) -> Iterator[str]:
+    """TELinear, HAVE_TE, of a project's file about Transformer Engine."""
+    for node in file.names.imports:
+        if isinstance(node, ast.ImportFrom) and (node.module or "").endswith("transformer_engine"):
+            yield from (alias.asname or alias.name for alias in node.names)
+
+
+@lru_cache(maxsize=1024)
+def _launchers(path: Path | None) -> frozenset[str]:
+    """The kernels of a file and what always launches them. It may be imported without Triton: triton = MagicMock()"""
+    text = _text(path)
+    if not _COMPILED.search(text):
+        return frozenset()
+    try:
+        body = ast.parse(text).body
+    except (SyntaxError, ValueError):
+        return frozenset()
+    functions = (each for each in body if isinstance(each, ast.FunctionDef))
+    kernels = (
+        each.name for each in functions if any(_COMPILED.match(f"@{ast.unparse(mark)}") for mark in each.decorator_list)
+    )
+    return _always_using(frozenset(kernels), body)
+
+
+def _always_using(names: frozenset[str], body: list[ast.stmt]) -> frozenset[str]:
+    """These names, and the functions and classes of a file that use one of them whatever holds."""
+    runs = {each.name: set(_used(each)) for each in body if isinstance(each, (ast.FunctionDef, ast.ClassDef))}
+    while more := {name for name, used in runs.items() if name not in names and not used.isdisjoint(names)}:
+        names |= more
+    return names
+
+
+def _used(definition: ast.FunctionDef | ast.ClassDef) -> Iterator[str]:
+    """The names that a function uses below no condition; of a class, its `forward`."""
+    body = definition.body
+    if isinstance(definition, ast.ClassDef):
+        body = [part for each in body if getattr(each, "name", "") == "forward" for part in each.body]  # type: ignore[attr-defined]
+    for part in body:
+        for node in always_run(part.test if isinstance(part, (ast.If, ast.While)) else part):
+            if isinstance(node, ast.Name):
+                yield node.id
 
 
 def _modules(node: ast.ImportFrom, alias: ast.alias) -> tuple[str, str]:
@@ -177,12 +222,17 @@ def _needs_kernels(path: Path | None) -> bool:
 
 @lru_cache(maxsize=1024)
 def _top_imports(path: Path | None) -> tuple[str, ...]:
-    try:
-        text = path.read_text(encoding="utf-8", errors="replace") if path else ""
-    except OSError:
-        return ()
+    text = _text(path)
     numba = ("numba.cuda",) if "numba.cuda" in text or "from numba import cuda" in text else ()
     return (*numba, *_TOP_IMPORT.findall(text))
+
+
+@lru_cache(maxsize=2)  # which _top_imports and _launchers read one after the other
+def _text(path: Path | None) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace") if path else ""
+    except OSError:
+        return ""
 
 
 @lru_cache(maxsize=4)

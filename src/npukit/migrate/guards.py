@@ -127,7 +127,21 @@ def lines_for_cuda(file: PythonFile) -> tuple[tuple[int, int], ...]:
 @lru_cache(maxsize=4)
 def _decided_nodes(file: PythonFile) -> frozenset[ast.AST]:
     judged = (each for decided in _judged(file).values() for each in decided)
-    return frozenset([*judged, *below_imports(file), *under_its_name(file), *with_numba(file), *for_older_torch(file)])
+    others = (*below_imports(file), *under_its_name(file), *with_numba(file), *for_older_torch(file))
+    decided = frozenset([*judged, *others])
+    while decided and (helpers := frozenset(_helpers(decided, file)) - decided):
+        decided |= helpers
+    return decided
+
+
+def _helpers(decided: frozenset[ast.AST], file: PythonFile) -> Iterator[ast.AST]:
+    """The functions of a file's own, as those of tests are, that only code which stays calls."""
+    prefix = "" if file.path.name.startswith("test") else "_"
+    for function in file.tree.body:
+        if isinstance(function, ast.FunctionDef) and function.name.startswith(prefix):
+            uses = [each for each in file.by_name.get(function.name, ()) if isinstance(each, ast.Name)]
+            if uses and all(any(each in decided for each in file.ancestors(use)) for use in uses):
+                yield function
 
 
 @lru_cache(maxsize=4)
