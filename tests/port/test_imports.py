@@ -64,6 +64,19 @@ def test_what_files_share_is_imported_once(tmp_path: Path, monkeypatch: pytest.M
     assert len(log.read_text()) == 2  # tried, then done
 
 
+def test_what_files_share_through_files_of_the_project_is_imported_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = tmp_path / "log"
+    write(tmp_path, {"installed/slow.py": f"open({str(log)!r}, 'a').write('x')\nNAME = 1\n"})
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "installed"))
+    own = {"package/__init__.py": "from .way import NAME\n", "package/way.py": "if True:\n    from slow import NAME\n"}
+    files = {f"{name}.py": "import package.way" for name in "acdefgh"}
+    found = import_all(write(tmp_path / "project", {**files, **own}), dict.fromkeys(files, ()), choose("cpu"))
+    assert {answer.outcome for answer in found.values()} == {"imports"}
+    assert len(log.read_text()) == 2
+
+
 def test_what_a_build_would_make_is_stood_in_for(tmp_path: Path) -> None:
     text = (
         "from pkg.version import NUMBER\nimport not_there\nassert not_there.__version__ > '1'\n"

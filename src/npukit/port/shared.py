@@ -4,19 +4,29 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import functools
 import importlib
 import importlib.util
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import NamedTuple
+
+
+class _Import(NamedTuple):
+    module: str
+    name: str
+    level: int  # the dots of a relative import
 
 
 def load(files: Iterable[str]) -> None:
     """Import what these files of the working directory import at their top, where a fork can do so without crashing.
 
+    That includes what the project's own files import that they import.
+
     >>> load(["train.py", "model.py"])  # from transformers import AutoModel
     """
-    wanted = list(dict.fromkeys(name for file in files for name in _imported(Path(file))))
+    wanted = list(dict.fromkeys(each for file in _with_imported(files) for each in _of_others(file)))
     pid = os.fork()
     if pid == 0:
         _import(wanted)
@@ -32,26 +42,73 @@ def _import(names: Iterable[tuple[str, str]]) -> None:
             getattr(loaded, name, None)  # which packages such as transformers load only now
 
 
-def _imported(file: Path) -> Iterator[tuple[str, str]]:
+def _with_imported(files: Iterable[str]) -> list[Path]:
+    """These files, and the project's own that they import, one through another."""
+    found = [Path(file) for file in files]
+    seen = set(found)
+    for file in found:  # which grows
+        for own in _own(file):
+            if own not in seen:
+                seen.add(own)
+                found.append(own)
+    return found
+
+
+def _own(file: Path) -> Iterator[Path]:
+    """The project's files that a file imports, with the packages that they are in."""
+    for module, name, level in _imports(file):
+        if level:
+            start: Path | None = file.parents[level - 1] if level <= len(file.parents) else None
+        else:
+            start = _root(module.split(".")[0], file.parent)
+        if start is None:
+            continue
+        place = start
+        for part in [*(module.split(".") if module else []), name]:
+            place = place / part
+            yield from filter(_is_file, (place / "__init__.py", place.with_name(f"{part}.py")))
+
+
+def _of_others(file: Path) -> Iterator[tuple[str, str]]:
     """The modules of other projects, and names of theirs, that a file imports."""
+    for module, name, level in _imports(file):
+        top = module.split(".")[0]
+        if not level and _root(top, file.parent) is None and _is_installed(top):
+            yield module, name
+
+
+@functools.cache
+def _imports(file: Path) -> tuple[_Import, ...]:
     try:
         body = ast.parse(file.read_bytes()).body
     except (SyntaxError, ValueError, RecursionError):
-        return
-    for node in body:
-        if isinstance(node, ast.Import):
-            found = [(alias.name, "__name__") for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
-            found = [(node.module, alias.name) for alias in node.names]
-        else:
-            continue
-        yield from ((module, name) for module, name in found if _is_installed(module.split(".")[0], file))
+        return ()
+    found: list[_Import] = []
+    for node in body:  # which grows
+        if isinstance(node, ast.If | ast.Try):
+            body += node.body
+        elif isinstance(node, ast.Import):
+            found += [_Import(alias.name, "__name__", 0) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            found += [_Import(node.module or "", alias.name, node.level) for alias in node.names]
+    return tuple(found)
 
 
-def _is_installed(package: str, file: Path) -> bool:
-    folders = [Path(), Path("src"), *file.parents]
-    is_own = any((folder / package).is_dir() or (folder / f"{package}.py").is_file() for folder in folders)
+@functools.cache
+def _root(package: str, folder: Path) -> Path | None:
+    """The folder of the project that one of its own packages, or modules, lies in."""
+    folders = [Path(), Path("src"), folder, *folder.parents]
+    return next((each for each in folders if (each / package).is_dir() or _is_file(each / f"{package}.py")), None)
+
+
+@functools.cache
+def _is_file(path: Path) -> bool:
+    return path.is_file()
+
+
+@functools.cache
+def _is_installed(package: str) -> bool:
     try:
-        return not is_own and importlib.util.find_spec(package) is not None
+        return importlib.util.find_spec(package) is not None
     except ValueError:  # __main__
         return False
