@@ -372,6 +372,17 @@ CASES: list[tuple[str, str | None, str | None]] = [
         "torch.load(f, map_location=lambda s, _: s.to(device=torch.device(DEVICE.type, 0)))",
     ),
     (
+        "apply(batch, lambda t: t.cuda())",
+        "apply(batch, lambda t: t.npu())",
+        "apply(batch, lambda t: t.to(DEVICE))",
+    ),
+    (
+        "def move(x, device=None, gpu=None):\n    x.cuda(device)\n    return x.cuda(gpu)",
+        "def move(x, device=None, gpu=None):\n    x.npu(device)\n    return x.npu(gpu)",
+        "def move(x, device=None, gpu=None):\n    x.to(DEVICE if device is None else device)\n"
+        "    return x.to(DEVICE if gpu is None else torch.device(DEVICE.type, gpu))",
+    ),
+    (
         "torch.load(f, lambda s, _: s.cuda())",
         "torch.load(f, lambda s, _: s.npu())",
         "torch.load(f, lambda s, _: s.to(device=DEVICE))",

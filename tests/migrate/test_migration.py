@@ -18,6 +18,7 @@ from npukit.migrate import journal, show
 from npukit.migrate.analysis import analyze
 from npukit.migrate.goal import Goal, Style
 from npukit.migrate.migration import migrate, migrate_document
+from npukit.migrate.requirements import pinned_torch
 from npukit.migrate.selection import Selection
 from npukit.source import Unreadable, read
 
@@ -355,6 +356,68 @@ def test_a_torch_that_never_had_a_torch_npu_is_replaced_on_npus(tmp_path: Path) 
     assert "torch_npu" not in migrate(tmp_path).changes[0].after
 
 
+@pytest.mark.parametrize(
+    ("file", "text", "torch"),
+    [
+        ("requirements.txt", "torch>=2.2.0,<=2.5.1\n", "2.5"),
+        ("requirements.txt", "torch >= 1.8, != 2.0.1, < 2.0\n", "1.13"),
+        ("requirements.txt", "torch<2.7\n", "2.6"),
+        ("requirements.txt", "torch<3.0,>=2\n", ""),
+        ("requirements.txt", "# torch==1.7\ntorch>=1.8\ntorchvision<0.20\npytorch-lightning==1.4\n", ""),
+        ("requirements/base.txt", "torch~=2.1.0\n", "2.1"),
+        ("requirements/docs.txt", "torch==1.8\n", ""),
+        ("environment.yml", "channels:\n  - pytorch\ndependencies:\n  - pytorch=1.12.1\n", "1.12"),
+        ("environment.yaml", "  - pytorch::pytorch=2.0.1=py3.9_cuda11.7\n  - pytorch-cuda=11.8\n", "2.0"),
+        ("pyproject.toml", 'torch = "2.1.2"\n', "2.1"),
+        ("pyproject.toml", 'torch = {version = ">=2.2,<2.5", optional = true}\n', "2.4"),
+        ("pyproject.toml", 'torch = "^2.1"\ndependencies = ["torch>=2.6.0"]\n', ""),
+    ],
+)
+def test_the_newest_torch_that_a_project_allows(tmp_path: Path, file: str, text: str, torch: str) -> None:
+    (tmp_path / file).parent.mkdir(exist_ok=True)
+    (tmp_path / file).write_text(text)
+    assert pinned_torch(tmp_path) == torch
+
+
+def test_nothing_newer_than_the_torch_that_a_project_allows_is_written(tmp_path: Path) -> None:
+    (tmp_path / "environment.yml").write_text("dependencies:\n  - pytorch=2.2.1\n")
+    (tmp_path / "a.py").write_text(
+        "import torch\nimport torch.distributed as dist\nfrom torch.cuda.amp import custom_fwd\n"
+        "def f(event: torch.cuda.Event, given, device):\n    torch.cuda.synchronize()\n"
+        "    try:\n        dist.init_process_group(given or 'nccl')\n"
+        "    except torch.cuda.OutOfMemoryError:\n        dist.new_group(backend='cpu:gloo,cuda:nccl')\n"
+        "    dist.init_process_group('nccl' if device == 'cuda' else 'gloo')\n"
+        "@custom_fwd\ndef g(x): return torch.is_autocast_enabled()\n"
+    )
+    migration = migrate(tmp_path)
+    after = migration.changes[0].after
+    hccl = "'hccl' if DEVICE.type == 'npu' else 'nccl'"
+    assert f"dist.init_process_group(given or ({hccl}))" in after
+    assert f"dist.init_process_group(({hccl}) if device in ('cuda', 'npu') else 'gloo')" in after
+    assert 'backend=f\'cpu:gloo,{DEVICE.type}:{"hccl" if DEVICE.type == "npu" else "nccl"}\'' in after
+    assert "event: ACCELERATOR.Event" in after and "ACCELERATOR.synchronize()" in after
+    assert "from torch.cuda.amp import custom_fwd" in after and "except torch.cuda.OutOfMemoryError" in after
+    assert {"NPK101", "NPK103"} <= {each.code for each in migration.left}
+
+
+def test_a_torch_whose_autocast_takes_any_device_has_it_renamed(tmp_path: Path) -> None:
+    (tmp_path / "setup.cfg").write_text("install_requires =\n    torch>=2.2,<2.6\n")
+    (tmp_path / "a.py").write_text(
+        "import torch\nfrom torch.cuda.amp import custom_fwd\n"
+        "@custom_fwd\ndef g(x): return torch.is_autocast_enabled()\n"
+    )
+    after = migrate(tmp_path).changes[0].after
+    assert "from torch.amp import custom_fwd\n" in after and "@custom_fwd(device_type=DEVICE.type)\n" in after
+    assert "torch.is_autocast_enabled(DEVICE.type)\n" in after
+
+
+def test_a_scaler_of_an_old_torch_brings_no_device(tmp_path: Path) -> None:
+    (tmp_path / "requirements.txt").write_text("torch==2.1.0\n")
+    (tmp_path / "a.py").write_text("import torch\nscaler = torch.cuda.amp.GradScaler()\n")
+    after = migrate(tmp_path).changes[0].after
+    assert "ACCELERATOR.amp.GradScaler()" in after and "DEVICE =" not in after
+
+
 @pytest.mark.parametrize("style", list(Style))
 def test_a_file_that_does_not_load_torch_still_does_not(tmp_path: Path, style: Style) -> None:
     """A configuration that a framework executes, and a module that imports torch in its functions."""
@@ -493,7 +556,7 @@ def test_a_configuration_gets_no_constant_and_no_import(tmp_path: Path) -> None:
     (tmp_path / "configs" / "b.py").write_text("from mmengine.hooks import Hook\nenv = dict(backend='nccl')\n")
     migration = migrate(tmp_path)
     assert [change.path.name for change in migration.changes] == ["a.py"]
-    assert 'env = dict(backend="hccl" if hasattr(torch, "npu") else "nccl")' in migration.changes[0].after
+    assert "env = dict(backend='hccl' if hasattr(torch, 'npu') else 'nccl')" in migration.changes[0].after
     assert "DEVICE" not in migration.changes[0].after
     assert [finding.code for finding in migration.left] == ["NPK120"]
 

@@ -13,7 +13,9 @@ from npukit.facts.versions import key
 from npukit.migrate.requirements import pinned_torch
 
 _DEVICE_NAMES_SINCE = "2.7"  # torch.get_device_module and get_default_backend_for_device for every device
+_AUTOCAST_NAMES_DEVICES_SINCE = "2.4"  # torch.amp.custom_fwd, torch.is_autocast_enabled("npu")
 _AUTOLOAD_SINCE = "2.5"
+_OLDEST_TORCH_NPU = "2.1"  # on PyPI; those before are for cards and CANN releases that are no longer served
 
 
 class Style(str, Enum):
@@ -43,12 +45,19 @@ class Goal:
         return key(self.torch) >= key(_DEVICE_NAMES_SINCE)
 
     @cached_property
+    def autocast_names_devices(self) -> bool:
+        """Whether the functions of autocast take any device by name."""
+        return key(self.torch) >= key(_AUTOCAST_NAMES_DEVICES_SINCE)
+
+    @cached_property
     def loads_torch_npu(self) -> bool:
         """Whether `import torch` loads an installed torch_npu, too, with the torch that runs on NPUs.
 
-        That is the target's where the project is held to one that never had a torch_npu.
+        That is the target's where the project is held to one that has no torch_npu.
         """
-        there_is_one = any(release.torch.split(".")[:2] == self.torch.split(".")[:2] for release in releases())
+        there_is_one = key(self.torch) >= key(_OLDEST_TORCH_NPU) and any(
+            release.torch.split(".")[:2] == self.torch.split(".")[:2] for release in releases()
+        )
         return key(self.torch if there_is_one else self.target.torch) >= key(_AUTOLOAD_SINCE)
 
     def for_project(self, root: Path) -> Goal:

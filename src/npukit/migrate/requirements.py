@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from npukit.facts.versions import key
 from npukit.source import Document
 
 _NAME = r"([A-Za-z][A-Za-z0-9._-]*)(?:\[[^\]]*\])?"
@@ -19,7 +20,14 @@ _CONDA = re.compile(rf"^[ \t]*-[ \t]*(?:[\w-]+::)?{_NAME}{_VERSION}", re.MULTILI
 _INSTALL = re.compile(r"\b(?:pip3?|uv pip|conda|mamba)\s+install\b(.*?)(?=$|&&|;|\|)", re.MULTILINE)
 _WORD = re.compile(rf"""(?:(?<=\s)|(?<=["'])){_NAME}{_VERSION}(?=["']|\s|$)""")
 
-_PIN = re.compile(r"(?<![\w-])torch\s*(?:==|~=|<=?)\s*(\d+)\.(\d+)")
+_HELD_BY = ("requirements*.txt", "pyproject.toml", "setup.py", "setup.cfg", "environment*.y*ml", "requirements/*.txt")
+_DOCS = re.compile(r"docs?(?:[^a-z]|$)")  # what builds the documentation, not what runs
+_COMMENT = re.compile(r"(?:^|\s)#.*", re.MULTILINE)
+# torch>=2.2,<=2.5.1; conda's pytorch=1.12.1; Poetry's torch = "2.1.2" and torch = {version = "<2.5"}
+_TORCH = re.compile(
+    r"""(?<![\w-])(?:py)?torch\s*(?:=\s*\{\s*version\s*)?(?:=\s*["'])?((?:\s*[<>!~=]{1,3}\s*["']?\d[\w.*+]*\s*,?)+)"""
+)
+_UPPER = re.compile(r"""(?<![<>!~=])(={1,3}|~=|<=?)\s*["']?(\d+)\.(\d+)(\.0*[1-9])?""")
 
 
 @dataclass(frozen=True)
@@ -77,14 +85,26 @@ def _found(pattern: re.Pattern[str], text: str, start: int = 0, end: int | None 
 
 
 def pinned_torch(root: Path) -> str:
-    """The torch that a project's requirements hold it to (==, ~=, <), or "".
+    """The newest torch that a project's requirements allow (==, ~=, <=, <), or "" where they set no bound.
 
-    >>> pinned_torch(Path("project"))  # requirements.txt: torch==1.13.1
+    >>> pinned_torch(Path("project"))  # requirements.txt: torch>=1.12,<2.0
     '1.13'
     """
-    for pattern in ("requirements*.txt", "pyproject.toml", "setup.py", "setup.cfg", "environment*.y*ml"):
-        for file in sorted(each for each in root.glob(pattern) if each.is_file()):  # no folder, no pipe
-            match = _PIN.search(file.read_text(encoding="utf-8", errors="replace"))
-            if match:
-                return f"{match[1]}.{match[2]}"
+    for file in (each for pattern in _HELD_BY for each in sorted(root.glob(pattern))):
+        if file.is_file() and not _DOCS.search(file.stem):  # no folder, no pipe
+            text = _COMMENT.sub("", file.read_text(encoding="utf-8", errors="replace"))
+            for match in _TORCH.finditer(text):
+                if bounds := list(_newest(match[1])):
+                    return min(bounds, key=key)
     return ""
+
+
+def _newest(specifier: str) -> Iterator[str]:
+    """The newest minor release under each upper bound."""
+    for operator, major, minor, patch in _UPPER.findall(specifier):
+        if operator != "<" or patch:
+            yield f"{major}.{minor}"
+        elif int(minor):
+            yield f"{major}.{int(minor) - 1}"
+        elif major == "2":
+            yield "1.13"

@@ -126,16 +126,16 @@ def _last_import(first: ast.Import, function: ast.FunctionDef) -> ast.stmt:
     return last
 
 
-def default_backend(node: ast.AST, file: PythonFile, goal: Goal) -> Text | None:
+def default_backend(node: ast.AST, file: PythonFile, goal: Goal, quote: str = '"') -> Text | None:
     """The communication backend of the device."""
     name = device(node, file, goal)
     if name is None:
         return None
+    choice = f"{quote}hccl{quote} if {{}} else {quote}nccl{quote}"
     if not torch_imports.written_at_top(node, file):
-        return Text(f'"hccl" if hasattr({torch_imports.visible(node, file)}, "npu") else "nccl"')
+        return Text(choice.format(f"hasattr({torch_imports.visible(node, file)}, {quote}npu{quote})"))
     if not goal.names_devices:
-        kind = device_type(node, file, goal)
-        return kind and Text(f'"hccl" if {kind.text} == "npu" else "nccl"', kind.edits)
+        return Text(choice.format(f"{name.text}.type == {quote}npu{quote}"), name.edits)
     return Text(f"{distributed_name(file)}.get_default_backend_for_device({name.text})", name.edits)
 
 

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from npukit.facts.torch_npu.names import names_of
+from npukit.facts.versions import key
 from npukit.migrate import guards, lookup, writing
 from npukit.migrate.callees import takes_device
 from npukit.migrate.cuda_graphs import graph_around
@@ -46,6 +47,7 @@ _DIFFERENT = {"get_device_capability": "it returns None on an NPU, so comparison
 _LACKS = {"Event": "external"}  # arguments that the class of torch_npu does not take
 _RENAMED = {"CUDAGraph": "NPUGraph", "CUDAPluggableAllocator": "NPUPluggableAllocator"}
 _PRIVATE = {"_lazy_init", "_lazy_call", "_is_in_bad_fork"}  # which the list of public names leaves out
+_TORCH_HAS = {"Stream": "0", "Event": "2.4", "OutOfMemoryError": "2.5"}  # for every device, since that version
 _NOT_ABOUT_THE_CPU = {"is_available", "device_count", "is_initialized", "amp"}  # torch.cpu answers for itself
 
 
@@ -216,6 +218,8 @@ def _why_not(function: str, goal: Goal) -> str:
         return f"torch.npu has a function of this name, but {_DIFFERENT[function]}."
     if goal.portable and function in _RENAMED:
         return f"torch.npu calls it {_RENAMED[function]}, so no single name works on both."
+    if function == "OutOfMemoryError" and not _torch_has(function, goal):
+        return "torch.OutOfMemoryError, which all devices raise, is new in torch 2.5."
     known = (
         not function
         or function in names_of("npu", goal.target.torch_npu)
@@ -224,6 +228,10 @@ def _why_not(function: str, goal: Goal) -> str:
         or function == "OutOfMemoryError"
     )
     return "" if known else f"torch.npu has no {function}."
+
+
+def _torch_has(function: str, goal: Goal) -> bool:
+    return key(goal.torch) >= key(_TORCH_HAS[function])
 
 
 def _empty_property(node: ast.expr, function: str, file: PythonFile) -> str:
@@ -277,8 +285,10 @@ def _portable(part: ast.expr, function: str, file: PythonFile, goal: Goal) -> Te
     if function == "OutOfMemoryError":
         return _replaced(Text(f"{torch.text}.OutOfMemoryError", torch.edits), part, file)
     if _is_annotation(part, file):
-        own = Text(f"{torch.text}.{function}", torch.edits)
-        return _replaced(own, part, file) if function in ("Stream", "Event") else None
+        if function not in ("Stream", "Event"):
+            return None
+        own = torch if _torch_has(function, goal) else writing.accelerator(part, file, goal)
+        return _replaced(Text(f"{own.text}.{function}", own.edits), part, file)
     call = _call(part, file)
     if function == "current_device" and takes_device(call, file):
         name = writing.device(part, file, goal)  # which is the current one, without a number

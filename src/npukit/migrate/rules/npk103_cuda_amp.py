@@ -77,7 +77,7 @@ def default(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
         return
     if not new or len(call.args) != arguments or named or writing.stays(call, file, goal):
         return
-    if not goal.names_devices:
+    if not _takes_type(new, goal):
         yield from _in_older_torch(call, file)
         return
     kind = writing.device_type(call, file, goal)
@@ -125,9 +125,9 @@ def _edits(node: ast.Attribute | ast.Name, name: str, file: PythonFile, goal: Go
         return (*kind.edits, *head, file.insert(end, f"(device_type={kind.text})"))
     if isinstance(call, ast.Call) and call.func is node:
         enabled = [Edit(p, p, "enabled=") for p in _positional(call, file)] if name == "autocast" else []
-        takes_type = goal.names_devices or name == "autocast"
-        first = _first_argument(call, kind.text, file) if takes_type else ()
-        return (*kind.edits, *head, *first, *enabled)
+        if name != "autocast" and not _takes_type(name, goal):
+            return head
+        return (*kind.edits, *head, *_first_argument(call, kind.text, file), *enabled)
     if _in_partial(node, file):
         return (*kind.edits, *head, file.insert(file.span(node)[1], f", {kind.text}"))
     callee = getattr(call.func, "id", getattr(call.func, "attr", "")) if isinstance(call, ast.Call) else "isinstance"
@@ -138,13 +138,18 @@ def _edits(node: ast.Attribute | ast.Name, name: str, file: PythonFile, goal: Go
 
 def _head(node: ast.Attribute | ast.Name, name: str, file: PythonFile, goal: Goal) -> tuple[Edit, ...] | None:
     """torch.amp.NAME in the place of the dotted name; for a bare name its import is changed."""
-    if not goal.names_devices:
+    if not _takes_type(name, goal):
         return _old_head(node, name, file, goal)
     if isinstance(node, ast.Attribute):
         torch = writing.torch_name(file)
         return (*torch.edits, file.replace(node, f"{torch.text}.amp.{name}"))
     statement = next(b.node for b in file.bindings(node) if b.kind == "import")
-    return import_edits(statement, file) or None
+    return _import_edits(statement, file, goal) or None
+
+
+def _takes_type(name: str, goal: Goal) -> bool:
+    """Whether torch.amp has it, for a device that is named."""
+    return goal.names_devices or (goal.autocast_names_devices and ("custom_" in name or "autocast_" in name))
 
 
 def _old_head(node: ast.Attribute | ast.Name, name: str, file: PythonFile, goal: Goal) -> tuple[Edit, ...] | None:
@@ -160,12 +165,13 @@ def _old_head(node: ast.Attribute | ast.Name, name: str, file: PythonFile, goal:
     return (*module.edits, file.replace(node, f"{module.text}.amp.GradScaler"))
 
 
-def import_edits(node: ast.AST, file: PythonFile) -> tuple[Edit, ...]:
+def _import_edits(node: ast.AST, file: PythonFile, goal: Goal) -> tuple[Edit, ...]:
     """from torch.cuda.amp import ... -> from torch.amp import ..., where every name and every use can follow."""
     if not isinstance(node, ast.ImportFrom) or node.module != "torch.cuda.amp":
         return ()
     for alias in node.names:
-        if f"torch.cuda.amp.{alias.name}" not in _NAMES or (alias.name == "autocast" and _passed_on(alias, file)):
+        known = f"torch.cuda.amp.{alias.name}" in _NAMES and _takes_type(alias.name, goal)
+        if not known or (alias.name == "autocast" and _passed_on(alias, file)):
             return ()
     at = file.text.index("torch.cuda.amp", file.span(node)[0])
     return (Edit(at, at + len("torch.cuda.amp"), "torch.amp"),)
@@ -189,7 +195,7 @@ def _in_partial(node: ast.AST, file: PythonFile) -> bool:
 @rule.on(ast.ImportFrom)
 def unused_import(node: ast.ImportFrom, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     """The import itself, also where what it imports is not used here."""
-    edits = import_edits(node, file) if goal.names_devices and not _is_for_older_torch(node, file) else ()
+    edits = () if _is_for_older_torch(node, file) else _import_edits(node, file, goal)
     if edits and not writing.stays(node, file, goal):
         yield rule.finding(
             (file, node), "torch.cuda.amp works on CUDA devices only", remedy="Import it from torch.amp.", edits=edits

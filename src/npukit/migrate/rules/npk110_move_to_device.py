@@ -114,7 +114,8 @@ def _is_storage(value: ast.expr, file: PythonFile) -> bool:
     if function is None or [file.source(value)] != [each.arg for each in function.args.args[:1]]:
         return False
     call = next((each for each in file.ancestors(function) if isinstance(each, ast.Call)), None)
-    return call is not None and file.argument(call, 1, "map_location") is function
+    name = getattr(call.func, "attr", getattr(call.func, "id", "")) if call else ""
+    return call is not None and "load" in name and file.argument(call, 1, "map_location") is function
 
 
 def _npu(func: ast.Attribute, file: PythonFile) -> tuple[Edit, ...]:
@@ -128,22 +129,41 @@ def _portable(call: ast.Call, func: ast.Attribute, file: PythonFile, goal: Goal)
     if unclear or constant is None:
         return ()
     end = file.span(func)[1]
-    edits = [*constant.edits, Edit(end - len("cuda"), end, "to")]
+    edits = [Edit(end - len("cuda"), end, "to")]
     if file.resolve(func.value):  # torch.nn.Module.cuda(model)
-        return (*edits, file.insert(file.span(call.args[0])[1], f", {constant.text}")) if len(call.args) == 1 else ()
-    given = file.argument(call, 0, "device")
+        given = file.insert(file.span(call.args[0])[1], f", {constant.text}") if len(call.args) == 1 else None
+        return (*constant.edits, *edits, given) if given else ()
     keyword = "device=" if _is_storage(func.value, file) else ""  # a storage's `to` takes it no other way
     if keyword and call.args:
         edits.append(file.insert(file.span(call.args[0])[0], keyword))
-    if given is None:
-        open_bracket = file.text.index("(", end)
-        edits.append(file.insert(open_bracket + 1, keyword + constant.text + (", " if call.keywords else "")))
-    elif _is_current(given, file) or not _is_device(given):
-        torch = writing.torch_name(file).text
-        edits += _numbered(given, constant.text, torch, file)
+    where = _where(call, keyword, constant.text, file)
     if len(call.args) > 1:
         edits.append(file.insert(file.span(call.args[1])[0], "non_blocking="))
-    return tuple(edits)
+    needs = constant.edits if any(constant.text in each.text for each in where) else ()
+    return (*needs, *edits, *where)
+
+
+def _where(call: ast.Call, keyword: str, constant: str, file: PythonFile) -> list[Edit]:
+    """The device as an argument of `to`."""
+    given = file.argument(call, 0, "device")
+    if given is None:
+        at = file.text.index("(", file.span(call.func)[1]) + 1
+        return [file.insert(at, keyword + constant + (", " if call.keywords else ""))]
+    edits: list[Edit] = []
+    if _may_be_none(given, file):  # which `cuda` takes for the current card, and `to` for no device at all
+        edits = [file.insert(file.span(given)[0], f"{constant} if {file.source(given)} is None else ")]
+    if _is_current(given, file) or not _is_device(given):
+        edits += _numbered(given, constant, writing.torch_name(file).text, file)
+    return edits
+
+
+def _may_be_none(given: ast.expr, file: PythonFile) -> bool:
+    """Whether it is a parameter that is None unless it is given, and nothing in the function asks whether it is."""
+    bound = file.bindings(given) if isinstance(given, ast.Name) else []
+    default = bound[0].value if len(bound) == 1 and bound[0].kind == "parameter" else None
+    asked = rf"\b(?:if|assert|or)\b[^\n]*\b{re.escape(file.source(given))}\b"
+    is_none = isinstance(default, ast.Constant) and default.value is None
+    return is_none and not re.search(asked, file.source(file.function(given)))
 
 
 def _is_device(given: ast.expr) -> bool:

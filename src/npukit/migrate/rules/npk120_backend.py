@@ -35,6 +35,8 @@ _LITERAL = re.compile(
 )
 
 _AS_A_KEY = re.compile(r"""["']nccl["']\s*:""")
+# Where a conditional expression needs no brackets.
+_TAKES_ANY = (ast.Assign, ast.AnnAssign, ast.Return, ast.Call, ast.keyword, ast.arguments, ast.Dict, ast.List)
 
 
 @rule.on(ast.Constant)
@@ -94,7 +96,7 @@ def member(node: ast.Attribute, file: PythonFile, goal: Goal) -> Iterator[Findin
     edits = (*writing.import_torch_npu(file), Edit(end - len("NCCL"), end, "HCCL"))
     if goal.portable:
         backend = writing.default_backend(node, file, goal)
-        edits = (*backend.edits, file.replace(node, backend.text)) if backend else ()
+        edits = (*backend.edits, file.replace(node, _in_place(backend.text, node, file))) if backend else ()
     yield rule.finding((file, node), "Backend.NCCL runs on CUDA devices only", edits=edits)
 
 
@@ -105,18 +107,27 @@ def _npu(node: ast.AST, match: re.Match[str], file: PythonFile, goal: Goal) -> t
 
 
 def _portable(node: ast.AST, match: re.Match[str], file: PythonFile, goal: Goal) -> tuple[Edit, ...]:
-    kind, backend = writing.device_type(node, file, goal), writing.default_backend(node, file, goal)
+    quote = match[1]
+    is_pair = bool(match["before"] or match["after"] or match["pair"] != "nccl")
+    inner = ("'" if quote[0] == '"' else '"') if is_pair else quote[0]  # the other one inside an f-string
+    kind, backend = writing.device_type(node, file, goal), writing.default_backend(node, file, goal, inner)
     if kind is None or backend is None:
         return ()
-    if match["before"] or match["after"] or match["pair"] != "nccl":
-        quote = match[1]
+    if is_pair:
         pair = f"{{{kind.text}}}:{{{backend.text}}}"
         text = f"f{quote}{match['before']}{pair}{match['after']}{quote}"
         return (*backend.edits, file.replace(node, text))
     choice = file.parent(node)
     if isinstance(choice, ast.IfExp) and choice.body is node and _asks_for_nccl(choice, file) and goal.names_devices:
         return (*backend.edits, file.replace(choice, backend.text))  # which is gloo on the CPU
-    return (*backend.edits, file.replace(node, backend.text))
+    return (*backend.edits, file.replace(node, _in_place(backend.text, node, file)))
+
+
+def _in_place(text: str, node: ast.AST, file: PythonFile) -> str:
+    """In brackets if it is a conditional expression that would take in what stands around it: backend or "nccl"."""
+    parent = file.parent(node)
+    is_last = isinstance(parent, ast.IfExp) and parent.orelse is node
+    return text if " if " not in text or is_last or isinstance(parent, _TAKES_ANY) else f"({text})"
 
 
 def _asks_for_nccl(choice: ast.IfExp, file: PythonFile) -> bool:
