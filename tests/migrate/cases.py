@@ -34,6 +34,21 @@ CASES: list[tuple[str, str | None, str | None]] = [
     ("torch.cuda.synchronize()", "torch.npu.synchronize()", f"{MODULE}.synchronize()"),
     ("f = torch.cuda.synchronize", "f = torch.npu.synchronize", f"f = {MODULE}.synchronize"),
     ("torch.cuda.current_device()", "torch.npu.current_device()", f"{MODULE}.current_device()"),
+    (
+        "torch.cuda.mem_get_info(torch.cuda.current_device())",
+        "torch.npu.mem_get_info(torch.npu.current_device())",
+        "ACCELERATOR.mem_get_info(ACCELERATOR.current_device())",
+    ),
+    (
+        "y = x.new_ones(3, device=torch.cuda.current_device())",
+        "y = x.new_ones(3, device=torch.npu.current_device())",
+        "y = x.new_ones(3, device=DEVICE)",
+    ),
+    (
+        "y = x.new_full((2,), 0, device='cuda')",
+        "y = x.new_full((2,), 0, device='npu')",
+        "y = x.new_full((2,), 0, device=DEVICE)",
+    ),
     ("s = torch.cuda.Stream()", "s = torch.npu.Stream()", f"s = {MODULE}.Stream()"),
     (
         "x = torch.cuda.current_stream().wait_stream(s)",

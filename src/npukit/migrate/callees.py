@@ -7,6 +7,8 @@ import ast
 from npukit.source import PythonFile
 from npukit.source.names import definition_of
 
+_MAKES = {"new_empty", "new_full", "new_ones", "new_tensor", "new_zeros"}  # methods of tensors
+
 
 def parameter_of(func: ast.expr, position: int, file: PythonFile) -> ast.arg | None:
     """The parameter that takes an argument of this position.
@@ -32,8 +34,9 @@ def takes_device(node: ast.AST, file: PythonFile) -> bool:
     call = file.parent(parent) if by_name and parent else parent
     if not isinstance(call, ast.Call):
         return False
-    moves = isinstance(call.func, ast.Attribute) and call.func.attr == "to" and (by_name or call.args[:1] == [node])
-    return moves or (by_name and (file.resolve(call.func) or "").startswith("torch."))
+    method = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+    moves = method == "to" and (by_name or call.args[:1] == [node])
+    return moves or (by_name and (method in _MAKES or (file.resolve(call.func) or "").startswith("torch.")))
 
 
 def _method(func: ast.expr, file: PythonFile) -> ast.AST | None:

@@ -294,7 +294,8 @@ def _portable(part: ast.expr, function: str, file: PythonFile, goal: Goal) -> Te
         name = writing.device(part, file, goal)  # which is the current one, without a number
         if name is not None:
             return _replaced(name, call, file)
-    for_any_device = not writing.guarded(part, file) and _cpu_has(function, goal) and not _numbers(part, file)
+    needs_a_card = writing.guarded(part, file) or _numbers(part, file) or _is_asked_about(call, file, goal)
+    for_any_device = _cpu_has(function, goal) and not needs_a_card
     module = (writing.device_module if for_any_device else writing.accelerator)(part, file, goal)
     return _replaced(Text(f"{module.text}.{function}" if function else module.text, module.edits), part, file)
 
@@ -304,6 +305,13 @@ def _numbers(part: ast.expr, file: PythonFile) -> ast.JoinedStr | None:
     value = file.parent(_call(part, file))
     name = file.parent(value) if isinstance(value, ast.FormattedValue) else None
     return name if isinstance(name, ast.JoinedStr) and file.source(name).startswith(('f"cuda:', "f'cuda:")) else None
+
+
+def _is_asked_about(call: ast.expr, file: PythonFile, goal: Goal) -> bool:
+    """Whether it is the argument of what the CPU has not: torch.cuda.get_device_name(torch.cuda.current_device())"""
+    outer = file.parent(call)
+    name = (file.resolve(outer.func) or "") if isinstance(outer, ast.Call) else ""
+    return name.startswith("torch.cuda.") and not _cpu_has(name.removeprefix("torch.cuda."), goal)
 
 
 def _cpu_has(function: str, goal: Goal) -> bool:
