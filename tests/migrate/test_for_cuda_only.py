@@ -115,6 +115,16 @@ def test_a_list_within_a_line_is_broken_at_the_width_that_the_project_keeps(tmp_
     assert len(lines[0]) > 120 and lines[1:] == ["y = [", f"    {lines[2].strip()}", "]"]
 
 
+def test_a_chain_of_calls_is_put_into_brackets_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text("[tool.black]\nline-length = 80\n")
+    chain = "made(').a(', 2).repeat((3, 1)[0], {})"
+    fits, does_not = (chain.format("n" * (79 - len(f"{name} = {chain[:-2]}).cuda()"))) for name in ("long_name", "y"))
+    after = migrated(tmp_path, a=f"long_name = {fits}.cuda()\ny = {does_not}.cuda()\n").changes[0].after
+    assert f"\nlong_name = (\n    {fits}.to(DEVICE)\n)\n" in after
+    broken = does_not.replace(".repeat", "\n    .repeat")
+    assert f"\ny = (\n    {broken}\n    .to(DEVICE)\n)\n" in after
+
+
 def test_cards_are_not_counted_for_tensorflow(tmp_path: Path) -> None:
     text = "def f():\n    '''Starts TensorFlow on each card.'''\n    return torch.cuda.device_count()\n"
     assert not migrated(tmp_path, a=text).changes

@@ -18,6 +18,7 @@ import re
 import tokenize
 from collections.abc import Iterator
 from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
 
 from npukit.migrate.aligned import blocks
@@ -34,6 +35,9 @@ _TWINS = re.compile(
 _LENGTH = re.compile(r"^\s*(?:max[-_])?line[-_]length\s*=\s*(\d+)", re.MULTILINE)
 _SMALL = 20  # columns: brackets with less in them are not worth a line
 _BEGINS = re.compile(r"(?:return|[\w.\[\]'\"]+ =) (?=\S)")
+
+
+_LINK = re.compile(r"[)\]]\.\w+(?=\()")  # f(x).g(y).h(z) is a chain of two, which formatters put into parentheses
 
 
 def fitted(before: Document, after: Document) -> Document:
@@ -120,13 +124,18 @@ def _broken(line: str, width: int) -> list[str]:
 
 
 def _in_parentheses(text: str, indent: str, pairs: list[tuple[int, int, list[int]]], width: int) -> list[str]:
-    """A value that goes on behind its last bracket, such as a choice, as a whole between parentheses of its own."""
+    """A value that goes on behind its last bracket, such as a choice, or a chain of calls, as a whole between
+    parentheses of its own."""
     begins = _BEGINS.match(text)
-    goes_on = begins and pairs and text[pairs[-1][1] + 1 :].strip(":") and pairs[0][0] >= begins.end()
-    if not begins or not goes_on:
+    if not begins or not pairs or pairs[0][0] < begins.end():
         return []
     value = text[begins.end() :]
-    parts = [value] if len(indent) + 4 + len(value) <= width else _at_choices(value)
+    opened = {start - begins.end() for start, _, _ in pairs}
+    links = [match.start() + 1 for match in _LINK.finditer(value) if match.end() in opened]
+    if len(links) < 2 and not text[pairs[-1][1] + 1 :].strip(":"):
+        return []
+    broken = [value[a:b] for a, b in pairwise([0, *links, len(value)])] if len(links) > 1 else _at_choices(value)
+    parts = [value] if len(indent) + 4 + len(value) <= width else broken
     if max(map(len, parts)) + len(indent) + 4 > width:
         return []
     return [f"{indent}{begins[0]}(", *(f"{indent}    {part}" for part in parts), f"{indent})"]
