@@ -36,6 +36,13 @@ def migrated(folder: Path, **files: str) -> Migration:
         f"@pytest.mark.skipif(torch.cuda.device_count() < 2, reason='needs two GPUs')\ndef test_fp8():\n{BODY}",
         f"def test_it():\n    if torch.cuda.device_count() < 2: pytest.skip('TileLang needs CUDA')\n{BODY}",
         f"{SKIP}@pytest.mark.skipif(not HAVE_OPS, reason='Triton 3 is not installed')\ndef test_it():\n{BODY}",
+        "from ops import kernel\n@pytest.fixture\ndef device():\n    if not torch.cuda.is_available():\n"
+        "        pytest.skip('no GPU')\n    return torch.device('cuda')\n"
+        "@pytest.fixture\ndef x(device):\n    return torch.ones(1, device=device)\n"
+        "def test_it(x):\n    kernel(x)\ndef test_both(device):\n    kernel(torch.ones(1, device='cuda'))\n",
+        "from ops import kernel\nclass TestIt:\n def setup_method(self):\n"
+        "  if not torch.cuda.is_available(): pytest.skip('no GPU')\n  self.x = torch.ones(1, device='cuda')\n"
+        " def test_it(self): kernel(self.x)\n",
         f"from core.transformer_engine import TELinear\n{SKIP}def test_it():\n{BODY}    TELinear()(x)\n",
     ],
 )
@@ -53,6 +60,9 @@ def test_what_is_skipped_for_the_sake_of_kernels_stays_and_is_reported(tmp_path:
         f"from ops import kernel\nneeds_gpu = {SKIP[1:]}"
         f"@needs_gpu\ndef test_it(): kernel()\n@needs_gpu\ndef test_b():\n{BODY}",
         f"@pytest.mark.skipif(torch.cuda.device_count() < 2, reason='needs two GPUs')\ndef test_it():\n{BODY}",
+        "from ops import kernel\n@pytest.fixture\ndef device():\n    if not torch.cuda.is_available():\n"
+        "        pytest.skip('no GPU')\n    return torch.device('cuda')\n"
+        "def test_it(device): kernel(device)\ndef test_sum(device): torch.ones(1, device=device).sum()\n",
         "device = torch.device('cuda' if torch.cuda.is_available() else 'cpu')\n"
         "if device.type == 'cpu': raise SystemExit('too slow')\n",
     ],

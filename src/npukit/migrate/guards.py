@@ -35,7 +35,15 @@ from npukit.migrate.cuda_only import (
     says_cuda,
     uses_kernels,
 )
-from npukit.migrate.refusals import leaves, left_without, named, refused_on_the_cpu, skipped, speaks_of_kernels
+from npukit.migrate.refusals import (
+    leaves,
+    left_without,
+    named,
+    prepared,
+    refused_on_the_cpu,
+    skipped,
+    speaks_of_kernels,
+)
 from npukit.source import PythonFile
 
 _OTHERS = re.compile(r"[\"'](?:xpu|hpu|musa|mlu|tpu|xla|rocm|hip)[\"':]")
@@ -213,10 +221,12 @@ def _decides(condition: ast.expr, file: PythonFile, depth: int = 2) -> Iterator[
     if isinstance(parent, (ast.If, ast.IfExp, ast.While)) and parent.test is node:
         kernels += named("triton") if speaks_of_kernels(parent) else []
         refusal = parent.body if kernels and negated and isinstance(parent, ast.If) else []
-        yield [*beside, *kernels, *refusal, *_taker(parent, file), *_branch(parent, negated, file)]
+        region = [*beside, *kernels, *refusal, *_taker(parent, file), *_branch(parent, negated, file)]
+        leaves_it = negated and isinstance(parent, ast.If) and leaves(parent.body[-1])
+        tests = prepared(file.function(parent), file) if leaves_it else []
+        yield from _for_each(tests, region, file) if tests else [region]
     elif isinstance(parent, ast.Call) and (groups := skipped(parent, file)):
-        tests = ([*beside, *group] for group in groups)
-        yield from (test if _is_for_cuda(test, file) else [] for test in tests)  # a mark stays where all tests need it
+        yield from _for_each(groups, beside, file)
     elif isinstance(parent, ast.Assert):
         yield [*beside, *kernels, *after(parent, file)]
     elif isinstance(parent, ast.Return):
@@ -227,6 +237,13 @@ def _decides(condition: ast.expr, file: PythonFile, depth: int = 2) -> Iterator[
         yield [*beside, call]  # faiss.Kmeans(d, k, gpu=use_cuda)
     elif beside:
         yield beside
+
+
+def _for_each(tests: list[list[ast.AST]], before: list[ast.AST], file: PythonFile) -> Iterator[list[ast.AST]]:
+    """What runs before each test, and the test; []: what may be anything. A mark stays where all tests need it."""
+    for test in tests:
+        whole = [*before, *test]
+        yield whole if _is_for_cuda(whole, file) else []
 
 
 def _whole_condition(condition: ast.expr, file: PythonFile) -> tuple[ast.AST, bool, list[ast.AST]]:

@@ -17,6 +17,7 @@ from npukit.source import PythonFile
 _REFUSAL = re.compile(r"kernel|CUDA tensor|NVML|[Tt]riton|TileLang|cuDNN|TensorRT|NVSHMEM|[Ff][Pp]8")
 _LEAVE = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 _SKIPS = ("skipif", "skipIf", "skipUnless")
+_SETUPS = ("setUp", "setUpClass", "setup_method", "setup_class")
 _Test = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
@@ -70,6 +71,38 @@ def _groups(test: ast.AST) -> Iterator[list[ast.AST]]:
                 yield [*named(test.name, method.name), *method.body]
     elif isinstance(test, (ast.FunctionDef, ast.AsyncFunctionDef)):
         yield [*named(test.name), *test.body]
+
+
+def prepared(function: ast.AST, file: PythonFile) -> list[list[ast.AST]]:
+    """What the tests do that take a fixture, or that a setUp prepares: a group for each.
+
+    >>> prepared(device, file)  # @pytest.fixture def device(): if not torch.cuda.is_available(): pytest.skip()
+    """
+    scope = file.parent(function)
+    if not isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)) or scope is None:
+        return []
+    if isinstance(scope, ast.ClassDef) and function.name in _SETUPS:
+        return list(_groups(scope))
+    marks = [file.source(mark) for mark in function.decorator_list]
+    if not any(re.match(r"(?:pytest\.)?fixture\b", mark) for mark in marks):
+        return []
+    for_all = any("autouse=True" in mark for mark in marks)
+    found = [each for part in scope.body for each in _with_arguments(part)]  # type: ignore[attr-defined]
+    names = {function.name}
+    for test, given in found:  # fixtures that take it stand below it
+        names |= {test.name} if names & given else set()
+    return [
+        [*_other_marks(test), *named(test.name), *test.body]
+        for test, given in found
+        if test.name.startswith("test") and (for_all or test.name in names)
+    ]
+
+
+def _with_arguments(part: ast.AST) -> Iterator[tuple[ast.FunctionDef | ast.AsyncFunctionDef, set[str]]]:
+    """The functions of a block and of its classes, each with the names of what it takes."""
+    for each in part.body if isinstance(part, ast.ClassDef) else (part,):
+        if isinstance(each, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            yield each, {argument.arg for argument in each.args.args}
 
 
 def _names_of_tests(file: PythonFile) -> list[ast.AST]:
