@@ -34,6 +34,9 @@ _TWINS = re.compile(
 )
 _LENGTH = re.compile(r"^\s*(?:max[-_])?line[-_]length\s*=\s*(\d+)", re.MULTILINE)
 _SMALL = 20  # columns: brackets with less in them are not worth a line
+_CLOSED = re.compile(r"[)\]}][,:]?")
+_CONDITION = re.compile(r"(?=(?:if|elif|while) .*:$|return |[^ ]+ = )([^ ]+(?: =)?) (.+?)(:?)")
+_WEAKER = ("if", "lambda", ",", ";", "=")  # what binds less than `and` and `or`
 _BEGINS = re.compile(r"(?:return|[\w.\[\]'\"]+ =) (?=\S)")
 
 
@@ -47,29 +50,33 @@ def fitted(before: Document, after: Document) -> Document:
     """
     old, new = before.text.split("\n"), after.text.split("\n")
     longest = max((len(line) for line in old if len(line) <= _WIDEST), default=0)
-    width = _configured(before.path.parent) or (_WIDEST if len(old) < _SHORT else max(_NARROWEST, longest))
+    own = _WIDEST if len(old) < _SHORT else max(_NARROWEST, longest)
+    width, joins = _configured(before.path.parent) or (own, False)
     if (
         after.kind != "python"
         or "\r" in after.text
-        or not any(len(line) > width and not line.startswith(_OWN) for line in {*new} - {*old})
+        or not (joins or any(len(line) > width and not line.startswith(_OWN) for line in {*new} - {*old}))
     ):
         return after
-    edits = list(_edits(old, new, width, before, after))
+    edits = list(_edits(old, new, width, joins, before, after))
     return after.edited(edits) if edits else after
 
 
 @lru_cache(maxsize=256)
-def _configured(folder: Path) -> int | None:
-    """The width that the project's formatter or linter is told to keep to."""
+def _configured(folder: Path) -> tuple[int, bool] | None:
+    """The width that the project's formatter or linter is told to keep to, and whether it joins lines: black, ruff."""
     for name in ("pyproject.toml", "setup.cfg", "ruff.toml", ".flake8"):
         with contextlib.suppress(OSError):
-            if found := _LENGTH.search((folder / name).read_text(encoding="utf-8", errors="replace")):
-                return int(found[1])
+            text = (folder / name).read_text(encoding="utf-8", errors="replace")
+            if found := _LENGTH.search(text):
+                return int(found[1]), "[tool.black]" in text or "[tool.ruff" in text
     at_root = folder == folder.parent or (folder / ".git").exists() or (folder / "setup.py").exists()
     return None if at_root else _configured(folder.parent)
 
 
-def _edits(old: list[str], new: list[str], width: int, before: Document, after: Document) -> Iterator[Edit]:
+def _edits(
+    old: list[str], new: list[str], width: int, joins: bool, before: Document, after: Document
+) -> Iterator[Edit]:
     starts = [0]
     for line in new:
         starts.append(starts[-1] + len(line) + 1)
@@ -77,6 +84,11 @@ def _edits(old: list[str], new: list[str], width: int, before: Document, after: 
         if kind not in ("replace", "insert"):
             continue
         longest_before = max((len(line) for line in old[a:a_end]), default=0)
+        if joins and kind == "replace" and a_end - a == b_end - b == 1:
+            joined = _joined(new[b - 1 : b + 2])
+            if joined and len(joined) <= width < len(_joined(old[a - 1 : a + 2])):
+                yield Edit(starts[b - 1], starts[b + 2] - 1, joined)
+                continue
         for number in range(b, b_end):
             line = new[number]
             if width < len(line) and longest_before <= width and not line.startswith(_OWN):
@@ -86,6 +98,22 @@ def _edits(old: list[str], new: list[str], width: int, before: Document, after: 
                 lines = [] if is_whole else _one_a_line(line, width)
                 if lines := lines or _broken(line, width):
                     yield Edit(starts[number], starts[number] + len(line), "\n".join(lines))
+
+
+def _joined(lines: list[str]) -> str:
+    """The one line that three are, of which the second is all that the brackets around it hold; else nothing.
+
+    >>> _joined(["x = f(", "    a, b", ")"])
+    'x = f(a, b)'
+    """
+    if len(lines) != 3 or "#" in "".join(lines) or lines[1].endswith(","):
+        return ""
+    first, inside, last = lines[0], lines[1].strip(), lines[2].strip()
+    return (
+        first + inside + last
+        if first.endswith(tuple(_OPEN)) and _CLOSED.fullmatch(last) and _pairs(f"({inside})")
+        else ""
+    )
 
 
 def _begins(document: Document, number: int) -> bool:
@@ -120,7 +148,18 @@ def _broken(line: str, width: int) -> list[str]:
         parts = _split(inside, [each - start - 1 for each in commas])
         if commas and all(len(step) + len(part) < width for part in parts):
             return [head, *(f"{step}{part}," for part in parts), tail]
-    return []
+    return _at_operators(text, indent, width)
+
+
+def _at_operators(text: str, indent: str, width: int) -> list[str]:
+    """A condition, a line for each part of it, between parentheses of its own."""
+    found = _CONDITION.fullmatch(text)
+    if not found or len(_parts(found[2], *_WEAKER)) > 1:
+        return []
+    parts = _parts(found[2], "and", "or")
+    if len(parts) < 2 or max(map(len, parts)) + len(indent) + 4 > width:
+        return []
+    return [f"{indent}{found[1]} (", *(f"{indent}    {part}" for part in parts), f"{indent}){found[3]}"]
 
 
 def _in_parentheses(text: str, indent: str, pairs: list[tuple[int, int, list[int]]], width: int) -> list[str]:
@@ -134,23 +173,25 @@ def _in_parentheses(text: str, indent: str, pairs: list[tuple[int, int, list[int
     links = [match.start() + 1 for match in _LINK.finditer(value) if match.end() in opened]
     if len(links) < 2 and not text[pairs[-1][1] + 1 :].strip(":"):
         return []
-    broken = [value[a:b] for a, b in pairwise([0, *links, len(value)])] if len(links) > 1 else _at_choices(value)
+    broken = (
+        [value[a:b] for a, b in pairwise([0, *links, len(value)])] if len(links) > 1 else _parts(value, "if", "else")
+    )
     parts = [value] if len(indent) + 4 + len(value) <= width else broken
     if max(map(len, parts)) + len(indent) + 4 > width:
         return []
     return [f"{indent}{begins[0]}(", *(f"{indent}    {part}" for part in parts), f"{indent})"]
 
 
-def _at_choices(text: str) -> list[str]:
-    """The parts of a choice, a line each.
+def _parts(text: str, *words: str) -> list[str]:
+    """The parts of an expression, each but the first beginning with one of the words.
 
-    >>> _at_choices("f(x) if x else g(y)")
+    >>> _parts("f(x) if x else g(y)", "if", "else")
     ['f(x)', 'if x', 'else g(y)']
     """
     starts, depth = [0], 0
     for token in tokenize.generate_tokens(io.StringIO(f"({text})\n").readline):
         depth += (token.string in _OPEN) - (token.string in _CLOSE) if token.type == tokenize.OP else 0
-        if token.string in ("if", "else") and depth == 1:
+        if token.string in words and depth == 1:
             starts.append(token.start[1] - 1)
     return [text[a:b].strip() for a, b in zip(starts, [*starts[1:], len(text)], strict=True)]
 
@@ -165,7 +206,7 @@ def _one_a_line(line: str, width: int) -> list[str]:
     if pairs is None or len(pairs) != 1:
         return []
     if not pairs[0][2]:
-        parts = _at_choices(text)
+        parts = _parts(text, "if", "else")
         lines = [f"{indent}{part}" for part in (*parts[:-1], parts[-1] + whole[len(text) :])]
         return lines if len(parts) == 3 and max(map(len, lines)) <= width else []
     parts = _split(text, [each - 1 for each in pairs[0][2]])

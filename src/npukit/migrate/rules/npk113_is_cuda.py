@@ -8,6 +8,7 @@ after (portable): if x.device.type in ("cuda", "npu"): ...
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from npukit.migrate import guards, writing
@@ -61,8 +62,18 @@ def _chooses_cuda(node: ast.Attribute, file: PythonFile) -> bool:
 
 def _portable(node: ast.Attribute, file: PythonFile) -> tuple[Edit, ...]:
     (start, inner), end, parent = file.span(node.value), file.span(node)[1], file.parent(node)
+    both = '("cuda", "npu")'.replace('"', _quote(node, file))
     if isinstance(parent, ast.UnaryOp) and isinstance(parent.op, ast.Not):
-        return Edit(file.span(parent)[0], start, ""), Edit(inner, end, '.device.type not in ("cuda", "npu")')
-    new = Edit(inner, end, '.device.type in ("cuda", "npu")')
+        return Edit(file.span(parent)[0], start, ""), Edit(inner, end, f".device.type not in {both}")
+    new = Edit(inner, end, f".device.type in {both}")
     binds_tighter = isinstance(parent, (ast.Compare, ast.BinOp, ast.UnaryOp, ast.Attribute, ast.Subscript, ast.Starred))
     return (file.insert(start, "("), new, file.insert(end, ")")) if binds_tighter else (new,)
+
+
+def _quote(node: ast.AST, file: PythonFile) -> str:
+    """The quotation mark of strings around, in the statement or else in the file."""
+    for text in (file.source(file.statement(node)), file.text):
+        double, single = (len(re.findall(rf"(?<![\w{mark}]){mark}(?!{mark})", text)) for mark in ('"', "'"))
+        if double != single:
+            break
+    return "'" if single > double else '"'
