@@ -287,3 +287,9 @@ def test_a_file_that_imports_without_its_compiler_needs_it_to_launch(tmp_path: P
 def test_a_function_that_does_without_kernels_where_there_are_none_is_tested_anywhere(tmp_path: Path) -> None:
     text = f"from ops import scale_anywhere\n{SKIP}def test_it():\n{BODY}    scale_anywhere(x)\n"
     assert "not ACCELERATOR.is_available()" in migrated(tmp_path, ops=OPTIONAL_KERNELS, test_it=text).changes[0].after
+
+
+def test_a_condition_in_a_folder_of_kernels_leaves_no_other_way(tmp_path: Path) -> None:
+    kernels = OPTIONAL_KERNELS.replace("HAVE_TRITON", "len(x)")
+    text = f"from triton.ops import scale_anywhere\n{SKIP}def test_it():\n{BODY}    scale_anywhere(x)\n"
+    assert not migrated(tmp_path, triton__ops=kernels, test_it=text).changes

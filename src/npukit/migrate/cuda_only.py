@@ -166,12 +166,14 @@ def _launchers(path: Path | None) -> frozenset[str]:
     kernels = (
         each.name for each in functions if any(_COMPILED.match(f"@{ast.unparse(mark)}") for mark in each.decorator_list)
     )
-    return _always_using(frozenset(kernels), body)
+    is_theirs = path is not None and "triton" in path.parts[-3:]  # triton/ops.py: what does without is elsewhere
+    return _always_using(frozenset(kernels), body, always=is_theirs)
 
 
-def _always_using(names: frozenset[str], body: list[ast.stmt]) -> frozenset[str]:
-    """These names, and the functions and classes of a file that use one of them whatever holds."""
-    runs = {each.name: set(_used(each)) for each in body if isinstance(each, (ast.FunctionDef, ast.ClassDef))}
+def _always_using(names: frozenset[str], body: list[ast.stmt], always: bool = False) -> frozenset[str]:
+    """These names, and the functions and classes of a file that use one of them whatever holds, or at all."""
+    definitions = [each for each in body if isinstance(each, (ast.FunctionDef, ast.ClassDef))]
+    runs = {each.name: set(_names_in(each) if always else _used(each)) for each in definitions}
     while more := {name for name, used in runs.items() if name not in names and not used.isdisjoint(names)}:
         names |= more
     return names
@@ -186,6 +188,10 @@ def _used(definition: ast.FunctionDef | ast.ClassDef) -> Iterator[str]:
         for node in always_run(part.test if isinstance(part, (ast.If, ast.While)) else part):
             if isinstance(node, ast.Name):
                 yield node.id
+
+
+def _names_in(definition: ast.AST) -> Iterator[str]:
+    return (node.id for node in ast.walk(definition) if isinstance(node, ast.Name))
 
 
 def _modules(node: ast.ImportFrom, alias: ast.alias) -> tuple[str, str]:
