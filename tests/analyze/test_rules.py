@@ -155,6 +155,14 @@ def test_settings_of_cuda_in_code() -> None:
     assert [each.place.line for each in found(by_code("NPK406"), text) if each.place] == [1, 1, 2]
 
 
+def test_gpus_that_ray_waits_for_are_reported() -> None:
+    text = "import ray\n@ray.remote(num_gpus=1)\nclass A: ...\nA.options(num_gpus=n).remote()\n"
+    others = "A.options(num_gpus=0).remote()\nestimate(num_gpus=8)\n"
+    assert [each.place.line for each in found(by_code("NPK406"), text + others) if each.place] == [2, 4]
+    assert not found(by_code("NPK406"), text.replace("import ray\n", ""))
+    assert not found(by_code("NPK406"), text + "A.options(resources={'NPU': n}).remote()\n")
+
+
 def test_a_checkpoint_without_random_states_is_a_note() -> None:
     text = 'import torch\ntorch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, path)\n'
     finding = found(by_code("NPK704"), text)[0]

@@ -1,4 +1,4 @@
-"""Settings that request CUDA features: 8-bit optimizers, bitsandbytes, TF32, devices.
+"""Settings that request CUDA features: 8-bit optimizers, bitsandbytes, TF32, devices, GPUs for Ray.
 
 bad (config.json):
     {"device": "cuda", "optim": "paged_adamw_8bit"}
@@ -21,7 +21,7 @@ from npukit.source import Document, Place, PythonFile
 rule = Rule(
     "NPK406",
     "setting-for-cuda",
-    words=("load_in_4bit", "load_in_8bit", "tf32", "8bit", "bnb", "paged", "nccl", "cuda", "accelerator"),
+    words=("load_in_4bit", "load_in_8bit", "tf32", "8bit", "bnb", "paged", "nccl", "cuda", "accelerator", "num_gpus"),
     severity=Severity.warning,
     why="The setting requests something that only CUDA provides.",
     remedy="Change the setting for NPUs.",
@@ -34,6 +34,7 @@ _OPTIMIZER = (
     "bitsandbytes optimizers require CUDA",
     "Use adamw_torch, or adamw_torch_npu_fused in transformers.",
 )
+_RAY = "Ray schedules NPUs as a resource of their own, NPU, and sets ASCEND_RT_VISIBLE_DEVICES for it."
 _LIGHTNING = "Pass an Accelerator of your own for NPUs: Lightning has none built in."
 _SETTINGS = {
     "load_in_4bit": ("true", *_QUANTIZED),
@@ -72,10 +73,20 @@ def check_data(document: Document, goal: Goal) -> Iterator[Finding]:
 
 @rule.on(ast.keyword)
 def check_argument(keyword: ast.keyword, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+    if keyword.arg == "num_gpus" and _schedules(keyword, file):
+        what = "Ray waits for a GPU, which an NPU machine never has"
+        yield rule.finding((file, keyword), what, why=_RAY, remedy='Ask for resources={"NPU": 1} there.')
     if keyword.arg in _SETTINGS and isinstance(keyword.value, ast.Constant):
         value, place = str(keyword.value.value), file.place(keyword)
         if finding := _finding(keyword.arg, value, _SETTINGS, place, file.source(keyword)):
             yield finding
+
+
+def _schedules(keyword: ast.keyword, file: PythonFile) -> bool:
+    """@ray.remote(num_gpus=1), Worker.options(num_gpus=n)"""
+    call = file.parent(keyword)
+    asks = isinstance(call, ast.Call) and getattr(call.func, "attr", "") in ("remote", "options")
+    return asks and getattr(keyword.value, "value", 1) != 0 and file.imports("ray") and "NPU" not in file.text
 
 
 def _finding(
