@@ -592,3 +592,23 @@ def test_a_journal_that_came_with_a_project_reaches_nothing_outside(tmp_path: Pa
     with pytest.raises(NpukitError, match="nothing was undone"):
         journal.undo(project)
     assert outside.read_text() == "mine" and not (project / "inside.py").exists()
+
+
+@pytest.mark.parametrize(
+    ("before", "module"),
+    [
+        (
+            "def f(x):\n    if not torch.cuda.is_available():\n        return x\n    with g(x):\n        {}\n",
+            "ACCELERATOR",
+        ),
+        ("def f(i):\n    with torch.cuda.device(i):\n        {}\n", "ACCELERATOR"),
+        (
+            "def f(x):\n    if not torch.cuda.is_available():\n        x += 1\n    {}\n",
+            "torch.get_device_module(DEVICE)",
+        ),
+        ("def f(x):\n    if torch.cuda.is_available():\n        return x\n    {}\n", "torch.get_device_module(DEVICE)"),
+    ],
+)
+def test_one_name_of_the_device_where_there_must_be_a_card(tmp_path: Path, before: str, module: str) -> None:
+    (tmp_path / "a.py").write_text("import torch\n\n\n" + before.format("torch.cuda.synchronize()"))
+    assert f"    {module}.synchronize()\n" in migrate(tmp_path).changes[0].after
