@@ -396,7 +396,8 @@ def test_nothing_newer_than_the_torch_that_a_project_allows_is_written(tmp_path:
     assert f"dist.init_process_group(({hccl}) if device in ('cuda', 'npu') else 'gloo')" in after
     assert 'backend=f\'cpu:gloo,{DEVICE.type}:{"hccl" if DEVICE.type == "npu" else "nccl"}\'' in after
     assert "event: ACCELERATOR.Event" in after and "ACCELERATOR.synchronize()" in after
-    assert "from torch.cuda.amp import custom_fwd" in after and "except torch.cuda.OutOfMemoryError" in after
+    assert "import custom_fwd" not in after and "@ACCELERATOR.amp.custom_fwd\ndef g" in after
+    assert "except torch.cuda.OutOfMemoryError" in after
     assert {"NPK101", "NPK103"} <= {each.code for each in migration.left}
 
 
@@ -409,6 +410,26 @@ def test_a_torch_whose_autocast_takes_any_device_has_it_renamed(tmp_path: Path) 
     after = migrate(tmp_path).changes[0].after
     assert "from torch.amp import custom_fwd\n" in after and "@custom_fwd(device_type=DEVICE.type)\n" in after
     assert "torch.is_autocast_enabled(DEVICE.type)\n" in after
+
+
+@pytest.mark.parametrize(
+    ("torch", "called", "passed_on"),
+    [
+        ("1.8", "ACCELERATOR.amp.autocast(False)", "ACCELERATOR.amp.autocast"),
+        ("1.10", "torch.autocast(DEVICE.type, enabled=False)", "torch.autocast, DEVICE.type"),
+    ],
+)
+def test_autocast_of_an_old_torch_is_that_of_the_device(
+    tmp_path: Path, torch: str, called: str, passed_on: str
+) -> None:
+    (tmp_path / "requirements.txt").write_text(f"torch=={torch}.0\n")
+    (tmp_path / "a.py").write_text(
+        "import functools\nimport torch\nfrom torch.cuda.amp import autocast, custom_bwd\n@custom_bwd\ndef f(x):\n"
+        "    with autocast(False):\n        return functools.partial(torch.cuda.amp.autocast, enabled=x)\n"
+    )
+    after = migrate(tmp_path).changes[0].after
+    assert f"with {called}:\n        return functools.partial({passed_on}, enabled=x)\n" in after
+    assert "@ACCELERATOR.amp.custom_bwd\n" in after and "torch.cuda.amp" not in after
 
 
 def test_a_scaler_of_an_old_torch_brings_no_device(tmp_path: Path) -> None:

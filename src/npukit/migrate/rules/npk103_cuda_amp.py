@@ -13,6 +13,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from npukit.facts.versions import key
 from npukit.migrate import lookup, writing
 from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Effort, Rule
@@ -46,6 +47,7 @@ _MEAN_CUDA = {
     "torch.amp.GradScaler": ("GradScaler", 0),
     "torch.amp.grad_scaler.GradScaler": ("GradScaler", 0),
 }
+_AUTOCAST_SINCE = "1.10"  # torch.autocast, which takes the type of a device
 _LAST_NAMES = tuple(name.rpartition(".")[2] for name in _MEAN_CUDA)
 
 
@@ -77,7 +79,7 @@ def default(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
         return
     if not new or len(call.args) != arguments or named or writing.stays(call, file, goal):
         return
-    if not _takes_type(new, goal):
+    if not _is_in_torch_amp(new, goal):
         yield from _in_older_torch(call, file)
         return
     kind = writing.device_type(call, file, goal)
@@ -118,15 +120,16 @@ def _edits(node: ast.Attribute | ast.Name, name: str, file: PythonFile, goal: Go
     if head is None or kind is None:
         return None
     call = file.parent(node)
+    is_called = isinstance(call, ast.Call) and call.func is node
+    if not _takes_type(name, goal) and (is_called or name.startswith("custom_") or _in_partial(node, file)):
+        return head  # that of torch.npu takes the same arguments
     if name.startswith("custom_"):
-        if isinstance(call, ast.Call) and call.func is node:
+        if isinstance(call, ast.Call) and is_called:
             return (*kind.edits, *head, *_first_argument(call, f"device_type={kind.text}", file))
         end = file.span(node)[1]
         return (*kind.edits, *head, file.insert(end, f"(device_type={kind.text})"))
-    if isinstance(call, ast.Call) and call.func is node:
+    if isinstance(call, ast.Call) and is_called:
         enabled = [Edit(p, p, "enabled=") for p in _positional(call, file)] if name == "autocast" else []
-        if name != "autocast" and not _takes_type(name, goal):
-            return head
         return (*kind.edits, *head, *_first_argument(call, kind.text, file), *enabled)
     if _in_partial(node, file):
         return (*kind.edits, *head, file.insert(file.span(node)[1], f", {kind.text}"))
@@ -138,7 +141,7 @@ def _edits(node: ast.Attribute | ast.Name, name: str, file: PythonFile, goal: Go
 
 def _head(node: ast.Attribute | ast.Name, name: str, file: PythonFile, goal: Goal) -> tuple[Edit, ...] | None:
     """torch.amp.NAME in the place of the dotted name; for a bare name its import is changed."""
-    if not _takes_type(name, goal):
+    if not _is_in_torch_amp(name, goal):
         return _old_head(node, name, file, goal)
     if isinstance(node, ast.Attribute):
         torch = writing.torch_name(file)
@@ -147,22 +150,27 @@ def _head(node: ast.Attribute | ast.Name, name: str, file: PythonFile, goal: Goa
     return _import_edits(statement, file, goal) or None
 
 
-def _takes_type(name: str, goal: Goal) -> bool:
+def _is_in_torch_amp(name: str, goal: Goal) -> bool:
     """Whether torch.amp has it, for a device that is named."""
     return goal.names_devices or (goal.autocast_names_devices and ("custom_" in name or "autocast_" in name))
 
 
+def _takes_type(name: str, goal: Goal) -> bool:
+    has_autocast = name == "autocast" and key(goal.torch) >= key(_AUTOCAST_SINCE)
+    return has_autocast or _is_in_torch_amp(name, goal)
+
+
 def _old_head(node: ast.Attribute | ast.Name, name: str, file: PythonFile, goal: Goal) -> tuple[Edit, ...] | None:
-    """In older torch there is torch.autocast, and each device has a scaler of its own."""
+    """In older torch there is torch.autocast, and the modules of the devices have what torch.amp has now."""
     torch = writing.torch_name(file)
-    if name == "autocast":
-        return (*torch.edits, file.replace(node, f"{torch.text}.autocast"))
-    if name != "GradScaler" or not isinstance(file.parent(node), ast.Call):
+    if _takes_type(name, goal):
+        return (*torch.edits, file.replace(node, f"{torch.text}.{name}"))
+    if name == "GradScaler" and not isinstance(file.parent(node), ast.Call):
         return None
     if not goal.portable:
-        return (*writing.import_torch_npu(file), file.replace(node, f"{torch.text}.npu.amp.GradScaler"))
+        return (*writing.import_torch_npu(file), file.replace(node, f"{torch.text}.npu.amp.{name}"))
     module = writing.accelerator(node, file, goal)
-    return (*module.edits, file.replace(node, f"{module.text}.amp.GradScaler"))
+    return (*module.edits, file.replace(node, f"{module.text}.amp.{name}"))
 
 
 def _import_edits(node: ast.AST, file: PythonFile, goal: Goal) -> tuple[Edit, ...]:
@@ -170,7 +178,7 @@ def _import_edits(node: ast.AST, file: PythonFile, goal: Goal) -> tuple[Edit, ..
     if not isinstance(node, ast.ImportFrom) or node.module != "torch.cuda.amp":
         return ()
     for alias in node.names:
-        known = f"torch.cuda.amp.{alias.name}" in _NAMES and _takes_type(alias.name, goal)
+        known = f"torch.cuda.amp.{alias.name}" in _NAMES and _is_in_torch_amp(alias.name, goal)
         if not known or (alias.name == "autocast" and _passed_on(alias, file)):
             return ()
     at = file.text.index("torch.cuda.amp", file.span(node)[0])
