@@ -392,6 +392,11 @@ CASES: list[tuple[str, str | None, str | None]] = [
         "apply(batch, lambda t: t.to(DEVICE))",
     ),
     (
+        "def move(x, device=None):\n    if device is not None:\n        return x.cuda(device)",
+        "def move(x, device=None):\n    if device is not None:\n        return x.npu(device)",
+        "def move(x, device=None):\n    if device is not None:\n        return x.to(device)",
+    ),
+    (
         "def move(x, device=None, gpu=None):\n    x.cuda(device)\n    return x.cuda(gpu)",
         "def move(x, device=None, gpu=None):\n    x.npu(device)\n    return x.npu(gpu)",
         "def move(x, device=None, gpu=None):\n    x.to(DEVICE if device is None else device)\n"

@@ -410,6 +410,13 @@ def test_a_torch_whose_autocast_takes_any_device_has_it_renamed(tmp_path: Path) 
     after = migrate(tmp_path).changes[0].after
     assert "from torch.amp import custom_fwd\n" in after and "@custom_fwd(device_type=DEVICE.type)\n" in after
     assert "torch.is_autocast_enabled(DEVICE.type)\n" in after
+    (tmp_path / "a.py").write_text(
+        "import torch\nfrom torch.cuda.amp import GradScaler, custom_bwd\nf = GradScaler(), custom_bwd(g)\n"
+    )
+    (change,) = migrate(tmp_path).changes
+    assert "f = ACCELERATOR.amp.GradScaler(), torch.amp.custom_bwd(g, device_type=DEVICE.type)" in change.after
+    change.path.write_text(change.after)
+    assert migrate(tmp_path).changes == ()
 
 
 @pytest.mark.parametrize(

@@ -125,7 +125,9 @@ def _edits(node: ast.Attribute | ast.Name, name: str, file: PythonFile, goal: Go
         return head  # that of torch.npu takes the same arguments
     if name.startswith("custom_"):
         if isinstance(call, ast.Call) and is_called:
-            return (*kind.edits, *head, *_first_argument(call, f"device_type={kind.text}", file))
+            given = f"device_type={kind.text}"
+            last = [file.insert(file.span(each)[1], f", {given}") for each in call.args[-1:]]  # custom_fwd(forward)
+            return (*kind.edits, *head, *(last or _first_argument(call, given, file)))
         end = file.span(node)[1]
         return (*kind.edits, *head, file.insert(end, f"(device_type={kind.text})"))
     if isinstance(call, ast.Call) and is_called:
@@ -143,11 +145,13 @@ def _head(node: ast.Attribute | ast.Name, name: str, file: PythonFile, goal: Goa
     """torch.amp.NAME in the place of the dotted name; for a bare name its import is changed."""
     if not _is_in_torch_amp(name, goal):
         return _old_head(node, name, file, goal)
-    if isinstance(node, ast.Attribute):
-        torch = writing.torch_name(file)
-        return (*torch.edits, file.replace(node, f"{torch.text}.amp.{name}"))
-    statement = next(b.node for b in file.bindings(node) if b.kind == "import")
-    return _import_edits(statement, file, goal) or None
+    if isinstance(node, ast.Name):
+        statement = next(b.node for b in file.bindings(node) if b.kind == "import")
+        edits = _import_edits(statement, file, goal)
+        if edits or goal.names_devices:
+            return edits or None
+    torch = writing.torch_name(file)
+    return (*torch.edits, file.replace(node, f"{torch.text}.amp.{name}"))
 
 
 def _is_in_torch_amp(name: str, goal: Goal) -> bool:

@@ -161,9 +161,10 @@ def _may_be_none(given: ast.expr, file: PythonFile) -> bool:
     """Whether it is a parameter that is None unless it is given, and nothing in the function asks whether it is."""
     bound = file.bindings(given) if isinstance(given, ast.Name) else []
     default = bound[0].value if len(bound) == 1 and bound[0].kind == "parameter" else None
-    asked = rf"\b(?:if|assert|or)\b[^\n]*\b{re.escape(file.source(given))}\b"
+    name = re.escape(file.source(given))
+    asked = rf"\b(?:if|assert|not|and|or)\s+{name}\s*(?:$|:|\)|,|\b(?:and|or|else)\b)|\b{name}\s+(?:is|or)\b"
     is_none = isinstance(default, ast.Constant) and default.value is None
-    return is_none and not re.search(asked, file.source(file.function(given)))
+    return is_none and not re.search(asked, file.source(file.function(given)), re.MULTILINE)
 
 
 def _is_device(given: ast.expr) -> bool:
