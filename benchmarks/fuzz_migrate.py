@@ -38,7 +38,7 @@ def failure(number: int) -> tuple[str, str] | None:
         suppress_health_check=list(HealthCheck),
         verbosity=Verbosity.quiet,
     )
-    @given(MADE["PROGRAMS"], st.sampled_from(list(Style)), st.sampled_from(["", "1.13", "2.7"]))
+    @given(MADE["PROGRAMS"], st.sampled_from(list(Style)), st.sampled_from(["", "1.8", "1.13", "2.5", "2.7"]))
     def settles(program: str, style: Style, torch: str) -> None:
         trouble = MADE["trouble"](program, style, torch)
         if trouble is not None:

@@ -62,6 +62,11 @@ _statements = st.one_of(
     st.just("import torch.cuda.amp as amp"),
     st.just("from torch.cuda import synchronize, nvtx"),
     st.just("from torch.cuda.amp import autocast, GradScaler"),
+    st.just("from torch.cuda.amp import GradScaler, custom_fwd"),
+    st.builds(
+        "@torch.cuda.amp.custom_bwd\ndef b(x, device=None): return custom_fwd({}).cuda(device)".format, _expressions
+    ),
+    st.builds("backend = given or 'nccl' if {} else 'cpu:gloo,cuda:nccl'".format, _expressions),
     st.builds("os.environ['CUDA_VISIBLE_DEVICES'] = {}".format, _expressions),
     st.builds("torch.distributed.init_process_group({}, device_id={})".format, _expressions, _expressions),
     st.builds("torch.cuda.manual_seed_all({0})\ntorch.manual_seed({0})".format, _expressions),
