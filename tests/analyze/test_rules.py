@@ -114,6 +114,11 @@ def test_names_are_followed_through_aliases() -> None:
     assert [each.place.line for each in found(by_code("NPK302"), text) if each.place] == [3, 4]
 
 
+def test_what_a_framework_asks_cuda_for_is_told_where_it_is_called() -> None:
+    text = "from mmengine.device import get_max_cuda_memory, is_npu_available\nprint(get_max_cuda_memory())\n"
+    assert [each.place.line for each in found(by_code("NPK201"), text) if each.place] == [2]
+
+
 @pytest.mark.parametrize(
     ("name", "text"),
     [

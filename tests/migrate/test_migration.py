@@ -640,3 +640,44 @@ def test_a_journal_that_came_with_a_project_reaches_nothing_outside(tmp_path: Pa
 def test_one_name_of_the_device_where_there_must_be_a_card(tmp_path: Path, before: str, module: str) -> None:
     (tmp_path / "a.py").write_text("import torch\n\n\n" + before.format("torch.cuda.synchronize()"))
     assert f"    {module}.synchronize()\n" in migrate(tmp_path).changes[0].after
+
+
+@pytest.mark.parametrize(
+    ("imports", "expected"),
+    [
+        ("import numpy as np\nfrom fvcore import nn\n", "import numpy as np\nimport torch\nfrom fvcore import nn\n"),
+        ("import timm\nimport yaml\n", "import timm\nimport torch\nimport yaml\n"),
+        ("import os\n\nfrom fvcore import nn\n", "import os\n\nimport torch\nfrom fvcore import nn\n"),
+        ("import yaml\nimport numpy\n", "import yaml\nimport numpy\nimport torch\n"),  # not sorted
+        (
+            "from fvcore import nn\nimport numpy\n",
+            "from fvcore import nn\nimport numpy\nimport torch\n",
+        ),  # by name alone
+        ("import os\nimport yaml\n", "import os\nimport yaml\nimport torch\n"),  # not apart from the standard library
+        ("from own import nn\n", "from own import nn\nimport torch\n"),
+    ],
+)
+def test_torch_is_imported_where_the_imports_of_the_file_are_sorted_to(
+    tmp_path: Path, imports: str, expected: str
+) -> None:
+    (tmp_path / "own.py").write_text("import torch\n")
+    (tmp_path / "a.py").write_text(f"{imports}\n\ndef f(x):\n    return x.cuda()\n")
+    after = next(each.after for each in migrate(tmp_path).changes if each.path.name == "a.py")
+    assert after.startswith(f"{expected}\nDEVICE = ") and "\n\n\ndef f" in after
+
+
+def test_brackets_are_closed_as_those_of_the_file(tmp_path: Path) -> None:
+    (tmp_path / "setup.cfg").write_text("[flake8]\nmax-line-length = 79\n")
+    call = "proposals = make_proposals_of_all_kinds(list_of_shapes, 100, device='cuda')\n"
+    block = "with torch.cuda.stream(the_stream_that_was_current_before_this_one_was):\n    pass\n"
+    row = "events = [\n    torch.cuda.Event(enable_timing=measure_time) for _ in streams\n]\n"
+    behind, alone = "x = f(\n    1)\n", "x = f(\n    1\n)\n"
+    texts = {kind: f"import torch\n{kind}{call}{block}{row}" for kind in (behind, alone)}
+    after = {}
+    for kind, text in texts.items():
+        (tmp_path / "a.py").write_text(text)
+        after[kind] = migrate(tmp_path).changes[0].after
+    assert "(\n    list_of_shapes, 100, device=DEVICE.type)\n" in after[behind]
+    assert "(\n    list_of_shapes, 100, device=DEVICE.type\n)\n" in after[alone]
+    assert "(\n        the_stream_that_was_current_before_this_one_was):\n    pass\n" in after[behind]
+    assert all("measure_time)\n    for _ in streams\n]\n" in each for each in after.values())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
@@ -104,17 +105,51 @@ def written_at_top(node: ast.AST, file: PythonFile) -> bool:
 
 @lru_cache(maxsize=8)
 def insertion(file: PythonFile) -> int:
-    """Where `import torch` belongs: before the first import from torch, else below those of other projects."""
-    below = 0
+    """Where `import torch` belongs: with the first import from torch, else with those of other projects."""
+    last: ast.stmt | None = None
     for node in file.tree.body:
         if _uses_devices(node, file):
-            return below or file.line_start(node)
+            above = file.line_start(node) if file.path.suffix == ".ipynb" else file.end_of_imports()
+            return _among(last, file) if last else above
         for name in _modules(node):
             if name.split(".")[0] == "torch":
-                return file.line_start(node)
+                return _among(node, file)
             if not name.startswith(".") and file_of(name, file.path, file.names.root) is None:
-                below = file.line_end(node)
-    return below or file.end_of_imports()
+                last = node
+    return _among(last, file) if last else file.end_of_imports()
+
+
+def _among(last: ast.stmt, file: PythonFile) -> int:
+    """Where `import torch` is sorted into the lines of imports that end with this one: plain ones first, by name.
+
+    Where they are not sorted so, before the first import from torch, else below them all."""
+    block = _lines_of_imports(last, file)
+    plain = [node for node in block if isinstance(node, ast.Import)]
+    names = [node.names[0].name.lower() for node in plain]
+    sorts = block[: len(plain)] == plain and names == sorted(names) and not _is_sorted_by_name_alone(file)
+    apart = not any(name.split(".")[0] in sys.stdlib_module_names for node in block for name in _modules(node))
+    if not (sorts and apart) or file.path.suffix == ".ipynb":
+        return file.line_start(last) if _modules(last)[0].split(".")[0] == "torch" else file.line_end(last)
+    above = [node for node, name in zip(plain, names, strict=True) if name < "torch"]
+    return file.line_end(above[-1]) if above else file.line_start(block[0])
+
+
+def _lines_of_imports(last: ast.stmt, file: PythonFile) -> list[ast.stmt]:
+    """An import and those on the lines right above it."""
+    block = [last]
+    for node in reversed(file.tree.body[: file.tree.body.index(last)]):
+        if _modules(node) in ([], ["__future__"]) or (node.end_lineno or 0) + 1 != block[0].lineno:
+            break
+        block.insert(0, node)
+    return block
+
+
+def _is_sorted_by_name_alone(file: PythonFile) -> bool:
+    """from argparse import ArgumentParser, and import os on the next line"""
+    pairs = zip(file.tree.body, file.tree.body[1:], strict=False)
+    return any(
+        isinstance(a, ast.ImportFrom) and isinstance(b, ast.Import) and a.end_lineno == b.lineno - 1 for a, b in pairs
+    )
 
 
 def _modules(node: ast.stmt) -> list[str]:

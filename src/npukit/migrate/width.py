@@ -97,6 +97,7 @@ def _edits(
                 is_whole = _begins(before, number - b + a) if line_by_line else _begins(after, number)
                 lines = [] if is_whole else _one_a_line(line, width)
                 if lines := lines or _broken(line, width):
+                    lines = _closed_behind(lines, width) if _closes_behind(before) else lines
                     yield Edit(starts[number], starts[number] + len(line), "\n".join(lines))
 
 
@@ -114,6 +115,35 @@ def _joined(lines: list[str]) -> str:
         if first.endswith(tuple(_OPEN)) and _CLOSED.fullmatch(last) and _pairs(f"({inside})")
         else ""
     )
+
+
+def _closes_behind(document: Document) -> bool:
+    """Whether a file closes calls behind their arguments, as yapf does, rather than on lines of their own."""
+    file = document.python
+    return file is not None and _behind(file)
+
+
+@lru_cache(maxsize=2)
+def _behind(file: PythonFile) -> bool:
+    lines = file.text.split("\n")
+    calls = (each for each in file.by_type.get(ast.Call, ()) if each.end_lineno > each.lineno)  # type: ignore[attr-defined]
+    ends = [lines[call.end_lineno - 1].encode()[: call.end_col_offset].strip() for call in calls]  # type: ignore[attr-defined]
+    told = [end for end in ends if not end.startswith((b"]", b"}"))]  # as both do with a list
+    return 2 * sum(end.startswith(b")") for end in told) < len(told)
+
+
+def _closed_behind(lines: list[str], width: int) -> list[str]:
+    """Lines that end with one of brackets alone, without it; above a block deeper than what is in that.
+
+    >>> _closed_behind(["f(", "    a, b", ")"], 79)
+    ['f(', '    a, b)']
+    """
+    first, *rest, last = lines
+    if not rest or last.strip()[0] not in _CLOSE:
+        return lines
+    deeper = "    " if last.endswith(":") else ""
+    closed = [first, *(f"{deeper}{line}" for line in (*rest[:-1], rest[-1].removesuffix(",") + last.strip()))]
+    return closed if max(map(len, closed)) <= width else lines
 
 
 def _begins(document: Document, number: int) -> bool:
@@ -206,9 +236,10 @@ def _one_a_line(line: str, width: int) -> list[str]:
     if pairs is None or len(pairs) != 1:
         return []
     if not pairs[0][2]:
-        parts = _parts(text, "if", "else")
+        loops = _parts(text, "for")
+        parts = loops if len(loops) == 2 else _parts(text, "if", "else")
         lines = [f"{indent}{part}" for part in (*parts[:-1], parts[-1] + whole[len(text) :])]
-        return lines if len(parts) == 3 and max(map(len, lines)) <= width else []
+        return lines if (loops == parts or len(parts) == 3) and max(map(len, lines)) <= width else []
     parts = _split(text, [each - 1 for each in pairs[0][2]])
     comma = "," if text.endswith(",") or text == whole else ""  # as formatters write it above a bracket that closes
     last = f"{indent}{parts[-1]}{comma}{whole[len(text) :]}"
