@@ -13,6 +13,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch._compile import _disable_dynamo
 
 from npukit.llm.models.sequence import SharedRows
 
@@ -129,7 +130,7 @@ def causal_mask(device: torch.device) -> Tensor:
     return _masks[device]
 
 
-@torch._disable_dynamo  # one loop would be compiled for every number of rows, and wrongly for a row of one token
+@_disable_dynamo  # one loop would be compiled for every number of rows, and wrongly for a row of one token
 def _row_by_row(
     query: Tensor,
     key: Tensor,
