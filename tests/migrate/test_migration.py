@@ -681,3 +681,11 @@ def test_brackets_are_closed_as_those_of_the_file(tmp_path: Path) -> None:
     assert "(\n    list_of_shapes, 100, device=DEVICE.type\n)\n" in after[alone]
     assert "(\n        the_stream_that_was_current_before_this_one_was):\n    pass\n" in after[behind]
     assert all("measure_time)\n    for _ in streams\n]\n" in each for each in after.values())
+
+
+@pytest.mark.parametrize(("longest", "broken"), [("", True), (f"y = '{'y' * 180}'\n", False)])
+def test_a_long_line_is_broken_where_it_outgrows_the_file(tmp_path: Path, longest: str, broken: bool) -> None:
+    call = f"torch.distributed.init_process_group(backend='nccl', init_method='{'m' * 70}', rank=rank)\n"
+    (tmp_path / "a.py").write_text(f"import torch\n{longest}{call}")
+    after = migrate(tmp_path).changes[0].after
+    assert len(call) > 120 and ("init_process_group(\n" in after) == broken

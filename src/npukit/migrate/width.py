@@ -6,7 +6,8 @@ after:   dist.init_process_group(
          )
 
 A file's width is what the project's formatter is told, else that of its longest line, between 88 and 120; 120 where it
-is short. What was longer before, has a comment, or has no bracket to break at stays on one line.
+is short. What was longer before and does not outgrow the file, has a comment, or has no bracket to break at stays on
+one line.
 """
 
 from __future__ import annotations
@@ -80,6 +81,7 @@ def _edits(
     starts = [0]
     for line in new:
         starts.append(starts[-1] + len(line) + 1)
+    widest = max(map(len, old))
     for kind, a, a_end, b, b_end in blocks(old, new):
         if kind not in ("replace", "insert"):
             continue
@@ -91,7 +93,8 @@ def _edits(
                 continue
         for number in range(b, b_end):
             line = new[number]
-            if width < len(line) and longest_before <= width and not line.startswith(_OWN):
+            grown = longest_before <= width or len(line) > widest + _SMALL
+            if width < len(line) and grown and not line.startswith(_OWN):
                 line_by_line = a_end - a == b_end - b
                 # The file as it was is parsed already; what it became is parsed only where lines came or went.
                 is_whole = _begins(before, number - b + a) if line_by_line else _begins(after, number)
