@@ -119,6 +119,11 @@ def test_what_a_framework_asks_cuda_for_is_told_where_it_is_called() -> None:
     assert [each.place.line for each in found(by_code("NPK201"), text) if each.place] == [2]
 
 
+def test_private_functions_for_cuda_are_found() -> None:
+    text = "import torch\nfrom torch import _C\n_C._cuda_attach_out_of_memory_observer(f)\nmodel._cuda_init()\n"
+    assert [each.place.line for each in found(by_code("NPK201"), text) if each.place] == [3]
+
+
 @pytest.mark.parametrize(
     ("name", "text"),
     [

@@ -110,6 +110,18 @@ def test_variables_for_another_framework_stay(tmp_path: Path) -> None:
     assert changes[0].after.count("ASCEND_RT_VISIBLE_DEVICES") == 1
 
 
+def test_cards_that_nvidia_smi_names_are_no_npus(tmp_path: Path) -> None:
+    # Where there is no nvidia-smi the value is empty, and an empty list hides every NPU.
+    free = "FREE=$(nvidia-smi --query-gpu=index --format=csv |\n  head -n 1)\nexport CUDA_VISIBLE_DEVICES=$FREE\n"
+    (tmp_path / "named.sh").write_text(free)
+    (tmp_path / "direct.sh").write_text("export CUDA_VISIBLE_DEVICES=$(nvidia-smi -L | wc -l)\n")
+    (tmp_path / "other.sh").write_text("CARDS=$(cat cards)\nexport CUDA_VISIBLE_DEVICES=$CARDS\n")
+    found = migrated(tmp_path)
+    assert [each.path.name for each in found.changes] == ["other.sh"]
+    codes = {(each.place.file.name, each.code) for each in found.left if each.place}
+    assert codes == {("named.sh", "NPK150"), ("named.sh", "NPK207"), ("direct.sh", "NPK207")}
+
+
 def test_a_call_within_brackets_is_broken_at_its_own(tmp_path: Path) -> None:
     head = f"x = '{'x' * 91}'\n" * 100
     call = f"torch.distributed.all_reduce_with_{'name' * 9}(value, torch.cuda.current_stream())"

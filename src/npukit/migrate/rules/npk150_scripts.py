@@ -43,6 +43,7 @@ _MESSAGE = re.compile(rf"(?:echo|printf)\s[^;&|\n]*?(?:{_NAMES})=\$\{{?(?:{_NAME
 _COMMAND = re.compile(r"(?:[^\n]*\\\r?\n)*[^\n]*")  # to its end, over lines that a backslash continues
 _ALONE = re.compile(r"[ \t]*(?:export[ \t]+)?")
 _COMPUTED = re.compile(r"\$\(|`")
+_READ = re.compile(r"\$\{?(\w+)")
 _IN_QUOTES = re.compile(r"""[^\s;&|"']*""")
 _FLAG = re.compile(r"""(-e|--env)([ \t=]+)(["']?)$""")
 # Lines of their own, as (before the name, name, between, value): ENV NAME value; NAME: value; - NAME=value;
@@ -86,7 +87,8 @@ def variables(document: Document, goal: Goal) -> Iterator[Finding]:
         and not _is_shown(m, text)
         and not speaks_of_another_framework(_COMMAND.match(text, m.start())[0])  # type: ignore[index]
     ]
-    yield from _found(document, ((m.span(1), m[1], _beside(m, text)) for m in inside))
+    settings = ((m.span(1), m[1], None if _from_nvidia_smi(m[2], text) else _beside(m, text)) for m in inside)
+    yield from _found(document, settings)
 
 
 @rule.on_text("notebook")
@@ -127,6 +129,12 @@ def in_python(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]
 def _is_shown(match: re.Match[str], text: str) -> bool:
     """Whether it is printed: echo "NAME=$NAME"."""
     return bool(_MESSAGE.search(text, text.rfind("\n", 0, match.start()) + 1, match.end()))
+
+
+def _from_nvidia_smi(value: str, text: str) -> bool:
+    """Whether a value is what nvidia-smi says: nothing on an NPU machine, which would hide every NPU."""
+    sources = (re.search(rf"(?<!\w){name}=[^\n]*nvidia-smi", text) for name in _READ.findall(value))
+    return "nvidia-smi" in value or any(sources)
 
 
 def _line_below(match: re.Match[str], text: str) -> Edit:
@@ -171,7 +179,7 @@ def words(document: Document, goal: Goal) -> Iterator[Finding]:
         )
 
 
-def _found(document: Document, edits: Iterable[tuple[tuple[int, int], str, Edit]]) -> Iterator[Finding]:
+def _found(document: Document, edits: Iterable[tuple[tuple[int, int], str, Edit | None]]) -> Iterator[Finding]:
     for (start, end), old, edit in edits:
         before = document.text[document.text.rfind("\n", 0, start) + 1 : start]
         new = VARIABLES[old]
@@ -182,7 +190,7 @@ def _found(document: Document, edits: Iterable[tuple[tuple[int, int], str, Edit]
             f"{old} has no effect on NPUs",
             why=f"torch_npu and CANN read {new}.",
             remedy=f"Set {new}.",
-            edits=(edit,),
+            edits=(edit,) if edit else (),
             evidence=_line(document, start),
         )
 

@@ -65,3 +65,19 @@ def check(module: ast.Module, file: PythonFile, goal: Goal) -> Iterator[Finding]
                 severity=Severity.note if tolerates_failure(node, file) else None,
                 subject=api.name,
             )
+
+
+@rule.on(ast.Module)
+def private(module: ast.Module, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+    """torch._C._cuda_attach_out_of_memory_observer(...)"""
+    for last in [name for name in file.by_name if name.startswith("_cuda_")]:
+        for node in file.by_name[last]:
+            if file.resolve(node) == f"torch._C.{last}":
+                new = f"torch_npu._C._npu_{last.removeprefix('_cuda_')}"
+                yield rule.finding(
+                    (file, node),
+                    f"torch._C.{last} exists only in a torch that is built for CUDA",
+                    remedy=f"Use {new} on NPUs, where it exists.",
+                    severity=Severity.note if tolerates_failure(node, file) else None,
+                    subject=f"torch._C.{last}",
+                )
