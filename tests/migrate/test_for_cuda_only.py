@@ -110,6 +110,27 @@ def test_variables_for_another_framework_stay(tmp_path: Path) -> None:
     assert changes[0].after.count("ASCEND_RT_VISIBLE_DEVICES") == 1
 
 
+@pytest.mark.parametrize(
+    "skip",
+    [
+        'if not HAVE_GTP:\n    pytest.skip("needs TransformerEngine 2.19", allow_module_level=True)',
+        'pytestmark = [pytest.mark.slow, pytest.mark.skipif(not HAVE, reason="needs DeepGEMM")]',
+        'te = pytest.importorskip("transformer_engine")',
+    ],
+)
+def test_tests_that_all_need_a_library_for_cuda_stay(tmp_path: Path, skip: str) -> None:
+    found = migrated(
+        tmp_path, test_a=f"{skip}\ndef test_it():\n    run(torch.zeros(1).cuda())\n    torch.cuda.synchronize()\n"
+    )
+    assert not found.changes and [each.code for each in found.left] == ["NPK101"]
+
+
+def test_tests_that_all_need_a_gpu_are_migrated(tmp_path: Path) -> None:
+    skip = 'if not torch.cuda.is_available():\n    pytest.skip("needs a GPU", allow_module_level=True)'
+    after = migrated(tmp_path, test_a=f"{skip}\ndef test_it():\n    torch.cuda.synchronize()\n").changes[0].after
+    assert "torch.cuda.synchronize" not in after
+
+
 def test_cards_that_nvidia_smi_names_are_no_npus(tmp_path: Path) -> None:
     # Where there is no nvidia-smi the value is empty, and an empty list hides every NPU.
     free = "FREE=$(nvidia-smi --query-gpu=index --format=csv |\n  head -n 1)\nexport CUDA_VISIBLE_DEVICES=$FREE\n"

@@ -22,6 +22,12 @@ _FILES = re.compile(
     r"|kernels?/(?:triton|cuda)(?:/|$)|(?:^|/)test_\w*triton",
     re.IGNORECASE,
 )
+_SKIPPED_WHOLE = re.compile(r"allow_module_level|^pytestmark\b(?s:.*?)skip|\bimportorskip\(", re.MULTILINE)
+_LIBRARIES = re.compile(
+    r"transformer[\s_-]?engine|triton|tilelang|deep_?gemm|cutlass|bitsandbytes|mamba_ssm|causal_conv1d|nvshmem|tensorrt"
+    r"|\bnumba\b|\bcupy\b",
+    re.IGNORECASE,
+)
 _VERSION = re.compile(r"[\"'](\d+\.\d+)")
 _HAS_OWN_DEVICES = re.compile(r"ctranslate2(?:\.|$)")
 _REPLACED = re.compile(r"^[ \t]*torch\.cuda(?:\.\w+)* = ", re.MULTILINE)
@@ -36,10 +42,18 @@ _MOCKED = re.compile(
 @lru_cache(maxsize=8)
 def is_file_for_cuda(file: PythonFile) -> bool:
     """Whether a file is named after something that only CUDA has, or is in a folder of the project that is:
-    nccl_allocator.py, nvshmem_copy_service/planner.py"""
+    nccl_allocator.py, nvshmem_copy_service/planner.py; or whether its tests all need a library for CUDA."""
     root, path = file.names.root, file.path
     inside = path.relative_to(root) if root and path.is_relative_to(root) else Path(path.name)
-    return bool(_FILES.search("/".join(inside.with_suffix("").parts)))
+    return bool(_FILES.search("/".join(inside.with_suffix("").parts))) or _is_skipped_whole(file)
+
+
+def _is_skipped_whole(file: PythonFile) -> bool:
+    """if not HAVE_TE: pytest.skip("needs Transformer Engine", allow_module_level=True), or such a pytestmark"""
+    if not _SKIPPED_WHOLE.search(file.text):  # quick: most files are not
+        return False
+    skips = (file.source(each) for each in file.tree.body if isinstance(each, ast.If | ast.Expr | ast.Assign))
+    return any(_SKIPPED_WHOLE.search(text) and _LIBRARIES.search(text) for text in skips)
 
 
 def is_layer_for_cuda(node: ast.AST) -> bool:

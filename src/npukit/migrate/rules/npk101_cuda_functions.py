@@ -58,8 +58,8 @@ def check(module: ast.Module, file: PythonFile, goal: Goal) -> Iterator[Finding]
     if names and is_file_for_cuda(file):
         yield rule.finding(
             (file, names[0][0]),
-            f"{file.path.name} is for CUDA only by its name",
-            why="The file was left as it is.",
+            f"{file.path.name} is for CUDA only",
+            why="Its name says so, or all its tests need a library for CUDA. The file was left as it is.",
             remedy="Check that it is not needed on an NPU.",
             severity=Severity.note,
         )
