@@ -227,7 +227,7 @@ def test_a_second_signal_ends_at_once() -> None:
 
 
 def a_place_to_hang(until: threading.Event) -> None:
-    until.wait(10)
+    until.wait()
 
 
 def test_a_hang_writes_all_stacks_and_tells_who_lags(tmp_path: Path) -> None:
@@ -238,9 +238,9 @@ def test_a_hang_writes_all_stacks_and_tells_who_lags(tmp_path: Path) -> None:
         told.append(text)
         ended.set()
 
-    other = threading.Thread(target=lambda: ended.wait(10), name="the other thread")
+    other = threading.Thread(target=ended.wait, name="the other thread")
     other.start()
-    options = TrainOptions(output=tmp_path, hang_limit=0.4)
+    options = TrainOptions(output=tmp_path, hang_limit=2)
     (tmp_path / "hang-rank1.txt").write_text(
         json.dumps({"rank": 1, "last_step": 6, "seconds": 1, "at": "x", "waits": True})
     )
@@ -255,7 +255,7 @@ def test_a_hang_writes_all_stacks_and_tells_who_lags(tmp_path: Path) -> None:
     assert "in a_place_to_hang" in text and "Thread the other thread" in text
     assert json.loads(text.split("\n", 1)[0])["last_step"] == 7
     assert "rank 0: after step 7, at" in told[0] and "The others probably wait for rank 1." in told[0]
-    assert not (tmp_path / "hang-rank0-locked.txt").exists()
+    assert all(path.stat().st_size for path in tmp_path.glob("hang-*"))
 
 
 def test_a_hang_that_holds_pythons_lock_is_written_too(tmp_path: Path) -> None:
