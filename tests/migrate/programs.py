@@ -80,7 +80,7 @@ PROGRAMS = st.lists(_statements, min_size=1, max_size=5).map(
 
 def trouble(program: str, style: Style, torch: str = "") -> str | None:
     """What is wrong with the migration of a program: a rule fails, the result does not parse, or changes once more."""
-    goal = Goal(style, pinned_torch=torch)
+    goal = Goal(style, oldest_torch=torch, newest_torch=torch)
     rules = Selection().rules()
     change, left = migrate_document(read(Path("a.py"), program.encode()), rules, goal)
     try:

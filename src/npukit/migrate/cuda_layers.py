@@ -10,7 +10,7 @@ from pathlib import Path
 
 from npukit.facts.target import Target
 from npukit.facts.versions import key
-from npukit.migrate.requirements import pinned_torch
+from npukit.migrate.requirements import allowed_torch
 from npukit.source import PythonFile
 
 _DEVICE_API = {"is_available", "set_device", "current_device", "device_count", "synchronize", "empty_cache", "Stream"}
@@ -165,7 +165,7 @@ def for_older_torch(file: PythonFile) -> Iterator[ast.AST]:
 
 @lru_cache(maxsize=8)
 def _torch_of(root: Path | None) -> str:
-    return (pinned_torch(root) if root else "") or Target.of().torch
+    return (allowed_torch(root)[1] if root else "") or Target.of().torch
 
 
 def required(statement: ast.stmt, file: PythonFile) -> list[ast.AST]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from npukit.facts.compatibility import releases
 from npukit.facts.target import Target
 from npukit.facts.versions import key
-from npukit.migrate.requirements import pinned_torch
+from npukit.migrate.requirements import allowed_torch
 
 _DEVICE_NAMES_SINCE = "2.7"  # torch.get_device_module and get_default_backend_for_device for every device
 _AUTOCAST_NAMES_DEVICES_SINCE = "2.4"  # torch.amp.custom_fwd, torch.is_autocast_enabled("npu")
@@ -31,13 +31,19 @@ class Goal:
 
     style: Style = Style.portable
     target: Target = field(default_factory=Target.of)
-    pinned_torch: str = ""  # the torch that the project is held to, where that is older than the target's
+    oldest_torch: str = ""  # that the project allows, where that is older than the target's
+    newest_torch: str = ""  # likewise
     distributed: bool = False  # whether scripts for one card become scripts for several
 
-    @property
+    @cached_property
     def torch(self) -> str:
-        """The torch that migrated code must run with."""
-        return self.pinned_torch or self.target.torch
+        """The oldest torch that migrated code must run with: in the portable style on CUDA as well."""
+        return (self.oldest_torch if self.portable else "") or self.torch_on_npus
+
+    @property
+    def torch_on_npus(self) -> str:
+        """The newest torch that may be chosen on NPUs."""
+        return self.newest_torch or self.target.torch
 
     @cached_property
     def names_devices(self) -> bool:
@@ -55,15 +61,16 @@ class Goal:
 
         That is the target's where the project is held to one that has no torch_npu.
         """
-        there_is_one = key(self.torch) >= key(_OLDEST_TORCH_NPU) and any(
-            release.torch.split(".")[:2] == self.torch.split(".")[:2] for release in releases()
+        torch = self.torch_on_npus
+        there_is_one = key(torch) >= key(_OLDEST_TORCH_NPU) and any(
+            release.torch.split(".")[:2] == torch.split(".")[:2] for release in releases()
         )
-        return key(self.torch if there_is_one else self.target.torch) >= key(_AUTOLOAD_SINCE)
+        return key(torch if there_is_one else self.target.torch) >= key(_AUTOLOAD_SINCE)
 
     def for_project(self, root: Path) -> Goal:
-        """The goal for a project, whose requirements may hold it to an older torch."""
-        pinned = pinned_torch(root)
-        return replace(self, pinned_torch=pinned) if pinned and key(pinned) < key(self.torch) else self
+        """The goal for a project, whose requirements may allow or want an older torch."""
+        oldest, newest = (each if key(each) < key(self.target.torch) else "" for each in allowed_torch(root))
+        return replace(self, oldest_torch=oldest, newest_torch=newest)
 
     @property
     def portable(self) -> bool:

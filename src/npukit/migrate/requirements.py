@@ -25,8 +25,9 @@ _DOCS = re.compile(r"docs?(?:[^a-z]|$)")  # what builds the documentation, not w
 _COMMENT = re.compile(r"(?:^|\s)#.*", re.MULTILINE)
 # torch>=2.2,<=2.5.1; conda's pytorch=1.12.1; Poetry's torch = "2.1.2" and torch = {version = "<2.5"}
 _TORCH = re.compile(
-    r"""(?<![\w-])(?:py)?torch\s*(?:=\s*\{\s*version\s*)?(?:=\s*["'])?((?:\s*[<>!~=]{1,3}\s*["']?\d[\w.*+]*\s*,?)+)"""
+    r"""(?<![\w-])(?:py)?torch\s*(?:=\s*\{\s*version\s*)?(?:=\s*["'])?((?:\s*[<>!~=^]{1,3}\s*["']?\d[\w.*+]*\s*,?)+)"""
 )
+_LOWER = re.compile(r"""(?<![<>!~=])(?:={1,3}|~=|>=?|\^)\s*["']?(\d+)(?:\.(\d+))?""")
 _UPPER = re.compile(r"""(?<![<>!~=])(={1,3}|~=|<=?)\s*["']?(\d+)\.(\d+)(\.0*[1-9])?""")
 
 
@@ -84,19 +85,26 @@ def _found(pattern: re.Pattern[str], text: str, start: int = 0, end: int | None 
         yield Requirement(match[1], version, match.start(1), match.end(2) if version else match.end(1))
 
 
-def pinned_torch(root: Path) -> str:
-    """The newest torch that a project's requirements allow (==, ~=, <=, <), or "" where they set no bound.
+def allowed_torch(root: Path) -> tuple[str, str]:
+    """The oldest and the newest torch that a project's requirements allow, each "" where they set no bound.
 
-    >>> pinned_torch(Path("project"))  # requirements.txt: torch>=1.12,<2.0
-    '1.13'
+    >>> allowed_torch(Path("project"))  # requirements.txt: torch>=1.12,<2.0
+    ('1.12', '1.13')
     """
+    oldest = newest = ""
     for file in (each for pattern in _HELD_BY for each in sorted(root.glob(pattern))):
         if file.is_file() and not _DOCS.search(file.stem):  # no folder, no pipe
             text = _COMMENT.sub("", file.read_text(encoding="utf-8", errors="replace"))
             for match in _TORCH.finditer(text):
-                if bounds := list(_newest(match[1])):
-                    return min(bounds, key=key)
-    return ""
+                oldest = oldest or max(_oldest(match[1]), key=key, default="")
+                newest = newest or min(_newest(match[1]), key=key, default="")
+    return oldest, newest
+
+
+def _oldest(specifier: str) -> Iterator[str]:
+    """The minor release of each lower bound."""
+    for major, minor in _LOWER.findall(specifier):
+        yield f"{major}.{minor or 0}"
 
 
 def _newest(specifier: str) -> Iterator[str]:

@@ -286,10 +286,9 @@ def _portable(part: ast.expr, function: str, file: PythonFile, goal: Goal) -> Te
     if function == "OutOfMemoryError":
         return _replaced(Text(f"{torch.text}.OutOfMemoryError", torch.edits), part, file)
     if _is_annotation(part, file):
-        if function not in ("Stream", "Event"):
+        if function not in ("Stream", "Event") or not _torch_has(function, goal):
             return None
-        own = torch if _torch_has(function, goal) else writing.accelerator(part, file, goal)
-        return _replaced(Text(f"{own.text}.{function}", own.edits), part, file)
+        return _replaced(Text(f"{torch.text}.{function}", torch.edits), part, file)
     call = _call(part, file)
     if function == "current_device" and takes_device(call, file):
         name = writing.device(part, file, goal)  # which is the current one, without a number
