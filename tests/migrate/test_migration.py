@@ -368,6 +368,8 @@ def test_a_torch_that_never_had_a_torch_npu_is_replaced_on_npus(tmp_path: Path) 
         ("requirements/docs.txt", "torch==1.8\n", ("", "")),
         ("environment.yml", "channels:\n  - pytorch\ndependencies:\n  - pytorch=1.12.1\n", ("1.12", "1.12")),
         ("environment.yaml", "  - pytorch::pytorch=2.0.1=py3.9_cuda11.7\n  - pytorch-cuda=11.8\n", ("2.0", "2.0")),
+        ("README.md", "Tested with **PyTorch 1.8+**, and with PyTorch 2.0; torch-fidelity 0.3\n", ("1.8", "")),
+        ("INSTALL.md", "    conda install pytorch==1.7.1 torchvision==0.8.2\n", ("1.7", "")),
         ("pyproject.toml", 'torch = "2.1.2"\n', ("2.1", "2.1")),
         ("pyproject.toml", 'torch = {version = ">=2.2,<2.5", optional = true}\n', ("2.2", "2.4")),
         ("pyproject.toml", 'torch = "^2.1"\ndependencies = ["torch>=2.6.0"]\n', ("2.1", "")),

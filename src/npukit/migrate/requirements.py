@@ -27,6 +27,11 @@ _COMMENT = re.compile(r"(?:^|\s)#.*", re.MULTILINE)
 _TORCH = re.compile(
     r"""(?<![\w-])(?:py)?torch\s*(?:=\s*\{\s*version\s*)?(?:=\s*["'])?((?:\s*[<>!~=^]{1,3}\s*["']?\d[\w.*+]*\s*,?)+)"""
 )
+_INSTRUCTIONS = re.compile(r"(?:readme|install)\w*\.(?:md|rst|txt)", re.IGNORECASE)
+# PyTorch 1.8+, pytorch==1.12.1, torch >= 2.0, PyTorch (1.7.1), PyTorch version 1.10
+_SPEAKS_OF_TORCH = re.compile(
+    r"\b(?:py)?torch\b[ \t]*(?:version )?[(`]?(?:[>=~]=|≥|=)?[ \t]*v?([12]\.\d+)", re.IGNORECASE
+)
 _LOWER = re.compile(r"""(?<![<>!~=])(?:={1,3}|~=|>=?|\^)\s*["']?(\d+)(?:\.(\d+))?""")
 _UPPER = re.compile(r"""(?<![<>!~=])(={1,3}|~=|<=?)\s*["']?(\d+)\.(\d+)(\.0*[1-9])?""")
 
@@ -98,7 +103,14 @@ def allowed_torch(root: Path) -> tuple[str, str]:
             for match in _TORCH.finditer(text):
                 oldest = oldest or max(_oldest(match[1]), key=key, default="")
                 newest = newest or min(_newest(match[1]), key=key, default="")
-    return oldest, newest
+    return oldest or _told(root), newest
+
+
+def _told(root: Path) -> str:
+    """The oldest torch that a project's README and instructions speak of."""
+    files = (each for each in sorted(root.iterdir()) if _INSTRUCTIONS.match(each.name) and each.is_file())
+    texts = (each.read_text(encoding="utf-8", errors="replace") for each in files)
+    return min((found for text in texts for found in _SPEAKS_OF_TORCH.findall(text)), key=key, default="")
 
 
 def _oldest(specifier: str) -> Iterator[str]:

@@ -7,7 +7,7 @@ import ast
 import re
 from dataclasses import dataclass
 
-from npukit.migrate.callees import parameter_of
+from npukit.migrate.callees import is_discarded, parameter_of, sets_anew
 from npukit.source import PythonFile
 
 _DEPTH = 6
@@ -250,7 +250,7 @@ def _keyword(keyword: ast.keyword, sink: Sink, file: PythonFile, depth: int) -> 
         return False
     if keyword.arg == "type" and method == "device":  # torch.device(type="cuda", index=0)
         return file.resolve(call.func) in sink.calls
-    return sink.named(keyword.arg)
+    return sink.named(keyword.arg) and not (sink is BACKEND and is_discarded(keyword, call, file.names))
 
 
 def _option(call: ast.Call, sink: Sink, file: PythonFile) -> bool:
@@ -293,6 +293,8 @@ def _argument(node: ast.AST, call: ast.Call, sink: Sink, file: PythonFile, depth
     if method in ("Option", "Argument", "Field"):
         return position == 0 and reaches(call, sink, file, depth)
     parameter = parameter_of(func, position, file)
+    if sink is BACKEND and parameter is not None and is_discarded(node, call, file.names):
+        return False
     return parameter is not None and _parameter_used(parameter, sink, file, depth)
 
 
@@ -316,6 +318,12 @@ def _default(node: ast.AST, arguments: ast.arguments, sink: Sink, file: PythonFi
     for parameter in [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]:
         for binding in file.names.bindings_in(function, parameter.arg):
             if binding.value is node:
+                if (
+                    sink is BACKEND
+                    and isinstance(function, ast.FunctionDef)
+                    and sets_anew(parameter.arg, function, file.names)
+                ):
+                    return False
                 return _parameter_used(parameter, sink, file, depth)
     return False
 

@@ -16,7 +16,7 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
-from npukit.migrate import guards, torch_imports
+from npukit.migrate import device_layers, guards, torch_imports
 from npukit.migrate.cuda_graphs import graph_around
 from npukit.migrate.goal import Goal
 from npukit.source import Edit, PythonFile
@@ -57,6 +57,8 @@ def device(node: ast.AST, file: PythonFile, goal: Goal) -> Text | None:
     """The device as a torch.device; None where the node cannot say it."""
     if not goal.portable:
         return Text(f'{torch_name(file).text}.device("npu")', import_torch_npu(file))
+    if own := device_layers.said("device", node, file):
+        return Text(own)
     if torch_imports.written_at_top(node, file):
         return _constant("DEVICE", _DEVICE, file, goal)
     torch = torch_imports.visible(node, file)
@@ -67,6 +69,8 @@ def device_type(node: ast.AST, file: PythonFile, goal: Goal, quote: str = '"') -
     """The kind of device as a string expression; None where the node cannot say it."""
     if not goal.portable:
         return Text(f"{quote}npu{quote}", import_torch_npu(file))
+    if own := device_layers.said("kind", node, file):
+        return Text(own)
     if torch_imports.written_at_top(node, file):
         name = _constant("DEVICE", _DEVICE, file, goal)
         return Text(f"{name.text}.type", name.edits)
@@ -128,6 +132,8 @@ def _last_import(first: ast.Import, function: ast.FunctionDef) -> ast.stmt:
 
 def default_backend(node: ast.AST, file: PythonFile, goal: Goal, quote: str = '"') -> Text | None:
     """The communication backend of the device."""
+    if own := device_layers.said("backend", node, file):
+        return Text(own)
     name = device(node, file, goal)
     if name is None:
         return None

@@ -290,18 +290,24 @@ def definition_of(func: ast.expr, names: Names, containing: str) -> ast.Function
 
     Another file is parsed only if it has the text that the caller will look for in the definition.
     """
+    found = where_defined(func, names, containing)
+    return found[0] if found else None
+
+
+def where_defined(func: ast.expr, names: Names, containing: str) -> tuple[ast.FunctionDef | ast.ClassDef, Names] | None:
+    """The same with the names of the file that it is in."""
     if isinstance(func, ast.Attribute):  # module.function
         target = names.resolve(func)
         return _defined(target, names, containing) if target else None
     for binding in names.lookup(func)[1] if isinstance(func, ast.Name) else ():
         if isinstance(binding.node, (ast.FunctionDef, ast.ClassDef)):
-            return binding.node
+            return binding.node, names
         if binding.kind == "import" and (found := _defined(binding.target, names, containing)):
             return found
     return None
 
 
-def _defined(target: str, names: Names, containing: str) -> ast.FunctionDef | ast.ClassDef | None:
+def _defined(target: str, names: Names, containing: str) -> tuple[ast.FunctionDef | ast.ClassDef, Names] | None:
     """What a full dotted name is in the project's own files; a package may pass it on from another of its files."""
     for _ in range(_DEPTH):
         module, _, name = target.rpartition(".")
@@ -309,8 +315,8 @@ def _defined(target: str, names: Names, containing: str) -> ast.FunctionDef | as
         found = _names_of(file, names.root) if file and _has(file, containing) and _has(file, name) else None
         bindings = found.bindings_in(found.tree, name) if found else []
         for binding in bindings:
-            if isinstance(binding.node, (ast.FunctionDef, ast.ClassDef)):
-                return binding.node
+            if found and isinstance(binding.node, (ast.FunctionDef, ast.ClassDef)):
+                return binding.node, found
         passed_on = [binding.target for binding in bindings if binding.kind == "import"]
         if found is None or not passed_on:
             return None

@@ -19,7 +19,7 @@ from itertools import pairwise
 
 from npukit.facts.torch_npu.names import names_of
 from npukit.facts.versions import key
-from npukit.migrate import guards, lookup, writing
+from npukit.migrate import device_layers, guards, lookup, writing
 from npukit.migrate.callees import takes_device
 from npukit.migrate.cuda_graphs import graph_around
 from npukit.migrate.cuda_layers import is_file_for_cuda
@@ -294,6 +294,9 @@ def _portable(part: ast.expr, function: str, file: PythonFile, goal: Goal) -> Te
         name = writing.device(part, file, goal)  # which is the current one, without a number
         if name is not None:
             return _replaced(name, call, file)
+    own = device_layers.said("module", part, file) if function in device_layers.FUNCTIONS else ""
+    if own:
+        return _replaced(Text(f"{own}.{function}"), part, file)
     for_any_device = _cpu_has(function, goal) and not _needs_a_card(part, call, file, goal)
     module = (writing.device_module if for_any_device else writing.accelerator)(part, file, goal)
     return _replaced(Text(f"{module.text}.{function}" if function else module.text, module.edits), part, file)

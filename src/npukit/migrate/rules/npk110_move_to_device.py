@@ -136,14 +136,15 @@ def _portable(call: ast.Call, func: ast.Attribute, file: PythonFile, goal: Goal)
     keyword = "device=" if _is_storage(func.value, file) else ""  # a storage's `to` takes it no other way
     if keyword and call.args:
         edits.append(file.insert(file.span(call.args[0])[0], keyword))
-    where = _where(call, keyword, constant.text, file)
+    kind = writing.device_type(call, file, goal) or constant
+    where = _where(call, keyword, constant.text, kind.text, file)
     if len(call.args) > 1:
         edits.append(file.insert(file.span(call.args[1])[0], "non_blocking="))
-    needs = constant.edits if any(constant.text in each.text for each in where) else ()
+    needs = constant.edits if any(constant.text in each.text or kind.text in each.text for each in where) else ()
     return (*needs, *edits, *where)
 
 
-def _where(call: ast.Call, keyword: str, constant: str, file: PythonFile) -> list[Edit]:
+def _where(call: ast.Call, keyword: str, constant: str, kind: str, file: PythonFile) -> list[Edit]:
     """The device as an argument of `to`."""
     given = file.argument(call, 0, "device")
     if given is None:
@@ -153,7 +154,7 @@ def _where(call: ast.Call, keyword: str, constant: str, file: PythonFile) -> lis
     if _may_be_none(given, file):  # which `cuda` takes for the current card, and `to` for no device at all
         edits = [file.insert(file.span(given)[0], f"{constant} if {file.source(given)} is None else ")]
     if _is_current(given, file) or not _is_device(given):
-        edits += _numbered(given, constant, writing.torch_name(file).text, file)
+        edits += _numbered(given, constant, kind, writing.torch_name(file).text, file)
     return edits
 
 
@@ -175,15 +176,15 @@ def _is_device(given: ast.expr) -> bool:
     return DEVICE.named(name) or is_string or bool(re.fullmatch(r"get_\w+_device", made))  # get_current_device()
 
 
-def _numbered(given: ast.expr, constant: str, torch: str, file: PythonFile) -> list[Edit]:
+def _numbered(given: ast.expr, constant: str, kind: str, torch: str, file: PythonFile) -> list[Edit]:
     is_none = isinstance(given, ast.Constant) and given.value is None
     if is_none or _is_current(given, file) or _is_selected(given, file):
         return [file.replace(given, constant)]
     if isinstance(given, ast.Call) and file.resolve(given.func) == "torch.device" and len(given.args) == 1:
         number = given.args[0]
-        return [] if _is_device(number) else [file.insert(file.span(number)[0], f"{constant}.type, ")]
+        return [] if _is_device(number) else [file.insert(file.span(number)[0], f"{kind}, ")]
     start, end = file.span(given)
-    return [file.insert(start, f"{torch}.device({constant}.type, "), file.insert(end, ")")]
+    return [file.insert(start, f"{torch}.device({kind}, "), file.insert(end, ")")]
 
 
 def _is_current(given: ast.expr, file: PythonFile) -> bool:

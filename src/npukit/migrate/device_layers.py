@@ -1,0 +1,82 @@
+"""What frameworks with NPUs of their own call the device: code that imports it goes on to use it.
+
+colossalai: get_accelerator().synchronize(), x.to(get_accelerator().get_current_device())
+deepspeed:  get_accelerator().synchronize(), x.to(get_accelerator().current_device_name())
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+
+from npukit.source import PythonFile
+
+
+@dataclass(frozen=True)
+class Layer:
+    """How code says what, with {} for the function that it has imported; "" where the framework has no word for it."""
+
+    device: str = ""  # the current one, for `to` and `device=`
+    kind: str = ""  # "cuda" or "npu"
+    backend: str = ""  # "nccl" or "hccl"
+    module: str = ""  # what has the functions of torch.cuda
+
+
+_LAYERS = {
+    "colossalai.accelerator.get_accelerator": Layer(
+        "{}().get_current_device()", "{}().name", "{}().communication_backend", "{}()"
+    ),
+    "colossalai.utils.get_current_device": Layer("{}()", "{}().type"),
+    "deepspeed.accelerator.get_accelerator": Layer(
+        "{}().current_device_name()", "{}().device_name()", "{}().communication_backend_name()", "{}()"
+    ),
+    "mmengine.device.get_device": Layer("{}()", "{}()"),
+    "verl.utils.device.get_device_name": Layer("{}()", "{}()"),
+    "verl.utils.device.get_nccl_backend": Layer(backend="{}()"),
+    "verl.utils.device.get_torch_device": Layer(module="{}()"),
+}
+# Functions of torch.cuda that every one of these modules has, and that mean the same there.
+FUNCTIONS = frozenset(
+    (
+        "current_device",
+        "current_stream",
+        "default_stream",
+        "empty_cache",
+        "max_memory_allocated",
+        "max_memory_reserved",
+        "memory_allocated",
+        "memory_reserved",
+        "reset_peak_memory_stats",
+        "set_device",
+        "stream",
+        "synchronize",
+    )
+)
+
+
+def said(part: str, node: ast.AST, file: PythonFile) -> str:
+    """What the file's own framework calls a part of a Layer at a node that runs after the import, or "".
+
+    >>> said("device", call, file)  # from colossalai.accelerator import get_accelerator
+    'get_accelerator().get_current_device()'
+    """
+    if "get_" not in file.text or not _runs_later(node, file):
+        return ""
+    for statement in file.tree.body:
+        if not isinstance(statement, ast.ImportFrom) or statement.level:
+            continue
+        for alias in statement.names:
+            layer = _LAYERS.get(f"{statement.module}.{alias.name}")
+            if layer and getattr(layer, part):
+                return str(getattr(layer, part)).format(alias.asname or alias.name)
+    return ""
+
+
+def _runs_later(node: ast.AST, file: PythonFile) -> bool:
+    """Whether it is in the body of a function: what is asked at import may choose a device too early."""
+    child = node
+    for parent in file.ancestors(node):
+        if isinstance(parent, (ast.FunctionDef, ast.AsyncFunctionDef)) and child in parent.body:
+            return True
+        child = parent
+    return False
