@@ -15,6 +15,7 @@ from npukit.source.find import kind_of
 
 _IMPORT = re.compile(rb"import[ \t]+([\w., \t]+)", re.ASCII)
 _FROM = re.compile(rb"from[ \t]+([\w.]+)", re.ASCII)
+_IN_WORD = re.compile(rb"\w")
 _PART = re.compile(rb"\w+", re.ASCII)
 _TO_WORDS = bytes(code if _PART.match(bytes([code])) else ord(" ") for code in range(256))
 _PIECE = 8 << 20
@@ -82,13 +83,17 @@ def may_skip(path: Path, codes: tuple[str, ...], target: Target) -> bool:
 
 
 def _may_call(name: bytes, data: bytes) -> bool:
-    return _calling(name).search(data) is not None
+    return any(
+        not match.start() or not _IN_WORD.match(data, match.start() - 1) for match in _calling(name).finditer(data)
+    )
 
 
 @lru_cache(maxsize=1024)
 def _calling(name: bytes) -> re.Pattern[bytes]:
-    """The name where it is called, or gets another one: `import load as read`, `read = torch.load`."""
-    return re.compile(rb"\b%s(?:\s*\(|\s+as\b|\s*[;#\\]|[ \t\r]*$)" % name, re.MULTILINE)
+    """The name where it is called, or gets another one: `import load as read`, `read = torch.load`.
+
+    It may be the end of a longer one: a search that starts with letters is quicker by far."""
+    return re.compile(rb"%s(?:\s*\(|\s+as\b|\s*[;#\\]|[ \t\r]*$)" % name, re.MULTILINE)
 
 
 def _beside(more: frozenset[bytes], tokens: set[bytes]) -> bool:
