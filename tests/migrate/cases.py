@@ -808,12 +808,15 @@ CASES: list[tuple[str, str | None, str | None]] = [
         SAME,
         SAME,
     ),
+    ("low, high = torch.cuda.Stream.priority_range()", SAME, SAME),
     # in float32 as a whole, or not at all
     (
         "n = torch.zeros(2, dtype=torch.double) if new else torch.ones(2, dtype=torch.float64)\ndist.all_reduce(n)",
         "n = torch.zeros(2, dtype=torch.float32) if new else torch.ones(2, dtype=torch.float32)\ndist.all_reduce(n)",
-        "n = torch.zeros(2, dtype=torch.float32) if new else torch.ones(2, dtype=torch.float32)\ndist.all_reduce(n)",
+        'n = torch.zeros(2, dtype=torch.float32 if DEVICE.type == "npu" else torch.double) if new else torch.ones(\n'
+        '    2, dtype=torch.float32 if DEVICE.type == "npu" else torch.float64\n)\ndist.all_reduce(n)',
     ),
+    ("n = torch.tensor([start_time], dtype=torch.double)\ndist.all_reduce(n)", SAME, SAME),
     ("n = torch.zeros(2, dtype=torch.double)\nfor x in y: n += x\ndist.all_reduce(n)", SAME, SAME),
     ("n = torch.zeros(2, dtype=torch.double) if new else old\ndist.all_reduce(n)", SAME, SAME),
     # lines that become too long: a choice as a whole, and brackets with something in them

@@ -46,6 +46,7 @@ rule = Rule(
 _OTHER_RULES = {"amp"}
 _DIFFERENT = {"get_device_capability": "it returns None on an NPU, so comparisons with it raise"}
 _LACKS = {"Event": "external"}  # arguments that the class of torch_npu does not take
+_RAISES = ("torch.cuda.Stream.priority_range",)  # which torch_npu has, and which always raises there
 _RENAMED = {"CUDAGraph": "NPUGraph", "CUDAPluggableAllocator": "NPUPluggableAllocator"}
 _PRIVATE = {"_lazy_init", "_lazy_call", "_is_in_bad_fork"}  # which the list of public names leaves out
 _TORCH_HAS = {"Stream": "0", "Event": "2.4", "OutOfMemoryError": "2.5"}  # for every device, since that version
@@ -131,6 +132,7 @@ def _check(node: ast.Attribute | ast.Name, file: PythonFile, goal: Goal) -> Iter
         return
     why = (
         _why_not(function, goal)
+        or ("torch_npu's always raises." if file.resolve(node) in _RAISES else "")
         or _empty_property(node, function, file)
         or _unknown_argument(node, function, file)
         or _part_of_a_graph(function, file, goal)

@@ -1,16 +1,18 @@
 """Reduce in float32: HCCL does not reduce float64.
 
-before:           total = torch.tensor([3.0], dtype=torch.float64); dist.all_reduce(total)
-after (npu):      total = torch.tensor([3.0], dtype=torch.float32); dist.all_reduce(total)
-after (portable): total = torch.tensor([3.0], dtype=torch.float32); dist.all_reduce(total)
+before:           t = torch.tensor([3.0], dtype=torch.float64); dist.all_reduce(t)
+after (npu):      t = torch.tensor([3.0], dtype=torch.float32); dist.all_reduce(t)
+after (portable): t = torch.tensor([3.0], dtype=torch.float32 if DEVICE.type == "npu" else torch.float64); dist.all_reduce(t)
 
 Only tensors that are created with an explicit type in the same function are changed. Counts stay exact up to 16
-million. A tensor that values are added to before it is reduced is reported: it has its precision for a reason.
+million. A tensor that values are added to before it is reduced, or that holds times, is reported: it has its precision
+for a reason.
 """
 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from npukit.migrate import writing
@@ -31,6 +33,7 @@ rule = Rule(
 
 _NAMES = ("all_reduce", "reduce", "reduce_scatter_tensor")
 _REDUCE = tuple(f"torch.distributed.{name}" for name in _NAMES)
+_TIMES = re.compile(r"time|stamp", re.IGNORECASE)
 _FLOAT64 = ("torch.float64", "torch.double")
 
 
@@ -49,19 +52,26 @@ def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
             yield rule.finding(
                 (file, doubles[0]),
                 "HCCL does not reduce float64",
-                edits=[_in_float32(each, file) for each in doubles]
-                if len(doubles) == len(either) and not _adds_up(call.args[0].id, call, file)
+                edits=[edit for each in doubles for edit in _in_float32(each, file, goal)]
+                if len(doubles) == len(either) and not _is_exact(call.args[0].id, doubles, call, file)
                 else (),
             )
 
 
-def _adds_up(name: str, call: ast.Call, file: PythonFile) -> bool:
-    """Whether a tensor collects many values before it is reduced, and has its precision for that: sigma += x.T @ x"""
-    return any(
+def _is_exact(name: str, doubles: list[ast.expr], call: ast.Call, file: PythonFile) -> bool:
+    """Whether a tensor has its precision for a reason: it collects values (sigma += x.T @ x), or holds times."""
+    made = [file.parent(file.parent(each) or each) or each for each in doubles]
+    return any(_TIMES.search(file.source(each)) for each in made) or any(
         isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name) and node.target.id == name
         for node in ast.walk(file.function(call))
     )
 
 
-def _in_float32(dtype: ast.expr, file: PythonFile) -> Edit:
-    return file.replace(dtype, file.source(dtype).replace("float64", "float32").replace("double", "float32"))
+def _in_float32(dtype: ast.expr, file: PythonFile, goal: Goal) -> tuple[Edit, ...]:
+    """The type for NPUs; CUDA keeps its own."""
+    old = file.source(dtype)
+    new = old.replace("float64", "float32").replace("double", "float32")
+    if not goal.portable:
+        return (file.replace(dtype, new),)
+    kind = writing.device_type(dtype, file, goal)
+    return (*kind.edits, file.replace(dtype, f'{new} if {kind.text} == "npu" else {old}')) if kind else ()

@@ -43,6 +43,7 @@ def check_name(name: ast.Attribute, file: PythonFile, goal: Goal) -> Iterator[Fi
         and file.resolve(name) in _TYPES
         and not _is_compared(name, file)
         and not _on_cpu(name, file)
+        and not _is_elsewhere(name, file)
     ):
         severity = Severity.note if _made_on_host(name, file) else None
         yield rule.finding((file, name), "double precision is used on the device", severity=severity)
@@ -59,6 +60,12 @@ def check_method(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Findi
 def _is_compared(name: ast.Attribute, file: PythonFile) -> bool:
     """`x.dtype == torch.float64`, tables of types: the type is only named."""
     return isinstance(file.parent(name), (ast.Compare, ast.Dict, ast.Tuple, ast.List, ast.Set))
+
+
+def _is_elsewhere(name: ast.Attribute, file: PythonFile) -> bool:
+    """torch.float32 if DEVICE.type == "npu" else torch.float64"""
+    choice = file.parent(name)
+    return isinstance(choice, ast.IfExp) and choice.orelse is name and '"npu"' in file.source(choice.test)
 
 
 def _made_on_host(name: ast.Attribute, file: PythonFile) -> bool:
