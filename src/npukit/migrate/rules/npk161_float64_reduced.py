@@ -1,8 +1,8 @@
 """Reduce in float32: HCCL does not reduce float64.
 
-before:           t = torch.tensor([3.0], dtype=torch.float64); dist.all_reduce(t)
-after (npu):      t = torch.tensor([3.0], dtype=torch.float32); dist.all_reduce(t)
-after (portable): t = torch.tensor([3.0], dtype=torch.float32 if DEVICE.type == "npu" else torch.float64); dist.all_reduce(t)
+before:           t = torch.zeros(1, dtype=torch.float64); dist.all_reduce(t)
+after (npu):      t = torch.zeros(1, dtype=torch.float32); dist.all_reduce(t)
+after (portable): t = torch.zeros(1, dtype=torch.float32 if DEVICE.type == "npu" else torch.float64); dist.all_reduce(t)
 
 Only tensors that are created with an explicit type in the same function are changed. Counts stay exact up to 16
 million. A tensor that values are added to before it is reduced, or that holds times, is reported: it has its precision
