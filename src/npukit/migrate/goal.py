@@ -33,6 +33,7 @@ class Goal:
     target: Target = field(default_factory=Target.of)
     oldest_torch: str = ""  # that the project allows, where that is older than the target's
     newest_torch: str = ""  # likewise
+    patched: frozenset[str] = frozenset()  # functions of torch.cuda that the project's tests replace
     distributed: bool = False  # whether scripts for one card become scripts for several
 
     @cached_property

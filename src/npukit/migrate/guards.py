@@ -58,7 +58,12 @@ def why_left(condition: ast.expr, file: PythonFile) -> str:
     if condition in _judged(file):
         return _CUDA_ONLY
     chain = _chain(condition, file)
-    if not _asks(condition) and _OTHERS.search(file.source(chain)) and not decides_about_torch(condition, file):
+    is_asserted = isinstance(file.parent(chain), ast.Assert)  # x.is_cuda or x.device.type == "xla"
+    if (
+        not (_asks(condition) or is_asserted)
+        and _OTHERS.search(file.source(chain))
+        and not decides_about_torch(condition, file)
+    ):
         return _SEVERAL
     return ""
 
@@ -217,7 +222,8 @@ def _decides(condition: ast.expr, file: PythonFile, depth: int = 2) -> Iterator[
     if isinstance(parent, ast.IfExp) and isinstance(file.parent(parent), ast.FormattedValue):
         word = parent.body.value if isinstance(parent.body, ast.Constant) else None
         beside += named("nvidia") if isinstance(word, str) and _PACKAGE.fullmatch(word) else []
-    kernels = named("triton") if _is_of_a_tensor(condition) and uses_kernels(file) else []
+    is_expected = isinstance(parent, ast.Assert) and getattr(file.function(parent), "name", "").startswith("test")
+    kernels = named("triton") if _is_of_a_tensor(condition) and not is_expected and uses_kernels(file) else []
     if isinstance(parent, (ast.If, ast.IfExp, ast.While)) and parent.test is node:
         kernels += named("triton") if speaks_of_kernels(parent) else []
         refusal = parent.body if kernels and negated and isinstance(parent, ast.If) else []

@@ -25,6 +25,7 @@ from npukit.migrate.engine import (
 from npukit.migrate.goal import Goal
 from npukit.migrate.loading import loaded_once
 from npukit.migrate.moved import moved
+from npukit.migrate.patches import patched
 from npukit.migrate.rule import Rule
 from npukit.migrate.selection import Selection
 from npukit.migrate.tidy import with_space_below_constants, without_unused_imports
@@ -82,6 +83,7 @@ def migrate(
         raise NpukitError("migrate applies none of the selected rules: use `npukit analyze` for them.")
     codes = tuple(rule.code for rule in rules)
     files = selection.files(path)
+    goal = replace(goal, patched=patched(files))
     done = on_all_cores(partial(_migrate_path, codes=codes, goal=goal, root=root), files, tell)
     changes = tuple(change for change, _ in done if change)
     left = tuple(finding for _, result in done for finding in result.findings)

@@ -167,6 +167,9 @@ def is_choice(node: ast.AST, file: PythonFile) -> bool:
     outside = file.parent(around)
     if _OTHER_DEVICES.search(file.source(around)) or (isinstance(outside, ast.Subscript) and _is_literal(outside)):
         return True
+    if isinstance(outside, ast.Assign) and isinstance(outside.targets[0], ast.Name):  # assert device in SUPPORTED
+        uses = (file.parent(use) for use in file.uses(outside.targets[0]))
+        return any(isinstance(use, ast.Compare) and isinstance(use.ops[0], (ast.In, ast.NotIn)) for use in uses)
     return isinstance(outside, ast.keyword) and outside.arg == "choices"
 
 

@@ -23,6 +23,7 @@ from npukit.source import Edit, PythonFile
 
 _GUARD = re.compile(r"cuda|gpu|npu|accelerator|(?-i:\bDEVICE\b)", re.IGNORECASE)
 _NPU = re.compile(r"ASCEND_|(?<![A-Za-z])npu(?![a-z])|hccl|transfer_to_npu", re.IGNORECASE)
+_COMMENTED_OUT = re.compile(r"""#\s*["'](?:npu|hccl)["'],?\s*$""", re.MULTILINE)  # in a list: to be supported
 _NPU_QUICKLY = re.compile(r"npu(?![a-z])(?<![a-z]npu)")  # in lower case; a search that starts with letters is quick
 # Code that asks whether there are NPUs chooses among devices itself; neither style writes these names.
 _CHOOSES_NPU = re.compile(r"\b(?:(?:is_)?(?:torch_|ascend_)?npu_available|(?:has|is|use)_npu)\b", re.IGNORECASE)
@@ -262,4 +263,5 @@ def _serves_npus(node: ast.AST, file: PythonFile) -> bool:
     if file.imports("torch_npu.contrib.transfer_to_npu") or _CHOOSES_NPU.search(file.text):
         return True
     start = min((file.span(each)[0] for each in getattr(around, "decorator_list", ())), default=file.span(around)[0])
-    return bool(_NPU.search(file.text[start : file.span(around)[1]]))
+    text = file.text[start : file.span(around)[1]]
+    return bool(_NPU.search(text) and _NPU.search(_COMMENTED_OUT.sub("", text)))

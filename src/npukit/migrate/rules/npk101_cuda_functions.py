@@ -25,6 +25,7 @@ from npukit.migrate.cuda_graphs import graph_around
 from npukit.migrate.cuda_layers import is_file_for_cuda
 from npukit.migrate.cuda_only import ABOUT_THE_CARD
 from npukit.migrate.goal import Goal
+from npukit.migrate.patches import is_test
 from npukit.migrate.refusals import leaves
 from npukit.migrate.rule import Effort, Rule
 from npukit.migrate.rules.npk102_cuda_imports import goes_over
@@ -292,7 +293,7 @@ def _portable(part: ast.expr, function: str, file: PythonFile, goal: Goal) -> Te
             return None
         return _replaced(Text(f"{torch.text}.{function}", torch.edits), part, file)
     call = _call(part, file)
-    if function == "current_device" and takes_device(call, file):
+    if function == "current_device" and takes_device(call, file) and not _is_patched(function, file, goal):
         name = writing.device(part, file, goal)  # which is the current one, without a number
         if name is not None:
             return _replaced(name, call, file)
@@ -300,8 +301,14 @@ def _portable(part: ast.expr, function: str, file: PythonFile, goal: Goal) -> Te
     if own:
         return _replaced(Text(f"{own}.{function}"), part, file)
     for_any_device = _cpu_has(function, goal) and not _needs_a_card(part, call, file, goal)
+    for_any_device = for_any_device and not _is_patched(function, file, goal)
     module = (writing.device_module if for_any_device else writing.accelerator)(part, file, goal)
     return _replaced(Text(f"{module.text}.{function}" if function else module.text, module.edits), part, file)
+
+
+def _is_patched(function: str, file: PythonFile, goal: Goal) -> bool:
+    """Whether the project's tests replace torch.cuda's, which is ACCELERATOR's where they run without torch_npu."""
+    return function in goal.patched and not is_test(file.path)
 
 
 def _needs_a_card(part: ast.expr, call: ast.expr, file: PythonFile, goal: Goal) -> bool:

@@ -181,4 +181,7 @@ def _is_only_argument_of_device(call: ast.AST | None, file: PythonFile) -> bool:
 
 
 def _choice(node: ast.AST, match: re.Match[str], file: PythonFile) -> tuple[Edit, ...]:
-    return (file.insert(file.span(node)[1], f", {match[2]}npu{match[2]}"),)
+    start, end = file.span(node)
+    indent = file.text[file.text.rfind("\n", 0, start) + 1 : start]
+    between = " " if indent.strip() or file.text[end : end + 1] != "," else file.newline + indent  # one in a line
+    return (file.insert(end, f",{between}{match[2]}npu{match[2]}"),)

@@ -55,7 +55,7 @@ def compare(node: ast.Compare, file: PythonFile, goal: Goal) -> Iterator[Finding
         if word is None or not (_names(other, word, file) or guards.decides_about_torch(node, file)):
             continue
         if isinstance(operator, (ast.Eq, ast.NotEq)):
-            yield from _report(node, word, file, goal, _equality(node, constant, other, operator, word, file))
+            yield from _report(node, word, file, goal, _equality(node, constant, other, operator, word, file, goal))
         elif isinstance(operator, (ast.In, ast.NotIn)) and constant is left:
             yield from _report(node, word, file, goal, _contained(node, other, operator, word, file))
         return
@@ -69,6 +69,13 @@ def compare(node: ast.Compare, file: PythonFile, goal: Goal) -> Iterator[Finding
                 new = f"torch.npu.{kind[1]}" if kind else _WORDS[word][0]
                 added = (file.insert(at, f", {quote}{new}{quote}"),)
                 yield from _report(node, word, file, goal, added, element)
+
+
+@rule.on(ast.Compare)
+def pickled(node: ast.Compare, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+    """b"cuda" in buffer: the device of a pickled tensor"""
+    if isinstance(node.left, ast.Constant) and node.left.value == b"cuda" and not writing.stays(node, file, goal):
+        yield rule.finding((file, node), f"{file.source(node)[:60]} looks for CUDA only")
 
 
 @rule.on_call(("startswith", "replace", "removeprefix"))
@@ -148,7 +155,7 @@ def _names(node: ast.AST, word: str, file: PythonFile) -> bool:
     if isinstance(node, ast.Attribute):
         return sink.named(node.attr) or (node.attr == "type" and _names(node.value, word, file))
     if isinstance(node, ast.Name):
-        return sink.named(node.id)
+        return sink.named(node.id) or any(_names(each, word, file) for each in _looped_over(node, file))
     if isinstance(node, ast.Subscript):
         return isinstance(node.slice, ast.Constant) and sink.named(str(node.slice.value))
     if isinstance(node, ast.Call):
@@ -165,8 +172,19 @@ def _names(node: ast.AST, word: str, file: PythonFile) -> bool:
     return False
 
 
+def _looped_over(name: ast.Name, file: PythonFile) -> Iterator[ast.expr]:
+    """any("cuda" in d for d in devices)"""
+    for around in file.ancestors(name):
+        if isinstance(around, (ast.GeneratorExp, ast.ListComp, ast.SetComp)):
+            first = around.generators[0]
+            if isinstance(first.target, ast.Name) and first.target.id == name.id:
+                yield first.iter
+        elif isinstance(around, ast.stmt):
+            return
+
+
 def _equality(
-    node: ast.Compare, constant: ast.AST, other: ast.AST, operator: ast.cmpop, word: str, file: PythonFile
+    node: ast.Compare, constant: ast.AST, other: ast.AST, operator: ast.cmpop, word: str, file: PythonFile, goal: Goal
 ) -> tuple[Edit, ...]:
     source = file.source(constant)
     quote = _quote(source)
@@ -174,7 +192,7 @@ def _equality(
     if isinstance(constant, ast.Constant) and (kind := _TYPE.fullmatch(str(constant.value))):
         both = f"({source}, {quote}torch.npu.{kind[1]}{quote})"
     elif isinstance(constant, ast.Call) or (isinstance(constant, ast.Attribute) and constant.attr == "type"):
-        return _compared_devices(node, constant, other, operator, file)
+        return _compared_devices(node, constant, other, operator, file, goal)
     negation = "not " if isinstance(operator, ast.NotEq) else ""
     if constant is node.left:
         return (file.replace(node, f"{file.source(other)} {negation}in {both}"),)
@@ -189,12 +207,26 @@ def _equality(
 
 
 def _compared_devices(
-    node: ast.Compare, constant: ast.AST, other: ast.AST, operator: ast.cmpop, file: PythonFile
+    node: ast.Compare, constant: ast.AST, other: ast.AST, operator: ast.cmpop, file: PythonFile, goal: Goal
 ) -> tuple[Edit, ...]:
-    """device == torch.device("cuda") -> device.type in ("cuda", "npu")"""
+    """device == torch.device("cuda") -> device.type in ("cuda", "npu"); what is moved there unless it is, moves on"""
+    name = writing.device(node, file, goal) if isinstance(operator, ast.NotEq) and _moves(node, file) else None
+    if name and isinstance(constant, ast.Call):
+        return (*name.edits, file.replace(constant, name.text))
     kind = file.source(other) if isinstance(constant, ast.Attribute) else f"{file.source(other)}.type"
     negation = "not " if isinstance(operator, ast.NotEq) else ""
     return (file.replace(node, f'{kind} {negation}in ("cuda", "npu")'),)
+
+
+def _moves(condition: ast.Compare, file: PythonFile) -> bool:
+    """if x.device != torch.device("cuda"): x = x.to(torch.device("cuda")): from every other card as well"""
+    choice = file.parent(condition)
+    body = choice.body if isinstance(choice, ast.If) and choice.test is condition else []
+    return any(
+        isinstance(node, ast.Attribute) and node.attr in ("to", "cuda") and isinstance(file.parent(node), ast.Call)
+        for statement in body
+        for node in ast.walk(statement)
+    )
 
 
 def _is_start_of_device(node: ast.Subscript, file: PythonFile) -> bool:
@@ -226,7 +258,8 @@ def _contained(node: ast.Compare, other: ast.AST, operator: ast.cmpop, word: str
     second = f"{quote}{_WORDS[word][0]}{quote} {'not ' if negated else ''}in {device}"
     joined = f" {'and' if negated else 'or'} {second}"
     in_brackets = file.text[start - 1 : start] == "(" and file.text[end : end + 1] == ")"
-    if in_brackets or isinstance(file.parent(node), _TAKE_ANY):
+    parent = file.parent(node)
+    if in_brackets or isinstance(parent, _TAKE_ANY) or getattr(parent, "elt", None) is node:
         return (file.insert(end, joined),)
     return (file.insert(start, "("), file.insert(end, f"{joined})"))
 

@@ -23,7 +23,7 @@ from npukit.source import Edit, PythonFile
 rule = Rule(
     "NPK120",
     "nccl-backend",
-    words=("nccl",),
+    words=("nccl", "collective_group"),
     fixes=True,
     why="NCCL runs on CUDA devices only. NPUs communicate through HCCL.",
     remedy="Use the backend of the accelerator.",
@@ -34,6 +34,8 @@ _LITERAL = re.compile(
     r"""[rRuU]*("{3}|'{3}|"|')(?P<before>(?:\w+:\w+,)*)(?P<pair>(?:cuda:)?nccl)(?P<after>(?:,[\w:,]*)?)\1"""
 )
 
+_RAY = "Ray's collective groups have no backend for NPUs."
+_GLOO = 'Use "gloo" with tensors on the CPU, or torch.distributed.'
 _AS_A_KEY = re.compile(r"""["']nccl["']\s*:""")
 # Where a conditional expression needs no brackets.
 _TAKES_ANY = (ast.Assign, ast.AnnAssign, ast.Return, ast.Call, ast.keyword, ast.arguments, ast.Dict, ast.List)
@@ -77,13 +79,35 @@ def _is_name_of_the_project(node: ast.AST, file: PythonFile) -> bool:
 def _why_kept(node: ast.Constant, file: PythonFile) -> str:
     """Why another backend would not do: Ray has none for NPUs, and options of NCCL are for NCCL."""
     around, statement = file.parent(node), file.function(node)
-    of_ray = isinstance(around, ast.Call) and (file.resolve(around.func) or "").startswith("ray.util.collective")
-    if of_ray or (isinstance(around, ast.Dict) and file.imports("ray.util.collective")):
-        return "Ray's collective groups have no backend for NPUs."
+    of_ray = isinstance(around, ast.Call) and _is_of_ray(around.func, file)
+    if of_ray or (isinstance(around, (ast.Dict, ast.arguments)) and _groups_by_ray(around, file)):
+        return _RAY
     with_options = isinstance(around, ast.keyword) and statement is not file.tree
     if with_options and "ProcessGroupNCCL.Options" in file.source(statement):
         return "The process group gets options of NCCL, which HCCL does not take."
     return ""
+
+
+def _is_of_ray(func: ast.expr, file: PythonFile) -> bool:
+    return (file.resolve(func) or "").startswith("ray.util.collective")
+
+
+def _groups_by_ray(around: ast.Dict | ast.arguments, file: PythonFile) -> bool:
+    """Whether it is for a group of Ray: def join(rank, backend="nccl"): collective.init_collective_group(...)"""
+    if not file.imports("ray.util.collective") or isinstance(around, ast.Dict):
+        return file.imports("ray.util.collective")
+    function = file.parent(around)
+    return function is not None and any(
+        isinstance(node, ast.Call) and _is_of_ray(node.func, file) for node in ast.walk(function)
+    )
+
+
+@rule.on_call(("init_collective_group", "create_collective_group"))
+def of_ray(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+    """collective.init_collective_group(world_size, rank), which means NCCL"""
+    position = 2 if getattr(call.func, "attr", getattr(call.func, "id", "")).startswith("init") else 3
+    if _is_of_ray(call.func, file) and file.argument(call, position, "backend") is None:
+        yield rule.finding((file, call), "Ray's collective groups use NCCL by default", why=_RAY, remedy=_GLOO)
 
 
 @rule.on(ast.Attribute)

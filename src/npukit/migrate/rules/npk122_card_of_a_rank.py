@@ -4,7 +4,8 @@ before:           model = torch.nn.parallel.DistributedDataParallel(model, devic
 after (portable): model = torch.nn.parallel.DistributedDataParallel(model, device_ids=[rank] if DEVICE.type != "cpu" else None)  # by nccl
 
 DistributedDataParallel rejects device_ids on the CPU, and init_process_group rejects device_id. Code that runs only if
-there is a device is not changed, nor are files that do not mention CUDA otherwise.
+there is a device is not changed, nor are files that do not mention CUDA otherwise. With a torch before 2.7 the process
+group stays NCCL's or HCCL's, which never runs on the CPU, and nothing is changed.
 """  # noqa: E501
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ _NAMES = {name for names in _TAKERS.values() for name in names}
 
 @rule.on(ast.Call)
 def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
-    if not goal.portable or not any(keyword.arg in _NAMES for keyword in call.keywords):
+    if not (goal.portable and goal.names_devices) or not any(keyword.arg in _NAMES for keyword in call.keywords):
         return
     takes = _TAKERS.get(file.resolve(call.func) or "", ())
     named = [keyword.value for keyword in call.keywords if keyword.arg in takes]

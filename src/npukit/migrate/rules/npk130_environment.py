@@ -31,6 +31,8 @@ VARIABLES = {
 ONLY_FOR_CUDA = re.compile(
     r"(?<!\w)(?:backend|pinned_use_cuda_host_register|pinned_num_register_threads|pinned_use_background_threads"
     r"|release_lock_on_cudamalloc|graph_capture_record_stream_reuse|throw_on_cudamalloc_oom):\w"
+    r"|expandable_segments:True.*(?:garbage_collection_threshold|max_split_size_mb):"  # in any order, not together
+    r"|(?:garbage_collection_threshold|max_split_size_mb):.*expandable_segments:True"
 )
 rule = Rule(
     "NPK130",

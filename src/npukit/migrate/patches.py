@@ -1,0 +1,32 @@
+"""What a project's tests put in the place of functions of torch.cuda, which code under test goes on to call there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+# patch("torch.cuda.synchronize"), patch.object(torch.cuda, "Stream"), monkeypatch.setattr(torch.cuda, "Event", ...)
+_PATCH = re.compile(rb"(?:patch|setattr)(?:\.object)?\(\s*[\"']?torch\.cuda(?:\.|,\s*[\"'])(\w+)")
+
+
+def is_test(path: Path) -> bool:
+    """Whether a file is one of tests, by its name."""
+    return path.name.startswith(("test_", "conftest")) or path.stem.endswith("_test")
+
+
+def patched(files: Iterable[Path]) -> frozenset[str]:
+    """The functions of torch.cuda that these files' tests replace.
+
+    >>> patched([Path("tests/test_memory.py")])  # with patch("torch.cuda.empty_cache") as emptied:
+    frozenset({'empty_cache'})
+    """
+    return frozenset(name.decode() for path in files if is_test(path) for name in _PATCH.findall(_read(path)))
+
+
+def _read(path: Path) -> bytes:
+    try:
+        data = path.read_bytes()
+    except OSError:
+        return b""
+    return data if b"torch.cuda" in data and (b"patch" in data or b"setattr" in data) else b""

@@ -1,0 +1,57 @@
+"""Tests that replace functions of torch.cuda, or expect that `cuda` is called.
+
+bad:
+    from unittest.mock import patch
+    with patch("torch.cuda.empty_cache") as emptied:
+        release()
+
+good:
+    from unittest.mock import patch
+    with patch.object(ACCELERATOR, "empty_cache") as emptied:
+        release()
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from npukit.migrate.cuda_layers import is_file_for_cuda
+from npukit.migrate.goal import Goal
+from npukit.migrate.rule import Effort, Rule
+from npukit.report import Finding, Severity
+from npukit.source import PythonFile
+
+rule = Rule(
+    "NPK123",
+    "patched-by-tests",
+    words=("cuda",),
+    needs=("patch", "monkeypatch", "assert_called", "assert_not_called"),
+    severity=Severity.warning,
+    why="Where torch_npu is installed, migrated code calls torch.npu instead, and the replacement is never used.",
+    remedy="Replace the function that the migrated code calls, or run the test without torch_npu.",
+    effort=Effort(15, 5),
+)
+
+_CUDA = re.compile(r"torch\.cuda\.(\w+)")
+_MOVED = "Migrated code moves with .to(), so the mock's cuda() is not called."
+_ASSERTIONS = ("assert_called", "assert_called_once", "assert_called_with", "assert_called_once_with")
+
+
+@rule.on_call(("patch", "object", "setattr"))
+def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+    given = [str(each.value) if isinstance(each, ast.Constant) else file.resolve(each) or "" for each in call.args[:2]]
+    by_name = given and isinstance(call.args[0], ast.Constant)
+    name = given[0] if by_name else ".".join(given)
+    if _CUDA.fullmatch(name) and re.search(r"mock|patch", file.source(call.func)) and not is_file_for_cuda(file):
+        yield rule.finding((file, call), f"the test replaces {name}", subject=name)
+
+
+@rule.on_call(_ASSERTIONS)
+def moved(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+    """model.cuda.assert_called_once()"""
+    mock = call.func.value if isinstance(call.func, ast.Attribute) else None
+    if isinstance(mock, ast.Attribute) and mock.attr == "cuda" and not file.resolve(mock):
+        what = f"the test expects {file.source(mock)[:60]}() to be called"
+        yield rule.finding((file, call), what, why=_MOVED, remedy="Expect .to() instead.")

@@ -1,0 +1,98 @@
+"""What code means on CUDA and on the CPU stays as it was; what would fail on an NPU is changed or reported."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from npukit.migrate.migration import Migration, migrate
+
+
+def migrated(folder: Path, **files: str) -> Migration:
+    for name, text in files.items():
+        path = folder / name.replace("__", "/")
+        path.parent.mkdir(exist_ok=True)
+        path.with_suffix(path.suffix or ".py").write_text(text)
+    return migrate(folder)
+
+
+def after(folder: Path, text: str) -> str:
+    """What becomes of a file, without its head."""
+    (change,) = migrated(folder, a=f"import torch\nSTART = 0\n{text}").changes
+    return change.after.partition("START = 0\n")[2]
+
+
+def test_what_is_moved_to_the_current_card_moves_from_every_other(tmp_path: Path) -> None:
+    move = "if x.device != {0}:\n    x = x.to({0})\n"
+    assert after(tmp_path, move.format('torch.device("cuda")')) == move.format("DEVICE")
+    refuse = 'if x.device != torch.device("cuda"):\n    raise ValueError\n'
+    assert 'x.device.type not in ("cuda", "npu")' in after(tmp_path, refuse)  # also where DEVICE is the CPU
+
+
+def test_a_list_that_devices_are_looked_up_in_gets_one_more(tmp_path: Path) -> None:
+    text = '_devices = [\n    "cpu",\n    "cuda",\n    # "npu",\n]\nassert device in _devices\n'
+    assert after(tmp_path, text) == text.replace('"cuda",\n', '"cuda",\n    "npu",\n')
+
+
+def test_groups_of_ray_keep_nccl_and_are_reported(tmp_path: Path) -> None:
+    text = (
+        "import ray.util.collective as cc\n"
+        'def join(size, rank, backend: str = "nccl"):\n    cc.init_collective_group(size, rank, backend=backend)\n'
+        "cc.init_collective_group(2, 0)\ncc.init_collective_group(2, 0, 'gloo')\n"
+    )
+    result = migrated(tmp_path, a=text)
+    assert not result.changes
+    assert [(each.code, each.place.line) for each in result.left if each.place] == [("NPK120", 2), ("NPK120", 4)]
+
+
+@pytest.mark.parametrize("other", ["garbage_collection_threshold:0.8", "max_split_size_mb:512"])
+def test_settings_that_torch_npu_refuses_together_stay_with_cuda(tmp_path: Path, other: str) -> None:
+    both = f"{other},expandable_segments:True"
+    yaml = f"env:\n  PYTORCH_CUDA_ALLOC_CONF: {both}\n"
+    python = f'import os\nos.environ["PYTORCH_CUDA_ALLOC_CONF"] = "{both}"\n'
+    shell = f"export PYTORCH_CUDA_ALLOC_CONF={both}\n"
+    assert not migrated(tmp_path, **{"a.yaml": yaml, "b": python, "c.sh": shell}).changes
+
+
+def test_device_ids_stay_where_the_backend_is_never_the_cpus(tmp_path: Path) -> None:
+    (tmp_path / "requirements.txt").write_text("torch>=2.2,<=2.5.1\n")
+    model = "model = torch.nn.parallel.DistributedDataParallel(model.cuda(), device_ids=[rank])\n"
+    assert after(tmp_path, model) == model.replace(".cuda()", ".to(DEVICE)")
+
+
+def test_what_a_test_expects_goes_with_its_guard(tmp_path: Path) -> None:
+    text = (
+        "import torch, pytest\nfrom ops_triton import scale\n"
+        "def test_it():\n    if not torch.cuda.is_available():\n        pytest.skip('needs a GPU')\n"
+        "    x = make()\n    assert x.is_cuda\n    assert any('cuda' in d for d in devices)\n"
+    )
+    (change,) = migrated(tmp_path, test_it=text).changes
+    assert "    assert x.device.type in ('cuda', 'npu')\n" in change.after
+    assert "any('cuda' in d or 'npu' in d for d in devices)" in change.after
+
+
+def test_an_assertion_about_several_devices_allows_one_more(tmp_path: Path) -> None:
+    text = "def check(x):\n    assert {} or x.device.type == 'xla'\n"
+    assert after(tmp_path, text.format("x.is_cuda")) == text.format("x.device.type in ('cuda', 'npu')")
+
+
+def test_a_pickled_device_is_reported(tmp_path: Path) -> None:
+    result = migrated(tmp_path, a='import torch\ndef fix(buffer):\n    return b"cuda" in buffer\n')
+    assert [each.code for each in result.by_hand] == ["NPK112"]
+
+
+def test_what_tests_replace_is_still_called(tmp_path: Path) -> None:
+    library = "import torch\ndef make():\n    return torch.zeros(1, device=torch.cuda.current_device())\n"
+    test = (
+        "import torch\nfrom unittest.mock import patch\n"
+        "@patch.object(torch.cuda, 'current_device', return_value='cpu')\n"
+        "def test_make(_): assert make().device.type == 'cpu'\n"
+        "def test_move(): model.cuda.assert_called_once()\n"
+    )
+    result = migrated(tmp_path, a=library, test_a=test)
+    assert [change.path.name for change in result.changes] == ["a.py"]
+    assert "device=ACCELERATOR.current_device())" in result.changes[0].after
+    assert [each.place.line for each in result.left if each.code == "NPK123" and each.place] == [3, 5]
+    (tmp_path / "test_a.py").unlink()
+    assert "device=DEVICE)" in migrate(tmp_path).changes[0].after
