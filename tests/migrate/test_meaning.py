@@ -96,3 +96,57 @@ def test_what_tests_replace_is_still_called(tmp_path: Path) -> None:
     assert [each.place.line for each in result.left if each.code == "NPK123" and each.place] == [3, 5]
     (tmp_path / "test_a.py").unlink()
     assert "device=DEVICE)" in migrate(tmp_path).changes[0].after
+
+
+@pytest.mark.parametrize(
+    ("torch", "backend"),
+    [
+        ("torch>=2.7", "dist.get_default_backend_for_device(device)"),
+        ("torch>=2.2", '{"cuda": "nccl", "npu": "hccl"}.get(device, "gloo")'),
+    ],
+)
+def test_a_backend_that_the_device_decides(tmp_path: Path, torch: str, backend: str) -> None:
+    (tmp_path / "requirements.txt").write_text(torch)
+    choice = 'import torch.distributed as dist\ndist.init_process_group("nccl" if device == "cuda" else "gloo")\n'
+    (change,) = migrated(tmp_path, a=f"import torch\n{choice}").changes
+    assert change.after.endswith(f"dist.init_process_group({backend})\n")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "class S:\n    def cuda(self): return self.x.cuda()\n    def npu(self): return self.x.npu()\n",
+        "class S(torch.Tensor):\n    def cuda(self): return self.to(device='cuda:0')\n",
+        "class S(torch.nn.Module):\n    def cuda(self, d=None):\n        self.t.cuda(d)\n        super().cuda(d)\n",
+    ],
+)
+def test_a_method_for_cuda_stays_where_there_is_one_for_npus(tmp_path: Path, text: str) -> None:
+    assert not migrated(tmp_path, a=f"import torch\n{text}").changes
+
+
+def test_an_assertion_of_unittest_says_what_it_asserts(tmp_path: Path) -> None:
+    text = "def test(self):\n    self.assertTrue(x.is_cuda)\n    self.assertFalse(x.is_cuda)\n"
+    changed = after(tmp_path, text)
+    assert 'self.assertIn(x.device.type, ("cuda", "npu"))' in changed
+    assert 'self.assertNotIn(x.device.type, ("cuda", "npu"))' in changed
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "codes"),
+    [
+        ("a.py", "import torch\nclass A:\n    backend: str = 'gloo'\n    kinds = 'cuda, cpu'\n"
+         "torch.distributed.init_process_group(A.backend)\n", ["NPK120"]),
+        ("a.py", "import torch\ngroups.get(ranks, 'nccl')\n", ["NPK120"]),
+        ("a.py", "import torch\nfrom torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler\n"
+         "scaler = ShardedGradScaler()  # on cuda\n", ["NPK202"]),
+        ("a.sh", "torchrun train.py --tf32 True --optim paged_adamw_8bit\n", ["NPK406", "NPK406"]),
+        ("a.py", "import torch\nfrom ts.torch_handler.base_handler import BaseHandler\nclass H(BaseHandler):\n"
+         "    def initialize(self, c):\n        gpu = c.system_properties.get('gpu_id')\n"
+         "        self.d = torch.device('cuda:' + str(gpu) if torch.cuda.is_available() else 'cpu')\n", ["NPK402"]),
+    ],
+)  # fmt: skip
+def test_what_fails_on_npus_is_reported(tmp_path: Path, name: str, text: str, codes: list[str]) -> None:
+    (tmp_path / name).write_text(text)
+    result = migrate(tmp_path)
+    assert [each.code for each in result.left if each.code in codes] == codes
+    assert not result.changes

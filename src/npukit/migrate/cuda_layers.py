@@ -67,6 +67,18 @@ def is_layer_for_cuda(node: ast.AST) -> bool:
     )
 
 
+def is_method_for_cuda(node: ast.AST, file: PythonFile) -> bool:
+    """def cuda(self): of a class that has an npu() as well, of a kind of tensor, or where super() moves to CUDA"""
+    if not isinstance(node, ast.FunctionDef) or node.name != "cuda":
+        return False
+    owner = file.parent(node)
+    if not isinstance(owner, ast.ClassDef):
+        return False
+    has_npu = any(isinstance(each, ast.FunctionDef) and each.name == "npu" for each in owner.body)
+    is_tensor = any(file.source(base).endswith("Tensor") for base in owner.bases)
+    return has_npu or is_tensor or "super().cuda(" in file.source(node)
+
+
 def replaces_cuda(node: ast.AST, file: PythonFile) -> bool:
     """Whether the code around puts something else in the place of torch.cuda: torch.cuda.synchronize = ours, or a
     test with patch("torch.cuda.is_available"). A file that does so several times is left alone as a whole."""
@@ -147,6 +159,14 @@ def with_numba(file: PythonFile) -> Iterator[ast.AST]:
         if isinstance(node, ast.Attribute) and (file.resolve(node) or "").startswith("numba.cuda."):
             function = file.function(node)
             yield function if function is not file.tree else node
+
+
+def served(file: PythonFile) -> Iterator[ast.AST]:
+    """What a handler of TorchServe does with its worker's gpu_id, which is None where there are NPUs."""
+    is_handler = "gpu_id" in file.text and any(name.startswith("ts.torch_handler") for name in file.imported)
+    for node in file.nodes if is_handler else ():
+        if isinstance(node, ast.Constant) and node.value == "gpu_id":
+            yield file.function(node) if file.function(node) is not file.tree else node
 
 
 def for_older_torch(file: PythonFile) -> Iterator[ast.AST]:

@@ -22,7 +22,9 @@ from npukit.migrate.cuda_layers import (
     for_older_torch,
     is_file_for_cuda,
     is_layer_for_cuda,
+    is_method_for_cuda,
     replaces_cuda,
+    served,
     told_to_mocks,
     under_its_name,
     with_numba,
@@ -113,7 +115,11 @@ def for_cuda_only(node: ast.AST, file: PythonFile) -> bool:
     if is_file_for_cuda(file) or replaces_cuda(node, file) or told_to_mocks(node, file):
         return True
     decided = _decided_nodes(file)
-    return any(each in decided or is_layer_for_cuda(each) for each in (node, *file.ancestors(node)))
+    has_methods = "def cuda(" in file.text
+    return any(
+        each in decided or is_layer_for_cuda(each) or (has_methods and is_method_for_cuda(each, file))
+        for each in (node, *file.ancestors(node))
+    )
 
 
 def _chain(condition: ast.expr, file: PythonFile) -> ast.AST:
@@ -140,7 +146,7 @@ def lines_for_cuda(file: PythonFile) -> tuple[tuple[int, int], ...]:
 @lru_cache(maxsize=4)
 def _decided_nodes(file: PythonFile) -> frozenset[ast.AST]:
     judged = (each for decided in _judged(file).values() for each in decided)
-    others = (*below_imports(file), *under_its_name(file), *with_numba(file), *for_older_torch(file))
+    others = (*below_imports(file), *under_its_name(file), *with_numba(file), *for_older_torch(file), *served(file))
     decided = frozenset([*judged, *others])
     while decided and (helpers := frozenset(_helpers(decided, file)) - decided):
         decided |= helpers

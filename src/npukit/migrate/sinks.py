@@ -173,6 +173,17 @@ def is_choice(node: ast.AST, file: PythonFile) -> bool:
     return isinstance(outside, ast.keyword) and outside.arg == "choices"
 
 
+def chosen_by_device(test: ast.AST | None, file: PythonFile) -> ast.IfExp | None:
+    """The choice of a backend that a condition about the device is in: "nccl" if device == "cuda" else "gloo" """
+    if not isinstance(test, ast.Compare) or not isinstance(test.ops[0], ast.Eq):
+        return None
+    choice = file.parent(test)
+    if not isinstance(choice, ast.IfExp) or choice.test is not test:
+        return None
+    said = [getattr(each, "value", None) for each in (test.comparators[0], choice.body, choice.orelse)]
+    return choice if said == ["cuda", "nccl", "gloo"] else None
+
+
 def _is_literal(node: ast.Subscript) -> bool:
     return (getattr(node.value, "id", "") or getattr(node.value, "attr", "")) == "Literal"
 

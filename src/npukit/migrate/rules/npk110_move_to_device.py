@@ -21,7 +21,7 @@ from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Effort, Rule
 from npukit.migrate.sinks import DEVICE
 from npukit.migrate.torch_imports import is_of_another_framework
-from npukit.report import Finding
+from npukit.report import Finding, Severity
 from npukit.source import Edit, PythonFile
 from npukit.source.names import definition_of
 
@@ -35,11 +35,17 @@ rule = Rule(
     effort=Effort(15, 5),
 )
 
+_OVERRIDDEN = "The method is for CUDA. Migrated code calls .to() instead."
+
 
 @rule.on_call(("cuda",))
 def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     func = call.func
     if not isinstance(func, ast.Attribute) or file.resolve(func) == "torch.cuda" or is_of_another_framework(file):
+        return
+    if goal.portable and "super().cuda(" in file.source(call) and _own_method(func, file):
+        what = "super().cuda() moves to a CUDA device"
+        yield rule.finding((file, call), what, why=_OVERRIDDEN, severity=Severity.note)
         return
     if _own_method(func, file) or _has_own_cuda(func.value, file) or writing.stays(call, file, goal):
         return

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from npukit.migrate import guards, writing
 from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Effort, Rule
-from npukit.migrate.sinks import BACKEND, DEVICE
+from npukit.migrate.sinks import BACKEND, DEVICE, chosen_by_device
 from npukit.report import Finding, Severity
 from npukit.source import Edit, PythonFile
 
@@ -40,7 +40,7 @@ _TYPE = re.compile(r"torch\.cuda\.(\w*Tensor)")
 
 @rule.on(ast.Compare)
 def compare(node: ast.Compare, file: PythonFile, goal: Goal) -> Iterator[Finding]:
-    if len(node.ops) != 1:
+    if len(node.ops) != 1 or (goal.portable and chosen_by_device(node, file)):  # for NPK120
         return
     left, operator, right = node.left, node.ops[0], node.comparators[0]
     if (

@@ -29,6 +29,7 @@ rule = Rule(
 )
 
 
+_ASSERTIONS = {"assertTrue": "assertIn", "assertFalse": "assertNotIn"}
 _NAMES_CUDA = "What it chooses is called CUDA, and goes where an NPU may not be known."
 
 
@@ -65,6 +66,11 @@ def _portable(node: ast.Attribute, file: PythonFile) -> tuple[Edit, ...]:
     both = '("cuda", "npu")'.replace('"', _quote(node, file))
     if isinstance(parent, ast.UnaryOp) and isinstance(parent.op, ast.Not):
         return Edit(file.span(parent)[0], start, ""), Edit(inner, end, f".device.type not in {both}")
+    asserts = parent.func if isinstance(parent, ast.Call) and parent.args == [node] else None
+    if isinstance(asserts, ast.Attribute) and asserts.attr in _ASSERTIONS:  # self.assertTrue(x.is_cuda)
+        at = file.span(asserts)[1]
+        name = Edit(at - len(asserts.attr), at, _ASSERTIONS[asserts.attr])
+        return name, Edit(inner, end, f".device.type, {both}")
     new = Edit(inner, end, f".device.type in {both}")
     binds_tighter = isinstance(parent, (ast.Compare, ast.BinOp, ast.UnaryOp, ast.Attribute, ast.Subscript, ast.Starred))
     return (file.insert(start, "("), new, file.insert(end, ")")) if binds_tighter else (new,)

@@ -13,17 +13,17 @@ import ast
 import re
 from collections.abc import Iterator
 
-from npukit.migrate import writing
+from npukit.migrate import torch_imports, writing
 from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Effort, Rule
-from npukit.migrate.sinks import BACKEND, is_choice, reaches
-from npukit.report import Finding
+from npukit.migrate.sinks import BACKEND, chosen_by_device, is_choice, reaches
+from npukit.report import Finding, Severity
 from npukit.source import Edit, PythonFile
 
 rule = Rule(
     "NPK120",
     "nccl-backend",
-    words=("nccl", "collective_group"),
+    words=("nccl", "gloo", "collective_group"),
     fixes=True,
     why="NCCL runs on CUDA devices only. NPUs communicate through HCCL.",
     remedy="Use the backend of the accelerator.",
@@ -36,6 +36,9 @@ _LITERAL = re.compile(
 
 _RAY = "Ray's collective groups have no backend for NPUs."
 _GLOO = 'Use "gloo" with tensors on the CPU, or torch.distributed.'
+_CPU = "Gloo communicates tensors on the CPU and on CUDA devices, and none on NPUs."
+_CHOOSE = "Choose hccl where the tensors are on an NPU."
+_UNCLEAR = "npukit cannot see where the string is used, so it did not change it."
 _AS_A_KEY = re.compile(r"""["']nccl["']\s*:""")
 # Where a conditional expression needs no brackets.
 _TAKES_ANY = (ast.Assign, ast.AnnAssign, ast.Return, ast.Call, ast.keyword, ast.arguments, ast.Dict, ast.List)
@@ -47,7 +50,12 @@ def check(node: ast.Constant, file: PythonFile, goal: Goal) -> Iterator[Finding]
         return
     match = _LITERAL.fullmatch(file.source(node))
     kept = _why_kept(node, file)
-    if not match or not (kept or reaches(node, BACKEND, file)) or writing.stays(node, file, goal):
+    is_unclear = node.value == "nccl" and _is_given_by_position(node, file)
+    if not match or not (kept or is_unclear or reaches(node, BACKEND, file)) or writing.stays(node, file, goal):
+        return
+    if is_unclear:
+        what = f"{file.source(node)} looks like a backend"
+        yield rule.finding((file, node), what, why=_UNCLEAR, severity=Severity.warning)
         return
     if kept:
         yield rule.finding((file, node), f"{file.source(node)} runs on CUDA devices only", why=kept)
@@ -64,6 +72,13 @@ def check(node: ast.Constant, file: PythonFile, goal: Goal) -> Iterator[Finding]
         remedy="Use the backend of the accelerator." if goal.portable else 'Use "hccl".',
         edits=edits,
     )
+
+
+def _is_given_by_position(node: ast.AST, file: PythonFile) -> bool:
+    """groups.get(ranks, "nccl")"""
+    call = file.parent(node)
+    func = call.func if isinstance(call, ast.Call) and node in call.args[1:] else None
+    return isinstance(func, ast.Attribute) and func.attr == "get" and not reaches(node, BACKEND, file)
 
 
 def _is_name_of_the_project(node: ast.AST, file: PythonFile) -> bool:
@@ -86,6 +101,18 @@ def _why_kept(node: ast.Constant, file: PythonFile) -> str:
     if with_options and "ProcessGroupNCCL.Options" in file.source(statement):
         return "The process group gets options of NCCL, which HCCL does not take."
     return ""
+
+
+@rule.on(ast.Constant)
+def of_the_cpu(node: ast.Constant, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+    """backend: Literal["gloo", "nccl"] = "gloo", in a script that trains on a GPU"""
+    if node.value != "gloo" or "cuda" not in file.text or "init_process_group" not in file.text:
+        return
+    parent = file.parent(node)
+    by_default = isinstance(parent, (ast.AnnAssign, ast.arguments)) or getattr(parent, "arg", "") == "default"
+    if by_default and reaches(node, BACKEND, file) and not writing.stays(node, file, goal):
+        what = "the backend is gloo unless another is chosen"
+        yield rule.finding((file, node), what, why=_CPU, remedy=_CHOOSE, severity=Severity.warning)
 
 
 def _is_of_ray(func: ast.expr, file: PythonFile) -> bool:
@@ -142,9 +169,20 @@ def _portable(node: ast.AST, match: re.Match[str], file: PythonFile, goal: Goal)
         text = f"f{quote}{match['before']}{pair}{match['after']}{quote}"
         return (*backend.edits, file.replace(node, text))
     choice = file.parent(node)
+    by_device = chosen_by_device(choice.test, file) if isinstance(choice, ast.IfExp) else None
+    if by_device:
+        return (file.replace(by_device, _of_device(by_device, quote, file, goal)),)
     if isinstance(choice, ast.IfExp) and choice.body is node and _asks_for_nccl(choice, file) and goal.names_devices:
         return (*backend.edits, file.replace(choice, backend.text))  # which is gloo on the CPU
     return (*backend.edits, file.replace(node, _in_place(backend.text, node, file)))
+
+
+def _of_device(choice: ast.IfExp, quote: str, file: PythonFile, goal: Goal) -> str:
+    """The backend of a device that the code asks about, in place of "nccl" if device == "cuda" else "gloo"."""
+    device = file.source(choice.test.left)  # type: ignore[attr-defined]
+    if goal.names_devices and torch_imports.written_at_top(choice, file):
+        return f"{writing.distributed_name(file)}.get_default_backend_for_device({device})"
+    return f'{{"cuda": "nccl", "npu": "hccl"}}.get({device}, "gloo")'.replace('"', quote)
 
 
 def _in_place(text: str, node: ast.AST, file: PythonFile) -> str:

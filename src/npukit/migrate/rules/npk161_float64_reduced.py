@@ -29,6 +29,7 @@ rule = Rule(
     why='HCCL raises "Unsupported data type at::kDouble".',
     remedy="Reduce in float32.",
     effort=Effort(15, 5),
+    supersedes=("NPK709",),
 )
 
 _NAMES = ("all_reduce", "reduce", "reduce_scatter_tensor")

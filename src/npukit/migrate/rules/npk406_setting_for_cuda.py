@@ -60,6 +60,8 @@ _WHY = {
 }
 _LINE = re.compile(rf"""["']?\b({"|".join(_IN_DATA)})["']?[ \t]*[:=][ \t]*["']?([\w:]+)""")
 
+_OPTION = re.compile(rf"""--({"|".join(_SETTINGS)})(?:[ \t]+|=)["']?(\w+)""")
+
 
 @rule.on_text("json", "toml", "yaml")
 def check_data(document: Document, goal: Goal) -> Iterator[Finding]:
@@ -68,6 +70,14 @@ def check_data(document: Document, goal: Goal) -> Iterator[Finding]:
         if document.kind == "yaml" and name not in _SETTINGS:
             continue  # NPK150 changes these
         if finding := _finding(name, value, _IN_DATA, place_in(document, *match.span()), match[0]):
+            yield finding
+
+
+@rule.on_text("shell")
+def check_options(document: Document, goal: Goal) -> Iterator[Finding]:
+    """--tf32 True, --optim=adamw_bnb_8bit"""
+    for match in _OPTION.finditer(document.text):
+        if finding := _finding(match[1], match[2], _SETTINGS, place_in(document, *match.span()), match[0]):
             yield finding
 
 
