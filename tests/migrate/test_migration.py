@@ -395,7 +395,7 @@ def test_nothing_newer_than_the_torch_that_a_project_allows_is_written(tmp_path:
     after = migration.changes[0].after
     hccl = "'hccl' if DEVICE.type == 'npu' else 'nccl'"
     assert f"dist.init_process_group(given or ({hccl}))" in after
-    assert f"dist.init_process_group(({hccl}) if device in ('cuda', 'npu') else 'gloo')" in after
+    assert "dist.init_process_group({'cuda': 'nccl', 'npu': 'hccl'}.get(device, 'gloo'))" in after
     assert 'backend=f\'cpu:gloo,{DEVICE.type}:{"hccl" if DEVICE.type == "npu" else "nccl"}\'' in after
     assert "event: torch.cuda.Event" in after and "ACCELERATOR.synchronize()" in after
     assert "import custom_fwd" not in after and "@ACCELERATOR.amp.custom_fwd\ndef g" in after
