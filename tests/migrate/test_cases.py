@@ -18,7 +18,7 @@ _RULES = Selection().rules()
 
 
 def migrated(text: str, style: Style) -> str:
-    change, _ = migrate_document(read(Path("a.py"), text.encode()), _RULES, Goal(style))
+    change, _ = migrate_document(read(Path("/no/formatter/a.py"), text.encode()), _RULES, Goal(style))
     return change.after if change else text
 
 

@@ -25,7 +25,10 @@ def migrated(folder: Path, text: str) -> str:
             "small = 'x' in y or weights.is_cuda and not f(weights)\n",
             "small = (\n    'x' in y\n    or weights.device.type in ('cuda', 'npu')\n    and not f(weights)\n)\n",
         ),
-        ("x = y = weights.is_cuda and g(weights) or weights.is_sparse\n", "x = y = weights.device.type in ("),
+        (
+            "x = y = weights.is_cuda and g(weights) or weights.is_sparse\n",
+            'x = y = (\n    weights.device.type in ("cuda", "npu")\n    and g(weights)\n    or weights.is_sparse\n)\n',
+        ),
         ("if weights.is_cuda and g(weights) and weights.is_sparse: 'x'\n", "if weights.device.type in ("),
     ],
 )
@@ -53,3 +56,83 @@ def test_what_fits_on_one_line_again_is_joined_where_black_would(tmp_path: Path)
 )
 def test_strings_get_the_quotation_marks_of_those_around_them(tmp_path: Path, text: str, after: str) -> None:
     assert after in migrated(tmp_path, text)
+
+
+BLACK = "repos:\n- repo: black\n  hooks:\n  - id: black\n    args: ['--line-length=76', '--target-version=py37']\n"
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (  # fits in 76 columns, though no line of the file is as long
+            "model = Net(in_dim, hidden_dim, num_layers, num_heads, half_wide).cuda()\n",
+            "model = Net(in_dim, hidden_dim, num_layers, num_heads, half_wide).to(DEVICE)\n",
+        ),
+        (
+            "data = {k: v.cuda() if isinstance(v, torch.Tensor) else v for k, v in kv}\n",
+            "data = {\n    k: v.to(DEVICE) if isinstance(v, torch.Tensor) else v for k, v in kv\n}\n",
+        ),
+        (
+            "grads = [zeros_like_the_gradient_of(weights).cuda() for _ in range(world)]\n",
+            "grads = [\n    zeros_like_the_gradient_of(weights).to(DEVICE) for _ in range(world)\n]\n",
+        ),
+        (
+            "sent = (\n    parts_of_the_tensor[:, begin:end_of_part, :].contiguous().half().cuda()\n)\n",
+            "sent = (\n    parts_of_the_tensor[:, begin:end_of_part, :]\n"
+            "    .contiguous()\n    .half()\n    .to(DEVICE)\n)\n",
+        ),
+        (
+            "ids = tokenizer(prompt_of_user, return_tensors=1).words.to(\n    torch.cuda.current_device()\n)\n",
+            "ids = tokenizer(prompt_of_user, return_tensors=1).words.to(DEVICE)\n",
+        ),
+        (
+            "x = torch.ones(\n    number, device=torch.cuda.current_device(), dtype=torch.float16\n)\n",
+            "x = torch.ones(number, device=DEVICE, dtype=torch.float16)\n",
+        ),
+        (
+            "f(\n    torch.tensor(1, device=torch.cuda.current_device()),\n    second,\n)\n",
+            "f(\n    torch.tensor(1, device=DEVICE),\n    second,\n)\n",
+        ),
+        (  # not as black has it, so that black was told to leave it alone
+            "f(first_argument, second_argument, third_argument, fourth_argument, torch.zeros(3).cuda())\n",
+            "f(first_argument, second_argument, third_argument, fourth_argument, torch.zeros(3).to(DEVICE))\n",
+        ),
+    ],
+)
+def test_a_projects_black_is_followed(tmp_path: Path, before: str, after: str) -> None:
+    (tmp_path / ".pre-commit-config.yaml").write_text(BLACK)
+    assert migrated(tmp_path, before).endswith(f"\n{after}")
+
+
+def test_a_formatter_is_found_above_a_package_with_a_setup_of_its_own(tmp_path: Path) -> None:
+    package = tmp_path / "application"
+    package.mkdir()
+    (package / "setup.py").write_text("")
+    (tmp_path / ".pre-commit-config.yaml").write_text(BLACK)
+    (package / "a.py").write_text(
+        "import torch\nx = torch.ones(\n    number, device=torch.cuda.current_device(), dtype=torch.float16\n)\n"
+    )
+    assert migrate(tmp_path).changes[0].after.endswith("x = torch.ones(number, device=DEVICE, dtype=torch.float16)\n")
+
+
+def test_ruffs_layout_is_its_own(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text("[tool.ruff]\nline-length = 80\n")
+    after = migrated(tmp_path, 'assert weights.is_cuda, "weights should be on a device of some kind"\n')
+    assert 'assert weights.device.type in ("cuda", "npu"), (\n    "weights should be' in after
+
+
+def test_lines_stay_whole_in_a_file_that_keeps_to_no_width(tmp_path: Path) -> None:
+    long = f"x = f({'a, ' * 50})\n"
+    line = f"y = g({'b, ' * 30} c.is_cuda)\n"
+    assert f"y = g({'b, ' * 30} c.device.type in (" in migrated(tmp_path, long * 3 + line)
+
+
+@pytest.mark.parametrize(
+    ("value", "second"), [("args.gpus", "args.gpus"), ("f(1)", 'os.environ["CUDA_VISIBLE_DEVICES"]')]
+)
+def test_two_variables_are_set_by_two_statements_where_one_is_too_long(tmp_path: Path, value: str, second: str) -> None:
+    (tmp_path / "setup.cfg").write_text("[flake8]\nmax-line-length = 79\n")
+    after = migrated(tmp_path, f'import os\nos.environ["CUDA_VISIBLE_DEVICES"] = {value}\n')
+    assert after.endswith(
+        f'os.environ["CUDA_VISIBLE_DEVICES"] = {value}\nos.environ["ASCEND_RT_VISIBLE_DEVICES"] = {second}\n'
+    )

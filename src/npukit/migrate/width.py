@@ -1,4 +1,4 @@
-"""Lines that became too long are broken at their brackets, as a formatter would.
+"""Statements that were changed are laid out anew, as the project's formatter would.
 
 before:  dist.init_process_group("nccl", rank=rank, world_size=world_size)
 after:   dist.init_process_group(
@@ -6,23 +6,25 @@ after:   dist.init_process_group(
          )
 
 A file's width is what the project's formatter is told, else that of its longest line, between 88 and 120; 120 where it
-is short. What was longer before and does not outgrow the file, has a comment, or has no bracket to break at stays on
-one line.
+is short, and that of its third longest where its authors keep to no width. Only where black or ruff is configured is
+what fits on one line again joined, and only what was laid out as they do it. What was longer before and does not
+outgrow the file, has a comment, or has no bracket to break at stays on one line.
 """
 
 from __future__ import annotations
 
 import ast
-import contextlib
 import io
 import re
 import tokenize
+from bisect import bisect_right
 from collections.abc import Iterator
 from functools import lru_cache
 from itertools import pairwise
-from pathlib import Path
 
 from npukit.migrate.aligned import blocks
+from npukit.migrate.formatter import Formatter, configured
+from npukit.migrate.like_black import Style, laid_out
 from npukit.source import Document, Edit, PythonFile
 
 _WIDEST, _NARROWEST = 120, 88
@@ -31,11 +33,11 @@ _OWN = ("DEVICE = ", "ACCELERATOR = ", "TORCH_DEVICE = ", "TORCH_ACCELERATOR = "
 _OPEN, _CLOSE = "([{", ")]}"
 _MOST_CLOSED = 4
 _TWINS = re.compile(
-    r"""(os\.environ\[["']CUDA_\w+["']\]) = (os\.environ\[["']\w+["']\]) = (?!os\.environ)(.*[^(\[{,\\])"""
+    r"""( *)(os\.environ\[["']CUDA_\w+["']\]) = (os\.environ\[["']\w+["']\]) = (?!os\.environ)(.*[^(\[{,\\])"""
 )
-_LENGTH = re.compile(r"^\s*(?:max[-_])?line[-_]length\s*=\s*(\d+)", re.MULTILINE)
+_SIMPLE = re.compile(r"""[\w.]+|"[^"]*"|'[^']*'""")
+_LONGEST = 400  # lines of a statement
 _SMALL = 20  # columns: brackets with less in them are not worth a line
-_CLOSED = re.compile(r"[)\]}][,:]?")
 _CONDITION = re.compile(r"(?=(?:if|elif|while) .*:$|return |[^ ]+ = )([^ ]+(?: =)?) (.+?)(:?)")
 _WEAKER = ("if", "lambda", ",", ";", "=")  # what binds less than `and` and `or`
 _BEGINS = re.compile(r"(?:return|[\w.\[\]'\"]+ =) (?=\S)")
@@ -45,79 +47,98 @@ _LINK = re.compile(r"[)\]]\.\w+(?=\()")  # f(x).g(y).h(z) is a chain of two, whi
 
 
 def fitted(before: Document, after: Document) -> Document:
-    """The migrated file with its new lines broken where they are longer than the file's own.
+    """The migrated file with its changed statements laid out as the project's formatter, or the file itself, has it.
 
     >>> fitted(before, after).text
     """
-    old, new = before.text.split("\n"), after.text.split("\n")
-    longest = max((len(line) for line in old if len(line) <= _WIDEST), default=0)
-    own = _WIDEST if len(old) < _SHORT else max(_NARROWEST, longest)
-    width, joins = _configured(before.path.parent) or (own, False)
-    if (
-        after.kind != "python"
-        or "\r" in after.text
-        or not (joins or any(len(line) > width and not line.startswith(_OWN) for line in {*new} - {*old}))
-    ):
+    if after.kind != "python" or "\r" in after.text:
         return after
-    edits = list(_edits(old, new, width, joins, before, after))
+    old, new = before.text.split("\n"), after.text.split("\n")
+    formatter = configured(before.path.parent.absolute(), before.root and before.root.absolute()) or Formatter(
+        "", _own_width(old)
+    )
+    joins = formatter.name in ("black", "ruff")
+    width = formatter.width
+    if not joins and not any(len(line) > width and not line.startswith(_OWN) for line in {*new} - {*old}):
+        return after
+    edits = list(_edits(old, new, formatter, before, after))
     return after.edited(edits) if edits else after
 
 
-@lru_cache(maxsize=256)
-def _configured(folder: Path) -> tuple[int, bool] | None:
-    """The width that the project's formatter or linter is told to keep to, and whether it joins lines: black, ruff."""
-    for name in ("pyproject.toml", "setup.cfg", "ruff.toml", ".flake8"):
-        with contextlib.suppress(OSError):
-            text = (folder / name).read_text(encoding="utf-8", errors="replace")
-            if found := _LENGTH.search(text):
-                return int(found[1]), "[tool.black]" in text or "[tool.ruff" in text
-    at_root = folder == folder.parent or (folder / ".git").exists() or (folder / "setup.py").exists()
-    return None if at_root else _configured(folder.parent)
+def _own_width(lines: list[str]) -> int:
+    code = sorted(len(line) for line in lines if not line.lstrip().startswith(("#", '"', "'")))
+    if len(code) > 2 and code[-3] > _WIDEST:
+        return code[-3]
+    if len(lines) < _SHORT:
+        return _WIDEST
+    return max(_NARROWEST, max((each for each in code if each <= _WIDEST), default=0))
 
 
-def _edits(
-    old: list[str], new: list[str], width: int, joins: bool, before: Document, after: Document
-) -> Iterator[Edit]:
+def _edits(old: list[str], new: list[str], formatter: Formatter, before: Document, after: Document) -> Iterator[Edit]:
     starts = [0]
     for line in new:
         starts.append(starts[-1] + len(line) + 1)
-    widest = max(map(len, old))
+    widest, width, done = max(map(len, old)), formatter.width, 0
+    joins = formatter.name in ("black", "ruff")
+    style = Style(width, formatter.magic_comma, formatter.name == "ruff", 0 if joins else _SMALL)
     for kind, a, a_end, b, b_end in blocks(old, new):
         if kind not in ("replace", "insert"):
             continue
         longest_before = max((len(line) for line in old[a:a_end]), default=0)
-        if joins and kind == "replace" and a_end - a == b_end - b == 1:
-            joined = _joined(new[b - 1 : b + 2])
-            if joined and len(joined) <= width < len(_joined(old[a - 1 : a + 2])):
-                yield Edit(starts[b - 1], starts[b + 2] - 1, joined)
-                continue
+        line_by_line = a_end - a == b_end - b
         for number in range(b, b_end):
             line = new[number]
-            grown = longest_before <= width or len(line) > widest + _SMALL
-            if width < len(line) and grown and not line.startswith(_OWN):
-                line_by_line = a_end - a == b_end - b
-                # The file as it was is parsed already; what it became is parsed only where lines came or went.
-                is_whole = _begins(before, number - b + a) if line_by_line else _begins(after, number)
-                lines = [] if is_whole else _one_a_line(line, width)
-                if lines := lines or _broken(line, width):
-                    lines = _closed_behind(lines, width) if _closes_behind(before) else lines
-                    yield Edit(starts[number], starts[number] + len(line), "\n".join(lines))
+            grown = width < len(line) and (longest_before <= width or len(line) > widest + _SMALL)
+            if number < done or not line or not (grown or (joins and kind == "replace")):
+                continue
+            # The file as it was is parsed already; what it became is parsed only where lines came or went.
+            was = _start(before, number - b + a if line_by_line else a)
+            start = was + b - a if line_by_line else _start(after, number)
+            end = _end(new, start)
+            text = "\n".join(new[start:end])
+            if text.startswith(_OWN):
+                continue
+            if grown and (twins := _TWINS.fullmatch(text)):
+                yield Edit(starts[start], starts[end] - 1, _two_statements(twins))
+            elif not _closes_behind(before) and _is_laid_out(old, was, style, joins):
+                done = end
+                if (lines := laid_out(text, style)) not in (None, text):
+                    yield Edit(starts[start], starts[end] - 1, lines or "")
+            elif grown:
+                lines_of = [] if start == number else _one_a_line(line, width)
+                if broken := lines_of or _broken(line, width):
+                    broken = _closed_behind(broken, width) if _closes_behind(before) else broken
+                    yield Edit(starts[number], starts[number] + len(line), "\n".join(broken))
 
 
-def _joined(lines: list[str]) -> str:
-    """The one line that three are, of which the second is all that the brackets around it hold; else nothing.
+def _is_laid_out(lines: list[str], start: int, style: Style, by_formatter: bool) -> bool:
+    """Whether a statement was written as black writes it, so that it may be once more."""
+    text = "\n".join(lines[start : _end(lines, start)])
+    return laid_out(text, style) == text or not (by_formatter or "\n" in text)
 
-    >>> _joined(["x = f(", "    a, b", ")"])
-    'x = f(a, b)'
-    """
-    if len(lines) != 3 or "#" in "".join(lines) or lines[1].endswith(","):
-        return ""
-    first, inside, last = lines[0], lines[1].strip(), lines[2].strip()
-    return (
-        first + inside + last
-        if first.endswith(tuple(_OPEN)) and _CLOSED.fullmatch(last) and _pairs(f"({inside})")
-        else ""
-    )
+
+def _two_statements(twins: re.Match[str]) -> str:
+    """os.environ["CUDA_..."] = os.environ["ASCEND_..."] = value, which is longer than a line"""
+    indent, old, new, value = twins.groups()
+    return f"{indent}{old} = {value}\n{indent}{new} = {value if _SIMPLE.fullmatch(value) else old}"
+
+
+def _start(document: Document, number: int) -> int:
+    """The line, counted from 0, on which the statement of this one begins."""
+    file = document.python
+    lines = _statement_lines(file) if file is not None else (0,)
+    return lines[max(bisect_right(lines, number) - 1, 0)]
+
+
+def _end(lines: list[str], start: int) -> int:
+    """The line behind the statement that begins on this one."""
+    try:
+        for token in tokenize.generate_tokens(iter([f"{line}\n" for line in lines[start : start + _LONGEST]]).__next__):
+            if token.type == tokenize.NEWLINE:
+                return start + token.end[0]
+    except (tokenize.TokenError, IndentationError):
+        pass
+    return start + 1
 
 
 def _closes_behind(document: Document) -> bool:
@@ -149,23 +170,17 @@ def _closed_behind(lines: list[str], width: int) -> list[str]:
     return closed if max(map(len, closed)) <= width else lines
 
 
-def _begins(document: Document, number: int) -> bool:
-    """Whether a statement begins on this line, counted from 0."""
-    file = document.python
-    return file is not None and number + 1 in _statement_lines(file)
-
-
 @lru_cache(maxsize=2)
-def _statement_lines(file: PythonFile) -> frozenset[int]:
-    return frozenset(node.lineno for node in file.nodes if isinstance(node, ast.stmt))
+def _statement_lines(file: PythonFile) -> tuple[int, ...]:
+    found = {node.lineno - 1 for node in file.nodes if isinstance(node, ast.stmt)}
+    decorators = (each for node in file.nodes for each in getattr(node, "decorator_list", ()))
+    return tuple(sorted({0, *found, *(each.lineno - 1 for each in decorators)}))
 
 
 def _broken(line: str, width: int) -> list[str]:
     """The same code on several lines; nothing where that cannot be done simply."""
     text = line.strip()
     indent = line[: len(line) - len(line.lstrip())]
-    if twins := _TWINS.fullmatch(text):  # os.environ["CUDA_..."] = os.environ["ASCEND_..."] = value
-        return [f"{indent}{twins[1]} = {twins[3]}", f"{indent}{twins[2]} = {twins[1]}"]
     pairs = _pairs(text)
     if pairs is None:
         return []
