@@ -150,3 +150,35 @@ def test_what_fails_on_npus_is_reported(tmp_path: Path, name: str, text: str, co
     result = migrate(tmp_path)
     assert [each.code for each in result.left if each.code in codes] == codes
     assert not result.changes
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from checks import CUDA_IS_AVAILABLE\nassert torch.cuda.is_available() == CUDA_IS_AVAILABLE\n",
+        "@pytest.mark.parametrize('refit_backend', ['nvshmem', 'nccl', 'gloo'])\ndef test_it(refit_backend): ...\n",
+        "class Accelerator(ABC):\n    @abstractmethod\n    def get_rng_state(self, device='cuda'): ...\n",
+    ],
+)
+def test_names_that_belong_to_cuda_or_to_the_project_stay(tmp_path: Path, text: str) -> None:
+    assert not migrated(tmp_path, a=f"import torch\n{text}").changes
+
+
+def test_devices_that_a_method_calls_supported_get_one_more(tmp_path: Path) -> None:
+    text = 'class P:\n    def supported_devices(self):\n        return ["cuda"]\n'
+    assert after(tmp_path, text) == text.replace('["cuda"]', '["cuda", "npu"]')
+
+
+def test_a_modality_is_no_library_of_nvidia(tmp_path: Path) -> None:
+    text = 'if torch.cuda.is_available():\n    run({"modality_inputs": x}, tampered=1)\n'
+    assert "ACCELERATOR.is_available()" in after(tmp_path, text)
+
+
+def test_what_is_for_cuda_beside_the_choice_of_a_device_gets_a_condition_of_its_own(tmp_path: Path) -> None:
+    text = (
+        "if {}.is_available():\n    {}.set_device(rank)\n    device = torch.device({}, rank)\n"
+        '    {}symm_mem.set_backend("NCCL")\nelse:\n    device = torch.device("cpu")\n'
+    )
+    before = text.format("torch.cuda", "torch.cuda", '"cuda"', "")
+    alone = "if torch.cuda.is_available():\n        "
+    assert after(tmp_path, before) == text.format("ACCELERATOR", "ACCELERATOR", "DEVICE.type", alone)

@@ -68,12 +68,14 @@ def is_layer_for_cuda(node: ast.AST) -> bool:
 
 
 def is_method_for_cuda(node: ast.AST, file: PythonFile) -> bool:
-    """def cuda(self): of a class that has an npu() as well, of a kind of tensor, or where super() moves to CUDA"""
-    if not isinstance(node, ast.FunctionDef) or node.name != "cuda":
+    """def cuda(self): of a class that has an npu() as well, of a kind of tensor, or where super() moves to CUDA;
+    or what every class of a project's own layer for devices defines anew"""
+    owner = file.parent(node) if isinstance(node, ast.FunctionDef) else None
+    if not isinstance(node, ast.FunctionDef) or not isinstance(owner, ast.ClassDef):
         return False
-    owner = file.parent(node)
-    if not isinstance(owner, ast.ClassDef):
-        return False
+    if node.name != "cuda":
+        is_abstract = any(file.source(each).endswith("abstractmethod") for each in node.decorator_list)
+        return is_abstract and bool(re.search(r"Accelerator|Device|Platform", owner.name))
     has_npu = any(isinstance(each, ast.FunctionDef) and each.name == "npu" for each in owner.body)
     is_tensor = any(file.source(base).endswith("Tensor") for base in owner.bases)
     return has_npu or is_tensor or "super().cuda(" in file.source(node)

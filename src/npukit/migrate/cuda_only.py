@@ -16,8 +16,8 @@ from npukit.source.names import definition_of, file_of
 _FOR_CUDA = re.compile(
     r"nvidia|nvml|numba|nvtx|nvls|nvlink|nvfp|nvrtc|nvcc|nvshmem|triton|tilelang|causal_conv1d|mamba_ssm|selective_scan|cupy|(?:^|_)apex|flash[_-]?att|flash_?mla|xformers|xops|tensorrt|(?:^|_)trt"
     r"|onnxruntime|^(?:io_binding|bind_(?:in|out)put)$|paddle|cudaexecutionprovider|bitsandbytes|(?:^|_)bnb|8bit|fp8|float8|transformer_?engine|deep_?gemm"
-    r"|cutlass|capability|hopper|ampere|blackwell|(?:^|_)sm_?\d\d|cuda_?(?:graph(?!able)|ipc)|^multi_tensor_|cuda_?ext|cuda_?arch|cuda_home|cpp_extension|pyg_lib"
-    r"|cuda_?kernels?(?:$|_)|nccl_?(?:alloc|mem)|(?<!use_)symm(?:etric)?_?mem|cudnn_?kernel|cudart|cublas|cuda/lib|\.cuh?$|ctranslate2|faiss|processgroupnccl|^_c$|_ext$|^impl$|(?:^|_)fa[23]$|nvdec|nvenc|dali|rocm|isaac(?:gym|lab|sim)|nsight|nsys"
+    r"|cutlass|capability|hopper|(?<![a-z])ampere|blackwell|(?:^|_)sm_?\d\d|cuda_?(?:graph(?!able)|ipc)|^multi_tensor_|cuda_?ext|cuda_?arch|cuda_home|cpp_extension|pyg_lib"
+    r"|cuda_?kernels?(?:$|_)|nccl_?(?:alloc|mem)|(?<!use_)symm(?:etric)?_?mem|cudnn_?kernel|cudart|cublas|cuda/lib|\.cuh?$|ctranslate2|faiss|processgroupnccl|^_c$|_ext$|^impl$|(?:^|_)fa[23]$|nvdec|nvenc|(?<![a-z])dali|rocm|isaac(?:gym|lab|sim)|nsight|(?<![a-z])nsys"
     r"|^(?:with|has|have)_cuda_(?!devices?$|gpus?$|tensor|input|param|model|support|available|memory)\w",
     re.IGNORECASE,
 )

@@ -29,14 +29,9 @@ from npukit.migrate.cuda_layers import (
     under_its_name,
     with_numba,
 )
-from npukit.migrate.cuda_only import (
-    always_run,
-    dispatches_kernels,
-    leads_to_cuda,
-    names_kernel,
-    says_cuda,
-    uses_kernels,
-)
+from npukit.migrate.cuda_only import dispatches_kernels, uses_kernels
+from npukit.migrate.device_choices import beside_the_device
+from npukit.migrate.purposes import is_for_any, is_for_cuda
 from npukit.migrate.refusals import (
     leaves,
     left_without,
@@ -51,6 +46,7 @@ from npukit.source import PythonFile
 _OTHERS = re.compile(r"[\"'](?:xpu|hpu|musa|mlu|tpu|xla|rocm|hip)[\"':]")
 _PACKAGE = re.compile(r"[-_]?(?:gpu|cuda|cu)?[\d.]*")  # the end of a package's name: "onnxruntime" + "-gpu"
 _SEVERAL = "It chooses among several backends, and NPUs are not one of them."
+_AVAILABLE = "torch.cuda.is_available"
 _CUDA_ONLY = "What it decides is for CUDA only."
 _NOTHING: list[ast.AST] = [ast.Pass()]  # what a condition decides about CUDA that holds on the CPU only, or warns there
 
@@ -115,7 +111,7 @@ def for_cuda_only(node: ast.AST, file: PythonFile) -> bool:
     if is_file_for_cuda(file) or replaces_cuda(node, file) or told_to_mocks(node, file):
         return True
     decided = _decided_nodes(file)
-    has_methods = "def cuda(" in file.text
+    has_methods = "def cuda(" in file.text or "abstractmethod" in file.text
     return any(
         each in decided or is_layer_for_cuda(each) or (has_methods and is_method_for_cuda(each, file))
         for each in (node, *file.ancestors(node))
@@ -144,9 +140,26 @@ def lines_for_cuda(file: PythonFile) -> tuple[tuple[int, int], ...]:
 
 
 @lru_cache(maxsize=4)
+def alone_for_cuda(file: PythonFile) -> dict[ast.expr, list[ast.stmt]]:
+    """The conditions that choose the device, each with the calls beside it that are for CUDA alone."""
+    asked = (file.parent(func) for func in file.by_name.get("is_available", ()) if "set_device" in file.text)
+    calls = [each for each in asked if isinstance(each, ast.Call) and file.resolve(each.func) == _AVAILABLE]
+    found = {call: beside_the_device(call, file) for call in calls}
+    return {call: statements for call, statements in found.items() if statements}
+
+
+@lru_cache(maxsize=4)
 def _decided_nodes(file: PythonFile) -> frozenset[ast.AST]:
     judged = (each for decided in _judged(file).values() for each in decided)
-    others = (*below_imports(file), *under_its_name(file), *with_numba(file), *for_older_torch(file), *served(file))
+    alone = (each for statements in alone_for_cuda(file).values() for each in statements)
+    others = (
+        *alone,
+        *below_imports(file),
+        *under_its_name(file),
+        *with_numba(file),
+        *for_older_torch(file),
+        *served(file),
+    )
     decided = frozenset([*judged, *others])
     while decided and (helpers := frozenset(_helpers(decided, file)) - decided):
         decided |= helpers
@@ -172,7 +185,9 @@ def _judged(file: PythonFile) -> dict[ast.expr, list[ast.AST]]:
             stay[condition] = refused
             continue
         regions = list(_decides(condition, file))
-        if any(_is_for_cuda(each, file) for each in regions) and not any(_is_for_any(each, file) for each in regions):
+        if condition in alone_for_cuda(file):
+            continue
+        if any(is_for_cuda(each, file) for each in regions) and not any(is_for_any(each, file) for each in regions):
             stay[condition] = [node for region in regions for node in region]
     return stay
 
@@ -185,7 +200,7 @@ def _refused(condition: ast.expr, file: PythonFile) -> list[ast.AST]:
         return []
     chosen, refusal = found
     behind = left_without(refusal, file)
-    return [chosen, *behind] if speaks_of_kernels(refusal) or _is_for_cuda(behind, file) else []
+    return [chosen, *behind] if speaks_of_kernels(refusal) or is_for_cuda(behind, file) else []
 
 
 def _conditions(file: PythonFile) -> Iterator[ast.expr]:
@@ -245,7 +260,7 @@ def _decides(condition: ast.expr, file: PythonFile, depth: int = 2) -> Iterator[
         yield from _by_callers(file.function(parent), beside, file, depth)
     elif isinstance(parent, (ast.Assign, ast.AnnAssign)) and depth:
         yield from _by_variable(parent, beside, file, depth)
-    elif isinstance(parent, ast.keyword) and _is_for_cuda([call := file.parent(parent) or parent], file):
+    elif isinstance(parent, ast.keyword) and is_for_cuda([call := file.parent(parent) or parent], file):
         yield [*beside, call]  # faiss.Kmeans(d, k, gpu=use_cuda)
     elif beside:
         yield beside
@@ -255,7 +270,7 @@ def _for_each(tests: list[list[ast.AST]], before: list[ast.AST], file: PythonFil
     """What runs before each test, and the test; []: what may be anything. A mark stays where all tests need it."""
     for test in tests:
         whole = [*before, *test]
-        yield whole if _is_for_cuda(whole, file) else []
+        yield whole if is_for_cuda(whole, file) else []
 
 
 def _whole_condition(condition: ast.expr, file: PythonFile) -> tuple[ast.AST, bool, list[ast.AST]]:
@@ -302,7 +317,7 @@ def _by_callers(function: ast.AST, beside: list[ast.AST], file: PythonFile, dept
     calls = [file.parent(each) for each in file.by_name.get(name, ()) if isinstance(each, ast.Name)]
     asked = [each for each in calls if isinstance(each, ast.Call)] if depth and not is_method else []
     found = [list(_decides(call, file, depth - 1)) for call in asked]
-    if _is_for_cuda(about, file) or not found or not all(found):
+    if is_for_cuda(about, file) or not found or not all(found):
         yield about
     else:
         yield from (region for regions in found for region in regions)
@@ -314,7 +329,7 @@ def _by_variable(
     target = statement.targets[0] if isinstance(statement, ast.Assign) else statement.target
     name = target.id if isinstance(target, ast.Name) else getattr(target, "attr", "")
     about = [*beside, *named(name)]
-    if _is_for_cuda(about, file):
+    if is_for_cuda(about, file):
         yield about
         return
     uses = file.uses(target) if isinstance(target, ast.Name) else []
@@ -363,31 +378,3 @@ def _collected(choice: ast.If | ast.IfExp | ast.While, file: PythonFile) -> Iter
         parent = file.parent(use)
         if not isinstance(parent, ast.Attribute):  # which is another append
             yield file.statement(use)
-
-
-def _is_for_cuda(region: Sequence[ast.AST], file: PythonFile) -> bool:
-    found = (node for each in region for node in always_run(each))
-    return any(says_cuda(node) or leads_to_cuda(node, file) or _is_layout(node) for node in found)
-
-
-def _is_for_any(region: Sequence[ast.AST], file: PythonFile) -> bool:
-    """Whether a group of nodes does what NPUs do as well; what an empty one does is not known."""
-    found = [node for each in region for node in always_run(each)]
-    if any(says_cuda(node) or names_kernel(node, file) for node in found):
-        return False
-    return not region or any(
-        (isinstance(node, ast.Attribute) and node.attr in ("cuda", "to") and not _sets_layout(node, file))
-        or (isinstance(node, ast.Constant) and str(node.value).startswith("cuda"))
-        for node in found
-    )
-
-
-def _is_layout(node: ast.AST) -> bool:
-    """torch.channels_last, which torch_npu refuses; other code beside it may well be for NPUs."""
-    return isinstance(node, ast.Attribute) and node.attr.startswith("channels_last")
-
-
-def _sets_layout(node: ast.Attribute, file: PythonFile) -> bool:
-    """model.to(memory_format=torch.channels_last), which moves nothing."""
-    call = file.parent(node)
-    return isinstance(call, ast.Call) and not call.args and [each.arg for each in call.keywords] == ["memory_format"]

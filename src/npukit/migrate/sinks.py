@@ -170,6 +170,8 @@ def is_choice(node: ast.AST, file: PythonFile) -> bool:
     if isinstance(outside, ast.Assign) and isinstance(outside.targets[0], ast.Name):  # assert device in SUPPORTED
         uses = (file.parent(use) for use in file.uses(outside.targets[0]))
         return any(isinstance(use, ast.Compare) and isinstance(use.ops[0], (ast.In, ast.NotIn)) for use in uses)
+    if isinstance(outside, ast.Return):  # def supported_devices(self): return ["cuda"]
+        return "supported" in getattr(file.function(outside), "name", "")
     return isinstance(outside, ast.keyword) and outside.arg == "choices"
 
 

@@ -24,6 +24,7 @@ from npukit.migrate.callees import takes_device
 from npukit.migrate.cuda_graphs import graph_around
 from npukit.migrate.cuda_layers import is_file_for_cuda
 from npukit.migrate.cuda_only import ABOUT_THE_CARD
+from npukit.migrate.device_choices import under_a_condition
 from npukit.migrate.goal import Goal
 from npukit.migrate.patches import is_test
 from npukit.migrate.refusals import leaves
@@ -129,6 +130,8 @@ def _check(node: ast.Attribute | ast.Name, file: PythonFile, goal: Goal) -> Iter
         return
     if function == "is_available" and _is_told(_call(node, file), file):
         return
+    if function in ("is_available", "device_count") and _is_compared_with_cuda(_call(node, file), file):
+        return
     if goal.portable and function == "current_device" and _is_moved_to(node, file):
         return
     why = (
@@ -150,8 +153,14 @@ def _check(node: ast.Attribute | ast.Name, file: PythonFile, goal: Goal) -> Iter
             (file, node),
             f"torch.cuda{'.' + function if function else ''} requires a CUDA device",
             remedy=f"Use {new.text}.",
-            edits=(*new.edits, *_without_cudnn(node, function, file, goal)),
+            edits=(*new.edits, *_without_cudnn(node, function, file, goal), *_apart(node, file)),
         )
+
+
+def _apart(node: ast.expr, file: PythonFile) -> Iterator[Edit]:
+    """What is for CUDA alone in a branch that chooses the device, under a condition of its own."""
+    condition = _call(node, file)
+    return under_a_condition(guards.alone_for_cuda(file).get(condition, ()), condition, file)
 
 
 def _without_cudnn(node: ast.Attribute | ast.Name, function: str, file: PythonFile, goal: Goal) -> Iterator[Edit]:
@@ -191,6 +200,16 @@ def _is_told(node: ast.expr, file: PythonFile) -> bool:
         said = text.values if isinstance(text, ast.JoinedStr) else []
     texts = [str(each.value).lower() for each in said if isinstance(each, ast.Constant)]
     return any("cuda" in each and re.search(r"[\s:]", each) for each in texts)  # a label, and no key such as "use_cuda"
+
+
+def _is_compared_with_cuda(call: ast.expr, file: PythonFile) -> bool:
+    """assert torch.cuda.is_available() == CUDA_IS_AVAILABLE, which another file asks of CUDA"""
+    compare = file.parent(call)
+    others = [compare.left, *compare.comparators] if isinstance(compare, ast.Compare) else []
+    return any(
+        isinstance(each, ast.Name) and "CUDA" in each.id and any(b.kind == "import" for b in file.bindings(each))
+        for each in others
+    )
 
 
 def _is_counted_for_another(node: ast.expr, function: str, file: PythonFile) -> bool:

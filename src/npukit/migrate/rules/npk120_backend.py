@@ -39,6 +39,7 @@ _GLOO = 'Use "gloo" with tensors on the CPU, or torch.distributed.'
 _CPU = "Gloo communicates tensors on the CPU and on CUDA devices, and none on NPUs."
 _CHOOSE = "Choose hccl where the tensors are on an NPU."
 _UNCLEAR = "npukit cannot see where the string is used, so it did not change it."
+_OTHER_WAYS = re.compile(r"""["'](?:nvshmem|nixl|ipc)["']""")
 _AS_A_KEY = re.compile(r"""["']nccl["']\s*:""")
 # Where a conditional expression needs no brackets.
 _TAKES_ANY = (ast.Assign, ast.AnnAssign, ast.Return, ast.Call, ast.keyword, ast.arguments, ast.Dict, ast.List)
@@ -84,6 +85,8 @@ def _is_given_by_position(node: ast.AST, file: PythonFile) -> bool:
 def _is_name_of_the_project(node: ast.AST, file: PythonFile) -> bool:
     """Engine(backend="nccl", options={"nccl": {"rebuild": True}}): other code goes by the same name."""
     parent = file.parent(node)
+    if isinstance(parent, (ast.List, ast.Tuple)):  # ["nvshmem", "nccl", "gloo"], of which torch has two
+        return bool(_OTHER_WAYS.search(file.source(parent)))
     call = file.parent(parent) if isinstance(parent, ast.keyword) else parent
     if not isinstance(call, ast.Call) or (file.resolve(call.func) or "") in BACKEND.calls:
         return False
