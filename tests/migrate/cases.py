@@ -813,8 +813,8 @@ CASES: list[tuple[str, str | None, str | None]] = [
     (
         "n = torch.zeros(2, dtype=torch.double) if new else torch.ones(2, dtype=torch.float64)\ndist.all_reduce(n)",
         "n = torch.zeros(2, dtype=torch.float32) if new else torch.ones(2, dtype=torch.float32)\ndist.all_reduce(n)",
-        'n = torch.zeros(2, dtype=torch.float32 if DEVICE.type == "npu" else torch.double) if new else torch.ones(\n'
-        '    2, dtype=torch.float32 if DEVICE.type == "npu" else torch.float64\n)\ndist.all_reduce(n)',
+        'n = (\n    torch.zeros(2, dtype=torch.float32 if DEVICE.type == "npu" else torch.double)\n    if new\n'
+        '    else torch.ones(2, dtype=torch.float32 if DEVICE.type == "npu" else torch.float64)\n)\ndist.all_reduce(n)',
     ),
     ("n = torch.tensor([start_time], dtype=torch.double)\ndist.all_reduce(n)", SAME, SAME),
     ("n = torch.zeros(2, dtype=torch.double)\nfor x in y: n += x\ndist.all_reduce(n)", SAME, SAME),
