@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -73,8 +74,9 @@ def test_what_a_test_expects_goes_with_its_guard(tmp_path: Path) -> None:
 
 
 def test_an_assertion_about_several_devices_allows_one_more(tmp_path: Path) -> None:
-    text = "def check(x):\n    assert {} or x.device.type == 'xla'\n"
-    assert after(tmp_path, text.format("x.is_cuda")) == text.format("x.device.type in ('cuda', 'npu')")
+    text = "def check(x):\n    assert {}\n"
+    several = text.format("x.is_cuda or x.device.type == 'xla'")
+    assert after(tmp_path, several) == text.format("x.device.type in ('cuda', 'npu', 'xla')")
 
 
 def test_a_pickled_device_is_reported(tmp_path: Path) -> None:
@@ -137,6 +139,7 @@ def test_an_assertion_of_unittest_says_what_it_asserts(tmp_path: Path) -> None:
         ("a.py", "import torch\nclass A:\n    backend: str = 'gloo'\n    kinds = 'cuda, cpu'\n"
          "torch.distributed.init_process_group(A.backend)\n", ["NPK120"]),
         ("a.py", "import torch\ngroups.get(ranks, 'nccl')\n", ["NPK120"]),
+        ("a.py", "memory['cpu'] = 0\nmemory['cuda'] = 0\n", ["NPK112"]),
         ("a.py", "import torch\nfrom torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler\n"
          "scaler = ShardedGradScaler()  # on cuda\n", ["NPK202"]),
         ("a.sh", "torchrun train.py --tf32 True --optim paged_adamw_8bit\n", ["NPK406", "NPK406"]),
@@ -182,3 +185,21 @@ def test_what_is_for_cuda_beside_the_choice_of_a_device_gets_a_condition_of_its_
     before = text.format("torch.cuda", "torch.cuda", '"cuda"', "")
     alone = "if torch.cuda.is_available():\n        "
     assert after(tmp_path, before) == text.format("ACCELERATOR", "ACCELERATOR", "DEVICE.type", alone)
+
+
+def test_memory_that_is_compared_exactly_is_reported(tmp_path: Path) -> None:
+    text = "import torch\nassert torch.cuda.memory_allocated() == x.numel() * 4\n"
+    assert [each.code for each in migrated(tmp_path, a=text).left] == ["NPK202"]
+
+
+def test_a_notebook_that_imports_the_package_leaves_torch_npu_to_it(tmp_path: Path) -> None:
+    (tmp_path / "requirements.txt").write_text("torch==2.1.0\n")
+    source = ["import torch\n", "from pack import use\n", "\n", "use(torch.ones(1).cuda())\n"]
+    cell = {"cell_type": "code", "metadata": {}, "outputs": [], "execution_count": None, "source": source}
+    (tmp_path / "demo.ipynb").write_text(json.dumps({"cells": [cell], "metadata": {}, "nbformat": 4}, indent=1))
+    (tmp_path / "pack").mkdir()
+    (tmp_path / "pack" / "__init__.py").touch()
+    result = migrated(tmp_path, pack__moves="import torch\nx = torch.ones(1).cuda()\n")
+    after = {change.path.name: change.after for change in result.changes}
+    assert "import torch_npu" in after["__init__.py"] and "import torch_npu" not in after["demo.ipynb"]
+    assert "use(torch.ones(1).to(DEVICE))" in "".join(json.loads(after["demo.ipynb"])["cells"][0]["source"])

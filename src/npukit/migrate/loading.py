@@ -17,9 +17,12 @@ from npukit.migrate.moved import moved
 from npukit.migrate.rules.npk105_load_torch_npu import rule
 from npukit.migrate.writing import LOAD_TORCH_NPU
 from npukit.report import Finding
-from npukit.source import Document, Place, PythonFile, Unreadable, read
+from npukit.source import Place, PythonFile, Unreadable, read
 
 _IMPORTED = re.compile(r"^(?:from|import)[ \t]+(\w+)", re.MULTILINE)
+
+_IN_BOOK = re.compile(r'^[ \t]*"(?:from|import)[ \t]+(\w+)', re.MULTILINE)
+_LINES_IN_BOOK = re.compile("".join(rf'[ \t]*"{line}\\n",\r?\n' for line in (*LOAD_TORCH_NPU, "")))
 
 
 def loaded_once(
@@ -31,7 +34,8 @@ def loaded_once(
     PosixPath('project/package/__init__.py')
     """
     loading = [change for change in changes if _lines(change.before) in change.after]
-    imported = {name for change in changes for name in _IMPORTED.findall(change.after)}
+    found_in = ((_IN_BOOK if change.path.suffix == ".ipynb" else _IMPORTED, change.after) for change in changes)
+    imported = {name for pattern, text in found_in for name in pattern.findall(text)}
     package_of = {change.path: package for change in loading if (package := _package(change, root, imported))}
     packages = {package.name for package in package_of.values()}
     now = {change.path: change for change in changes}
@@ -39,6 +43,11 @@ def loaded_once(
         above = change.after.split(_lines(change.before))[0]
         if change.path in package_of or not packages.isdisjoint(_IMPORTED.findall(above)):
             now[change.path] = replace(change, after=change.after.replace(_lines(change.before), "", 1))
+    for change in changes:
+        if change.path.suffix == ".ipynb" and (found := _LINES_IN_BOOK.search(change.after)):
+            above = change.after[: found.start()]
+            if not packages.isdisjoint(_IN_BOOK.findall(above)):
+                now[change.path] = replace(change, after=above + change.after[found.end() :])
     for package in dict.fromkeys(package_of.values()):
         if start := _starting(package / "__init__.py", now):
             now[start.path] = start
@@ -95,8 +104,7 @@ def _moved(left: Sequence[Finding], before: Mapping[Path, Change], after: Mappin
         old = before.get(finding.place.file) if finding.place else None
         new = after[old.path] if old else None
         if old and new and old.after != new.after:
-            documents = (Document(each.path, "python", each.after) for each in (old, new))
-            found += moved([finding], *documents)
+            found += moved([finding], *(read(each.path, each.after.encode(each.encoding)) for each in (old, new)))
         else:
             found.append(finding)
     return tuple(found)

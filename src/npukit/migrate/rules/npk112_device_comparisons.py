@@ -108,6 +108,18 @@ def table(node: ast.Dict, file: PythonFile, goal: Goal) -> Iterator[Finding]:
             yield from _report(key, "cuda", file, goal, (twin,))
 
 
+@rule.on(ast.Subscript)
+def entry(node: ast.Subscript, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+    """memory["cpu"] = 0; memory["cuda"] = 0: a table without an entry for NPUs"""
+    if not isinstance(node.ctx, ast.Store) or getattr(node.slice, "value", None) != "cuda":
+        return
+    cpus = file.source(node).replace("cuda", "cpu")
+    if f"{cpus} = " in file.text and not writing.stays(node, file, goal):
+        what = f"{file.source(node)[:60]} has no counterpart for NPUs"
+        why = "What is looked up by the kind of a device is not found."
+        yield rule.finding((file, node), what, why=why, remedy="Add an entry for NPUs.", severity=Severity.warning)
+
+
 @rule.on(ast.MatchValue)
 def case(node: ast.MatchValue, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     """match device.type: case "cuda" """

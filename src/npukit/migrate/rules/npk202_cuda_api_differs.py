@@ -32,6 +32,9 @@ rule = Rule(
     supersedes=("NPK101",),
 )
 
+_BLOCKS = "torch_npu's allocator adds 32 bytes to what is asked for before it rounds up to blocks of 512."
+_ALLOW = "Compare with a tolerance, or with what is in use before."
+
 
 @rule.on(ast.Module)
 def check(module: ast.Module, file: PythonFile, goal: Goal) -> Iterator[Finding]:
@@ -45,3 +48,16 @@ def check(module: ast.Module, file: PythonFile, goal: Goal) -> Iterator[Finding]
                 severity=Severity.note if tolerates_failure(node, file) else None,
                 subject=api.name,
             )
+
+
+@rule.on(ast.Compare)
+def exact_memory(compare: ast.Compare, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+    """assert torch.cuda.memory_allocated() == x.numel() * x.element_size()"""
+    if "memory_allocated" not in file.text or not isinstance(file.parent(compare), ast.Assert):
+        return
+    asked = getattr(compare.left.func, "attr", "") if isinstance(compare.left, ast.Call) else ""
+    exact = isinstance(compare.ops[0], ast.Eq) and getattr(compare.comparators[0], "value", None) != 0
+    if asked == "memory_allocated" and exact:
+        yield rule.finding(
+            (file, compare), "the memory in use is not exactly the same on NPUs", why=_BLOCKS, remedy=_ALLOW
+        )
