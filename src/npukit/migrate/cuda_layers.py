@@ -10,6 +10,8 @@ from pathlib import Path
 
 from npukit.facts.target import Target
 from npukit.facts.versions import key
+from npukit.migrate.cuda_imports import needed_to_import
+from npukit.migrate.cuda_tests import is_skipped_whole
 from npukit.migrate.requirements import allowed_torch
 from npukit.source import PythonFile
 
@@ -19,15 +21,13 @@ _SIMULATORS = re.compile(r"isaac\w*(?:\.|$)")
 _ONLY_FOR_CUDA = re.compile(r"(?:numba|triton|cupy|flash_attn|xformers|apex|tensorrt|bitsandbytes)(?:\.|$)")
 _FILES = re.compile(
     r"nccl_?alloc|nvshmem|cudnn|tilelang|cutlass|tensorrt|(?:^|[/_])trt|cuda_?ipc|(?:^|/)(?:bnb|bitsandbytes)(?:/|$)"
-    r"|kernels?/(?:triton|cuda)(?:/|$)|(?:^|/)test_\w*triton",
+    r"|kernels?/(?:triton|cuda)(?:/|$)|(?:^|/)test_\w*(?:triton|fp8|fp4)",
     re.IGNORECASE,
 )
-_SKIPPED_WHOLE = re.compile(r"allow_module_level|^pytestmark\b(?s:.*?)skip|\bimportorskip\(", re.MULTILINE)
-_LIBRARIES = re.compile(
-    r"transformer[\s_-]?engine|triton|tilelang|deep_?gemm|cutlass|bitsandbytes|mamba_ssm|causal_conv1d|nvshmem|tensorrt"
-    r"|\bnumba\b|\bcupy\b",
-    re.IGNORECASE,
-)
+_TESTED = {
+    "cuda": re.compile(r"nvml|nvidia-smi|CUDAExecutionProvider|tensorrt", re.IGNORECASE),
+    "te": re.compile("transformer_engine"),
+}
 _VERSION = re.compile(r"[\"'](\d+\.\d+)")
 _HAS_OWN_DEVICES = re.compile(r"ctranslate2(?:\.|$)")
 _REPLACED = re.compile(r"^[ \t]*torch\.cuda(?:\.\w+)* = ", re.MULTILINE)
@@ -40,20 +40,28 @@ _MOCKED = re.compile(
 
 
 @lru_cache(maxsize=8)
-def is_file_for_cuda(file: PythonFile) -> bool:
-    """Whether a file is named after something that only CUDA has, or is in a folder of the project that is:
-    nccl_allocator.py, nvshmem_copy_service/planner.py; or whether its tests all need a library for CUDA."""
+def why_for_cuda(file: PythonFile) -> str:
+    """Why a file as a whole is for CUDA only, or "": its name or folder says so (nccl_allocator.py,
+    nvshmem_copy_service/planner.py), it cannot be imported on an NPU machine, or its tests all need a library."""
     root, path = file.names.root, file.path
     inside = path.relative_to(root) if root and path.is_relative_to(root) else Path(path.name)
-    return bool(_FILES.search("/".join(inside.with_suffix("").parts))) or _is_skipped_whole(file)
+    if _FILES.search("/".join(inside.with_suffix("").parts)) or _is_test_of_cuda(file):
+        return "Its name says so."
+    if needed := needed_to_import(file):
+        return f"It cannot be imported without {needed}."
+    return "All its tests need a library for CUDA." if is_skipped_whole(file) else ""
 
 
-def _is_skipped_whole(file: PythonFile) -> bool:
-    """if not HAVE_TE: pytest.skip("needs Transformer Engine", allow_module_level=True), or such a pytestmark"""
-    if not _SKIPPED_WHOLE.search(file.text):  # quick: most files are not
-        return False
-    skips = (file.source(each) for each in file.tree.body if isinstance(each, ast.If | ast.Expr | ast.Assign))
-    return any(_SKIPPED_WHOLE.search(text) and _LIBRARIES.search(text) for text in skips)
+def is_file_for_cuda(file: PythonFile) -> bool:
+    """Whether a file as a whole is for CUDA only."""
+    return bool(why_for_cuda(file))
+
+
+def _is_test_of_cuda(file: PythonFile) -> bool:
+    """test_cuda.py, where it tests NVIDIA's own software; test_te_layers.py, of Transformer Engine"""
+    first, *words = file.path.stem.split("_")
+    software = _TESTED.get(words[0]) if first == "test" and words else None
+    return software is not None and software.search(file.text) is not None
 
 
 def is_layer_for_cuda(node: ast.AST) -> bool:

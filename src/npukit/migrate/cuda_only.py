@@ -38,6 +38,8 @@ _TOP_IMPORT = re.compile(r"^(?:import|from)[ \t]+([\w.]+)", re.MULTILINE)
 _KERNEL_LIBRARIES = re.compile(
     r"(?:triton|tilelang|cutlass|flash_attn|causal_conv1d|mamba_ssm|cupy|numba\.cuda)(?:\.|$)"
 )
+_HAS_OTHERS = re.compile(r"triton|cuda|device|backend|impl|kernel|fused|avail|have|has_|use_|is_", re.IGNORECASE)
+_BESIDE = re.compile(r"^from \.(\w+) import (\([^)]*\)|.*)", re.MULTILINE)
 _COMPILED = re.compile(r"^@(?:triton|tilelang)\.", re.MULTILINE)
 _KERNELS = re.compile(
     r"_cuda$|triton|(?:^|\.)apex|flash_attn|xformers|unsloth|(?:^|[._])kernels$|numba\.cuda|cutlass|tilelang"
@@ -131,9 +133,19 @@ def names_kernel(node: ast.AST, file: PythonFile) -> bool:
 
 @lru_cache(maxsize=4)
 def _names_for_cuda(file: PythonFile) -> frozenset[str]:
+    return frozenset([*_kernel_names(file), *_of_the_engine(file), *_optional_for_cuda(file), *_short_names(file)])
+
+
+@lru_cache(maxsize=4)
+def _kernel_names(file: PythonFile) -> frozenset[str]:
     kernels = frozenset(_kernels(file))
-    helpers = {each for each in _always_using(kernels, file.tree.body) if not each.startswith("test")}
-    return frozenset([*helpers, *_of_the_engine(file), *_optional_for_cuda(file), *_short_names(file)])
+    return frozenset(each for each in _always_using(kernels, file.tree.body) if not each.startswith("test"))
+
+
+def launches_kernels(part: ast.AST, file: PythonFile) -> bool:
+    """Whether a statement calls kernels of the project for CUDA, whatever holds."""
+    names = _kernel_names(file)
+    return bool(names) and any(isinstance(node, ast.Name) and node.id in names for node in always_run(part))
 
 
 def _kernels(file: PythonFile) -> Iterator[str]:
@@ -153,21 +165,30 @@ def _of_the_engine(file: PythonFile) -> Iterator[str]:
 
 
 @lru_cache(maxsize=1024)
-def _launchers(path: Path | None) -> frozenset[str]:
-    """The kernels of a file and what always launches them. It may be imported without Triton: triton = MagicMock()"""
+def _launchers(path: Path | None, with_others: bool = True) -> frozenset[str]:
+    """The kernels of a file, and of those beside it that it imports, and what always launches them. It may be imported
+    without Triton: triton = MagicMock()"""
     text = _text(path)
-    if not _COMPILED.search(text):
+    others = frozenset(_imported_launchers(path, text)) if path and with_others else frozenset[str]()
+    if not others and not _COMPILED.search(text):
         return frozenset()
     try:
         body = ast.parse(text).body
     except (SyntaxError, ValueError):
         return frozenset()
     functions = (each for each in body if isinstance(each, ast.FunctionDef))
-    kernels = (
+    kernels = {
         each.name for each in functions if any(_COMPILED.match(f"@{ast.unparse(mark)}") for mark in each.decorator_list)
-    )
+    }
     is_theirs = path is not None and "triton" in path.parts[-3:]  # triton/ops.py: what does without is elsewhere
-    return _always_using(frozenset(kernels), body, always=is_theirs)
+    return _always_using(others | kernels, body, always=is_theirs)
+
+
+def _imported_launchers(path: Path, text: str) -> Iterator[str]:
+    """from .chunk_h import chunk_forward"""
+    for module, names in _BESIDE.findall(text):
+        launchers = _launchers(path.with_name(f"{module}.py"), with_others=False)
+        yield from (name for name in re.findall(r"\w+", names) if name in launchers)
 
 
 def _always_using(names: frozenset[str], body: list[ast.stmt], always: bool = False) -> frozenset[str]:
@@ -180,14 +201,19 @@ def _always_using(names: frozenset[str], body: list[ast.stmt], always: bool = Fa
 
 
 def _used(definition: ast.FunctionDef | ast.ClassDef) -> Iterator[str]:
-    """The names that a function uses below no condition; of a class, its `forward`."""
-    body = definition.body
+    """The names that a function uses, but for what it does by the device or by what is installed; of a class, what its
+    `forward` does."""
+    stack: list[ast.AST] = list(definition.body)
     if isinstance(definition, ast.ClassDef):
-        body = [part for each in body if getattr(each, "name", "") == "forward" for part in each.body]  # type: ignore[attr-defined]
-    for part in body:
-        for node in always_run(part.test if isinstance(part, (ast.If, ast.While)) else part):
-            if isinstance(node, ast.Name):
-                yield node.id
+        stack = [part for each in definition.body if getattr(each, "name", "") == "forward" for part in each.body]  # type: ignore[attr-defined]
+    while stack:
+        now = stack.pop()
+        if isinstance(now, ast.Name):
+            yield now.id
+        elif isinstance(now, (ast.If, ast.IfExp, ast.While)) and _HAS_OTHERS.search(ast.unparse(now.test)):
+            stack.append(now.test)
+        elif not _may_lack_it(now) and not isinstance(now, _RUN_LATER):
+            stack.extend(ast.iter_child_nodes(now))
 
 
 def _names_in(definition: ast.AST) -> Iterator[str]:

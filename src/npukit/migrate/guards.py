@@ -16,6 +16,7 @@ import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
+from npukit.migrate.conditions import conditions, is_cpu, is_negated
 from npukit.migrate.cuda_layers import (
     after,
     below_imports,
@@ -30,6 +31,7 @@ from npukit.migrate.cuda_layers import (
     with_numba,
 )
 from npukit.migrate.cuda_only import dispatches_kernels, uses_kernels
+from npukit.migrate.cuda_tests import tests_for_cuda
 from npukit.migrate.device_choices import beside_the_device
 from npukit.migrate.purposes import is_for_any, is_for_cuda
 from npukit.migrate.refusals import (
@@ -37,6 +39,7 @@ from npukit.migrate.refusals import (
     left_without,
     named,
     prepared,
+    prepares,
     refused_on_the_cpu,
     skipped,
     speaks_of_kernels,
@@ -75,7 +78,7 @@ def decides_about_torch(condition: ast.expr, file: PythonFile) -> bool:
     test, choice = condition, file.parent(condition)
     if isinstance(choice, ast.BoolOp) and isinstance(choice.op, ast.And):
         test, choice = choice, file.parent(choice)
-    if not isinstance(choice, (ast.If, ast.IfExp)) or choice.test is not test or _is_negated(condition):
+    if not isinstance(choice, (ast.If, ast.IfExp)) or choice.test is not test or is_negated(condition):
         return False
     body = choice.body if isinstance(choice.body, list) else [choice.body]
     return any(
@@ -84,21 +87,6 @@ def decides_about_torch(condition: ast.expr, file: PythonFile) -> bool:
         for statement in body
         for node in ast.walk(statement)
     )
-
-
-def asked_for_cards(name: ast.expr, file: PythonFile) -> ast.Compare | None:
-    """The condition that a function's name is in: torch.cuda.device_count() < 2"""
-    call = file.parent(name)
-    compare = file.parent(call) if isinstance(call, ast.Call) and call.func is name else None
-    return compare if isinstance(compare, ast.Compare) and compare.left is call else None
-
-
-def _is_negated(condition: ast.expr) -> bool:
-    if not isinstance(condition, ast.Compare):
-        return False
-    operator, against = condition.ops[0], getattr(condition.comparators[0], "value", None)
-    none = isinstance(operator, ast.Eq) and against == 0
-    return none or isinstance(operator, (ast.NotEq, ast.NotIn, ast.Lt, ast.LtE))
 
 
 def _asks(condition: ast.expr) -> bool:
@@ -131,6 +119,15 @@ def _chain(condition: ast.expr, file: PythonFile) -> ast.AST:
 
 
 @lru_cache(maxsize=4)
+def left_tests(file: PythonFile) -> tuple[ast.AST, ...]:
+    """The tests that only CUDA can run and that say where they run, in a file where no condition about CUDA stays."""
+    if _judged(file):
+        return ()
+    found = dict.fromkeys(each for each in tests_for_cuda(file) if "cuda" in file.source(each))
+    return tuple(each for each in found if file.parent(each) not in found)
+
+
+@lru_cache(maxsize=4)
 def lines_for_cuda(file: PythonFile) -> tuple[tuple[int, int], ...]:
     """The first and last lines of what runs only where a condition that stays holds."""
     nodes = [
@@ -159,6 +156,7 @@ def _decided_nodes(file: PythonFile) -> frozenset[ast.AST]:
         *with_numba(file),
         *for_older_torch(file),
         *served(file),
+        *tests_for_cuda(file),
     )
     decided = frozenset([*judged, *others])
     while decided and (helpers := frozenset(_helpers(decided, file)) - decided):
@@ -180,7 +178,7 @@ def _helpers(decided: frozenset[ast.AST], file: PythonFile) -> Iterator[ast.AST]
 def _judged(file: PythonFile) -> dict[ast.expr, list[ast.AST]]:
     """The conditions about CUDA in this file that stay, each with the nodes that it decides about."""
     stay: dict[ast.expr, list[ast.AST]] = {}
-    for condition in _conditions(file):
+    for condition in conditions(file):
         if refused := _refused(condition, file):
             stay[condition] = refused
             continue
@@ -203,40 +201,10 @@ def _refused(condition: ast.expr, file: PythonFile) -> list[ast.AST]:
     return [chosen, *behind] if speaks_of_kernels(refusal) or is_for_cuda(behind, file) else []
 
 
-def _conditions(file: PythonFile) -> Iterator[ast.expr]:
-    """Every expression that asks for CUDA: is_available(), device_count() < 2, is_cuda, == "cuda"."""
-    if "cuda" not in file.text and "nccl" not in file.text:
-        return
-    for func in (*file.by_name.get("is_available", ()), *file.by_name.get("startswith", ())):
-        call = file.parent(func)
-        if isinstance(call, ast.Call) and call.func is func:
-            asks = (file.resolve(func) or "").startswith("torch.cuda.")
-            starts = getattr(func, "attr", "") == "startswith" and any(_is_word(each) for each in call.args)
-            if asks or starts:
-                yield call
-    for func in file.by_name.get("device_count", ()):
-        asked = asked_for_cards(func, file)
-        if asked is not None and _is_negated(asked) and (file.resolve(func) or "").startswith("torch.cuda."):
-            yield asked
-    for compare in file.by_type.get(ast.Compare, ()):
-        sides = (compare.left, *compare.comparators)  # type: ignore[attr-defined]
-        if any(_is_word(each) for side in sides for each in _elements(side)):
-            yield compare  # type: ignore[misc]
-    yield from (each for each in file.by_name.get("is_cuda", ()) if isinstance(each, ast.Attribute))
-
-
-def _elements(node: ast.expr) -> Sequence[ast.expr]:
-    return node.elts if isinstance(node, (ast.Tuple, ast.List, ast.Set)) else (node,)
-
-
-def _is_word(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and node.value in ("cuda", "cuda:", "nccl")
-
-
 def _decides(condition: ast.expr, file: PythonFile, depth: int = 2) -> Iterator[list[ast.AST]]:
     """Everything that runs only where the condition holds, as groups of nodes: one for each place that asks."""
     node, negated, beside = _whole_condition(condition, file)
-    if any(_is_cpu(each) for each in beside):
+    if any(is_cpu(each) for each in beside):
         yield _NOTHING
         return
     parent = file.parent(node)
@@ -253,7 +221,8 @@ def _decides(condition: ast.expr, file: PythonFile, depth: int = 2) -> Iterator[
         tests = prepared(file.function(parent), file) if leaves_it else []
         yield from _for_each(tests, region, file) if tests else [region]
     elif isinstance(parent, ast.Call) and (groups := skipped(parent, file)):
-        yield from _for_each(groups, beside, file)
+        before = prepares(parent, file)
+        yield from [[*beside, *before]] if is_for_cuda(before, file) else _for_each(groups, beside, file)
     elif isinstance(parent, ast.Assert):
         yield [*beside, *kernels, *after(parent, file)]
     elif isinstance(parent, ast.Return):
@@ -275,7 +244,7 @@ def _for_each(tests: list[list[ast.AST]], before: list[ast.AST], file: PythonFil
 
 def _whole_condition(condition: ast.expr, file: PythonFile) -> tuple[ast.AST, bool, list[ast.AST]]:
     """The expression around a condition that asks the same, whether it asks the opposite, and what else must hold."""
-    negated = _is_negated(condition)
+    negated = is_negated(condition)
     node: ast.AST = condition
     beside: list[ast.AST] = []
     while (parent := file.parent(node)) is not None:
@@ -336,12 +305,6 @@ def _by_variable(
     found = [list(_decides(use, file, depth - 1)) for use in uses]
     known = bool(found) and all(found)
     yield from (region for regions in found for region in regions) if known else [[]]  # []: what may be anything
-
-
-def _is_cpu(condition: ast.AST) -> bool:
-    """device.type == "cpu" """
-    sides = (condition.left, *condition.comparators) if isinstance(condition, ast.Compare) else ()
-    return any(isinstance(each, ast.Constant) and each.value == "cpu" for each in sides) and not _is_negated(condition)  # type: ignore[arg-type]
 
 
 def _is_of_a_tensor(condition: ast.expr) -> bool:

@@ -32,8 +32,37 @@ def skipped(call: ast.Call, file: PythonFile) -> list[list[ast.AST]]:
         return []
     about = [*_words_of(call), *_names_of_tests(file)]
     return [
-        [*about, *_other_marks(test), owner, *group] for owner, test in _tests(call, file) for group in _groups(test)
+        [*about, *_other_marks(test), owner, *group, *_called(group, test, file)]
+        for owner, test in _tests(call, file)
+        for group in _groups(test)
     ]
+
+
+def _called(group: list[ast.AST], test: ast.AST, file: PythonFile) -> list[ast.AST]:
+    """What the methods of the same class do that a test calls: self._build_layer()"""
+    scope = test if isinstance(test, ast.ClassDef) else file.parent(test)
+    methods = scope.body if isinstance(scope, ast.ClassDef) else []
+    names = {
+        node.func.attr
+        for part in group
+        for node in ast.walk(part)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+    }
+    return [part for each in methods if getattr(each, "name", "") in names for part in each.body]  # type: ignore[attr-defined]
+
+
+def prepares(call: ast.Call, file: PythonFile) -> list[ast.AST]:
+    """What runs before each test of the class that a mark stands in: its setups and fixtures, and the class itself."""
+    test = file.parent(call)
+    scope = file.parent(test) if isinstance(test, (ast.FunctionDef, ast.AsyncFunctionDef)) else None
+    if not isinstance(scope, ast.ClassDef):
+        return []
+    setups = [each for each in scope.body if isinstance(each, ast.FunctionDef) and _is_setup(each, file)]
+    return [scope, *(part for each in setups for part in each.body)]
+
+
+def _is_setup(function: ast.FunctionDef, file: PythonFile) -> bool:
+    return function.name in _SETUPS or any("autouse=True" in file.source(each) for each in function.decorator_list)
 
 
 def _other_marks(test: ast.AST) -> Iterator[ast.AST]:

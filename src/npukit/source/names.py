@@ -253,7 +253,7 @@ def exported(file: Path, name: str, root: Path | None) -> str | None:
         return None
     _following.add((file, name))
     try:
-        names = _names_of(file, root)
+        names = names_of(file, root)
         return names._resolve_name(ast.Name(name, ast.Load()), _DEPTH) if names else None
     finally:
         _following.discard((file, name))
@@ -278,7 +278,8 @@ def _bytes_of(file: Path) -> bytes:
 
 
 @lru_cache(maxsize=512)
-def _names_of(file: Path, root: Path | None) -> Names | None:
+def names_of(file: Path, root: Path | None) -> Names | None:
+    """The names of another file of the project; None where it cannot be read."""
     try:
         return Names(ast.parse(file.read_bytes()), file, root)
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
@@ -312,7 +313,7 @@ def _defined(target: str, names: Names, containing: str) -> tuple[ast.FunctionDe
     for _ in range(_DEPTH):
         module, _, name = target.rpartition(".")
         file = file_of(module or ".", names.path, names.root) if module or target.startswith(".") else None
-        found = _names_of(file, names.root) if file and _has(file, containing) and _has(file, name) else None
+        found = names_of(file, names.root) if file and _has(file, containing) and _has(file, name) else None
         bindings = found.bindings_in(found.tree, name) if found else []
         for binding in bindings:
             if found and isinstance(binding.node, (ast.FunctionDef, ast.ClassDef)):

@@ -21,8 +21,9 @@ from npukit.facts.torch_npu.names import names_of
 from npukit.facts.versions import key
 from npukit.migrate import device_layers, guards, lookup, writing
 from npukit.migrate.callees import takes_device
+from npukit.migrate.conditions import asked_for_cards
 from npukit.migrate.cuda_graphs import graph_around
-from npukit.migrate.cuda_layers import is_file_for_cuda
+from npukit.migrate.cuda_layers import why_for_cuda
 from npukit.migrate.cuda_only import ABOUT_THE_CARD
 from npukit.migrate.device_choices import under_a_condition
 from npukit.migrate.goal import Goal
@@ -45,6 +46,7 @@ rule = Rule(
     effort=Effort(15, 5),
 )
 
+_IN_CODE = re.compile(r"""\.cuda\(|["']cuda["':]|["']nccl["']""")
 _OTHER_RULES = {"amp"}
 _DIFFERENT = {"get_device_capability": "it returns None on an NPU, so comparisons with it raise"}
 _LACKS = {"Event": "external"}  # arguments that the class of torch_npu does not take
@@ -58,15 +60,15 @@ _NOT_ABOUT_THE_CPU = {"is_available", "device_count", "is_initialized", "amp"}  
 @rule.on(ast.Module)
 def check(module: ast.Module, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     names = lookup.cuda_names(file)
-    if names and is_file_for_cuda(file):
-        yield rule.finding(
-            (file, names[0][0]),
-            f"{file.path.name} is for CUDA only",
-            why="Its name says so, or all its tests need a library for CUDA. The file was left as it is.",
-            remedy="Check that it is not needed on an NPU.",
-            severity=Severity.note,
-        )
+    if why := why_for_cuda(file):
+        if names or _IN_CODE.search(file.text):
+            yield _left((file, names[0][0] if names else file.tree.body[0]), f"{file.path.name} is for CUDA only", why)
         return
+    if tests := guards.left_tests(file):
+        several = f" and {len(tests) - 1} more tests or classes of tests" if len(tests) > 1 else ""
+        need = "need" if several else "needs"
+        what = f"{getattr(tests[0], 'name', 'a test')}{several} {need} a library or kernels for CUDA"
+        yield _left((file, tests[0]), what, "On an NPU they are skipped or fail, whatever the device is called.")
     graphs: set[ast.AST] = set()
     for node, _ in names:
         graph = graph_around(node, file) if goal.portable else None
@@ -75,6 +77,11 @@ def check(module: ast.Module, file: PythonFile, goal: Goal) -> Iterator[Finding]
         elif graph not in graphs:
             graphs.add(graph)
             yield _left_for_graphs(graph, node, file, goal)
+
+
+def _left(place: tuple[PythonFile, ast.AST], what: str, why: str) -> Finding:
+    remedy = "Check that it is not needed on an NPU."
+    return rule.finding(place, what, why=f"{why} It was left as it is.", remedy=remedy, severity=Severity.note)
 
 
 def _left_for_graphs(graph: ast.AST, node: ast.expr, file: PythonFile, goal: Goal) -> Finding:
@@ -116,7 +123,7 @@ def _check(node: ast.Attribute | ast.Name, file: PythonFile, goal: Goal) -> Iter
         return
     condition = _call(node, file) if function == "is_available" else None
     if function == "device_count":
-        condition = guards.asked_for_cards(node, file)
+        condition = asked_for_cards(node, file)
     if condition is not None and (reason := guards.why_left(condition, file)):
         yield rule.finding(
             (file, node),

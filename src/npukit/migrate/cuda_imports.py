@@ -1,0 +1,119 @@
+"""Files that no NPU machine can import: they need flash-attn, Triton or another library for CUDA, or load the project's
+own kernels.
+
+stays:    from flash_attn import flash_attn_func    import triton    ops = InferenceOpsLoader().load()
+migrated: try: import flash_attn ...                from transformer_engine.pytorch.fp8 import check_fp8_support
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+
+from npukit.source import PythonFile
+from npukit.source.names import file_of
+
+_LIBRARIES = re.compile(
+    r"(?:triton|tilelang|cutlass|flash_attn\w*|flash_mla|transformer_engine\w*|causal_conv1d|mamba_ssm|deep_gemm|deep_ep"
+    r"|torch_int|gptq_cuda|nvshmem|bitsandbytes\.(?:functional|optim))(?:\.|$)"
+)
+_OF_TRITON = re.compile(r"(?:^|\.)triton(?:\.|$)")
+_IMPORT = re.compile(
+    r"^(?:from[ \t]+(?P<module>[\w.]+)[ \t]+import[ \t]+(?P<names>\([^)]*|[^\n#]*)|import[ \t]+(?P<whole>[\w.]+))",
+    re.MULTILINE,
+)
+_ONLY_ASKED = re.compile(r"\W*(?:(?:HAVE|HAS|IS|check|is|has)_\w+|testing)\W*")
+_LOADED = re.compile(r"^\w+ = (\w+)\(\)\.load\(\)", re.MULTILINE)
+_ENTRY = re.compile(r"(?:test|bench)")
+_loads_nothing: set[Path] = set()  # with all that they import; found once, as most tests import most of a project
+
+
+@lru_cache(maxsize=8)
+def needed_to_import(file: PythonFile) -> str:
+    """The library or kernels for CUDA without which a file cannot be imported; of a test or benchmark, also what the
+    files of the project load that it imports.
+
+    >>> needed_to_import(file)  # from flash_attn import flash_attn_func
+    'flash_attn'
+    """
+    root, path, text = file.names.root, file.path, file.text
+    if needed := _library(text, path, root):
+        return needed
+    if not _ENTRY.match(path.stem):
+        return _loader(text, path, root)
+    return _library_beside(text, path, root) or _loaded_on_the_way(text, path, root)
+
+
+def _imports(text: str) -> Iterator[tuple[str, str]]:
+    """The modules that are imported whatever holds, each with what is taken from it."""
+    for match in _IMPORT.finditer(text):
+        yield match["module"] or match["whole"], match["names"] or ""
+
+
+def _library(text: str, path: Path, root: Path | None) -> str:
+    for module, names in _imports(text):
+        if _LIBRARIES.match(module) and not _only_asks(module, names, text):
+            return module.split(".")[0]
+        if _OF_TRITON.search(module) and not _only_asks(module, names, text) and _needs_triton(module, path, root):
+            return "triton"
+    return ""
+
+
+def _only_asks(module: str, names: str, text: str) -> bool:
+    """from triton_ops import HAS_TRITON; import triton, for triton.testing alone, which needs no kernel"""
+    if names:
+        return all(_ONLY_ASKED.fullmatch(name) for name in re.split(r",\s*(?=\w)", names.partition(" as ")[0]))
+    return module == "triton" and not re.search(r"\btriton\.(?!testing\b)|\btl\.", text)
+
+
+def _needs_triton(module: str, path: Path, root: Path | None) -> bool:
+    """Whether a folder of the project with Triton's kernels has none of them without Triton."""
+    where = file_of(module, path, root)
+    return where is None or re.search(r"^(?:import triton\b|if \w*TRITON)", _text(where), re.MULTILINE) is not None
+
+
+def _library_beside(text: str, path: Path, root: Path | None) -> str:
+    """What the helpers need that stand beside a test: from gtp_test_utils import run"""
+    beside = (each for each in _files(text, path, root) if each.parent == path.parent)
+    return next((needed for each in beside if (needed := _library(_text(each), each, root))), "")
+
+
+def _loader(text: str, path: Path, root: Path | None) -> str:
+    found = _LOADED.findall(text) if "().load()" in text else ()
+    return next((f"{each}'s kernels" for each in found if _loads_cuda(each, text, path, root)), "")
+
+
+def _loads_cuda(loader: str, text: str, path: Path, root: Path | None) -> bool:
+    """class InferenceOpsLoader(KernelLoader): REGISTRY = [InferenceOpsCudaExtension]"""
+    imported = re.search(rf"^from[ \t]+([\w.]+)[ \t]+import\b[^#\n]*\b{loader}\b", text, re.MULTILINE)
+    where = file_of(imported[1], path, root) if imported else None
+    body = re.search(rf"^class {loader}\b.*\n((?:[ \t]+.*\n|\n)*)", _text(where), re.MULTILINE) if where else None
+    return bool(body and re.search("cuda", body[1], re.IGNORECASE) and not re.search("npu|cpu", body[1], re.IGNORECASE))
+
+
+def _loaded_on_the_way(text: str, path: Path, root: Path | None) -> str:
+    seen, queue = {path}, [(text, path)]
+    while queue:
+        text, now = queue.pop()
+        if needed := _loader(text, now, root):
+            return needed
+        more = set(_files(text, now, root)) - seen - _loads_nothing
+        seen |= more
+        queue += [(_text(each), each) for each in more]
+    _loads_nothing.update(seen - {path})
+    return ""
+
+
+def _files(text: str, path: Path, root: Path | None) -> list[Path]:
+    found = (file_of(module, path, root) for module, _ in _imports(text))
+    return [each for each in found if each is not None]
+
+
+@lru_cache(maxsize=64)
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
