@@ -203,3 +203,31 @@ def test_a_notebook_that_imports_the_package_leaves_torch_npu_to_it(tmp_path: Pa
     after = {change.path.name: change.after for change in result.changes}
     assert "import torch_npu" in after["__init__.py"] and "import torch_npu" not in after["demo.ipynb"]
     assert "use(torch.ones(1).to(DEVICE))" in "".join(json.loads(after["demo.ipynb"])["cells"][0]["source"])
+
+
+@pytest.mark.parametrize(
+    ("before", "now"),
+    [
+        ("CUDA not available", "accelerator not available"),
+        ("CUDA is required for offload check.", "An accelerator is required for offload check."),
+        ("requires CUDA", "requires an accelerator"),
+        ("needs a CUDA device", "needs an accelerator"),
+        ("more than torch.cuda.device_count()", "more than torch.cuda.device_count()"),
+    ],
+)
+def test_why_a_test_is_skipped_goes_with_the_condition(tmp_path: Path, before: str, now: str) -> None:
+    mark = "@pytest.mark.skipif(not {0}.is_available(), reason='{1}')\ndef test_it():\n    ...\n"
+    skip = "def test_that():\n    if {0}.device_count() < 2:\n        pytest.skip('{1}')\n"
+    text = mark + skip
+    assert after(tmp_path, text.format("torch.cuda", before)) == text.format("ACCELERATOR", now)
+
+
+def test_a_condition_that_only_moves_a_tensor_is_not_about_kernels(tmp_path: Path) -> None:
+    text = "from ops_triton import scale\ndef f(x):\n    if not {}:\n        x = x.{}\n"
+    before, now = text.format("x.is_cuda", "cuda()"), text.format('x.device.type in ("cuda", "npu")', "to(DEVICE)")
+    assert after(tmp_path, before) == now.replace("not x.device.type in", "x.device.type not in")
+
+
+def test_what_a_call_for_cuda_is_given_stays_with_it(tmp_path: Path) -> None:
+    text = 'import torch\nmajor = torch.cuda.get_device_properties(torch.device("cuda:0")).major\n'
+    assert not migrated(tmp_path, a=text).changes

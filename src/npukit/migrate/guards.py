@@ -212,7 +212,8 @@ def _decides(condition: ast.expr, file: PythonFile, depth: int = 2) -> Iterator[
         word = parent.body.value if isinstance(parent.body, ast.Constant) else None
         beside += named("nvidia") if isinstance(word, str) and _PACKAGE.fullmatch(word) else []
     is_expected = isinstance(parent, ast.Assert) and getattr(file.function(parent), "name", "").startswith("test")
-    kernels = named("triton") if _is_of_a_tensor(condition) and not is_expected and uses_kernels(file) else []
+    is_about_kernels = _is_of_a_tensor(condition) and not is_expected and not _only_places(parent)
+    kernels = named("triton") if is_about_kernels and uses_kernels(file) else []
     if isinstance(parent, (ast.If, ast.IfExp, ast.While)) and parent.test is node:
         kernels += named("triton") if speaks_of_kernels(parent) else []
         refusal = parent.body if kernels and negated and isinstance(parent, ast.If) else []
@@ -305,6 +306,15 @@ def _by_variable(
     found = [list(_decides(use, file, depth - 1)) for use in uses]
     known = bool(found) and all(found)
     yield from (region for regions in found for region in regions) if known else [[]]  # []: what may be anything
+
+
+def _only_places(choice: ast.AST | None) -> bool:
+    """if not x.is_cuda: x = x.cuda(); if x.is_cuda: x = x.cpu()"""
+    body = choice.body if isinstance(choice, ast.If) and not choice.orelse else []
+    values = [each.value if isinstance(each, ast.Assign) else None for each in body]
+    return bool(body) and all(
+        isinstance(each, ast.Call) and getattr(each.func, "attr", "") in ("cuda", "cpu", "to") for each in values
+    )
 
 
 def _is_of_a_tensor(condition: ast.expr) -> bool:

@@ -31,6 +31,7 @@ from npukit.migrate.patches import is_test
 from npukit.migrate.refusals import leaves
 from npukit.migrate.rule import Effort, Rule
 from npukit.migrate.rules.npk102_cuda_imports import goes_over
+from npukit.migrate.told import is_compared_with_cuda, is_told, retold
 from npukit.migrate.torch_imports import speaks_of_another_framework
 from npukit.migrate.writing import Text
 from npukit.report import Finding, Severity
@@ -135,9 +136,9 @@ def _check(node: ast.Attribute | ast.Name, file: PythonFile, goal: Goal) -> Iter
         return
     if writing.stays(node, file, goal) or _is_counted_for_another(node, function, file):
         return
-    if function == "is_available" and _is_told(_call(node, file), file):
+    if function == "is_available" and is_told(_call(node, file), file):
         return
-    if function in ("is_available", "device_count") and _is_compared_with_cuda(_call(node, file), file):
+    if function in ("is_available", "device_count") and is_compared_with_cuda(_call(node, file), file):
         return
     if goal.portable and function == "current_device" and _is_moved_to(node, file):
         return
@@ -160,7 +161,12 @@ def _check(node: ast.Attribute | ast.Name, file: PythonFile, goal: Goal) -> Iter
             (file, node),
             f"torch.cuda{'.' + function if function else ''} requires a CUDA device",
             remedy=f"Use {new.text}.",
-            edits=(*new.edits, *_without_cudnn(node, function, file, goal), *_apart(node, file)),
+            edits=(
+                *new.edits,
+                *_without_cudnn(node, function, file, goal),
+                *_apart(node, file),
+                *retold(_call(node, file), file, goal),
+            ),
         )
 
 
@@ -195,28 +201,6 @@ def _is_moved_to(node: ast.expr, file: PythonFile) -> bool:
     """x.cuda(torch.cuda.current_device()): for NPK110."""
     move = file.parent(_numbers(node, file) or _call(node, file))
     return isinstance(move, ast.Call) and isinstance(move.func, ast.Attribute) and move.func.attr == "cuda"
-
-
-def _is_told(node: ast.expr, file: PythonFile) -> bool:
-    """print("CUDA available:", torch.cuda.is_available()), f"CUDA: {torch.cuda.is_available()}": what is told stays."""
-    parent = file.parent(node)
-    text = file.parent(parent) if isinstance(parent, ast.FormattedValue) else parent
-    if isinstance(text, ast.Call) and node in text.args:
-        said: list[ast.expr] = text.args[: text.args.index(node)]
-    else:
-        said = text.values if isinstance(text, ast.JoinedStr) else []
-    texts = [str(each.value).lower() for each in said if isinstance(each, ast.Constant)]
-    return any("cuda" in each and re.search(r"[\s:]", each) for each in texts)  # a label, and no key such as "use_cuda"
-
-
-def _is_compared_with_cuda(call: ast.expr, file: PythonFile) -> bool:
-    """assert torch.cuda.is_available() == CUDA_IS_AVAILABLE, which another file asks of CUDA"""
-    compare = file.parent(call)
-    others = [compare.left, *compare.comparators] if isinstance(compare, ast.Compare) else []
-    return any(
-        isinstance(each, ast.Name) and "CUDA" in each.id and any(b.kind == "import" for b in file.bindings(each))
-        for each in others
-    )
 
 
 def _is_counted_for_another(node: ast.expr, function: str, file: PythonFile) -> bool:

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 
 from npukit.migrate import torch_imports, writing
 from npukit.migrate.callees import takes_device
+from npukit.migrate.cuda_only import ABOUT_THE_CARD
 from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Effort, Rule
 from npukit.migrate.sinks import DEVICE, is_choice, reaches
@@ -48,7 +49,11 @@ _UNCLEAR = "npukit cannot see where the string is used, so it did not change it.
 def check(node: ast.Constant | ast.JoinedStr, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     if not _is_cuda(node) or isinstance(file.parent(node), ast.JoinedStr) or writing.stays(node, file, goal):
         return
-    if _is_compared(node, file) or (goal.portable and _is_current_card_moved_to(node, file)):
+    if (
+        _is_asked_about(node, file)
+        or _is_compared(node, file)
+        or (goal.portable and _is_current_card_moved_to(node, file))
+    ):
         return
     pair = _pair_of_map_location(node, file)
     if pair is not None:
@@ -112,6 +117,21 @@ def _is_compared(node: ast.AST, file: PythonFile) -> bool:
         return False
     around = file.parent(call) if call else None
     return isinstance(file.parent(around) if isinstance(around, ast.Attribute) else around, ast.Compare)
+
+
+def _is_asked_about(node: ast.AST, file: PythonFile) -> bool:
+    """torch.cuda.get_device_properties("cuda:0").major, which stays as a whole"""
+    if "get_device_" not in file.text:
+        return False
+    for call in file.ancestors(node):
+        name = file.resolve(call.func) if isinstance(call, ast.Call) else None
+        if name == "torch.cuda.get_device_capability":
+            return True
+        if name == "torch.cuda.get_device_properties":
+            return getattr(file.parent(call), "attr", "") in ABOUT_THE_CARD
+        if isinstance(call, ast.stmt):
+            break
+    return False
 
 
 def _is_current_card_moved_to(node: ast.AST, file: PythonFile) -> bool:

@@ -1,0 +1,75 @@
+"""What people are told about CUDA: under its name it stays, and why a test is skipped goes with the condition.
+
+before: @pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA not available")
+after:  @pytest.mark.skipif(not ACCELERATOR.is_available(), reason="accelerator not available")
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from npukit.migrate.goal import Goal
+from npukit.source import Edit, PythonFile
+
+_SKIPS = ("skipif", "skipIf", "skipUnless", "skip", "skipTest")
+# as (before, CUDA, after) of what says that there is none
+_MISSED = (
+    re.compile(r"(^[\"'])(CUDA)( is (?:not available|unavailable|required))"),
+    re.compile(r"(^[\"'])(CUDA)( (?:not available|unavailable|required|not found))"),
+    re.compile(
+        r"([Rr]equires?|[Nn]eeds?|[Nn]eeding|[Ww]ithout)( (?:a )?CUDA(?: device| GPU)?)(?=$|[\"'.,;:)]| for | to )"
+    ),
+)
+
+
+def is_told(node: ast.expr, file: PythonFile) -> bool:
+    """print("CUDA available:", torch.cuda.is_available()), f"CUDA: {torch.cuda.is_available()}": what is told stays."""
+    parent = file.parent(node)
+    text = file.parent(parent) if isinstance(parent, ast.FormattedValue) else parent
+    if isinstance(text, ast.Call) and node in text.args:
+        said: list[ast.expr] = text.args[: text.args.index(node)]
+    else:
+        said = text.values if isinstance(text, ast.JoinedStr) else []
+    texts = [str(each.value).lower() for each in said if isinstance(each, ast.Constant)]
+    return any("cuda" in each and re.search(r"[\s:]", each) for each in texts)  # a label, and no key such as "use_cuda"
+
+
+def is_compared_with_cuda(call: ast.expr, file: PythonFile) -> bool:
+    """assert torch.cuda.is_available() == CUDA_IS_AVAILABLE, which another file asks of CUDA"""
+    compare = file.parent(call)
+    others = [compare.left, *compare.comparators] if isinstance(compare, ast.Compare) else []
+    return any(
+        isinstance(each, ast.Name) and "CUDA" in each.id and any(b.kind == "import" for b in file.bindings(each))
+        for each in others
+    )
+
+
+def retold(condition: ast.expr, file: PythonFile, goal: Goal) -> Iterator[Edit]:
+    """The reason for which a test is skipped where a condition about CUDA, which goes over to NPUs, does not hold."""
+    for text in _reasons(condition, file):
+        source, start = file.source(text), file.span(text)[0]
+        for number, pattern in enumerate(_MISSED):
+            if match := pattern.search(source):
+                yield Edit(start + match.start(2), start + match.end(2), _name(number, goal.portable))
+                break
+
+
+def _name(number: int, portable: bool) -> str:
+    one = "accelerator" if portable else "NPU"
+    return (f"An {one}" if number == 0 else one) if number < 2 else f" an {one}"
+
+
+def _reasons(condition: ast.expr, file: PythonFile) -> list[ast.Constant]:
+    """The texts of @pytest.mark.skipif(condition, reason="..."), and of if condition: pytest.skip("...")."""
+    around = file.parent(condition)
+    while isinstance(around, (ast.UnaryOp, ast.Compare)):
+        around = file.parent(around)
+    call: ast.AST | None = around
+    if isinstance(around, ast.If) and len(around.body) == 1 and isinstance(around.body[0], ast.Expr):
+        call = around.body[0].value
+    if not isinstance(call, ast.Call) or getattr(call.func, "attr", "") not in _SKIPS:
+        return []
+    given = [*call.args, *(keyword.value for keyword in call.keywords if keyword.arg == "reason")]
+    return [each for each in given if isinstance(each, ast.Constant) and isinstance(each.value, str)]
