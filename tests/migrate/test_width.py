@@ -136,3 +136,33 @@ def test_two_variables_are_set_by_two_statements_where_one_is_too_long(tmp_path:
     assert after.endswith(
         f'os.environ["CUDA_VISIBLE_DEVICES"] = {value}\nos.environ["ASCEND_RT_VISIBLE_DEVICES"] = {second}\n'
     )
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (
+            "if not weights.is_cuda and weights.dtype == torch.float16:\n    x\n",
+            'if (weights.device.type not in ("cuda", "npu")\n        and weights.dtype == torch.float16):\n',
+        ),
+        (
+            "small = weights.is_cuda and f(weights)\n",
+            'small = (\n    weights.device.type in ("cuda", "npu") and f(weights))\n',
+        ),
+        (
+            "f([x.cuda(), 'mask2former_r50_8xb2-lsj-50e_coco-panoptic'])\n",
+            "f([x.to(DEVICE),\n   'mask2former_r50_8xb2-lsj-50e_coco-panoptic'])\n",
+        ),
+        (
+            f"f([('retinanet_r18_fpn_1x_coco.py', ('first',\n{' ' * 38}a_tensor.cuda()))])\n",
+            "f([('retinanet_r18_fpn_1x_coco.py',\n    ('first', a_tensor.to(DEVICE)))])\n",
+        ),
+        (
+            "f(\n    sizes=[(2, 2), (4, 8)], with_stride=True, x=x.cuda())\n",
+            "f(\n    sizes=[(2, 2), (4, 8)],\n    with_stride=True,\n    x=x.to(DEVICE))\n",
+        ),
+    ],
+)
+def test_a_projects_yapf_is_followed(tmp_path: Path, before: str, after: str) -> None:
+    (tmp_path / "setup.cfg").write_text("[yapf]\nbased_on_style = pep8\ncolumn_limit = 60\n")
+    assert after in migrated(tmp_path, before)

@@ -25,6 +25,7 @@ from itertools import pairwise
 from npukit.migrate.aligned import blocks
 from npukit.migrate.formatter import Formatter, configured
 from npukit.migrate.like_black import Style, laid_out
+from npukit.migrate.like_yapf import aligned, opened
 from npukit.source import Document, Edit, PythonFile
 
 _WIDEST, _NARROWEST = 120, 88
@@ -100,13 +101,15 @@ def _edits(old: list[str], new: list[str], formatter: Formatter, before: Documen
                 continue
             if grown and (twins := _TWINS.fullmatch(text)):
                 yield Edit(starts[start], starts[end] - 1, _two_statements(twins))
-            elif not _closes_behind(before) and _is_laid_out(old, was, style, joins):
+            elif formatter.name != "yapf" and not _closes_behind(before) and _is_laid_out(old, was, style, joins):
                 done = end
                 if (lines := laid_out(text, style)) not in (None, text):
                     yield Edit(starts[start], starts[end] - 1, lines or "")
+            elif grown and formatter.name == "yapf" and (found := aligned(new[start:end], number - start, width)):
+                yield Edit(starts[number - found[0]], starts[number + 1] - 1, "\n".join(found[1]))
             elif grown:
                 lines_of = [] if start == number else _one_a_line(line, width)
-                if broken := lines_of or _broken(line, width):
+                if broken := lines_of or _broken(line, width) or opened(line, width):
                     broken = _closed_behind(broken, width) if _closes_behind(before) else broken
                     yield Edit(starts[number], starts[number] + len(line), "\n".join(broken))
 
