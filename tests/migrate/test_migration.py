@@ -540,7 +540,29 @@ def test_a_diff_shows_no_line_that_stays(tmp_path: Path) -> None:
 def test_imports_of_a_function_stand_together(tmp_path: Path) -> None:
     text = "def f():\n    import torch\n\n    from a import b\n\n    return torch.cuda.device_count()\n"
     (tmp_path / "a.py").write_text(text)
-    assert "import b\n    accelerator = getattr" in migrate(tmp_path).changes[0].after
+    assert "import b\n\n    accelerator = getattr" in migrate(tmp_path).changes[0].after
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        "try:\n    import apex\nexcept ImportError:\n    apex = None\n",
+        "if TYPE_CHECKING:\n    import apex\n",
+        "sys.path.append('..')\n",
+        "os.environ['TOKENIZERS_PARALLELISM'] = 'false'\n",
+    ],
+)
+def test_constants_stand_below_all_imports(tmp_path: Path, between: str) -> None:
+    (tmp_path / "a.py").write_text(f"import torch\n\n{between}\nimport yaml\n\nx.cuda()\n")
+    assert "\nimport yaml\n\nDEVICE = " in migrate(tmp_path).changes[0].after
+
+
+@pytest.mark.parametrize(
+    "between", ["x.cuda()\n", "try:\n    x.cuda()\nexcept E:\n    import a\n", "def f():\n    1\n"]
+)
+def test_constants_stand_above_what_may_use_them(tmp_path: Path, between: str) -> None:
+    (tmp_path / "a.py").write_text(f"import torch\n\n{between}\nimport yaml\n\nx.cuda()\n")
+    assert migrate(tmp_path).changes[0].after.startswith("import torch\n\nDEVICE = ")
 
 
 def test_code_below_the_constants_has_an_empty_line_above_it(tmp_path: Path) -> None:
@@ -656,7 +678,8 @@ def test_one_name_of_the_device_where_there_must_be_a_card(tmp_path: Path, befor
             "from fvcore import nn\nimport numpy\nimport torch\n",
         ),  # by name alone
         ("import os\nimport yaml\n", "import os\nimport yaml\nimport torch\n"),  # not apart from the standard library
-        ("from own import nn\n", "from own import nn\nimport torch\n"),
+        ("from own import nn\n", "import torch\n\nfrom own import nn\n"),
+        ("import os\n\nfrom own import nn\n", "import os\n\nimport torch\n\nfrom own import nn\n"),
     ],
 )
 def test_torch_is_imported_where_the_imports_of_the_file_are_sorted_to(

@@ -20,6 +20,7 @@ _AT_START_OF_LINE = re.compile(r"^(?:from[ \t]+([.\w]+)|import[ \t]+([\w.]+))", 
 _FRAMEWORK = re.compile(r"(?:mmengine|mmcv|detectron2\.config)(?:\.|$)")
 _SPEAKS_OF_ANOTHER = re.compile(r"\btf_env\b|\btensorflow\b|(?<![a-z])jax(?![a-z])", re.IGNORECASE)
 _OTHER_FRAMEWORKS = frozenset(("jittor", "mindspore", "mxnet", "oneflow", "paddle"))
+_NEAR = 3  # cells of a notebook: who runs a section by itself has run those just above it
 _DEPTH = 3  # of modules of the project that import each other
 
 
@@ -104,19 +105,44 @@ def written_at_top(node: ast.AST, file: PythonFile) -> bool:
 
 
 @lru_cache(maxsize=8)
-def insertion(file: PythonFile) -> int:
-    """Where `import torch` belongs: with the first import from torch, else with those of other projects."""
+def insertion(file: PythonFile) -> tuple[int, str]:
+    """Where `import torch` belongs, with the first import from torch, else with those of other projects; and the line,
+    which stands apart from imports of Python's own and of the project where those are blocks."""
     last: ast.stmt | None = None
     for node in file.tree.body:
         if _uses_devices(node, file):
-            above = file.line_start(node) if file.path.suffix == ".ipynb" else file.end_of_imports()
-            return _among(last, file) if last else above
+            if file.path.suffix == ".ipynb" and (last is None or _cells_between(last, node, file) > _NEAR):
+                return _start_of_cell(node, file), "import torch"
+            break
         for name in _modules(node):
             if name.split(".")[0] == "torch":
-                return _among(node, file)
+                return _among(node, file), "import torch"
             if not name.startswith(".") and file_of(name, file.path, file.names.root) is None:
                 last = node
-    return _among(last, file) if last else file.end_of_imports()
+    if last is not None:
+        return _among(last, file), f"{file.newline if _is_block_of_python(last, file) else ''}import torch"
+    first = next((node for node in file.tree.body if _modules(node)), None)
+    if first is None or file.path.suffix == ".ipynb":
+        return file.end_of_imports(), "import torch"
+    return file.line_start(first), f"import torch{file.newline}"
+
+
+def _is_block_of_python(last: ast.stmt, file: PythonFile) -> bool:
+    """Whether only imports of Python's own are on the lines above, and an empty line is below."""
+    block = _lines_of_imports(last, file)
+    own = all(name.split(".")[0] in sys.stdlib_module_names for node in block for name in _modules(node))
+    below = file.text[file.line_end(last) :]
+    return own and below.startswith(("\n", "\r\n")) and file.path.suffix != ".ipynb"
+
+
+def _cells_between(first: ast.stmt, second: ast.stmt, file: PythonFile) -> int:
+    cells = [file.place(node).cell or 0 for node in (first, second)]
+    return cells[1] - cells[0]
+
+
+def _start_of_cell(node: ast.stmt, file: PythonFile) -> int:
+    cell = file.place(node).cell
+    return file.line_start(next(each for each in file.tree.body if file.place(each).cell == cell))
 
 
 def _among(last: ast.stmt, file: PythonFile) -> int:

@@ -30,6 +30,7 @@ _CHOOSES_NPU = re.compile(r"\b(?:(?:is_)?(?:torch_|ascend_)?npu_available|(?:has
 _DEVICE = '{0}.device("npu" if hasattr({0}, "npu") else "cuda" if {0}.backends.cuda.is_built() else "cpu")'
 _ACCELERATOR = 'getattr({0}, "npu", {0}.cuda)'
 LOAD_TORCH_NPU = ("try:", "    import torch_npu", "except ImportError:", "    pass")
+_CHANGES = re.compile(r"cuda|nccl|gpu|device", re.IGNORECASE)
 _KIND = '"npu" if hasattr({0}, "npu") else "cuda"'
 
 
@@ -44,7 +45,7 @@ class Text:
 def torch_name(file: PythonFile) -> Text:
     """What torch is called at the top of this file; it is imported where it is not."""
     name = torch_imports.at_top(file)
-    return Text(name) if name else Text("torch", (file.insert_line(torch_imports.insertion(file), "import torch"),))
+    return Text(name) if name else Text("torch", (file.insert_line(*torch_imports.insertion(file)),))
 
 
 def import_torch_npu(file: PythonFile) -> tuple[Edit, ...]:
@@ -118,7 +119,7 @@ def _local_accelerator(node: ast.AST, file: PythonFile) -> Text:
         return Text(value)
     indent = file.text[file.line_start(statement) : file.span(statement)[0]]
     last = _last_import(statement, function)
-    return Text("accelerator", (file.insert_line(file.line_end(last), indent + line),))
+    return Text("accelerator", (file.insert_line(file.line_end(last), f"{file.newline}{indent}{line}"),))
 
 
 def _last_import(first: ast.Import, function: ast.FunctionDef) -> ast.stmt:
@@ -197,15 +198,37 @@ def distributed_name(file: PythonFile) -> str:
 
 
 def below_torch(file: PythonFile) -> int:
-    """The offset below the run of imports that torch's import is in, or is put into."""
+    """The offset below the imports that torch's import is among, or is put among; conditional ones are imports, too,
+    and what prepares others, such as sys.path, may be between."""
     edits = torch_name(file).edits
     end = edits[0].start if edits else _start_of_torch(file)
     for node in file.tree.body:
         if file.line_start(node) >= end:
-            if not isinstance(node, (ast.Import, ast.ImportFrom)):
+            if isinstance(node, (ast.Import, ast.ImportFrom)) or _imports(node, file):
+                end = file.line_end(node)
+            elif file.path.suffix == ".ipynb" or not _prepares(node, file):
                 break
-            end = file.line_end(node)
     return end
+
+
+def _imports(node: ast.stmt, file: PythonFile) -> bool:
+    """Whether a condition or an attempt does nothing but import."""
+    if not isinstance(node, (ast.Try, ast.If)) or file.path.suffix == ".ipynb" or _may_change(node, file):
+        return False
+    quiet = (ast.Import, ast.ImportFrom, ast.Assign, ast.Pass, ast.Raise, ast.Expr, ast.ExceptHandler, ast.Try, ast.If)
+    inside = [each for each in ast.walk(node) if isinstance(each, (ast.stmt, ast.ExceptHandler))]
+    found = any(isinstance(each, (ast.Import, ast.ImportFrom)) for each in inside)
+    return found and all(isinstance(each, quiet) for each in inside)
+
+
+def _prepares(node: ast.stmt, file: PythonFile) -> bool:
+    """Whether a statement among imports is a setting or a call, and not one that a migration may change."""
+    sets = isinstance(node, ast.Assign) and not isinstance(node.targets[0], ast.Name)
+    return (sets or isinstance(node, ast.Expr)) and not _may_change(node, file)
+
+
+def _may_change(node: ast.stmt, file: PythonFile) -> bool:
+    return bool(_CHANGES.search(file.source(node)))
 
 
 def _start_of_torch(file: PythonFile) -> int:
