@@ -231,3 +231,8 @@ def test_a_condition_that_only_moves_a_tensor_is_not_about_kernels(tmp_path: Pat
 def test_what_a_call_for_cuda_is_given_stays_with_it(tmp_path: Path) -> None:
     text = 'import torch\nmajor = torch.cuda.get_device_properties(torch.device("cuda:0")).major\n'
     assert not migrated(tmp_path, a=text).changes
+
+
+def test_a_function_that_needs_a_card_has_one_name_for_its_module(tmp_path: Path) -> None:
+    text = "def measure(device):\n    {0}.reset_peak_memory_stats(device)\n    {0}.synchronize(device)\n"
+    assert after(tmp_path, text.format("torch.cuda")) == text.format("ACCELERATOR")

@@ -27,8 +27,8 @@ from npukit.migrate.cuda_layers import why_for_cuda
 from npukit.migrate.cuda_only import ABOUT_THE_CARD
 from npukit.migrate.device_choices import under_a_condition
 from npukit.migrate.goal import Goal
+from npukit.migrate.needs_card import is_behind_a_refusal, stands_beside_one
 from npukit.migrate.patches import is_test
-from npukit.migrate.refusals import leaves
 from npukit.migrate.rule import Effort, Rule
 from npukit.migrate.rules.npk102_cuda_imports import goes_over
 from npukit.migrate.told import is_compared_with_cuda, is_told, retold
@@ -327,34 +327,9 @@ def _needs_a_card(part: ast.expr, call: ast.expr, file: PythonFile, goal: Goal) 
         writing.guarded(part, file)
         or _numbers(part, file)
         or _is_asked_about(call, file, goal)
-        or _is_behind_a_refusal(part, file)
+        or is_behind_a_refusal(part, file)
+        or stands_beside_one(part, file)
     )
-
-
-def _is_behind_a_refusal(node: ast.AST, file: PythonFile) -> bool:
-    """Whether code above has left where there is no card, or chosen one: if not torch.cuda.is_available(): return"""
-    child = node
-    for parent in file.ancestors(node):
-        blocks = (getattr(parent, name, None) for name in ("body", "orelse", "finalbody"))
-        block = next((each for each in blocks if isinstance(each, list) and child in each), [])
-        above = block[: block.index(child)] if block else []
-        if any(
-            isinstance(each, ast.If) and leaves(each.body[-1]) and _asks_for_none(each.test, file) for each in above
-        ):
-            return True
-        if isinstance(parent, ast.With) and any(_is(each.context_expr, "device", file) for each in parent.items):
-            return True
-        child = parent
-    return False
-
-
-def _asks_for_none(test: ast.expr, file: PythonFile) -> bool:
-    """not torch.cuda.is_available()"""
-    return isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not) and _is(test.operand, "is_available", file)
-
-
-def _is(node: ast.expr, function: str, file: PythonFile) -> bool:
-    return isinstance(node, ast.Call) and file.resolve(node.func) == f"torch.cuda.{function}"
 
 
 def _numbers(part: ast.expr, file: PythonFile) -> ast.JoinedStr | None:
