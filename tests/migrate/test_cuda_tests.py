@@ -15,6 +15,7 @@ PROJECT = {
     "core__ops": "try:\n    import triton\nexcept ImportError:\n    triton = MagicMock()\n"
     "@triton.jit\ndef _kernel(x): ...\n"
     "def permute(x, few):\n    if few:\n        _kernel[(1,)](x)\n    else:\n        _kernel[(2,)](x)\n",
+    "core__trace": "def trace_cuda(x):\n    from core.triton_ops import trace\n    return trace(x)\n",
     "core__layers": "from .ops import permute\ndef run(x):\n    return permute(x, True)\n",
 }
 
@@ -30,6 +31,7 @@ PROJECT = {
         f" {SKIP} def test_it(self):\n {BODY}",
         "needs = [pytest.mark.skipif(deep_gemm is None, reason='no')]\nclass TestIt:\n pytestmark = needs\n"
         f" def test_it(self):\n {BODY}",
+        f"from core.trace import trace_cuda\ndef test_it():\n{BODY}    trace_cuda(x)\n",
         f"@require_flash_attn\ndef test_it():\n{BODY}",
         f"@pytest.mark.skipif(lacks_it(), reason='requires Transformer Engine')\ndef test_it():\n{BODY}",
         "def check(x):\n    try:\n        import deep_ep\n    except ImportError:\n        pytest.skip('no')\n"

@@ -326,3 +326,37 @@ def test_a_condition_in_a_folder_of_kernels_leaves_no_other_way(tmp_path: Path) 
     kernels = OPTIONAL_KERNELS.replace("HAVE_TRITON", "len(x)")
     text = f"from triton.ops import scale_anywhere\n{SKIP}def test_it():\n{BODY}    scale_anywhere(x)\n"
     assert not migrated(tmp_path, triton__ops=kernels, test_it=text).changes
+
+
+def test_what_prepares_a_capture_stays_with_it_and_a_graph_without_torch_cuda_is_reported(tmp_path: Path) -> None:
+    make = "    runner = CUDAGraphRunner(x)\n"
+    assert not migrated(tmp_path, engine=f"def capture_model():\n{BODY}{make}").changes
+    assert migrated(tmp_path, engine=f"def train():\n{BODY}{make}").changes
+    result = migrated(tmp_path, engine=f"def replay_cuda_graph():\n{BODY}")
+    assert not result.changes
+    assert [each.what for each in result.left if each.code == "NPK101"] == ["replay_cuda_graph is about CUDA graphs"]
+
+
+def test_a_case_for_cuda_that_asks_for_its_processors_stays(tmp_path: Path) -> None:
+    head = "device = torch.device('cuda')\ndef units(kind):\n    match device.type:\n        case 'cuda':\n"
+    asks = "            return torch.cuda.get_device_properties(0).multi_processor_count\n"
+    (change,) = migrated(tmp_path, ours=f"{head}{asks}").changes
+    assert "case 'cuda':" in change.after
+    (change,) = migrated(tmp_path, ours=f"{head}            return 1\n").changes
+    assert "case 'cuda' | 'npu':" in change.after
+
+
+def test_tensors_in_cuda_s_managed_memory_are_asked_for_cuda(tmp_path: Path) -> None:
+    text = "def advise(x):\n    if not x.is_cuda: return\n    advise_managed_tensor_location(x)\n"
+    assert not migrated(tmp_path, ours=text).changes
+
+
+def test_recipes_for_one_kind_of_nvidia_s_machines_are_only_reported(tmp_path: Path) -> None:
+    setting = "ENV_VARS:\n  PYTORCH_CUDA_ALLOC_CONF: expandable_segments:True\n"
+    (tmp_path / "any.yaml").write_text(setting)
+    (tmp_path / "hybrid.yaml").write_text(f"{setting}  NUM_OF_HYBRID_EP_RANKS_PER_NVLINK_DOMAIN: 64\n")
+    (tmp_path / "gpt_gb200").mkdir()
+    (tmp_path / "gpt_gb200" / "model.yaml").write_text(setting)
+    result = migrated(tmp_path)
+    assert [each.path.name for each in result.changes] == ["any.yaml"]
+    assert {each.place.file.name for each in result.left if each.place} == {"hybrid.yaml", "model.yaml"}

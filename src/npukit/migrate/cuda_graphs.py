@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 from functools import lru_cache
 
 from npukit.source import PythonFile
 
 _NAMED = re.compile(r"cuda_?graph(?!able)(?!s?_?(?:enabled|scope|impl|config|mode|flag))", re.IGNORECASE)
+_MODE = re.compile(r"Scope|Config|Mode|Impl|Exception|Error")
 _CAPTURES = ("CUDAGraph", "make_graphed_callables", "graph_pool_handle")
 _Part = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
@@ -45,9 +47,29 @@ def _is_about_graphs(part: _Part, file: PythonFile) -> bool:
         return True
     if isinstance(part, ast.ClassDef):
         return False
+    captures = (node for name in _CAPTURES for node in file.by_name.get(name, ()))
+    found = (*captures, *(_runners(file) if "capture" in part.name else ()))
     return any(
-        (file.resolve(node) or "").startswith("torch.cuda.")
-        for name in _CAPTURES
-        for node in file.by_name.get(name, ())
-        if part in file.ancestors(node)
+        part in file.ancestors(node)
+        for node in found
+        if (file.resolve(node) or "").startswith("torch.cuda.") or _NAMED.search(getattr(node, "id", ""))
+    )
+
+
+def graph_parts(file: PythonFile) -> Iterator[ast.AST]:
+    """The outermost functions and classes of a file that capture or replay CUDA graphs."""
+    for part in file.tree.body if _mentions_graphs(file) else ():
+        inner = part.body if isinstance(part, ast.ClassDef) else []
+        yield from (each for each in (part, *inner) if isinstance(each, _Part) and graph_around(each, file) is each)
+
+
+@lru_cache(maxsize=4)
+def _runners(file: PythonFile) -> tuple[ast.Name, ...]:
+    """What a function makes to capture with: runner = CUDAGraphRunner(model)"""
+    named = (name for name in file.by_name if name[:1].isupper() and _NAMED.search(name) and not _MODE.search(name))
+    return tuple(
+        node
+        for name in named
+        for node in file.by_name[name]
+        if isinstance(node, ast.Name) and getattr(file.parent(node), "func", None) is node
     )

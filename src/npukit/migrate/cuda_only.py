@@ -16,7 +16,7 @@ from npukit.source.names import definition_of, file_of
 _FOR_CUDA = re.compile(
     r"nvidia|nvml|numba|nvtx|nvls|nvlink|nvfp|nvrtc|nvcc|nvshmem|triton|tilelang|causal_conv1d|mamba_ssm|selective_scan|cupy|(?:^|_)apex|flash[_-]?att|flash_?mla|xformers|xops|tensorrt|(?:^|_)trt"
     r"|onnxruntime|^(?:io_binding|bind_(?:in|out)put)$|paddle|cudaexecutionprovider|bitsandbytes|(?:^|_)bnb|8bit|fp8|float8|transformer_?engine|deep_?gemm"
-    r"|cutlass|capability|hopper|(?<![a-z])ampere|blackwell|(?:^|_)sm_?\d\d|cuda_?(?:graph(?!able)|ipc)|^multi_tensor_|cuda_?ext|cuda_?arch|cuda_home|cpp_extension|pyg_lib"
+    r"|cutlass|capability|hopper(?!-v\d)|(?<![a-z])ampere|blackwell|managed_(?:tensor|mem)|(?:^|_)sm_?\d\d|cuda_?(?:graph(?!able)|ipc)|^multi_tensor_|cuda_?ext|cuda_?arch|cuda_home|cpp_extension|pyg_lib"
     r"|cuda_?kernels?(?:$|_)|nccl_?(?:alloc|mem)|(?<!use_)symm(?:etric)?_?mem|cudnn_?kernel|cudart|cublas|cuda/lib|\.cuh?$|ctranslate2|faiss|processgroupnccl|^_c$|_ext$|^impl$|(?:^|_)fa[23]$|nvdec|nvenc|(?<![a-z])dali|rocm|isaac(?:gym|lab|sim)|nsight|(?<![a-z])nsys"
     r"|^(?:with|has|have)_cuda_(?!devices?$|gpus?$|tensor|input|param|model|support|available|memory)\w",
     re.IGNORECASE,
@@ -145,7 +145,11 @@ def _kernel_names(file: PythonFile) -> frozenset[str]:
 def launches_kernels(part: ast.AST, file: PythonFile) -> bool:
     """Whether a statement calls kernels of the project for CUDA, whatever holds."""
     names = _kernel_names(file)
-    return bool(names) and any(isinstance(node, ast.Name) and node.id in names for node in always_run(part))
+    return any(
+        (isinstance(node, ast.Name) and node.id in names)
+        or (isinstance(node, ast.Call) and getattr(node.func, "id", "").endswith("_cuda") and leads_to_cuda(node, file))
+        for node in (always_run(part) if names or "_cuda(" in file.text else ())
+    )
 
 
 def _kernels(file: PythonFile) -> Iterator[str]:

@@ -22,7 +22,7 @@ from npukit.facts.versions import key
 from npukit.migrate import device_layers, guards, lookup, writing
 from npukit.migrate.callees import takes_device
 from npukit.migrate.conditions import asked_for_cards
-from npukit.migrate.cuda_graphs import graph_around
+from npukit.migrate.cuda_graphs import graph_around, graph_parts
 from npukit.migrate.cuda_layers import why_for_cuda
 from npukit.migrate.cuda_only import ABOUT_THE_CARD
 from npukit.migrate.device_choices import under_a_condition
@@ -78,6 +78,9 @@ def check(module: ast.Module, file: PythonFile, goal: Goal) -> Iterator[Finding]
         elif graph not in graphs:
             graphs.add(graph)
             yield _left_for_graphs(graph, node, file, goal)
+    for part in graph_parts(file) if goal.portable else ():
+        if part not in graphs and _IN_CODE.search(file.source(part)):
+            yield _left_for_graphs(part, part, file, goal)
 
 
 def _left(place: tuple[PythonFile, ast.AST], what: str, why: str) -> Finding:
@@ -85,7 +88,7 @@ def _left(place: tuple[PythonFile, ast.AST], what: str, why: str) -> Finding:
     return rule.finding(place, what, why=f"{why} It was left as it is.", remedy=remedy, severity=Severity.note)
 
 
-def _left_for_graphs(graph: ast.AST, node: ast.expr, file: PythonFile, goal: Goal) -> Finding:
+def _left_for_graphs(graph: ast.AST, node: ast.AST, file: PythonFile, goal: Goal) -> Finding:
     return rule.finding(
         (file, node),
         f"{getattr(graph, 'name', file.path.name)} is about CUDA graphs",

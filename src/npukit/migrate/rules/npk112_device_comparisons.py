@@ -17,6 +17,7 @@ from collections.abc import Iterator
 
 from npukit.migrate import guards, writing
 from npukit.migrate.goal import Goal
+from npukit.migrate.purposes import is_for_cuda
 from npukit.migrate.rule import Effort, Rule
 from npukit.migrate.sinks import BACKEND, DEVICE, chosen_by_device
 from npukit.report import Finding, Severity
@@ -125,6 +126,9 @@ def case(node: ast.MatchValue, file: PythonFile, goal: Goal) -> Iterator[Finding
     """match device.type: case "cuda" """
     word = _word(node.value, file)
     match = next((each for each in file.ancestors(node) if isinstance(each, ast.Match)), None)
+    branch = file.parent(node)
+    if isinstance(branch, ast.match_case) and is_for_cuda(branch.body, file):
+        return
     if word and match and _names(match.subject, word, file):
         source = file.source(node.value)
         both = f"{source} | {_quote(source)}{_WORDS[word][0]}{_quote(source)}"

@@ -64,6 +64,8 @@ _DEVICE = re.compile(
     r"""["']?(cuda|nccl)\b(?![\w./-])"""
 )
 _RUNNERS = ("system", "popen", "run", "call", "check_call", "check_output", "Popen")
+# Settings of a run on one kind of NVIDIA's machines, or in FP8: what it asks of the allocator is not for NPUs.
+_RECIPE = re.compile(r"NVLINK_DOMAIN|HYBRID_?EP|MNNVL|(?:^|[_\W])gb_?[23]00|--fp8-format", re.IGNORECASE)
 _NEW = {"cuda": "npu", "nccl": "hccl"}
 
 
@@ -78,7 +80,8 @@ def variables(document: Document, goal: Goal) -> Iterator[Finding]:
         return
     patterns = _LINES.get(document.kind, ())
     lines = [m for each in patterns for m in re.finditer(each, text, re.MULTILINE) if not ONLY_FOR_CUDA.search(m[4])]
-    yield from _found(document, ((m.span(2), m[2], _line_below(m, text)) for m in lines))
+    gpus = _RECIPE.search(text) or _RECIPE.search(document.path.parent.name)
+    yield from _found(document, ((m.span(2), m[2], None if gpus else _line_below(m, text)) for m in lines))
     inside = [
         m
         for m in _SHELL.finditer(text)
