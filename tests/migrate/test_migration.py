@@ -714,3 +714,19 @@ def test_a_long_line_is_broken_where_it_outgrows_the_file(tmp_path: Path, longes
     (tmp_path / "a.py").write_text(f"import torch\n{longest}{call}")
     after = migrate(tmp_path).changes[0].after
     assert len(call) > 120 and ("init_process_group(\n" in after) == broken
+
+
+def test_torch_is_imported_with_a_notebooks_first_imports_where_later_ones_are_far_above_its_use(
+    tmp_path: Path,
+) -> None:
+    sources = [
+        "from own import f\n",
+        "from PIL import Image\n",
+        *(f"x = {n}\n" for n in range(5)),
+        "f(device='cuda')\n",
+    ]
+    cells = [{"cell_type": "code", "metadata": {}, "outputs": [], "source": [source]} for source in sources]
+    (tmp_path / "own.py").write_text("import torch\n")
+    (tmp_path / "a.ipynb").write_text(json.dumps({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}))
+    after = next(each.after for each in migrate(tmp_path).changes if each.path.suffix == ".ipynb")
+    assert "import torch" in "".join(json.loads(after)["cells"][0]["source"])

@@ -166,3 +166,13 @@ def test_two_variables_are_set_by_two_statements_where_one_is_too_long(tmp_path:
 def test_a_projects_yapf_is_followed(tmp_path: Path, before: str, after: str) -> None:
     (tmp_path / "setup.cfg").write_text("[yapf]\nbased_on_style = pep8\ncolumn_limit = 60\n")
     assert after in migrated(tmp_path, before)
+
+
+def test_the_constants_are_laid_out_too_and_known_again(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text("[tool.black]\nline-length = 100\n")
+    after = migrated(tmp_path, "x = f(x).cuda()\n")
+    assert after.startswith(
+        'import torch\n\nDEVICE = torch.device(\n    "npu" if hasattr(torch, "npu") else "cuda" if '
+    )
+    (tmp_path / "a.py").write_text(f"{after}y = y.cuda()\n")
+    assert migrate(tmp_path).changes[0].after == f"{after}y = y.to(DEVICE)\n"

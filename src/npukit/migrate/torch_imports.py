@@ -20,7 +20,7 @@ _AT_START_OF_LINE = re.compile(r"^(?:from[ \t]+([.\w]+)|import[ \t]+([\w.]+))", 
 _FRAMEWORK = re.compile(r"(?:mmengine|mmcv|detectron2\.config)(?:\.|$)")
 _SPEAKS_OF_ANOTHER = re.compile(r"\btf_env\b|\btensorflow\b|(?<![a-z])jax(?![a-z])", re.IGNORECASE)
 _OTHER_FRAMEWORKS = frozenset(("jittor", "mindspore", "mxnet", "oneflow", "paddle"))
-_NEAR = 3  # cells of a notebook: who runs a section by itself has run those just above it
+_NEAR = 3  # cells of a notebook; above more of them are the imports that every section needs: the first
 _DEPTH = 3  # of modules of the project that import each other
 
 
@@ -111,8 +111,9 @@ def insertion(file: PythonFile) -> tuple[int, str]:
     last: ast.stmt | None = None
     for node in file.tree.body:
         if _uses_devices(node, file):
-            if file.path.suffix == ".ipynb" and (last is None or _cells_between(last, node, file) > _NEAR):
-                return _start_of_cell(node, file), "import torch"
+            if file.path.suffix == ".ipynb" and last is None:
+                return file.line_start(node), "import torch"
+            last = _first_import(file) if last and _are_far_apart(last, node, file) else last
             break
         for name in _modules(node):
             if name.split(".")[0] == "torch":
@@ -121,10 +122,14 @@ def insertion(file: PythonFile) -> tuple[int, str]:
                 last = node
     if last is not None:
         return _among(last, file), f"{file.newline if _is_block_of_python(last, file) else ''}import torch"
-    first = next((node for node in file.tree.body if _modules(node)), None)
+    first = _first_import(file)
     if first is None or file.path.suffix == ".ipynb":
         return file.end_of_imports(), "import torch"
     return file.line_start(first), f"import torch{file.newline}"
+
+
+def _first_import(file: PythonFile) -> ast.stmt | None:
+    return next((node for node in file.tree.body if _modules(node)), None)
 
 
 def _is_block_of_python(last: ast.stmt, file: PythonFile) -> bool:
@@ -135,14 +140,10 @@ def _is_block_of_python(last: ast.stmt, file: PythonFile) -> bool:
     return own and below.startswith(("\n", "\r\n")) and file.path.suffix != ".ipynb"
 
 
-def _cells_between(first: ast.stmt, second: ast.stmt, file: PythonFile) -> int:
+def _are_far_apart(first: ast.stmt, second: ast.stmt, file: PythonFile) -> bool:
+    """Whether many cells of a notebook are between two statements."""
     cells = [file.place(node).cell or 0 for node in (first, second)]
-    return cells[1] - cells[0]
-
-
-def _start_of_cell(node: ast.stmt, file: PythonFile) -> int:
-    cell = file.place(node).cell
-    return file.line_start(next(each for each in file.tree.body if file.place(each).cell == cell))
+    return cells[1] - cells[0] > _NEAR
 
 
 def _among(last: ast.stmt, file: PythonFile) -> int:

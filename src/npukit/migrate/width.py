@@ -92,13 +92,15 @@ def _edits(old: list[str], new: list[str], formatter: Formatter, before: Documen
             grown = width < len(line) and (longest_before <= width or len(line) > widest + _SMALL)
             if number < done or not line or not (grown or (joins and kind == "replace")):
                 continue
+            if line.startswith(_OWN):
+                if joins and (constant := laid_out(line, style)) not in (None, line):
+                    yield Edit(starts[number], starts[number] + len(line), constant or "")
+                continue
             # The file as it was is parsed already; what it became is parsed only where lines came or went.
             was = _start(before, number - b + a if line_by_line else a)
             start = was + b - a if line_by_line else _start(after, number)
             end = _end(new, start)
             text = "\n".join(new[start:end])
-            if text.startswith(_OWN):
-                continue
             if grown and (twins := _TWINS.fullmatch(text)):
                 yield Edit(starts[start], starts[end] - 1, _two_statements(twins))
             elif formatter.name != "yapf" and not _closes_behind(before) and _is_laid_out(old, was, style, joins):

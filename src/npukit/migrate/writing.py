@@ -172,7 +172,8 @@ def _try_torch_npu(file: PythonFile, goal: Goal) -> tuple[Edit, ...]:
 def is_own_constant(node: ast.Assign, file: PythonFile, values: tuple[str, ...] = (_DEVICE, _ACCELERATOR)) -> bool:
     """Whether the statement is one that a migration wrote."""
     torch = torch_imports.at_top(file) or "torch"
-    return file.source(node.value) in [value.format(torch) for value in values]
+    written = "".join(file.source(node.value).split())  # a formatter may have broken it
+    return written in ["".join(value.format(torch).split()) for value in values]
 
 
 def _own_constant(value: str, file: PythonFile) -> str | None:
