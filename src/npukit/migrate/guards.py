@@ -136,6 +136,16 @@ def lines_for_cuda(file: PythonFile) -> tuple[tuple[int, int], ...]:
     return tuple((node.lineno, node.end_lineno or node.lineno) for node in nodes)
 
 
+def cases_for_cuda(file: PythonFile) -> list[ast.match_case]:
+    """match kind: case "cuda": count = torch.cuda.get_device_properties(0).multi_processor_count"""
+    found = [
+        node
+        for node in file.by_type.get(ast.match_case, ())
+        if isinstance(node, ast.match_case) and isinstance(node.pattern, ast.MatchValue)
+    ]
+    return [each for each in found if file.source(each.pattern)[1:-1] == "cuda" and is_for_cuda(each.body, file)]
+
+
 @lru_cache(maxsize=4)
 def alone_for_cuda(file: PythonFile) -> dict[ast.expr, list[ast.stmt]]:
     """The conditions that choose the device, each with the calls beside it that are for CUDA alone."""
@@ -148,8 +158,10 @@ def alone_for_cuda(file: PythonFile) -> dict[ast.expr, list[ast.stmt]]:
 @lru_cache(maxsize=4)
 def _decided_nodes(file: PythonFile) -> frozenset[ast.AST]:
     judged = (each for decided in _judged(file).values() for each in decided)
+    cases = (each for case in cases_for_cuda(file) for each in case.body)
     alone = (each for statements in alone_for_cuda(file).values() for each in statements)
     others = (
+        *cases,
         *alone,
         *below_imports(file),
         *under_its_name(file),

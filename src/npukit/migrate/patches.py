@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 # patch("torch.cuda.synchronize"), patch.object(torch.cuda, "Stream"), monkeypatch.setattr(torch.cuda, "Event", ...)
-_PATCH = re.compile(rb"(?:patch|setattr)(?:\.object)?\(\s*[\"']?torch\.cuda(?:\.|,\s*[\"'])(\w+)")
+_PATCH = re.compile(rb"(?:patch|setattr)(?:\.object)?\(\s*[\"']?[\w.]*\btorch\.cuda(?:\.|,\s*[\"'])(\w+)")
 
 
 def is_test(path: Path) -> bool:

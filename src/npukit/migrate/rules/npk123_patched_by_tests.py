@@ -41,11 +41,18 @@ _ASSERTIONS = ("assert_called", "assert_called_once", "assert_called_with", "ass
 
 @rule.on_call(("patch", "object", "setattr"))
 def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
-    given = [str(each.value) if isinstance(each, ast.Constant) else file.resolve(each) or "" for each in call.args[:2]]
+    given = [_name(each, file) for each in call.args[:2]]
     by_name = given and isinstance(call.args[0], ast.Constant)
     name = given[0] if by_name else ".".join(given)
     if _CUDA.fullmatch(name) and re.search(r"mock|patch", file.source(call.func)) and not is_file_for_cuda(file):
         yield rule.finding((file, call), f"the test replaces {name}", subject=name)
+
+
+def _name(given: ast.expr, file: PythonFile) -> str:
+    """torch.cuda of "torch.cuda.synchronize", torch.cuda and module.torch.cuda"""
+    if isinstance(given, ast.Constant):
+        return str(given.value)
+    return file.resolve(given) or ("torch.cuda" if file.source(given).endswith(".torch.cuda") else "")
 
 
 @rule.on_call(_ASSERTIONS)
