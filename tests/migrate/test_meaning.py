@@ -239,7 +239,7 @@ def test_a_function_that_needs_a_card_has_one_name_for_its_module(tmp_path: Path
 
 
 def test_a_case_about_the_model_of_a_gpu_stays(tmp_path: Path) -> None:
-    text = "def count(device_type):\n    match device_type:\n        case {0}:\n            {1}\n        case _: return 1\n"
+    text = "def count(device_type):\n    match device_type:\n        case {}: {}\n        case _: return 1\n"
     of_gpus = "return torch.cuda.get_device_properties(0).multi_processor_count"
     assert not migrated(tmp_path, a="import torch\n" + text.format('"cuda"', of_gpus)).changes
     assert 'case "cuda" | "npu":' in after(tmp_path, text.format('"cuda"', "return torch.cuda.device_count()"))
