@@ -136,7 +136,7 @@ def lines_for_cuda(file: PythonFile) -> tuple[tuple[int, int], ...]:
     return tuple((node.lineno, node.end_lineno or node.lineno) for node in nodes)
 
 
-def cases_for_cuda(file: PythonFile) -> list[ast.match_case]:
+def _cases_for_cuda(file: PythonFile) -> list[ast.match_case]:
     """match kind: case "cuda": count = torch.cuda.get_device_properties(0).multi_processor_count"""
     found = [
         node
@@ -158,7 +158,7 @@ def alone_for_cuda(file: PythonFile) -> dict[ast.expr, list[ast.stmt]]:
 @lru_cache(maxsize=4)
 def _decided_nodes(file: PythonFile) -> frozenset[ast.AST]:
     judged = (each for decided in _judged(file).values() for each in decided)
-    cases = (each for case in cases_for_cuda(file) for each in case.body)
+    cases = (each for case in _cases_for_cuda(file) for each in case.body)
     alone = (each for statements in alone_for_cuda(file).values() for each in statements)
     others = (
         *cases,
