@@ -16,6 +16,7 @@ PROJECT = {
     "@triton.jit\ndef _kernel(x): ...\n"
     "def permute(x, few):\n    if few:\n        _kernel[(1,)](x)\n    else:\n        _kernel[(2,)](x)\n",
     "core__trace": "def trace_cuda(x):\n    from core.triton_ops import trace\n    return trace(x)\n",
+    "core__optim": "from bitsandbytes.optim.optimizer import Optimizer2State\ndef groups(model): ...\n",
     "core__layers": "from .ops import permute\ndef run(x):\n    return permute(x, True)\n",
 }
 
@@ -32,6 +33,11 @@ PROJECT = {
         "needs = [pytest.mark.skipif(deep_gemm is None, reason='no')]\nclass TestIt:\n pytestmark = needs\n"
         f" def test_it(self):\n {BODY}",
         f"from core.trace import trace_cuda\ndef test_it():\n{BODY}    trace_cuda(x)\n",
+        "from core.optim import groups\ndef run():\n    x = groups(torch.ones(1, device='cuda'))\n"
+        "def check(rank):\n    run()\ndef test_it():\n    spawn(check, 4)\n",
+        "def _skip_without(backend):\n    if not torch.cuda.is_available(): pytest.skip('no CUDA')\n"
+        "    if torch.cuda.get_device_capability()[0] < 9: pytest.skip('old')\n"
+        f"def test_it():\n    _skip_without('cudnn')\n{BODY}",
         f"@require_flash_attn\ndef test_it():\n{BODY}",
         f"@pytest.mark.skipif(lacks_it(), reason='requires Transformer Engine')\ndef test_it():\n{BODY}",
         "def check(x):\n    try:\n        import deep_ep\n    except ImportError:\n        pytest.skip('no')\n"
@@ -82,3 +88,8 @@ def test_a_guard_stays_in_front_of_what_a_class_prepares(tmp_path: Path) -> None
         tmp_path, test_it=f"class TestIt:\n{helper} {SKIP} def test_it(self):\n  self._make()\n  self.layer.cuda()\n"
     )
     assert not result.changes
+
+
+def test_a_guard_that_says_it_is_for_quantization_stays(tmp_path: Path) -> None:
+    text = "def load():\n    if not torch.cuda.is_available():\n        raise OSError('quantization requires CUDA')\n"
+    assert not migrated(tmp_path, model=text).changes

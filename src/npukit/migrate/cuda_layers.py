@@ -21,7 +21,7 @@ _SIMULATORS = re.compile(r"isaac\w*(?:\.|$)")
 _ONLY_FOR_CUDA = re.compile(r"(?:numba|triton|cupy|flash_attn|xformers|apex|tensorrt|bitsandbytes)(?:\.|$)")
 _FILES = re.compile(
     r"nccl_?alloc|nvshmem|cudnn|tilelang|cutlass|tensorrt|(?:^|[/_])trt|cuda_?ipc|(?:^|/)(?:bnb|bitsandbytes)(?:/|$)"
-    r"|kernels?/(?:triton|cuda)(?:/|$)|(?:^|/)test_\w*(?:triton|fp8|fp4)",
+    r"|kernels?/(?:triton|cuda)(?:/|$)|(?:^|/)test_\w*(?:triton|fp8|fp4|symm(?:etric)?_mem)",
     re.IGNORECASE,
 )
 _TESTED = {

@@ -36,7 +36,7 @@ _RUN_LATER = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Module)
 _IMPORTED = (ast.alias, ast.ImportFrom)
 _TOP_IMPORT = re.compile(r"^(?:import|from)[ \t]+([\w.]+)", re.MULTILINE)
 _KERNEL_LIBRARIES = re.compile(
-    r"(?:triton|tilelang|cutlass|flash_attn|causal_conv1d|mamba_ssm|cupy|numba\.cuda)(?:\.|$)"
+    r"(?:triton|tilelang|cutlass|flash_attn|causal_conv1d|mamba_ssm|cupy|numba\.cuda|bitsandbytes\.(?:functional|optim))(?:\.|$)"
 )
 _HAS_OTHERS = re.compile(r"triton|cuda|device|backend|impl|kernel|fused|avail|have|has_|use_|is_", re.IGNORECASE)
 _BESIDE = re.compile(r"^from \.(\w+) import (\([^)]*\)|.*)", re.MULTILINE)

@@ -90,7 +90,9 @@ def _found(file: PythonFile) -> Iterator[ast.AST]:
                 yield part
             else:
                 yield from (each for each in part.body if _is_test(each) and _is_kept(each, own, file))
-        elif _is_test(part) and _is_kept(part, fixtures, file):
+        elif (_is_test(part) and _is_kept(part, fixtures, file)) or (
+            isinstance(part, _Function) and any(launches_kernels(each, file) for each in part.body)
+        ):
             yield part
 
 
@@ -126,8 +128,8 @@ def _needs(function: ast.AST, file: PythonFile, depth: int = 2) -> bool:
         if (isinstance(each, ast.If) and _is_skip(each, file)) or (isinstance(each, ast.Try) and _is_tried(each)):
             return True
         call = each.value if isinstance(each, (ast.Expr, ast.Assign, ast.Return)) else None
-        helpers = _helpers(call.func, function, file) if depth and isinstance(call, ast.Call) else []
-        if any(_needs(helper, file, depth - 1) for helper in helpers):
+        named = (call.func, *call.args) if depth and isinstance(call, ast.Call) else ()  # spawn(run, 4)
+        if any(_needs(helper, file, depth - 1) for name in named for helper in _helpers(name, function, file)):
             return True
     return any(launches_kernels(each, file) for each in function.body)  # type: ignore[attr-defined]
 

@@ -170,10 +170,23 @@ def _decided_nodes(file: PythonFile) -> frozenset[ast.AST]:
         *served(file),
         *tests_for_cuda(file),
     )
-    decided = frozenset([*judged, *others])
+    decided = frozenset([*judged, *others, *_behind_skips(file)])
     while decided and (helpers := frozenset(_helpers(decided, file)) - decided):
         decided |= helpers
     return decided
+
+
+def _behind_skips(file: PythonFile) -> Iterator[ast.AST]:
+    """The functions that begin with a call of one that skips for the sake of code for CUDA: _skip_without_backend()"""
+    for condition in _judged(file):
+        skips = file.function(condition)
+        choice = file.parent(file.parent(condition) or condition)
+        if not isinstance(choice, ast.If) or not isinstance(choice.body[-1], ast.Expr) or not leaves(choice.body[-1]):
+            continue
+        for use in file.by_name.get(getattr(skips, "name", ""), ()):
+            statement, function = file.statement(use), file.function(use)
+            if isinstance(statement, ast.Expr) and statement in getattr(function, "body", ()):
+                yield function
 
 
 def _helpers(decided: frozenset[ast.AST], file: PythonFile) -> Iterator[ast.AST]:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from npukit.migrate.cuda_layers import after, required
 from npukit.source import PythonFile
 
-_REFUSAL = re.compile(r"kernel|CUDA tensor|NVML|[Tt]riton|TileLang|cuDNN|TensorRT|NVSHMEM|[Ff][Pp]8")
+_REFUSAL = re.compile(r"kernel|CUDA tensor|NVML|[Tt]riton|TileLang|cuDNN|TensorRT|NVSHMEM|[Ff][Pp]8|[Qq]uantiz")
 _LEAVE = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 _SKIPS = ("skipif", "skipIf", "skipUnless")
 _SETUPS = ("setUp", "setUpClass", "setup_method", "setup_class")
