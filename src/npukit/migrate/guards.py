@@ -99,11 +99,16 @@ def for_cuda_only(node: ast.AST, file: PythonFile) -> bool:
     if is_file_for_cuda(file) or replaces_cuda(node, file) or told_to_mocks(node, file):
         return True
     decided = _decided_nodes(file)
-    has_methods = "def cuda(" in file.text or "abstractmethod" in file.text
+    has_methods = _has_methods(file)
     return any(
         each in decided or is_layer_for_cuda(each) or (has_methods and is_method_for_cuda(each, file))
         for each in (node, *file.ancestors(node))
     )
+
+
+@lru_cache(maxsize=4)
+def _has_methods(file: PythonFile) -> bool:
+    return "def cuda(" in file.text or "abstractmethod" in file.text
 
 
 def _chain(condition: ast.expr, file: PythonFile) -> ast.AST:

@@ -121,7 +121,7 @@ def _is_compared(node: ast.AST, file: PythonFile) -> bool:
 
 def _is_asked_about(node: ast.AST, file: PythonFile) -> bool:
     """torch.cuda.get_device_properties("cuda:0").major, which stays as a whole"""
-    if "get_device_" not in file.text:
+    if not ("get_device_properties" in file.by_name or "get_device_capability" in file.by_name):
         return False
     for call in file.ancestors(node):
         name = file.resolve(call.func) if isinstance(call, ast.Call) else None

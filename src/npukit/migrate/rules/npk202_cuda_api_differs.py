@@ -53,11 +53,11 @@ def check(module: ast.Module, file: PythonFile, goal: Goal) -> Iterator[Finding]
 @rule.on(ast.Compare)
 def exact_memory(compare: ast.Compare, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     """assert torch.cuda.memory_allocated() == x.numel() * x.element_size()"""
-    if "memory_allocated" not in file.text or not isinstance(file.parent(compare), ast.Assert):
-        return
     asked = getattr(compare.left.func, "attr", "") if isinstance(compare.left, ast.Call) else ""
+    if asked != "memory_allocated" or not isinstance(file.parent(compare), ast.Assert):
+        return
     exact = isinstance(compare.ops[0], ast.Eq) and getattr(compare.comparators[0], "value", None) != 0
-    if asked == "memory_allocated" and exact:
+    if exact:
         yield rule.finding(
             (file, compare), "the memory in use is not exactly the same on NPUs", why=_BLOCKS, remedy=_ALLOW
         )
