@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from tests.migrate.test_for_cuda_only import migrated
 
+from npukit.report import Severity
+
 USE = "x = torch.ones(1, device='cuda')\n"
 LOADERS = """class OpsLoader(Loader):
     REGISTRY = [OpsCudaExtension]
@@ -31,6 +33,7 @@ def test_a_file_that_cannot_be_imported_stays_and_is_reported(tmp_path: Path, te
     assert not result.changes
     (note,) = [each for each in result.left if each.code == "NPK101"]
     assert note.what == "model.py is for CUDA only" and "cannot be imported without" in note.why
+    assert note.severity is Severity.warning
 
 
 @pytest.mark.parametrize(

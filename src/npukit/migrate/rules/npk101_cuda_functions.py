@@ -23,6 +23,7 @@ from npukit.migrate import device_layers, guards, lookup, writing
 from npukit.migrate.callees import takes_device
 from npukit.migrate.conditions import asked_for_cards
 from npukit.migrate.cuda_graphs import graph_around, graph_parts
+from npukit.migrate.cuda_imports import needed_to_import
 from npukit.migrate.cuda_layers import why_for_cuda
 from npukit.migrate.cuda_only import ABOUT_THE_CARD
 from npukit.migrate.device_choices import under_a_condition
@@ -63,7 +64,9 @@ def check(module: ast.Module, file: PythonFile, goal: Goal) -> Iterator[Finding]
     names = lookup.cuda_names(file)
     if why := why_for_cuda(file):
         if names or _IN_CODE.search(file.text):
-            yield _left((file, names[0][0] if names else file.tree.body[0]), f"{file.path.name} is for CUDA only", why)
+            place = (file, names[0][0] if names else file.tree.body[0])
+            blocks = needed_to_import(file) and not file.path.name.startswith("test")
+            yield _left(place, f"{file.path.name} is for CUDA only", why, Severity.warning if blocks else Severity.note)
         return
     if tests := guards.left_tests(file):
         several = f" and {len(tests) - 1} more tests or classes of tests" if len(tests) > 1 else ""
@@ -83,9 +86,11 @@ def check(module: ast.Module, file: PythonFile, goal: Goal) -> Iterator[Finding]
             yield _left_for_graphs(part, part, file, goal)
 
 
-def _left(place: tuple[PythonFile, ast.AST], what: str, why: str) -> Finding:
+def _left(place: tuple[PythonFile, ast.AST], what: str, why: str, severity: Severity = Severity.note) -> Finding:
     remedy = "Check that it is not needed on an NPU."
-    return rule.finding(place, what, why=f"{why} It was left as it is.", remedy=remedy, severity=Severity.note)
+    if severity is Severity.warning:
+        remedy = "If it is needed on an NPU, replace what it imports there, and migrate it again."
+    return rule.finding(place, what, why=f"{why} It was left as it is.", remedy=remedy, severity=severity)
 
 
 def _left_for_graphs(graph: ast.AST, node: ast.AST, file: PythonFile, goal: Goal) -> Finding:
