@@ -100,6 +100,8 @@ def _edits(old: list[str], new: list[str], formatter: Formatter, before: Documen
             was = _start(before, number - b + a if line_by_line else a)
             start = was + b - a if line_by_line else _start(after, number)
             end = _end(new, start)
+            if not grown and end == start + 1:
+                continue
             text = "\n".join(new[start:end])
             if grown and (twins := _TWINS.fullmatch(text)):
                 yield Edit(starts[start], starts[end] - 1, _two_statements(twins))
