@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from bisect import bisect_left
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
@@ -142,14 +143,25 @@ def _kernel_names(file: PythonFile) -> frozenset[str]:
     return frozenset(each for each in _always_using(kernels, file.tree.body) if not each.startswith("test"))
 
 
-def launches_kernels(part: ast.AST, file: PythonFile) -> bool:
+def launches_kernels(part: ast.stmt, file: PythonFile) -> bool:
     """Whether a statement calls kernels of the project for CUDA, whatever holds."""
+    lines = _lines_of_kernels(file)
+    next_one = bisect_left(lines, part.lineno)  # quick: most statements name none
+    if next_one == len(lines) or lines[next_one] > (part.end_lineno or part.lineno):
+        return False
     names = _kernel_names(file)
     return any(
         (isinstance(node, ast.Name) and node.id in names)
         or (isinstance(node, ast.Call) and getattr(node.func, "id", "").endswith("_cuda") and leads_to_cuda(node, file))
-        for node in (always_run(part) if names or "_cuda(" in file.text else ())
+        for node in always_run(part)
     )
+
+
+@lru_cache(maxsize=4)
+def _lines_of_kernels(file: PythonFile) -> tuple[int, ...]:
+    names = _kernel_names(file)
+    found = (nodes for name, nodes in file.by_name.items() if name in names or name.endswith("_cuda"))
+    return tuple(sorted({node.lineno for nodes in found for node in nodes if isinstance(node, ast.Name)}))
 
 
 def _kernels(file: PythonFile) -> Iterator[str]:
@@ -197,6 +209,8 @@ def _imported_launchers(path: Path, text: str) -> Iterator[str]:
 
 def _always_using(names: frozenset[str], body: list[ast.stmt], always: bool = False) -> frozenset[str]:
     """These names, and the functions and classes of a file that use one of them whatever holds, or at all."""
+    if not names:
+        return names
     definitions = [each for each in body if isinstance(each, (ast.FunctionDef, ast.ClassDef))]
     runs = {each.name: set(_names_in(each) if always else _used(each)) for each in definitions}
     while more := {name for name, used in runs.items() if name not in names and not used.isdisjoint(names)}:
