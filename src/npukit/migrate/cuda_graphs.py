@@ -52,8 +52,15 @@ def _is_about_graphs(part: _Part, file: PythonFile) -> bool:
     return any(
         part in file.ancestors(node)
         for node in found
-        if (file.resolve(node) or "").startswith("torch.cuda.") or _NAMED.search(getattr(node, "id", ""))
+        if ((file.resolve(node) or "").startswith("torch.cuda.") or _NAMED.search(getattr(node, "id", "")))
+        and not _is_asked(node, file)
     )
+
+
+def _is_asked(node: ast.AST, file: PythonFile) -> bool:
+    """hasattr(torch.cuda.CUDAGraph, "register_generator_state")"""
+    call = file.parent(node)
+    return isinstance(call, ast.Call) and getattr(call.func, "id", "") == "hasattr"
 
 
 def graph_parts(file: PythonFile) -> Iterator[ast.AST]:

@@ -21,13 +21,14 @@ _SIMULATORS = re.compile(r"isaac\w*(?:\.|$)")
 _ONLY_FOR_CUDA = re.compile(r"(?:numba|triton|cupy|flash_attn|xformers|apex|tensorrt|bitsandbytes)(?:\.|$)")
 _FILES = re.compile(
     r"nccl_?alloc|nvshmem|cudnn|tilelang|cutlass|tensorrt|(?:^|[/_])trt|cuda_?ipc|(?:^|/)(?:bnb|bitsandbytes)(?:/|$)"
-    r"|kernels?/(?:triton|cuda)(?:/|$)|(?:^|/)test_\w*(?:triton|fp8|fp4|symm(?:etric)?_mem)",
+    r"|kernels?/(?:triton|cuda)(?:/|$)|symm(?:etric)?_mem|(?:^|/)test_\w*(?:triton|fp8|fp4)",
     re.IGNORECASE,
 )
 _TESTED = {
     "cuda": re.compile(r"nvml|nvidia-smi|CUDAExecutionProvider|tensorrt", re.IGNORECASE),
     "te": re.compile("transformer_engine"),
 }
+_OPTIONAL = re.compile(r"_?(?:has|have|use)_(?:nvml|triton|tensorrt|bitsandbytes|deep_?gemm)", re.IGNORECASE)
 _VERSION = re.compile(r"[\"'](\d+\.\d+)")
 _HAS_OWN_DEVICES = re.compile(r"ctranslate2(?:\.|$)")
 _REPLACED = re.compile(r"^[ \t]*torch\.cuda(?:\.\w+)* = ", re.MULTILINE)
@@ -169,6 +170,28 @@ def with_numba(file: PythonFile) -> Iterator[ast.AST]:
         if isinstance(node, ast.Attribute) and (file.resolve(node) or "").startswith("numba.cuda."):
             function = file.function(node)
             yield function if function is not file.tree else node
+
+
+def counted_by_mmcv(file: PythonFile) -> Iterator[ast.AST]:
+    """The classes that log what mmcv's own _get_max_memory says, which asks torch.cuda."""
+    for node in file.tree.body if "_get_max_memory(" in file.text and "mmcv" in file.text else ():
+        if isinstance(node, ast.ClassDef) and "._get_max_memory(" in file.source(node):
+            yield node
+
+
+def with_optional(file: PythonFile) -> Iterator[ast.AST]:
+    """What runs with an optional library for CUDA: if has_nvml: ..., and what follows `if not has_nvml: return`."""
+    for node in file.by_type.get(ast.If, ()) if _OPTIONAL.search(file.text) else ():
+        test = node.test  # type: ignore[attr-defined]
+        if (
+            isinstance(test, ast.UnaryOp)
+            and isinstance(test.op, ast.Not)
+            and _OPTIONAL.fullmatch(file.source(test.operand))
+        ):
+            leaves = isinstance(node.body[-1], (ast.Return, ast.Raise))  # type: ignore[attr-defined]
+            yield from after(node, file) if leaves else ()  # type: ignore[arg-type]
+        elif _OPTIONAL.fullmatch(file.source(test)):
+            yield from node.body  # type: ignore[attr-defined]
 
 
 def served(file: PythonFile) -> Iterator[ast.AST]:

@@ -20,6 +20,7 @@ from npukit.migrate.conditions import conditions, is_cpu, is_negated
 from npukit.migrate.cuda_layers import (
     after,
     below_imports,
+    counted_by_mmcv,
     for_older_torch,
     is_file_for_cuda,
     is_layer_for_cuda,
@@ -29,6 +30,7 @@ from npukit.migrate.cuda_layers import (
     told_to_mocks,
     under_its_name,
     with_numba,
+    with_optional,
 )
 from npukit.migrate.cuda_only import dispatches_kernels, uses_kernels
 from npukit.migrate.cuda_tests import tests_for_cuda
@@ -48,6 +50,7 @@ from npukit.source import PythonFile
 
 _OTHERS = re.compile(r"[\"'](?:xpu|hpu|musa|mlu|tpu|xla|rocm|hip)[\"':]")
 _PACKAGE = re.compile(r"[-_]?(?:gpu|cuda|cu)?[\d.]*")  # the end of a package's name: "onnxruntime" + "-gpu"
+_STREAMS = re.compile(r"\btorch\.cuda\.(?:current_stream|stream)\(")  # what torch does on a device, not kernels
 _SEVERAL = "It chooses among several backends, and NPUs are not one of them."
 _AVAILABLE = "torch.cuda.is_available"
 _CUDA_ONLY = "What it decides is for CUDA only."
@@ -172,7 +175,9 @@ def _decided_nodes(file: PythonFile) -> frozenset[ast.AST]:
         *under_its_name(file),
         *with_numba(file),
         *for_older_torch(file),
+        *counted_by_mmcv(file),
         *served(file),
+        *with_optional(file),
         *tests_for_cuda(file),
     )
     decided = frozenset([*judged, *others, *_behind_skips(file)])
@@ -242,7 +247,9 @@ def _decides(condition: ast.expr, file: PythonFile, depth: int = 2) -> Iterator[
         word = parent.body.value if isinstance(parent.body, ast.Constant) else None
         beside += named("nvidia") if isinstance(word, str) and _PACKAGE.fullmatch(word) else []
     is_expected = isinstance(parent, ast.Assert) and getattr(file.function(parent), "name", "").startswith("test")
-    is_about_kernels = _is_of_a_tensor(condition) and not is_expected and not _only_places(parent)
+    is_about_kernels = _is_of_a_tensor(condition) and not (
+        is_expected or _only_places(parent) or _STREAMS.search(file.source(file.function(condition)))
+    )
     kernels = named("triton") if is_about_kernels and uses_kernels(file) else []
     if isinstance(parent, (ast.If, ast.IfExp, ast.While)) and parent.test is node:
         kernels += named("triton") if speaks_of_kernels(parent) else []

@@ -37,7 +37,7 @@ _NAMES_CUDA = "What it chooses is called CUDA, and goes where an NPU may not be 
 def check(node: ast.Attribute, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     if node.attr != "is_cuda" or not isinstance(node.ctx, ast.Load) or writing.stays(node, file, goal):
         return
-    if (isinstance(node.value, ast.Name) and node.value.id == "self") or file.resolve(node):
+    if (isinstance(node.value, ast.Name) and node.value.id == "self") or _is_imported(node.value, file):
         return
     reason = guards.why_left(node, file) or (_NAMES_CUDA if _chooses_cuda(node, file) else "")
     end = file.span(node)[1]
@@ -51,6 +51,13 @@ def check(node: ast.Attribute, file: PythonFile, goal: Goal) -> Iterator[Finding
         edits=() if reason else edits,
         severity=Severity.note if reason else None,
     )
+
+
+def _is_imported(node: ast.expr, file: PythonFile) -> bool:
+    """current_platform.is_cuda"""
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return isinstance(node, ast.Name) and any(each.kind == "import" for each in file.bindings(node))
 
 
 def _chooses_cuda(node: ast.Attribute, file: PythonFile) -> bool:

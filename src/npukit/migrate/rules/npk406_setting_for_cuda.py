@@ -92,6 +92,16 @@ def check_argument(keyword: ast.keyword, file: PythonFile, goal: Goal) -> Iterat
             yield finding
 
 
+@rule.on(ast.Assign)
+def check_item(node: ast.Assign, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+    """kwargs["load_in_8bit"] = True"""
+    target = node.targets[0]
+    name = target.slice.value if isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Constant) else None
+    value = str(node.value.value) if isinstance(node.value, ast.Constant) else ""
+    if name in _SETTINGS and (finding := _finding(str(name), value, _SETTINGS, file.place(node), file.source(node))):
+        yield finding
+
+
 def _schedules(keyword: ast.keyword, file: PythonFile) -> bool:
     """@ray.remote(num_gpus=1), Worker.options(num_gpus=n)"""
     call = file.parent(keyword)

@@ -1,0 +1,59 @@
+"""What runs only with a library for CUDA stays, and what only looks like it does not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from npukit.migrate.migration import migrate
+
+
+def after(tmp_path: Path, text: str, name: str = "a.py") -> str:
+    (tmp_path / name).write_text(f"import torch\n{text}")
+    return "".join(change.after for change in migrate(tmp_path / name).changes)
+
+
+def test_what_needs_an_optional_library_stays(tmp_path: Path) -> None:
+    text = after(
+        tmp_path,
+        "def first(x):\n    if has_nvml:\n        index = torch.cuda.current_device()\n"
+        "def second(x):\n    if not HAVE_TRITON:\n        return 0\n    return x.cuda()\n"
+        "def third(x):\n    return x.cuda()\n",
+    )
+    assert text.count("torch.cuda.current_device()") == 1 and text.count("x.cuda()") == 1
+    assert "def third(x):\n    return x.to(DEVICE)" in text
+
+
+def test_a_class_that_logs_what_mmcv_counts_stays(tmp_path: Path) -> None:
+    logger = (
+        "from mmcv.runner import TextLoggerHook\nclass Logger(TextLoggerHook):\n    def log(self, runner):\n"
+        "        if torch.cuda.is_available():\n            return self._get_max_memory(runner)\n"
+    )
+    assert after(tmp_path, logger) == ""
+
+
+def test_files_of_symmetric_memory_stay(tmp_path: Path) -> None:
+    assert after(tmp_path, "def f(x): return x.cuda()\n", "gtp_symmetric_memory.py") == ""
+
+
+def test_a_question_about_graphs_is_no_capture(tmp_path: Path) -> None:
+    text = after(
+        tmp_path,
+        "def tracker(safe):\n    if safe:\n        assert hasattr(torch.cuda.CUDAGraph, 'register_generator_state')\n"
+        "    return torch.cuda.get_rng_state()\n",
+    )
+    assert "return ACCELERATOR.get_rng_state()" in text and "hasattr(torch.cuda.CUDAGraph" in text
+
+
+def test_a_tensor_of_a_module_and_one_that_streams_wait_for(tmp_path: Path) -> None:
+    text = after(
+        tmp_path,
+        "from state import module\nfrom triton_ops import launch\n"
+        "def test_it():\n    x = module.kept\n    assert x.is_cuda\n"
+        "def wait(x, done):\n    if x.is_cuda:\n        done.record(torch.cuda.current_stream(x.device))\n",
+    )
+    assert text.count('x.device.type in ("cuda", "npu")') == 2
+
+
+def test_settings_of_bitsandbytes_in_a_dictionary_are_reported(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("import transformers\nkwargs = {}\nkwargs['load_in_8bit'] = True\n")
+    assert [each.code for each in migrate(tmp_path / "a.py").left] == ["NPK406"]
