@@ -650,7 +650,7 @@ CASES: list[tuple[str, str | None, str | None]] = [
     (
         'e = os.environ.copy()\ne["CUDA_VISIBLE_DEVICES"] = g',
         'e = os.environ.copy()\ne["ASCEND_RT_VISIBLE_DEVICES"] = g',
-        'e = os.environ.copy()\ne["CUDA_VISIBLE_DEVICES"] = e["ASCEND_RT_VISIBLE_DEVICES"] = g',
+        'e = os.environ.copy()\ne["CUDA_VISIBLE_DEVICES"] = g\ne["ASCEND_RT_VISIBLE_DEVICES"] = g',
     ),
     ('print("set CUDA_VISIBLE_DEVICES")', SAME, SAME),
     (

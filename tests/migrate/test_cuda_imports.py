@@ -41,7 +41,6 @@ def test_a_file_that_cannot_be_imported_stays_and_is_reported(tmp_path: Path, te
     [
         "try:\n    from flash_attn import flash_attn_func\nexcept ImportError:\n    flash_attn_func = None\n",
         "def attention(q):\n    from flash_attn import flash_attn_func\n",
-        "from transformer_engine.pytorch.fp8 import check_fp8_support\n",
         "import triton\nbench = triton.testing.do_bench\n",
         "from kernel.triton.norm import HAS_TRITON\n",
         "import bitsandbytes as bnb\n",

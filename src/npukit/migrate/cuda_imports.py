@@ -2,7 +2,7 @@
 own kernels.
 
 stays:    from flash_attn import flash_attn_func    import triton    ops = InferenceOpsLoader().load()
-migrated: try: import flash_attn ...                from transformer_engine.pytorch.fp8 import check_fp8_support
+migrated: try: import flash_attn ...                from ours.triton_ops import HAS_TRITON
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _imports(text: str) -> Iterator[tuple[str, str]]:
 
 def _library(text: str, path: Path, root: Path | None) -> str:
     for module, names in _imports(text):
-        if _LIBRARIES.match(module) and not _only_asks(module, names, text):
+        if _LIBRARIES.match(module) and (names or not _only_asks(module, names, text)):
             return module.split(".")[0]
         if _OF_TRITON.search(module) and not _only_asks(module, names, text) and _needs_triton(module, path, root):
             return "triton"

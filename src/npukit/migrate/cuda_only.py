@@ -24,6 +24,7 @@ _FOR_CUDA = re.compile(
 )
 # Of get_device_properties: torch_npu has these names, and None for each.
 ABOUT_THE_CARD = {"major", "minor", "multi_processor_count", "max_threads_per_multi_processor"}
+ABOUT_THE_CARD |= {f"shared_memory_per_{each}" for each in ("block", "block_optin", "multiprocessor")}
 _CUDNN_SWITCHES = {"allow_tf32", "benchmark", "deterministic"}
 ABOUT_THE_CARD |= {"regs_per_multiprocessor", "warp_size", "gcnArchName"}
 _CALLED_CUDA = re.compile(r"(?:^|_)cuda(?:_|$)|^cuda|cuda$", re.IGNORECASE)

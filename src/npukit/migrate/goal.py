@@ -15,7 +15,7 @@ from npukit.migrate.requirements import allowed_torch
 _DEVICE_NAMES_SINCE = "2.7"  # torch.get_device_module and get_default_backend_for_device for every device
 _AUTOCAST_NAMES_DEVICES_SINCE = "2.4"  # torch.amp.custom_fwd, torch.is_autocast_enabled("npu")
 _AUTOLOAD_SINCE = "2.5"
-_OLDEST_TORCH_NPU = "2.1"  # on PyPI; those before are for cards and CANN releases that are no longer served
+OLDEST_TORCH_NPU = "2.1"  # on PyPI; those before are for cards and CANN releases that are no longer served
 
 
 class Style(str, Enum):
@@ -63,7 +63,7 @@ class Goal:
         That is the target's where the project is held to one that has no torch_npu.
         """
         torch = self.torch_on_npus
-        there_is_one = key(torch) >= key(_OLDEST_TORCH_NPU) and any(
+        there_is_one = key(torch) >= key(OLDEST_TORCH_NPU) and any(
             release.torch.split(".")[:2] == torch.split(".")[:2] for release in releases()
         )
         return key(torch if there_is_one else self.target.torch) >= key(_AUTOLOAD_SINCE)

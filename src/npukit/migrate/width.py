@@ -113,7 +113,7 @@ def _edits(old: list[str], new: list[str], formatter: Formatter, before: Documen
                 yield Edit(starts[number - found[0]], starts[number + 1] - 1, "\n".join(found[1]))
             elif grown:
                 lines_of = [] if start == number else _one_a_line(line, width)
-                if broken := lines_of or _broken(line, width) or opened(line, width):
+                if broken := lines_of or _broken(line, width, formatter.name) or opened(line, width):
                     broken = _closed_behind(broken, width) if _closes_behind(before) else broken
                     yield Edit(starts[number], starts[number] + len(line), "\n".join(broken))
 
@@ -184,14 +184,14 @@ def _statement_lines(file: PythonFile) -> tuple[int, ...]:
     return tuple(sorted({0, *found, *(each.lineno - 1 for each in decorators)}))
 
 
-def _broken(line: str, width: int) -> list[str]:
+def _broken(line: str, width: int, formatter: str = "") -> list[str]:
     """The same code on several lines; nothing where that cannot be done simply."""
     text = line.strip()
     indent = line[: len(line) - len(line.lstrip())]
     pairs = _pairs(text)
     if pairs is None:
         return []
-    if wrapped := _in_parentheses(text, indent, pairs, width):
+    if formatter and (wrapped := _in_parentheses(text, indent, pairs, width)):
         return wrapped
     for start, end, commas in sorted((pair for pair in pairs if pair[1] - pair[0] >= _SMALL), reverse=True):
         head, inside, tail = indent + text[: start + 1], text[start + 1 : end], indent + text[end:]

@@ -55,7 +55,7 @@ _LACKS = {"Event": "external"}  # arguments that the class of torch_npu does not
 _RAISES = ("torch.cuda.Stream.priority_range",)  # which torch_npu has, and which always raises there
 _RENAMED = {"CUDAGraph": "NPUGraph", "CUDAPluggableAllocator": "NPUPluggableAllocator"}
 _PRIVATE = {"_lazy_init", "_lazy_call", "_is_in_bad_fork"}  # which the list of public names leaves out
-_TORCH_HAS = {"Stream": "0", "Event": "2.4", "OutOfMemoryError": "2.5"}  # for every device, since that version
+_TORCH_HAS = {"Stream": "2.4", "Event": "2.4", "OutOfMemoryError": "2.5"}  # for every device, since that version
 _NOT_ABOUT_THE_CPU = {"is_available", "device_count", "is_initialized", "amp"}  # torch.cpu answers for itself
 
 

@@ -1,8 +1,8 @@
 """Set and read the NPU's environment variables in Python.
 
-before:           os.environ["CUDA_VISIBLE_DEVICES"] = gpus
-after (npu):      os.environ["ASCEND_RT_VISIBLE_DEVICES"] = gpus
-after (portable): os.environ["CUDA_VISIBLE_DEVICES"] = os.environ["ASCEND_RT_VISIBLE_DEVICES"] = gpus
+before:           os.environ["CUDA_VISIBLE_DEVICES"] = str(gpu)
+after (npu):      os.environ["ASCEND_RT_VISIBLE_DEVICES"] = str(gpu)
+after (portable): os.environ["CUDA_VISIBLE_DEVICES"] = os.environ["ASCEND_RT_VISIBLE_DEVICES"] = str(gpu)
 
 Copies of the environment that are passed to a command are covered as well: dict(os.environ, NAME=...),
 {**os.environ, "NAME": ...}, env = os.environ.copy() and os.environ.update. Settings of CUDA's allocator that torch_npu
@@ -184,7 +184,7 @@ def _portable(node: ast.Constant, access: _Access, new: str, file: PythonFile) -
     source = file.text[start:end]
     twin = source[:at] + new + source[at + len(str(node.value)) :]
     if isinstance(access, ast.Subscript) and isinstance(access.ctx, ast.Store):
-        return (file.insert(end, f" = {twin}"),) if isinstance(file.parent(access), ast.Assign) else ()
+        return _set_too(file.parent(access), twin, end, file)
     if choice := _with_default(access, file):
         environment, default = file.source(choice.body.value), file.source(choice.orelse)  # type: ignore[attr-defined]
         old = file.source(node)
@@ -201,3 +201,13 @@ def _portable(node: ast.Constant, access: _Access, new: str, file: PythonFile) -
         indent = file.text[file.line_start(statement) : file.span(statement)[0]]
         return (file.insert(end, f"{file.newline}{indent}{twin}"),)
     return ()
+
+
+def _set_too(statement: ast.AST | None, twin: str, end: int, file: PythonFile) -> tuple[Edit, ...]:
+    """The same for the other variable: in a statement of its own where the value is but a name."""
+    if not isinstance(statement, ast.Assign):
+        return ()
+    if isinstance(statement.value, (ast.Name, ast.Attribute)) and file.alone_on_lines(statement):
+        indent = file.text[file.line_start(statement) : file.span(statement)[0]]
+        return (file.insert_line(file.line_end(statement), f"{indent}{twin} = {file.source(statement.value)}"),)
+    return (file.insert(end, f" = {twin}"),)

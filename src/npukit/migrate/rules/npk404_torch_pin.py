@@ -13,7 +13,8 @@ import re
 from collections.abc import Iterator
 
 from npukit.facts.compatibility import pythons_by_torch, releases
-from npukit.migrate.goal import Goal
+from npukit.facts.versions import key
+from npukit.migrate.goal import OLDEST_TORCH_NPU, Goal
 from npukit.migrate.requirements import meant_for_cuda, requirements
 from npukit.migrate.rule import Effort, Rule, place_in
 from npukit.report import Finding, Severity
@@ -35,7 +36,8 @@ _INDEX = re.compile(r"https?://download\.pytorch\.org/whl/(?:nightly/)?cu\d+\S*"
 
 @rule.on_text("requirements", "toml", "yaml", "shell", "docker", "setup")
 def check(document: Document, goal: Goal) -> Iterator[Finding]:
-    known = {release.torch.split("+")[0] for release in releases()} | set(pythons_by_torch())
+    released = {release.torch.split("+")[0] for release in releases()} | set(pythons_by_torch())
+    known = {version for version in released if key(version) >= key(OLDEST_TORCH_NPU)}
     severity = Severity.note if meant_for_cuda(document) else Severity.error
     for needed in requirements(document):
         pin = re.match(r"\s*={1,3}\s*v?(\d+\.\d+(?:\.\d+)?)(\+cu\d+)?", needed.version)
@@ -53,7 +55,7 @@ def check(document: Document, goal: Goal) -> Iterator[Finding]:
         elif not any(version.startswith(pin[1]) for version in known):
             yield rule.finding(
                 place,
-                f"there is no torch_npu for torch {pin[1]}",
+                f"there is no torch_npu for torch {pin[1]} on PyPI",
                 remedy=f"Pin a torch release that has one: {', '.join(list(pythons_by_torch())[:4])} …",
                 severity=severity,
                 evidence=evidence,
