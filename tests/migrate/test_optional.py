@@ -57,3 +57,54 @@ def test_a_tensor_of_a_module_and_one_that_streams_wait_for(tmp_path: Path) -> N
 def test_settings_of_bitsandbytes_in_a_dictionary_are_reported(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("import transformers\nkwargs = {}\nkwargs['load_in_8bit'] = True\n")
     assert [each.code for each in migrate(tmp_path / "a.py").left] == ["NPK406"]
+
+
+def test_functions_about_fp8_and_those_that_launch_kernels_stay(tmp_path: Path) -> None:
+    text = after(
+        tmp_path,
+        "import triton\n@triton.jit\ndef _kernel(x): pass\n"
+        "def rotate(x):\n    y = torch.empty(4, device='cuda')\n    _kernel[1](x, y)\n"
+        "def cast_to_fp8(x):\n    return x.cuda()\ndef other(x):\n    return x.cuda()\n"
+        "def test_nccl_ub_enables_symmetric_memory(x):\n    x.cuda()\n",
+        "test_it.py",
+    )
+    assert text == ""  # as it imports triton
+    text = after(
+        tmp_path,
+        "try:\n    import triton\nexcept ImportError:\n    triton = None\n@triton.jit\ndef _kernel(x): pass\n"
+        "def rotate(x):\n    y = torch.empty(4, device='cuda')\n    _kernel[1](x, y)\n"
+        "def cast_to_fp8(x):\n    return x.cuda()\ndef other(x):\n    return x.cuda()\n",
+    )
+    assert "device='cuda'" in text and text.count("x.cuda()") == 1 and "def other(x):\n    return x.to(DEVICE)" in text
+
+
+def test_a_test_named_after_a_library_stays(tmp_path: Path) -> None:
+    tests = "def test_symmetric_memory(x):\n    x.cuda()\ndef test_without_symmetric_memory(x):\n    x.cuda()\n"
+    assert after(tmp_path, tests, "test_it.py").count("x.cuda()") == 1
+
+
+def test_one_of_two_reductions_alone_is_not_changed(tmp_path: Path) -> None:
+    text = (
+        "import torch.distributed as dist\ndef gather(old, device):\n"
+        "    sums = old if old is not None else torch.zeros(6, dtype=torch.float64)\n"
+        "    count = torch.zeros(1, dtype=torch.float64)\n    dist.all_reduce(sums)\n    dist.all_reduce(count)\n"
+    )
+    assert after(tmp_path, text) == ""
+
+
+def test_torch_stands_with_the_imports_of_others(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text(
+        "import cv2\n\nfrom ours import x\n\nimport argparse\nimport os\n\n"
+        "parser.add_argument('--device', default='cuda')\n"
+    )
+    (tmp_path / "ours.py").write_text("import torch\n")
+    assert migrate(tmp_path).changes[0].after.startswith("import cv2\nimport torch\n\nfrom ours import x\n")
+
+
+def test_what_is_refused_on_cuda_is_not_refused_on_npus(tmp_path: Path) -> None:
+    text = after(
+        tmp_path,
+        "def check(device, can):\n    if device.type == 'cuda':\n        assert can, 'not supported on GPU'\n"
+        "    if device.type != 'cuda':\n        raise ValueError('needs a GPU')\n",
+    )
+    assert "if device.type == 'cuda':\n        assert can" in text and "device.type not in ('cuda', 'npu')" in text

@@ -42,7 +42,7 @@ _KERNEL_LIBRARIES = re.compile(
 )
 _HAS_OTHERS = re.compile(r"triton|cuda|device|backend|impl|kernel|fused|avail|have|has_|use_|is_", re.IGNORECASE)
 _BESIDE = re.compile(r"^from \.(\w+) import (\([^)]*\)|.*)", re.MULTILINE)
-_COMPILED = re.compile(r"^@(?:triton|tilelang)\.", re.MULTILINE)
+_COMPILED = re.compile(r"^@(?:triton|tilelang)\.(?!testing\b)", re.MULTILINE)
 _KERNELS = re.compile(
     r"_cuda$|triton|(?:^|\.)apex|flash_attn|xformers|unsloth|(?:^|[._])kernels$|numba\.cuda|cutlass|tilelang"
 )
@@ -193,12 +193,21 @@ def _launchers(path: Path | None, with_others: bool = True) -> frozenset[str]:
         body = ast.parse(text).body
     except (SyntaxError, ValueError):
         return frozenset()
-    functions = (each for each in body if isinstance(each, ast.FunctionDef))
-    kernels = {
-        each.name for each in functions if any(_COMPILED.match(f"@{ast.unparse(mark)}") for mark in each.decorator_list)
-    }
+    kernels = _compiled(body)
     is_theirs = path is not None and "triton" in path.parts[-3:]  # triton/ops.py: what does without is elsewhere
     return _always_using(others | kernels, body, always=is_theirs)
+
+
+def own_launchers(file: PythonFile) -> frozenset[str]:
+    """The kernels that a file compiles itself, and its functions and classes that launch them whatever holds."""
+    return _always_using(_compiled(file.tree.body), file.tree.body)
+
+
+def _compiled(body: list[ast.stmt]) -> frozenset[str]:
+    functions = (each for each in body if isinstance(each, ast.FunctionDef))
+    return frozenset(
+        each.name for each in functions if any(_COMPILED.match(f"@{ast.unparse(mark)}") for mark in each.decorator_list)
+    )
 
 
 def _imported_launchers(path: Path, text: str) -> Iterator[str]:

@@ -29,6 +29,7 @@ _REQUIRES = re.compile(r"_?(?:requires?|needs?|skip_(?:if_no|unless))_")
 _NEEDED = re.compile(
     r"requires?\b|needs?\b|only\b|not (?:installed|available|supported)|unavailable|without|lacks", re.IGNORECASE
 )
+_WITHOUT = re.compile(r"without|fallback|(?:^|_)(?:no|not|disabled?|missing|unavailable)(?:_|$)")
 _SETUPS = ("setUp", "setUpClass", "setup_method", "setup_class")
 _Function = (ast.FunctionDef, ast.AsyncFunctionDef)
 _Test = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
@@ -122,7 +123,7 @@ def _is_pytestmark(node: ast.AST) -> bool:
 @lru_cache(maxsize=256)
 def _needs(function: ast.AST, file: PythonFile, depth: int = 2) -> bool:
     """Whether a function is skipped without a library for CUDA, calls a helper that is, or launches kernels."""
-    if _is_marked(function.decorator_list, file):  # type: ignore[attr-defined]
+    if _is_marked(function.decorator_list, file) or _is_named_after(function.name):  # type: ignore[attr-defined]
         return True
     for each in function.body:  # type: ignore[attr-defined]
         if (isinstance(each, ast.If) and _is_skip(each, file)) or (isinstance(each, ast.Try) and _is_tried(each)):
@@ -132,6 +133,11 @@ def _needs(function: ast.AST, file: PythonFile, depth: int = 2) -> bool:
         if any(_needs(helper, file, depth - 1) for name in named for helper in _helpers(name, function, file)):
             return True
     return any(launches_kernels(each, file) for each in function.body)  # type: ignore[attr-defined]
+
+
+def _is_named_after(name: str) -> bool:
+    """test_nccl_ub_enables_symmetric_memory, but not test_attention_without_flash_attn"""
+    return name.startswith("test") and bool(_LIBRARY.search(name)) and not _WITHOUT.search(name)
 
 
 def _helpers(called: ast.expr, function: ast.AST, file: PythonFile) -> list[ast.AST]:

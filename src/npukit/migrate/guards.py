@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 from npukit.migrate.conditions import conditions, is_cpu, is_negated
+from npukit.migrate.cuda_functions import functions_for_cuda
 from npukit.migrate.cuda_layers import (
     after,
     below_imports,
@@ -53,6 +54,7 @@ _PACKAGE = re.compile(r"[-_]?(?:gpu|cuda|cu)?[\d.]*")  # the end of a package's 
 _STREAMS = re.compile(r"\btorch\.cuda\.(?:current_stream|stream)\(")  # what torch does on a device, not kernels
 _SEVERAL = "It chooses among several backends, and NPUs are not one of them."
 _AVAILABLE = "torch.cuda.is_available"
+_REFUSED = "It refuses something on CUDA, which need not hold on an NPU."
 _CUDA_ONLY = "What it decides is for CUDA only."
 _NOTHING: list[ast.AST] = [ast.Pass()]  # what a condition decides about CUDA that holds on the CPU only, or warns there
 
@@ -61,6 +63,8 @@ def why_left(condition: ast.expr, file: PythonFile) -> str:
     """Why a condition about CUDA is not ours to change; empty when it is."""
     if condition in _judged(file):
         return _CUDA_ONLY
+    if _only_refuses(condition, file):
+        return _REFUSED
     chain = _chain(condition, file)
     is_asserted = isinstance(file.parent(chain), ast.Assert)  # x.is_cuda or x.device.type == "xla"
     if (
@@ -70,6 +74,15 @@ def why_left(condition: ast.expr, file: PythonFile) -> str:
     ):
         return _SEVERAL
     return ""
+
+
+def _only_refuses(condition: ast.expr, file: PythonFile) -> bool:
+    """if device.type == "cuda": raise NotImplementedError"""
+    choice = file.parent(condition)
+    is_whole = isinstance(choice, ast.If) and choice.test is condition and not choice.orelse
+    if not isinstance(condition, ast.Compare) or is_negated(condition) or not is_whole:
+        return False
+    return all(isinstance(each, (ast.Raise, ast.Assert)) for each in choice.body)  # type: ignore[union-attr]
 
 
 def decides_about_torch(condition: ast.expr, file: PythonFile) -> bool:
@@ -179,6 +192,7 @@ def _decided_nodes(file: PythonFile) -> frozenset[ast.AST]:
         *served(file),
         *with_optional(file),
         *tests_for_cuda(file),
+        *functions_for_cuda(file),
     )
     decided = frozenset([*judged, *others, *_behind_skips(file)])
     while decided and (helpers := frozenset(_helpers(decided, file)) - decided):

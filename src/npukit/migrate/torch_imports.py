@@ -44,7 +44,8 @@ def _uses_devices(node: ast.stmt, file: PythonFile) -> bool:
     """Whether a migration may write torch's name into a statement; in a notebook it may stand above the import."""
     if isinstance(node, (ast.Import, ast.ImportFrom, ast.Try)) or _is_text(node):
         return False
-    return any(word in file.source(node) for word in ("cuda", "nccl"))
+    text = file.source(node)
+    return any(word in text for word in ("cuda", "nccl")) and "import torch" not in text
 
 
 @lru_cache(maxsize=8)
@@ -109,6 +110,7 @@ def insertion(file: PythonFile) -> tuple[int, str]:
     """Where `import torch` belongs, with the first import from torch, else with those of other projects; and the line,
     which stands apart from imports of Python's own and of the project where those are blocks."""
     last: ast.stmt | None = None
+    of_others: ast.stmt | None = None
     for node in file.tree.body:
         if _uses_devices(node, file):
             if file.path.suffix == ".ipynb" and last is None:
@@ -120,6 +122,8 @@ def insertion(file: PythonFile) -> tuple[int, str]:
                 return _among(node, file), "import torch"
             if not name.startswith(".") and file_of(name, file.path, file.names.root) is None:
                 last = node
+                of_others = of_others if name.split(".")[0] in sys.stdlib_module_names else node
+    last = of_others if file.path.suffix == ".py" and of_others else last
     if last is not None:
         return _among(last, file), f"{file.newline if _is_block_of_python(last, file) else ''}import torch"
     first = _first_import(file)

@@ -22,6 +22,7 @@ from npukit.facts.versions import key
 from npukit.migrate import device_layers, guards, lookup, writing
 from npukit.migrate.callees import takes_device
 from npukit.migrate.conditions import asked_for_cards
+from npukit.migrate.cuda_functions import functions_for_cuda
 from npukit.migrate.cuda_graphs import graph_around, graph_parts
 from npukit.migrate.cuda_imports import needed_to_import
 from npukit.migrate.cuda_layers import why_for_cuda
@@ -73,6 +74,9 @@ def check(module: ast.Module, file: PythonFile, goal: Goal) -> Iterator[Finding]
         need = "need" if several else "needs"
         what = f"{getattr(tests[0], 'name', 'a test')}{several} {need} a library or kernels for CUDA"
         yield _left((file, tests[0]), what, "On an NPU they are skipped or fail, whatever the device is called.")
+    for part in functions_for_cuda(file):
+        why_it = "It is about FP8, or launches Triton kernels."
+        yield _left((file, part), f"{getattr(part, 'name', 'it')} is for CUDA only", why_it)
     graphs: set[ast.AST] = set()
     for node, _ in names:
         graph = graph_around(node, file) if goal.portable else None

@@ -40,23 +40,29 @@ _FLOAT64 = ("torch.float64", "torch.double")
 
 @rule.on_call(_NAMES)
 def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
-    if not call.args or not isinstance(call.args[0], ast.Name):
+    found = list(_doubles(call, file))
+    if not found or writing.stays(call, file, goal):
         return
-    if file.resolve(call.func) not in _REDUCE:
+    function = file.function(call)
+    beside = (each for each in file.by_type.get(ast.Call, ()) if file.function(each) is function)
+    can_all = all(can for each in beside for _, can in _doubles(each, file))  # type: ignore[arg-type]
+    for doubles, _ in found:  # one of two in float32 would help nobody
+        edits = [edit for each in doubles for edit in _in_float32(each, file, goal)] if can_all else ()
+        yield rule.finding((file, doubles[0]), "HCCL does not reduce float64", edits=edits)
+
+
+def _doubles(call: ast.Call, file: PythonFile) -> Iterator[tuple[list[ast.expr], bool]]:
+    """The types of what a call reduces in float64, and whether it could as well be in float32."""
+    name = call.args[0] if call.args else None
+    if getattr(call.func, "attr", getattr(call.func, "id", "")) not in _NAMES or not isinstance(name, ast.Name):
         return
-    for binding in file.bindings(call.args[0]):
+    for binding in file.bindings(name) if file.resolve(call.func) in _REDUCE else ():
         made = binding.value
         either = [made.body, made.orelse] if isinstance(made, ast.IfExp) else [made]
         types = [file.argument(each, None, "dtype") if isinstance(each, ast.Call) else None for each in either]
         doubles = [each for each in types if each is not None and file.resolve(each) in _FLOAT64]
-        if doubles and not writing.stays(call, file, goal):
-            yield rule.finding(
-                (file, doubles[0]),
-                "HCCL does not reduce float64",
-                edits=[edit for each in doubles for edit in _in_float32(each, file, goal)]
-                if len(doubles) == len(either) and not _is_exact(call.args[0].id, doubles, call, file)
-                else (),
-            )
+        if doubles:
+            yield doubles, len(doubles) == len(either) and not _is_exact(name.id, doubles, call, file)
 
 
 def _is_exact(name: str, doubles: list[ast.expr], call: ast.Call, file: PythonFile) -> bool:
