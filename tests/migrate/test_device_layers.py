@@ -52,6 +52,11 @@ def test_what_is_asked_at_import_or_would_mean_something_else_stays_with_the_con
     assert "WHERE = DEVICE" in text and "device=DEVICE.type" in text and "ACCELERATOR.is_available()" in text
 
 
+def test_what_the_file_asks_its_framework_for_is_asked_there(tmp_path: Path) -> None:
+    text = f"{COLOSSALAI}def f():\n    get_accelerator().empty_cache()\n    torch.cuda.empty_cache()\n"
+    assert after(tmp_path, text).count("get_accelerator().empty_cache()") == 2
+
+
 def test_a_backend_that_the_function_sets_anew_stays(tmp_path: Path) -> None:
     package = tmp_path / "pkg"
     package.mkdir()

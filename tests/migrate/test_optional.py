@@ -79,6 +79,8 @@ def test_functions_about_fp8_and_those_that_launch_kernels_stay(tmp_path: Path) 
 
 
 def test_a_test_named_after_a_library_stays(tmp_path: Path) -> None:
+    skips = "import pytest\ndef test_it(x):\n    pytest.importorskip('mamba_ssm')\n    x.cuda()\n"
+    assert after(tmp_path, skips, "test_this.py") == ""
     tests = "def test_symmetric_memory(x):\n    x.cuda()\ndef test_without_symmetric_memory(x):\n    x.cuda()\n"
     assert after(tmp_path, tests, "test_it.py").count("x.cuda()") == 1
 
@@ -105,6 +107,8 @@ def test_what_is_refused_on_cuda_is_not_refused_on_npus(tmp_path: Path) -> None:
     text = after(
         tmp_path,
         "def check(device, can):\n    if device.type == 'cuda':\n        assert can, 'not supported on GPU'\n"
-        "    if device.type != 'cuda':\n        raise ValueError('needs a GPU')\n",
+        "    if device.type != 'cuda':\n        raise ValueError('needs a GPU')\n"
+        "    if device.type == 'cuda':\n        assert torch.cuda.is_available()\n",
     )
+    assert "if device.type in ('cuda', 'npu'):\n        assert ACCELERATOR.is_available()" in text
     assert "if device.type == 'cuda':\n        assert can" in text and "device.type not in ('cuda', 'npu')" in text

@@ -129,6 +129,8 @@ def _needs(function: ast.AST, file: PythonFile, depth: int = 2) -> bool:
         if (isinstance(each, ast.If) and _is_skip(each, file)) or (isinstance(each, ast.Try) and _is_tried(each)):
             return True
         call = each.value if isinstance(each, (ast.Expr, ast.Assign, ast.Return)) else None
+        if _is_imported_or_skipped(call):
+            return True
         named = (call.func, *call.args) if depth and isinstance(call, ast.Call) else ()  # spawn(run, 4)
         if any(_needs(helper, file, depth - 1) for name in named for helper in _helpers(name, function, file)):
             return True

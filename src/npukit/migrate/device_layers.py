@@ -36,7 +36,7 @@ _LAYERS = {
     "verl.utils.device.get_torch_device": Layer(module="{}()"),
 }
 # Functions of torch.cuda that each of these modules has, and that want a device with torch.cuda, too.
-FUNCTIONS = frozenset(("current_device", "current_stream", "default_stream", "set_device", "stream", "synchronize"))
+_FUNCTIONS = frozenset(("current_device", "current_stream", "default_stream", "set_device", "stream", "synchronize"))
 
 
 def said(part: str, node: ast.AST, file: PythonFile) -> str:
@@ -55,6 +55,17 @@ def said(part: str, node: ast.AST, file: PythonFile) -> str:
             if layer and getattr(layer, part):
                 return str(getattr(layer, part)).format(alias.asname or alias.name)
     return ""
+
+
+def module_with(function: str, node: ast.AST, file: PythonFile) -> str:
+    """What the file's own framework calls the module with a function of torch.cuda, or "": some functions raise there
+    without a device, where torch.cuda's do nothing, and are used where the file does so itself.
+
+    >>> module_with("synchronize", call, file)
+    'get_accelerator()'
+    """
+    own = said("module", node, file)
+    return own if own and (function in _FUNCTIONS or f"{own}.{function}(" in file.text) else ""
 
 
 def _runs_later(node: ast.AST, file: PythonFile) -> bool:

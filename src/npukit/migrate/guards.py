@@ -82,7 +82,9 @@ def _only_refuses(condition: ast.expr, file: PythonFile) -> bool:
     is_whole = isinstance(choice, ast.If) and choice.test is condition and not choice.orelse
     if not isinstance(condition, ast.Compare) or is_negated(condition) or not is_whole:
         return False
-    return all(isinstance(each, (ast.Raise, ast.Assert)) for each in choice.body)  # type: ignore[union-attr]
+    body = choice.body  # type: ignore[union-attr]
+    asks_torch = any("torch.cuda" in file.source(each) for each in body)  # assert torch.cuda.is_available()
+    return all(isinstance(each, (ast.Raise, ast.Assert)) for each in body) and not asks_torch
 
 
 def decides_about_torch(condition: ast.expr, file: PythonFile) -> bool:

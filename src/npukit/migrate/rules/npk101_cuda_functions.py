@@ -319,8 +319,7 @@ def _portable(part: ast.expr, function: str, file: PythonFile, goal: Goal) -> Te
         name = writing.device(part, file, goal)  # which is the current one, without a number
         if name is not None:
             return _replaced(name, call, file)
-    own = device_layers.said("module", part, file) if function in device_layers.FUNCTIONS else ""
-    if own:
+    if own := device_layers.module_with(function, part, file):
         return _replaced(Text(f"{own}.{function}"), part, file)
     for_any_device = _cpu_has(function, goal) and not _needs_a_card(part, call, file, goal)
     for_any_device = for_any_device and not _is_patched(function, file, goal)
