@@ -20,7 +20,7 @@ from npukit.report.rendering import Format
 SOURCE = (
     "import torch\n"
     "model.cuda()  # \x1b[2J\x1b]0;owned\x07 \u202e reversed\n"
-    "import flash_attn  # <script>alert(1)</script> | ``` ::error::injected\n"
+    "import apex  # <script>alert(1)</script> | ``` ::error::injected\n"
     "page = '\x0c'\n"
 )
 NAMES = [
