@@ -165,6 +165,25 @@ def test_settings_of_cuda_in_code() -> None:
     assert [each.place.line for each in found(by_code("NPK406"), text) if each.place] == [1, 1, 2]
 
 
+@pytest.mark.parametrize(
+    ("line", "severity"),
+    [
+        ("kwargs = {'attn_implementation': 'flash_attention_2'}", "note"),
+        ("kwargs['attn_implementation'] = 'flash_attention_2'", "note"),
+        ("kwargs = dict(attn_implementation='flash_attention_3')", "warning"),
+        ("config._attn_implementation = 'flash_attention_2'", "note"),
+        ("model = load(use_flash_attention_2=True)", "note"),
+        ("kwargs = dict(attn_implementation='sdpa')", None),
+        ("def f():\n    from rwkv.model import RWKV\n    return RWKV(strategy='cuda:0 fp16')", "warning"),
+        ("import onnxruntime as ort\nort.InferenceSession(p, providers=['CUDAExecutionProvider'])", "warning"),
+        ("import ctranslate2\nctranslate2.Generator(p, device='cpu')", None),
+        ("import xgboost as xgb\nxgb.XGBClassifier(device='cuda')", "warning"),
+    ],
+)
+def test_attention_and_other_libraries_devices_are_told(line: str, severity: str | None) -> None:
+    assert [each.severity.value for each in found(by_code("NPK406"), f"{line}\n")] == [severity] * bool(severity)
+
+
 def test_gpus_that_ray_waits_for_are_reported() -> None:
     text = "import ray\n@ray.remote(num_gpus=1)\nclass A: ...\nA.options(num_gpus=n).remote()\n"
     others = "A.options(num_gpus=0).remote()\nestimate(num_gpus=8)\n"
@@ -183,3 +202,9 @@ def test_a_checkpoint_without_random_states_is_a_note() -> None:
 def test_a_comment_ignores_a_finding() -> None:
     text = "import torch\nx = torch.linalg.det(y)  # npukit: ignore[NPK302]\n"
     assert found(by_code("NPK302"), text) == []
+
+
+def test_a_star_import_may_be_used() -> None:
+    (rule,) = [each for each in FINDING_RULES if each.code == "NPK401"]
+    star, one = (found(rule, f"from pynvml import {names}\nnvmlInit()\n") for names in ("*", "nvmlShutdown"))
+    assert star[0].why != one[0].why

@@ -242,6 +242,11 @@ CASES: list[tuple[str, str | None, str | None]] = [
     ("class R:\n    def cuda(self): pass\nif a:\n    r = R()\nelse:\n    r = R.of(x)\nf(r.cuda())", SAME, SAME),
     ("class R:\n    def cuda(self): pass\n    def to(self, device, dtype): pass\nR().cuda()", SAME, SAME),
     (
+        "class M(torch.Tensor):\n    def cuda(self): pass\nM(x).cuda()",
+        "class M(torch.Tensor):\n    def cuda(self): pass\nM(x).npu()",
+        "class M(torch.Tensor):\n    def cuda(self): pass\nM(x).to(DEVICE)",
+    ),
+    (
         ROTATION + "        return T(self.r.cuda(), self.x.cuda())",
         ROTATION + "        return T(self.r.cuda(), self.x.npu())",
         ROTATION + "        return T(self.r.cuda(), self.x.to(DEVICE))",
@@ -810,6 +815,12 @@ CASES: list[tuple[str, str | None, str | None]] = [
     ),
     ("low, high = torch.cuda.Stream.priority_range()", SAME, SAME),
     # in float32 as a whole, or not at all
+    (
+        "k = 'n', 'c'\nt = torch.zeros(1, dtype=torch.float64)\ndist.all_reduce(t)",
+        "k = 'n', 'c'\nt = torch.zeros(1, dtype=torch.float32)\ndist.all_reduce(t)",
+        "k = 'n', 'c'\nt = torch.zeros(1, dtype=torch.float32 if DEVICE.type == 'npu' else torch.float64)\n"
+        "dist.all_reduce(t)",
+    ),
     (
         "n = torch.zeros(2, dtype=torch.double) if new else torch.ones(2, dtype=torch.float64)\ndist.all_reduce(n)",
         "n = torch.zeros(2, dtype=torch.float32) if new else torch.ones(2, dtype=torch.float32)\ndist.all_reduce(n)",

@@ -27,7 +27,7 @@ def migrated(text: str, style: Style) -> str:
 def test_case(case: tuple[str, str | None, str | None], style: Style) -> None:
     before = case[0]
     expected = case[1 if style is Style.npu else 2]
-    after = migrated(f"{_TABLE['HEAD']}START = 0\n{before}\n", style)
-    assert after.partition("START = 0\n")[2] == (before if expected is None else expected) + "\n"
+    after = migrated(f"{_TABLE['HEAD']}if 0: START = 0\n{before}\n", style)
+    assert after.partition("if 0: START = 0\n")[2] == (before if expected is None else expected) + "\n"
     ast.parse(after)
     assert migrated(after, style) == after

@@ -16,6 +16,8 @@ PROJECT = {
     "@triton.jit\ndef _kernel(x): ...\n"
     "def permute(x, few):\n    if few:\n        _kernel[(1,)](x)\n    else:\n        _kernel[(2,)](x)\n",
     "core__trace": "def trace_cuda(x):\n    from core.triton_ops import trace\n    return trace(x)\n",
+    "core__blur": "def blur(x):\n    if x.is_cuda:\n        from core.triton_ops import blur_cuda\n"
+    "        return blur_cuda(x)\n    return x + 1\n",
     "core__optim": "from bitsandbytes.optim.optimizer import Optimizer2State\ndef groups(model): ...\n",
     "core__layers": "from .ops import permute\ndef run(x):\n    return permute(x, True)\n",
 }
@@ -33,6 +35,7 @@ PROJECT = {
         "needs = [pytest.mark.skipif(deep_gemm is None, reason='no')]\nclass TestIt:\n pytestmark = needs\n"
         f" def test_it(self):\n {BODY}",
         f"from core.trace import trace_cuda\ndef test_it():\n{BODY}    trace_cuda(x)\n",
+        "from core.blur import blur\ndef test_it(x):\n    assert close(blur(x), blur(x.cuda()).cpu())\n",
         "from core.optim import groups\ndef run():\n    x = groups(torch.ones(1, device='cuda'))\n"
         "def check(rank):\n    run()\ndef test_it():\n    spawn(check, 4)\n",
         "def _skip_without(backend):\n    if not torch.cuda.is_available(): pytest.skip('no CUDA')\n"
@@ -64,6 +67,7 @@ def test_what_needs_a_library_stays_whole_with_one_note(tmp_path: Path, text: st
         f"def test_it(fp8):\n    if fp8 and not HAVE_TE: pytest.skip('FP8 requires Transformer Engine')\n{BODY}",
         f"from core.api import other\n@pytest.mark.skipif(not other(), reason='no')\ndef test_it():\n{BODY}",
         f"def test_it():\n    if HAVE_TE:\n        build_te()\n{BODY}",
+        f"from core.blur import blur\ndef test_it():\n{BODY}    assert blur(x.cuda()).shape == x.shape\n",
     ],
 )
 def test_what_runs_without_it_is_migrated(tmp_path: Path, text: str) -> None:

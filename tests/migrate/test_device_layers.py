@@ -57,6 +57,40 @@ def test_what_the_file_asks_its_framework_for_is_asked_there(tmp_path: Path) -> 
     assert after(tmp_path, text).count("get_accelerator().empty_cache()") == 2
 
 
+@pytest.mark.parametrize(
+    "around",
+    [
+        "    x.cuda()\n    {}\n",
+        "    torch.cuda.reset_peak_memory_stats()\n    {}\n",
+        "    launch(backend='nccl')\n    {}\n",
+        "    {}\ndef g(x):\n    x.cuda()\nif __name__ == '__main__':\n    f()\n",
+    ],
+)
+def test_code_that_needs_a_device_anyway_asks_its_framework(tmp_path: Path, around: str) -> None:
+    text = after(tmp_path, f"{COLOSSALAI}def f(x):\n{around.format('torch.cuda.empty_cache()')}")
+    assert "get_accelerator().empty_cache()" in text and "ACCELERATOR" not in text
+
+
+@pytest.mark.parametrize(
+    "around",
+    ["    if args.cuda:\n        x.cuda()\n    {}\n", "    {}\ndef g(x):\n    x.cuda()\n", "    {}\n    y = x.cpu()\n"],
+)
+def test_code_that_may_run_on_the_cpu_does_not(tmp_path: Path, around: str) -> None:
+    text = after(tmp_path, f"{COLOSSALAI}def f(x):\n{around.format('torch.cuda.empty_cache()')}")
+    assert "    ACCELERATOR.empty_cache()" in text
+
+
+def test_a_stream_is_made_by_the_framework_and_its_type_is_not(tmp_path: Path) -> None:
+    text = f"{COLOSSALAI}def f(x):\n    assert isinstance(x, torch.cuda.Stream)\n    return torch.cuda.Stream()\n"
+    changed = after(tmp_path, text)
+    assert "(x, torch.get_device_module(" in changed and "return get_accelerator().Stream()" in changed
+
+
+def test_a_function_has_one_word_for_the_device_where_the_framework_has_not_all(tmp_path: Path) -> None:
+    text = f"{COLOSSALAI}def f(x):\n    torch.cuda.empty_cache()\n    return x.cuda(), torch.cuda.mem_get_info()\n"
+    assert "    ACCELERATOR.empty_cache()\n" in after(tmp_path, text)
+
+
 def test_a_backend_that_the_function_sets_anew_stays(tmp_path: Path) -> None:
     package = tmp_path / "pkg"
     package.mkdir()

@@ -360,3 +360,60 @@ def test_recipes_for_one_kind_of_nvidia_s_machines_are_only_reported(tmp_path: P
     result = migrated(tmp_path)
     assert [each.path.name for each in result.changes] == ["any.yaml"]
     assert {each.place.file.name for each in result.left if each.place} == {"hybrid.yaml", "model.yaml"}
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        "HAVE_TE and new",
+        "self.nccl_ub",
+        "uvm_mempool is not None",
+        "args.cuda_graph_impl == 'transformer_engine'",
+        "args.cuda_graph_impl != 'none'",
+    ],
+)
+def test_what_an_option_for_cuda_turns_on_stays(tmp_path: Path, test: str) -> None:
+    text = f"def f(self, args):\n    if {test}:\n        return torch.zeros(1, device='cuda')\n"
+    assert not migrated(tmp_path, a=text).changes
+    other = text.replace(test, "args.cuda_graph_impl == 'none'")
+    assert migrated(tmp_path, a=other).changes
+
+
+def test_the_copy_service_named_nccl_is_no_backend(tmp_path: Path) -> None:
+    text = "def get(backend):\n if backend == 'nccl':\n  return A()\n elif backend == 'nvshmem':\n  return B()\n"
+    assert not migrated(tmp_path, a=text).changes
+
+
+def test_variables_of_transformer_engine_do_not_make_a_test_one_of_it(tmp_path: Path) -> None:
+    text = (
+        "import os\nclass TestGrads:\n def setup_method(self):\n  os.environ.pop('NVTE_FLASH_ATTN', None)\n"
+        " @pytest.mark.skipif(not torch.cuda.is_available(), reason='')\n"
+        " def test_a(self):\n  x = torch.zeros(1).cuda()\n"
+    )
+    assert migrated(tmp_path, test_a=text).changes
+
+
+def test_what_an_older_torch_needs_stays(tmp_path: Path) -> None:
+    text = (
+        "if is_torch_min_version('2.4.0a0'):\n    fwd = partial(torch.amp.custom_fwd, device_type='cuda')\n"
+        "else:\n    fwd = torch.cuda.amp.custom_fwd\n"
+    )
+    (change,) = migrated(tmp_path, a=text).changes
+    assert change.after.endswith("else:\n    fwd = torch.cuda.amp.custom_fwd\n")
+
+
+def test_an_optimizer_that_torch_npus_scaler_cannot_step_is_not_fused(tmp_path: Path) -> None:
+    text = "import torch_npu\nscaler = {}()\nfused = {{'fused': True}} if new and p.is_cuda else {{}}\n"
+    assert not migrated(tmp_path, a=text.format("torch_npu.npu.amp.GradScaler")).changes
+    assert migrated(tmp_path, a=text.format("Scaler").replace("import torch_npu\n", "")).changes
+
+
+def test_a_function_that_is_skipped_without_nvml_stays_in_a_script_as_well(tmp_path: Path) -> None:
+    text = (
+        "try:\n    from pynvml import *\n    NOT_NVML = False\nexcept ImportError:\n    NOT_NVML = True\n"
+        "@pytest.mark.skipif(NOT_NVML, reason='pynvml is not installed')\n"
+        "def train():\n    torch.cuda.synchronize()\n"
+    )
+    assert not migrated(tmp_path, train=text).changes
+    (change,) = migrated(tmp_path, train=f"{text}def other():\n    torch.cuda.synchronize()\n").changes
+    assert change.after.count("torch.cuda.synchronize()") == 1

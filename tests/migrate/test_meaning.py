@@ -20,8 +20,8 @@ def migrated(folder: Path, **files: str) -> Migration:
 
 def after(folder: Path, text: str) -> str:
     """What becomes of a file, without its head."""
-    (change,) = migrated(folder, a=f"import torch\nSTART = 0\n{text}").changes
-    return change.after.partition("START = 0\n")[2]
+    (change,) = migrated(folder, a=f"import torch\nif 0: START = 0\n{text}").changes
+    return change.after.partition("if 0: START = 0\n")[2]
 
 
 def test_what_is_moved_to_the_current_card_moves_from_every_other(tmp_path: Path) -> None:
@@ -243,3 +243,103 @@ def test_a_case_about_the_model_of_a_gpu_stays(tmp_path: Path) -> None:
     of_gpus = "return torch.cuda.get_device_properties(0).multi_processor_count"
     assert not migrated(tmp_path, a="import torch\n" + text.format('"cuda"', of_gpus)).changes
     assert 'case "cuda" | "npu":' in after(tmp_path, text.format('"cuda"', "return torch.cuda.device_count()"))
+
+
+def test_a_class_keeps_its_own_cuda_that_passes_its_arguments_on(tmp_path: Path) -> None:
+    boxes = "class Boxes:\n def cuda(self, *args):\n  return Boxes(self.tensor.cuda(*args))\n"
+    toy = "from boxes import Boxes\nclass Toy(Boxes):\n    pass\n"
+    test = (
+        "import torch\nfrom toy import Toy\nboxes = Toy()\n"
+        "if torch.cuda.is_available():\n    boxes = boxes.cuda()\n    assert boxes.tensor.is_cuda\n"
+    )
+    assert not migrated(tmp_path, boxes=boxes, toy=toy, test_boxes=test).changes
+
+
+def test_a_module_of_torch_is_not_looked_up_by_a_device_that_may_be_the_cpu(tmp_path: Path) -> None:
+    text = (
+        "import torch\ndef module_of(device):\n    return getattr(torch, str(device))\n"
+        'def wait(device=None):\n    module_of(device or "cuda").synchronize()\nmodule_of("cuda")\n'
+    )
+    result = migrated(tmp_path, a=text)
+    assert not result.changes
+    assert [(each.code, each.place.line) for each in result.left if each.place] == [("NPK111", 5), ("NPK111", 6)]
+
+
+def test_a_class_that_reads_the_sensors_of_cudas_cards_turns_itself_on_with_cuda_alone(tmp_path: Path) -> None:
+    text = (
+        "import torch\nclass Watch:\n"
+        " def start(self):\n  if torch.cuda.is_available():\n   self.event = torch.cuda.Event()\n"
+        " def stop(self):\n  return torch.cuda.temperature(), torch.cuda.synchronize()\n"
+    )
+    assert not migrated(tmp_path, a=text).changes
+
+
+def test_a_function_about_cudas_cards_that_runs_nvidia_smi_stays(tmp_path: Path) -> None:
+    text = (
+        "import subprocess\nimport torch\ndef {}(jetson):\n"
+        " if jetson:\n  return torch.cuda.device_count()\n return subprocess.check_output(['nvidia-smi'])\n"
+    )
+    assert not migrated(tmp_path, a=text.format("cuda_device_count")).changes
+    assert migrated(tmp_path, a=text.format("train")).changes
+
+
+def test_a_test_wants_its_cards(tmp_path: Path) -> None:
+    text = "import torch\ndef step(rank: int):\n    torch.cuda.set_device(rank)\n    model.to(rank)\n"
+    changes = {each.path.name: each.after for each in migrated(tmp_path, a=text, test_a=text).changes}
+    assert "model.to(rank)" in changes["test_a.py"]
+    assert "model.to(rank)" not in changes["a.py"]
+
+
+@pytest.mark.parametrize("device", ['torch.device("cuda")', '"cuda"'])
+def test_a_device_constant_of_the_file_stays_its_only_one(tmp_path: Path, device: str) -> None:
+    text = f"import torch\n\nDEVICE = {device}\n\n\ndef move(x):\n    return x.to(DEVICE).cuda()\n"
+    (change,) = migrated(tmp_path, a=text).changes
+    assert "TORCH_DEVICE" not in change.after
+    assert change.after.endswith("    return x.to(DEVICE).to(DEVICE)\n")
+    assert change.after.count("\n") == text.count("\n")
+    (tmp_path / "a.py").write_text(change.after)
+    assert not migrate(tmp_path).changes
+
+
+def test_a_device_constant_that_is_set_again_is_not_relied_on(tmp_path: Path) -> None:
+    text = 'import torch\nDEVICE = "cuda"\nif old:\n    DEVICE = "cpu"\ny = x.cuda()\n'
+    (change,) = migrated(tmp_path, a=text).changes
+    assert "y = x.to(TORCH_DEVICE)" in change.after
+
+
+def test_an_attribute_that_decides_about_a_cards_capability_stays(tmp_path: Path) -> None:
+    text = (
+        "import torch\nclass Attend:\n def __init__(self):\n  self.flash = torch.cuda.is_available() and new\n"
+        "  if not self.flash:\n   return\n  card = torch.cuda.get_device_properties(torch.device('cuda'))\n"
+        "  self.config = card.major == 8\n def forward(self, x):\n  if self.flash:\n   return attend(x, self.config)\n"
+    )
+    assert not migrated(tmp_path, a=text).changes
+    moves = "class A:\n def f(self):\n  self.gpu = torch.cuda.is_available()\n  if self.gpu:\n   x.cuda()\n"
+    assert migrated(tmp_path, a=f"import torch\n{moves}").changes
+
+
+def test_a_named_choice_of_backends_gets_one_more(tmp_path: Path) -> None:
+    text = 'from typing import Literal\nDistributedBackend = Literal["gloo", "mpi", "nccl"]\n'
+    (change,) = migrated(tmp_path, a=text).changes
+    assert change.after == text.replace('"nccl"', '"nccl", "hccl"')
+
+
+def test_names_of_amp_are_set_once_and_their_uses_stay(tmp_path: Path) -> None:
+    (tmp_path / "requirements.txt").write_text("torch>=2.2,<=2.5.1\n")
+    function = (
+        "\n\nclass F(torch.autograd.Function):\n    @staticmethod\n    @custom_fwd(cast_inputs=torch.float16)\n"
+        "    def forward(ctx, x):\n        return x\n\n    @staticmethod\n    @custom_bwd\n"
+        "    def backward(ctx, g):\n        return g\n"
+    )
+    text = f"import torch\nfrom torch.cuda.amp import custom_bwd, custom_fwd\n{function}"
+    (change,) = migrated(tmp_path, a=text).changes
+    assert change.after.endswith(f"\n{function}")
+    assert "custom_bwd, custom_fwd = ACCELERATOR.amp.custom_bwd, ACCELERATOR.amp.custom_fwd\n" in change.after
+
+
+def test_arguments_that_torch_npu_does_not_take_are_reported(tmp_path: Path) -> None:
+    text = "import torch\ntorch.cuda.memory._record_memory_history({})\n"
+    assert [each.code for each in migrated(tmp_path, a=text.format("True, trace_alloc_max_entries=9")).left] == [
+        "NPK202"
+    ]
+    assert not migrated(tmp_path, a=text.format("max_entries=9")).left

@@ -17,10 +17,12 @@ def test_what_needs_an_optional_library_stays(tmp_path: Path) -> None:
         tmp_path,
         "def first(x):\n    if has_nvml:\n        index = torch.cuda.current_device()\n"
         "def second(x):\n    if not HAVE_TRITON:\n        return 0\n    return x.cuda()\n"
-        "def third(x):\n    return x.cuda()\n",
+        "def third(x):\n    return x.cuda()\n"
+        "def count():\n    if IS_JETSON:\n        return torch.cuda.device_count()\n",
     )
     assert text.count("torch.cuda.current_device()") == 1 and text.count("x.cuda()") == 1
     assert "def third(x):\n    return x.to(DEVICE)" in text
+    assert "return torch.cuda.device_count()" in text
 
 
 def test_a_class_that_logs_what_mmcv_counts_stays(tmp_path: Path) -> None:

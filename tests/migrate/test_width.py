@@ -154,8 +154,20 @@ def test_two_variables_are_set_by_two_statements_where_one_is_too_long(tmp_path:
             "f([x.to(DEVICE),\n   'mask2former_r50_8xb2-lsj-50e_coco-panoptic'])\n",
         ),
         (
-            f"f([('retinanet_r18_fpn_1x_coco.py', ('first',\n{' ' * 38}a_tensor.cuda()))])\n",
-            "f([('retinanet_r18_fpn_1x_coco.py',\n    ('first', a_tensor.to(DEVICE)))])\n",
+            f"f([('retinanet_r18_fpn_1x_coco.py', ('first',\n{' ' * 37}a_tensorrrr.cuda()))])\n",
+            "f([('retinanet_r18_fpn_1x_coco.py',\n    ('first', a_tensorrrr.to(DEVICE)))])\n",
+        ),
+        (
+            "f([('retinanet_r18_fpn_1xx_coco.py', ('cpu', t.cuda()))])\n",
+            "f([('retinanet_r18_fpn_1xx_coco.py', ('cpu', t.to(DEVICE)))\n   ])\n",
+        ),
+        (
+            "x = [\n    ('yolov3_mobilenetv2_320_coco.py', ('cpu', t.cuda())),\n]\n",
+            f"x = [\n    ('yolov3_mobilenetv2_320_coco.py', ('cpu',\n{' ' * 40}t.to(DEVICE))),\n]\n",
+        ),
+        (
+            "f('yolov3_mobilenetv2_320_coco.py', ('cpu', tensor.cuda()))\n",
+            "f('yolov3_mobilenetv2_320_coco.py',\n  ('cpu', tensor.to(DEVICE)))\n",
         ),
         (
             "f(\n    sizes=[(2, 2), (4, 8)], with_stride=True, x=x.cuda())\n",

@@ -60,6 +60,15 @@ def sets_anew(name: str, definition: ast.FunctionDef, names: Names) -> bool:
     )
 
 
+def looks_up_module(func: ast.expr, file: PythonFile) -> bool:
+    """Whether a function of the project takes a device for the name of torch's module: getattr(torch, device.type)
+
+    torch.cpu has few of the functions of torch.cuda, so that a device which may be the CPU does not do there.
+    """
+    definition = definition_of(func, file.names, "getattr(torch")
+    return isinstance(definition, ast.FunctionDef) and "getattr(torch, " in ast.unparse(definition)
+
+
 def takes_device(node: ast.AST, file: PythonFile) -> bool:
     """Whether a torch.device does as well as a name or number: torch.zeros(1, device="cuda"), x.to("cuda")"""
     parent = file.parent(node)

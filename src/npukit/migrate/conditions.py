@@ -58,3 +58,23 @@ def is_cpu(condition: ast.AST) -> bool:
     """device.type == "cpu" """
     sides = (condition.left, *condition.comparators) if isinstance(condition, ast.Compare) else ()
     return any(isinstance(each, ast.Constant) and each.value == "cpu" for each in sides) and not is_negated(condition)  # type: ignore[arg-type]
+
+
+def decides_about_torch(condition: ast.expr, file: PythonFile) -> bool:
+    """Whether what runs where the condition holds is written with torch.cuda or nccl, and so goes over with it.
+
+    >>> decides_about_torch(test, file)  # if kind == "cuda": torch.cuda.synchronize()
+    True
+    """
+    test, choice = condition, file.parent(condition)
+    if isinstance(choice, ast.BoolOp) and isinstance(choice.op, ast.And):
+        test, choice = choice, file.parent(choice)
+    if not isinstance(choice, (ast.If, ast.IfExp)) or choice.test is not test or is_negated(condition):
+        return False
+    body = choice.body if isinstance(choice.body, list) else [choice.body]
+    return any(
+        (isinstance(node, ast.Attribute) and node.attr == "cuda")
+        or (isinstance(node, ast.Constant) and node.value == "nccl")
+        for statement in body
+        for node in ast.walk(statement)
+    )

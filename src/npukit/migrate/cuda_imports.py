@@ -1,7 +1,8 @@
 """Files that no NPU machine can import: they need flash-attn, Triton or another library for CUDA, or load the project's
-own kernels.
+own kernels, or import a file that does.
 
 stays:    from flash_attn import flash_attn_func    import triton    ops = InferenceOpsLoader().load()
+          wkv = load("wkv", sources=["wkv.cu"])     from ours.triton_ops import kernel; ... kernel[grid](x)
 migrated: try: import flash_attn ...                from ours.triton_ops import HAS_TRITON
 """
 
@@ -12,12 +13,13 @@ from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 
+from npukit.migrate.patches import is_test
 from npukit.source import PythonFile
 from npukit.source.names import file_of
 
-_LIBRARIES = re.compile(
+LIBRARIES = re.compile(
     r"(?:triton|tilelang|cutlass|flash_attn\w*|flash_mla|transformer_engine\w*|causal_conv1d|mamba_ssm|deep_gemm|deep_ep"
-    r"|torch_int|gptq_cuda|nvshmem|bitsandbytes\.(?:functional|optim))(?:\.|$)"
+    r"|torch_int|gptq_cuda|nvshmem|nixl|nvidia_resiliency_ext|rwkv|bitsandbytes\.(?:functional|optim))(?:\.|$)"
 )
 _OF_TRITON = re.compile(r"(?:^|\.)triton(?:\.|$)")
 _IMPORT = re.compile(
@@ -26,24 +28,40 @@ _IMPORT = re.compile(
 )
 _ONLY_ASKED = re.compile(r"\W*(?:(?:HAVE|HAS|IS|check|is|has)_\w+|testing)\W*")
 _LOADED = re.compile(r"^\w+ = (\w+)\(\)\.load\(\)", re.MULTILINE)
+_BUILT = re.compile(r"^(\w+) = (?:\w+\.)*load(?:_inline)?\(.*(?:\n[ \t].*)*", re.MULTILINE)
+_FROM_CUDA = re.compile(r"\.cu[\"']|\bcuda_sources\b|\bwith_cuda=True")
+_MOCKED = re.compile(r"^[ \t]+((?:\w+ = )*\w+) = MagicMock\(\)", re.MULTILINE)
+_TRIED = re.compile(r"^[ \t]+import (?P<module>[\w.]+)(?: as (?P<name>\w+))?", re.MULTILINE)
+_LAUNCH = re.compile(r"\b(\w+)\[[^\]\n]*\]\(")
 _ENTRY = re.compile(r"(?:test|bench)")
 _loads_nothing: set[Path] = set()  # with all that they import; found once, as most tests import most of a project
 
 
 @lru_cache(maxsize=8)
 def needed_to_import(file: PythonFile) -> str:
-    """The library or kernels for CUDA without which a file cannot be imported; of a test or benchmark, also what the
-    files of the project load that it imports.
+    """The library or kernels for CUDA without which a file cannot be imported.
 
     >>> needed_to_import(file)  # from flash_attn import flash_attn_func
     'flash_attn'
     """
     root, path, text = file.names.root, file.path, file.text
-    if needed := _library(text, path, root):
+    if needed := _library(text, path, root) or _launched(text, path, root):
         return needed
-    if not _ENTRY.match(path.stem):
-        return _loader(text, path, root)
-    return _library_beside(text, path, root) or _loaded_on_the_way(text, path, root)
+    beside = _library_beside(text, path, root) if _ENTRY.match(path.stem) else ""
+    return beside or _loaded_on_the_way(text, path, root)
+
+
+def mocked_library(file: PythonFile) -> str:
+    """The library that a file has only mocks of where it is missing: except ImportError: te = MagicMock()
+
+    Not Triton, whose kernels seldom are all of a file; not in tests, which run with what they mock.
+    """
+    if "MagicMock()" not in file.text or is_test(file.path):
+        return ""
+    mocked = {name for line in _MOCKED.findall(file.text) for name in line.split(" = ")}
+    tried = (each for each in _TRIED.finditer(file.text) if (each["name"] or each["module"]) in mocked)
+    found = (each["module"].split(".")[0] for each in tried if LIBRARIES.match(each["module"]))
+    return next((each for each in found if each != "triton"), "")
 
 
 def _imports(text: str) -> Iterator[tuple[str, str]]:
@@ -54,7 +72,7 @@ def _imports(text: str) -> Iterator[tuple[str, str]]:
 
 def _library(text: str, path: Path, root: Path | None) -> str:
     for module, names in _imports(text):
-        if _LIBRARIES.match(module) and (names or not _only_asks(module, names, text)):
+        if LIBRARIES.match(module) and (names or not _only_asks(module, names, text)):
             return module.split(".")[0]
         if _OF_TRITON.search(module) and not _only_asks(module, names, text) and _needs_triton(module, path, root):
             return "triton"
@@ -74,6 +92,18 @@ def _needs_triton(module: str, path: Path, root: Path | None) -> bool:
     return where is None or re.search(r"^(?:import triton\b|if \w*TRITON)", _text(where), re.MULTILINE) is not None
 
 
+def _launched(text: str, path: Path, root: Path | None) -> str:
+    """Triton, where the kernels of another file are launched, which cannot be imported without it: kernel[grid](x)"""
+    launched = set(_LAUNCH.findall(text)) if "](" in text else set()
+    for module, names in _imports(text) if launched else ():
+        if launched.isdisjoint(re.findall(r"\w+", names)):
+            continue
+        where = file_of(module, path, root)
+        if where is not None and re.search(r"^import triton\b", _text(where), re.MULTILINE):
+            return "triton"
+    return ""
+
+
 def _library_beside(text: str, path: Path, root: Path | None) -> str:
     """What the helpers need that stand beside a test: from gtp_test_utils import run"""
     beside = (each for each in _files(text, path, root) if each.parent == path.parent)
@@ -82,10 +112,13 @@ def _library_beside(text: str, path: Path, root: Path | None) -> str:
 
 def _loader(text: str, path: Path, root: Path | None) -> str:
     found = _LOADED.findall(text) if "().load()" in text else ()
-    return next((f"{each}'s kernels" for each in found if _loads_cuda(each, text, path, root)), "")
+    loaders = (each for each in found if loads_cuda(each, text, path, root))
+    built = _BUILT.finditer(text) if "cpp_extension" in text else ()
+    names = (*loaders, *(each[1] for each in built if _FROM_CUDA.search(each[0])))
+    return f"{names[0]}'s kernels" if names else ""
 
 
-def _loads_cuda(loader: str, text: str, path: Path, root: Path | None) -> bool:
+def loads_cuda(loader: str, text: str, path: Path, root: Path | None) -> bool:
     """class InferenceOpsLoader(KernelLoader): REGISTRY = [InferenceOpsCudaExtension]"""
     imported = re.search(rf"^from[ \t]+([\w.]+)[ \t]+import\b[^#\n]*\b{loader}\b", text, re.MULTILINE)
     where = file_of(imported[1], path, root) if imported else None

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from npukit.facts.target import Target
 from npukit.facts.versions import key
-from npukit.migrate.cuda_imports import needed_to_import
+from npukit.migrate.cuda_imports import mocked_library, needed_to_import
 from npukit.migrate.cuda_tests import is_skipped_whole
 from npukit.migrate.requirements import allowed_torch
 from npukit.source import PythonFile
@@ -28,7 +28,15 @@ _TESTED = {
     "cuda": re.compile(r"nvml|nvidia-smi|CUDAExecutionProvider|tensorrt", re.IGNORECASE),
     "te": re.compile("transformer_engine"),
 }
-_OPTIONAL = re.compile(r"_?(?:has|have|use)_(?:nvml|triton|tensorrt|bitsandbytes|deep_?gemm)", re.IGNORECASE)
+_OPTIONAL = re.compile(
+    r"_?(?:has|have|use)_(?:nvml|triton|tensorrt|bitsandbytes|deep_?gemm|gptq_cuda|te|transformer_engine)"
+    r"|(?:use_)?nccl_ub|uvm_\w*pool|unified_memory_\w*pool|\w*sharp_enabled\w*|cuda_graph_impl|is_jetson",
+    re.IGNORECASE,
+)
+_CARDS = re.compile(r"(?:^|_)(?:cuda|gpus?|nvidia)(?:_|$)")
+_ASKS_DRIVER = re.compile(r"nvidia-smi|\bnvml[A-Z]")
+_SENSORS = ("temperature", "power_draw", "clock_rate")
+_ASKS_TORCH = re.compile(r"torch\.__version__|\bis_torch_(?:min_version|version_(?:at_least|ge))\b")
 _VERSION = re.compile(r"[\"'](\d+\.\d+)")
 _HAS_OWN_DEVICES = re.compile(r"ctranslate2(?:\.|$)")
 _REPLACED = re.compile(r"^[ \t]*torch\.cuda(?:\.\w+)* = ", re.MULTILINE)
@@ -46,10 +54,13 @@ def why_for_cuda(file: PythonFile) -> str:
     nvshmem_copy_service/planner.py), it cannot be imported on an NPU machine, or its tests all need a library."""
     root, path = file.names.root, file.path
     inside = path.relative_to(root) if root and path.is_relative_to(root) else Path(path.name)
-    if _FILES.search("/".join(inside.with_suffix("").parts)) or _is_test_of_cuda(file):
+    profiles_nccl = path.name.startswith("nccl_") and "cudaProfilerStart" in file.text
+    if _FILES.search("/".join(inside.with_suffix("").parts)) or _is_test_of_cuda(file) or profiles_nccl:
         return "Its name says so."
     if needed := needed_to_import(file):
         return f"It cannot be imported without {needed}."
+    if mocked := mocked_library(file):
+        return f"Without {mocked} it has only mocks of it."
     return "All its tests need a library for CUDA." if is_skipped_whole(file) else ""
 
 
@@ -179,19 +190,47 @@ def counted_by_mmcv(file: PythonFile) -> Iterator[ast.AST]:
             yield node
 
 
+def read_by_its_class(condition: ast.expr, file: PythonFile) -> list[ast.AST]:
+    """The class that turns itself on where the condition holds, if a method of it reads what only CUDA's cards say."""
+    nodes = [node for name in _SENSORS for node in file.by_name.get(name, ())]
+    owner = (
+        next((each for each in file.ancestors(condition) if isinstance(each, ast.ClassDef)), None) if nodes else None
+    )
+    read = (file.resolve(node) or "" for node in nodes if owner and owner in file.ancestors(node))
+    return [owner] if owner and any(name.startswith("torch.cuda.") for name in read) else []
+
+
+def with_nvidia_smi(file: PythonFile) -> Iterator[ast.AST]:
+    """The functions about CUDA's cards that ask nvidia-smi or NVML: what they do beside it is for the same cards."""
+    for node in file.tree.body if "nvidia-smi" in file.text or "nvml" in file.text else ():
+        about_cards = isinstance(node, ast.FunctionDef) and _CARDS.search(node.name)
+        if about_cards and _ASKS_DRIVER.search(file.source(node)):
+            yield node
+
+
 def with_optional(file: PythonFile) -> Iterator[ast.AST]:
-    """What runs with an optional library for CUDA: if has_nvml: ..., and what follows `if not has_nvml: return`."""
-    for node in file.by_type.get(ast.If, ()) if _OPTIONAL.search(file.text) else ():
-        test = node.test  # type: ignore[attr-defined]
-        if (
-            isinstance(test, ast.UnaryOp)
-            and isinstance(test.op, ast.Not)
-            and _OPTIONAL.fullmatch(file.source(test.operand))
-        ):
-            leaves = isinstance(node.body[-1], (ast.Return, ast.Raise))  # type: ignore[attr-defined]
-            yield from after(node, file) if leaves else ()  # type: ignore[arg-type]
-        elif _OPTIONAL.fullmatch(file.source(test)):
-            yield from node.body  # type: ignore[attr-defined]
+    """What runs with an option or optional library for CUDA: if has_nvml: ..., if self.nccl_ub and size > 1: ..., and
+    what follows `if not has_nvml: return`."""
+    for node in file.by_type.get(ast.If, ()) if any(map(_OPTIONAL.fullmatch, file.by_name)) else ():
+        test, body = node.test, node.body  # type: ignore[attr-defined]
+        if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not) and _is_optional(test.operand):
+            yield from after(node, file) if isinstance(body[-1], (ast.Return, ast.Raise)) else ()  # type: ignore[arg-type]
+        elif any(map(_is_optional, test.values if _is_and(test) else [test])):
+            yield from body
+
+
+def _is_and(test: ast.expr) -> bool:
+    return isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And)
+
+
+def _is_optional(test: ast.expr) -> bool:
+    """has_nvml, self.nccl_ub, uvm_pool is not None, args.cuda_graph_impl == "transformer_engine" """
+    if isinstance(test, ast.Compare):
+        against = getattr(test.comparators[0], "value", "")
+        is_set = against not in (None, "none") if isinstance(test.ops[0], ast.Eq) else against in (None, "none")
+        test = test.left if is_set and isinstance(test.ops[0], (ast.Eq, ast.NotEq, ast.IsNot)) else test
+    name = test.attr if isinstance(test, ast.Attribute) else getattr(test, "id", "")
+    return bool(_OPTIONAL.fullmatch(name))
 
 
 def served(file: PythonFile) -> Iterator[ast.AST]:
@@ -203,17 +242,20 @@ def served(file: PythonFile) -> Iterator[ast.AST]:
 
 
 def for_older_torch(file: PythonFile) -> Iterator[ast.AST]:
-    """What runs only with a torch from before the project's: if version.parse(torch.__version__) < "2.4": ..."""
-    for node in file.by_type.get(ast.If, ()) if "torch.__version__" in file.text else ():
-        test = node.test  # type: ignore[attr-defined]
-        if not isinstance(test, ast.Compare) or "torch.__version__" not in file.source(test.left):
+    """What runs only with a torch from before the project's: if version.parse(torch.__version__) < "2.4": ..., and
+    what is not behind is_torch_min_version("2.4")"""
+    for node in file.by_type.get(ast.If, ()) if "torch.__version__" in file.text or "is_torch_" in file.text else ():
+        test, body, orelse = node.test, node.body, node.orelse  # type: ignore[attr-defined]
+        if isinstance(test, ast.Compare) and "torch.__version__" in file.source(test.left):
+            version, is_newer = file.source(test.comparators[0]), isinstance(test.ops[0], (ast.Gt, ast.GtE))
+            is_older = isinstance(test.ops[0], (ast.Lt, ast.LtE))
+        elif isinstance(test, ast.Call) and _ASKS_TORCH.search(file.source(test.func)):
+            version, is_newer, is_older = file.source(test), True, False
+        else:
             continue
-        version = _VERSION.search(file.source(test.comparators[0]))
-        if version and key(version[1]) <= key(_torch_of(file.names.root)):
-            if isinstance(test.ops[0], (ast.Lt, ast.LtE)):
-                yield from node.body  # type: ignore[attr-defined]
-            elif isinstance(test.ops[0], (ast.Gt, ast.GtE)):
-                yield from node.orelse  # type: ignore[attr-defined]
+        found = _VERSION.search(version)
+        if found and key(found[1]) <= key(_torch_of(file.names.root)):
+            yield from body if is_older else orelse if is_newer else ()
 
 
 @lru_cache(maxsize=8)

@@ -40,7 +40,7 @@ _TOP_IMPORT = re.compile(r"^(?:import|from)[ \t]+([\w.]+)", re.MULTILINE)
 _KERNEL_LIBRARIES = re.compile(
     r"(?:triton|tilelang|cutlass|flash_attn|causal_conv1d|mamba_ssm|cupy|numba\.cuda|bitsandbytes\.(?:functional|optim))(?:\.|$)"
 )
-_HAS_OTHERS = re.compile(r"triton|cuda|device|backend|impl|kernel|fused|avail|have|has_|use_|is_", re.IGNORECASE)
+HAS_OTHERS = re.compile(r"triton|cuda|device|backend|impl|kernel|fused|avail|have|has_|use_|is_", re.IGNORECASE)
 _BESIDE = re.compile(r"^from \.(\w+) import (\([^)]*\)|.*)", re.MULTILINE)
 _COMPILED = re.compile(r"^@(?:triton|tilelang)\.(?!testing\b)", re.MULTILINE)
 _KERNELS = re.compile(
@@ -72,7 +72,7 @@ def says_cuda(node: ast.AST) -> bool:
     elif isinstance(node, ast.ImportFrom):
         names = [node.module or ""]
     elif isinstance(node, ast.Constant) and isinstance(node.value, str) and " " not in node.value[:60]:
-        names = [node.value[:60]]
+        names = [node.value[:60]] if not node.value.startswith("NVTE_") else []  # the environment of any test
     return any(_FOR_CUDA.search(name) for name in names)
 
 
@@ -140,8 +140,9 @@ def _names_for_cuda(file: PythonFile) -> frozenset[str]:
 
 @lru_cache(maxsize=4)
 def _kernel_names(file: PythonFile) -> frozenset[str]:
-    kernels = frozenset(_kernels(file))
-    return frozenset(each for each in _always_using(kernels, file.tree.body) if not each.startswith("test"))
+    return frozenset(
+        each for each in _always_using(project_kernels(file), file.tree.body) if not each.startswith("test")
+    )
 
 
 def launches_kernels(part: ast.stmt, file: PythonFile) -> bool:
@@ -165,8 +166,13 @@ def _lines_of_kernels(file: PythonFile) -> tuple[int, ...]:
     return tuple(sorted({node.lineno for nodes in found for node in nodes if isinstance(node, ast.Name)}))
 
 
+@lru_cache(maxsize=4)
+def project_kernels(file: PythonFile) -> frozenset[str]:
+    """The names that a file imports from files of the project that need Triton or the like, or that launch kernels."""
+    return frozenset(_kernels(file))
+
+
 def _kernels(file: PythonFile) -> Iterator[str]:
-    """Names from files of the project that cannot be imported without Triton or the like, or that launch kernels."""
     for node in file.names.imports:
         for alias in node.names if isinstance(node, ast.ImportFrom) else ():
             modules = [file_of(each, file.path, file.names.root) for each in _modules(node, alias)]  # type: ignore[arg-type]
@@ -238,9 +244,9 @@ def _used(definition: ast.FunctionDef | ast.ClassDef) -> Iterator[str]:
         now = stack.pop()
         if isinstance(now, ast.Name):
             yield now.id
-        elif isinstance(now, (ast.If, ast.IfExp, ast.While)) and _HAS_OTHERS.search(ast.unparse(now.test)):
+        elif isinstance(now, (ast.If, ast.IfExp, ast.While)) and HAS_OTHERS.search(ast.unparse(now.test)):
             stack.append(now.test)
-        elif not _may_lack_it(now) and not isinstance(now, _RUN_LATER):
+        elif not may_lack_it(now) and not isinstance(now, _RUN_LATER):
             stack.extend(ast.iter_child_nodes(now))
 
 
@@ -330,11 +336,11 @@ def always_run(node: ast.AST) -> Iterator[ast.AST]:
         yield now
         if isinstance(now, (ast.If, ast.IfExp, ast.While)) and now is not node:
             stack.append(now.test)
-        elif (now is node or not _may_lack_it(now)) and not isinstance(now, _RUN_LATER):
+        elif (now is node or not may_lack_it(now)) and not isinstance(now, _RUN_LATER):
             stack.extend(ast.iter_child_nodes(now))
 
 
-def _may_lack_it(node: ast.AST) -> bool:
+def may_lack_it(node: ast.AST) -> bool:
     """Whether what fails in a `try` is let pass, as where something is not installed."""
     handlers = node.handlers if isinstance(node, ast.Try) else ()
     return any(

@@ -7,6 +7,7 @@ deepspeed:  get_accelerator().synchronize(), x.to(get_accelerator().current_devi
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from npukit.source import PythonFile
@@ -37,6 +38,10 @@ _LAYERS = {
 }
 # Functions of torch.cuda that each of these modules has, and that want a device with torch.cuda, too.
 _FUNCTIONS = frozenset(("current_device", "current_stream", "default_stream", "set_device", "stream", "synchronize"))
+_RARE = frozenset(("Event", "Stream", "reset_peak_memory_stats"))
+# Those that do nothing with torch.cuda where there is no device, but raise in a framework.
+_MEMORY = ("max_memory_allocated", "max_memory_reserved", "memory_allocated", "memory_reserved")
+_QUIET = frozenset(("empty_cache", "manual_seed", "manual_seed_all", *_MEMORY))
 
 
 def said(part: str, node: ast.AST, file: PythonFile) -> str:
@@ -57,15 +62,27 @@ def said(part: str, node: ast.AST, file: PythonFile) -> str:
     return ""
 
 
-def module_with(function: str, node: ast.AST, file: PythonFile) -> str:
+def module_with(function: str, node: ast.AST, file: PythonFile, needs_device: Callable[[], bool]) -> str:
     """What the file's own framework calls the module with a function of torch.cuda, or "": some functions raise there
-    without a device, where torch.cuda's do nothing, and are used where the file does so itself.
+    without a device, where torch.cuda's do nothing, and are used where there is one, or the file does so itself.
 
-    >>> module_with("synchronize", call, file)
+    >>> module_with("synchronize", torch_cuda_synchronize, file, lambda: False)
     'get_accelerator()'
     """
-    own = said("module", node, file)
-    return own if own and (function in _FUNCTIONS or f"{own}.{function}(" in file.text) else ""
+    own, call = said("module", node, file), file.parent(node)
+    if not own or (function[:1].isupper() and not (isinstance(call, ast.Call) and call.func is node)):
+        return ""  # isinstance(x, torch.cuda.Stream)
+    if function in _FUNCTIONS or f"{own}.{function}(" in file.text:
+        return own
+    has = function in _RARE or (function in _QUIET and needs_device())
+    return own if has and _has_all(file.function(node), file) else ""
+
+
+def _has_all(around: ast.AST, file: PythonFile) -> bool:
+    """Whether the frameworks have all that a function asks torch.cuda for, which else has two words for one thing."""
+    modules = (each for each in file.by_name.get("cuda", ()) if file.resolve(each) == "torch.cuda")
+    known = _FUNCTIONS | _RARE | _QUIET
+    return all(getattr(file.parent(each), "attr", "") in known for each in modules if file.function(each) is around)
 
 
 def _runs_later(node: ast.AST, file: PythonFile) -> bool:

@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
-from npukit.migrate.conditions import conditions, is_cpu, is_negated
+from npukit.migrate.conditions import conditions, decides_about_torch, is_cpu, is_negated
 from npukit.migrate.cuda_functions import functions_for_cuda
 from npukit.migrate.cuda_layers import (
     after,
@@ -26,21 +26,25 @@ from npukit.migrate.cuda_layers import (
     is_file_for_cuda,
     is_layer_for_cuda,
     is_method_for_cuda,
+    read_by_its_class,
     replaces_cuda,
     served,
     told_to_mocks,
     under_its_name,
     with_numba,
+    with_nvidia_smi,
     with_optional,
 )
 from npukit.migrate.cuda_only import dispatches_kernels, uses_kernels
 from npukit.migrate.cuda_tests import tests_for_cuda
 from npukit.migrate.device_choices import beside_the_device
+from npukit.migrate.own_cuda import calls_own_cuda
 from npukit.migrate.purposes import is_for_any, is_for_cuda
 from npukit.migrate.refusals import (
     leaves,
     left_without,
     named,
+    only_refuses,
     prepared,
     prepares,
     refused_on_the_cpu,
@@ -49,7 +53,7 @@ from npukit.migrate.refusals import (
 )
 from npukit.source import PythonFile
 
-_OTHERS = re.compile(r"[\"'](?:xpu|hpu|musa|mlu|tpu|xla|rocm|hip)[\"':]")
+_OTHERS = re.compile(r"[\"'](?:xpu|hpu|musa|mlu|tpu|xla|rocm|hip|nvshmem|nixl)[\"':]")
 _PACKAGE = re.compile(r"[-_]?(?:gpu|cuda|cu)?[\d.]*")  # the end of a package's name: "onnxruntime" + "-gpu"
 _STREAMS = re.compile(r"\btorch\.cuda\.(?:current_stream|stream)\(")  # what torch does on a device, not kernels
 _SEVERAL = "It chooses among several backends, and NPUs are not one of them."
@@ -63,7 +67,7 @@ def why_left(condition: ast.expr, file: PythonFile) -> str:
     """Why a condition about CUDA is not ours to change; empty when it is."""
     if condition in _judged(file):
         return _CUDA_ONLY
-    if _only_refuses(condition, file):
+    if only_refuses(condition, file):
         return _REFUSED
     chain = _chain(condition, file)
     is_asserted = isinstance(file.parent(chain), ast.Assert)  # x.is_cuda or x.device.type == "xla"
@@ -74,37 +78,6 @@ def why_left(condition: ast.expr, file: PythonFile) -> str:
     ):
         return _SEVERAL
     return ""
-
-
-def _only_refuses(condition: ast.expr, file: PythonFile) -> bool:
-    """if device.type == "cuda": raise NotImplementedError"""
-    choice = file.parent(condition)
-    is_whole = isinstance(choice, ast.If) and choice.test is condition and not choice.orelse
-    if not isinstance(condition, ast.Compare) or is_negated(condition) or not is_whole:
-        return False
-    body = choice.body  # type: ignore[union-attr]
-    asks_torch = any("torch.cuda" in file.source(each) for each in body)  # assert torch.cuda.is_available()
-    return all(isinstance(each, (ast.Raise, ast.Assert)) for each in body) and not asks_torch
-
-
-def decides_about_torch(condition: ast.expr, file: PythonFile) -> bool:
-    """Whether what runs where the condition holds is written with torch.cuda or nccl, and so goes over with it.
-
-    >>> decides_about_torch(test, file)  # if kind == "cuda": torch.cuda.synchronize()
-    True
-    """
-    test, choice = condition, file.parent(condition)
-    if isinstance(choice, ast.BoolOp) and isinstance(choice.op, ast.And):
-        test, choice = choice, file.parent(choice)
-    if not isinstance(choice, (ast.If, ast.IfExp)) or choice.test is not test or is_negated(condition):
-        return False
-    body = choice.body if isinstance(choice.body, list) else [choice.body]
-    return any(
-        (isinstance(node, ast.Attribute) and node.attr == "cuda")
-        or (isinstance(node, ast.Constant) and node.value == "nccl")
-        for statement in body
-        for node in ast.walk(statement)
-    )
 
 
 def _asks(condition: ast.expr) -> bool:
@@ -189,6 +162,7 @@ def _decided_nodes(file: PythonFile) -> frozenset[ast.AST]:
         *below_imports(file),
         *under_its_name(file),
         *with_numba(file),
+        *with_nvidia_smi(file),
         *for_older_torch(file),
         *counted_by_mmcv(file),
         *served(file),
@@ -216,10 +190,10 @@ def _behind_skips(file: PythonFile) -> Iterator[ast.AST]:
 
 
 def _helpers(decided: frozenset[ast.AST], file: PythonFile) -> Iterator[ast.AST]:
-    """The functions of a file's own, as those of tests are, that only code which stays calls."""
+    """The functions and classes of a file's own, as those of tests are, that only code which stays uses."""
     prefix = "" if file.path.name.startswith("test") else "_"
     for function in file.tree.body:
-        if isinstance(function, ast.FunctionDef) and function.name.startswith(prefix):
+        if isinstance(function, (ast.FunctionDef, ast.ClassDef)) and function.name.startswith(prefix):
             uses = [each for each in file.by_name.get(function.name, ()) if isinstance(each, ast.Name)]
             if uses and all(any(each in decided for each in file.ancestors(use)) for use in uses):
                 yield function
@@ -230,13 +204,17 @@ def _judged(file: PythonFile) -> dict[ast.expr, list[ast.AST]]:
     """The conditions about CUDA in this file that stay, each with the nodes that it decides about."""
     stay: dict[ast.expr, list[ast.AST]] = {}
     for condition in conditions(file):
-        if refused := _refused(condition, file):
+        if refused := _refused(condition, file) or read_by_its_class(condition, file):
             stay[condition] = refused
             continue
         regions = list(_decides(condition, file))
         if condition in alone_for_cuda(file):
             continue
-        if any(is_for_cuda(each, file) for each in regions) and not any(is_for_any(each, file) for each in regions):
+        if any(is_for_any(each, file) for each in regions):
+            stays = ".cuda()" in file.text and all(calls_own_cuda(each, file) for each in regions)
+        else:
+            stays = any(is_for_cuda(each, file) for each in regions)
+        if stays:
             stay[condition] = [node for region in regions for node in region]
     return stay
 
@@ -355,10 +333,19 @@ def _by_variable(
     if is_for_cuda(about, file):
         yield about
         return
-    uses = file.uses(target) if isinstance(target, ast.Name) else []
+    uses = file.uses(target) if isinstance(target, ast.Name) else _uses_of_attribute(target, file)
     found = [list(_decides(use, file, depth - 1)) for use in uses]
     known = bool(found) and all(found)
     yield from (region for regions in found for region in regions) if known else [[]]  # []: what may be anything
+
+
+def _uses_of_attribute(target: ast.expr, file: PythonFile) -> list[ast.expr]:
+    """self.use_flash, wherever its class reads it"""
+    if not isinstance(target, ast.Attribute) or getattr(target.value, "id", "") != "self":
+        return []
+    owner = next((each for each in file.ancestors(target) if isinstance(each, ast.ClassDef)), None)
+    named = [each for each in file.by_name[target.attr] if isinstance(each.ctx, ast.Load)]
+    return [each for each in named if file.source(each) == file.source(target) and owner in set(file.ancestors(each))]
 
 
 def _only_places(choice: ast.AST | None) -> bool:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 _OPEN, _CLOSE = "([{", ")]}"
 _CONDITION = re.compile(r"( *)((?:if|elif|while|return|[\w.]+ =) )(?!.* = )(.*?)(:?)")
+_ONE_TUPLE = re.compile(r"( *[@\w.= ]+\(\[\(.*\))(\]\):?)")
 _STEP = 4
 
 
@@ -27,6 +28,7 @@ class _Break:
     depth: int
     at: int
     column: int
+    is_last: bool = False  # of all: before a tuple of a tuple in a list, which is broken itself
 
 
 def aligned(lines: list[str], number: int, width: int) -> tuple[int, list[str]] | None:
@@ -41,8 +43,17 @@ def aligned(lines: list[str], number: int, width: int) -> tuple[int, list[str]] 
     if above.endswith(",") and (found := _in_two(f"{above} {line.lstrip()}", width, ",")):
         return 1, found
     condition = _in_brackets(line, width) if len(lines) == 1 else None
-    found = condition or _in_two(line, width, ",")
+    in_list = "\n".join(lines[:number]).endswith("[") or above.startswith(line[: len(line) - len(line.lstrip())] + "(")
+    found = condition or _list_closed_below(line, width) or _in_two(line, width, ",", in_list=in_list)
     return (0, found) if found else None
+
+
+def _list_closed_below(line: str, width: int) -> list[str] | None:
+    """f([('a', ('b', 'c'))]), a list of one tuple, of which all but the last brackets fit"""
+    found = _ONE_TUPLE.fullmatch(line)
+    if not found or len(found[1]) > width or any(each.depth == 2 for each in _breaks(line, (",",))):
+        return None
+    return [found[1], " " * (found[1].index("[(") + 1) + found[2]]
 
 
 def opened(line: str, width: int) -> list[str]:
@@ -71,15 +82,15 @@ def _holds_several(line: str) -> bool:
     return False
 
 
-def _in_two(line: str, width: int, *words: str) -> list[str] | None:
-    for each in sorted(_breaks(line, words), key=lambda each: (each.depth, -each.at)):
+def _in_two(line: str, width: int, *words: str, in_list: bool = False) -> list[str] | None:
+    for each in sorted(_breaks(line, words, in_list), key=lambda each: (each.is_last, each.depth, -each.at)):
         first, rest = line[: each.at].rstrip(), " " * each.column + line[each.at :].lstrip()
         if max(len(first), len(rest)) <= width:
             return [first, rest]
     return None
 
 
-def _breaks(line: str, words: tuple[str, ...]) -> list[_Break]:
+def _breaks(line: str, words: tuple[str, ...], in_list: bool = False) -> list[_Break]:
     """Where brackets that the line opens, and in which nothing has a name, hold one of these words."""
     margin = len(line) - len(line.lstrip())
     stack: list[int] = []
@@ -89,6 +100,10 @@ def _breaks(line: str, words: tuple[str, ...]) -> list[_Break]:
         at = token.start[1] + margin
         if token.type == tokenize.OP and token.string in _OPEN:
             stack.append(at + 1)
+        elif token.string == "," and "," in words and stack and line[at + 1 :].lstrip().startswith("("):
+            around = line[stack[-2] - 1] if len(stack) > 1 else "[" if in_list else ""
+            is_last = around == "[" and line[stack[-1] - 2 : stack[-1]].lstrip() in ("(", "[(")
+            found.append(_Break(len(stack), at + 1, stack[-1], is_last))
         elif token.type == tokenize.OP and token.string in _CLOSE:
             stack = stack[:-1]
         elif token.string == "=" and stack:

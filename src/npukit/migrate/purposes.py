@@ -12,7 +12,10 @@ from npukit.source import PythonFile
 def is_for_cuda(region: Sequence[ast.AST], file: PythonFile) -> bool:
     """Whether a group of nodes always does what only CUDA can."""
     found = (node for each in region for node in always_run(each))
-    return any(says_cuda(node) or leads_to_cuda(node, file) or _is_layout(node) for node in found)
+    return any(
+        says_cuda(node) or leads_to_cuda(node, file) or _is_layout(node) or _is_fused_beside_a_scaler(node, file)
+        for node in found
+    )
 
 
 def is_for_any(region: Sequence[ast.AST], file: PythonFile) -> bool:
@@ -25,6 +28,12 @@ def is_for_any(region: Sequence[ast.AST], file: PythonFile) -> bool:
         or (isinstance(node, ast.Constant) and str(node.value).startswith("cuda"))
         for node in found
     )
+
+
+def _is_fused_beside_a_scaler(node: ast.AST, file: PythonFile) -> bool:
+    """{"fused": True}, an optimizer that torch_npu's own GradScaler cannot step"""
+    is_fused = (isinstance(node, ast.Constant) and node.value == "fused") or getattr(node, "arg", "") == "fused"
+    return is_fused and "npu.amp.GradScaler" in file.text
 
 
 def _is_layout(node: ast.AST) -> bool:

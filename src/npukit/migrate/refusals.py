@@ -11,10 +11,11 @@ import ast
 import re
 from collections.abc import Iterator
 
+from npukit.migrate.conditions import is_negated
 from npukit.migrate.cuda_layers import after, required
 from npukit.source import PythonFile
 
-_REFUSAL = re.compile(r"kernel|CUDA tensor|NVML|[Tt]riton|TileLang|cuDNN|TensorRT|NVSHMEM|[Ff][Pp]8|[Qq]uantiz")
+_REFUSAL = re.compile(r"kernel|CUDA tensor|NVML|[Tt]riton|TileLang|cuDNN|cuBLAS|TensorRT|NVSHMEM|[Ff][Pp]8|[Qq]uantiz")
 _LEAVE = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 _SKIPS = ("skipif", "skipIf", "skipUnless")
 _SETUPS = ("setUp", "setUpClass", "setup_method", "setup_class")
@@ -216,3 +217,14 @@ def _asks_for_cudnn(function: ast.AST) -> bool:
         and getattr(node.value, "attr", getattr(node.value, "id", "")) == "cudnn"
         for node in ast.walk(function)
     )
+
+
+def only_refuses(condition: ast.expr, file: PythonFile) -> bool:
+    """Whether a condition only refuses something on CUDA: if device.type == "cuda": raise NotImplementedError"""
+    choice = file.parent(condition)
+    is_whole = isinstance(choice, ast.If) and choice.test is condition and not choice.orelse
+    if not isinstance(condition, ast.Compare) or is_negated(condition) or not is_whole:
+        return False
+    body = choice.body  # type: ignore[union-attr]
+    asks_torch = any("torch.cuda" in file.source(each) for each in body)  # assert torch.cuda.is_available()
+    return all(isinstance(each, (ast.Raise, ast.Assert)) for each in body) and not asks_torch

@@ -6,12 +6,17 @@ from __future__ import annotations
 import ast
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
-from npukit.migrate.callees import is_discarded, parameter_of, sets_anew
+from npukit.migrate.callees import is_discarded, looks_up_module, parameter_of, sets_anew
 from npukit.source import PythonFile
 
 _DEPTH = 6
-_NOT_FOR_NPUS = re.compile(r"(?:ctranslate2|faster_whisper|onnxruntime|faiss|cupy|tensorrt|llama_cpp|isaac\w*)\.")
+_HUMP = re.compile(r"(?<=[a-z])(?=[A-Z])")
+_NOT_FOR_NPUS = re.compile(
+    r"(?:catboost|ctranslate2|cupy|faiss|faster_whisper|isaac\w*|lightgbm|llama_cpp|mlc_llm|onnxruntime|open3d|rwkv"
+    r"|tensorrt|warp|xgboost)\."
+)
 _OTHER_DEVICES = re.compile(r"[\"'](?:xpu|hpu|mps|musa|mlu)[\"']")
 
 
@@ -103,6 +108,21 @@ def reaches(node: ast.AST, sink: Sink, file: PythonFile, depth: int = _DEPTH) ->
     if isinstance(parent, (ast.For, ast.comprehension)):
         return parent.iter is node and _target(parent.target, sink, file, depth)
     return False
+
+
+def library_without_npus(call: ast.Call, file: PythonFile) -> str:
+    """The library with devices of its own, none of them an NPU, whose function is called, or "".
+
+    >>> library_without_npus(call, file)  # ctranslate2.Generator(path, device="cuda")
+    'ctranslate2'
+    """
+    found = _NOT_FOR_NPUS.match(file.resolve(call.func) or "") if _imports_one(file) else None
+    return found[0].rstrip(".") if found else ""
+
+
+@lru_cache(maxsize=8)
+def _imports_one(file: PythonFile) -> bool:
+    return any(_NOT_FOR_NPUS.match(f"{name}.") for name in file.imported)
 
 
 def _follows_option(node: ast.AST, command: ast.List | ast.Tuple, sink: Sink) -> bool:
@@ -197,6 +217,8 @@ def _annotates(node: ast.AST, sink: Sink, file: PythonFile) -> bool:
             return sink.named(parent.arg)
         if isinstance(parent, ast.AnnAssign):
             return sink.named(getattr(parent.target, "id", None) or getattr(parent.target, "attr", None))
+        if isinstance(parent, ast.Assign):  # DistributedBackend = Literal["gloo", "nccl"]
+            return sink.named(_HUMP.sub("_", getattr(parent.targets[0], "id", "")))
         if isinstance(parent, ast.stmt):
             return False
     return False
@@ -262,7 +284,7 @@ def _keyword(keyword: ast.keyword, sink: Sink, file: PythonFile, depth: int) -> 
             return False
         is_field = method not in ("add_argument", "option")
         return _option(call, sink, file) or (is_field and reaches(call, sink, file, depth))
-    if _NOT_FOR_NPUS.match(file.resolve(call.func) or ""):
+    if library_without_npus(call, file):
         return False
     if keyword.arg == "type" and method == "device":  # torch.device(type="cuda", index=0)
         return file.resolve(call.func) in sink.calls
@@ -309,9 +331,9 @@ def _argument(node: ast.AST, call: ast.Call, sink: Sink, file: PythonFile, depth
     if method in ("Option", "Argument", "Field"):
         return position == 0 and reaches(call, sink, file, depth)
     parameter = parameter_of(func, position, file)
-    if sink is BACKEND and parameter is not None and is_discarded(node, call, file.names):
+    if parameter is None or (sink is BACKEND and is_discarded(node, call, file.names)):
         return False
-    return parameter is not None and _parameter_used(parameter, sink, file, depth)
+    return _parameter_used(parameter, sink, file, depth) and not looks_up_module(func, file)
 
 
 def _is_expectation(call: ast.Call, file: PythonFile) -> bool:

@@ -6,9 +6,11 @@ import ast
 import re
 from collections.abc import Iterator
 
+from npukit.migrate.callees import takes_device
 from npukit.source import Document, Edit, PythonFile
 
 _IMPORT = re.compile(r"from torch(?:\.cuda| import[^\n]*\bcuda\b)|import torch\.cuda")
+_FROM_AMP = re.compile(r"^from torch\.cuda\.amp import (\w+(?:, \w+)*)$", re.MULTILINE)
 _CONSTANT = r"(?:TORCH_)?(?:DEVICE|ACCELERATOR) = "
 _CONSTANTS = re.compile(rf"^(?:{_CONSTANT}[^\n]*\"npu\"[^\n]*\n)+(?=[^\r\n])(?!SCALER = |{_CONSTANT})", re.MULTILINE)
 
@@ -36,6 +38,69 @@ def with_space_below_constants(before: Document, after: Document) -> Document:
     ends = [match.end() for match in _CONSTANTS.finditer(after.code) if match[0] not in before.code]
     edits = [Edit(end, end, "\n") for end in ends if not _ends_cell(after, end)]
     return after.edited(edits) if edits else after
+
+
+def with_names_of_amp(before: Document, after: Document) -> Document:
+    """The migrated file with the names that it imported from torch.cuda.amp set once, so that their uses stay.
+
+    >>> with_names_of_amp(before, after)  # custom_bwd, custom_fwd = ACCELERATOR.amp.custom_bwd, ...
+    """
+    imported = _FROM_AMP.search(before.text) if "ACCELERATOR.amp.custom_" in after.text else None
+    file = after.python if imported and after.book is None else None
+    if imported is None or file is None:
+        return after
+    uses: dict[str, list[ast.Attribute]] = {}
+    for name in imported[1].split(", "):
+        found = file.by_name.get(name, [])
+        written = [
+            each for each in found if isinstance(each, ast.Attribute) and getattr(each.value, "attr", "") == "amp"
+        ]
+        if written and len(written) == len(found):  # others are still imported
+            uses[name] = written
+    nodes = [node for written in uses.values() for node in written]
+    if len(nodes) < 2:
+        return after
+    accelerator = file.source(nodes[0]).partition(".")[0]
+    constant = file.statement(file.by_name[accelerator][0])
+    line = f"{', '.join(uses)} = {', '.join(f'{accelerator}.amp.{name}' for name in uses)}"
+    edits = [file.replace(node, node.attr) for node in nodes]
+    return after.edited([file.insert_line(file.line_end(constant), line), *edits])
+
+
+def with_own_device(document: Document) -> Document:
+    """The migrated file without a second constant, where it has a DEVICE of its own that now says the same.
+
+    >>> with_own_device(after)  # DEVICE = torch.device("cuda"), which became DEVICE = TORCH_DEVICE
+    """
+    file = document.python if "DEVICE = TORCH_DEVICE" in document.text and document.book is None else None
+    found = _own_device(file) if file else None
+    if file is None or found is None:
+        return document
+    constant, own = found
+    value: ast.expr = constant.value
+    later: list[ast.AST] = [node for node in file.by_name["TORCH_DEVICE"] if node.lineno > own.lineno]
+    if isinstance(own.value, ast.Attribute) and isinstance(value, ast.Call):  # DEVICE = TORCH_DEVICE.type
+        value = value.args[0]
+        later = [parent if isinstance(parent := file.parent(node), ast.Attribute) else node for node in later]
+        if not all(isinstance(node, ast.Attribute) or takes_device(node, file) for node in later):
+            return document
+    first, last = file.line_start(constant), file.line_end(constant)
+    is_alone = file.text[:first].endswith("\n\n") and file.text.startswith("\n", last)
+    edits = [Edit(first, last + is_alone, ""), file.replace(own.value, file.source(value))]
+    return document.edited([*edits, *(file.replace(node, "DEVICE") for node in later)])
+
+
+def _own_device(file: PythonFile) -> tuple[ast.Assign, ast.Assign] | None:
+    """The constant of the migration, and the file's own that is set to it before anything else uses it."""
+    uses = sorted(file.by_name.get("TORCH_DEVICE", ()), key=lambda node: node.lineno)[:2]
+    statements = [file.statement(node) for node in uses]
+    if len(statements) < 2 or not all(isinstance(each, ast.Assign) and each in file.tree.body for each in statements):
+        return None
+    constant, own = statements
+    assert isinstance(constant, ast.Assign) and isinstance(own, ast.Assign)
+    says_it = file.source(own) in ("DEVICE = TORCH_DEVICE", "DEVICE = TORCH_DEVICE.type")
+    is_set = [node for node in file.by_name["DEVICE"] if isinstance(node.ctx, ast.Store)]
+    return (constant, own) if says_it and len(is_set) == 1 and "hasattr" in file.source(constant) else None
 
 
 def _ends_cell(document: Document, offset: int) -> bool:

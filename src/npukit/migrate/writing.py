@@ -16,7 +16,7 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
-from npukit.migrate import device_layers, guards, torch_imports
+from npukit.migrate import device_layers, guards, head, torch_imports
 from npukit.migrate.cuda_graphs import graph_around
 from npukit.migrate.goal import Goal
 from npukit.source import Edit, PythonFile
@@ -30,7 +30,6 @@ _CHOOSES_NPU = re.compile(r"\b(?:(?:is_)?(?:torch_|ascend_)?npu_available|(?:has
 _DEVICE = '{0}.device("npu" if hasattr({0}, "npu") else "cuda" if {0}.backends.cuda.is_built() else "cpu")'
 _ACCELERATOR = 'getattr({0}, "npu", {0}.cuda)'
 LOAD_TORCH_NPU = ("try:", "    import torch_npu", "except ImportError:", "    pass")
-_CHANGES = re.compile(r"cuda|nccl|gpu|device", re.IGNORECASE)
 _KIND = '"npu" if hasattr({0}, "npu") else "cuda"'
 
 
@@ -132,6 +131,15 @@ def _last_import(first: ast.Import, function: ast.FunctionDef) -> ast.stmt:
     return last
 
 
+def quote(node: ast.AST, file: PythonFile) -> str:
+    """The quotation mark of strings around, in the statement or else in the file."""
+    for text in (file.source(file.statement(node)), file.text):
+        double, single = (len(re.findall(rf"(?<![\w{mark}]){mark}(?!{mark})", text)) for mark in ('"', "'"))
+        if double != single:
+            break
+    return "'" if single > double else '"'
+
+
 def default_backend(node: ast.AST, file: PythonFile, goal: Goal, quote: str = '"') -> Text | None:
     """The communication backend of the device."""
     if own := device_layers.said("backend", node, file):
@@ -156,7 +164,7 @@ def _constant(name: str, value: str, file: PythonFile, goal: Goal) -> Text:
     torch = torch_name(file)
     taken = name in file.text and any(isinstance(node, ast.Name) and node.id == name for node in file.nodes)
     name = f"TORCH_{name}" if taken else name
-    below = below_torch(file)
+    below = head.below_torch(file)
     lines = (file.insert_line(below, ""), file.insert_line(below, f"{name} = {value.format(torch.text)}"))
     return Text(name, (*torch.edits, *_try_torch_npu(file, goal), *lines))
 
@@ -165,7 +173,7 @@ def _try_torch_npu(file: PythonFile, goal: Goal) -> tuple[Edit, ...]:
     """Before torch 2.5, `import torch` does not load torch_npu by itself."""
     if goal.loads_torch_npu or file.imports("torch_npu"):
         return ()
-    below = below_torch(file)
+    below = head.below_torch(file)
     return (file.insert_line(below, file.newline.join(("", *LOAD_TORCH_NPU))),)
 
 
@@ -196,47 +204,6 @@ def distributed_name(file: PythonFile) -> str:
                 if alias.name == "distributed":
                     return alias.asname or alias.name
     return f"{torch_name(file).text}.distributed"
-
-
-def below_torch(file: PythonFile) -> int:
-    """The offset below the imports that torch's import is among, or is put among; conditional ones are imports, too,
-    and what prepares others, such as sys.path, may be between."""
-    edits = torch_name(file).edits
-    end = edits[0].start if edits else _start_of_torch(file)
-    for node in file.tree.body:
-        if file.line_start(node) >= end:
-            if isinstance(node, (ast.Import, ast.ImportFrom)) or _imports(node, file):
-                end = file.line_end(node)
-            elif file.path.suffix == ".ipynb" or not _prepares(node, file):
-                break
-    return end
-
-
-def _imports(node: ast.stmt, file: PythonFile) -> bool:
-    """Whether a condition or an attempt does nothing but import."""
-    if not isinstance(node, (ast.Try, ast.If)) or file.path.suffix == ".ipynb" or _may_change(node, file):
-        return False
-    quiet = (ast.Import, ast.ImportFrom, ast.Assign, ast.Pass, ast.Raise, ast.Expr, ast.ExceptHandler, ast.Try, ast.If)
-    inside = [each for each in ast.walk(node) if isinstance(each, (ast.stmt, ast.ExceptHandler))]
-    found = any(isinstance(each, (ast.Import, ast.ImportFrom)) for each in inside)
-    return found and all(isinstance(each, quiet) for each in inside)
-
-
-def _prepares(node: ast.stmt, file: PythonFile) -> bool:
-    """Whether a statement among imports is a setting or a call, and not one that a migration may change."""
-    sets = isinstance(node, ast.Assign) and not isinstance(node.targets[0], ast.Name)
-    return (sets or isinstance(node, ast.Expr)) and not _may_change(node, file)
-
-
-def _may_change(node: ast.stmt, file: PythonFile) -> bool:
-    return bool(_CHANGES.search(file.source(node)))
-
-
-def _start_of_torch(file: PythonFile) -> int:
-    for node in file.tree.body:
-        if isinstance(node, ast.Import) and any(alias.name.split(".")[0] == "torch" for alias in node.names):
-            return file.line_start(node)
-    return 0
 
 
 @lru_cache(maxsize=4)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from npukit.migrate import writing
+from npukit.migrate import head, writing
 from npukit.migrate.distributed.parts import Unseen, indent_of, line_after, line_before
 from npukit.migrate.goal import Goal
 from npukit.migrate.training import LOOPS, method
@@ -69,7 +69,7 @@ def _main_guard(file: PythonFile) -> ast.If | None:
 
 def _head_end(file: PythonFile) -> int:
     """Below the imports, and below the constant that names the device."""
-    end = writing.below_torch(file)
+    end = head.below_torch(file)
     for node in file.tree.body:
         if isinstance(node, ast.Assign) and writing.is_own_constant(node, file):
             end = max(end, file.line_end(node))

@@ -29,7 +29,7 @@ from npukit.migrate.cuda_layers import why_for_cuda
 from npukit.migrate.cuda_only import ABOUT_THE_CARD
 from npukit.migrate.device_choices import under_a_condition
 from npukit.migrate.goal import Goal
-from npukit.migrate.needs_card import is_behind_a_refusal, stands_beside_one
+from npukit.migrate.needs_card import is_behind_a_refusal, needs_one_anyway, stands_beside_one
 from npukit.migrate.patches import is_test
 from npukit.migrate.rule import Effort, Rule
 from npukit.migrate.rules.npk102_cuda_imports import goes_over
@@ -69,13 +69,16 @@ def check(module: ast.Module, file: PythonFile, goal: Goal) -> Iterator[Finding]
             blocks = needed_to_import(file) and not file.path.name.startswith("test")
             yield _left(place, f"{file.path.name} is for CUDA only", why, Severity.warning if blocks else Severity.note)
         return
-    if tests := guards.left_tests(file):
+    tests = guards.left_tests(file)
+    if tests:
         several = f" and {len(tests) - 1} more tests or classes of tests" if len(tests) > 1 else ""
         need = "need" if several else "needs"
         what = f"{getattr(tests[0], 'name', 'a test')}{several} {need} a library or kernels for CUDA"
         yield _left((file, tests[0]), what, "On an NPU they are skipped or fail, whatever the device is called.")
     for part in functions_for_cuda(file):
-        why_it = "It is about FP8, or launches Triton kernels."
+        if any(each in tests for each in (part, file.parent(part))):
+            continue
+        why_it = "It is about FP8, or needs a library or kernels for CUDA."
         yield _left((file, part), f"{getattr(part, 'name', 'it')} is for CUDA only", why_it)
     graphs: set[ast.AST] = set()
     for node, _ in names:
@@ -319,7 +322,7 @@ def _portable(part: ast.expr, function: str, file: PythonFile, goal: Goal) -> Te
         name = writing.device(part, file, goal)  # which is the current one, without a number
         if name is not None:
             return _replaced(name, call, file)
-    if own := device_layers.module_with(function, part, file):
+    if own := device_layers.module_with(function, part, file, lambda: needs_one_anyway(part, file)):
         return _replaced(Text(f"{own}.{function}"), part, file)
     for_any_device = _cpu_has(function, goal) and not _needs_a_card(part, call, file, goal)
     for_any_device = for_any_device and not _is_patched(function, file, goal)

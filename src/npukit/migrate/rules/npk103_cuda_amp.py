@@ -148,7 +148,7 @@ def _head(node: ast.Attribute | ast.Name, name: str, file: PythonFile, goal: Goa
     if isinstance(node, ast.Name):
         statement = next(b.node for b in file.bindings(node) if b.kind == "import")
         edits = _import_edits(statement, file, goal)
-        if edits or goal.names_devices:
+        if edits or (goal.names_devices and not _is_used_for_cuda(statement, file, goal)):
             return edits or None
     torch = writing.torch_name(file)
     return (*torch.edits, file.replace(node, f"{torch.text}.amp.{name}"))
@@ -179,7 +179,7 @@ def _old_head(node: ast.Attribute | ast.Name, name: str, file: PythonFile, goal:
 
 def _import_edits(node: ast.AST, file: PythonFile, goal: Goal) -> tuple[Edit, ...]:
     """from torch.cuda.amp import ... -> from torch.amp import ..., where every name and every use can follow."""
-    if not isinstance(node, ast.ImportFrom) or node.module != "torch.cuda.amp":
+    if not isinstance(node, ast.ImportFrom) or node.module != "torch.cuda.amp" or _is_used_for_cuda(node, file, goal):
         return ()
     for alias in node.names:
         known = f"torch.cuda.amp.{alias.name}" in _NAMES and _is_in_torch_amp(alias.name, goal)
@@ -187,6 +187,13 @@ def _import_edits(node: ast.AST, file: PythonFile, goal: Goal) -> tuple[Edit, ..
             return ()
     at = file.text.index("torch.cuda.amp", file.span(node)[0])
     return (Edit(at, at + len("torch.cuda.amp"), "torch.amp"),)
+
+
+def _is_used_for_cuda(statement: ast.AST, file: PythonFile, goal: Goal) -> bool:
+    """Whether something that is imported is used where the code stays as it is."""
+    names = [alias.asname or alias.name for alias in getattr(statement, "names", ())]
+    uses = (use for name in names for use in file.by_name.get(name, ()) if isinstance(use, ast.Name))
+    return any(writing.stays(use, file, goal) for use in uses)
 
 
 def _passed_on(alias: ast.alias, file: PythonFile) -> bool:

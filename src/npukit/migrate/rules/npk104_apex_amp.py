@@ -15,7 +15,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from npukit.migrate import writing
+from npukit.migrate import head, writing
 from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Effort, Rule
 from npukit.migrate.writing import Text
@@ -85,7 +85,7 @@ def _scaler(file: PythonFile, goal: Goal) -> Text:
     kind = writing.device_type(file.tree, file, goal) or Text("")  # a file with a model loads torch
     torch = writing.torch_name(file)
     line = f"SCALER = {torch.text}.amp.GradScaler({kind.text})"
-    below = writing.below_torch(file)
+    below = head.below_torch(file)
     lines = (file.insert_line(below, ""), file.insert_line(below, line))
     return Text("SCALER", (*torch.edits, *kind.edits, *lines))
 

@@ -12,18 +12,17 @@ from __future__ import annotations
 
 import ast
 import re
-from collections import defaultdict
 from collections.abc import Iterator
 from functools import lru_cache
 
 from npukit.migrate import writing
 from npukit.migrate.goal import Goal
+from npukit.migrate.own_cuda import has_own_cuda
 from npukit.migrate.rule import Effort, Rule
 from npukit.migrate.sinks import DEVICE
 from npukit.migrate.torch_imports import is_of_another_framework
 from npukit.report import Finding, Severity
 from npukit.source import Edit, PythonFile
-from npukit.source.names import definition_of
 
 rule = Rule(
     "NPK110",
@@ -47,7 +46,7 @@ def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
         what = "super().cuda() moves to a CUDA device"
         yield rule.finding((file, call), what, why=_OVERRIDDEN, severity=Severity.note)
         return
-    if _own_method(func, file) or _has_own_cuda(func.value, file) or writing.stays(call, file, goal):
+    if _own_method(func, file) or has_own_cuda(func.value, file) or writing.stays(call, file, goal):
         return
     edits = _portable(call, func, file, goal) if goal.portable else _npu(func, file)
     yield rule.finding(
@@ -66,52 +65,6 @@ def _own_method(func: ast.Attribute, file: PythonFile) -> bool:
         return False
     owner = next((each for each in file.ancestors(func) if isinstance(each, ast.ClassDef)), None)
     return owner is not None and any(isinstance(each, ast.FunctionDef) and each.name == "cuda" for each in owner.body)
-
-
-def _has_own_cuda(receiver: ast.expr, file: PythonFile) -> bool:
-    """Whether it is an object of a class of the project that has a `cuda` of its own, which moves what it holds."""
-    return any(
-        any(isinstance(each, ast.FunctionDef) and each.name == "cuda" for each in kind.body)
-        and not any("Module" in ast.unparse(base) for base in kind.bases)
-        for kind in _classes(receiver, file)
-    )
-
-
-def _classes(value: ast.expr, file: PythonFile, depth: int = 3) -> Iterator[ast.ClassDef]:
-    """The classes of the project of which a value may be, as far as assignments and annotations tell."""
-    named: list[ast.expr] = []
-    if isinstance(value, ast.Call):  # Kind(), Kind.from_array()
-        named = [value.func, value.func.value] if isinstance(value.func, ast.Attribute) else [value.func]
-    elif isinstance(value, ast.Attribute) and depth:
-        for assigned in _attributes(value, file):
-            yield from _classes(assigned, file, depth - 1)
-    for binding in file.bindings(value) if isinstance(value, ast.Name) and depth else ():
-        if binding.value is not None:
-            yield from _classes(binding.value, file, depth - 1)
-        if isinstance(binding.node, ast.arg) and binding.node.annotation is not None:
-            named += [each for each in ast.walk(binding.node.annotation) if isinstance(each, ast.Name)]
-    for name in named:
-        kind = definition_of(name, file.names, "def cuda(")
-        if isinstance(kind, ast.ClassDef):
-            yield kind
-
-
-def _attributes(value: ast.Attribute, file: PythonFile) -> list[ast.expr]:
-    """What the class gives to an attribute of its `self`."""
-    owner = next((each for each in file.ancestors(value) if isinstance(each, ast.ClassDef)), None)
-    if owner is None or not isinstance(value.value, ast.Name) or value.value.id != "self":
-        return []
-    return _given_to_self(owner).get(value.attr, [])
-
-
-@lru_cache(maxsize=4)
-def _given_to_self(owner: ast.ClassDef) -> dict[str, list[ast.expr]]:
-    given: dict[str, list[ast.expr]] = defaultdict(list)
-    for node in (each for each in ast.walk(owner) if isinstance(each, ast.Assign)):
-        for target in node.targets:
-            if isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name) and target.value.id == "self":
-                given[target.attr].append(node.value)
-    return given
 
 
 def _is_storage(value: ast.expr, file: PythonFile) -> bool:

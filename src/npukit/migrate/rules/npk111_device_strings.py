@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterator
 
 from npukit.migrate import torch_imports, writing
-from npukit.migrate.callees import takes_device
+from npukit.migrate.callees import looks_up_module, takes_device
 from npukit.migrate.cuda_only import ABOUT_THE_CARD
 from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Effort, Rule
@@ -97,12 +97,18 @@ def _pair_of_map_location(node: ast.expr, file: PythonFile) -> tuple[ast.expr, a
 
 
 def _may_be_device(node: ast.Constant, file: PythonFile) -> bool:
-    """x = "cuda:0"; or an argument of a method that cannot be found: tensor.init_data("cuda")"""
+    """x = "cuda:0"; or an argument of a method that cannot be found: tensor.init_data("cuda"); or of a function that
+    looks up torch's module: module_of(device or "cuda")"""
     if _NUMBERED.fullmatch(str(node.value)):
         return not _is_key(node, file)
     call = file.parent(node)
+    if isinstance(call, ast.BoolOp):
+        call = file.parent(call)
+        return isinstance(call, ast.Call) and looks_up_module(call.func, file)
     func = call.func if isinstance(call, ast.Call) and node in call.args else None
-    return isinstance(func, ast.Attribute) and not _TAKES_NAMES.match(func.attr)
+    return func is not None and (
+        not _TAKES_NAMES.match(func.attr) if isinstance(func, ast.Attribute) else looks_up_module(func, file)
+    )
 
 
 def _is_key(node: ast.Constant, file: PythonFile) -> bool:

@@ -16,6 +16,7 @@ import re
 from collections.abc import Iterator
 
 from npukit.migrate import guards, writing
+from npukit.migrate.conditions import decides_about_torch
 from npukit.migrate.goal import Goal
 from npukit.migrate.purposes import is_for_cuda
 from npukit.migrate.rule import Effort, Rule
@@ -53,7 +54,7 @@ def compare(node: ast.Compare, file: PythonFile, goal: Goal) -> Iterator[Finding
         return
     for constant, other in ((left, right), (right, left)):
         word = _word(constant, file)
-        if word is None or not (_names(other, word, file) or guards.decides_about_torch(node, file)):
+        if word is None or not (_names(other, word, file) or decides_about_torch(node, file)):
             continue
         if isinstance(operator, (ast.Eq, ast.NotEq)):
             yield from _report(node, word, file, goal, _equality(node, constant, other, operator, word, file, goal))

@@ -8,7 +8,6 @@ after (portable): if x.device.type in ("cuda", "npu"): ...
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 
 from npukit.migrate import guards, writing
@@ -70,7 +69,7 @@ def _chooses_cuda(node: ast.Attribute, file: PythonFile) -> bool:
 
 def _portable(node: ast.Attribute, file: PythonFile) -> tuple[Edit, ...]:
     (start, inner), end, parent = file.span(node.value), file.span(node)[1], file.parent(node)
-    both = '("cuda", "npu")'.replace('"', _quote(node, file))
+    both = '("cuda", "npu")'.replace('"', writing.quote(node, file))
     if isinstance(parent, ast.UnaryOp) and isinstance(parent.op, ast.Not):
         return Edit(file.span(parent)[0], start, ""), Edit(inner, end, f".device.type not in {both}")
     if beside := _compared_beside(node, file):  # x.is_cuda or x.device.type == "xla"
@@ -97,12 +96,3 @@ def _compared_beside(node: ast.Attribute, file: PythonFile) -> ast.Compare | Non
             same = file.source(each.left) == f"{file.source(node.value)}.device.type"
             return each if same and isinstance(each.comparators[0], ast.Constant) else None
     return None
-
-
-def _quote(node: ast.AST, file: PythonFile) -> str:
-    """The quotation mark of strings around, in the statement or else in the file."""
-    for text in (file.source(file.statement(node)), file.text):
-        double, single = (len(re.findall(rf"(?<![\w{mark}]){mark}(?!{mark})", text)) for mark in ('"', "'"))
-        if double != single:
-            break
-    return "'" if single > double else '"'

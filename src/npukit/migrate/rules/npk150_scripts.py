@@ -4,6 +4,7 @@ before:           CUDA_VISIBLE_DEVICES=0,1 torchrun train.py
 after (npu):      ASCEND_RT_VISIBLE_DEVICES=0,1 torchrun train.py
 after (portable): CUDA_VISIBLE_DEVICES=0,1 ASCEND_RT_VISIBLE_DEVICES=0,1 torchrun train.py
 
+A script that reads the variable reads the NPU's first: ${ASCEND_RT_VISIBLE_DEVICES:-${CUDA_VISIBLE_DEVICES:-0}}.
 Plain values (backend: nccl, --device cuda) are renamed in the npu style. In the portable style they are reported, since
 a file that names one device cannot serve another.
 """
@@ -14,6 +15,7 @@ import ast
 import re
 from collections.abc import Iterable, Iterator
 
+from npukit.migrate import shell_reads
 from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Effort, Rule, place_in
 from npukit.migrate.rules.npk130_environment import ONLY_FOR_CUDA, VARIABLES
@@ -42,6 +44,7 @@ _SHELL = re.compile(
 _MESSAGE = re.compile(rf"(?:echo|printf)\s[^;&|\n]*?(?:{_NAMES})=\$\{{?(?:{_NAMES})\b")
 _COMMAND = re.compile(r"(?:[^\n]*\\\r?\n)*[^\n]*")  # to its end, over lines that a backslash continues
 _ALONE = re.compile(r"[ \t]*(?:export[ \t]+)?")
+_NAMED = re.compile(rf"(?<![\w-])(?:export|unset)[ \t]+({_NAMES})(?=\s|;|$)")
 _COMPUTED = re.compile(r"\$\(|`")
 _READ = re.compile(r"\$\{?(\w+)")
 _IN_QUOTES = re.compile(r"""[^\s;&|"']*""")
@@ -92,6 +95,46 @@ def variables(document: Document, goal: Goal) -> Iterator[Finding]:
     ]
     settings = ((m.span(1), m[1], None if _from_nvidia_smi(m[2], text) else _beside(m, text)) for m in inside)
     yield from _found(document, settings)
+    if document.kind == "shell":
+        yield from _found(document, _both_named(text))
+        yield from _read(document)
+
+
+def _both_named(text: str) -> Iterator[tuple[tuple[int, int], str, Edit]]:
+    """export NAME, unset NAME"""
+    for match in _NAMED.finditer(text):
+        if not _is_from_nvidia_smi(match[1], text):
+            yield match.span(1), match[1], Edit(match.end(1), match.end(1), f" {VARIABLES[match[1]]}")
+
+
+def _read(document: Document) -> Iterator[Finding]:
+    """Where nothing above sets the variable in any case, and with it the NPU's."""
+    text = document.text
+    settings = list(_SHELL.finditer(text))
+    for (start, end), old, edit in shell_reads.reads(text, VARIABLES):
+        above = (m for m in settings if m[1] == old and m.end() <= start and _is_in_any_case(m, text))
+        if shell_reads.is_within(start, [m.span() for m in settings]) or shell_reads.is_said(start, end, text):
+            continue
+        if any(above) or _is_from_nvidia_smi(old, text) or shell_reads.is_counted(old, text):
+            continue
+        if _is_skipped(document, start, old):
+            continue
+        yield rule.finding(
+            place_in(document, start, end),
+            f"{old} is read, but NPUs are chosen by {VARIABLES[old]}" if "VISIBLE" in old else f"{old} is read",
+            why=f"torch_npu and CANN read {VARIABLES[old]}.",
+            remedy=f"Read {VARIABLES[old]}, and {old} where it is not set.",
+            edits=(edit,) if edit else (),
+            severity=Severity.warning,
+            evidence=_line(document, start),
+        )
+
+
+def _is_in_any_case(match: re.Match[str], text: str) -> bool:
+    """Whether a setting is a command of its own that is in no block, and for the shell itself."""
+    before = text[text.rfind("\n", 0, match.start()) + 1 : match.start()]
+    rest = text[match.end() :].split("\n", 1)[0].strip()
+    return before in ("", "export ") and (not rest or rest[0] in ";&#" or before != "")
 
 
 @rule.on_text("notebook")
@@ -134,6 +177,10 @@ def _is_shown(match: re.Match[str], text: str) -> bool:
     return bool(_MESSAGE.search(text, text.rfind("\n", 0, match.start()) + 1, match.end()))
 
 
+def _is_from_nvidia_smi(name: str, text: str) -> bool:
+    return any(m[1] == name and _from_nvidia_smi(m[2], text) for m in _SHELL.finditer(text))
+
+
 def _from_nvidia_smi(value: str, text: str) -> bool:
     """Whether a value is what nvidia-smi says: nothing on an NPU machine, which would hide every NPU."""
     sources = (re.search(rf"(?<!\w){name}=[^\n]*nvidia-smi", text) for name in _READ.findall(value))
@@ -145,7 +192,9 @@ def _line_below(match: re.Match[str], text: str) -> Edit:
     value = value.rstrip("\r")
     end = match.start(4) + len(value)
     newline = "\r\n" if "\r\n" in text else "\n"
-    return Edit(end, end, f"{newline}{before}{VARIABLES[old]}{between}{value}")
+    return Edit(
+        end, end, f"{newline}{before}{VARIABLES[old]}{between}{shell_reads.renamed(value, old, VARIABLES[old])}"
+    )
 
 
 def _beside(match: re.Match[str], text: str) -> Edit:
@@ -154,11 +203,14 @@ def _beside(match: re.Match[str], text: str) -> Edit:
     before = text[text.rfind("\n", 0, start) + 1 : start]
     if before.endswith(("'", '"')):
         end = _IN_QUOTES.match(text, match.start(2)).end()  # type: ignore[union-attr]
-    setting = f"{VARIABLES[match[1]]}={text[match.start(2) : end]}"
+    old, new, value = match[1], VARIABLES[match[1]], text[match.start(2) : end]
+    setting = f"{new}={value if shell_reads.is_counted(old, text) else shell_reads.renamed(value, old, new)}"
     flag = _FLAG.search(before)
-    if _ALONE.fullmatch(before) and text[end : end + 1] in ("", "\r", "\n") and _COMPUTED.search(match[2]):
+    is_read = re.search(rf"\$\{{?{old}\b", value) and len(re.findall(rf"\$\{{?{old}\b", text)) > 1
+    if _ALONE.fullmatch(before) and text[end : end + 1] in ("", "\r", "\n") and (_COMPUTED.search(value) or is_read):
         newline = "\r\n" if text[end : end + 1] == "\r" else "\n"
-        return Edit(end, end, f"{newline}{before}{VARIABLES[match[1]]}=${match[1]}")
+        both = shell_reads.either(value, {old: new})
+        return Edit(match.start(2), end, f"{both}{newline}{before}{new}=${old}")
     if flag:
         end += len(flag[3])
         return Edit(end, end, f" {flag[1]}{flag[2]}{flag[3]}{setting}{flag[3]}")
@@ -184,9 +236,8 @@ def words(document: Document, goal: Goal) -> Iterator[Finding]:
 
 def _found(document: Document, edits: Iterable[tuple[tuple[int, int], str, Edit | None]]) -> Iterator[Finding]:
     for (start, end), old, edit in edits:
-        before = document.text[document.text.rfind("\n", 0, start) + 1 : start]
         new = VARIABLES[old]
-        if re.search(r"(?:^|\s)#", before) or new in document.text:
+        if _is_skipped(document, start, old):
             continue
         yield rule.finding(
             place_in(document, start, end),
@@ -196,6 +247,12 @@ def _found(document: Document, edits: Iterable[tuple[tuple[int, int], str, Edit 
             edits=(edit,) if edit else (),
             evidence=_line(document, start),
         )
+
+
+def _is_skipped(document: Document, start: int, old: str) -> bool:
+    """Whether it is in a comment, or the NPU's variable is in the file."""
+    before = document.text[document.text.rfind("\n", 0, start) + 1 : start]
+    return bool(re.search(r"(?:^|\s)#", before)) or VARIABLES[old] in document.text
 
 
 def _line(document: Document, offset: int) -> str:

@@ -81,4 +81,5 @@ def _in_float32(dtype: ast.expr, file: PythonFile, goal: Goal) -> tuple[Edit, ..
     if not goal.portable:
         return (file.replace(dtype, new),)
     kind = writing.device_type(dtype, file, goal)
-    return (*kind.edits, file.replace(dtype, f'{new} if {kind.text} == "npu" else {old}')) if kind else ()
+    npu = '"npu"'.replace('"', writing.quote(dtype, file))
+    return (*kind.edits, file.replace(dtype, f"{new} if {kind.text} == {npu} else {old}")) if kind else ()

@@ -50,6 +50,18 @@ def check(module: ast.Module, file: PythonFile, goal: Goal) -> Iterator[Finding]
             )
 
 
+@rule.on_call(("_record_memory_history",))
+def old_arguments(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+    """torch.cuda.memory._record_memory_history(True, trace_alloc_max_entries=100000)"""
+    if any((each.arg or "").startswith("trace_alloc_") for each in call.keywords):
+        yield rule.finding(
+            (file, call.func),
+            "torch_npu's _record_memory_history does not take the arguments of torch 2.0",
+            why="It raises a TypeError for trace_alloc_max_entries and trace_alloc_record_context.",
+            remedy='Use _record_memory_history(enabled="all", max_entries=...), which torch.cuda takes as well.',
+        )
+
+
 @rule.on(ast.Compare)
 def exact_memory(compare: ast.Compare, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     """assert torch.cuda.memory_allocated() == x.numel() * x.element_size()"""

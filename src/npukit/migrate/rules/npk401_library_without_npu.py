@@ -74,7 +74,7 @@ def state_here(node: ast.Import | ast.ImportFrom, library: Library, file: Python
     version = installed_version(library)
     installed = f"Version {version} is installed." if version else "It is not installed."
     names = {alias.asname or alias.name.split(".")[0] for alias in node.names}
-    used = names & file.names.read or file.path.name == "__init__.py"
+    used = names & file.names.read or "*" in names or file.path.name == "__init__.py"
     return installed if used else f"{installed} This file imports it without using it."
 
 

@@ -1,4 +1,4 @@
-"""Settings that request CUDA features: 8-bit optimizers, bitsandbytes, TF32, devices, GPUs for Ray.
+"""Settings that request CUDA features: 8-bit optimizers, bitsandbytes, TF32, FlashAttention, devices, GPUs for Ray.
 
 bad (config.json):
     {"device": "cuda", "optim": "paged_adamw_8bit"}
@@ -14,14 +14,29 @@ import re
 from collections.abc import Iterator, Mapping
 
 from npukit.migrate.goal import Goal
+from npukit.migrate.guards import for_cuda_only
 from npukit.migrate.rule import Effort, Rule, place_in
+from npukit.migrate.sinks import library_without_npus
 from npukit.report import Finding, Severity
 from npukit.source import Document, Place, PythonFile
 
+_MORE = ("CUDAExecutionProvider", "flash_attention")
 rule = Rule(
     "NPK406",
     "setting-for-cuda",
-    words=("load_in_4bit", "load_in_8bit", "tf32", "8bit", "bnb", "paged", "nccl", "cuda", "accelerator", "num_gpus"),
+    words=(
+        "load_in_4bit",
+        "load_in_8bit",
+        "tf32",
+        "8bit",
+        "bnb",
+        "paged",
+        "nccl",
+        "cuda",
+        "accelerator",
+        "num_gpus",
+        *_MORE,
+    ),
     severity=Severity.warning,
     why="The setting requests something that only CUDA provides.",
     remedy="Change the setting for NPUs.",
@@ -36,7 +51,10 @@ _OPTIMIZER = (
 )
 _RAY = "Ray schedules NPUs as a resource of their own, NPU, and sets ASCEND_RT_VISIBLE_DEVICES for it."
 _LIGHTNING = "Pass an Accelerator of your own for NPUs: Lightning has none built in."
+_FLASH = "Use sdpa, which becomes NPU flash attention. flash_attention_2 also works with transformers 4.51 or newer."
 _SETTINGS = {
+    "attn_implementation": (r"flash_attention_\d", "FlashAttention is CUDA code", _FLASH),
+    "use_flash_attention_2": ("true", "FlashAttention is CUDA code", _FLASH),
     "load_in_4bit": ("true", *_QUANTIZED),
     "load_in_8bit": ("true", *_QUANTIZED),
     "optim": (r"\w*(?:8bit|bnb|paged)\w*", *_OPTIMIZER),
@@ -49,7 +67,10 @@ _IN_DATA = {
     "backend": ("nccl", "the NCCL backend is hard-coded", "Use hccl, or let the code choose the backend."),
 }
 _BITSANDBYTES = "Its kernels are CUDA code. Newer versions have experimental NPU support for NF4 only."
+_PACKAGE = "The package flash-attn cannot be installed on an NPU machine; newer versions of transformers do without it."
 _WHY = {
+    "attn_implementation": _PACKAGE,
+    "use_flash_attention_2": _PACKAGE,
     "load_in_4bit": _BITSANDBYTES,
     "load_in_8bit": _BITSANDBYTES,
     "optim": _BITSANDBYTES,
@@ -58,6 +79,9 @@ _WHY = {
     "device": "CUDA and NCCL are not available on an NPU machine.",
     "backend": "CUDA and NCCL are not available on an NPU machine.",
 }
+_CUDA = re.compile(r"""["'](?:cuda\b|gpu["']|CUDAExecutionProvider)""", re.IGNORECASE)
+_OTHERS = "The library has devices of its own, and NPUs are not among them."
+_ON_CPU = "Let it use the CPU, or take a library that supports NPUs."
 _LINE = re.compile(rf"""["']?\b({"|".join(_IN_DATA)})["']?[ \t]*[:=][ \t]*["']?([\w:]+)""")
 
 _OPTION = re.compile(rf"""--({"|".join(_SETTINGS)})(?:[ \t]+|=)["']?(\w+)""")
@@ -94,12 +118,38 @@ def check_argument(keyword: ast.keyword, file: PythonFile, goal: Goal) -> Iterat
 
 @rule.on(ast.Assign)
 def check_item(node: ast.Assign, file: PythonFile, goal: Goal) -> Iterator[Finding]:
-    """kwargs["load_in_8bit"] = True"""
+    """kwargs["load_in_8bit"] = True, config._attn_implementation = "flash_attention_2" """
     target = node.targets[0]
     name = target.slice.value if isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Constant) else None
-    value = str(node.value.value) if isinstance(node.value, ast.Constant) else ""
-    if name in _SETTINGS and (finding := _finding(str(name), value, _SETTINGS, file.place(node), file.source(node))):
-        yield finding
+    if isinstance(target, ast.Attribute) and target.attr.endswith("attn_implementation"):
+        name = "attn_implementation"
+    yield from _set(name, node.value, node, file)
+
+
+@rule.on(ast.Dict)
+def check_table(table: ast.Dict, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+    """AutoModel.from_pretrained(path, **{"attn_implementation": "flash_attention_2"})"""
+    for key, value in zip(table.keys, table.values, strict=True):
+        if isinstance(key, ast.Constant) and key.value in _SETTINGS:
+            yield from _set(key.value, value, key, file)
+
+
+def _set(name: object, value: ast.expr, node: ast.AST, file: PythonFile) -> Iterator[Finding]:
+    if name in _SETTINGS and isinstance(value, ast.Constant):
+        place, text = file.place(node), file.line_of(node).strip()
+        if finding := _finding(str(name), str(value.value), _SETTINGS, place, text):
+            yield finding
+
+
+@rule.on(ast.Call)
+def check_library(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+    """RWKV(path, strategy="cuda fp16"), ort.InferenceSession(path, providers=["CUDAExecutionProvider"])"""
+    library, text = library_without_npus(call, file), file.source(call)
+    if library and _CUDA.search(text) and not for_cuda_only(call, file):
+        remedy = "Use CANNExecutionProvider of onnxruntime-cann." if library == "onnxruntime" else _ON_CPU
+        severity = Severity.note if "CPUExecutionProvider" in text else None
+        what = f"{library} is told to use CUDA"
+        yield rule.finding((file, call), what, why=_OTHERS, remedy=remedy, severity=severity)
 
 
 def _schedules(keyword: ast.keyword, file: PythonFile) -> bool:
@@ -115,4 +165,5 @@ def _finding(
     pattern, what, remedy = settings[name]
     if not re.fullmatch(pattern, value, re.IGNORECASE):
         return None
-    return rule.finding(place, what, why=_WHY[name], remedy=remedy, evidence=text)
+    severity = Severity.note if value == "flash_attention_2" or name == "use_flash_attention_2" else None
+    return rule.finding(place, what, why=_WHY[name], remedy=remedy, evidence=text, severity=severity)

@@ -65,7 +65,8 @@ def _is_compared(name: ast.Attribute, file: PythonFile) -> bool:
 def _is_elsewhere(name: ast.Attribute, file: PythonFile) -> bool:
     """torch.float32 if DEVICE.type == "npu" else torch.float64"""
     choice = file.parent(name)
-    return isinstance(choice, ast.IfExp) and choice.orelse is name and '"npu"' in file.source(choice.test)
+    asked = file.source(choice.test).replace("'", '"') if isinstance(choice, ast.IfExp) else ""
+    return isinstance(choice, ast.IfExp) and choice.orelse is name and '"npu"' in asked
 
 
 def _made_on_host(name: ast.Attribute, file: PythonFile) -> bool:

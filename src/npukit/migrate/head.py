@@ -1,0 +1,83 @@
+"""Where a constant that needs torch belongs at the head of a file: below the imports, and above what may use it."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from npukit.migrate import torch_imports
+from npukit.source import PythonFile
+
+_CHANGES = re.compile(r"cuda|nccl|gpu|device|\.to\(", re.IGNORECASE)
+_CUDA = re.compile(r"\bcuda\b")
+_IMPORT = (ast.Import, ast.ImportFrom)
+_QUIET = (*_IMPORT, ast.Assign, ast.Pass, ast.Raise, ast.Expr, ast.ExceptHandler, ast.Try, ast.If)
+_DEFINITION = (ast.FunctionDef, ast.ClassDef)
+_FEW = 3  # statements that stand between two imports; more of them are the program
+
+
+def below_torch(file: PythonFile) -> int:
+    """The offset below the imports that torch's import is among, or is put among; conditional ones are imports, too,
+    and what prepares others, such as sys.path or a logger, may be between."""
+    end = _start_of_torch(file) if torch_imports.at_top(file) else torch_imports.insertion(file)[0]
+    is_notebook, between = file.path.suffix == ".ipynb", 0
+    for node in file.tree.body:
+        if file.line_start(node) < end:
+            continue
+        if isinstance(node, _IMPORT) or (not is_notebook and _imports(node, file)):
+            end, between = (end if _defines(node) else file.line_end(node)), 0
+        elif is_notebook or not _prepares(node, file):
+            break
+        else:
+            between += isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
+            if between > _FEW:
+                break
+    return end
+
+
+def _start_of_torch(file: PythonFile) -> int:
+    for node in file.tree.body:
+        if isinstance(node, ast.Import) and any(alias.name.split(".")[0] == "torch" for alias in node.names):
+            return file.line_start(node)
+    return 0
+
+
+def _imports(node: ast.stmt, file: PythonFile) -> bool:
+    """Whether a condition or an attempt does little but import."""
+    if not isinstance(node, (ast.Try, ast.If)) or (isinstance(node, ast.If) and _may_change(node.test, file)):
+        return False
+    parts = [each for field in ("body", "orelse", "finalbody") for each in getattr(node, field, ())]
+    parts += [each for handler in getattr(node, "handlers", ()) for each in handler.body]
+    found = any(isinstance(each, _IMPORT) for each in ast.walk(node))
+    return found and all(_imports(each, file) or _is_quiet(each, file) for each in parts)
+
+
+def _is_quiet(node: ast.stmt, file: PythonFile) -> bool:
+    if isinstance(node, _IMPORT):
+        return not _CUDA.search(file.source(node))
+    return isinstance(node, (*_QUIET, *_DEFINITION)) and not _may_change(node, file)
+
+
+def _defines(node: ast.stmt) -> bool:
+    """Whether it defines what stands in for a missing name, from which a constant below would have to keep away."""
+    return any(isinstance(each, _DEFINITION) for each in ast.walk(node))
+
+
+def _prepares(node: ast.stmt, file: PythonFile) -> bool:
+    """Whether a statement among imports is a setting or a call, and not one that a migration may change."""
+    if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and _names_torch(node.value, file):
+        return False
+    return isinstance(node, (ast.Assign, ast.Expr)) and not _may_change(node, file)
+
+
+def _names_torch(value: ast.expr, file: PythonFile) -> bool:
+    """scaler = GradScaler(), which gets a device"""
+    names = (file.resolve(each) for each in ast.walk(value) if isinstance(each, (ast.Name, ast.Attribute)))
+    return any(name and name.split(".")[0] in ("torch", "apex") for name in names)
+
+
+def _may_change(node: ast.AST, file: PythonFile) -> bool:
+    """A number or a truth never does: HAS_CUDA_KERNELS = False"""
+    if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant) and not isinstance(node.value.value, str):
+        return False
+    return bool(_CHANGES.search(file.source(node)))

@@ -1,0 +1,81 @@
+"""How shell scripts read the variables of CUDA: where only the NPU's is set, that is the one to read.
+
+before:  gpus="${CUDA_VISIBLE_DEVICES:-0}"
+after:   gpus="${ASCEND_RT_VISIBLE_DEVICES:-${CUDA_VISIBLE_DEVICES:-0}}"
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+from npukit.source import Edit
+
+_COMMAND = re.compile(r"[;&|`(]|\b(?:then|do|else)\b")
+_SAYS = re.compile(r"\s*(?:echo|printf)\s")
+_ASKS = re.compile(r"""-[zn]\s+["']?$""")
+_WITH_DEFAULT = ("-", ":-", "?", ":?")
+
+
+def renamed(value: str, old: str, new: str) -> str:
+    """A value that reads the variable it sets, for the other variable.
+
+    >>> renamed("${A:-0}", "A", "B")
+    '${B:-0}'
+    """
+    return re.sub(rf"(\$\{{?){old}\b", rf"\g<1>{new}", value)
+
+
+def either(value: str, names: Mapping[str, str]) -> str:
+    """A value with the NPU's variables, and CUDA's where those are not set.
+
+    >>> either("${A:-0},$A", {"A": "B"})
+    '${B:-${A:-0}},${B:-$A}'
+    """
+    for edit in reversed([edit for _, _, edit in reads(value, names) if edit]):
+        value = value[: edit.start] + edit.text + value[edit.end :]
+    return value
+
+
+def reads(text: str, names: Mapping[str, str]) -> Iterator[tuple[tuple[int, int], str, Edit | None]]:
+    """Where a script reads a variable, its name, and the edit; None where one expression cannot read either."""
+    words = "|".join(names)
+    for match in re.finditer(rf"\$(?:({words})\b|\{{[#!]?({words})\b((?:[^{{}}\n]|\{{[^{{}}\n]*\}})*)\}})", text):
+        old = match[1] or match[2]
+        yield match.span(), old, _edit(match, names[old], text)
+
+
+def _edit(match: re.Match[str], new: str, text: str) -> Edit | None:
+    if text[: match.start()].endswith("\\") or match[0][2:3] in "#!":
+        return None
+    how = re.match(r":?[-+?=]|", match[3] or "")[0]  # type: ignore[index]
+    if how in ("+", ":+") and _ASKS.search(text, text.rfind("\n", 0, match.start()) + 1, match.start()):
+        how = "-"
+    if match[3] and how not in _WITH_DEFAULT:
+        return None
+    old = match[0] if match[3] else f"${match[1] or match[2]}"
+    return Edit(*match.span(), f"${{{new}:-{old}}}")
+
+
+def is_said(start: int, end: int, text: str) -> bool:
+    """Whether what stands here is only shown: echo "on $CUDA_VISIBLE_DEVICES", with nothing that reads it."""
+    before = text[text.rfind("\n", 0, start) + 1 : start]
+    rest = text[end:].split("\n", 1)[0]
+    commands = list(_COMMAND.finditer(before))
+    last = commands[-1] if commands else None
+    is_value = last is not None and last[0] in "`("
+    return bool(_SAYS.match(before, last.end() if last else 0)) and not is_value and not re.search(r"[|>]", rest)
+
+
+def is_counted(name: str, text: str) -> bool:
+    """Whether a script sets a variable without `=`, and nothing sets the NPU's with it.
+
+    >>> is_counted("A", "for A in 0 1; do")
+    True
+    """
+    return bool(re.search(rf"\b(?:for|select|read|mapfile|readarray|printf -v)\b[^\n;|&$]*?[\s=]{name}\b(?!=)", text))
+
+
+def is_within(start: int, spans: Sequence[tuple[int, int]]) -> bool:
+    """Whether an offset is in one of these ranges."""
+    return any(first <= start < last for first, last in spans)
