@@ -66,8 +66,8 @@ def test_a_test_of_a_class_that_needs_a_library_stays(tmp_path: Path) -> None:
     mixer = "try:\n    import mamba_ssm\nexcept ImportError:\n    mamba_ssm = None\n" + (
         "class Mixer:\n    def __init__(self):\n        if mamba_ssm is None:\n            raise ImportError()\n"
     )
-    makes = "from mixer import Mixer\nclass TestIt:\n def make(self):\n  return Mixer().cuda()\n"
-    text = f"{makes} def test_it(self):\n  mixer = self.make()\n {BODY}"
+    makes = "from mixer import Mixer\nclass TestIt:\n    def make(self):\n        return Mixer().cuda()\n"
+    text = f"{makes}    def test_it(self):\n        mixer = self.make()\n    {BODY}"
     other = f"from mixer import Mixer\ndef test_it():\n{BODY}    isinstance(x, Mixer)\n"
     changes = migrated(tmp_path, mixer=mixer, test_mixer=text, test_other=other).changes
     assert [each.path.name for each in changes] == ["test_other.py"]

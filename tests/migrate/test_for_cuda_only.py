@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ def migrated(folder: Path, **files: str) -> Migration:
         path = folder / name.replace("__", "/")
         path.parent.mkdir(exist_ok=True)
         path.with_suffix(".py").write_text(f"import pytest\nimport torch\n{text}")
+        ast.parse(text)
     return migrate(folder)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 from pathlib import Path
 
@@ -15,6 +16,8 @@ def migrated(folder: Path, **files: str) -> Migration:
         path = folder / name.replace("__", "/")
         path.parent.mkdir(exist_ok=True)
         path.with_suffix(path.suffix or ".py").write_text(text)
+        if not path.suffix:
+            ast.parse(text)
     return migrate(folder)
 
 

@@ -6,7 +6,7 @@ import functools
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 Verdict = Literal["works", "adapter", "partial", "replace", "blocks"]
 
@@ -28,14 +28,27 @@ class Library:
 @functools.cache
 def libraries() -> tuple[Library, ...]:
     """Every known library."""
+    return tuple(
+        Library(**{**row, "imports": tuple(row["imports"]), "packages": tuple(row.get("packages", row["imports"]))})
+        for row in _rows("libraries.yaml")
+    )
+
+
+@functools.cache
+def own_devices() -> dict[str, str]:
+    """The modules that take devices of their own, no NPU among them, and what to use instead where it is known.
+
+    >>> own_devices()["onnxruntime"], own_devices()["faiss"]
+    ('Use CANNExecutionProvider of onnxruntime-cann.', '')
+    """
+    return {module: row.get("instead", "") for row in _rows("own_devices.yaml") for module in row["imports"]}
+
+
+def _rows(name: str) -> Any:
     import yaml
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    rows = yaml.load(Path(__file__).with_name("libraries.yaml").read_text(encoding="utf-8"), Loader=loader)
-    return tuple(
-        Library(**{**row, "imports": tuple(row["imports"]), "packages": tuple(row.get("packages", row["imports"]))})
-        for row in rows
-    )
+    return yaml.load(Path(__file__).with_name(name).read_text(encoding="utf-8"), Loader=loader)
 
 
 @functools.cache

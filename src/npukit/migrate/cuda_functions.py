@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from functools import lru_cache
 
-from npukit.migrate.cuda_imports import LIBRARIES, loads_cuda
+from npukit.migrate.cuda_imports import FROM_CUDA, LIBRARIES, loads_cuda
 from npukit.migrate.cuda_only import HAS_OTHERS, may_lack_it, own_launchers, project_kernels
 from npukit.migrate.needed_libraries import LIBRARY, holds, imported, lacks, stands_for_library
 from npukit.source import PythonFile
@@ -29,7 +29,6 @@ _Part = _Function | ast.ClassDef
 _RUN_LATER = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 _LOAD = re.compile(r"\w+ = (\w+)\(\)\.load\(\)$")
 _BUILDS = ("load", "load_inline")
-_FROM_CUDA = re.compile(r"\.cu[\"']|\bcuda_sources\b|\bwith_cuda=True")
 _ASKED = (ast.If, ast.IfExp, ast.While)
 
 
@@ -229,7 +228,7 @@ def _builds(part: _Function, file: PythonFile) -> bool:
     """load_inline(cpp_sources=[...], with_cuda=True)"""
     calls = (each for each in ast.walk(part) if isinstance(each, ast.Call)) if "cpp_extension" in file.text else ()
     found = (each for each in calls if getattr(each.func, "attr", getattr(each.func, "id", "")) in _BUILDS)
-    return any(_FROM_CUDA.search(file.source(each)) for each in found)
+    return any(FROM_CUDA.search(file.source(each)) for each in found)
 
 
 def _called(function: _Function) -> Iterator[str]:

@@ -29,7 +29,7 @@ _IMPORT = re.compile(
 _ONLY_ASKED = re.compile(r"\W*(?:(?:HAVE|HAS|IS|check|is|has)_\w+|testing)\W*")
 _LOADED = re.compile(r"^\w+ = (\w+)\(\)\.load\(\)", re.MULTILINE)
 _BUILT = re.compile(r"^(\w+) = (?:\w+\.)*load(?:_inline)?\(.*(?:\n[ \t].*)*", re.MULTILINE)
-_FROM_CUDA = re.compile(r"\.cu[\"']|\bcuda_sources\b|\bwith_cuda=True")
+FROM_CUDA = re.compile(r"\.cu[\"']|\bcuda_sources\b|\bwith_cuda=True")
 _MOCKED = re.compile(r"^[ \t]+((?:\w+ = )*\w+) = MagicMock\(\)", re.MULTILINE)
 _TRIED = re.compile(r"^[ \t]+import (?P<module>[\w.]+)(?: as (?P<name>\w+))?", re.MULTILINE)
 _LAUNCH = re.compile(r"\b(\w+)\[[^\]\n]*\]\(")
@@ -114,7 +114,7 @@ def _loader(text: str, path: Path, root: Path | None) -> str:
     found = _LOADED.findall(text) if "().load()" in text else ()
     loaders = (each for each in found if loads_cuda(each, text, path, root))
     built = _BUILT.finditer(text) if "cpp_extension" in text else ()
-    names = (*loaders, *(each[1] for each in built if _FROM_CUDA.search(each[0])))
+    names = (*loaders, *(each[1] for each in built if FROM_CUDA.search(each[0])))
     return f"{names[0]}'s kernels" if names else ""
 
 

@@ -54,8 +54,7 @@ def why_for_cuda(file: PythonFile) -> str:
     nvshmem_copy_service/planner.py), it cannot be imported on an NPU machine, or its tests all need a library."""
     root, path = file.names.root, file.path
     inside = path.relative_to(root) if root and path.is_relative_to(root) else Path(path.name)
-    profiles_nccl = path.name.startswith("nccl_") and "cudaProfilerStart" in file.text
-    if _FILES.search("/".join(inside.with_suffix("").parts)) or _is_test_of_cuda(file) or profiles_nccl:
+    if _FILES.search("/".join(inside.with_suffix("").parts)) or _is_test_of_cuda(file):
         return "Its name says so."
     if needed := needed_to_import(file):
         return f"It cannot be imported without {needed}."

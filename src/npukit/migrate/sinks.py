@@ -8,15 +8,12 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
+from npukit.facts.libraries import own_devices
 from npukit.migrate.callees import is_discarded, looks_up_module, parameter_of, sets_anew
 from npukit.source import PythonFile
 
 _DEPTH = 6
 _HUMP = re.compile(r"(?<=[a-z])(?=[A-Z])")
-_NOT_FOR_NPUS = re.compile(
-    r"(?:catboost|ctranslate2|cupy|faiss|faster_whisper|isaac\w*|lightgbm|llama_cpp|mlc_llm|onnxruntime|open3d|rwkv"
-    r"|tensorrt|warp|xgboost)\."
-)
 _OTHER_DEVICES = re.compile(r"[\"'](?:xpu|hpu|mps|musa|mlu)[\"']")
 
 
@@ -116,13 +113,13 @@ def library_without_npus(call: ast.Call, file: PythonFile) -> str:
     >>> library_without_npus(call, file)  # ctranslate2.Generator(path, device="cuda")
     'ctranslate2'
     """
-    found = _NOT_FOR_NPUS.match(file.resolve(call.func) or "") if _imports_one(file) else None
-    return found[0].rstrip(".") if found else ""
+    module = (file.resolve(call.func) or "").partition(".")[0] if _imports_one(file) else ""
+    return module if module in own_devices() else ""
 
 
 @lru_cache(maxsize=8)
 def _imports_one(file: PythonFile) -> bool:
-    return any(_NOT_FOR_NPUS.match(f"{name}.") for name in file.imported)
+    return any(name.partition(".")[0] in own_devices() for name in file.imported)
 
 
 def _follows_option(node: ast.AST, command: ast.List | ast.Tuple, sink: Sink) -> bool:

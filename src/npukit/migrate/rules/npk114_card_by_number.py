@@ -15,6 +15,7 @@ from collections.abc import Iterator
 
 from npukit.migrate import writing
 from npukit.migrate.goal import Goal
+from npukit.migrate.patches import is_test
 from npukit.migrate.rule import Effort, Rule
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
@@ -36,7 +37,7 @@ _DEPTH = 4
 
 @rule.on_call(("to",))
 def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
-    if not goal.portable or "cuda" not in file.text or file.path.name.startswith("test_"):  # which wants its cards
+    if not goal.portable or "cuda" not in file.text or is_test(file.path):  # which wants its cards
         return
     if not isinstance(call.func, ast.Attribute) or len(call.args) != 1:
         return

@@ -13,6 +13,7 @@ import ast
 import re
 from collections.abc import Iterator, Mapping
 
+from npukit.facts.libraries import own_devices
 from npukit.migrate.goal import Goal
 from npukit.migrate.guards import for_cuda_only
 from npukit.migrate.rule import Effort, Rule, place_in
@@ -146,7 +147,7 @@ def check_library(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Find
     """RWKV(path, strategy="cuda fp16"), ort.InferenceSession(path, providers=["CUDAExecutionProvider"])"""
     library, text = library_without_npus(call, file), file.source(call)
     if library and _CUDA.search(text) and not for_cuda_only(call, file):
-        remedy = "Use CANNExecutionProvider of onnxruntime-cann." if library == "onnxruntime" else _ON_CPU
+        remedy = own_devices()[library] or _ON_CPU
         severity = Severity.note if "CPUExecutionProvider" in text else None
         what = f"{library} is told to use CUDA"
         yield rule.finding((file, call), what, why=_OTHERS, remedy=remedy, severity=severity)
