@@ -57,7 +57,7 @@ class Counts:
 def npukit(style: Style) -> Tool:
     def run(source: Path, output: Path) -> tuple[int, int]:
         names.exported.cache_clear()  # as in a process of its own
-        names._names_of.cache_clear()
+        names.names_of.cache_clear()
         result = migrate(source, Goal(style))
         journal.write_copy(result, source, output)
         return len(result.fixed), len(result.left)

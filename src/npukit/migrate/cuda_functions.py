@@ -9,20 +9,20 @@ from __future__ import annotations
 
 import ast
 import re
+from bisect import bisect_right
 from collections.abc import Iterator
 from functools import lru_cache
 
 from npukit.migrate.cuda_imports import FROM_CUDA, LIBRARIES, loads_cuda
 from npukit.migrate.cuda_only import HAS_OTHERS, may_lack_it, own_launchers, project_kernels
-from npukit.migrate.needed_libraries import LIBRARY, holds, imported, lacks, stands_for_library
+from npukit.migrate.needed_libraries import holds, imported, is_of_library, lacks, stands_for_library
 from npukit.source import PythonFile
-from npukit.source.names import Names, file_of
+from npukit.source.names import Names, children, file_of, inside
 
 _NAMED = re.compile(
     r"(?:^|_)(?:mx|nv)?fp[48](?:_|$)|^(?:nvls|nixl|nvshmem)|_(?:nvls|nixl|nvshmem)(?:_|$)", re.IGNORECASE
 )
-_REFUSES = re.compile(r"\b(?:assert|raise|import)\b")
-_WORD = re.compile(r"[^\W\d]\w*")
+_REFUSES = ("assert", "raise", "import")
 _MAKES = ("__init__", "__new__", "forward")
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 _Part = _Function | ast.ClassDef
@@ -68,26 +68,26 @@ def _needs(method: _Function, names: set[str], file: PythonFile) -> bool:
 
 def _callers(parts: list[_Part], names: set[str], file: PythonFile) -> set[str]:
     """The functions and classes that always call one of the names, or one that does."""
-    words = {each: frozenset(_WORD.findall(file.source(each))) for each in parts} if names else {}
+    first = [each.lineno for each in parts]
     found: set[str] = set()
-    while True:
-        known = names | found
-        more = {
-            part.name
-            for part, said in words.items()
-            if part.name not in known and not said.isdisjoint(known) and not known.isdisjoint(_needed(part))
-        }
-        if not more:
-            return found
-        found |= more
+    latest = names
+    while latest:
+        uses = (each.lineno for name in latest for each in file.by_name.get(name, ()) if isinstance(each, ast.Name))
+        known, users = names | found, {bisect_right(first, line) - 1 for line in uses}
+        some = (parts[each] for each in users if each >= 0)
+        latest = {each.name for each in some if each.name not in known and not known.isdisjoint(_needed(each))}
+        found |= latest
+    return found
 
 
 def _speaks_of_libraries(file: PythonFile) -> bool:
     """Whether a name that is read or defined, or a module that is imported, is of a library; to search the text takes
     far longer."""
+    if "import_module(" in file.text:
+        return True
     modules = (name for node in file.names.imports for name in imported(node))
     defined = (each.name for kind in _RUN_LATER for each in file.by_type.get(kind, ()) if isinstance(each, _Part))
-    return "import_module(" in file.text or LIBRARY.search(" ".join((*file.names.read, *modules, *defined))) is not None
+    return any(map(is_of_library, (*file.names.read, *modules, *defined)))
 
 
 @lru_cache(maxsize=4)
@@ -96,7 +96,8 @@ def _builds_any(file: PythonFile) -> bool:
 
 
 def _refuses_here(part: _Part, file: PythonFile) -> bool:
-    if _REFUSES.search(file.source(part)) and refuses(part, file.names):
+    text = file.source(part)
+    if any(word in text for word in _REFUSES) and refuses(part, file.names):
         return True
     functions = [part] if not isinstance(part, ast.ClassDef) else _makes(part)
     return _builds_any(file) and any(
@@ -140,7 +141,7 @@ def refuses(part: _Part, names: Names) -> bool:
 def _certain(body: list[ast.stmt]) -> Iterator[ast.stmt]:
     """The statements before one that may return, but for `if p is None: return`, where there is nothing to do."""
     for each in body:
-        may_return = isinstance(each, ast.If) and any(isinstance(inner, ast.Return) for inner in ast.walk(each))
+        may_return = isinstance(each, ast.If) and any(isinstance(inner, ast.Return) for inner in inside(each))
         if may_return and not _has_nothing_to_do(each):  # type: ignore[arg-type]
             return
         yield each
@@ -172,7 +173,7 @@ def _is_installed(condition: ast.expr, names: Names) -> bool:
 
 def _asks_what_there_is(condition: ast.expr, names: Names) -> bool:
     """HAVE_TE, te is None, is_te_min_version("2.0"): not args.fp8 or isinstance(x, Y), which ask for what is wanted"""
-    for each in ast.walk(condition):
+    for each in inside(condition):
         if isinstance(each, ast.Name) and names.lookup(each)[0] is not names.tree:
             return False
         if isinstance(each, ast.Compare) and not isinstance(each.ops[0], (ast.Is, ast.IsNot)):
@@ -226,7 +227,7 @@ def _is_load(statement: ast.stmt, file: PythonFile) -> bool:
 
 def _builds(part: _Function, file: PythonFile) -> bool:
     """load_inline(cpp_sources=[...], with_cuda=True)"""
-    calls = (each for each in ast.walk(part) if isinstance(each, ast.Call)) if "cpp_extension" in file.text else ()
+    calls = (each for each in inside(part) if isinstance(each, ast.Call)) if "cpp_extension" in file.text else ()
     found = (each for each in calls if getattr(each.func, "attr", getattr(each.func, "id", "")) in _BUILDS)
     return any(FROM_CUDA.search(file.source(each)) for each in found)
 
@@ -243,7 +244,7 @@ def _called(function: _Function) -> Iterator[str]:
         elif not may_lack_it(now) and not isinstance(now, _RUN_LATER):
             if isinstance(now, ast.Call) and (name := _root(now.func)):
                 yield name
-            stack.extend(ast.iter_child_nodes(now))
+            stack += children(now)
 
 
 def _root(node: ast.AST) -> str:

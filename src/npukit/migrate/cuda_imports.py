@@ -9,7 +9,6 @@ migrated: try: import flash_attn ...                from ours.triton_ops import 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 
@@ -22,9 +21,8 @@ LIBRARIES = re.compile(
     r"|torch_int|gptq_cuda|nvshmem|nixl|nvidia_resiliency_ext|rwkv|bitsandbytes\.(?:functional|optim))(?:\.|$)"
 )
 _OF_TRITON = re.compile(r"(?:^|\.)triton(?:\.|$)")
-_IMPORT = re.compile(
-    r"^(?:from[ \t]+(?P<module>[\w.]+)[ \t]+import[ \t]+(?P<names>\([^)]*|[^\n#]*)|import[ \t]+(?P<whole>[\w.]+))",
-    re.MULTILINE,
+_IMPORT = re.compile(  # with the end of the line before, which is found far sooner than a beginning
+    r"\n(?:from[ \t]+(?P<module>[\w.]+)[ \t]+import[ \t]+(?P<names>\([^)]*|[^\n#]*)|import[ \t]+(?P<whole>[\w.]+))"
 )
 _ONLY_ASKED = re.compile(r"\W*(?:(?:HAVE|HAS|IS|check|is|has)_\w+|testing)\W*")
 _LOADED = re.compile(r"^\w+ = (\w+)\(\)\.load\(\)", re.MULTILINE)
@@ -32,7 +30,7 @@ _BUILT = re.compile(r"^(\w+) = (?:\w+\.)*load(?:_inline)?\(.*(?:\n[ \t].*)*", re
 FROM_CUDA = re.compile(r"\.cu[\"']|\bcuda_sources\b|\bwith_cuda=True")
 _MOCKED = re.compile(r"^[ \t]+((?:\w+ = )*\w+) = MagicMock\(\)", re.MULTILINE)
 _TRIED = re.compile(r"^[ \t]+import (?P<module>[\w.]+)(?: as (?P<name>\w+))?", re.MULTILINE)
-_LAUNCH = re.compile(r"\b(\w+)\[[^\]\n]*\]\(")
+_LAUNCH = re.compile(r"(\w+)\[[^\]]*$")
 _ENTRY = re.compile(r"(?:test|bench)")
 _loads_nothing: set[Path] = set()  # with all that they import; found once, as most tests import most of a project
 
@@ -64,10 +62,10 @@ def mocked_library(file: PythonFile) -> str:
     return next((each for each in found if each != "triton"), "")
 
 
-def _imports(text: str) -> Iterator[tuple[str, str]]:
+@lru_cache(maxsize=64)
+def _imports(text: str) -> list[tuple[str, str]]:
     """The modules that are imported whatever holds, each with what is taken from it."""
-    for match in _IMPORT.finditer(text):
-        yield match["module"] or match["whole"], match["names"] or ""
+    return [(match["module"] or match["whole"], match["names"] or "") for match in _IMPORT.finditer(f"\n{text}")]
 
 
 def _library(text: str, path: Path, root: Path | None) -> str:
@@ -94,7 +92,8 @@ def _needs_triton(module: str, path: Path, root: Path | None) -> bool:
 
 def _launched(text: str, path: Path, root: Path | None) -> str:
     """Triton, where the kernels of another file are launched, which cannot be imported without it: kernel[grid](x)"""
-    launched = set(_LAUNCH.findall(text)) if "](" in text else set()
+    before = (text[text.rfind("\n", 0, call.start()) + 1 : call.start()] for call in re.finditer(r"\]\(", text))
+    launched = {found[1] for line in before if (found := _LAUNCH.search(line))}
     for module, names in _imports(text) if launched else ():
         if launched.isdisjoint(re.findall(r"\w+", names)):
             continue

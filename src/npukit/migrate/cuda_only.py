@@ -12,7 +12,7 @@ from pathlib import Path
 from npukit.facts.target import Target
 from npukit.facts.torch_npu.names import names_of
 from npukit.source import PythonFile
-from npukit.source.names import definition_of, file_of
+from npukit.source.names import children, definition_of, file_of, inside
 
 _FOR_CUDA = re.compile(
     r"nvidia|nvml|numba|nvtx|nvls|nvlink|nvfp|nvrtc|nvcc|nvshmem|triton|tilelang|causal_conv1d|mamba_ssm|selective_scan|cupy|(?:^|_)apex|flash[_-]?att|flash_?mla|xformers|xops|tensorrt|(?:^|_)trt"
@@ -36,13 +36,13 @@ _FOR_ANY = re.compile(
 )
 _RUN_LATER = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Module)
 _IMPORTED = (ast.alias, ast.ImportFrom)
-_TOP_IMPORT = re.compile(r"^(?:import|from)[ \t]+([\w.]+)", re.MULTILINE)
+_TOP_IMPORT = re.compile(r"\n(?:import|from)[ \t]+([\w.]+)")
 _KERNEL_LIBRARIES = re.compile(
     r"(?:triton|tilelang|cutlass|flash_attn|causal_conv1d|mamba_ssm|cupy|numba\.cuda|bitsandbytes\.(?:functional|optim))(?:\.|$)"
 )
 HAS_OTHERS = re.compile(r"triton|cuda|device|backend|impl|kernel|fused|avail|have|has_|use_|is_", re.IGNORECASE)
-_BESIDE = re.compile(r"^from \.(\w+) import (\([^)]*\)|.*)", re.MULTILINE)
-_COMPILED = re.compile(r"^@(?:triton|tilelang)\.(?!testing\b)", re.MULTILINE)
+_BESIDE = re.compile(r"\nfrom \.(\w+) import (\([^)]*\)|.*)")
+_COMPILED = re.compile(r"\n@(?:triton|tilelang)\.(?!testing\b)")
 _KERNELS = re.compile(
     r"_cuda$|triton|(?:^|\.)apex|flash_attn|xformers|unsloth|(?:^|[._])kernels$|numba\.cuda|cutlass|tilelang"
 )
@@ -62,7 +62,7 @@ def says_cuda(node: ast.AST) -> bool:
             version
             or node.attr in ABOUT_THE_CARD
             or (asks_cudnn and node.attr in _CUDNN_SWITCHES)
-            or bool(_FOR_CUDA.search(node.attr))
+            or _is_for_cuda(node.attr)
         )
     names: list[str] = []
     if isinstance(node, ast.Name):
@@ -73,7 +73,12 @@ def says_cuda(node: ast.AST) -> bool:
         names = [node.module or ""]
     elif isinstance(node, ast.Constant) and isinstance(node.value, str) and " " not in node.value[:60]:
         names = [node.value[:60]] if not node.value.startswith("NVTE_") else []  # the environment of any test
-    return any(_FOR_CUDA.search(name) for name in names)
+    return any(map(_is_for_cuda, names))
+
+
+@lru_cache(maxsize=65536)
+def _is_for_cuda(name: str) -> bool:
+    return _FOR_CUDA.search(name) is not None
 
 
 @lru_cache(maxsize=256)
@@ -212,7 +217,7 @@ def own_launchers(file: PythonFile) -> frozenset[str]:
 def _compiled(body: list[ast.stmt]) -> frozenset[str]:
     functions = (each for each in body if isinstance(each, ast.FunctionDef))
     return frozenset(
-        each.name for each in functions if any(_COMPILED.match(f"@{ast.unparse(mark)}") for mark in each.decorator_list)
+        each.name for each in functions if any(_COMPILED.match(f"\n@{ast.unparse(mark)}") for mark in each.decorator_list)
     )
 
 
@@ -247,11 +252,11 @@ def _used(definition: ast.FunctionDef | ast.ClassDef) -> Iterator[str]:
         elif isinstance(now, (ast.If, ast.IfExp, ast.While)) and HAS_OTHERS.search(ast.unparse(now.test)):
             stack.append(now.test)
         elif not may_lack_it(now) and not isinstance(now, _RUN_LATER):
-            stack.extend(ast.iter_child_nodes(now))
+            stack += children(now)
 
 
 def _names_in(definition: ast.AST) -> Iterator[str]:
-    return (node.id for node in ast.walk(definition) if isinstance(node, ast.Name))
+    return (node.id for node in inside(definition) if isinstance(node, ast.Name))
 
 
 def _modules(node: ast.ImportFrom, alias: ast.alias) -> tuple[str, str]:
@@ -271,7 +276,7 @@ def _optional_for_cuda(file: PythonFile) -> Iterator[str]:
     """Names that depend on whether something for CUDA could be imported: try: import apex; HAS_APEX = True"""
     for node in file.tree.body:
         parts = node.body if isinstance(node, ast.Try) else ()
-        found = [each for part in parts for each in ast.walk(part)]
+        found = [each for part in parts for each in inside(part)]
         if any(says_cuda(each) for each in found if isinstance(each, _IMPORTED)):
             yield from (each.id for each in found if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store))
 
@@ -296,7 +301,7 @@ def _top_imports(path: Path | None) -> tuple[str, ...]:
 @lru_cache(maxsize=2)  # which _top_imports and _launchers read one after the other
 def _text(path: Path | None) -> str:
     try:
-        return path.read_text(encoding="utf-8", errors="replace") if path else ""
+        return "\n" + path.read_text(encoding="utf-8", errors="replace") if path else ""
     except OSError:
         return ""
 
@@ -337,7 +342,7 @@ def always_run(node: ast.AST) -> Iterator[ast.AST]:
         if isinstance(now, (ast.If, ast.IfExp, ast.While)) and now is not node:
             stack.append(now.test)
         elif (now is node or not may_lack_it(now)) and not isinstance(now, _RUN_LATER):
-            stack.extend(ast.iter_child_nodes(now))
+            stack += children(now)
 
 
 def may_lack_it(node: ast.AST) -> bool:

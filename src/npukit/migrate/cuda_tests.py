@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from npukit.migrate.cuda_functions import refuses
 from npukit.migrate.cuda_only import launches_kernels, says_cuda
-from npukit.migrate.needed_libraries import LIBRARY, holds, imports_library, lacks
+from npukit.migrate.needed_libraries import LIBRARY, holds, imports_library, is_of_library, lacks
 from npukit.source import PythonFile
 from npukit.source.names import where_defined
 
@@ -33,7 +33,7 @@ def is_skipped_whole(file: PythonFile) -> bool:
     """Whether all tests of a file need a library for CUDA: pytest.skip(..., allow_module_level=True), pytestmark"""
     if _are_all_kept(file):
         return True
-    if not re.search("allow_module_level|pytestmark|importorskip", file.text):
+    if not any(word in file.text for word in ("allow_module_level", "pytestmark", "importorskip")):
         return False
     for each in file.tree.body:
         if isinstance(each, _Function) and each.name == "setup_module" and _needs(each, file):
@@ -141,7 +141,7 @@ def _needs(function: ast.AST, file: PythonFile, depth: int = 2) -> bool:
 def _compares_with_a_kernel(test: ast.AST, file: PythonFile) -> bool:
     """assert close(blur(x), blur(x.cuda())), where blur launches a kernel if x.is_cuda, and NPUs do as the CPU does"""
     text = file.source(test) if ".cuda()" in file.text else ""
-    for name in dict.fromkeys(_MOVED.findall(text)):
+    for name in dict.fromkeys(_MOVED.findall(text)) if ".cuda()" in text else ():
         uses = [each for each in file.by_name.get(name, ()) if isinstance(each, ast.Name)]
         if len(re.findall(rf"\b{name}\(", text)) > _MOVED.findall(text).count(name) and uses:
             found = where_defined(uses[0], file.names, "is_cuda")
@@ -165,7 +165,7 @@ def _makes_refused(value: ast.expr | None, file: PythonFile) -> bool:
 
 def _is_named_after(name: str) -> bool:
     """test_nccl_ub_enables_symmetric_memory, but not test_attention_without_flash_attn"""
-    return name.startswith("test") and bool(LIBRARY.search(name)) and not _WITHOUT.search(name)
+    return name.startswith("test") and is_of_library(name) and not _WITHOUT.search(name)
 
 
 def _helpers(called: ast.expr, function: ast.AST, file: PythonFile) -> list[ast.AST]:
@@ -174,7 +174,8 @@ def _helpers(called: ast.expr, function: ast.AST, file: PythonFile) -> list[ast.
         name, scope = called.attr, file.parent(function)
     else:
         name, scope = getattr(called, "id", ""), file.tree
-    return [each for each in getattr(scope, "body", ()) if isinstance(each, _Function) and each.name == name]
+    defined = (each.node for each in file.names.bindings_in(scope, name))
+    return [each for each in defined if isinstance(each, _Function) and file.parent(each) is scope]
 
 
 def _is_skip(choice: ast.If, file: PythonFile) -> bool:
@@ -214,7 +215,7 @@ def _is_marked(marks: Sequence[ast.expr], file: PythonFile, depth: int = 2) -> b
             if _is_marked(values, file, depth - 1):
                 return True
         name = getattr(mark, "id", getattr(mark, "attr", ""))
-        if _REQUIRES.match(name) and LIBRARY.search(name):  # @require_flash_attn
+        if _REQUIRES.match(name) and is_of_library(name):  # @require_flash_attn
             return True
         if isinstance(mark, ast.Call) and (kind := getattr(mark.func, "attr", "")) in _SKIPS:
             given = [*mark.args[1:], *(each.value for each in mark.keywords)]

@@ -9,7 +9,7 @@ import ast
 import re
 from functools import lru_cache
 
-from npukit.source.names import Names, file_of, names_of
+from npukit.source.names import Names, file_of, inside, names_of
 
 LIBRARY = re.compile(
     r"transformer[\s_-]?engine|(?:^|[_\W])TE(?:[_\W]|$)|(?:^|[_\W])te_(?:min|version|general|supports|spec)|_te_|triton|tilelang"
@@ -21,6 +21,16 @@ LIBRARY = re.compile(
 )
 _Function = (ast.FunctionDef, ast.AsyncFunctionDef)
 _DEPTH = 3  # of names that stand for others
+
+
+@lru_cache(maxsize=65536)
+def is_of_library(name: str) -> bool:
+    """Whether a name or module is of a library for CUDA; the files of a project share most of their names.
+
+    >>> is_of_library("HAVE_TE"), is_of_library("model")
+    (True, False)
+    """
+    return LIBRARY.search(name) is not None
 
 
 def lacks(condition: ast.expr, names: Names) -> bool:
@@ -49,8 +59,8 @@ def holds(condition: ast.expr, names: Names) -> bool:
 
 def _is_about(asked: ast.expr, names: Names, depth: int = _DEPTH) -> bool:
     """Whether a name, or what it stands for in the project, is of a library for CUDA."""
-    found = [each for each in ast.walk(asked) if isinstance(each, (ast.Name, ast.Attribute))]
-    if any(LIBRARY.search(each.id if isinstance(each, ast.Name) else each.attr) for each in found):
+    found = [each for each in inside(asked) if isinstance(each, (ast.Name, ast.Attribute))]
+    if any(is_of_library(each.id if isinstance(each, ast.Name) else each.attr) for each in found):
         return True
     asked_for = ((each.id, names.lookup(each)[0]) for each in found if isinstance(each, ast.Name))
     return depth > 0 and any(_stands_for(name, scope, names, depth) for name, scope in asked_for)
@@ -66,7 +76,7 @@ def _stands_for(name: str, scope: ast.AST | None, names: Names, depth: int) -> b
     for binding in names.bindings_in(scope, name):
         if binding.kind == "import":
             module, _, inner = binding.target.rpartition(".")
-            if LIBRARY.search(binding.target):
+            if is_of_library(binding.target):
                 return True
             is_class = inner[:1].isupper() and not inner.isupper()
             where = file_of(module, names.path, names.root) if module and not is_class else None
@@ -88,7 +98,7 @@ def _stands_for(name: str, scope: ast.AST | None, names: Names, depth: int) -> b
 
 def imports_library(part: ast.AST) -> bool:
     """try: import deep_gemm; HAVE = True"""
-    return any(LIBRARY.search(name) for each in ast.walk(part) for name in imported(each))
+    return any(is_of_library(name) for each in inside(part) for name in imported(each))
 
 
 def imported(node: ast.AST) -> list[str]:

@@ -6,6 +6,7 @@ import ast
 import builtins
 import re
 from collections import defaultdict
+from collections.abc import Iterator
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -323,6 +324,37 @@ def _defined(target: str, names: Names, containing: str) -> tuple[ast.FunctionDe
             return None
         names, target = found, passed_on[0]
     return None
+
+
+def children(node: ast.AST) -> list[ast.AST]:
+    """The nodes directly below one, as they are written, but for operators and contexts; quicker than ast's.
+
+    >>> [type(each).__name__ for each in children(ast.parse("a + 1", mode="eval").body)]
+    ['Name', 'Constant']
+    """
+    kind = type(node)
+    found: list[ast.AST] = []
+    for name in _FIELDS.get(kind) or _fields(kind):
+        value = getattr(node, name, None)
+        if type(value) is list:
+            found += [child for child in reversed(value) if child is not None]
+        elif value is not None:
+            found.append(value)
+    found.reverse()
+    return found
+
+
+def inside(node: ast.AST) -> Iterator[ast.AST]:
+    """The node and all below it, but for operators and contexts.
+
+    >>> [type(each).__name__ for each in inside(ast.parse("f(a)", mode="eval").body)]
+    ['Call', 'Name', 'Name']
+    """
+    stack = [node]
+    while stack:
+        now = stack.pop()
+        yield now
+        stack += reversed(children(now))
 
 
 def _fields(kind: type[ast.AST]) -> tuple[str, ...]:

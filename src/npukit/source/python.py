@@ -18,6 +18,13 @@ Function = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)")
 
 
+def _lengths(text: str) -> list[int]:
+    """Of the lines with their ends, but for a last one without."""
+    if "\r" in text:
+        return [len(line) for line in _LINE.findall(text)]
+    return [len(line) + 1 for line in text.split("\n")[:-1]]
+
+
 class PythonFile:
     """The syntax tree of a file together with its exact text.
 
@@ -38,7 +45,7 @@ class PythonFile:
         self.text = text
         self._cell_of = cell_of
         self.tree = tree or ast.parse(text)
-        self._starts = [0, *accumulate(map(len, _LINE.findall(text)))]
+        self._starts = [0, *accumulate(_lengths(text))]
         self.names = Names(self.tree, path, root)
         self.nodes = self.names.nodes  # every node once, parents first, as they are written
         self.newline = "\r\n" if "\r\n" in text else "\n"

@@ -145,8 +145,9 @@ def _set(name: object, value: ast.expr, node: ast.AST, file: PythonFile) -> Iter
 @rule.on(ast.Call)
 def check_library(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     """RWKV(path, strategy="cuda fp16"), ort.InferenceSession(path, providers=["CUDAExecutionProvider"])"""
-    library, text = library_without_npus(call, file), file.source(call)
-    if library and _CUDA.search(text) and not for_cuda_only(call, file):
+    library = library_without_npus(call, file)
+    text = file.source(call) if library else ""
+    if _CUDA.search(text) and not for_cuda_only(call, file):
         remedy = own_devices()[library] or _ON_CPU
         severity = Severity.note if "CPUExecutionProvider" in text else None
         what = f"{library} is told to use CUDA"
