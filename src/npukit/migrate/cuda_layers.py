@@ -41,10 +41,10 @@ _VERSION = re.compile(r"[\"'](\d+\.\d+)")
 _HAS_OWN_DEVICES = re.compile(r"ctranslate2(?:\.|$)")
 _REPLACED = re.compile(r"^[ \t]*torch\.cuda(?:\.\w+)* = ", re.MULTILINE)
 _MOCKS = re.compile(r"\b(?:Magic)?Mock\(|\bpatch(?:\.object)?\(|\bmonkeypatch\b|\bmock_\w")
-_ASSERTED = re.compile(r"""(?:\bassert\b.*==\s*|assertEqual\(.*|assert_\w*called\w*\(.*)["'](?:cuda|nccl)["':]""")
-_MOCKED = re.compile(
-    r"(?:patch|setattr)(?:\.object)?\(\s*[\"']?[\w.]*torch\.cuda\b|^[ \t]*torch\.cuda\.\w+ = ", re.MULTILINE
-)
+_GIVEN = re.compile(r"""["'](?:cuda|nccl)["':]""")
+_ASSERTED = re.compile(r"\bassert\b.*==\s*$|assertEqual\(|assert_\w*called\w*\(")  # before it, on its line
+_PATCHED = re.compile(r"(?:patch|setattr)(?:\.object)?\(\s*[\"']?[\w.]*torch\.cuda\b")
+_MOCKED = re.compile(rf"{_PATCHED.pattern}|^[ \t]*torch\.cuda\.\w+ = ", re.MULTILINE)
 
 
 @lru_cache(maxsize=8)
@@ -115,7 +115,7 @@ def _replacements(file: PythonFile) -> int | None:
     text = file.text
     places = (file.parent(each) for each in file.by_name.get("cuda", ()))
     sets = any(isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Store) for each in places)
-    may_touch = sets or any(word in text for word in ("patch", "setattr"))  # quick: most files do not
+    may_touch = sets or _PATCHED.search(text)  # quick: most files do not
     return len(_REPLACED.findall(text)) if may_touch and _MOCKED.search(text) else None
 
 
@@ -133,15 +133,19 @@ def told_to_mocks(node: ast.AST, file: PythonFile) -> bool:
 
 @lru_cache(maxsize=4)
 def _asserts_somewhere(file: PythonFile) -> bool:
-    text = file.text
-    may_mock = "assert" in text and any(word in text for word in ("Mock(", "mock_", "patch"))  # quick: most do not
-    return may_mock and bool(_MOCKS.search(text) and _ASSERTED.search(text))
+    """Found quickly, of what may have mocks; which function does both is asked then."""
+    return any(word in file.text for word in ("Mock(", "mock_", "patch")) and _asserts(file.text)
+
+
+def _asserts(text: str) -> bool:
+    devices = _GIVEN.finditer(text)
+    return any(_ASSERTED.search(text, text.rfind("\n", 0, each.start()) + 1, each.start()) for each in devices)
 
 
 @lru_cache(maxsize=64)
 def _asserts_on_mocks(function: ast.AST, file: PythonFile) -> bool:
     text = _with_decorators(function, file)
-    return bool(_MOCKS.search(text) and _ASSERTED.search(text))
+    return _MOCKS.search(text) is not None and _asserts(text)
 
 
 def below_imports(file: PythonFile) -> Iterator[ast.AST]:

@@ -20,7 +20,7 @@ import tokenize
 from bisect import bisect_right
 from collections.abc import Iterator
 from functools import lru_cache
-from itertools import pairwise
+from itertools import islice, pairwise
 
 from npukit.migrate.aligned import blocks
 from npukit.migrate.formatter import Formatter, configured
@@ -41,6 +41,7 @@ _LONGEST = 400  # lines of a statement
 _SMALL = 20  # columns: brackets with less in them are not worth a line
 _CONDITION = re.compile(r"(?=(?:if|elif|while) .*:$|return |[^ ]+ = )([^ ]+(?: =)?) (.+?)(:?)")
 _WEAKER = ("if", "lambda", ",", ";", "=")  # what binds less than `and` and `or`
+_MAY_GO_ON = re.compile(r"""[(\[{\\]|\"\"\"|'''|^\s*(?:#|$)""")  # a bracket, or a string of several lines
 _BEGINS = re.compile(r"(?:return|[\w.\[\]'\"]+ =) (?=\S)")
 
 
@@ -139,8 +140,11 @@ def _start(document: Document, number: int) -> int:
 
 def _end(lines: list[str], start: int) -> int:
     """The line behind the statement that begins on this one."""
+    if not _MAY_GO_ON.search(lines[start]):
+        return start + 1
     try:
-        for token in tokenize.generate_tokens(iter([f"{line}\n" for line in lines[start : start + _LONGEST]]).__next__):
+        rest = (f"{line}\n" for line in islice(lines, start, start + _LONGEST))
+        for token in tokenize.generate_tokens(rest.__next__):
             if token.type == tokenize.NEWLINE:
                 return start + token.end[0]
     except (tokenize.TokenError, IndentationError):
@@ -179,9 +183,9 @@ def _closed_behind(lines: list[str], width: int) -> list[str]:
 
 @lru_cache(maxsize=2)
 def _statement_lines(file: PythonFile) -> tuple[int, ...]:
-    found = {node.lineno - 1 for node in file.nodes if isinstance(node, ast.stmt)}
-    decorators = (each for node in file.nodes for each in getattr(node, "decorator_list", ()))
-    return tuple(sorted({0, *found, *(each.lineno - 1 for each in decorators)}))
+    statements = [node for kind, nodes in file.by_type.items() if issubclass(kind, ast.stmt) for node in nodes]
+    decorators = (each for node in statements for each in getattr(node, "decorator_list", ()))
+    return tuple(sorted({0, *(node.lineno - 1 for node in (*statements, *decorators))}))  # type: ignore[attr-defined]
 
 
 def _broken(line: str, width: int, formatter: str = "") -> list[str]:

@@ -133,11 +133,17 @@ def _last_import(first: ast.Import, function: ast.FunctionDef) -> ast.stmt:
 
 def quote(node: ast.AST, file: PythonFile) -> str:
     """The quotation mark of strings around, in the statement or else in the file."""
-    for text in (file.source(file.statement(node)), file.text):
-        double, single = (len(re.findall(rf"(?<![\w{mark}]){mark}(?!{mark})", text)) for mark in ('"', "'"))
-        if double != single:
-            break
-    return "'" if single > double else '"'
+    return _more_used(file.source(file.statement(node))) or _quote_of(file)
+
+
+@lru_cache(maxsize=4)
+def _quote_of(file: PythonFile) -> str:
+    return _more_used(file.text) or '"'
+
+
+def _more_used(text: str) -> str:
+    double, single = (len(re.findall(rf"{mark}(?<![\w{mark}]{mark})(?!{mark})", text)) for mark in ('"', "'"))
+    return "'" if single > double else '"' if double > single else ""
 
 
 def default_backend(node: ast.AST, file: PythonFile, goal: Goal, quote: str = '"') -> Text | None:

@@ -61,7 +61,7 @@ class Names:
             if kind in _LEAVES:
                 continue
             at = len(stack)
-            for name in fields.get(kind) or _fields(kind):
+            for name in fields[kind]:
                 value = getattr(node, name, None)
                 if type(value) is list:
                     for child in reversed(value):
@@ -332,9 +332,8 @@ def children(node: ast.AST) -> list[ast.AST]:
     >>> [type(each).__name__ for each in children(ast.parse("a + 1", mode="eval").body)]
     ['Name', 'Constant']
     """
-    kind = type(node)
     found: list[ast.AST] = []
-    for name in _FIELDS.get(kind) or _fields(kind):
+    for name in _FIELDS[type(node)]:
         value = getattr(node, name, None)
         if type(value) is list:
             found += [child for child in reversed(value) if child is not None]
@@ -357,15 +356,6 @@ def inside(node: ast.AST) -> Iterator[ast.AST]:
         stack += reversed(children(now))
 
 
-def _fields(kind: type[ast.AST]) -> tuple[str, ...]:
-    """The fields of a kind of node that can hold other nodes, the last first, as a stack wants them; those of names,
-    numbers and operators are left out."""
-    described = (kind.__doc__ or "").partition("(")[2].rstrip(")")  # "expr value, identifier attr, expr_context ctx"
-    kinds = dict(field.split()[::-1] for field in described.split(", ") if field)
-    _FIELDS[kind] = tuple(name for name in reversed(kind._fields) if kinds.get(name, "").rstrip("?*") not in _PLAIN)
-    return _FIELDS[kind]
-
-
 def _is_body(node: ast.AST, child: ast.AST) -> bool:
     """Whether a child of a function or class is inside its scope: decorators, defaults and bases are not."""
     if isinstance(node, ast.Lambda):
@@ -373,7 +363,18 @@ def _is_body(node: ast.AST, child: ast.AST) -> bool:
     return isinstance(child, ast.stmt) and child not in getattr(node, "decorator_list", ())
 
 
-_FIELDS: dict[type[ast.AST], tuple[str, ...]] = {}
+class _Fields(dict[type[ast.AST], tuple[str, ...]]):
+    """The fields of each kind of node that can hold other nodes, the last first, as a stack wants them; those of names,
+    numbers and operators are left out."""
+
+    def __missing__(self, kind: type[ast.AST]) -> tuple[str, ...]:
+        described = (kind.__doc__ or "").partition("(")[2].rstrip(")")  # "expr value, identifier attr, ..."
+        kinds = dict(field.split()[::-1] for field in described.split(", ") if field)
+        self[kind] = tuple(name for name in reversed(kind._fields) if kinds.get(name, "").rstrip("?*") not in _PLAIN)
+        return self[kind]
+
+
+_FIELDS = _Fields()
 _PLAIN = {"identifier", "int", "string", "constant", "expr_context", "operator", "unaryop", "boolop", "cmpop"}
 _LEAVES = {ast.Name, ast.Constant, ast.Pass, ast.Break, ast.Continue}
 _BINDERS = {
