@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from difflib import SequenceMatcher
+from typing import Literal
 
-Block = tuple[str, int, int, int, int]
+Kind = Literal["replace", "delete", "insert", "equal"]
+Block = tuple[Kind, int, int, int, int]
 _AHEAD = 32  # lines within which two that stayed follow a change
 
 

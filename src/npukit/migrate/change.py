@@ -7,12 +7,12 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
 
+from npukit.migrate.aligned import Kind, blocks
 from npukit.report import Finding
 from npukit.report.terminal import printable_line
 
-Opcode = tuple[Literal["replace", "delete", "insert", "equal"], int, int, int, int]
+Opcode = tuple[Kind, int, int, int, int]
 
 
 @dataclass(frozen=True)
@@ -49,19 +49,18 @@ def _unified(before: list[str], after: list[str]) -> Iterator[str]:
 
 
 class _Matcher(difflib.SequenceMatcher[str]):
-    """Leaves lines that stay out of what is replaced: in long files, difflib ignores those that repeat often."""
+    """Looks for what changed block by block, and leaves lines that stay out of what is replaced."""
 
     def __init__(self, before: list[str], after: list[str]) -> None:
-        super().__init__(None, before, after)
+        super().__init__()
         self._before, self._after = before, after
 
     def get_opcodes(self) -> list[Opcode]:
-        return [each for block in super().get_opcodes() for each in self._smallest(block)]
+        return [each for block in blocks(self._before, self._after) for each in self._smallest(*block)]
 
-    def _smallest(self, block: Opcode) -> Iterator[Opcode]:
-        kind, a, a_end, b, b_end = block
+    def _smallest(self, kind: Kind, a: int, a_end: int, b: int, b_end: int) -> Iterator[Opcode]:
         if kind != "replace":
-            yield block
+            yield kind, a, a_end, b, b_end
             return
         within = difflib.SequenceMatcher(None, self._before[a:a_end], self._after[b:b_end], autojunk=False)
         yield from ((each, a + i, a + i_end, b + j, b + j_end) for each, i, i_end, j, j_end in within.get_opcodes())

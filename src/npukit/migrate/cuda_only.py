@@ -217,7 +217,9 @@ def own_launchers(file: PythonFile) -> frozenset[str]:
 def _compiled(body: list[ast.stmt]) -> frozenset[str]:
     functions = (each for each in body if isinstance(each, ast.FunctionDef))
     return frozenset(
-        each.name for each in functions if any(_COMPILED.match(f"\n@{ast.unparse(mark)}") for mark in each.decorator_list)
+        each.name
+        for each in functions
+        if any(_COMPILED.match(f"\n@{ast.unparse(mark)}") for mark in each.decorator_list)
     )
 
 

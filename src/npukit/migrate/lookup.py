@@ -17,14 +17,15 @@ def cuda_names(file: PythonFile) -> tuple[tuple[ast.Attribute | ast.Name, str], 
     come from an import that has, are followed.
     """
     found = chains(file, frozenset({"cuda"}), names_from_cuda(file))
-    return tuple((node, name) for node in found if (name := _cuda_name(node, file)))
+    named = ((node, name) for node in found if (name := _cuda_name(node, file)))
+    return tuple(sorted(named, key=lambda each: (each[0].lineno, each[0].col_offset)))
 
 
 def chains(file: PythonFile, attributes: frozenset[str], names: frozenset[str]) -> Iterator[ast.Attribute | ast.Name]:
     """Every whole dotted name that has one of these attributes or starts with one of these names: to resolve all of
     them takes long."""
     seen: set[ast.AST] = set()
-    for name in attributes | names:
+    for name in sorted(attributes | names):
         for node in file.by_name.get(name, ()):
             if name not in (attributes if isinstance(node, ast.Attribute) else names):
                 continue

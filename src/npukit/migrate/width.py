@@ -42,6 +42,7 @@ _SMALL = 20  # columns: brackets with less in them are not worth a line
 _CONDITION = re.compile(r"(?=(?:if|elif|while) .*:$|return |[^ ]+ = )([^ ]+(?: =)?) (.+?)(:?)")
 _WEAKER = ("if", "lambda", ",", ";", "=")  # what binds less than `and` and `or`
 _MAY_GO_ON = re.compile(r"""[(\[{\\]|\"\"\"|'''|^\s*(?:#|$)""")  # a bracket, or a string of several lines
+_BRACKET = re.compile(r"\(\)|[()\[\]{}]")  # one that gets something in it may be broken
 _BEGINS = re.compile(r"(?:return|[\w.\[\]'\"]+ =) (?=\S)")
 
 
@@ -101,7 +102,9 @@ def _edits(old: list[str], new: list[str], formatter: Formatter, before: Documen
             was = _start(before, number - b + a if line_by_line else a)
             start = was + b - a if line_by_line else _start(after, number)
             end = _end(new, start)
-            if not grown and end == start + 1:
+            if not grown and (
+                end == start + 1 or (line_by_line and _stays(old[was : was + end - start], new[start:end], width))
+            ):
                 continue
             text = "\n".join(new[start:end])
             if grown and (twins := _TWINS.fullmatch(text)):
@@ -123,6 +126,23 @@ def _is_laid_out(lines: list[str], start: int, style: Style, by_formatter: bool)
     """Whether a statement was written as black writes it, so that it may be once more."""
     text = "\n".join(lines[start : _end(lines, start)])
     return laid_out(text, style) == text or not (by_formatter or "\n" in text)
+
+
+def _stays(old: list[str], new: list[str], width: int) -> bool:
+    """Whether the lines of a statement stay laid out: none is too long, and nothing before a bracket became shorter, so
+    that what did not fit still does not."""
+    return all(was == now or (len(was) <= len(now) <= width and _has_grown(was, now)) for was, now in zip(old, new))
+
+
+def _has_grown(was: str, now: str) -> bool:
+    """
+    >>> _has_grown("x = f(torch.cuda.g())", "x = f(ACCELERATOR.g())"), _has_grown("f(x).cuda(0)", "f(x).to(DEVICE)")
+    (True, False)
+    """
+    before, after = list(_BRACKET.finditer(was)), list(_BRACKET.finditer(now))
+    return len(before) == len(after) and all(
+        one[0] == other[0] and one.start() <= other.start() for one, other in zip(before, after, strict=True)
+    )
 
 
 def _two_statements(twins: re.Match[str]) -> str:

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _BUILTINS = frozenset(dir(builtins))
@@ -23,6 +23,15 @@ class Binding(NamedTuple):
     node: ast.AST
     value: ast.expr | None = None  # what is assigned, or a parameter's default
     target: str = ""  # an import's full dotted name
+
+
+class _Scope:
+    """Where the scope of what follows changes: the body of a function or class; decorators and defaults are outside."""
+
+    __slots__ = ("scope",)
+
+    def __init__(self, scope: ast.AST) -> None:
+        self.scope = scope
 
 
 class Names:
@@ -45,34 +54,37 @@ class Names:
         self._walk()
 
     def _walk(self) -> None:
-        stack: list[tuple[ast.AST, ast.AST]] = [(self.tree, self.tree)]
+        scope: ast.AST = self.tree
+        stack: list[Any] = [scope]
         nodes, parents, scopes, fields = self.nodes, self.parents, self._scopes, _FIELDS
         while stack:
-            node, scope = stack.pop()
-            nodes.append(node)
-            inner = scope
+            node = stack.pop()
             kind = type(node)
             if kind is ast.Name:
+                nodes.append(node)
                 scopes[node] = scope
-                if type(node.ctx) is not ast.Load:  # type: ignore[attr-defined]
-                    self._bind_name(node, scope)  # type: ignore[arg-type]
-            elif kind in _BINDERS:
-                inner = self._bind(node, scope)
+                if type(node.ctx) is not ast.Load:
+                    self._bind_name(node, scope)
+                continue
+            if kind in _OTHERS:  # a change of the scope, or None, as a key of {**more} is
+                scope = node.scope if node else scope
+                continue
+            nodes.append(node)
             if kind in _LEAVES:
                 continue
-            at = len(stack)
+            inner = self._bind(node, scope) if kind in _BINDERS else scope
             for name in fields[kind]:
                 value = getattr(node, name, None)
+                if name == "body" and inner is not scope:
+                    stack.append(_Scope(scope))
                 if type(value) is list:
-                    for child in reversed(value):
-                        if child is not None:  # as a key of {**more} is
-                            parents[child] = node
-                            stack.append((child, scope))
+                    parents.update(dict.fromkeys(value, node))
+                    stack += value[::-1]
                 elif value is not None:
                     parents[value] = node
-                    stack.append((value, scope))
-            if inner is not scope:
-                stack[at:] = [(child, inner if _is_body(node, child) else scope) for child, _ in stack[at:]]
+                    stack.append(value)
+                if name == "body" and inner is not scope:
+                    stack.append(_Scope(inner))
         for scope, name in self._globals:
             for binding in self._bindings[scope].pop(name, []):
                 self._add(self.tree, name, binding)
@@ -356,13 +368,6 @@ def inside(node: ast.AST) -> Iterator[ast.AST]:
         stack += reversed(children(now))
 
 
-def _is_body(node: ast.AST, child: ast.AST) -> bool:
-    """Whether a child of a function or class is inside its scope: decorators, defaults and bases are not."""
-    if isinstance(node, ast.Lambda):
-        return child is node.body
-    return isinstance(child, ast.stmt) and child not in getattr(node, "decorator_list", ())
-
-
 class _Fields(dict[type[ast.AST], tuple[str, ...]]):
     """The fields of each kind of node that can hold other nodes, the last first, as a stack wants them; those of names,
     numbers and operators are left out."""
@@ -376,7 +381,8 @@ class _Fields(dict[type[ast.AST], tuple[str, ...]]):
 
 _FIELDS = _Fields()
 _PLAIN = {"identifier", "int", "string", "constant", "expr_context", "operator", "unaryop", "boolop", "cmpop"}
-_LEAVES = {ast.Name, ast.Constant, ast.Pass, ast.Break, ast.Continue}
+_LEAVES = {ast.Constant, ast.Pass, ast.Break, ast.Continue}
+_OTHERS = {_Scope, type(None)}
 _BINDERS = {
     ast.Import,
     ast.ImportFrom,
