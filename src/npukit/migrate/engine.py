@@ -159,8 +159,8 @@ def check_file(document: Document, rules: Sequence[Rule], goal: Goal) -> tuple[F
 def _matches(file: PythonFile, rules: Sequence[Rule], target: Target) -> Iterator[tuple[ast.AST, Check]]:
     """Every node with each check of these rules that wants to see it."""
     for rule in rules:
-        for node_type, check in rule.checks:
-            for node in file.by_type.get(node_type, ()):
+        for node_type, words, check in rule.checks:
+            for node in file.saying(node_type, words) if words else file.by_type.get(node_type, ()):
                 yield node, check
     by_name = _by_name(target)
     chosen = set(rules)

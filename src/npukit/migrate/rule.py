@@ -49,16 +49,20 @@ class Rule:
     effort: Effort = _NONE
     supersedes: tuple[str, ...] = ()  # codes whose findings on the same line say less, where they carry no edits
     since: str = ""  # the first torch that it holds for; "" for all
-    checks: list[tuple[type[ast.AST], Check]] = field(default_factory=list)
+    checks: list[tuple[type[ast.AST], frozenset[str], Check]] = field(default_factory=list)
     call_checks: list[tuple[frozenset[str] | Called, Check]] = field(default_factory=list)
     text_checks: list[tuple[str, Check]] = field(default_factory=list)
     doc: str = ""
 
-    def on(self, *types: type[ast.AST]) -> Callable[[_C], _C]:
-        """Call the function with every node of these types: (node, PythonFile, Goal). ast.Module is once a file."""
+    def on(self, *types: type[ast.AST], says: Iterable[str] = ()) -> Callable[[_C], _C]:
+        """Call the function with every node of these types: (node, PythonFile, Goal). ast.Module is once a file.
+
+        With `says`, only with the names, attributes and keywords that are one of these, and the strings that have one
+        in them: most nodes are nothing that a rule looks for.
+        """
 
         def register(check: _C) -> _C:
-            self.checks += [(each, check) for each in types]
+            self.checks += [(each, frozenset(says), check) for each in types]
             return check
 
         return register

@@ -113,12 +113,13 @@ def library_without_npus(call: ast.Call, file: PythonFile) -> str:
     >>> library_without_npus(call, file)  # ctranslate2.Generator(path, device="cuda")
     'ctranslate2'
     """
-    module = (file.resolve(call.func) or "").partition(".")[0] if _imports_one(file) else ""
+    module = (file.resolve(call.func) or "").partition(".")[0] if imports_own_devices(file) else ""
     return module if module in own_devices() else ""
 
 
 @lru_cache(maxsize=8)
-def _imports_one(file: PythonFile) -> bool:
+def imports_own_devices(file: PythonFile) -> bool:
+    """Whether a file imports a library with devices of its own, none of them an NPU."""
     return any(name.partition(".")[0] in own_devices() for name in file.imported)
 
 

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from npukit.migrate.callees import takes_device
 from npukit.source import Document, Edit, PythonFile
 
-_IMPORT = re.compile(r"from torch(?:\.cuda| import[^\n]*\bcuda\b)|import torch\.cuda")
+_IMPORT = re.compile(r"from torch(?:\.cuda| import[^\n]*\bcuda\b)")
 _FROM_AMP = re.compile(r"^from torch\.cuda\.amp import (\w+(?:, \w+)*)$", re.MULTILINE)
 _CONSTANT = r"(?:TORCH_)?(?:DEVICE|ACCELERATOR) = "
-_CONSTANTS = re.compile(rf"^(?:{_CONSTANT}[^\n]*\"npu\"[^\n]*\n)+(?=[^\r\n])(?!SCALER = |{_CONSTANT})", re.MULTILINE)
+_CONSTANTS = re.compile(rf"\n(?:{_CONSTANT}[^\n]*\"npu\"[^\n]*\n)+(?=[^\r\n])(?!SCALER = |{_CONSTANT})")
 
 
 def without_unused_imports(before: Document, after: Document) -> Document:
@@ -20,7 +20,9 @@ def without_unused_imports(before: Document, after: Document) -> Document:
 
     >>> without_unused_imports(before, after)  # from torch.cuda import amp; amp.autocast() -> torch.amp.autocast(...)
     """
-    if after.kind != "python" or after.path.name == "__init__.py" or not _IMPORT.search(after.text):
+    if after.kind != "python" or after.path.name == "__init__.py":
+        return after
+    if "import torch.cuda" not in after.text and not _IMPORT.search(after.text):
         return after
     old, new = before.python, after.python
     if old is None or new is None:

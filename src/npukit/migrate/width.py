@@ -131,7 +131,10 @@ def _is_laid_out(lines: list[str], start: int, style: Style, by_formatter: bool)
 def _stays(old: list[str], new: list[str], width: int) -> bool:
     """Whether the lines of a statement stay laid out: none is too long, and nothing before a bracket became shorter, so
     that what did not fit still does not."""
-    return all(was == now or (len(was) <= len(now) <= width and _has_grown(was, now)) for was, now in zip(old, new))
+    return all(
+        was == now or (len(was) <= len(now) <= width and _has_grown(was, now))
+        for was, now in zip(old, new, strict=False)
+    )
 
 
 def _has_grown(was: str, now: str) -> bool:

@@ -74,17 +74,17 @@ class Names:
                 continue
             inner = self._bind(node, scope) if kind in _BINDERS else scope
             for name in fields[kind]:
-                value = getattr(node, name, None)
-                if name == "body" and inner is not scope:
-                    stack.append(_Scope(scope))
-                if type(value) is list:
-                    parents.update(dict.fromkeys(value, node))
+                value = getattr(node, name)
+                if inner is not scope and name == "body":
+                    value = [_Scope(inner), *(value if type(value) is list else [value]), _Scope(scope)]
+                if type(value) is not list:
+                    if value is not None:
+                        parents[value] = node
+                        stack.append(value)
+                elif value:
+                    for child in value:
+                        parents[child] = node
                     stack += value[::-1]
-                elif value is not None:
-                    parents[value] = node
-                    stack.append(value)
-                if name == "body" and inner is not scope:
-                    stack.append(_Scope(inner))
         for scope, name in self._globals:
             for binding in self._bindings[scope].pop(name, []):
                 self._add(self.tree, name, binding)
@@ -235,25 +235,25 @@ class Names:
 
 def file_of(module: str, path: Path, root: Path | None) -> Path | None:
     """The project file that is a module to the file at `path` (dots in front: relative), or None."""
-    level = len(module) - len(module.lstrip("."))
-    parts = [part for part in module.lstrip(".").split(".") if part]
-    if level:
-        bases = [path.parents[level - 1]] if level <= len(path.parents) else []
-    else:
-        bases = [path.parent, *([root] if root else [])]
-    for base in bases:
-        for file in _files_of(base, tuple(parts)):
-            if file != path:
-                return file
-    return None
+    name = module.lstrip(".")
+    level = len(module) - len(name)
+    bases = [_above(path, level or 1), *([str(root)] if root and not level else [])]
+    found = (file for base in bases for file in _files_of(base, name) if file != path)
+    return next(found, None)
 
 
-@lru_cache(maxsize=16384)
-def _files_of(folder: Path, parts: tuple[str, ...]) -> tuple[Path, ...]:
+@lru_cache(maxsize=256)
+def _above(path: Path, level: int) -> str:
+    """The folder so many levels above a file, as text: paths take long to compare."""
+    return str(path.parents[level - 1]) if level <= len(path.parents) else ""
+
+
+@lru_cache(maxsize=65536)
+def _files_of(folder: str, module: str) -> tuple[Path, ...]:
     """The files that may be a module below a folder; asked once for each, as every name that it exports asks again."""
-    where = folder.joinpath(*parts)
-    files = (where.with_name(where.name + ".py") if parts else where, where / "__init__.py")
-    return tuple(file for file in files if file.is_file())
+    where = Path(folder, *filter(None, module.split(".")))
+    files = (where.with_name(f"{where.name}.py") if module else where, where / "__init__.py")
+    return tuple(file for file in files if folder and file.is_file())
 
 
 _following: set[tuple[Path, str]] = set()
@@ -368,19 +368,6 @@ def inside(node: ast.AST) -> Iterator[ast.AST]:
         stack += reversed(children(now))
 
 
-class _Fields(dict[type[ast.AST], tuple[str, ...]]):
-    """The fields of each kind of node that can hold other nodes, the last first, as a stack wants them; those of names,
-    numbers and operators are left out."""
-
-    def __missing__(self, kind: type[ast.AST]) -> tuple[str, ...]:
-        described = (kind.__doc__ or "").partition("(")[2].rstrip(")")  # "expr value, identifier attr, ..."
-        kinds = dict(field.split()[::-1] for field in described.split(", ") if field)
-        self[kind] = tuple(name for name in reversed(kind._fields) if kinds.get(name, "").rstrip("?*") not in _PLAIN)
-        return self[kind]
-
-
-_FIELDS = _Fields()
-_PLAIN = {"identifier", "int", "string", "constant", "expr_context", "operator", "unaryop", "boolop", "cmpop"}
 _LEAVES = {ast.Constant, ast.Pass, ast.Break, ast.Continue}
 _OTHERS = {_Scope, type(None)}
 _BINDERS = {
@@ -393,3 +380,16 @@ _BINDERS = {
     ast.ExceptHandler,
     ast.Global,
 }
+
+_PLAIN = {"identifier", "int", "string", "constant", "expr_context", "operator", "unaryop", "boolop", "cmpop"}
+
+
+def _fields(kind: type[ast.AST]) -> tuple[str, ...]:
+    """The fields of a kind of node that can hold other nodes, the last first, as a stack wants them; those of names,
+    numbers and operators are left out."""
+    described = re.findall(r"(\w+)[?*]? (\w+)", kind.__doc__ or "")  # "Attribute(expr value, identifier attr, ...)"
+    plain = {name for what, name in described if what in _PLAIN}
+    return tuple(name for name in reversed(kind._fields) if name not in plain)
+
+
+_FIELDS = {kind: _fields(kind) for kind in vars(ast).values() if isinstance(kind, type) and issubclass(kind, ast.AST)}

@@ -120,6 +120,22 @@ class PythonFile:
             found[node.id].append(node)  # type: ignore[attr-defined, arg-type]
         return found
 
+    @cached_property
+    def _strings(self) -> Sequence[ast.Constant]:
+        return [node for node in self.by_type[ast.Constant] if type(node.value) is str]  # type: ignore[attr-defined, misc]
+
+    def saying(self, kind: type[ast.AST], words: frozenset[str]) -> list[ast.AST]:
+        """The names, attributes or keywords that are one of the words, or the strings that have one in them.
+
+        >>> file.saying(ast.Attribute, frozenset({"is_cuda"}))  # x.is_cuda
+        [<ast.Attribute object>]
+        """
+        if kind is ast.Constant:
+            return [node for node in self._strings if any(word in node.value for word in words)]
+        if kind is ast.keyword:
+            return [node for node in self.by_type.get(kind, ()) if node.arg in words]  # type: ignore[attr-defined]
+        return [node for word in sorted(words) for node in self.by_name.get(word, ()) if type(node) is kind]
+
     def parent(self, node: ast.AST) -> ast.AST | None:
         return self.names.parents.get(node)
 

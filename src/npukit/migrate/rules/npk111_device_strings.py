@@ -45,7 +45,8 @@ _TAKES_NAMES = re.compile(
 _UNCLEAR = "npukit cannot see where the string is used, so it did not change it."
 
 
-@rule.on(ast.Constant, ast.JoinedStr)
+@rule.on(ast.JoinedStr)
+@rule.on(ast.Constant, says=("cuda",))
 def check(node: ast.Constant | ast.JoinedStr, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     if not _is_cuda(node) or isinstance(file.parent(node), ast.JoinedStr) or writing.stays(node, file, goal):
         return

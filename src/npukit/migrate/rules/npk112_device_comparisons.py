@@ -73,11 +73,13 @@ def compare(node: ast.Compare, file: PythonFile, goal: Goal) -> Iterator[Finding
                 yield from _report(node, word, file, goal, added, element)
 
 
-@rule.on(ast.Compare)
-def pickled(node: ast.Compare, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+@rule.on(ast.Module)
+def pickled(module: ast.Module, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     """b"cuda" in buffer: the device of a pickled tensor"""
-    if isinstance(node.left, ast.Constant) and node.left.value == b"cuda" and not writing.stays(node, file, goal):
-        yield rule.finding((file, node), f"{file.source(node)[:60]} looks for CUDA only")
+    for node in file.by_type.get(ast.Compare, ()):
+        looks = isinstance(node, ast.Compare) and isinstance(node.left, ast.Constant) and node.left.value == b"cuda"
+        if looks and not writing.stays(node, file, goal):
+            yield rule.finding((file, node), f"{file.source(node)[:60]} looks for CUDA only")
 
 
 @rule.on_call(("startswith", "replace", "removeprefix"))
@@ -110,10 +112,11 @@ def table(node: ast.Dict, file: PythonFile, goal: Goal) -> Iterator[Finding]:
             yield from _report(key, "cuda", file, goal, (twin,))
 
 
-@rule.on(ast.Subscript)
-def entry(node: ast.Subscript, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+@rule.on(ast.Constant, says=("cuda",))
+def entry(key: ast.Constant, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     """memory["cpu"] = 0; memory["cuda"] = 0: a table without an entry for NPUs"""
-    if not isinstance(node.ctx, ast.Store) or getattr(node.slice, "value", None) != "cuda":
+    node = file.parent(key)
+    if key.value != "cuda" or not isinstance(node, ast.Subscript) or not isinstance(node.ctx, ast.Store):
         return
     cpus = file.source(node).replace("cuda", "cpu")
     if f"{cpus} = " in file.text and not writing.stays(node, file, goal):
@@ -136,12 +139,14 @@ def case(node: ast.MatchValue, file: PythonFile, goal: Goal) -> Iterator[Finding
         yield from _report(node.value, word, file, goal, (file.replace(node.value, both),))
 
 
-@rule.on(ast.Compare)
-def out_of_memory(compare: ast.Compare, file: PythonFile, goal: Goal) -> Iterator[Finding]:
-    node = compare.left
-    if not isinstance(node, ast.Constant) or not isinstance(compare.ops[0], (ast.In, ast.NotIn)):
+@rule.on(ast.Constant, says=(_NO_MEMORY,))
+def out_of_memory(node: ast.Constant, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+    compare = file.parent(node)
+    if not isinstance(compare, ast.Compare) or compare.left is not node:
         return
-    if not str(node.value).startswith(_NO_MEMORY) or writing.stays(node, file, goal):
+    if not isinstance(compare.ops[0], (ast.In, ast.NotIn)) or not str(node.value).startswith(_NO_MEMORY):
+        return
+    if writing.stays(node, file, goal):
         return
     at = file.span(node)[0] + file.source(node).index(_NO_MEMORY)
     yield rule.finding(

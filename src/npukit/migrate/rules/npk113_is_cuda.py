@@ -32,9 +32,9 @@ _ASSERTIONS = {"assertTrue": "assertIn", "assertFalse": "assertNotIn"}
 _NAMES_CUDA = "What it chooses is called CUDA, and goes where an NPU may not be known."
 
 
-@rule.on(ast.Attribute)
+@rule.on(ast.Attribute, says=("is_cuda",))
 def check(node: ast.Attribute, file: PythonFile, goal: Goal) -> Iterator[Finding]:
-    if node.attr != "is_cuda" or not isinstance(node.ctx, ast.Load) or writing.stays(node, file, goal):
+    if not isinstance(node.ctx, ast.Load) or writing.stays(node, file, goal):
         return
     if (isinstance(node.value, ast.Name) and node.value.id == "self") or _is_imported(node.value, file):
         return

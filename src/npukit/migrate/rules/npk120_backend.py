@@ -45,9 +45,9 @@ _AS_A_KEY = re.compile(r"""["']nccl["']\s*:""")
 _TAKES_ANY = (ast.Assign, ast.AnnAssign, ast.Return, ast.Call, ast.keyword, ast.arguments, ast.Dict, ast.List)
 
 
-@rule.on(ast.Constant)
+@rule.on(ast.Constant, says=("nccl",))
 def check(node: ast.Constant, file: PythonFile, goal: Goal) -> Iterator[Finding]:
-    if not isinstance(node.value, str) or "nccl" not in node.value or isinstance(file.parent(node), ast.JoinedStr):
+    if isinstance(file.parent(node), ast.JoinedStr):
         return
     match = _LITERAL.fullmatch(file.source(node))
     kept = _why_kept(node, file)
@@ -106,7 +106,7 @@ def _why_kept(node: ast.Constant, file: PythonFile) -> str:
     return ""
 
 
-@rule.on(ast.Constant)
+@rule.on(ast.Constant, says=("gloo",))
 def of_the_cpu(node: ast.Constant, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     """backend: Literal["gloo", "nccl"] = "gloo", in a script that trains on a GPU"""
     if node.value != "gloo" or "cuda" not in file.text or "init_process_group" not in file.text:
@@ -140,9 +140,9 @@ def of_ray(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
         yield rule.finding((file, call), "Ray's collective groups use NCCL by default", why=_RAY, remedy=_GLOO)
 
 
-@rule.on(ast.Attribute)
+@rule.on(ast.Attribute, says=("NCCL",))
 def member(node: ast.Attribute, file: PythonFile, goal: Goal) -> Iterator[Finding]:
-    if node.attr != "NCCL" or isinstance(file.parent(node), (ast.Compare, ast.Dict)):
+    if isinstance(file.parent(node), (ast.Compare, ast.Dict)):
         return
     if file.resolve(node) != "torch.distributed.Backend.NCCL" or writing.stays(node, file, goal):
         return

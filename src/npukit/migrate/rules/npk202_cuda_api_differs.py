@@ -62,11 +62,14 @@ def old_arguments(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Find
         )
 
 
-@rule.on(ast.Compare)
-def exact_memory(compare: ast.Compare, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+@rule.on(ast.Attribute, says=("memory_allocated",))
+def exact_memory(asked: ast.Attribute, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     """assert torch.cuda.memory_allocated() == x.numel() * x.element_size()"""
-    asked = getattr(compare.left.func, "attr", "") if isinstance(compare.left, ast.Call) else ""
-    if asked != "memory_allocated" or not isinstance(file.parent(compare), ast.Assert):
+    call = file.parent(asked)
+    compare = file.parent(call) if isinstance(call, ast.Call) and call.func is asked else None
+    if not isinstance(compare, ast.Compare) or compare.left is not call:
+        return
+    if not isinstance(file.parent(compare), ast.Assert):
         return
     exact = isinstance(compare.ops[0], ast.Eq) and getattr(compare.comparators[0], "value", None) != 0
     if exact:

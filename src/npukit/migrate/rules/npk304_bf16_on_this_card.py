@@ -31,9 +31,9 @@ rule = Rule(
 )
 
 
-@rule.on(ast.Attribute)
+@rule.on(ast.Attribute, says=("bfloat16",))
 def check_name(name: ast.Attribute, file: PythonFile, goal: Goal) -> Iterator[Finding]:
-    if name.attr != "bfloat16" or card(goal.target.card).bf16:
+    if card(goal.target.card).bf16:
         return
     used = isinstance(file.parent(name), (ast.Call, ast.keyword, ast.Assign)) and file.resolve(name) == "torch.bfloat16"
     called = isinstance(file.parent(name), ast.Call) and file.resolve(name) is None

@@ -17,7 +17,7 @@ from npukit.facts.libraries import own_devices
 from npukit.migrate.goal import Goal
 from npukit.migrate.guards import for_cuda_only
 from npukit.migrate.rule import Effort, Rule, place_in
-from npukit.migrate.sinks import library_without_npus
+from npukit.migrate.sinks import imports_own_devices, library_without_npus
 from npukit.report import Finding, Severity
 from npukit.source import Document, Place, PythonFile
 
@@ -106,7 +106,7 @@ def check_options(document: Document, goal: Goal) -> Iterator[Finding]:
             yield finding
 
 
-@rule.on(ast.keyword)
+@rule.on(ast.keyword, says=(*_SETTINGS, "num_gpus"))
 def check_argument(keyword: ast.keyword, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     if keyword.arg == "num_gpus" and _schedules(keyword, file):
         what = "Ray waits for a GPU, which an NPU machine never has"
@@ -117,14 +117,21 @@ def check_argument(keyword: ast.keyword, file: PythonFile, goal: Goal) -> Iterat
             yield finding
 
 
-@rule.on(ast.Assign)
-def check_item(node: ast.Assign, file: PythonFile, goal: Goal) -> Iterator[Finding]:
-    """kwargs["load_in_8bit"] = True, config._attn_implementation = "flash_attention_2" """
-    target = node.targets[0]
-    name = target.slice.value if isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Constant) else None
-    if isinstance(target, ast.Attribute) and target.attr.endswith("attn_implementation"):
-        name = "attn_implementation"
-    yield from _set(name, node.value, node, file)
+@rule.on(ast.Constant, says=_SETTINGS)
+def check_item(key: ast.Constant, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+    """kwargs["load_in_8bit"] = True"""
+    target = file.parent(key)
+    node = file.parent(target) if isinstance(target, ast.Subscript) else None
+    if isinstance(node, ast.Assign) and node.targets[0] is target:
+        yield from _set(key.value, node.value, node, file)
+
+
+@rule.on(ast.Attribute, says=("attn_implementation", "_attn_implementation"))
+def check_attribute(target: ast.Attribute, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+    """config._attn_implementation = "flash_attention_2" """
+    node = file.parent(target)
+    if isinstance(node, ast.Assign) and node.targets[0] is target:
+        yield from _set("attn_implementation", node.value, node, file)
 
 
 @rule.on(ast.Dict)
@@ -142,16 +149,16 @@ def _set(name: object, value: ast.expr, node: ast.AST, file: PythonFile) -> Iter
             yield finding
 
 
-@rule.on(ast.Call)
-def check_library(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+@rule.on(ast.Module)
+def check_library(module: ast.Module, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     """RWKV(path, strategy="cuda fp16"), ort.InferenceSession(path, providers=["CUDAExecutionProvider"])"""
-    library = library_without_npus(call, file)
-    text = file.source(call) if library else ""
-    if _CUDA.search(text) and not for_cuda_only(call, file):
-        remedy = own_devices()[library] or _ON_CPU
-        severity = Severity.note if "CPUExecutionProvider" in text else None
-        what = f"{library} is told to use CUDA"
-        yield rule.finding((file, call), what, why=_OTHERS, remedy=remedy, severity=severity)
+    for call in file.by_type.get(ast.Call, ()) if imports_own_devices(file) else ():
+        library, text = library_without_npus(call, file), file.source(call)  # type: ignore[arg-type]
+        if library and _CUDA.search(text) and not for_cuda_only(call, file):
+            remedy = own_devices()[library] or _ON_CPU
+            severity = Severity.note if "CPUExecutionProvider" in text else None
+            what = f"{library} is told to use CUDA"
+            yield rule.finding((file, call), what, why=_OTHERS, remedy=remedy, severity=severity)
 
 
 def _schedules(keyword: ast.keyword, file: PythonFile) -> bool:

@@ -37,11 +37,11 @@ def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
         yield rule.finding((file, call), _WHAT)
 
 
-@rule.on(ast.keyword)
+@rule.on(ast.keyword, says=("padding",))
 def check_tokenizer(keyword: ast.keyword, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     """tokenizer(texts, padding=True)"""
     value, call = keyword.value, file.parent(keyword)
-    if keyword.arg != "padding" or not isinstance(value, ast.Constant) or value.value not in (True, "longest"):
+    if not isinstance(value, ast.Constant) or value.value not in (True, "longest"):
         return
     if not isinstance(call, ast.Call) or file.argument(call, None, "pad_to_multiple_of") is not None:
         return

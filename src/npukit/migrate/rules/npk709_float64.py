@@ -36,11 +36,10 @@ _TYPES = {"torch.float64", "torch.double", "torch.complex128", "torch.cdouble", 
 _LAST_NAMES = {name.removeprefix("torch.") for name in _TYPES}
 
 
-@rule.on(ast.Attribute)
+@rule.on(ast.Attribute, says=_LAST_NAMES)
 def check_name(name: ast.Attribute, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     if (
-        name.attr in _LAST_NAMES
-        and file.resolve(name) in _TYPES
+        file.resolve(name) in _TYPES
         and not _is_compared(name, file)
         and not _on_cpu(name, file)
         and not _is_elsewhere(name, file)
