@@ -95,3 +95,10 @@ def test_a_file_with_mocks_of_a_library_stays_and_a_test_with_them_does_not(tmp_
     result = migrated(tmp_path, model=text + USE, test_model=text + USE, other=text.replace("te = tex", "cv2") + USE)
     assert [each.path.name for each in result.changes] == ["other.py", "test_model.py"]
     assert [each.what for each in result.left if each.code == "NPK101"] == ["model.py is for CUDA only"]
+
+
+def test_the_report_names_the_first_place_in_the_file(tmp_path: Path) -> None:
+    uses = "".join(f"@{name}\ndef f_{name}(): ...\n" for name in ("custom_fwd", "autocast", "custom_bwd"))
+    text = f"from flash_attn import attend\nfrom torch.cuda.amp import autocast, custom_bwd, custom_fwd\n{uses}"
+    (note,) = (each for each in migrated(tmp_path, model=text).left if each.code == "NPK101")
+    assert note.place is not None and note.place.line == 5

@@ -93,6 +93,11 @@ BLACK = "repos:\n- repo: black\n  hooks:\n  - id: black\n    args: ['--line-leng
             "f(\n    torch.tensor(1, device=torch.cuda.current_device()),\n    second,\n)\n",
             "f(\n    torch.tensor(1, device=DEVICE),\n    second,\n)\n",
         ),
+        (  # of which more fits on the first line
+            'indices = torch.tensor(\n    [rank, 2 * size], device="cpu", pin_memory=True\n).cuda(non_blocking=True)\n',
+            'indices = torch.tensor([rank, 2 * size], device="cpu", pin_memory=True).to(\n'
+            "    DEVICE, non_blocking=True\n)\n",
+        ),
         (  # not as black has it, so that black was told to leave it alone
             "f(first_argument, second_argument, third_argument, fourth_argument, torch.zeros(3).cuda())\n",
             "f(first_argument, second_argument, third_argument, fourth_argument, torch.zeros(3).to(DEVICE))\n",

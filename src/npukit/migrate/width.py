@@ -208,7 +208,7 @@ def _closed_behind(lines: list[str], width: int) -> list[str]:
 def _statement_lines(file: PythonFile) -> tuple[int, ...]:
     statements = [node for kind, nodes in file.by_type.items() if issubclass(kind, ast.stmt) for node in nodes]
     decorators = (each for node in statements for each in getattr(node, "decorator_list", ()))
-    return tuple(sorted({0, *(node.lineno - 1 for node in (*statements, *decorators))}))  # type: ignore[attr-defined]
+    return tuple(sorted({0, *(node.lineno - 1 for node in (*statements, *decorators))}))
 
 
 def _broken(line: str, width: int, formatter: str = "") -> list[str]:

@@ -121,8 +121,9 @@ class PythonFile:
         return found
 
     @cached_property
-    def _strings(self) -> Sequence[ast.Constant]:
-        return [node for node in self.by_type[ast.Constant] if type(node.value) is str]  # type: ignore[attr-defined, misc]
+    def _strings(self) -> Sequence[tuple[ast.AST, str]]:
+        found = ((node, node.value) for node in self.by_type[ast.Constant])  # type: ignore[attr-defined]
+        return [(node, value) for node, value in found if type(value) is str]
 
     def saying(self, kind: type[ast.AST], words: frozenset[str]) -> list[ast.AST]:
         """The names, attributes or keywords that are one of the words, or the strings that have one in them.
@@ -131,7 +132,7 @@ class PythonFile:
         [<ast.Attribute object>]
         """
         if kind is ast.Constant:
-            return [node for node in self._strings if any(word in node.value for word in words)]
+            return [node for node, text in self._strings if any(word in text for word in words)]
         if kind is ast.keyword:
             return [node for node in self.by_type.get(kind, ()) if node.arg in words]  # type: ignore[attr-defined]
         return [node for word in sorted(words) for node in self.by_name.get(word, ()) if type(node) is kind]
