@@ -316,6 +316,12 @@ def test_huge_literals_are_quick(tmp_path: Path) -> None:
     assert migrate(tmp_path, Goal(Style.npu)).changes[0].after.endswith("x.npu()\n")
 
 
+def test_long_lines_are_quick(tmp_path: Path) -> None:
+    table = "{" + "'cuda': [1](2), " * 8_000 + "}"
+    (tmp_path / "a.py").write_text(f"import torch\nmock_it = patch(x)\ns = {table!r}\nx.cuda()\n")
+    assert migrate(tmp_path, Goal(Style.npu)).changes[0].after.endswith("x.npu()\n")
+
+
 @settings(max_examples=150)
 @given(_MADE["PROGRAMS"], st.sampled_from(list(Style)))
 def test_made_programs_parse_and_settle(program: str, style: Style) -> None:

@@ -30,7 +30,8 @@ _BUILT = re.compile(r"^(\w+) = (?:\w+\.)*load(?:_inline)?\(.*(?:\n[ \t].*)*", re
 FROM_CUDA = re.compile(r"\.cu[\"']|\bcuda_sources\b|\bwith_cuda=True")
 _MOCKED = re.compile(r"^[ \t]+((?:\w+ = )*\w+) = MagicMock\(\)", re.MULTILINE)
 _TRIED = re.compile(r"^[ \t]+import (?P<module>[\w.]+)(?: as (?P<name>\w+))?", re.MULTILINE)
-_LAUNCH = re.compile(r"(\w+)\[[^\]]*$")
+_LAUNCH = re.compile(r"(\w+)\[[^\]\n]*$")
+_LONGEST_LAUNCH = 200
 _ENTRY = re.compile(r"(?:test|bench)")
 _loads_nothing: set[Path] = set()  # with all that they import; found once, as most tests import most of a project
 
@@ -92,8 +93,8 @@ def _needs_triton(module: str, path: Path, root: Path | None) -> bool:
 
 def _launched(text: str, path: Path, root: Path | None) -> str:
     """Triton, where the kernels of another file are launched, which cannot be imported without it: kernel[grid](x)"""
-    before = (text[text.rfind("\n", 0, call.start()) + 1 : call.start()] for call in re.finditer(r"\]\(", text))
-    launched = {found[1] for line in before if (found := _LAUNCH.search(line))}
+    calls = (each.start() for each in re.finditer(r"\]\(", text))
+    launched = {found[1] for at in calls if (found := _LAUNCH.search(text, max(at - _LONGEST_LAUNCH, 0), at))}
     for module, names in _imports(text) if launched else ():
         if launched.isdisjoint(re.findall(r"\w+", names)):
             continue

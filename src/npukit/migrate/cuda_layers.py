@@ -43,6 +43,7 @@ _REPLACED = re.compile(r"^[ \t]*torch\.cuda(?:\.\w+)* = ", re.MULTILINE)
 _MOCKS = re.compile(r"\b(?:Magic)?Mock\(|\bpatch(?:\.object)?\(|\bmonkeypatch\b|\bmock_\w")
 _GIVEN = re.compile(r"""["'](?:cuda|nccl)["':]""")
 _ASSERTED = re.compile(r"\bassert\b.*==\s*$|assertEqual\(|assert_\w*called\w*\(")  # before it, on its line
+_LONGEST_ASSERT = 400
 _PATCHED = re.compile(r"(?:patch|setattr)(?:\.object)?\(\s*[\"']?[\w.]*torch\.cuda\b")
 _MOCKED = re.compile(rf"{_PATCHED.pattern}|^[ \t]*torch\.cuda\.\w+ = ", re.MULTILINE)
 
@@ -138,8 +139,9 @@ def _asserts_somewhere(file: PythonFile) -> bool:
 
 
 def _asserts(text: str) -> bool:
-    devices = _GIVEN.finditer(text)
-    return any(_ASSERTED.search(text, text.rfind("\n", 0, each.start()) + 1, each.start()) for each in devices)
+    devices = (each.start() for each in _GIVEN.finditer(text))
+    before = ((max(text.rfind("\n", 0, at) + 1, at - _LONGEST_ASSERT), at) for at in devices)
+    return any(_ASSERTED.search(text, start, end) for start, end in before)
 
 
 @lru_cache(maxsize=64)
