@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from npukit.source import Edit, PythonFile, apply_edits, find
+from npukit.source.names import children, inside
 
 
 def last_name(text: str, path: Path = Path("a.py")) -> str | None:
@@ -54,6 +55,16 @@ def test_names_of_other_files(tmp_path: Path) -> None:
     assert last_name("from package.compat import th\nth.x", tmp_path / "a.py") == "torch.x"
     assert last_name("from package import *\nth.x", tmp_path / "a.py") == "torch.x"
     last_name("from .circle import other\nother.x", package / "a.py")  # ends
+
+
+def test_scopes_and_parents() -> None:
+    text = "def f(a=x, *, b, c=2):\n    x = lambda y: y\n    class C:\n        x = {**a, 1: x}\n    return x\nx = 1\n"
+    file = PythonFile(Path("a.py"), text)
+    names = [each for each in file.by_type[ast.Name] if isinstance(each, ast.Name) and each.id == "x"]
+    scopes = {each.lineno: type(file.names.lookup(each)[0]).__name__ for each in names}
+    assert scopes == {1: "Module", 2: "FunctionDef", 4: "ClassDef", 5: "FunctionDef", 6: "Module"}
+    assert all(file.parent(child) is node for node in file.nodes for child in children(node))
+    assert set(file.nodes) == set(inside(file.tree)) and None not in file.names.parents
 
 
 def test_places_count_characters() -> None:

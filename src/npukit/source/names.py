@@ -85,6 +85,7 @@ class Names:
                     for child in value:
                         parents[child] = node
                     stack += value[::-1]
+        parents.pop(None, None)  # type: ignore[call-overload]
         for scope, name in self._globals:
             for binding in self._bindings[scope].pop(name, []):
                 self._add(self.tree, name, binding)
