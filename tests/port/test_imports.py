@@ -29,7 +29,8 @@ def test_how_files_import(tmp_path: Path) -> None:
         "pkg/sub.py": "",
         "helper_of_script.py": "",
         "needs.py": (
-            "import not_there.deep as deep\nfrom not_there import Base, register, NUMBER\n"
+            "import not_there.deep as deep\nfrom not_there import Base, register, NUMBER\nfrom abc import ABC\n"
+            "class B(ABC, Base): ...\n"
             "@register('x')\nclass A(Base): field: Base[int] | None = None\n"
             "@register\ndef f(): return 1\nassert f() == 1"
         ),

@@ -7,12 +7,13 @@ import importlib.machinery
 import importlib.metadata
 import sys
 import types
+from abc import ABCMeta
 from collections.abc import Callable, Sequence
 from typing import Any
 
 
-class _Kind(type):
-    """Of a class that can stand for anything: called, subclassed, subscripted, asked for any attribute."""
+class _Kind(ABCMeta):
+    """Of a class that can stand for anything: called, subclassed, also beside ABC, subscripted, asked for a name."""
 
     def __getattr__(cls, name: str) -> Any:
         if name.startswith("__"):
