@@ -44,6 +44,17 @@ def own_devices() -> dict[str, str]:
     return {module: row.get("instead", "") for row in _rows("own_devices.yaml") for module in row["imports"]}
 
 
+@functools.cache
+def for_cuda(kind: str) -> re.Pattern[str]:
+    """Matches the full names of the modules of a kind in cuda_modules.yaml, which only CUDA machines can use.
+
+    >>> bool(for_cuda("needed").match("triton.language")), bool(for_cuda("needed").match("tritonclient"))
+    (True, False)
+    """
+    modules = "|".join(name.replace(".", r"\.") for name in _rows("cuda_modules.yaml")[kind])
+    return re.compile(rf"(?:{modules})(?:\.|$)")
+
+
 def _rows(name: str) -> Any:
     import yaml
 

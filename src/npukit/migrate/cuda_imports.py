@@ -12,14 +12,12 @@ import re
 from functools import lru_cache
 from pathlib import Path
 
+from npukit.facts.libraries import for_cuda
 from npukit.migrate.patches import is_test
 from npukit.source import PythonFile
 from npukit.source.names import file_of
 
-LIBRARIES = re.compile(
-    r"(?:triton|tilelang|cutlass|flash_attn\w*|flash_mla|transformer_engine\w*|causal_conv1d|mamba_ssm|deep_gemm|deep_ep"
-    r"|torch_int|gptq_cuda|nvshmem|nixl|nvidia_resiliency_ext|rwkv|bitsandbytes\.(?:functional|optim))(?:\.|$)"
-)
+LIBRARIES = for_cuda("needed")
 _OF_TRITON = re.compile(r"(?:^|\.)triton(?:\.|$)")
 _IMPORT = re.compile(  # with the end of the line before, which is found far sooner than a beginning
     r"\n(?:from[ \t]+(?P<module>[\w.]+)[ \t]+import[ \t]+(?P<names>\([^)]*|[^\n#]*)|import[ \t]+(?P<whole>[\w.]+))"

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 
+from npukit.facts.libraries import for_cuda
 from npukit.facts.target import Target
 from npukit.facts.versions import key
 from npukit.migrate.cuda_imports import mocked_library, needed_to_import
@@ -16,9 +17,9 @@ from npukit.migrate.requirements import allowed_torch
 from npukit.source import PythonFile
 
 _DEVICE_API = {"is_available", "set_device", "current_device", "device_count", "synchronize", "empty_cache", "Stream"}
-_CANNOT_IMPORT = re.compile(r"(?:tensorrt|torch2trt|pycuda|cupy|isaac\w*)(?:\.|$)")
-_SIMULATORS = re.compile(r"isaac\w*(?:\.|$)")
-_ONLY_FOR_CUDA = re.compile(r"(?:numba|triton|cupy|flash_attn|xformers|apex|tensorrt|bitsandbytes)(?:\.|$)")
+_CANNOT_IMPORT = for_cuda("fails")
+_SIMULATORS = for_cuda("simulators")
+_ONLY_FOR_CUDA = for_cuda("optional")
 _FILES = re.compile(
     r"nccl_?alloc|nvshmem|cudnn|tilelang|cutlass|tensorrt|(?:^|[/_])trt|cuda_?ipc|(?:^|/)(?:bnb|bitsandbytes)(?:/|$)"
     r"|kernels?/(?:triton|cuda)(?:/|$)|symm(?:etric)?_mem|(?:^|/)test_\w*(?:triton|fp8|fp4)",
@@ -38,7 +39,7 @@ _ASKS_DRIVER = re.compile(r"nvidia-smi|\bnvml[A-Z]")
 _SENSORS = ("temperature", "power_draw", "clock_rate")
 _ASKS_TORCH = re.compile(r"torch\.__version__|\bis_torch_(?:min_version|version_(?:at_least|ge))\b")
 _VERSION = re.compile(r"[\"'](\d+\.\d+)")
-_HAS_OWN_DEVICES = re.compile(r"ctranslate2(?:\.|$)")
+_HAS_OWN_DEVICES = for_cuda("own_device")
 _REPLACED = re.compile(r"^[ \t]*torch\.cuda(?:\.\w+)* = ", re.MULTILINE)
 _MOCKS = re.compile(r"\b(?:Magic)?Mock\(|\bpatch(?:\.object)?\(|\bmonkeypatch\b|\bmock_\w")
 _GIVEN = re.compile(r"""["'](?:cuda|nccl)["':]""")

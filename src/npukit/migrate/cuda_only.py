@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 
+from npukit.facts.libraries import for_cuda
 from npukit.facts.target import Target
 from npukit.facts.torch_npu.names import names_of
 from npukit.source import PythonFile
@@ -37,9 +38,7 @@ _FOR_ANY = re.compile(
 _RUN_LATER = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Module)
 _IMPORTED = (ast.alias, ast.ImportFrom)
 _TOP_IMPORT = re.compile(r"\n(?:import|from)[ \t]+([\w.]+)")
-_KERNEL_LIBRARIES = re.compile(
-    r"(?:triton|tilelang|cutlass|flash_attn|causal_conv1d|mamba_ssm|cupy|numba\.cuda|bitsandbytes\.(?:functional|optim))(?:\.|$)"
-)
+_KERNEL_LIBRARIES = for_cuda("kernels")
 HAS_OTHERS = re.compile(r"triton|cuda|device|backend|impl|kernel|fused|avail|have|has_|use_|is_", re.IGNORECASE)
 _BESIDE = re.compile(r"\nfrom \.(\w+) import (\([^)]*\)|.*)")
 _COMPILED = re.compile(r"\n@(?:triton|tilelang)\.(?!testing\b)")

@@ -19,6 +19,7 @@ LIBRARY = re.compile(
     r"|nvml|nixl|nvidia_resiliency",
     re.IGNORECASE,
 )
+_THERE, _MISSING = (ast.IsNot, ast.Gt, ast.GtE), (ast.Is, ast.Lt, ast.LtE)
 _Function = (ast.FunctionDef, ast.AsyncFunctionDef)
 _DEPTH = 3  # of names that stand for others
 
@@ -35,26 +36,23 @@ def is_of_library(name: str) -> bool:
 
 def lacks(condition: ast.expr, names: Names) -> bool:
     """Whether it holds where a library for CUDA is missing: not HAVE_TE, te_gemm is None, version < "2.3" """
-    if isinstance(condition, ast.UnaryOp) and isinstance(condition.op, ast.Not):
-        return holds(condition.operand, names)
-    if isinstance(condition, ast.BoolOp):
-        any_or_all = any if isinstance(condition.op, ast.Or) else all
-        return any_or_all(lacks(each, names) for each in condition.values)
-    if isinstance(condition, ast.Compare) and isinstance(condition.ops[0], (ast.Is, ast.Lt, ast.LtE)):
-        return _is_about(condition.left, names)
-    return False
+    return _says(condition, names, there=False)
 
 
 def holds(condition: ast.expr, names: Names) -> bool:
-    """Whether it holds only where a library for CUDA is there."""
+    """Whether it holds only where a library for CUDA is there: HAVE_TE and x, te_gemm is not None, version > "2.3" """
+    return _says(condition, names, there=True)
+
+
+def _says(condition: ast.expr, names: Names, there: bool) -> bool:
     if isinstance(condition, ast.UnaryOp) and isinstance(condition.op, ast.Not):
-        return lacks(condition.operand, names)
+        return _says(condition.operand, names, not there)
     if isinstance(condition, ast.BoolOp):
-        any_or_all = any if isinstance(condition.op, ast.And) else all
-        return any_or_all(holds(each, names) for each in condition.values)
+        any_or_all = any if isinstance(condition.op, ast.And) == there else all
+        return any_or_all(_says(each, names, there) for each in condition.values)
     if isinstance(condition, ast.Compare):
-        return isinstance(condition.ops[0], (ast.IsNot, ast.Gt, ast.GtE)) and _is_about(condition.left, names)
-    return _is_about(condition, names)
+        return isinstance(condition.ops[0], _THERE if there else _MISSING) and _is_about(condition.left, names)
+    return there and _is_about(condition, names)
 
 
 def _is_about(asked: ast.expr, names: Names, depth: int = _DEPTH) -> bool:
