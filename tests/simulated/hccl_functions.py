@@ -437,10 +437,12 @@ def shapes_only() -> None:
 
     def body(rank: Rank) -> None:
         numbers, sizes = Buffer(FP32, [rank.rank + 1.0] * 50_000), Buffer(INT64, [rank.rank + 1])
+        flags = Buffer(FP32, [float(rank.rank)])
         assert rank.call("HcclAllReduce", numbers, numbers, 50_000, FP32, SUM) == 0
         assert set(numbers.numbers) == {rank.rank + 1.0}, "nothing moves"
         assert rank.call("HcclAllReduce", sizes, sizes, 1, INT64, SUM) == 0
-        assert sizes.numbers == [3], "but what steers programs does"
+        assert rank.call("HcclAllReduce", flags, flags, 1, FP32, SUM) == 0
+        assert (sizes.numbers, flags.numbers) == ([3], [1.0]), "but what steers programs does"
 
     start(2, body)
 

@@ -55,6 +55,35 @@ def test_shapes_only_keeps_the_memory_figures_and_needs_no_memory(simulated: Any
     assert host_gib < 1
 
 
+STEERING = """
+import torch
+def after_others(make):
+    others = [torch.full((size,), -1).npu() for size in (1, 8, 64, 128) * 8]  # as floats: NaN
+    del others  # and what is made next lies where they were
+    return make().cpu().tolist()
+x = torch.tensor([1.0, 2.0]).npu()
+counter = torch.zeros(2, device="npu")
+counter += 3
+print([
+    after_others(lambda: x),
+    after_others(lambda: x.to(torch.int64)),
+    after_others(lambda: torch.zeros(2, device="npu")),
+    after_others(lambda: torch.ones((), device="npu")),
+    after_others(lambda: torch.arange(3, device="npu")),
+    after_others(lambda: torch.randperm(3, device="npu").cpu().sort().values),
+    after_others(lambda: counter),
+    after_others(lambda: x + x),
+    after_others(lambda: torch.stack([x, x]).sum()),
+    after_others(lambda: torch.add(x, x, out=torch.empty(2, device="npu"))),
+])
+"""
+
+
+def test_what_is_not_computed_is_zero_and_what_the_program_says_is_known(simulated: Any) -> None:
+    known = [[1, 2], [1, 2], [0, 0], 1, [0, 1, 2], [0, 1, 2], [3, 3]]
+    assert json.loads(simulated(STEERING, compute="shapes")) == [*known, [0, 0], 0, [0, 0]]
+
+
 TRACED = """
 import torch
 model = torch.nn.Linear(4, 2).npu()

@@ -51,7 +51,6 @@ def _walk(
             **variables,
             FILE: str(file),
             STEPS_VARIABLE: str(STEPS),
-            "TASK_QUEUE_ENABLE": "0",  # nothing is launched that a thread of torch_npu's would have to do meanwhile
         }
         ended = subprocess.run(
             [sys.executable, *script_arguments(command, auto)], env=tied(environment), capture_output=True, text=True

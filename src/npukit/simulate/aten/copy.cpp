@@ -15,9 +15,6 @@
 namespace npusim {
 namespace {
 
-// In shapes-only mode, what is larger than this is data, and data is not moved; what is smaller may steer the program.
-constexpr size_t kLargestMovedWithoutCompute = 64 * 1024;
-
 torch_npu::NPUStorageDesc& description_of(const at::Tensor& npu) {
     return static_cast<torch_npu::NPUStorageImpl*>(npu.storage().unsafeGetStorageImpl())->npu_desc_;
 }
@@ -46,7 +43,7 @@ const c10::KernelFunction& torch_npu_copy(const c10::OperatorHandle& op) {
 }
 
 void transfer(const at::Tensor& to, const at::Tensor& from, bool non_blocking) {
-    if (npusim_shapes_only() && to.nbytes() > kLargestMovedWithoutCompute) {
+    if (is_left_out(to)) {
         return;
     }
     torch::jit::Stack stack{to, from, non_blocking};
@@ -77,7 +74,7 @@ void copy_inside(const at::Tensor& to, const at::Tensor& from) {
         wait_for_stream(to.device().index());
     }
     profiled.start();
-    if (!npusim_shapes_only()) {
+    if (!is_left_out(to)) {
         copy_values(cpu_view(to), cpu_view(from));
     }
     profiled.end(runtime_stream(from.device().index()), {to});
@@ -142,7 +139,7 @@ at::Tensor& zero_(at::Tensor& self) {
         return self;
     }
     wait_for_stream(self.device().index());
-    if (npusim_shapes_only()) {
+    if (is_left_out(self)) {
         return self;
     }
     if (self.is_non_overlapping_and_dense()) {

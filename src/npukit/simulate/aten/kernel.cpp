@@ -163,7 +163,7 @@ void SimulatedKernel::operator()(const c10::OperatorHandle& op, c10::DispatchKey
     wait_for_stream(device.index());
     profiled.start();
     const bool shapes_only = npusim_shapes_only() && !traits_.values;
-    if (const int code = compute(op, stack, device, shapes_only ? Way::foresee : Way::compute)) {
+    if (const int code = shapes_only ? foresee(op, stack, device) : compute(op, stack, device, Way::compute)) {
         npusim_stream_fail(stream, code);
     }
     if (launches_) {
@@ -172,6 +172,35 @@ void SimulatedKernel::operator()(const c10::OperatorHandle& op, c10::DispatchKey
             profiled.host_waited();
         }
     }
+}
+
+// Where only shapes count, what the program itself says is known all the same: ones, a range, a counter.
+int SimulatedKernel::foresee(const c10::OperatorHandle& op, Stack* stack, c10::Device device) const {
+    const auto first = static_cast<int64_t>(stack->size() - arguments_);
+    const Stack given(stack->begin() + first, stack->end());
+    bool said = launches_;
+    for (size_t i = 0; i < arguments_; i++) {
+        const auto* alias = op.schema().arguments()[i].alias_info();
+        visit_tensors(given[i], [&](const at::Tensor& tensor) {
+            said = said && (!is_npu(tensor) || (alias && alias->isWrite() && !is_left_out(tensor)));
+        });
+    }
+    const int code = compute(op, stack, device, Way::foresee);
+    for (auto result = stack->begin() + first; result != stack->end(); result++) {
+        visit_tensors(*result, [&](const at::Tensor& tensor) { said = said && !is_left_out(tensor); });
+    }
+    if (said && !code) {
+        stack->resize(first);
+        stack->insert(stack->end(), given.begin(), given.end());
+        return compute(op, stack, device, Way::compute);
+    }
+    for (size_t i = 0; i < arguments_; i++) {
+        const auto& argument = op.schema().arguments()[i];
+        if (argument.kwarg_only() && argument.alias_info() && argument.alias_info()->isWrite()) { // out=
+            visit_tensors(given[i], [](const at::Tensor& tensor) { tensor.zero_(); });
+        }
+    }
+    return code;
 }
 
 // Nothing is computed while a graph is captured: the results are memory that every execution will fill.

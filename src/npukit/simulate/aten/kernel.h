@@ -47,6 +47,7 @@ private:
     int compute(
         const c10::OperatorHandle& op, torch::jit::Stack* stack, c10::Device device, Way way,
         const std::vector<c10::IValue>& into = {}) const;
+    int foresee(const c10::OperatorHandle& op, torch::jit::Stack* stack, c10::Device device) const;
     void give_to_graph(const c10::OperatorHandle& op, torch::jit::Stack* stack, c10::Device device) const;
     void run(const c10::OperatorHandle& op, torch::jit::Stack* stack, c10::DeviceIndex device) const;
 

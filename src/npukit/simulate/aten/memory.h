@@ -15,6 +15,10 @@ inline bool is_npu(const at::Tensor& tensor) {
     return tensor.defined() && tensor.device().type() == kNPU;
 }
 
+// Whether a tensor is data, which in shapes-only mode is neither computed nor moved nor filled. What is smaller may
+// steer the program: there it is what was copied or what the program itself says, and 0 where it is not known.
+bool is_left_out(const at::Tensor& tensor);
+
 // A CPU tensor on the memory of an NPU tensor.
 at::Tensor cpu_view(const at::Tensor& npu);
 
@@ -38,7 +42,7 @@ at::Tensor meta_view(const at::Tensor& npu);
 at::Tensor without_ownership(const at::Tensor& npu);
 
 // The NPU tensor for what a kernel returned: shares, takes over or (small or foreign memory) copies it.
-// A meta tensor becomes memory that is allocated and not filled.
+// A meta tensor becomes memory that is allocated and not filled; in shapes-only mode it is 0 where it is small.
 at::Tensor npu_tensor(const at::Tensor& result, c10::Device device);
 
 // Carry a change of shape, strides or storage that a kernel made on a view back to its NPU tensor.
