@@ -273,7 +273,8 @@ def test_rows_of_parameterized_tests_are_devices_by_the_parameter_that_they_are_
         "    @parameterized.expand([('cuda', 1)])\n    def test_c(self, name, count): ...\n"
     )
     after = migrated(tmp_path, a=text).changes[0].after
-    assert "['cpu', DEVICE.type]" in after and "(DEVICE.type, )" in after and "('cuda', 1)" in after
+    assert "['cpu', DEVICE_TYPE]" in after and "(DEVICE_TYPE, )" in after and "('cuda', 1)" in after
+    assert "DEVICE_TYPE = 'npu' if hasattr(torch, 'npu') else 'cuda'\n" in after  # nothing is tested twice on the CPU
 
 
 def test_the_number_of_the_current_card(tmp_path: Path) -> None:
@@ -379,6 +380,9 @@ def test_what_an_option_for_cuda_turns_on_stays(tmp_path: Path, test: str) -> No
     assert not migrated(tmp_path, a=text).changes
     other = text.replace(test, "args.cuda_graph_impl == 'none'")
     assert migrated(tmp_path, a=other).changes
+    below = "    return torch.zeros(1, device='cuda')\n"
+    for ends in (f"    if not ({test}):\n        return\n", f"    assert {test}\n"):
+        assert not migrated(tmp_path, a=f"def f(self, args):\n{ends}{below}").changes
 
 
 def test_the_copy_service_named_nccl_is_no_backend(tmp_path: Path) -> None:

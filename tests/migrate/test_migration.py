@@ -139,8 +139,8 @@ def test_notebook_changes_only_its_lines(tmp_path: Path) -> None:
     assert book["cells"][1]["source"][2:] == [
         "import torch\n",
         "\n",
-        'DEVICE = torch.device("npu" if hasattr(torch, "npu") else '
-        '"cuda" if torch.backends.cuda.is_built() else "cpu")',
+        "DEVICE = torch.device('npu' if hasattr(torch, 'npu') else "
+        "'cuda' if torch.backends.cuda.is_built() else 'cpu')",
     ]
     assert book["cells"][2]["source"] == "x = 'ü'\nx.to(DEVICE)"
     assert book["cells"][0] == cells[0] and book["cells"][1]["outputs"] == cells[1]["outputs"]

@@ -193,3 +193,25 @@ def test_the_constants_are_laid_out_too_and_known_again(tmp_path: Path) -> None:
     )
     (tmp_path / "a.py").write_text(f"{after}y = y.cuda()\n")
     assert migrate(tmp_path).changes[0].after == f"{after}y = y.to(DEVICE)\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "constant"),
+    [
+        ("setup.cfg", "[yapf]\nbased_on_style = pep8\n", "hasattr(torch, 'npu') else (\n    'cuda' if "),
+        ("setup.cfg", "[flake8]\nmax-line-length = 79\n", "hasattr(torch, 'npu') else (\n    'cuda' if "),
+        ("pyproject.toml", 'dev = ["black==23.3.0"]\n', "torch.device(\n    'npu'\n    if hasattr(torch, 'npu')\n"),
+    ],
+)
+def test_constants_keep_to_the_layout_and_are_known_again(
+    tmp_path: Path, name: str, settings: str, constant: str
+) -> None:
+    (tmp_path / name).write_text(settings)
+    after = migrated(tmp_path, "x = ['a', 'b']\nx.cuda()\n")
+    assert constant in after and '"' not in after
+    assert migrated(tmp_path, f"{after.partition('import torch')[2].lstrip()}y.cuda()\n").count("hasattr(") == 1
+
+
+def test_an_alias_of_types_needs_no_device(tmp_path: Path) -> None:
+    after = migrated(tmp_path, "from typing import Union\nIndex = Union[int, torch.cuda.LongTensor]\nx.cuda()\n")
+    assert "Index = Union[int, torch.cuda.LongTensor]\n" in after

@@ -219,17 +219,26 @@ def with_nvidia_smi(file: PythonFile) -> Iterator[ast.AST]:
 
 def with_optional(file: PythonFile) -> Iterator[ast.AST]:
     """What runs with an option or optional library for CUDA: if has_nvml: ..., if self.nccl_ub and size > 1: ..., and
-    what follows `if not has_nvml: return`."""
-    for node in file.by_type.get(ast.If, ()) if any(map(_OPTIONAL.fullmatch, file.by_name)) else ():
-        test, body = node.test, node.body  # type: ignore[attr-defined]
-        if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not) and _is_optional(test.operand):
-            yield from after(node, file) if isinstance(body[-1], (ast.Return, ast.Raise)) else ()  # type: ignore[arg-type]
-        elif any(map(_is_optional, test.values if _is_and(test) else [test])):
-            yield from body
+    what follows `if not has_nvml: return` or `assert self.nccl_ub`."""
+    if not any(map(_OPTIONAL.fullmatch, file.by_name)):
+        return
+    for node in (*file.by_type.get(ast.If, ()), *file.by_type.get(ast.Assert, ())):
+        test = node.test  # type: ignore[attr-defined]
+        is_negated = isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not)
+        if not any(map(_is_optional, _parts(test.operand if is_negated else test))):
+            continue
+        if isinstance(node, ast.If) and not is_negated:
+            yield from node.body
+        elif is_negated == isinstance(node, ast.If) and _goes_on_with_it(node):
+            yield from after(node, file)  # type: ignore[arg-type]
 
 
-def _is_and(test: ast.expr) -> bool:
-    return isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And)
+def _parts(test: ast.expr) -> list[ast.expr]:
+    return test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]
+
+
+def _goes_on_with_it(node: ast.AST) -> bool:
+    return not isinstance(node, ast.If) or isinstance(node.body[-1], (ast.Return, ast.Raise))
 
 
 def _is_optional(test: ast.expr) -> bool:

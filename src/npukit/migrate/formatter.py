@@ -13,6 +13,7 @@ _ARGUMENT = re.compile(r"--line-length[=\s,\"']*(\d+)|[\s\[\"'](?:-l|-w)[\s,\"']
 _HOOK = re.compile(r"\bid:\s*[\"']?(black(?:-jupyter)?|ruff-format|yapf|isort)\b(.*?)(?=\bid:|\brepo:|\Z)", re.DOTALL)
 _NO_MAGIC_COMMA = re.compile(r"skip[-_]magic[-_]trailing[-_]comma(?:\s*=\s*true)?(?!\s*=)|[\s\[\"']-C\b")
 _SECTIONS = {"[tool.black": "black", "[tool.ruff": "ruff", "[yapf": "yapf", "[style": "yapf", "[tool.yapf": "yapf"}
+_NEEDED = re.compile(r"""["']black(?:\[\w+\])?\s*(?:[=<>~!]=?|["'])""")  # "black==23.3.0", for development
 _FILES = ("pyproject.toml", "setup.cfg", "ruff.toml", ".style.yapf", ".flake8", ".pre-commit-config.yaml")
 _USUAL = {"black": 88, "ruff": 88, "yapf": 79}
 
@@ -37,6 +38,7 @@ def configured(folder: Path, root: Path | None = None) -> Formatter | None:
     hooks = dict(_HOOK.findall(_read(folder / _FILES[-1])))
     names = [name for section, name in _SECTIONS.items() if any(section in text for text in texts)]
     names += [{"ruff-format": "ruff"}.get(hook, hook.split("-")[0]) for hook in hooks if hook != "isort"]
+    names += ["black"] if _NEEDED.search(_read(folder / _FILES[0])) else []
     told = [*map(_ARGUMENT.search, (hooks.get(hook, "") for hook in ("black", "isort"))), *map(_LENGTH.search, texts)]
     width = next((int(found[1] or found[2]) for found in told if found), 0)
     if width or names:

@@ -11,8 +11,8 @@ from npukit.source import Document, Edit, PythonFile
 
 _IMPORT = re.compile(r"from torch(?:\.cuda| import[^\n]*\bcuda\b)")
 _FROM_AMP = re.compile(r"^from torch\.cuda\.amp import (\w+(?:, \w+)*)$", re.MULTILINE)
-_CONSTANT = r"(?:TORCH_)?(?:DEVICE|ACCELERATOR) = "
-_CONSTANTS = re.compile(rf"\n(?:{_CONSTANT}[^\n]*\"npu\"[^\n]*\n)+(?=[^\r\n])(?!SCALER = |{_CONSTANT})")
+_CONSTANT = r"(?:TORCH_)?(?:DEVICE|ACCELERATOR|DEVICE_TYPE) = "
+_CONSTANTS = re.compile(rf"\n(?:{_CONSTANT}[^\n]*[\"']npu[\"'][^\n]*\n)+(?=[^\r\n])(?!SCALER = |{_CONSTANT})")
 
 
 def without_unused_imports(before: Document, after: Document) -> Document:

@@ -30,7 +30,8 @@ from npukit.source import Document, Edit, PythonFile
 
 _WIDEST, _NARROWEST = 120, 88
 _SHORT = 100  # lines: a file with fewer says little about the width that its authors keep to
-_OWN = ("DEVICE = ", "ACCELERATOR = ", "TORCH_DEVICE = ", "TORCH_ACCELERATOR = ")
+_OWN = tuple(f"{torch}{name} = " for torch in ("", "TORCH_") for name in ("DEVICE", "ACCELERATOR", "DEVICE_TYPE"))
+_LAST_CHOICE = re.compile(r"else (?=[\"']cuda)(.*)")  # of a device; yapf leaves it alone in brackets of its own
 _OPEN, _CLOSE = "([{", ")]}"
 _MOST_CLOSED = 4
 _TWINS = re.compile(
@@ -62,7 +63,7 @@ def fitted(before: Document, after: Document) -> Document:
     )
     joins = formatter.name in ("black", "ruff")
     width = formatter.width
-    if not joins and not any(len(line) > width and not line.startswith(_OWN) for line in {*new} - {*old}):
+    if not joins and not any(len(line) > width for line in {*new} - {*old}):
         return after
     edits = list(_edits(old, new, formatter, before, after))
     return after.edited(edits) if edits else after
@@ -95,7 +96,8 @@ def _edits(old: list[str], new: list[str], formatter: Formatter, before: Documen
             if number < done or not line or not (grown or (joins and kind == "replace")):
                 continue
             if line.startswith(_OWN):
-                if joins and (constant := laid_out(line, style)) not in (None, line):
+                constant = laid_out(line, style) if joins else _LAST_CHOICE.sub(r"else (\n    \1)", line)
+                if constant not in (None, line):
                     yield Edit(starts[number], starts[number] + len(line), constant or "")
                 continue
             # The file as it was is parsed already; what it became is parsed only where lines came or went.

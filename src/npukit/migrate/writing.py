@@ -63,23 +63,32 @@ def device(node: ast.AST, file: PythonFile, goal: Goal) -> Text | None:
     if torch_imports.written_at_top(node, file):
         return _constant("DEVICE", _DEVICE, file, goal)
     torch = torch_imports.visible(node, file)
-    return Text(f"{torch}.device({_KIND.format(torch)})") if torch else None
+    return Text(f"{torch}.device({_kind(torch, node, file)})") if torch else None
 
 
-def device_type(node: ast.AST, file: PythonFile, goal: Goal, quote: str = '"') -> Text | None:
-    """The kind of device as a string expression; None where the node cannot say it."""
+def device_type(node: ast.AST, file: PythonFile, goal: Goal, quote: str = '"', beside_cpu: bool = False) -> Text | None:
+    """The kind of device as a string expression; None where the node cannot say it.
+
+    Beside the CPU it is that of a card whatever torch is built for, so that nothing is done twice on the CPU."""
     if not goal.portable:
         return Text(f"{quote}npu{quote}", import_torch_npu(file))
     if own := device_layers.said("kind", node, file):
         return Text(own)
+    if beside_cpu and torch_imports.written_at_top(node, file):
+        return _constant("DEVICE_TYPE", _KIND, file, goal)
     if torch_imports.written_at_top(node, file):
         name = _constant("DEVICE", _DEVICE, file, goal)
         return Text(f"{name.text}.type", name.edits)
     torch = torch_imports.visible(node, file)
     if torch is None or _in_f_string(node, file):
         return None
-    kind = _KIND.format(torch)
+    kind = _kind(torch, node, file)
     return Text(kind if isinstance(file.parent(node), (ast.keyword, ast.Assign)) else f"({kind})")
+
+
+def _kind(torch: str, node: ast.AST, file: PythonFile) -> str:
+    kind = _KIND.format(torch)
+    return kind if _in_f_string(node, file) else kind.replace('"', quote(node, file))
 
 
 def _in_f_string(node: ast.AST, file: PythonFile) -> bool:
@@ -171,7 +180,8 @@ def _constant(name: str, value: str, file: PythonFile, goal: Goal) -> Text:
     taken = name in file.text and any(isinstance(node, ast.Name) and node.id == name for node in file.nodes)
     name = f"TORCH_{name}" if taken else name
     below = head.below_torch(file)
-    lines = (file.insert_line(below, ""), file.insert_line(below, f"{name} = {value.format(torch.text)}"))
+    line = f"{name} = {value.format(torch.text)}".replace('"', _quote_of(file))
+    lines = (file.insert_line(below, ""), file.insert_line(below, line))
     return Text(name, (*torch.edits, *_try_torch_npu(file, goal), *lines))
 
 
@@ -183,16 +193,23 @@ def _try_torch_npu(file: PythonFile, goal: Goal) -> tuple[Edit, ...]:
     return (file.insert_line(below, file.newline.join(("", *LOAD_TORCH_NPU))),)
 
 
-def is_own_constant(node: ast.Assign, file: PythonFile, values: tuple[str, ...] = (_DEVICE, _ACCELERATOR)) -> bool:
+def is_own_constant(
+    node: ast.Assign, file: PythonFile, values: tuple[str, ...] = (_DEVICE, _ACCELERATOR, _KIND)
+) -> bool:
     """Whether the statement is one that a migration wrote."""
     torch = torch_imports.at_top(file) or "torch"
-    written = "".join(file.source(node.value).split())  # a formatter may have broken it
-    return written in ["".join(value.format(torch).split()) for value in values]
+    return "npu" in file.source(node.value) and ast.unparse(node.value) in (_plain(each, torch) for each in values)
+
+
+@lru_cache(maxsize=16)
+def _plain(value: str, torch: str) -> str:
+    """A constant's value whatever its quotation marks and layout, which also are the file's or its formatter's."""
+    return ast.unparse(ast.parse(value.format(torch)))
 
 
 def _own_constant(value: str, file: PythonFile) -> str | None:
     """The name of the constant that an earlier migration wrote."""
-    for node in file.tree.body if '"npu"' in file.text else ():
+    for node in file.tree.body if "npu" in file.text else ():
         if isinstance(node, ast.Assign) and is_own_constant(node, file, (value,)):
             return node.targets[0].id if isinstance(node.targets[0], ast.Name) else None
     return None

@@ -371,6 +371,8 @@ def _is_annotation(node: ast.AST, file: PythonFile) -> bool:
             return True
         if isinstance(parent, ast.Call) and parent.args[:1] == [child] and file.resolve(parent.func) == "typing.cast":
             return True
+        if isinstance(parent, ast.Subscript) and (file.resolve(parent.value) or "").startswith("typing."):
+            return True  # an alias: IndexType = Union[int, torch.cuda.LongTensor]
         child = parent
     return False
 

@@ -169,7 +169,7 @@ def _portable(node: ast.AST, match: re.Match[str], file: PythonFile, goal: Goal)
     if not rest and torch_imports.written_at_top(node, file) and takes_device(node, file):
         name = writing.device(node, file, goal)
         return (*name.edits, file.replace(node, name.text)) if name else ()
-    kind = writing.device_type(node, file, goal)
+    kind = writing.device_type(node, file, goal, beside_cpu=not rest and _is_beside_cpu(node, file))
     if kind is None:
         return ()
     if not rest:
@@ -180,6 +180,17 @@ def _portable(node: ast.AST, match: re.Match[str], file: PythonFile, goal: Goal)
     start, _ = file.span(node)
     marks = [] if "f" in prefix.lower() else [file.insert(start, "f")]
     return (*kind.edits, *marks, Edit(start + match.start(3), start + match.end(3), f"{{{kind.text}}}"))
+
+
+def _is_beside_cpu(node: ast.AST, file: PythonFile) -> bool:
+    """["cpu", "cuda"], [("cpu", 1), ("cuda", 2)]: of two devices, one after the other"""
+    around = file.parent(node)
+    rows = file.parent(around) if isinstance(around, (ast.Tuple, ast.Call)) else None
+    found = rows if isinstance(rows, (ast.List, ast.Tuple)) else around
+    is_chosen = found is not None and isinstance(file.parent(found), ast.Subscript)  # ["cpu", "cuda"][on_card]
+    parts = found.elts if isinstance(found, (ast.List, ast.Tuple)) and not is_chosen else []
+    words = (each for part in parts for each in (part, *getattr(part, "elts", ()), *getattr(part, "args", ())))
+    return any(isinstance(each, ast.Constant) and each.value == "cpu" for each in words)
 
 
 def _filled(node: ast.AST, kind: str, quote: str, rest: str, file: PythonFile) -> tuple[Edit, ...]:
