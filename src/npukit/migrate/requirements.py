@@ -12,7 +12,7 @@ from npukit.facts.versions import key
 from npukit.source import Document
 
 _NAME = r"([A-Za-z][A-Za-z0-9._-]*)(?:\[[^\]]*\])?"
-_VERSION = r"(\s*(?:[=<>!~]=?=?\s*[\w.*+!-]+\s*,?\s*)*)"
+_VERSION = r"([ \t]*(?:[=<>!~]=?=?[ \t]*[\w.*+!-]+[ \t]*,?[ \t]*)*)"
 _LINE = re.compile(rf"^[ \t]*{_NAME}{_VERSION}", re.MULTILINE)
 _LISTED = re.compile(rf"""(?:[\[,]|^)[ \t]*["']{_NAME}{_VERSION}(?:;[^"']*)?["']""", re.MULTILINE)
 _QUOTED = re.compile(rf"""["']{_NAME}{_VERSION}(?:;[^"']*)?["']""")
