@@ -185,7 +185,7 @@ def test_scripts_yaml_and_images(tmp_path: Path) -> None:
     assert after["Dockerfile"] == "FROM nvidia/cuda:11.8\nENV ASCEND_RT_VISIBLE_DEVICES=0\n"
     assert [finding.code for finding in result.left] == ["NPK208"]
     both = {change.path.name: change.after for change in migrate(tmp_path).changes}
-    assert "export CUDA_VISIBLE_DEVICES=0,1 ASCEND_RT_VISIBLE_DEVICES=0,1\n" in both["run.sh"]
+    assert "export CUDA_VISIBLE_DEVICES=0,1\nexport ASCEND_RT_VISIBLE_DEVICES=0,1\n" in both["run.sh"]
     assert "  NCCL_SOCKET_IFNAME: eth0\n  HCCL_SOCKET_IFNAME: eth0\n" in both["c.yaml"]
 
 
@@ -199,13 +199,13 @@ VISIBLE, ON_NPU = "CUDA_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES"
         ("a.sh", 'X=0\necho "X=$X"\n', 'X=0 Y=0\necho "X=$X"\n'),
         ("a.sh", "ssh node X=$X ./t\n", "ssh node X=$X Y=$Y ./t\n"),
         ("a.sh", "for X in 0 1; do\n  X=$X ./t $X\ndone\n", "for X in 0 1; do\n  X=$X Y=$X ./t $X\ndone\n"),
-        ("a.sh", "export X=${X:-0}\n", "export X=${X:-0} Y=${Y:-0}\n"),
+        ("a.sh", "export X=${X:-0}\n", "export X=${X:-0}\nexport Y=${Y:-0}\n"),
         ("a.sh", "export X=${X:-0}\n./t $X\n", "export X=${Y:-${X:-0}}\nexport Y=$X\n./t $X\n"),
         ("a.sh", 'g="${X:-0}"\nX=$g ./t\n', 'g="${Y:-${X:-0}}"\nX=$g Y=$g ./t\n'),
         ("a.sh", "n=$(echo $X | wc -w)\n", "n=$(echo ${Y:-$X} | wc -w)\n"),
         ("a.sh", 'read -ra G <<< "${X}"\n', 'read -ra G <<< "${Y:-$X}"\n'),
         ("a.sh", 'if [ -z "${X+x}" ]; then\n  X=0\nfi\n', 'if [ -z "${Y:-${X+x}}" ]; then\n  X=0 Y=0\nfi\n'),
-        ("a.sh", "export X=0\nn=$(echo $X | wc -w)\n", "export X=0 Y=0\nn=$(echo $X | wc -w)\n"),
+        ("a.sh", "export X=0\nn=$(echo $X | wc -w)\n", "export X=0\nexport Y=0\nn=$(echo $X | wc -w)\n"),
         ("a.sh", "X=0\nexport X\n", "X=0 Y=0\nexport X Y\n"),
         ("a.sh", "echo GPUs: $X > log\necho $X\n", "echo GPUs: ${Y:-$X} > log\necho $X\n"),
         ("a.sh", 'X="${G:-0, 1}" ./t\n', 'X="${G:-0, 1}" Y="${G:-0, 1}" ./t\n'),

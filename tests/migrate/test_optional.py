@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from npukit.migrate.goal import Goal, Style
 from npukit.migrate.migration import migrate
 
 
@@ -114,3 +115,16 @@ def test_what_is_refused_on_cuda_is_not_refused_on_npus(tmp_path: Path) -> None:
     )
     assert "if device.type in ('cuda', 'npu'):\n        assert ACCELERATOR.is_available()" in text
     assert "if device.type == 'cuda':\n        assert can" in text and "device.type not in ('cuda', 'npu')" in text
+
+
+def test_a_script_that_always_starts_cudas_profiler_stays(tmp_path: Path) -> None:
+    script = "def main():\n {}torch.cuda.cudart().cudaProfilerStart()\n x.cuda()\nif __name__ == '__main__': main()\n"
+    assert after(tmp_path, script.format("")) == ""
+    assert "x.to(DEVICE)" in after(tmp_path, script.format("if profile: "))
+
+
+def test_handles_of_streams_are_reported(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("import torch\nlaunch(torch.cuda.current_stream().cuda_stream)\n")
+    assert "NPK115" in {each.code for each in migrate(tmp_path).left}
+    (change,) = migrate(tmp_path, Goal(Style.npu)).changes
+    assert "launch(torch.npu.current_stream().npu_stream)" in change.after

@@ -200,7 +200,8 @@ def test_the_constants_are_laid_out_too_and_known_again(tmp_path: Path) -> None:
     [
         ("setup.cfg", "[yapf]\nbased_on_style = pep8\n", "hasattr(torch, 'npu') else (\n    'cuda' if "),
         ("setup.cfg", "[flake8]\nmax-line-length = 79\n", "hasattr(torch, 'npu') else (\n    'cuda' if "),
-        ("pyproject.toml", 'dev = ["black==23.3.0"]\n', "torch.device(\n    'npu'\n    if hasattr(torch, 'npu')\n"),
+        ("lint.sh", "black -l 100 .\n", "torch.device(\n    'npu' if hasattr(torch, 'npu') else 'cuda' if "),
+        ("Makefile", "lint:\n\tblack --check .\n", "torch.device(\n    'npu'\n    if hasattr(torch, 'npu')\n"),
     ],
 )
 def test_constants_keep_to_the_layout_and_are_known_again(
@@ -210,6 +211,20 @@ def test_constants_keep_to_the_layout_and_are_known_again(
     after = migrated(tmp_path, "x = ['a', 'b']\nx.cuda()\n")
     assert constant in after and '"' not in after
     assert migrated(tmp_path, f"{after.partition('import torch')[2].lstrip()}y.cuda()\n").count("hasattr(") == 1
+
+
+def test_a_project_says_which_quotation_marks_it_uses(tmp_path: Path) -> None:
+    (tmp_path / ".pre-commit-config.yaml").write_text("- id: yapf\n- id: double-quote-string-fixer\n")
+    assert '"' not in migrated(tmp_path, "x.cuda()\n")
+
+
+def test_a_backend_that_many_places_choose_is_a_constant(tmp_path: Path) -> None:
+    (tmp_path / "requirements.txt").write_text("torch==2.1.0\n")
+    one = "torch.distributed.init_process_group('nccl')\n"
+    choice = "'hccl' if DEVICE.type == 'npu' else 'nccl'"
+    assert f"init_process_group({choice})" in migrated(tmp_path, one)
+    several = migrated(tmp_path, 3 * one)
+    assert several.count("init_process_group(BACKEND)") == 3 and f"\nBACKEND = {choice}\n\n" in several
 
 
 def test_an_alias_of_types_needs_no_device(tmp_path: Path) -> None:

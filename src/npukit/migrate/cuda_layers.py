@@ -52,7 +52,8 @@ _MOCKED = re.compile(rf"{_PATCHED.pattern}|^[ \t]*torch\.cuda\.\w+ = ", re.MULTI
 @lru_cache(maxsize=8)
 def why_for_cuda(file: PythonFile) -> str:
     """Why a file as a whole is for CUDA only, or "": its name or folder says so (nccl_allocator.py,
-    nvshmem_copy_service/planner.py), it cannot be imported on an NPU machine, or its tests all need a library."""
+    nvshmem_copy_service/planner.py), it cannot be imported on an NPU machine, is a script to be run under CUDA's
+    profiler, or its tests all need a library."""
     root, path = file.names.root, file.path
     inside = path.relative_to(root) if root and path.is_relative_to(root) else Path(path.name)
     if _FILES.search("/".join(inside.with_suffix("").parts)) or _is_test_of_cuda(file):
@@ -61,12 +62,20 @@ def why_for_cuda(file: PythonFile) -> str:
         return f"It cannot be imported without {needed}."
     if mocked := mocked_library(file):
         return f"Without {mocked} it has only mocks of it."
+    if _is_for_its_profiler(file):
+        return "It starts CUDA's profiler."
     return "All its tests need a library for CUDA." if is_skipped_whole(file) else ""
 
 
 def is_file_for_cuda(file: PythonFile) -> bool:
     """Whether a file as a whole is for CUDA only."""
     return bool(why_for_cuda(file))
+
+
+def _is_for_its_profiler(file: PythonFile) -> bool:
+    """def main(): torch.cuda.cudart().cudaProfilerStart(), whatever the options are"""
+    starts = file.by_name.get("cudaProfilerStart", ()) if "__main__" in file.text else ()
+    return any(isinstance(file.parent(file.statement(each)), ast.FunctionDef) for each in starts)
 
 
 def _is_test_of_cuda(file: PythonFile) -> bool:

@@ -28,7 +28,13 @@ from npukit.migrate.moved import moved
 from npukit.migrate.patches import patched
 from npukit.migrate.rule import Rule
 from npukit.migrate.selection import Selection
-from npukit.migrate.tidy import with_names_of_amp, with_own_device, with_space_below_constants, without_unused_imports
+from npukit.migrate.tidy import (
+    with_names_of_amp,
+    with_one_backend,
+    with_own_device,
+    with_space_below_constants,
+    without_unused_imports,
+)
 from npukit.migrate.width import fitted
 from npukit.report import Finding, by_hand
 from npukit.source import Document, Edit, Unreadable
@@ -153,7 +159,7 @@ def _migrated(
         findings = check_file(now, fixing, goal)
     if now is document:
         return None, tuple(left)
-    now = with_space_below_constants(document, without_unused_imports(document, now))
+    now = with_space_below_constants(document, with_one_backend(without_unused_imports(document, now)))
     now = fitted(document, with_names_of_amp(document, with_own_device(now)))
     now.must_parse()
     change = Change(document.path, document.text, now.text, document.encoding, tuple(fixed))

@@ -1,4 +1,5 @@
-"""What a migration leaves to tidy: imports from torch.cuda without a use, and no empty line below its constants."""
+"""What a migration leaves to tidy: imports from torch.cuda without a use, no empty line below its constants, and the
+same choice of a backend in many places."""
 
 from __future__ import annotations
 
@@ -11,7 +12,9 @@ from npukit.source import Document, Edit, PythonFile
 
 _IMPORT = re.compile(r"from torch(?:\.cuda| import[^\n]*\bcuda\b)")
 _FROM_AMP = re.compile(r"^from torch\.cuda\.amp import (\w+(?:, \w+)*)$", re.MULTILINE)
-_CONSTANT = r"(?:TORCH_)?(?:DEVICE|ACCELERATOR|DEVICE_TYPE) = "
+_BACKEND = re.compile(r"""(["'])hccl\1 if (\w+)\.type == (["'])npu\3 else (["'])nccl\4""")
+_FEW = 2  # places
+_CONSTANT = r"(?:TORCH_)?(?:DEVICE|ACCELERATOR|DEVICE_TYPE|BACKEND) = "
 _CONSTANTS = re.compile(rf"\n(?:{_CONSTANT}[^\n]*[\"']npu[\"'][^\n]*\n)+(?=[^\r\n])(?!SCALER = |{_CONSTANT})")
 
 
@@ -67,6 +70,34 @@ def with_names_of_amp(before: Document, after: Document) -> Document:
     line = f"{', '.join(uses)} = {', '.join(f'{accelerator}.amp.{name}' for name in uses)}"
     edits = [file.replace(node, node.attr) for node in nodes]
     return after.edited([file.insert_line(file.line_end(constant), line), *edits])
+
+
+def with_one_backend(after: Document) -> Document:
+    """The migrated file with a constant in place of the choice of a backend that it would make in several places.
+
+    >>> with_one_backend(after)  # BACKEND = "hccl" if DEVICE.type == "npu" else "nccl"
+    """
+    written = _BACKEND.findall(after.text) if after.book is None else []
+    file = after.python if len(written) > _FEW and not re.search(r"\bBACKEND\b", after.text) else None
+    if file is None:
+        return after
+    choices = [each for each in file.by_type.get(ast.IfExp, ()) if _BACKEND.fullmatch(file.source(each))]
+    device = file.by_name[_BACKEND.fullmatch(file.source(choices[0]))[2]][0]  # type: ignore[index]
+    constant = file.statement(device)
+    if constant not in file.tree.body or any(file.statement(each) in file.tree.body[:1] for each in choices):
+        return after
+    line = f"BACKEND = {file.source(choices[0])}"
+    edits = [_in_place(each, file) for each in choices]
+    return after.edited([file.insert_line(file.line_end(constant), line), *edits])
+
+
+def _in_place(choice: ast.AST, file: PythonFile) -> Edit:
+    """The constant, without the brackets that only the choice needed."""
+    start, end = file.span(choice)
+    in_brackets = (
+        file.text[start - 1] == "(" and file.text[end] == ")" and not re.match(r"[\w\])]", file.text[start - 2])
+    )
+    return Edit(start - in_brackets, end + in_brackets, "BACKEND")
 
 
 def with_own_device(document: Document) -> Document:

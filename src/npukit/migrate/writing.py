@@ -18,6 +18,7 @@ from functools import lru_cache
 
 from npukit.migrate import device_layers, guards, head, torch_imports
 from npukit.migrate.cuda_graphs import graph_around
+from npukit.migrate.formatter import configured
 from npukit.migrate.goal import Goal
 from npukit.source import Edit, PythonFile
 
@@ -147,7 +148,8 @@ def quote(node: ast.AST, file: PythonFile) -> str:
 
 @lru_cache(maxsize=4)
 def _quote_of(file: PythonFile) -> str:
-    return _more_used(file.text) or '"'
+    formatter = configured(file.path.parent.absolute(), file.names.root and file.names.root.absolute())
+    return _more_used(file.text) or (formatter.quote if formatter else '"')
 
 
 def _more_used(text: str) -> str:

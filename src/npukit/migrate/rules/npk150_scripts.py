@@ -44,6 +44,7 @@ _SHELL = re.compile(
 _MESSAGE = re.compile(rf"(?:echo|printf)\s[^;&|\n]*?(?:{_NAMES})=\$\{{?(?:{_NAMES})\b")
 _COMMAND = re.compile(r"(?:[^\n]*\\\r?\n)*[^\n]*")  # to its end, over lines that a backslash continues
 _ALONE = re.compile(r"[ \t]*(?:export[ \t]+)?")
+_EXPORT = re.compile(r"[ \t]*export[ \t]+")
 _NAMED = re.compile(rf"(?<![\w-])(?:export|unset)[ \t]+({_NAMES})(?=\s|;|$)")
 _COMPUTED = re.compile(r"\$\(|`")
 _READ = re.compile(r"\$\{?(\w+)")
@@ -198,7 +199,7 @@ def _line_below(match: re.Match[str], text: str) -> Edit:
 
 
 def _beside(match: re.Match[str], text: str) -> Edit:
-    """NAME=value NEW=value; -e NAME=value -e NEW=value; ALL,NAME=value,NEW=value."""
+    """NAME=value NEW=value; export on a line of its own; -e NAME=value -e NEW=value; ALL,NAME=value,NEW=value."""
     start, end = match.span()
     before = text[text.rfind("\n", 0, start) + 1 : start]
     if before.endswith(("'", '"')):
@@ -207,10 +208,13 @@ def _beside(match: re.Match[str], text: str) -> Edit:
     setting = f"{new}={value if shell_reads.is_counted(old, text) else shell_reads.renamed(value, old, new)}"
     flag = _FLAG.search(before)
     is_read = re.search(rf"\$\{{?{old}\b", value) and len(re.findall(rf"\$\{{?{old}\b", text)) > 1
-    if _ALONE.fullmatch(before) and text[end : end + 1] in ("", "\r", "\n") and (_COMPUTED.search(value) or is_read):
-        newline = "\r\n" if text[end : end + 1] == "\r" else "\n"
+    newline = "\r\n" if text[end : end + 1] == "\r" else "\n"
+    ends_line = text[end : end + 1] in ("", "\r", "\n")
+    if _ALONE.fullmatch(before) and ends_line and (_COMPUTED.search(value) or is_read):
         both = shell_reads.either(value, {old: new})
         return Edit(match.start(2), end, f"{both}{newline}{before}{new}=${old}")
+    if _EXPORT.fullmatch(before) and ends_line:
+        return Edit(end, end, f"{newline}{before}{setting}")
     if flag:
         end += len(flag[3])
         return Edit(end, end, f" {flag[1]}{flag[2]}{flag[3]}{setting}{flag[3]}")

@@ -1,0 +1,41 @@
+"""Read the handle of an NPU's stream or event.
+
+before:       library.launch(stream.cuda_stream)
+after (npu):  library.launch(stream.npu_stream)
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from npukit.migrate import writing
+from npukit.migrate.goal import Goal
+from npukit.migrate.rule import Effort, Rule
+from npukit.report import Finding
+from npukit.source import Edit, PythonFile
+
+rule = Rule(
+    "NPK115",
+    "handles",
+    words=("cuda_stream", "cuda_event"),
+    fixes=True,
+    why="The streams and events of torch_npu have no attribute of this name.",
+    remedy="Read npu_stream or npu_event on NPUs, and check that what it is given to knows CANN's handles.",
+    effort=Effort(30, 10),
+)
+
+
+@rule.on(ast.Attribute, says=("cuda_stream", "cuda_event"))
+def check(node: ast.Attribute, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+    if not isinstance(node.ctx, ast.Load) or node.attr not in rule.words or writing.stays(node, file, goal):
+        return
+    if isinstance(node.value, ast.Name) and node.value.id in ("self", "cls"):  # an attribute of the project's own
+        return
+    end = file.span(node)[1]
+    edits = (
+        ()
+        if goal.portable
+        else (*writing.import_torch_npu(file), Edit(end - len(node.attr), end - len(node.attr) + len("cuda"), "npu"))
+    )
+    yield rule.finding((file, node), f"{node.attr} is the handle of a CUDA {node.attr[5:]}", edits=edits)
