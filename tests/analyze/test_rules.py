@@ -141,6 +141,12 @@ def test_requirements_of_every_kind_of_file(name: str, text: str) -> None:
     assert any(each.severity.value == "error" for each in found(by_code("NPK403"), text, name))
 
 
+def test_each_line_of_a_conda_environment_is_read() -> None:
+    text = "dependencies:\n  - python=3.8\n  - pytorch=1.11.0\n  - pip:\n    - flash-attn==2.0\n    - xformers==0.0.20\n"
+    assert [each.place.line for each in found(by_code("NPK404"), text, "environment.yaml") if each.place] == [3]
+    assert [each.place.line for each in found(by_code("NPK403"), text, "environment.yaml") if each.place] == [5, 6]
+
+
 def test_an_evaluation_that_leaves_the_model_in_eval() -> None:
     helper = "def evaluate(net):\n    net.eval()\n    return net(x)\n"
     loop = "for epoch in range(3):\n    for x in data:\n        loss(net(x)).backward()\n    evaluate(net)\n"
