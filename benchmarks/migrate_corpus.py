@@ -36,7 +36,7 @@ from npukit.source import find, names
 VENDOR_LINES_PER_SECOND = 80
 QUICK_TURNS = 4  # what takes less than a second is timed so often again; other work on the machine disturbs
 _REFERENCE = re.compile(r"cuda|nccl|apex|is_autocast_enabled|autocast_gpu|GradScaler", re.IGNORECASE)
-_STAND_IN = re.compile(r'getattr\(\w+, "npu", \w+\.cuda\)')
+_STAND_IN = re.compile(r"""getattr\(\w+, ["']npu["'], \w+\.cuda\)""")
 Tool = Callable[[Path, Path], tuple[int, int]]  # source, output -> places rewritten and left
 
 
