@@ -142,7 +142,9 @@ def test_requirements_of_every_kind_of_file(name: str, text: str) -> None:
 
 
 def test_each_line_of_a_conda_environment_is_read() -> None:
-    text = "dependencies:\n  - python=3.8\n  - pytorch=1.11.0\n  - pip:\n    - flash-attn==2.0\n    - xformers==0.0.20\n"
+    text = (
+        "dependencies:\n  - python=3.8\n  - pytorch=1.11.0\n  - pip:\n    - flash-attn==2.0\n    - xformers==0.0.20\n"
+    )
     assert [each.place.line for each in found(by_code("NPK404"), text, "environment.yaml") if each.place] == [3]
     assert [each.place.line for each in found(by_code("NPK403"), text, "environment.yaml") if each.place] == [5, 6]
 

@@ -277,6 +277,18 @@ def test_rows_of_parameterized_tests_are_devices_by_the_parameter_that_they_are_
     assert "DEVICE_TYPE = 'npu' if hasattr(torch, 'npu') else 'cuda'\n" in after  # nothing is tested twice on the CPU
 
 
+def test_a_backend_that_a_method_of_the_files_own_class_gets(tmp_path: Path) -> None:
+    text = (
+        "import torch.distributed as dist\nclass Groups:\n    def get(self, ranks, backend='nccl'):\n"
+        "        return dist.new_group(ranks, backend=backend)\nGROUPS = None\n"
+        "def make(ranks):\n    global GROUPS\n    GROUPS = Groups()\n    GROUPS.get(ranks, 'nccl')\n"
+        "def options(table):\n    return table.get('name', 'nccl')\n"
+    )
+    after = migrated(tmp_path, a=text).changes[0].after
+    assert "GROUPS.get(ranks, dist.get_default_backend_for_device(DEVICE))" in after
+    assert "table.get('name', 'nccl')" in after
+
+
 def test_the_number_of_the_current_card(tmp_path: Path) -> None:
     name = "f'cuda:{torch.cuda.current_device()}'"
     text = f"here = {name}\nx.cuda({name})\ntorch.device(here)\n"

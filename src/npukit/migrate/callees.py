@@ -15,11 +15,11 @@ def parameter_of(func: ast.expr, position: int, file: PythonFile) -> ast.arg | N
 
     >>> parameter_of(call.func, 1, file)  # to_device(batch, "cuda"), of another file of the project
     """
-    definition = _method(func, file) or definition_of(func, file.names, "")
+    definition = own_method(func, file) or definition_of(func, file.names, "")
     if isinstance(definition, ast.ClassDef):
         made = [each for each in definition.body if isinstance(each, ast.FunctionDef) and each.name == "__init__"]
         definition, position = (made[0] if made else None), position + 1
-    elif definition is not None and isinstance(func, ast.Attribute) and _is_self(func.value):
+    elif definition is not None and definition is own_method(func, file):
         position += 1
     if not isinstance(definition, (ast.FunctionDef, ast.AsyncFunctionDef)):
         return None
@@ -81,13 +81,27 @@ def takes_device(node: ast.AST, file: PythonFile) -> bool:
     return moves or (by_name and (method in _MAKES or (file.resolve(call.func) or "").startswith("torch.")))
 
 
-def _method(func: ast.expr, file: PythonFile) -> ast.AST | None:
-    """self.NAME, where the class around it has such a method."""
-    if not isinstance(func, ast.Attribute) or not _is_self(func.value):
+def own_method(func: ast.expr, file: PythonFile) -> ast.AST | None:
+    """self.NAME, or NAME of an object that the file makes, where its class has such a method."""
+    if not isinstance(func, ast.Attribute):
         return None
-    around = next((each for each in file.ancestors(func) if isinstance(each, ast.ClassDef)), None)
-    methods = around.body if around else ()
+    if _is_self(func.value):
+        owner = next((each for each in file.ancestors(func) if isinstance(each, ast.ClassDef)), None)
+    else:
+        owner = _class_of(func.value, file)
+    methods = owner.body if owner else ()
     return next((each for each in methods if isinstance(each, ast.FunctionDef) and each.name == func.attr), None)
+
+
+def _class_of(value: ast.expr, file: PythonFile) -> ast.ClassDef | None:
+    """groups, where all that is assigned to it is None and Groups(), a class of the file"""
+    bindings = file.bindings(value) if isinstance(value, ast.Name) else ()
+    values = [each.value for each in bindings if not isinstance(each.value, ast.Constant)]
+    classes = [each.func.id for each in values if isinstance(each, ast.Call) and isinstance(each.func, ast.Name)]
+    if not classes or len(classes) != len(values):
+        return None
+    named = (each for each in file.tree.body if isinstance(each, ast.ClassDef) and each.name == classes[0])
+    return next(named, None)
 
 
 def _is_self(node: ast.expr) -> bool:

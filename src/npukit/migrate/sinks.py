@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from npukit.facts.libraries import own_devices
-from npukit.migrate.callees import is_discarded, looks_up_module, parameter_of, sets_anew
+from npukit.migrate.callees import is_discarded, looks_up_module, own_method, parameter_of, sets_anew
 from npukit.source import PythonFile
 
 _DEPTH = 6
@@ -321,7 +321,8 @@ def _argument(node: ast.AST, call: ast.Call, sink: Sink, file: PythonFile, depth
         return reaches(call, sink, file, depth)
     if isinstance(func, ast.Attribute) and sink.calls.get("." + method) == position:
         return True
-    if method in ("get", "getenv", "setdefault", "pop", "getattr", "setattr", "parametrize"):
+    is_known = method in ("get", "getenv", "setdefault", "pop", "getattr", "setattr", "parametrize")
+    if is_known and own_method(func, file) is None:
         key = call.args[position - 1] if position else None
         return isinstance(key, ast.Constant) and isinstance(key.value, str) and sink.named(key.value)
     if method in ("append", "add") and isinstance(func, ast.Attribute):  # devices.append("cuda")

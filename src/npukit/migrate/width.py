@@ -58,14 +58,13 @@ def fitted(before: Document, after: Document) -> Document:
     if after.kind != "python" or "\r" in after.text:
         return after
     old, new = before.text.split("\n"), after.text.split("\n")
-    formatter = configured(before.path.parent.absolute(), before.root and before.root.absolute()) or Formatter(
-        "", _own_width(old)
-    )
+    told = configured(before.path.parent.absolute(), before.root and before.root.absolute())
+    formatter = told or Formatter("", _own_width(old))
     joins = formatter.name in ("black", "ruff")
     width = formatter.width
     if not joins and not any(len(line) > width for line in {*new} - {*old}):
         return after
-    edits = list(_edits(old, new, formatter, before, after))
+    edits = list(_edits(old, new, formatter, before, after, width if told else _WIDEST))
     return after.edited(edits) if edits else after
 
 
@@ -78,7 +77,10 @@ def _own_width(lines: list[str]) -> int:
     return max(_NARROWEST, max((each for each in code if each <= _WIDEST), default=0))
 
 
-def _edits(old: list[str], new: list[str], formatter: Formatter, before: Document, after: Document) -> Iterator[Edit]:
+def _edits(
+    old: list[str], new: list[str], formatter: Formatter, before: Document, after: Document, constants: int
+) -> Iterator[Edit]:
+    """What is laid out anew; constants that a migration adds only where they are wider than they may be."""
     starts = [0]
     for line in new:
         starts.append(starts[-1] + len(line) + 1)
@@ -96,6 +98,8 @@ def _edits(old: list[str], new: list[str], formatter: Formatter, before: Documen
             if number < done or not line or not (grown or (joins and kind == "replace")):
                 continue
             if line.startswith(_OWN):
+                if len(line) <= constants:
+                    continue
                 constant = laid_out(line, style) if joins else _LAST_CHOICE.sub(r"else (\n    \1)", line)
                 if constant not in (None, line):
                     yield Edit(starts[number], starts[number] + len(line), constant or "")
