@@ -128,41 +128,41 @@ CASES: list[tuple[str, str | None, str | None]] = [
     (
         "with torch.cuda.amp.autocast(): pass",
         'with torch.amp.autocast("npu"): pass',
-        "with torch.amp.autocast(DEVICE.type): pass",
+        "with torch.amp.autocast(DEVICE_TYPE): pass",
     ),
     (
         "with torch.cuda.amp.autocast(True): pass",
         'with torch.amp.autocast("npu", enabled=True): pass',
-        "with torch.amp.autocast(DEVICE.type, enabled=True): pass",
+        "with torch.amp.autocast(DEVICE_TYPE, enabled=True): pass",
     ),
     (
         "with torch.cuda.amp.autocast(enabled=a, dtype=b): pass",
         'with torch.amp.autocast("npu", enabled=a, dtype=b): pass',
-        "with torch.amp.autocast(DEVICE.type, enabled=a, dtype=b): pass",
+        "with torch.amp.autocast(DEVICE_TYPE, enabled=a, dtype=b): pass",
     ),
-    ("with autocast(): pass", 'with autocast("npu"): pass', "with autocast(DEVICE.type): pass"),
-    ("with amp.autocast(): pass", 'with torch.amp.autocast("npu"): pass', "with torch.amp.autocast(DEVICE.type): pass"),
-    ("s = GradScaler(enabled=e)", 's = GradScaler("npu", enabled=e)', "s = GradScaler(DEVICE.type, enabled=e)"),
+    ("with autocast(): pass", 'with autocast("npu"): pass', "with autocast(DEVICE_TYPE): pass"),
+    ("with amp.autocast(): pass", 'with torch.amp.autocast("npu"): pass', "with torch.amp.autocast(DEVICE_TYPE): pass"),
+    ("s = GradScaler(enabled=e)", 's = GradScaler("npu", enabled=e)', "s = GradScaler(DEVICE_TYPE, enabled=e)"),
     (
         "s = torch.cuda.amp.GradScaler(2.0**10)",
         's = torch.amp.GradScaler("npu", 2.0**10)',
-        "s = torch.amp.GradScaler(DEVICE.type, 2.0**10)",
+        "s = torch.amp.GradScaler(DEVICE_TYPE, 2.0**10)",
     ),
     (
         "@torch.cuda.amp.custom_fwd\ndef f(): pass",
         '@torch.amp.custom_fwd(device_type="npu")\ndef f(): pass',
-        "@torch.amp.custom_fwd(device_type=DEVICE.type)\ndef f(): pass",
+        "@torch.amp.custom_fwd(device_type=DEVICE_TYPE)\ndef f(): pass",
     ),
     (
         "from functools import partial\nf = partial(torch.cuda.amp.autocast, dtype=torch.float16)",
         'from functools import partial\nf = partial(torch.amp.autocast, "npu", dtype=torch.float16)',
-        "from functools import partial\nf = partial(torch.amp.autocast, DEVICE.type, dtype=torch.float16)",
+        "from functools import partial\nf = partial(torch.amp.autocast, DEVICE_TYPE, dtype=torch.float16)",
     ),
-    ("@autocast()\ndef f(): pass", '@autocast("npu")\ndef f(): pass', "@autocast(DEVICE.type)\ndef f(): pass"),
+    ("@autocast()\ndef f(): pass", '@autocast("npu")\ndef f(): pass', "@autocast(DEVICE_TYPE)\ndef f(): pass"),
     (
         "s = torch.amp.GradScaler(enabled=e)",
         's = torch.amp.GradScaler("npu", enabled=e)',
-        "s = torch.amp.GradScaler(DEVICE.type, enabled=e)",
+        "s = torch.amp.GradScaler(DEVICE_TYPE, enabled=e)",
     ),
     ('s = torch.amp.GradScaler("cpu")', SAME, SAME),
     ('s = torch.amp.GradScaler(device="cpu")', SAME, SAME),
@@ -182,17 +182,17 @@ CASES: list[tuple[str, str | None, str | None]] = [
     (
         "a = torch.is_autocast_enabled()",
         'a = torch.is_autocast_enabled("npu")',
-        "a = torch.is_autocast_enabled(DEVICE.type)",
+        "a = torch.is_autocast_enabled(DEVICE_TYPE)",
     ),
     (
         "a = torch.get_autocast_gpu_dtype()",
         'a = torch.get_autocast_dtype("npu")',
-        "a = torch.get_autocast_dtype(DEVICE.type)",
+        "a = torch.get_autocast_dtype(DEVICE_TYPE)",
     ),
     (
         "torch.set_autocast_enabled(False)",
         'torch.set_autocast_enabled("npu", False)',
-        "torch.set_autocast_enabled(DEVICE.type, False)",
+        "torch.set_autocast_enabled(DEVICE_TYPE, False)",
     ),
     ('torch.set_autocast_enabled("cpu", False)', SAME, SAME),
     ("from torch import get_autocast_gpu_dtype\na = get_autocast_gpu_dtype()", SAME, SAME),
@@ -205,12 +205,12 @@ CASES: list[tuple[str, str | None, str | None]] = [
     (
         "with torch.autocast('cuda', torch.float16): pass",
         "with torch.autocast('npu', torch.float16): pass",
-        "with torch.autocast(DEVICE.type, torch.float16): pass",
+        "with torch.autocast(DEVICE_TYPE, torch.float16): pass",
     ),
     (
         'with torch.amp.autocast(device_type="cuda"): pass',
         'with torch.amp.autocast(device_type="npu"): pass',
-        "with torch.amp.autocast(device_type=DEVICE.type): pass",
+        "with torch.amp.autocast(device_type=DEVICE_TYPE): pass",
     ),
     # .cuda()
     ("model.cuda()", "model.npu()", "model.to(DEVICE)"),
@@ -726,7 +726,7 @@ CASES: list[tuple[str, str | None, str | None]] = [
     (
         "def f(half):\n    if half:\n        from torch.cuda import amp as a\n\n    with a.autocast(): g()",
         'def f(half):\n    with torch.amp.autocast("npu"): g()',
-        "def f(half):\n    with torch.amp.autocast(DEVICE.type): g()",
+        "def f(half):\n    with torch.amp.autocast(DEVICE_TYPE): g()",
     ),
     (
         "def dtw(x):\n    if x.is_cuda: return dtw_cuda(x)\ndef dtw_cuda(x):\n    from .triton_ops import kernel",
@@ -785,7 +785,7 @@ CASES: list[tuple[str, str | None, str | None]] = [
     (
         "with torch.cuda.amp.autocast(\n    enabled=True,\n    dtype=d,\n): pass",
         'with torch.amp.autocast(\n    "npu",\n    enabled=True,\n    dtype=d,\n): pass',
-        "with torch.amp.autocast(\n    DEVICE.type,\n    enabled=True,\n    dtype=d,\n): pass",
+        "with torch.amp.autocast(\n    DEVICE_TYPE,\n    enabled=True,\n    dtype=d,\n): pass",
     ),
     (
         "from numba import cuda as n\ndef f(x): n.external_stream(torch.cuda.current_stream(x.device).cuda_stream)",

@@ -36,11 +36,11 @@ def test_training_loop() -> None:
         after
         == """import torch
 
-DEVICE = torch.device("npu" if hasattr(torch, "npu") else "cuda" if torch.backends.cuda.is_built() else "cpu")
-SCALER = torch.amp.GradScaler(DEVICE.type)
+DEVICE_TYPE = "npu" if hasattr(torch, "npu") else "cuda"
+SCALER = torch.amp.GradScaler(DEVICE_TYPE)
 
 def train(model, optimizer, data, args):
-    model.forward = torch.amp.autocast(DEVICE.type, dtype=torch.float16, enabled=args.opt_level != "O0")(model.forward)
+    model.forward = torch.amp.autocast(DEVICE_TYPE, dtype=torch.float16, enabled=args.opt_level != "O0")(model.forward)
     for x in data:
         loss = model(x).mean()
         SCALER.scale(loss).backward()

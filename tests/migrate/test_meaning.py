@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import ast
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -32,6 +35,21 @@ def test_what_is_moved_to_the_current_card_moves_from_every_other(tmp_path: Path
     assert after(tmp_path, move.format('torch.device("cuda")')) == move.format("DEVICE")
     refuse = 'if x.device != torch.device("cuda"):\n    raise ValueError\n'
     assert 'x.device.type not in ("cuda", "npu")' in after(tmp_path, refuse)  # also where DEVICE is the CPU
+
+
+SCALED = """import torch
+scaler = torch.amp.GradScaler()
+with torch.cuda.amp.autocast(), torch.autocast("cuda", dtype=torch.float16):
+    print(scaler.is_enabled(), (torch.ones(2, 2) @ torch.ones(2, 2)).dtype)
+"""
+
+
+def test_mixed_precision_stays_off_where_there_is_no_card(tmp_path: Path) -> None:
+    (change,) = migrated(tmp_path, a=SCALED).changes
+    environment = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "CUDA_VISIBLE_DEVICES": ""}
+    for text in (change.before, change.after):
+        run = subprocess.run([sys.executable, "-c", text], env=environment, capture_output=True, text=True, check=True)
+        assert run.stdout == "False torch.float32\n"
 
 
 def test_a_list_that_devices_are_looked_up_in_gets_one_more(tmp_path: Path) -> None:

@@ -435,8 +435,8 @@ def test_a_torch_whose_autocast_takes_any_device_has_it_renamed(tmp_path: Path) 
         "@custom_fwd\ndef g(x): return torch.is_autocast_enabled()\n"
     )
     after = migrate(tmp_path).changes[0].after
-    assert "from torch.amp import custom_fwd\n" in after and "@custom_fwd(device_type=DEVICE.type)\n" in after
-    assert "torch.is_autocast_enabled(DEVICE.type)\n" in after
+    assert "from torch.amp import custom_fwd\n" in after and "@custom_fwd(device_type=DEVICE_TYPE)\n" in after
+    assert "torch.is_autocast_enabled(DEVICE_TYPE)\n" in after
     (tmp_path / "a.py").write_text(
         "import torch\nfrom torch.cuda.amp import GradScaler, custom_bwd\nf = GradScaler(), custom_bwd(g)\n"
     )
@@ -450,7 +450,7 @@ def test_a_torch_whose_autocast_takes_any_device_has_it_renamed(tmp_path: Path) 
     ("torch", "called", "passed_on"),
     [
         ("1.8", "autocast(False)", "autocast"),
-        ("1.10", "torch.autocast(DEVICE.type, enabled=False)", "torch.autocast, DEVICE.type"),
+        ("1.10", "torch.autocast(DEVICE_TYPE, enabled=False)", "torch.autocast, DEVICE_TYPE"),
     ],
 )
 def test_autocast_of_an_old_torch_is_that_of_the_device(

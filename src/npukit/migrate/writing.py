@@ -67,15 +67,15 @@ def device(node: ast.AST, file: PythonFile, goal: Goal) -> Text | None:
     return Text(f"{torch}.device({_kind(torch, node, file)})") if torch else None
 
 
-def device_type(node: ast.AST, file: PythonFile, goal: Goal, quote: str = '"', beside_cpu: bool = False) -> Text | None:
+def device_type(node: ast.AST, file: PythonFile, goal: Goal, quote: str = '"', of_card: bool = False) -> Text | None:
     """The kind of device as a string expression; None where the node cannot say it.
 
-    Beside the CPU it is that of a card whatever torch is built for, so that nothing is done twice on the CPU."""
+    With `of_card` it never is the CPU, where torch.autocast("cuda") does nothing, and of ["cpu", "cuda"] one is left."""
     if not goal.portable:
         return Text(f"{quote}npu{quote}", import_torch_npu(file))
     if own := device_layers.said("kind", node, file):
         return Text(own)
-    if beside_cpu and torch_imports.written_at_top(node, file):
+    if of_card and torch_imports.written_at_top(node, file):
         return _constant("DEVICE_TYPE", _KIND, file, goal)
     if torch_imports.written_at_top(node, file):
         name = _constant("DEVICE", _DEVICE, file, goal)

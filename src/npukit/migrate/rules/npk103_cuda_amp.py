@@ -2,7 +2,7 @@
 
 before:           with torch.cuda.amp.autocast(dtype=torch.float16): ...
 after (npu):      with torch.amp.autocast("npu", dtype=torch.float16): ...
-after (portable): with torch.amp.autocast(DEVICE.type, dtype=torch.float16): ...
+after (portable): with torch.amp.autocast(DEVICE_TYPE, dtype=torch.float16): ...
 
 The same holds for GradScaler, custom_fwd and custom_bwd, and for `from torch.cuda.amp import ...`. torch functions that
 default to CUDA get an explicit device: torch.amp.GradScaler(), torch.is_autocast_enabled().
@@ -82,7 +82,7 @@ def default(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     if not _is_in_torch_amp(new, goal):
         yield from _in_older_torch(call, file)
         return
-    kind = writing.device_type(call, file, goal)
+    kind = writing.device_type(call, file, goal, of_card=True)
     end = file.span(call.func)[1]
     old = file.source(call.func).rpartition(".")[2]
     renamed = [Edit(end - len(old), end, new)] if old.endswith("gpu_dtype") else []
@@ -115,7 +115,7 @@ def _is_for_older_torch(node: ast.AST, file: PythonFile) -> bool:
 
 def _edits(node: ast.Attribute | ast.Name, name: str, file: PythonFile, goal: Goal) -> tuple[Edit, ...] | None:
     """What makes one use right; None where the function is passed on rather than called."""
-    kind = writing.device_type(node, file, goal)
+    kind = writing.device_type(node, file, goal, of_card=True)
     head = _head(node, name, file, goal)
     if head is None or kind is None:
         return None

@@ -2,7 +2,7 @@
 
 before:           model = amp.initialize(model, opt_level="O1")
 after (npu):      model.forward = torch.amp.autocast("npu", dtype=torch.float16)(model.forward)
-after (portable): model.forward = torch.amp.autocast(DEVICE.type, dtype=torch.float16)(model.forward)
+after (portable): model.forward = torch.amp.autocast(DEVICE_TYPE, dtype=torch.float16)(model.forward)
 
 O0 is removed. `with amp.scale_loss(...)` becomes `SCALER.scale(loss).backward()`, `optimizer.step()` becomes
 `SCALER.step(optimizer)` and `SCALER.update()`, gradients are unscaled before they are clipped, and the scaler's state
@@ -82,7 +82,7 @@ def _uses(node: ast.ImportFrom, file: PythonFile) -> list[ast.Name]:
 
 def _scaler(file: PythonFile, goal: Goal) -> Text:
     """SCALER, made below the imports."""
-    kind = writing.device_type(file.tree, file, goal) or Text("")  # a file with a model loads torch
+    kind = writing.device_type(file.tree, file, goal, of_card=True) or Text("")  # a file with a model loads torch
     torch = writing.torch_name(file)
     line = f"SCALER = {torch.text}.amp.GradScaler({kind.text})"
     below = head.below_torch(file)
@@ -130,7 +130,7 @@ def _initialize(call: ast.Call, file: PythonFile, goal: Goal) -> _Edits | None:
     if isinstance(level, ast.Constant) and level.value == "O0":
         return [file.replace(statement, "pass")]
     enabled = "" if isinstance(level, ast.Constant) else f', enabled={file.source(level)} != "O0"'
-    kind = writing.device_type(call, file, goal)
+    kind = writing.device_type(call, file, goal, of_card=True)
     if kind is None:
         return None
     torch = writing.torch_name(file).text

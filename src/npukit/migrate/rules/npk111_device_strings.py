@@ -169,7 +169,8 @@ def _portable(node: ast.AST, match: re.Match[str], file: PythonFile, goal: Goal)
     if not rest and torch_imports.written_at_top(node, file) and takes_device(node, file):
         name = writing.device(node, file, goal)
         return (*name.edits, file.replace(node, name.text)) if name else ()
-    kind = writing.device_type(node, file, goal, beside_cpu=not rest and _is_beside_cpu(node, file))
+    of_card = not rest and (_is_beside_cpu(node, file) or _is_for_autocast(node, file))
+    kind = writing.device_type(node, file, goal, of_card=of_card)
     if kind is None:
         return ()
     if not rest:
@@ -180,6 +181,14 @@ def _portable(node: ast.AST, match: re.Match[str], file: PythonFile, goal: Goal)
     start, _ = file.span(node)
     marks = [] if "f" in prefix.lower() else [file.insert(start, "f")]
     return (*kind.edits, *marks, Edit(start + match.start(3), start + match.end(3), f"{{{kind.text}}}"))
+
+
+def _is_for_autocast(node: ast.AST, file: PythonFile) -> bool:
+    """torch.autocast("cuda"), GradScaler(device="cuda"), which turn themselves off without CUDA"""
+    parent = file.parent(node)
+    call = file.parent(parent) if isinstance(parent, ast.keyword) else parent
+    name = (file.resolve(call.func) or "") if isinstance(call, ast.Call) else ""
+    return name == "torch.autocast" or name.startswith("torch.amp.")
 
 
 def _is_beside_cpu(node: ast.AST, file: PythonFile) -> bool:
