@@ -360,7 +360,7 @@ CASES: list[tuple[str, str | None, str | None]] = [
     (
         's = torch.autocast if h else nullcontext\nwith s("cuda"): pass',
         's = torch.autocast if h else nullcontext\nwith s("npu"): pass',
-        "s = torch.autocast if h else nullcontext\nwith s(DEVICE.type): pass",
+        "s = torch.autocast if h else nullcontext\nwith s(DEVICE_TYPE): pass",
     ),
     (
         'def f(device: Literal["cpu", "cuda"]): pass',

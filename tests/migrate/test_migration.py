@@ -441,7 +441,7 @@ def test_a_torch_whose_autocast_takes_any_device_has_it_renamed(tmp_path: Path) 
         "import torch\nfrom torch.cuda.amp import GradScaler, custom_bwd\nf = GradScaler(), custom_bwd(g)\n"
     )
     (change,) = migrate(tmp_path).changes
-    assert "f = ACCELERATOR.amp.GradScaler(), torch.amp.custom_bwd(g, device_type=DEVICE.type)" in change.after
+    assert "f = ACCELERATOR.amp.GradScaler(), torch.amp.custom_bwd(g, device_type=DEVICE_TYPE)" in change.after
     change.path.write_text(change.after)
     assert migrate(tmp_path).changes == ()
 

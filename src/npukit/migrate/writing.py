@@ -70,7 +70,7 @@ def device(node: ast.AST, file: PythonFile, goal: Goal) -> Text | None:
 def device_type(node: ast.AST, file: PythonFile, goal: Goal, quote: str = '"', of_card: bool = False) -> Text | None:
     """The kind of device as a string expression; None where the node cannot say it.
 
-    With `of_card` it never is the CPU, where torch.autocast("cuda") does nothing, and of ["cpu", "cuda"] one is left."""
+    With `of_card` never the CPU: torch.autocast("cuda") does nothing there, and ["cpu", "cuda"] names two devices."""
     if not goal.portable:
         return Text(f"{quote}npu{quote}", import_torch_npu(file))
     if own := device_layers.said("kind", node, file):

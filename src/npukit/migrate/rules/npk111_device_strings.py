@@ -187,8 +187,11 @@ def _is_for_autocast(node: ast.AST, file: PythonFile) -> bool:
     """torch.autocast("cuda"), GradScaler(device="cuda"), which turn themselves off without CUDA"""
     parent = file.parent(node)
     call = file.parent(parent) if isinstance(parent, ast.keyword) else parent
-    name = (file.resolve(call.func) or "") if isinstance(call, ast.Call) else ""
-    return name == "torch.autocast" or name.startswith("torch.amp.")
+    func = call.func if isinstance(call, ast.Call) else None
+    values = [each.value for each in file.bindings(func)] if isinstance(func, ast.Name) else []
+    chosen = [part for each in values if isinstance(each, ast.IfExp) for part in (each.body, each.orelse)]
+    names = [file.resolve(each) or "" for each in (func, *chosen) if each is not None]
+    return any(name == "torch.autocast" or name.startswith("torch.amp.") for name in names)
 
 
 def _is_beside_cpu(node: ast.AST, file: PythonFile) -> bool:
