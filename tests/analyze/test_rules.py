@@ -141,6 +141,11 @@ def test_requirements_of_every_kind_of_file(name: str, text: str) -> None:
     assert any(each.severity.value == "error" for each in found(by_code("NPK403"), text, name))
 
 
+@pytest.mark.parametrize(("version", "is_too_old"), [("<2.0.0,>=1.12.1", True), (">=1.12", False), ("<2.6", False)])
+def test_a_range_that_no_torch_npu_is_for_is_an_error(version: str, is_too_old: bool) -> None:
+    assert bool(found(by_code("NPK404"), f"torch{version}\n", "requirements.txt")) is is_too_old
+
+
 def test_each_line_of_a_conda_environment_is_read() -> None:
     text = (
         "dependencies:\n  - python=3.8\n  - pytorch=1.11.0\n  - pip:\n    - flash-attn==2.0\n    - xformers==0.0.20\n"

@@ -90,6 +90,15 @@ def _found(pattern: re.Pattern[str], text: str, start: int = 0, end: int | None 
         yield Requirement(match[1], version, match.start(1), match.end(2) if version else match.end(1))
 
 
+def newest_allowed(version: str) -> str:
+    """The newest minor release under the upper bounds of a version, or "".
+
+    >>> newest_allowed("<2.0.0,>=1.12.1")
+    '1.13'
+    """
+    return min(_newest(version), key=key, default="")
+
+
 def allowed_torch(root: Path) -> tuple[str, str]:
     """The oldest and the newest torch that a project's requirements allow, each "" where they set no bound.
 
@@ -102,7 +111,7 @@ def allowed_torch(root: Path) -> tuple[str, str]:
             text = _COMMENT.sub("", file.read_text(encoding="utf-8", errors="replace"))
             for match in _TORCH.finditer(text):
                 oldest = oldest or max(_oldest(match[1]), key=key, default="")
-                newest = newest or min(_newest(match[1]), key=key, default="")
+                newest = newest or newest_allowed(match[1])
     return oldest or _told(root), newest
 
 

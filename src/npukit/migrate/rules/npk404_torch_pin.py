@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from npukit.facts.compatibility import pythons_by_torch, releases
 from npukit.facts.versions import key
 from npukit.migrate.goal import OLDEST_TORCH_NPU, Goal
-from npukit.migrate.requirements import meant_for_cuda, requirements
+from npukit.migrate.requirements import meant_for_cuda, newest_allowed, requirements
 from npukit.migrate.rule import Effort, Rule, place_in
 from npukit.report import Finding, Severity
 from npukit.source import Document
@@ -40,11 +40,12 @@ def check(document: Document, goal: Goal) -> Iterator[Finding]:
     known = {version for version in released if key(version) >= key(OLDEST_TORCH_NPU)}
     severity = Severity.note if meant_for_cuda(document) else Severity.error
     for needed in requirements(document):
-        pin = re.match(r"\s*={1,3}\s*v?(\d+\.\d+(?:\.\d+)?)(\+cu\d+)?", needed.version)
-        if needed.name not in ("torch", "pytorch") or not pin:
+        if needed.name not in ("torch", "pytorch"):
             continue
+        pin = re.match(r"\s*={1,3}\s*v?(\d+\.\d+(?:\.\d+)?)(\+cu\d+)?", needed.version)
+        newest = newest_allowed(needed.version)
         place, evidence = place_in(document, needed.start, needed.end), document.text[needed.start : needed.end]
-        if pin[2]:
+        if pin and pin[2]:
             yield rule.finding(
                 place,
                 f"torch{pin[2]} is a CUDA build",
@@ -52,10 +53,13 @@ def check(document: Document, goal: Goal) -> Iterator[Finding]:
                 severity=severity,
                 evidence=evidence,
             )
-        elif not any(version.startswith(pin[1]) for version in known):
+        elif (pin and not any(version.startswith(pin[1]) for version in known)) or (
+            newest and key(newest) < key(OLDEST_TORCH_NPU)
+        ):
+            which = pin[1] if pin else f"{newest} or older"
             yield rule.finding(
                 place,
-                f"there is no torch_npu for torch {pin[1]} on PyPI",
+                f"there is no torch_npu for torch {which} on PyPI",
                 remedy=f"Pin a torch release that has one: {', '.join(list(pythons_by_torch())[:4])} …",
                 severity=severity,
                 evidence=evidence,
