@@ -42,7 +42,7 @@ from npukit.source import Document, Edit, Unreadable
 _Do = Callable[[Document, list[Finding]], tuple[Document, list[Finding]]]
 _ROUNDS = 8
 _OWN_WORDS = re.compile(
-    r"""["'](?:torch\.)?(?:cuda|nccl)[\w.:]*["']|\bGradScaler\b|getattr\(\w+, "npu", \w+\.cuda\)"""
+    r"""["'](?:torch\.)?(?:cuda|nccl)[\w.:]*["']|\bGradScaler\b|getattr\(\w+, ["']npu["'], \w+\.cuda\)"""
     r"""|\.backends\.cuda\.is_built"""
 )  # which rules write, and leave alone afterwards
 
