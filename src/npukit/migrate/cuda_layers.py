@@ -62,7 +62,7 @@ def why_for_cuda(file: PythonFile) -> str:
         return f"It cannot be imported without {needed}."
     if mocked := mocked_library(file):
         return f"Without {mocked} it has only mocks of it."
-    if _is_for_its_profiler(file):
+    if _always_starts_profiler(file):
         return "It starts CUDA's profiler."
     return "All its tests need a library for CUDA." if is_skipped_whole(file) else ""
 
@@ -72,7 +72,7 @@ def is_file_for_cuda(file: PythonFile) -> bool:
     return bool(why_for_cuda(file))
 
 
-def _is_for_its_profiler(file: PythonFile) -> bool:
+def _always_starts_profiler(file: PythonFile) -> bool:
     """def main(): torch.cuda.cudart().cudaProfilerStart(), whatever the options are"""
     starts = file.by_name.get("cudaProfilerStart", ()) if "__main__" in file.text else ()
     return any(isinstance(file.parent(file.statement(each)), ast.FunctionDef) for each in starts)
@@ -236,18 +236,16 @@ def with_optional(file: PythonFile) -> Iterator[ast.AST]:
         is_negated = isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not)
         if not any(map(_is_optional, _parts(test.operand if is_negated else test))):
             continue
-        if isinstance(node, ast.If) and not is_negated:
-            yield from node.body
-        elif is_negated == isinstance(node, ast.If) and _goes_on_with_it(node):
+        if isinstance(node, ast.Assert):
+            yield from after(node, file) if not is_negated else ()
+        elif not is_negated:
+            yield from node.body  # type: ignore[attr-defined]
+        elif isinstance(node.body[-1], (ast.Return, ast.Raise)):  # type: ignore[attr-defined]
             yield from after(node, file)  # type: ignore[arg-type]
 
 
 def _parts(test: ast.expr) -> list[ast.expr]:
     return test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]
-
-
-def _goes_on_with_it(node: ast.AST) -> bool:
-    return not isinstance(node, ast.If) or isinstance(node.body[-1], (ast.Return, ast.Raise))
 
 
 def _is_optional(test: ast.expr) -> bool:

@@ -84,7 +84,7 @@ def with_one_backend(after: Document) -> Document:
     choices = [each for each in file.by_type.get(ast.IfExp, ()) if _BACKEND.fullmatch(file.source(each))]
     device = file.by_name[_BACKEND.fullmatch(file.source(choices[0]))[2]][0]  # type: ignore[index]
     constant = file.statement(device)
-    if constant not in file.tree.body or any(file.statement(each) in file.tree.body[:1] for each in choices):
+    if constant not in file.tree.body:
         return after
     line = f"BACKEND = {file.source(choices[0])}"
     edits = [_in_place(each, file) for each in choices]

@@ -1,10 +1,11 @@
 """The words of each style: how migrated code names the device, and the lines that this needs at the head of a file.
 
 portable:  DEVICE = torch.device("npu" if hasattr(torch, "npu") else "cuda" if ... else "cpu")
+           DEVICE_TYPE = "npu" if hasattr(torch, "npu") else "cuda"
            ACCELERATOR = getattr(torch, "npu", torch.cuda)
 npu:       import torch_npu
 
-Both constants follow from what is installed and ask no device, so that importing a file stays harmless: the program
+These constants follow from what is installed and ask no device, so that importing a file stays harmless: the program
 may still choose its cards, or fork. Without torch_npu they are what the code said before. In a file that does not load
 torch when it is imported, the same is written where it is used, or not at all.
 """

@@ -13,8 +13,6 @@ namespace {
 // Smaller allocations are scalars and bookkeeping of CPU kernels more often than results.
 constexpr size_t kSmallestOnDevice = 1024;
 
-constexpr size_t kLargestThatSteers = 64 * 1024;
-
 thread_local bool outputs_on_device = false;
 c10::Allocator* host_allocator = nullptr;
 
@@ -153,7 +151,7 @@ at::Tensor cpu_view_on(c10::Storage borrowed, const at::Tensor& npu) {
 } // namespace
 
 bool is_left_out(const at::Tensor& tensor) {
-    return npusim_shapes_only() && tensor.nbytes() > kLargestThatSteers;
+    return npusim_shapes_only() && tensor.nbytes() > NPUSIM_STEERING_BYTES;
 }
 
 at::Tensor cpu_view(const at::Tensor& npu) {
@@ -214,7 +212,7 @@ at::Tensor npu_tensor(const at::Tensor& result, c10::Device device) {
     describe(storage.unsafeGetStorageImpl(), result.sizes(), result.strides(), result.dtype());
     if (!result.is_meta() && result.numel() > 0) {
         std::memcpy(storage.mutable_data(), result.storage().data(), bytes);
-    } else if (npusim_shapes_only() && bytes <= kLargestThatSteers) {
+    } else if (npusim_shapes_only() && bytes <= NPUSIM_STEERING_BYTES) {
         std::memset(storage.mutable_data(), 0, bytes);
     }
     return on_storage(std::move(storage), result);

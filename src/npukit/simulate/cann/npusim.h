@@ -67,7 +67,9 @@ void npusim_stream_fail(void *stream, int code);
 /* Leave a message in CANN's manner ("EI0002: [PID: 7] ...") for aclGetRecentErrMsg, and return the code. */
 int npusim_error(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* True where nothing is computed and nothing is moved (NPUKIT_SIM_COMPUTE=shapes). */
+/* True where nothing is computed and nothing is moved (NPUKIT_SIM_COMPUTE=shapes) but what may steer the program: it is
+ * not larger than this. */
+enum { NPUSIM_STEERING_BYTES = 1 << 16 };
 bool npusim_shapes_only(void);
 
 /* True where an address is in the memory of a device. */

@@ -10,7 +10,7 @@
 
 #include "reduce.h"
 
-enum { STEERING_INTEGERS = 64 << 20, STEERING_FLOATS = 64 << 10 }; /* in bytes */
+enum { STEERING_INTEGERS = 64 << 20 }; /* in bytes */
 
 call *new_call(void *handle, uint32_t kind, call_body body, size_t transfers) {
     communicator *comm = handle;
@@ -38,7 +38,7 @@ call *new_call(void *handle, uint32_t kind, call_body body, size_t transfers) {
 uint64_t moving_bytes(uint64_t count, HcclDataType type) {
     uint64_t bytes = count * bytes_of(type);
     bool integer = type != HCCL_FP16 && type != HCCL_FP32 && type != HCCL_FP64 && type < HCCL_BFP16;
-    return npusim_shapes_only() && bytes > (integer ? STEERING_INTEGERS : STEERING_FLOATS) ? 0 : bytes;
+    return npusim_shapes_only() && bytes > (uint64_t)(integer ? STEERING_INTEGERS : NPUSIM_STEERING_BYTES) ? 0 : bytes;
 }
 
 int check_arguments(const void *comm, HcclDataType type, uint32_t peer, const char *function) {

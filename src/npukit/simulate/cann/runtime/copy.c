@@ -6,7 +6,7 @@
 #include "capture.h"
 #include "runtime.h"
 
-enum { SHAPES_COPY_LIMIT = 1 << 16, AT_ONCE_LIMIT = 1 << 15 };
+enum { AT_ONCE_LIMIT = 1 << 15 };
 
 /* Without computation only small host values (indices, scalars) are brought to the device; what comes back from
  * untouched memory is zero and costs no pages. */
@@ -14,7 +14,7 @@ static void move(void *to, const void *from, size_t bytes, aclrtMemcpyKind kind)
     bool to_device = kind == ACL_MEMCPY_HOST_TO_DEVICE || kind == ACL_MEMCPY_DEFAULT;
     bool between = kind == ACL_MEMCPY_DEVICE_TO_DEVICE || kind == ACL_MEMCPY_INNER_DEVICE_TO_DEVICE ||
                    kind == ACL_MEMCPY_INTER_DEVICE_TO_DEVICE;
-    if ((to_device || between) && bytes > SHAPES_COPY_LIMIT && npusim_shapes_only()) {
+    if ((to_device || between) && bytes > NPUSIM_STEERING_BYTES && npusim_shapes_only()) {
         return;
     }
     memmove(to, from, bytes);
