@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import os
 import re
 from collections import defaultdict
 from collections.abc import Iterator
@@ -252,9 +253,10 @@ def _above(path: Path, level: int) -> str:
 @lru_cache(maxsize=65536)
 def _files_of(folder: str, module: str) -> tuple[Path, ...]:
     """The files that may be a module below a folder; asked once for each, as every name that it exports asks again."""
-    where = Path(folder, *filter(None, module.split(".")))
-    files = (where.with_name(f"{where.name}.py") if module else where, where / "__init__.py")
-    return tuple(file for file in files if folder and file.is_file())
+    where = "/".join((folder, *filter(None, module.split("."))))
+    files = (f"{where}.py" if module else where, f"{where}/__init__.py")
+    found = (file for file in files if folder and os.path.isfile(file))  # noqa: PTH113 - most are none, and no Path
+    return tuple(map(Path, found))
 
 
 _following: set[tuple[Path, str]] = set()
