@@ -204,7 +204,8 @@ void install_copy(torch::Library& aten, torch::Library& npu) {
     aten.impl("copy_", copy_);
     aten.impl("zero_", zero_);
     aten.impl("contiguous", contiguous);
-    for (const auto* name : {"npu_format_cast", "npu_format_cast.Tensor", "_npu_format_cast", "_npu_format_cast.aclnn"}) {
+    for (const auto* name :
+         {"npu_format_cast", "npu_format_cast.Tensor", "_npu_format_cast", "_npu_format_cast.aclnn"}) {
         npu.impl(name, torch::CppFunction::makeFromBoxedFunction<&with_two_arguments<format_cast>>());
     }
     for (const auto* name : {"npu_format_cast_", "npu_format_cast_.acl_format"}) {

@@ -58,8 +58,7 @@ void install() {
     install_allocator();
     const PythonSide python;
     static torch::Library aten(torch::Library::IMPL, "aten", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
-    static torch::Library sparse(
-        torch::Library::IMPL, "aten", c10::DispatchKey::SparsePrivateUse1, __FILE__, __LINE__);
+    static torch::Library sparse(torch::Library::IMPL, "aten", c10::DispatchKey::SparsePrivateUse1, __FILE__, __LINE__);
     static torch::Library npu(torch::Library::IMPL, "npu", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
     Silent silent;
     const c10::WarningUtils::WarningHandlerGuard quiet(&silent);

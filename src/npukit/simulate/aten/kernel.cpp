@@ -51,7 +51,8 @@ c10::Device device_of(c10::ArrayRef<c10::IValue> arguments, const Traits& traits
     TORCH_CHECK(
         !host_tensor || !found,
         "Expected all tensors to be on the same device. Expected NPU tensor, please check whether the input tensor "
-        "device is correct. (when checking arguments of ", name, ")");
+        "device is correct. (when checking arguments of ",
+        name, ")");
     if (found) {
         return *found;
     }
@@ -116,8 +117,9 @@ bool names_type(const c10::Argument& argument, const c10::IValue& value, at::Sca
 } // namespace
 
 SimulatedKernel::SimulatedKernel(const c10::OperatorHandle& op, Traits traits, Body body)
-    : name_(op.schema().name()), traits_(std::move(traits)), body_(std::move(body)), arguments_(op.schema().arguments().size()),
-      returns_(op.schema().returns().size()), random_(false), launches_(name_.rfind("aten::empty", 0) != 0) {
+    : name_(op.schema().name()), traits_(std::move(traits)), body_(std::move(body)),
+      arguments_(op.schema().arguments().size()), returns_(op.schema().returns().size()), random_(false),
+      launches_(name_.rfind("aten::empty", 0) != 0) {
     const auto& arguments = op.schema().arguments();
     for (const auto& returned : op.schema().returns()) {
         int which = -1;
@@ -261,11 +263,11 @@ int SimulatedKernel::compute(
         auto& argument = (*stack)[first + i];
         change_tensors(argument, [&](const at::Tensor& tensor) {
             check_type(tensor, name_);
-            const auto view = !is_npu(tensor)        ? tensor
-                : on_meta                            ? meta_view(tensor)
-                : way == Way::foresee_on_zeros       ? at::zeros_like(meta_view(tensor), at::kCPU)
-                                                     : cpu_views.of(tensor);
-            return half && view.scalar_type() == *half            ? in_type(view, at::kFloat)
+            const auto view = !is_npu(tensor)  ? tensor
+                : on_meta                      ? meta_view(tensor)
+                : way == Way::foresee_on_zeros ? at::zeros_like(meta_view(tensor), at::kCPU)
+                                               : cpu_views.of(tensor);
+            return half && view.scalar_type() == *half             ? in_type(view, at::kFloat)
                 : traits_.labels && view.scalar_type() == at::kInt ? in_type(view, at::kLong)
                                                                    : view;
         });

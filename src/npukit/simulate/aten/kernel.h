@@ -56,9 +56,9 @@ private:
     Body body_;
     size_t arguments_;
     size_t returns_;
-    std::vector<int> aliased_argument_; // for each return: the argument it is, or -1
-    bool random_;                       // draws random numbers without being given a generator
-    bool launches_;                     // does something on the device: views and empty tensors do not
+    std::vector<int> aliased_argument_;            // for each return: the argument it is, or -1
+    bool random_;                                  // draws random numbers without being given a generator
+    bool launches_;                                // does something on the device: views and empty tensors do not
     mutable std::atomic<bool> lacks_half_ = false; // the CPU kernel turned out not to know fp16 or bf16
 };
 

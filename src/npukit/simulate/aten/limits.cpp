@@ -19,12 +19,18 @@ struct Type {
 };
 
 constexpr Type kTypes[] = {
-    {"fp32", "DT_FLOAT", at::kFloat},           {"fp16", "DT_FLOAT16", at::kHalf},
-    {"bf16", "DT_BFLOAT16", at::kBFloat16},     {"fp64", "DT_DOUBLE", at::kDouble},
-    {"int8", "DT_INT8", at::kChar},             {"int16", "DT_INT16", at::kShort},
-    {"int32", "DT_INT32", at::kInt},            {"int64", "DT_INT64", at::kLong},
-    {"uint8", "DT_UINT8", at::kByte},           {"bool", "DT_BOOL", at::kBool},
-    {"complex64", "DT_COMPLEX64", at::kComplexFloat}, {"complex128", "DT_COMPLEX128", at::kComplexDouble},
+    {"fp32", "DT_FLOAT", at::kFloat},
+    {"fp16", "DT_FLOAT16", at::kHalf},
+    {"bf16", "DT_BFLOAT16", at::kBFloat16},
+    {"fp64", "DT_DOUBLE", at::kDouble},
+    {"int8", "DT_INT8", at::kChar},
+    {"int16", "DT_INT16", at::kShort},
+    {"int32", "DT_INT32", at::kInt},
+    {"int64", "DT_INT64", at::kLong},
+    {"uint8", "DT_UINT8", at::kByte},
+    {"bool", "DT_BOOL", at::kBool},
+    {"complex64", "DT_COMPLEX64", at::kComplexFloat},
+    {"complex128", "DT_COMPLEX128", at::kComplexDouble},
 };
 
 const char* cann_name(at::ScalarType type) {

@@ -11,9 +11,9 @@
 namespace npusim {
 
 struct Limit {
-    std::string function; // of CANN, which refuses
-    std::string name;     // of the argument
-    size_t argument = 0;  // its place
+    std::string function;    // of CANN, which refuses
+    std::string name;        // of the argument
+    size_t argument = 0;     // its place
     std::bitset<64> refused; // by number of at::ScalarType
     std::string accepted;    // in CANN's words
     int64_t dimensions = 0;  // the most; 0: not known

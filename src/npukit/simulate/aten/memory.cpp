@@ -30,12 +30,22 @@ class SwitchingAllocator final : public c10::Allocator {
 public:
 #if NPUSIM_TORCH_BEFORE(2, 3)
     c10::DataPtr allocate(size_t bytes) const override {
+        return allocate_where_outputs_go(bytes);
+    }
 #else
     void copy_data(void* to, const void* from, size_t bytes) const override {
         default_copy_data(to, from, bytes);
     }
     c10::DataPtr allocate(size_t bytes) override {
+        return allocate_where_outputs_go(bytes);
+    }
 #endif
+    c10::DeleterFnPtr raw_deleter() const override {
+        return &release_by_address;
+    }
+
+private:
+    static c10::DataPtr allocate_where_outputs_go(size_t bytes) {
         if (!outputs_on_device || bytes < kSmallestOnDevice) {
             return host_allocator->allocate(bytes);
         }
@@ -43,9 +53,6 @@ public:
         auto* const address = block.get();
         auto* const deleter = block.get_deleter();
         return {address, block.release_context(), deleter, c10::Device(c10::kCPU)};
-    }
-    c10::DeleterFnPtr raw_deleter() const override {
-        return &release_by_address;
     }
 };
 
@@ -126,8 +133,10 @@ size_t span_bytes(const at::Tensor& tensor) {
 }
 
 c10::Storage borrowed_storage(const c10::Storage& npu) {
-    return c10::Storage(c10::make_intrusive<c10::StorageImpl>(
-        c10::StorageImpl::use_byte_size_t(), npu.nbytes(), borrow(npu), c10::GetCPUAllocator(), /*resizable=*/true));
+    return c10::Storage(
+        c10::make_intrusive<c10::StorageImpl>(
+            c10::StorageImpl::use_byte_size_t(), npu.nbytes(), borrow(npu), c10::GetCPUAllocator(),
+            /*resizable=*/true));
 }
 
 at::Tensor cpu_view_on(c10::Storage borrowed, const at::Tensor& npu) {
@@ -187,8 +196,8 @@ at::Tensor meta_view(const at::Tensor& npu) {
 
 at::Tensor without_ownership(const at::Tensor& npu) {
     const auto& storage = npu.storage();
-    auto tensor = on_storage(
-        new_storage(storage.nbytes(), c10::DataPtr(const_cast<void*>(storage.data()), npu.device())), npu);
+    auto tensor =
+        on_storage(new_storage(storage.nbytes(), c10::DataPtr(const_cast<void*>(storage.data()), npu.device())), npu);
     if (npu.unsafeGetTensorImpl()->is_wrapped_number()) {
         tensor.unsafeGetTensorImpl()->set_wrapped_number(true);
     }

@@ -95,7 +95,8 @@ PythonSide::PythonSide() {
     in_process.attr("run_compiled_graphs_eagerly")();
     in_process.attr("set_generator_source")(py::cpp_function([](const py::object& given) {
         const auto device = c10::impl::VirtualGuardImpl(c10::DeviceType::PrivateUse1).getDevice();
-        const auto npu = given.is_none() ? Maybe<at::Generator>() : Maybe<at::Generator>(py::cast<at::Generator>(given));
+        const auto npu =
+            given.is_none() ? Maybe<at::Generator>() : Maybe<at::Generator>(py::cast<at::Generator>(given));
         return draw_generator(npu, device.index());
     }));
     keep_from_stderr(py::cast<std::vector<std::string>>(in_process.attr("quiet").attr("NATIVE")));
@@ -125,8 +126,9 @@ PythonSide::PythonSide() {
                 py::cast<std::string>(limit.attr("function")), py::cast<std::string>(limit.attr("argument")),
                 py::cast<std::vector<std::string>>(limit.attr("types")), py::cast<int64_t>(limit.attr("dimensions")));
         }
-        traits_[py::cast<std::string>(name)] = {
-            has("host_tensors"), has("host_indices"), has("values"), has("product"), has("labels"), has("kept"), std::move(limits)};
+        traits_[py::cast<std::string>(name)] = {has("host_tensors"), has("host_indices"), has("values"),
+                                                has("product"),      has("labels"),       has("kept"),
+                                                std::move(limits)};
     }
 }
 

@@ -19,8 +19,8 @@ struct Trace {
     std::unordered_set<std::string> not_simulated;
     std::unordered_map<std::string, Limits> limits;
     std::mutex mutex;
-    std::map<std::string, uint64_t> counts;            // an op's JSON fields, without the count
-    std::unordered_map<int64_t, std::string> forward;  // autograd's sequence number to the line of the forward op
+    std::map<std::string, uint64_t> counts;           // an op's JSON fields, without the count
+    std::unordered_map<int64_t, std::string> forward; // autograd's sequence number to the line of the forward op
 };
 
 Trace* trace = nullptr;
@@ -131,7 +131,8 @@ void record(const at::RecordFunction& function, const c10::OperatorName& name) {
     const bool backward = !backward_lines.empty();
     const auto line = backward ? backward_lines.back() : python_line();
     const auto fields = R"("op": )" + quoted(toString(name)) + R"(, "support": ")" + how + R"(", "card": ")" +
-        card(name, function.inputs()) + R"(", "line": )" + quoted(line) + R"(, "backward": )" + (backward ? "true" : "false") + R"(, "inputs": [)" + inputs + "]";
+        card(name, function.inputs()) + R"(", "line": )" + quoted(line) + R"(, "backward": )" +
+        (backward ? "true" : "false") + R"(, "inputs": [)" + inputs + "]";
     const std::lock_guard<std::mutex> lock(trace->mutex);
     trace->counts[fields]++;
     if (!backward && function.seqNr() >= 0) {
@@ -197,9 +198,10 @@ void install_trace(std::unordered_set<std::string> not_simulated, std::unordered
     trace->file = file_of_this_rank(file);
     trace->not_simulated = std::move(not_simulated);
     trace->limits = std::move(limits);
-    at::addGlobalCallback(at::RecordFunctionCallback(on_start, on_end)
-                              .needsInputs(true)
-                              .scopes({at::RecordScope::FUNCTION, at::RecordScope::BACKWARD_FUNCTION}));
+    at::addGlobalCallback(
+        at::RecordFunctionCallback(on_start, on_end)
+            .needsInputs(true)
+            .scopes({at::RecordScope::FUNCTION, at::RecordScope::BACKWARD_FUNCTION}));
     std::atexit(write);
 }
 

@@ -110,8 +110,8 @@ typedef struct {
 npusim_moment npusim_moment_now(void);
 
 /* Record work that just ended on a stream, of kind "kernel", "copy" or "collective"; `more` is JSON fields or NULL. */
-void npusim_profile_work(void *stream, const char *kind, const char *name, npusim_moment issued,
-                         npusim_moment started, const char *more);
+void npusim_profile_work(void *stream, const char *kind, const char *name, npusim_moment issued, npusim_moment started,
+                         const char *more);
 
 /* Record a call of the host to CANN that is about to return. */
 void npusim_profile_call(const char *name, npusim_moment started);

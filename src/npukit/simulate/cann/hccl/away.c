@@ -31,10 +31,11 @@ bool may_have_ranks_away(void) {
 }
 
 static int unreachable(uint32_t rank, const char *what, const endpoint *where, int error) {
-    return npusim_error(HCCL_E_TCP_CONNECT,
-                        "EI0006: Rank %u cannot connect to %s at %s: %s. Check that the machines reach each other there, "
-                        "or choose another network with HCCL_SOCKET_IFNAME.",
-                        rank, what, endpoint_text(where), strerror(error));
+    return npusim_error(
+        HCCL_E_TCP_CONNECT,
+        "EI0006: Rank %u cannot connect to %s at %s: %s. Check that the machines reach each other there, "
+        "or choose another network with HCCL_SOCKET_IFNAME.",
+        rank, what, endpoint_text(where), strerror(error));
 }
 
 /* ---- the root's side ---- */
@@ -136,8 +137,10 @@ static int wait_at_door(communicator *comm, int door, int *sockets, uint32_t exp
         int one = accept_at(door, deadline);
         hello said;
         if (one < 0) {
-            return npusim_error(HCCL_E_TIMEOUT, "EI0006: Getting socket times out. Reason: %u ranks did not connect to "
-                                                "rank %u in time.", expected, comm->rank);
+            return npusim_error(HCCL_E_TIMEOUT,
+                                "EI0006: Getting socket times out. Reason: %u ranks did not connect to "
+                                "rank %u in time.",
+                                expected, comm->rank);
         }
         if (receive_whole(one, &said, sizeof said, now_ms() + HELLO_MS) && said.nonce == comm->shared->nonce &&
             said.rank < comm->ranks && sockets[said.rank] < 0) {
@@ -153,15 +156,17 @@ static int wait_at_door(communicator *comm, int door, int *sockets, uint32_t exp
 static int ask_root(communicator *comm, const meeting_point *where, const endpoint *door, endpoint *doors,
                     int64_t deadline) {
     if (!where->door.port) {
-        return npusim_error(HCCL_E_REMOTE, "EI0015: Rank %u is on another machine than the root process (PID %d) of its "
-                                           "communicator, which is not reachable over the network: LOCAL_WORLD_SIZE "
-                                           "says that all ranks are on one, or it has no network.",
+        return npusim_error(HCCL_E_REMOTE,
+                            "EI0015: Rank %u is on another machine than the root process (PID %d) of its "
+                            "communicator, which is not reachable over the network: LOCAL_WORLD_SIZE "
+                            "says that all ranks are on one, or it has no network.",
                             comm->rank, where->pid);
     }
     int root = connect_to(&where->door, deadline);
     if (root < 0 && errno == ECONNREFUSED) {
-        return npusim_error(HCCL_E_REMOTE, "EI0015: Rank %u cannot reach the root process of its communicator at %s: it "
-                                           "has ended, or a firewall is between them.",
+        return npusim_error(HCCL_E_REMOTE,
+                            "EI0015: Rank %u cannot reach the root process of its communicator at %s: it "
+                            "has ended, or a firewall is between them.",
                             comm->rank, endpoint_text(&where->door));
     }
     if (root < 0) {
@@ -174,8 +179,10 @@ static int ask_root(communicator *comm, const meeting_point *where, const endpoi
                 receive_whole(root, doors, comm->ranks * sizeof *doors, deadline + GRACE_MS);
     close(root);
     if (answer.result == HCCL_E_PARA) {
-        return npusim_error(HCCL_E_PARA, "EI0004: Rank %u of %u joined its communicator twice, or another one has "
-                                         "another number of ranks.", comm->rank, comm->ranks);
+        return npusim_error(HCCL_E_PARA,
+                            "EI0004: Rank %u of %u joined its communicator twice, or another one has "
+                            "another number of ranks.",
+                            comm->rank, comm->ranks);
     }
     return told ? HCCL_SUCCESS
                 : npusim_error(answer.result == HCCL_E_TIMEOUT ? HCCL_E_TIMEOUT : HCCL_E_REMOTE,

@@ -94,8 +94,8 @@ static int send_from_root(const call *call) {
 
 static int reduce_to_root(const call *call) {
     bool root = call->comm->rank == call->header.root;
-    transfer transfer = root ? reduce_into(call->out, call->in, call->bytes)
-                             : send_to(call->header.root, call->in, call->bytes);
+    transfer transfer =
+        root ? reduce_into(call->out, call->in, call->bytes) : send_to(call->header.root, call->in, call->bytes);
     return run(call, &transfer, 1);
 }
 

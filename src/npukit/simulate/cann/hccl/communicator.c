@@ -118,8 +118,9 @@ HcclResult HcclCommResume(void *comm) {
     if (!atomic_load(&self->failed)) {
         return HCCL_SUCCESS;
     }
-    return (HcclResult)npusim_error(HCCL_E_NOT_SUPPORT, "Communicator %s failed and cannot be resumed on a simulated "
-                                                        "NPU: destroy its process group and make a new one.",
+    return (HcclResult)npusim_error(HCCL_E_NOT_SUPPORT,
+                                    "Communicator %s failed and cannot be resumed on a simulated "
+                                    "NPU: destroy its process group and make a new one.",
                                     self->name);
 }
 

@@ -59,7 +59,7 @@ typedef struct {
     _Atomic uint32_t ranks, joined;
     pending_group pending[PENDING_GROUPS];
     _Atomic uint32_t root_taken; /* a rank of the root's process has taken over the root's descriptor */
-    _Atomic uint32_t disagreed; /* 1: somebody is writing the sentence below, 2: it is there */
+    _Atomic uint32_t disagreed;  /* 1: somebody is writing the sentence below, 2: it is there */
     char disagreement[512];
     member members[MAX_RANKS];
     ring rings[]; /* [sender * ranks + receiver] */
@@ -70,11 +70,11 @@ typedef struct {
     size_t bytes;
     int fd;
     uint32_t ranks, rank;
-    bool spins; /* there is a core for every rank */
+    bool spins;       /* there is a core for every rank */
     int exec_timeout; /* seconds; 0: for ever */
     char name[HCCL_COMM_NAME_LENGTH];
     uint8_t *busy_out, *busy_in, *touched; /* one flag a peer, for the engine */
-    struct links *links; /* to ranks on other hosts; NULL where there are none */
+    struct links *links;                   /* to ranks on other hosts; NULL where there are none */
     int *visitors; /* only of the root while it waits: those who come from other hosts, -1 for nobody */
 
     /* Collectives run in the order in which they were issued, on whatever streams. */
@@ -82,7 +82,7 @@ typedef struct {
     pthread_cond_t turn_changed;
     uint64_t issued, turn;
     uint64_t collectives; /* number of the collective that is issued next */
-    _Atomic int failed; /* the HcclResult that ended this communicator; what follows says it in words */
+    _Atomic int failed;   /* the HcclResult that ended this communicator; what follows says it in words */
     int failure_code;
     char failure[768];
     _Atomic int holders;

@@ -23,8 +23,10 @@ static int find_group_meeting(communicator *parent, uint64_t key, uint32_t first
             return HCCL_SUCCESS;
         }
         if (now_ms() >= deadline || !peer_is_there(parent, first)) {
-            return npusim_error(HCCL_E_TIMEOUT, "EI0015: The first rank of a sub-communicator (rank %u of %s) did not "
-                                                "come.", first, parent->name);
+            return npusim_error(HCCL_E_TIMEOUT,
+                                "EI0015: The first rank of a sub-communicator (rank %u of %s) did not "
+                                "come.",
+                                first, parent->name);
         }
     }
 }

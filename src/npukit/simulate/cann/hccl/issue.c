@@ -94,8 +94,8 @@ static void profile(const call *call, npusim_moment started) {
         name = call->transfers[0].what == TRANSFER_SEND ? "Send" : "Receive";
     }
     char more[HCCL_COMM_NAME_LENGTH + 128];
-    snprintf(more, sizeof more, "\"group\": \"%s\", \"rank\": %u, \"ranks\": %u, \"bytes\": %lu", comm->name, comm->rank,
-             comm->ranks, (unsigned long)size_of(call));
+    snprintf(more, sizeof more, "\"group\": \"%s\", \"rank\": %u, \"ranks\": %u, \"bytes\": %lu", comm->name,
+             comm->rank, comm->ranks, (unsigned long)size_of(call));
     npusim_profile_work(call->stream, "collective", name, call->issued, started, more);
 }
 

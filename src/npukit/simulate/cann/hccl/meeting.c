@@ -126,12 +126,15 @@ static int register_rank(communicator *comm) {
     if (!atomic_compare_exchange_strong(&comm->shared->ranks, &nobody, comm->ranks) && nobody != comm->ranks) {
         return npusim_error(HCCL_E_PARA,
                             "EI0005: The ranks disagree about their communicator: parameter[nRanks], rank %u has [%u], "
-                            "another one has [%u].", comm->rank, comm->ranks, nobody);
+                            "another one has [%u].",
+                            comm->rank, comm->ranks, nobody);
     }
     if (fcntl(comm->fd, F_SETLK, &lock) != 0 ||
         !atomic_compare_exchange_strong(&comm->shared->members[comm->rank].pid, &no_pid, getpid())) {
-        return npusim_error(HCCL_E_PARA, "EI0004: Rank %u joined its communicator twice: give every process a rank of "
-                                         "its own.", comm->rank);
+        return npusim_error(HCCL_E_PARA,
+                            "EI0004: Rank %u joined its communicator twice: give every process a rank of "
+                            "its own.",
+                            comm->rank);
     }
     atomic_fetch_add(&comm->shared->joined, 1);
     futex_wake_shared(&comm->shared->joined);
@@ -154,12 +157,16 @@ static int wait_for_all(communicator *comm, const meeting_point *where, int time
             return HCCL_SUCCESS;
         }
         if (any_left) {
-            return npusim_error(HCCL_E_REMOTE, "EI0015: The ranks of a communicator cannot meet: rank [%s] has ended "
-                                               "or given up. Look for its error first.", left);
+            return npusim_error(HCCL_E_REMOTE,
+                                "EI0015: The ranks of a communicator cannot meet: rank [%s] has ended "
+                                "or given up. Look for its error first.",
+                                left);
         }
         if (root_left) {
-            return npusim_error(HCCL_E_REMOTE, "EI0015: The ranks of a communicator cannot meet: the root process (PID "
-                                               "%d) has ended. Look for its error first.", where->pid);
+            return npusim_error(HCCL_E_REMOTE,
+                                "EI0015: The ranks of a communicator cannot meet: the root process (PID "
+                                "%d) has ended. Look for its error first.",
+                                where->pid);
         }
         if (now_ms() >= deadline) {
             return npusim_error(HCCL_E_TIMEOUT,
@@ -216,8 +223,9 @@ int join(const meeting_point *where, uint32_t ranks, uint32_t rank, const HcclCo
         if (comm) {
             communicator_release(comm);
         }
-        return npusim_error(HCCL_E_REMOTE, "EI0015: Rank %u cannot reach the root process (PID %d) of its "
-                                           "communicator: it has ended, or belongs to another user.",
+        return npusim_error(HCCL_E_REMOTE,
+                            "EI0015: Rank %u cannot reach the root process (PID %d) of its "
+                            "communicator: it has ended, or belongs to another user.",
                             rank, where->pid);
     }
     comm->shared->nonce = where->nonce;

@@ -97,8 +97,10 @@ int open_door(endpoint *where) {
     const char *ip = getenv("HCCL_IF_IP"), *names = getenv("HCCL_SOCKET_IFNAME"), *base = getenv("HCCL_IF_BASE_PORT");
     struct sockaddr_in at = {.sin_family = AF_INET};
     if (!find_address(&at.sin_addr.s_addr)) {
-        return npusim_error(-1, "EI0001: This machine has no network interface for HCCL (HCCL_IF_IP=%s, "
-                                "HCCL_SOCKET_IFNAME=%s): name one that `ip addr` lists.", ip ? ip : "", names ? names : "");
+        return npusim_error(-1,
+                            "EI0001: This machine has no network interface for HCCL (HCCL_IF_IP=%s, "
+                            "HCCL_SOCKET_IFNAME=%s): name one that `ip addr` lists.",
+                            ip ? ip : "", names ? names : "");
     }
     int door = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), yes = 1;
     setsockopt(door, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);

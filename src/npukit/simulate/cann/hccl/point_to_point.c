@@ -36,8 +36,8 @@ static HcclResult submit(const HcclSendRecvItem *items, uint32_t count, void *co
 }
 
 static HcclResult submit_group(void) {
-    HcclResult result = group.count ? submit(group.items, group.count, group.comm, "HcclBatchSendRecv", group.stream)
-                                    : HCCL_SUCCESS;
+    HcclResult result =
+        group.count ? submit(group.items, group.count, group.comm, "HcclBatchSendRecv", group.stream) : HCCL_SUCCESS;
     group.count = 0;
     return result;
 }

@@ -36,7 +36,8 @@ static bool next_word(const char **text, char word[WORD], bool *quoted) {
     return *at || *quoted;
 }
 
-static const char *note(rank_table *table, int depth, const char *key, const char *value, char server[WORD], bool *root) {
+static const char *note(rank_table *table, int depth, const char *key, const char *value, char server[WORD],
+                        bool *root) {
     if (depth == SERVER && (strcmp(key, "host_ip") == 0 || (strcmp(key, "server_id") == 0 && !*server))) {
         strcpy(server, value);
     } else if (depth == DEVICE && strcmp(key, "rank_id") == 0) {
@@ -101,20 +102,23 @@ static int read_table(const char *file, rank_table *table) {
 }
 
 /* Rank 0: say to all others where to meet. */
-static int receive_ranks(const struct sockaddr_in *at, const rank_table *table, meeting_point *where, int64_t deadline) {
+static int receive_ranks(const struct sockaddr_in *at, const rank_table *table, meeting_point *where,
+                         int64_t deadline) {
     int door = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), yes = 1, result = HCCL_SUCCESS;
     setsockopt(door, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
     if (bind(door, (const struct sockaddr *)at, sizeof *at) != 0 || listen(door, BACKLOG) != 0) {
-        result = npusim_error(HCCL_E_TCP_CONNECT, "EI0019: Rank 0 cannot listen at %s:%u, where the rank table puts it: "
-                                                  "%s. HCCL_IF_BASE_PORT chooses another port.",
+        result = npusim_error(HCCL_E_TCP_CONNECT,
+                              "EI0019: Rank 0 cannot listen at %s:%u, where the rank table puts it: "
+                              "%s. HCCL_IF_BASE_PORT chooses another port.",
                               inet_ntoa(at->sin_addr), ntohs(at->sin_port), strerror(errno));
     }
     result = result ? result : make_meeting_point(where, table->servers > 1); /* it takes the next port */
     for (uint32_t come = 1; !result && come < table->ranks; come++) {
         int one = accept_at(door, deadline);
         if (one < 0 || !send_whole(one, where, sizeof *where, deadline)) {
-            result = npusim_error(HCCL_E_TIMEOUT, "EI0015: Only %u of the %u ranks in the rank table have come. Check that "
-                                                  "every rank runs, or give them longer with HCCL_CONNECT_TIMEOUT.",
+            result = npusim_error(HCCL_E_TIMEOUT,
+                                  "EI0015: Only %u of the %u ranks in the rank table have come. Check that "
+                                  "every rank runs, or give them longer with HCCL_CONNECT_TIMEOUT.",
                                   come, table->ranks);
         }
         close(one);
@@ -149,7 +153,8 @@ HcclResult HcclCommInitClusterInfoConfig(const char *file, uint32_t rank, HcclCo
         result = wrong(file, "it does not list this rank");
     }
     const char *base = getenv("HCCL_IF_BASE_PORT");
-    struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons((uint16_t)(base && *base ? atoi(base) : BASE_PORT))};
+    struct sockaddr_in at = {.sin_family = AF_INET,
+                             .sin_port = htons((uint16_t)(base && *base ? atoi(base) : BASE_PORT))};
     at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     if (!result && table.servers > 1 && inet_pton(AF_INET, table.root, &at.sin_addr) != 1) {
         result = wrong(file, "server_id or host_ip of the server of rank 0 is not an IPv4 address");

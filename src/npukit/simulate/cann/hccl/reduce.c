@@ -10,11 +10,28 @@ enum { BLOCK = 1024 };
 
 size_t bytes_of(HcclDataType type) {
     switch (type) {
-    case HCCL_INT8: case HCCL_UINT8: case HCCL_HIF8: case HCCL_FP8E4M3: case HCCL_FP8E5M2: case HCCL_FP8E8M0: return 1;
-    case HCCL_INT16: case HCCL_UINT16: case HCCL_FP16: case HCCL_BFP16: return 2;
-    case HCCL_INT32: case HCCL_UINT32: case HCCL_FP32: return 4;
-    case HCCL_INT64: case HCCL_UINT64: case HCCL_FP64: return 8;
-    case HCCL_INT128: return 16;
+    case HCCL_INT8:
+    case HCCL_UINT8:
+    case HCCL_HIF8:
+    case HCCL_FP8E4M3:
+    case HCCL_FP8E5M2:
+    case HCCL_FP8E8M0:
+        return 1;
+    case HCCL_INT16:
+    case HCCL_UINT16:
+    case HCCL_FP16:
+    case HCCL_BFP16:
+        return 2;
+    case HCCL_INT32:
+    case HCCL_UINT32:
+    case HCCL_FP32:
+        return 4;
+    case HCCL_INT64:
+    case HCCL_UINT64:
+    case HCCL_FP64:
+        return 8;
+    case HCCL_INT128:
+        return 16;
     }
     return 0;
 }
@@ -71,34 +88,38 @@ static inline uint16_t to_half(float value) {
 #define LARGER(a, b) ((a) > (b) || (a) != (a) ? (a) : (b))
 #define SMALLER(a, b) ((a) < (b) || (a) != (a) ? (a) : (b))
 
-#define FOLD(CARRIED, LOAD, COMBINE)                                                                                   \
-    for (size_t i = 0; i < block; i++) {                                                                               \
-        carried[i] = (CARRIED)COMBINE(carried[i], LOAD(source[i]));                                                    \
+#define FOLD(CARRIED, LOAD, COMBINE) \
+    for (size_t i = 0; i < block; i++) { \
+        carried[i] = (CARRIED)COMBINE(carried[i], LOAD(source[i])); \
     }
 
-#define DEFINE_REDUCE(NAME, T, CARRIED, LOAD, STORE)                                                                   \
-    static void NAME(void *out, const void *const *sources, uint32_t source_count, size_t count, HcclReduceOp op) {    \
-        for (size_t start = 0; start < count; start += BLOCK) {                                                        \
-            size_t block = count - start < BLOCK ? count - start : BLOCK;                                              \
-            CARRIED carried[BLOCK];                                                                                    \
-            const T *first = (const T *)sources[0] + start;                                                            \
-            for (size_t i = 0; i < block; i++) {                                                                       \
-                carried[i] = (CARRIED)LOAD(first[i]);                                                                  \
-            }                                                                                                          \
-            for (uint32_t s = 1; s < source_count; s++) {                                                              \
-                const T *source = (const T *)sources[s] + start;                                                       \
-                switch (op) {                                                                                          \
-                case HCCL_SUM: FOLD(CARRIED, LOAD, ADD) break;                                                         \
-                case HCCL_PROD: FOLD(CARRIED, LOAD, MULTIPLY) break;                                                   \
-                case HCCL_MAX: FOLD(CARRIED, LOAD, LARGER) break;                                                      \
-                case HCCL_MIN: FOLD(CARRIED, LOAD, SMALLER) break;                                                     \
-                }                                                                                                      \
-            }                                                                                                          \
-            T *target = (T *)out + start;                                                                              \
-            for (size_t i = 0; i < block; i++) {                                                                       \
-                target[i] = (T)STORE(carried[i]);                                                                      \
-            }                                                                                                          \
-        }                                                                                                              \
+#define DEFINE_REDUCE(NAME, T, CARRIED, LOAD, STORE) \
+    static void NAME(void *out, const void *const *sources, uint32_t source_count, size_t count, HcclReduceOp op) { \
+        for (size_t start = 0; start < count; start += BLOCK) { \
+            size_t block = count - start < BLOCK ? count - start : BLOCK; \
+            CARRIED carried[BLOCK]; \
+            const T *first = (const T *)sources[0] + start; \
+            for (size_t i = 0; i < block; i++) { \
+                carried[i] = (CARRIED)LOAD(first[i]); \
+            } \
+            for (uint32_t s = 1; s < source_count; s++) { \
+                const T *source = (const T *)sources[s] + start; \
+                switch (op) { \
+                case HCCL_SUM: \
+                    FOLD(CARRIED, LOAD, ADD) break; \
+                case HCCL_PROD: \
+                    FOLD(CARRIED, LOAD, MULTIPLY) break; \
+                case HCCL_MAX: \
+                    FOLD(CARRIED, LOAD, LARGER) break; \
+                case HCCL_MIN: \
+                    FOLD(CARRIED, LOAD, SMALLER) break; \
+                } \
+            } \
+            T *target = (T *)out + start; \
+            for (size_t i = 0; i < block; i++) { \
+                target[i] = (T)STORE(carried[i]); \
+            } \
+        } \
     }
 
 DEFINE_REDUCE(reduce_int8, int8_t, int8_t, SAME, SAME)
@@ -117,18 +138,43 @@ DEFINE_REDUCE(reduce_bfp16, uint16_t, float, from_bfloat, to_bfloat)
 void reduce(void *out, const void *const *sources, uint32_t source_count, size_t count, HcclDataType type,
             HcclReduceOp op) {
     switch (type) {
-    case HCCL_INT8: reduce_int8(out, sources, source_count, count, op); break;
-    case HCCL_UINT8: reduce_uint8(out, sources, source_count, count, op); break;
-    case HCCL_INT16: reduce_int16(out, sources, source_count, count, op); break;
-    case HCCL_UINT16: reduce_uint16(out, sources, source_count, count, op); break;
-    case HCCL_INT32: reduce_int32(out, sources, source_count, count, op); break;
-    case HCCL_UINT32: reduce_uint32(out, sources, source_count, count, op); break;
-    case HCCL_INT64: reduce_int64(out, sources, source_count, count, op); break;
-    case HCCL_UINT64: reduce_uint64(out, sources, source_count, count, op); break;
-    case HCCL_FP32: reduce_fp32(out, sources, source_count, count, op); break;
-    case HCCL_FP64: reduce_fp64(out, sources, source_count, count, op); break;
-    case HCCL_FP16: reduce_fp16(out, sources, source_count, count, op); break;
-    case HCCL_BFP16: reduce_bfp16(out, sources, source_count, count, op); break;
-    default: break; /* refused when it was issued */
+    case HCCL_INT8:
+        reduce_int8(out, sources, source_count, count, op);
+        break;
+    case HCCL_UINT8:
+        reduce_uint8(out, sources, source_count, count, op);
+        break;
+    case HCCL_INT16:
+        reduce_int16(out, sources, source_count, count, op);
+        break;
+    case HCCL_UINT16:
+        reduce_uint16(out, sources, source_count, count, op);
+        break;
+    case HCCL_INT32:
+        reduce_int32(out, sources, source_count, count, op);
+        break;
+    case HCCL_UINT32:
+        reduce_uint32(out, sources, source_count, count, op);
+        break;
+    case HCCL_INT64:
+        reduce_int64(out, sources, source_count, count, op);
+        break;
+    case HCCL_UINT64:
+        reduce_uint64(out, sources, source_count, count, op);
+        break;
+    case HCCL_FP32:
+        reduce_fp32(out, sources, source_count, count, op);
+        break;
+    case HCCL_FP64:
+        reduce_fp64(out, sources, source_count, count, op);
+        break;
+    case HCCL_FP16:
+        reduce_fp16(out, sources, source_count, count, op);
+        break;
+    case HCCL_BFP16:
+        reduce_bfp16(out, sources, source_count, count, op);
+        break;
+    default:
+        break; /* refused when it was issued */
     }
 }

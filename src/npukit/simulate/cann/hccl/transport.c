@@ -19,11 +19,12 @@ _Static_assert(sizeof(call_header) <= CACHE_LINE, "a header must fit its line");
 _Static_assert(RING_BYTES % CACHE_LINE == 0, "rings must hold whole lines");
 
 const char *const call_names[] = {
-    [CALL_POINT_TO_POINT] = "SendRecv",     [CALL_BROADCAST] = "Broadcast",     [CALL_ALL_REDUCE] = "AllReduce",
-    [CALL_REDUCE] = "Reduce",               [CALL_ALL_GATHER] = "AllGather",    [CALL_REDUCE_SCATTER] = "ReduceScatter",
-    [CALL_ALL_GATHER_V] = "AllGatherV",     [CALL_REDUCE_SCATTER_V] = "ReduceScatterV",
-    [CALL_ALL_TO_ALL] = "AlltoAll",         [CALL_ALL_TO_ALL_V] = "AlltoAllV",
-    [CALL_SCATTER] = "Scatter",             [CALL_BARRIER] = "Barrier",
+    [CALL_POINT_TO_POINT] = "SendRecv", [CALL_BROADCAST] = "Broadcast",
+    [CALL_ALL_REDUCE] = "AllReduce",    [CALL_REDUCE] = "Reduce",
+    [CALL_ALL_GATHER] = "AllGather",    [CALL_REDUCE_SCATTER] = "ReduceScatter",
+    [CALL_ALL_GATHER_V] = "AllGatherV", [CALL_REDUCE_SCATTER_V] = "ReduceScatterV",
+    [CALL_ALL_TO_ALL] = "AlltoAll",     [CALL_ALL_TO_ALL_V] = "AlltoAllV",
+    [CALL_SCATTER] = "Scatter",         [CALL_BARRIER] = "Barrier",
 };
 
 static uint64_t least(uint64_t a, uint64_t b) {
@@ -102,9 +103,9 @@ static int compare(communicator *comm, const call_header *mine, const call_heade
         const char *name;
         uint64_t mine, theirs;
     } fields[] = {
-        {"count", mine->count, theirs->count},   {"dataType", mine->data_type, theirs->data_type},
-        {"reduceOp", mine->op, theirs->op},      {"root", mine->root, theirs->root},
-        {"bytes", mine->bytes, theirs->bytes},   {"number of the collective", mine->number, theirs->number},
+        {"count", mine->count, theirs->count}, {"dataType", mine->data_type, theirs->data_type},
+        {"reduceOp", mine->op, theirs->op},    {"root", mine->root, theirs->root},
+        {"bytes", mine->bytes, theirs->bytes}, {"number of the collective", mine->number, theirs->number},
     };
     size_t field = 0;
     while (field + 1 < sizeof fields / sizeof *fields && fields[field].mine == fields[field].theirs) {
@@ -221,8 +222,8 @@ static int advance_transfer(communicator *comm, const call_header *call, transfe
             return error;
         }
     }
-    *moved |= transfer->what == TRANSFER_REDUCE ? advance_reduction(comm, call, transfer)
-                                                : advance_receive(comm, transfer);
+    *moved |=
+        transfer->what == TRANSFER_REDUCE ? advance_reduction(comm, call, transfer) : advance_receive(comm, transfer);
     return 0;
 }
 

@@ -27,9 +27,9 @@ typedef struct {
     frame said; /* the message that goes out next, with 0 bytes for none */
     message saying;
     frame in;
-    size_t in_got; /* of the frame's head, then of its message */
+    size_t in_got;       /* of the frame's head, then of its message */
     uint64_t in_partial; /* of the next line in the ring */
-    bool in_open; /* the head is there */
+    bool in_open;        /* the head is there */
     message heard;
     pthread_mutex_t lock; /* over `said` and `saying` */
 } wire;

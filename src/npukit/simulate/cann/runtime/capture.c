@@ -145,9 +145,9 @@ int npusim_join_capture(npusim_stream *stream, const npusim_captured_place *plac
     bool open = is_open(place);
     *is_captured = graph || open;
     if (graph && !open) {
-        error = npusim_error(ACL_ERROR_RT_CAPTURE_DEPENDENCY,
-                             "Stream %d is being captured and waits for an event that was recorded outside.",
-                             stream->id);
+        error =
+            npusim_error(ACL_ERROR_RT_CAPTURE_DEPENDENCY,
+                         "Stream %d is being captured and waits for an event that was recorded outside.", stream->id);
     } else if (open && graph && graph != atomic_load(&place->stream->capture.graph)) {
         error = npusim_error(ACL_ERROR_STREAM_CAPTURE_CONFLICT, "Stream %d waits for an event of another graph.",
                              stream->id);

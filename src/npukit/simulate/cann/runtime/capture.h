@@ -12,7 +12,8 @@ typedef struct {
     uint64_t work;                 /* counts what it took, and what the stream waited for */
     bool joined;                   /* another captured stream waits for all of that */
     npusim_group *group;           /* open: what is taken belongs to it */
-    _Atomic(npusim_group *) update; /* what is put on the stream replaces the members of this group, from `updated` on */
+    _Atomic(npusim_group *)
+        update; /* what is put on the stream replaces the members of this group, from `updated` on */
     size_t updated;
 } npusim_capture;
 

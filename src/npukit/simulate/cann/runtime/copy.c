@@ -23,8 +23,7 @@ static void move(void *to, const void *from, size_t bytes, aclrtMemcpyKind kind)
 static int check(const void *to, size_t room, const void *from, size_t bytes) {
     if (bytes > room || (bytes && (!to || !from))) {
         return npusim_error(ACL_ERROR_RT_PARAM_INVALID,
-                            "A copy of %zu bytes from %p does not fit into %zu bytes at %p.",
-                            bytes, from, room, to);
+                            "A copy of %zu bytes from %p does not fit into %zu bytes at %p.", bytes, from, room, to);
     }
     return ACL_SUCCESS;
 }
@@ -87,12 +86,17 @@ static bool pageable(const void *address) {
 
 static bool touches_pageable(const void *to, const void *from, aclrtMemcpyKind kind) {
     switch (kind) {
-    case ACL_MEMCPY_HOST_TO_DEVICE: return pageable(from);
-    case ACL_MEMCPY_DEVICE_TO_HOST: return pageable(to);
+    case ACL_MEMCPY_HOST_TO_DEVICE:
+        return pageable(from);
+    case ACL_MEMCPY_DEVICE_TO_HOST:
+        return pageable(to);
     case ACL_MEMCPY_HOST_TO_HOST:
-    case ACL_MEMCPY_HOST_TO_BUF_TO_DEVICE: return true; /* the source may change once the call has returned */
-    case ACL_MEMCPY_DEFAULT: return pageable(from) || pageable(to);
-    default: return false;
+    case ACL_MEMCPY_HOST_TO_BUF_TO_DEVICE:
+        return true; /* the source may change once the call has returned */
+    case ACL_MEMCPY_DEFAULT:
+        return pageable(from) || pageable(to);
+    default:
+        return false;
     }
 }
 

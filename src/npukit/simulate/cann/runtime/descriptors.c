@@ -120,10 +120,10 @@ void aclopDestroyAttr(const aclopAttr *attributes) {
     free((void *)attributes);
 }
 
-#define SET_ATTRIBUTE(kind, ...)                                                          \
-    aclError aclopSetAttr##kind(aclopAttr *attributes, const char *name, __VA_ARGS__) {   \
-        REQUIRE(attributes && name, "aclopSetAttr" #kind);                                \
-        return ACL_SUCCESS;                                                               \
+#define SET_ATTRIBUTE(kind, ...) \
+    aclError aclopSetAttr##kind(aclopAttr *attributes, const char *name, __VA_ARGS__) { \
+        REQUIRE(attributes && name, "aclopSetAttr" #kind); \
+        return ACL_SUCCESS; \
     }
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wunused-parameter"

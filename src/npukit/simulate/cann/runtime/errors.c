@@ -13,14 +13,19 @@ static _Thread_local aclError last_error;
 /* The code a message opens with, as CANN's error manager would choose it. */
 static const char *family(int code) {
     switch (code) {
-    case ACL_ERROR_RT_MEMORY_ALLOCATION: return "EL0004";
-    case ACL_ERROR_RT_FEATURE_NOT_SUPPORT: return "EE1006";
+    case ACL_ERROR_RT_MEMORY_ALLOCATION:
+        return "EL0004";
+    case ACL_ERROR_RT_FEATURE_NOT_SUPPORT:
+        return "EE1006";
     case ACL_ERROR_RT_STREAM_SYNC_TIMEOUT:
-    case ACL_ERROR_RT_EVENT_SYNC_TIMEOUT: return "EE1002";
+    case ACL_ERROR_RT_EVENT_SYNC_TIMEOUT:
+        return "EE1002";
     case ACL_ERROR_RT_INVALID_DEVICEID:
     case ACL_ERROR_RT_CONTEXT_NULL:
-    case ACL_ERROR_RT_PARAM_INVALID: return "EE1001";
-    default: return code == ACL_ERROR_INVALID_PARAM ? "EE1001" : "EE9999";
+    case ACL_ERROR_RT_PARAM_INVALID:
+        return "EE1001";
+    default:
+        return code == ACL_ERROR_INVALID_PARAM ? "EE1001" : "EE9999";
     }
 }
 

@@ -11,13 +11,13 @@
 typedef struct {
     atomic_int references;
     uint32_t flags, id;
-    npusim_slot *slot;     /* shared between processes, else NULL */
-    pthread_mutex_t lock;  /* over what follows */
+    npusim_slot *slot;    /* shared between processes, else NULL */
+    pthread_mutex_t lock; /* over what follows */
     bool recorded;
     npusim_stream *stream; /* NULL where the stream had nothing to do when it was recorded */
     uint64_t number;
-    uint64_t record;       /* counts its records */
-    int64_t time_ns;       /* 0 until the stream has come to it */
+    uint64_t record; /* counts its records */
+    int64_t time_ns; /* 0 until the stream has come to it */
     npusim_captured_place captured;
     uint64_t told; /* of an external event: 1 once it is recorded */
 } event_record;
@@ -362,11 +362,11 @@ static int time_of(event_record *event, int64_t *time_ns) {
     *time_ns = event->time_ns;
     pthread_mutex_unlock(&event->lock);
     if (!(event->flags & ACL_EVENT_TIME_LINE) || !recorded) {
-        return npusim_error(ACL_ERROR_RT_EVENT_TIMESTAMP_INVALID,
-                            "Event %u was made without timing or never recorded.", event->id);
+        return npusim_error(ACL_ERROR_RT_EVENT_TIMESTAMP_INVALID, "Event %u was made without timing or never recorded.",
+                            event->id);
     }
-    return *time_ns ? ACL_SUCCESS : npusim_error(ACL_ERROR_RT_EVENT_NOT_COMPLETE,
-                                                 "Event %u is yet to come.", event->id);
+    return *time_ns ? ACL_SUCCESS
+                    : npusim_error(ACL_ERROR_RT_EVENT_NOT_COMPLETE, "Event %u is yet to come.", event->id);
 }
 
 aclError aclrtEventGetTimestamp(aclrtEvent event, uint64_t *timestamp) {

@@ -26,7 +26,7 @@ enum { MAX_FAULTS = 32 };
 typedef struct {
     npusim_event event;
     npusim_fault fault;
-    char name[96]; /* empty: any kernel */
+    char name[96];   /* empty: any kernel */
     char asked[160]; /* as it was written */
     unsigned long due;
     atomic_ulong seen;
@@ -40,8 +40,10 @@ static int slow_kernel_ms, slow_link;
 static bool lost[MAX_DEVICES];
 
 static void malformed(const char *item) {
-    fprintf(stderr, "npukit: NPUKIT_SIM_FAULTS: \"%s\" is not one of oom@N, acl=CODE@N, acl=CODE@NAME:N, timeout@N, "
-                    "kill@N, bitflip@NAME:N, slow-stream=MS, slow-kernel=MS, slow-link=MBS, lost=CARD, ecc=CARD, each with an optional ,rank=R.\n",
+    fprintf(stderr,
+            "npukit: NPUKIT_SIM_FAULTS: \"%s\" is not one of oom@N, acl=CODE@N, acl=CODE@NAME:N, timeout@N, "
+            "kill@N, bitflip@NAME:N, slow-stream=MS, slow-kernel=MS, slow-link=MBS, lost=CARD, ecc=CARD, each with an "
+            "optional ,rank=R.\n",
             item);
     exit(2);
 }
@@ -111,7 +113,8 @@ static bool read_slowness(const char *item, bool mine, const char *original) {
     const struct {
         const char *word;
         int *value;
-    } kinds[] = {{"slow-stream=", &npusim_slow_stream_ms}, {"slow-kernel=", &slow_kernel_ms}, {"slow-link=", &slow_link}};
+    } kinds[] = {
+        {"slow-stream=", &npusim_slow_stream_ms}, {"slow-kernel=", &slow_kernel_ms}, {"slow-link=", &slow_link}};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         size_t length = strlen(kinds[i].word);
         if (strncmp(item, kinds[i].word, length) == 0) {

@@ -193,8 +193,8 @@ aclError aclmdlRIExecuteAsync(aclmdlRI model, aclrtStream handle) {
     REQUIRE(model, "aclmdlRIExecuteAsync");
     npusim_graph *graph = model;
     npusim_stream *stream = npusim_stream_of(handle);
-    int error = stream ? npusim_check_uncaptured(stream, "aclmdlRIExecuteAsync")
-                       : aclrtPeekAtLastError(ACL_RT_THREAD_LEVEL);
+    int error =
+        stream ? npusim_check_uncaptured(stream, "aclmdlRIExecuteAsync") : aclrtPeekAtLastError(ACL_RT_THREAD_LEVEL);
     error = error ? error : npusim_explain(stream, npusim_stream_error_at(stream, npusim_stream_last(stream)));
     for (size_t from = 0; from < graph->count && !error;) {
         size_t to = from;
@@ -237,11 +237,12 @@ aclError aclmdlRIDebugJsonPrint(aclmdlRI model, const char *path, uint32_t flags
     fputs("[\n", file);
     for (size_t i = 0; i < graph->count; i++) {
         content *work = hold_content(graph, i);
-        fprintf(file,
-                "{\"name\": \"%s\", \"ph\": \"X\", \"pid\": \"aclGraph\", \"tid\": \"stream%d\", \"ts\": %zu, \"dur\": 1, "
-                "\"args\": {\"Model Id\": %u, \"Stream Id\": %d, \"Task Id\": %zu, \"Task Type\": \"%s\"}}%s\n",
-                work->name, graph->nodes[i].stream_id, i, graph->id, graph->nodes[i].stream_id, i, work->name,
-                i + 1 < graph->count ? "," : "");
+        fprintf(
+            file,
+            "{\"name\": \"%s\", \"ph\": \"X\", \"pid\": \"aclGraph\", \"tid\": \"stream%d\", \"ts\": %zu, \"dur\": 1, "
+            "\"args\": {\"Model Id\": %u, \"Stream Id\": %d, \"Task Id\": %zu, \"Task Type\": \"%s\"}}%s\n",
+            work->name, graph->nodes[i].stream_id, i, graph->id, graph->nodes[i].stream_id, i, work->name,
+            i + 1 < graph->count ? "," : "");
         release_content(work);
     }
     fputs("]\n", file);

@@ -10,7 +10,7 @@
 #include "runtime.h"
 
 /* What the driver and the system keep of a real card. */
-static const size_t system_share = 32; /* one part of so many */
+static const size_t system_share = 32;   /* one part of so many */
 static const size_t lazy_zero = 4 << 20; /* from here on giving pages back is cheaper than writing them */
 
 static pthread_rwlock_t lock = PTHREAD_RWLOCK_INITIALIZER;
@@ -175,8 +175,8 @@ aclError aclrtMallocAlign32(void **memory, size_t size, aclrtMemMallocPolicy pol
     void *start = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (start == MAP_FAILED) {
         npusim_give_memory(context->device, bytes);
-        return npusim_error(ACL_ERROR_RT_MEMORY_ALLOCATION,
-                            "The host has no room for %zu bytes of device memory.", bytes);
+        return npusim_error(ACL_ERROR_RT_MEMORY_ALLOCATION, "The host has no room for %zu bytes of device memory.",
+                            bytes);
     }
     npusim_add_block((npusim_block){start, bytes, DEVICE_MEMORY, context->device, -1});
     *memory = start;
@@ -224,8 +224,8 @@ aclError aclrtMallocHost(void **memory, size_t size) {
     size_t bytes = page_rounded(size);
     void *start = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (start == MAP_FAILED) {
-        return npusim_error(ACL_ERROR_RT_MEMORY_ALLOCATION,
-                            "The host has no room for %zu bytes of pinned memory.", bytes);
+        return npusim_error(ACL_ERROR_RT_MEMORY_ALLOCATION, "The host has no room for %zu bytes of pinned memory.",
+                            bytes);
     }
     npusim_add_block((npusim_block){start, bytes, HOST_PINNED, -1, -1});
     *memory = start;
@@ -254,8 +254,8 @@ aclError aclrtHostRegisterV2(void *memory, uint64_t size, uint32_t flag) {
         if (block.kind == HOST_PINNED) {
             return ACL_SUCCESS; /* the device can reach it as it is */
         }
-        return npusim_error(ACL_ERROR_HOST_MEMORY_ALREADY_REGISTERED,
-                            "The host memory at %p is registered already.", memory);
+        return npusim_error(ACL_ERROR_HOST_MEMORY_ALREADY_REGISTERED, "The host memory at %p is registered already.",
+                            memory);
     }
     npusim_add_block((npusim_block){memory, size, HOST_REGISTERED, -1, -1});
     return ACL_SUCCESS;

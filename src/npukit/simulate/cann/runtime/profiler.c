@@ -66,8 +66,8 @@ __attribute__((format(printf, 1, 2))) static void write_line(const char *format,
     free(line);
 }
 
-void npusim_profile_work(void *handle, const char *kind, const char *name, npusim_moment issued,
-                         npusim_moment started, const char *more) {
+void npusim_profile_work(void *handle, const char *kind, const char *name, npusim_moment issued, npusim_moment started,
+                         const char *more) {
     npusim_moment ended = npusim_moment_now();
     npusim_stream *stream = issued.time && started.time && ended.time ? npusim_stream_of(handle) : NULL;
     if (!stream) {
@@ -81,8 +81,8 @@ void npusim_profile_work(void *handle, const char *kind, const char *name, npusi
     if (atomic_load(&recorder)) {
         write_line("{\"kind\": \"%s\", \"name\": \"%s\", \"device\": %d, \"stream\": %d, \"thread\": %d, "
                    "\"issued\": %lu, \"start\": %lu, \"end\": %lu%s%s}\n",
-                   kind, name, device, stream->id, issued.thread, issued.time,
-                   started.time, ended.time, more && *more ? ", " : "", more ? more : "");
+                   kind, name, device, stream->id, issued.thread, issued.time, started.time, ended.time,
+                   more && *more ? ", " : "", more ? more : "");
     }
 }
 

@@ -17,10 +17,17 @@ aclError aclGetDeviceCapability(uint32_t device, aclDeviceInfo what, int64_t *va
         return error;
     }
     switch (what) {
-    case ACL_DEVICE_INFO_AI_CORE_NUM: *value = npusim_the_machine()->cube_cores; return ACL_SUCCESS;
-    case ACL_DEVICE_INFO_VECTOR_CORE_NUM: *value = npusim_the_machine()->vector_cores; return ACL_SUCCESS;
-    case ACL_DEVICE_INFO_L2_SIZE: *value = l2_bytes; return ACL_SUCCESS;
-    default: return npusim_error(ACL_ERROR_INVALID_PARAM, "aclGetDeviceCapability does not know item %d.", (int)what);
+    case ACL_DEVICE_INFO_AI_CORE_NUM:
+        *value = npusim_the_machine()->cube_cores;
+        return ACL_SUCCESS;
+    case ACL_DEVICE_INFO_VECTOR_CORE_NUM:
+        *value = npusim_the_machine()->vector_cores;
+        return ACL_SUCCESS;
+    case ACL_DEVICE_INFO_L2_SIZE:
+        *value = l2_bytes;
+        return ACL_SUCCESS;
+    default:
+        return npusim_error(ACL_ERROR_INVALID_PARAM, "aclGetDeviceCapability does not know item %d.", (int)what);
     }
 }
 
@@ -32,19 +39,36 @@ aclError aclrtGetDeviceInfo(uint32_t device, aclrtDevAttr attribute, int64_t *va
     }
     const npusim_machine *machine = npusim_the_machine();
     switch ((int)attribute) {
-    case ACL_DEV_ATTR_AICPU_CORE_NUM: *value = 6; return ACL_SUCCESS;
+    case ACL_DEV_ATTR_AICPU_CORE_NUM:
+        *value = 6;
+        return ACL_SUCCESS;
     case ACL_DEV_ATTR_AICORE_CORE_NUM:
-    case ACL_DEV_ATTR_CUBE_CORE_NUM: *value = machine->cube_cores; return ACL_SUCCESS;
-    case ACL_DEV_ATTR_VECTOR_CORE_NUM: *value = machine->vector_cores; return ACL_SUCCESS;
-    case ACL_DEV_ATTR_UBUF_PER_VECTOR_CORE: *value = 192 << 10; return ACL_SUCCESS;
-    case ACL_DEV_ATTR_TOTAL_GLOBAL_MEM_SIZE: *value = (int64_t)machine->memory; return ACL_SUCCESS;
-    case ACL_DEV_ATTR_L2_CACHE_SIZE: *value = l2_bytes; return ACL_SUCCESS;
-    case ACL_DEV_ATTR_PHY_CHIP_ID: *value = npusim_physical_device((int)device); return ACL_SUCCESS;
+    case ACL_DEV_ATTR_CUBE_CORE_NUM:
+        *value = machine->cube_cores;
+        return ACL_SUCCESS;
+    case ACL_DEV_ATTR_VECTOR_CORE_NUM:
+        *value = machine->vector_cores;
+        return ACL_SUCCESS;
+    case ACL_DEV_ATTR_UBUF_PER_VECTOR_CORE:
+        *value = 192 << 10;
+        return ACL_SUCCESS;
+    case ACL_DEV_ATTR_TOTAL_GLOBAL_MEM_SIZE:
+        *value = (int64_t)machine->memory;
+        return ACL_SUCCESS;
+    case ACL_DEV_ATTR_L2_CACHE_SIZE:
+        *value = l2_bytes;
+        return ACL_SUCCESS;
+    case ACL_DEV_ATTR_PHY_CHIP_ID:
+        *value = npusim_physical_device((int)device);
+        return ACL_SUCCESS;
     case ACL_DEV_ATTR_SMP_ID:
     case ACL_DEV_ATTR_IS_VIRTUAL:
-    case ACL_DEV_ATTR_CUST_OP_PRIVILEGE: *value = 0; return ACL_SUCCESS;
-    default: return npusim_error(ACL_ERROR_RT_FEATURE_NOT_SUPPORT,
-                                 "Attribute %d of a card is not simulated.", (int)attribute);
+    case ACL_DEV_ATTR_CUST_OP_PRIVILEGE:
+        *value = 0;
+        return ACL_SUCCESS;
+    default:
+        return npusim_error(ACL_ERROR_RT_FEATURE_NOT_SUPPORT, "Attribute %d of a card is not simulated.",
+                            (int)attribute);
     }
 }
 

@@ -39,9 +39,9 @@ typedef struct {
     npusim_stream *default_stream;
 } npusim_context;
 
-npusim_context *npusim_current_context(void); /* NULL, with 107002 left as message, where no device was set */
-void npusim_set_default_device(int device);   /* what a thread that never chose a device gets, -1 for none */
-void npusim_forget_device(int device);        /* its context is inactive until it is set again */
+npusim_context *npusim_current_context(void);       /* NULL, with 107002 left as message, where no device was set */
+void npusim_set_default_device(int device);         /* what a thread that never chose a device gets, -1 for none */
+void npusim_forget_device(int device);              /* its context is inactive until it is set again */
 bool npusim_leave_context(npusim_context *context); /* false: it is one that aclrtSetDevice made */
 
 /* memory.c: which range of addresses is what. */
@@ -103,14 +103,14 @@ npusim_stream *npusim_stream_create(int device, uint32_t priority, uint32_t flag
 npusim_stream *npusim_stream_of(aclrtStream handle); /* NULL, with a message, where there is none */
 void npusim_stream_hold(npusim_stream *stream);
 void npusim_stream_release(npusim_stream *stream);
-uint64_t npusim_stream_last(npusim_stream *stream);                      /* number of the last work put there */
+uint64_t npusim_stream_last(npusim_stream *stream); /* number of the last work put there */
 bool npusim_stream_reached(npusim_stream *stream, uint64_t number);
-int npusim_stream_error_at(npusim_stream *stream, uint64_t number);      /* error of the work up to that number */
-bool npusim_stream_works(npusim_stream *stream);                         /* neither failed nor destroyed */
-int npusim_explain(npusim_stream *stream, int error);                    /* leaves the message of what went wrong */
+int npusim_stream_error_at(npusim_stream *stream, uint64_t number); /* error of the work up to that number */
+bool npusim_stream_works(npusim_stream *stream);                    /* neither failed nor destroyed */
+int npusim_explain(npusim_stream *stream, int error);               /* leaves the message of what went wrong */
 uint64_t npusim_stream_put(npusim_stream *stream, npusim_task task, void *argument, int flags);
 int npusim_stream_wait(npusim_stream *stream, uint64_t number, int timeout_ms); /* 0, 507046 or the stream's error */
-int npusim_stream_follow(npusim_stream *stream, uint64_t number);       /* wait, from within another stream's work */
+int npusim_stream_follow(npusim_stream *stream, uint64_t number); /* wait, from within another stream's work */
 bool npusim_anything_pending(void);
 
 /* device.c */
@@ -126,11 +126,11 @@ void npusim_memory_fork(int stage); /* -1 before, 0 in the parent, 1 in the chil
 void npusim_streams_fork(int stage);
 
 #define NOT_SIMULATED(name) npusim_error(ACL_ERROR_RT_FEATURE_NOT_SUPPORT, "%s is not simulated.", name)
-#define REQUIRE(condition, function)                                                                        \
-    do {                                                                                                    \
-        if (!(condition)) {                                                                                 \
-            return npusim_error(ACL_ERROR_INVALID_PARAM, "%s: %s does not hold.", function, #condition);    \
-        }                                                                                                   \
+#define REQUIRE(condition, function) \
+    do { \
+        if (!(condition)) { \
+            return npusim_error(ACL_ERROR_INVALID_PARAM, "%s: %s does not hold.", function, #condition); \
+        } \
     } while (0)
 
 #endif

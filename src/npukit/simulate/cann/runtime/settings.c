@@ -94,11 +94,11 @@ int npusim_check_device(int64_t device) {
     int count = npusim_device_count();
     if (device >= 0 && device < count) {
         int card = npusim_physical_device((int)device);
-        return npusim_card_is_lost(card)
-                   ? npusim_error(ACL_ERROR_RT_DEV_SETUP_ERROR, "EL9999: Device %ld (card %d) does not answer: it has "
-                                                                "dropped out, as NPUKIT_SIM_FAULTS asks.",
-                                  (long)device, card)
-                   : ACL_SUCCESS;
+        return npusim_card_is_lost(card) ? npusim_error(ACL_ERROR_RT_DEV_SETUP_ERROR,
+                                                        "EL9999: Device %ld (card %d) does not answer: it has "
+                                                        "dropped out, as NPUKIT_SIM_FAULTS asks.",
+                                                        (long)device, card)
+                                         : ACL_SUCCESS;
     }
     return npusim_error(ACL_ERROR_RT_INVALID_DEVICEID, "Device %ld does not exist; this process sees %d device(s).",
                         (long)device, count);

@@ -19,7 +19,7 @@ struct npusim_stream {
     atomic_int error;               /* sticky */
     atomic_uint_fast64_t failed_at; /* first work that failed */
     atomic_int references;
-    atomic_bool alive;              /* not yet destroyed */
+    atomic_bool alive; /* not yet destroyed */
     int device, id;
     uint32_t priority, flags, overflow_switch;
     uint64_t failure_mode;
@@ -32,7 +32,7 @@ struct npusim_stream {
     npusim_work *first, *end;
     uint64_t hurried; /* last work somebody waits for */
     int waiters;
-    char message[MESSAGE_SIZE]; /* of the work that failed */
+    char message[MESSAGE_SIZE];   /* of the work that failed */
     bool running, served, asleep; /* somebody does the first work; there is a thread; it wants a signal */
 };
 

@@ -3,10 +3,10 @@
 
 #include "stream.h"
 
-#define STREAM(name, handle)                                                   \
-    npusim_stream *name = npusim_stream_of(handle);                            \
-    if (!name) {                                                               \
-        return aclrtPeekAtLastError(ACL_RT_THREAD_LEVEL);                      \
+#define STREAM(name, handle) \
+    npusim_stream *name = npusim_stream_of(handle); \
+    if (!name) { \
+        return aclrtPeekAtLastError(ACL_RT_THREAD_LEVEL); \
     }
 
 aclError aclrtCreateStreamWithConfig(aclrtStream *stream, uint32_t priority, uint32_t flag) {
@@ -133,11 +133,18 @@ aclError aclrtSetStreamAttribute(aclrtStream handle, aclrtStreamAttr attribute, 
     REQUIRE(value, "aclrtSetStreamAttribute");
     STREAM(stream, handle);
     switch (attribute) {
-    case ACL_STREAM_ATTR_FAILURE_MODE: stream->failure_mode = value->failureMode; return ACL_SUCCESS;
-    case ACL_STREAM_ATTR_FLOAT_OVERFLOW_CHECK: stream->overflow_switch = value->overflowSwitch; return ACL_SUCCESS;
-    case ACL_STREAM_ATTR_PRIORITY: stream->priority = value->streamPriority; return ACL_SUCCESS;
+    case ACL_STREAM_ATTR_FAILURE_MODE:
+        stream->failure_mode = value->failureMode;
+        return ACL_SUCCESS;
+    case ACL_STREAM_ATTR_FLOAT_OVERFLOW_CHECK:
+        stream->overflow_switch = value->overflowSwitch;
+        return ACL_SUCCESS;
+    case ACL_STREAM_ATTR_PRIORITY:
+        stream->priority = value->streamPriority;
+        return ACL_SUCCESS;
     case ACL_STREAM_ATTR_USER_CUSTOM_TAG:
-    case ACL_STREAM_ATTR_CACHE_OP_INFO: return ACL_SUCCESS; /* only tell the profiler */
+    case ACL_STREAM_ATTR_CACHE_OP_INFO:
+        return ACL_SUCCESS; /* only tell the profiler */
     }
     return npusim_error(ACL_ERROR_INVALID_PARAM, "aclrtSetStreamAttribute does not know attribute %d.", (int)attribute);
 }

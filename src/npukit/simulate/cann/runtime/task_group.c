@@ -90,6 +90,7 @@ aclError aclmdlRICaptureTaskUpdateEnd(aclrtStream handle) {
     if (!group) {
         return wrong_state(stream, "no update was begun.");
     }
-    return stream->capture.updated == group->count ? ACL_SUCCESS
-                                                   : wrong_state(stream, "the update has not as many tasks as the group.");
+    return stream->capture.updated == group->count
+               ? ACL_SUCCESS
+               : wrong_state(stream, "the update has not as many tasks as the group.");
 }

@@ -7,9 +7,9 @@
 
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 
-#define UNSIMULATED(function, ...)                                                       \
-    aclError function(__VA_ARGS__) {                                                     \
-        return NOT_SIMULATED(#function);                                                 \
+#define UNSIMULATED(function, ...) \
+    aclError function(__VA_ARGS__) { \
+        return NOT_SIMULATED(#function); \
     }
 
 /* kernels in CANN's binary form */

@@ -27,10 +27,14 @@ static int do_write(void *argument) {
 static bool holds(const value_job *job) {
     uint64_t now = __atomic_load_n(job->address, __ATOMIC_SEQ_CST);
     switch (job->comparison) {
-    case ACL_STREAM_WAIT_VALUE_GEQ: return (int64_t)(now - job->value) >= 0;
-    case ACL_STREAM_WAIT_VALUE_AND: return (now & job->value) != 0;
-    case ACL_STREAM_WAIT_VALUE_NOR: return ~(now | job->value) != 0;
-    default: return now == job->value;
+    case ACL_STREAM_WAIT_VALUE_GEQ:
+        return (int64_t)(now - job->value) >= 0;
+    case ACL_STREAM_WAIT_VALUE_AND:
+        return (now & job->value) != 0;
+    case ACL_STREAM_WAIT_VALUE_NOR:
+        return ~(now | job->value) != 0;
+    default:
+        return now == job->value;
     }
 }
 

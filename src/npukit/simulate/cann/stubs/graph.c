@@ -1,7 +1,7 @@
 /* libgraph.so: torch_npu before 2.6 announces operators to the graph engine when it is loaded; nobody here would build
  * a graph of them, so that nothing is kept. The names are those that the C++ compiler gave the engine's functions. */
 #define DOES_NOTHING(name) \
-    void name(void);       \
+    void name(void); \
     void name(void) {}
 
 DOES_NOTHING(_ZN2ge12AscendStringC1EPKc)

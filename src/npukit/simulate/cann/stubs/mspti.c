@@ -61,8 +61,8 @@ static void keep(const char *kind, const char *name, int device, int stream, uin
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
     uint64_t end = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-    *one = (work){NULL, collective, device, stream, end - nanoseconds, end,
-                  depth && depth <= DEPTH ? running[depth - 1] : 0};
+    *one = (work){
+        NULL, collective, device, stream, end - nanoseconds, end, depth && depth <= DEPTH ? running[depth - 1] : 0};
     strcpy(one->name, name);
     pthread_mutex_lock(&lock);
     *last = one;
@@ -71,9 +71,9 @@ static void keep(const char *kind, const char *name, int device, int stream, uin
 }
 
 static size_t size_of(int kind) {
-    return kind == KERNEL ? sizeof(kernel_record)
-        : kind == COMMUNICATION ? sizeof(communication_record)
-                                : sizeof(external_record);
+    return kind == KERNEL          ? sizeof(kernel_record)
+           : kind == COMMUNICATION ? sizeof(communication_record)
+                                   : sizeof(external_record);
 }
 
 /* Writes its records, if there is room for them, and returns where they end. */
@@ -85,9 +85,8 @@ static size_t write_records(const work *one, uint8_t *buffer, size_t used, size_
     correlation++;
     uint32_t device = (uint32_t)one->device, stream = (uint32_t)one->stream;
     if (one->collective) {
-        *(communication_record *)(buffer + used) =
-            (communication_record){COMMUNICATION, 0, 0, device, stream, one->start, one->end, "", one->name, "",
-                                   correlation};
+        *(communication_record *)(buffer + used) = (communication_record){
+            COMMUNICATION, 0, 0, device, stream, one->start, one->end, "", one->name, "", correlation};
         return used + sizeof(communication_record);
     }
     *(kernel_record *)(buffer + used) =
