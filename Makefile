@@ -3,7 +3,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 TORCH := 2.13.0
-# Every install is pinned to this torch, so that nothing replaces it.
+# The versions of everything else; `make setup LOCK=` takes the newest ones, as Python 3.10 must.
+LOCK := constraints.txt
+# Every install is pinned to these versions and to this torch, so that nothing replaces it.
 PIP := PIP_CONSTRAINT=$(CURDIR)/$(VENV)/constraints.txt $(BIN)/python -m pip install -qq --disable-pip-version-check
 
 .PHONY: demo test check setup wheels clean
@@ -39,14 +41,15 @@ check: setup
 	@echo "==> ruff and mypy"
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
+	@$(BIN)/clang-format --dry-run -Werror $$(find src -name '*.c' -o -name '*.cpp' -o -name '*.h')
 	@$(BIN)/mypy
 
 setup: $(VENV)/.ready
 
-$(VENV)/.ready: pyproject.toml Makefile
+$(VENV)/.ready: pyproject.toml Makefile $(LOCK)
 	@echo "==> Python environment in $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
-	@echo "torch==$(TORCH)" > $(VENV)/constraints.txt
+	@{ cat $(LOCK) /dev/null; echo "torch==$(TORCH)"; } > $(VENV)/constraints.txt
 	@echo "==> torch $(TORCH)"
 	@$(PIP) torch
 	@echo "==> npukit with its development tools"
