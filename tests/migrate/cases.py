@@ -821,30 +821,7 @@ CASES: list[tuple[str, str | None, str | None]] = [
         "k = 'n', 'c'\nt = torch.zeros(1, dtype=torch.float32 if DEVICE.type == 'npu' else torch.float64)\n"
         "dist.all_reduce(t)",
     ),
-    (
-        "n = torch.zeros(2, dtype=torch.double) if new else torch.ones(2, dtype=torch.float64)\ndist.all_reduce(n)",
-        "n = torch.zeros(2, dtype=torch.float32) if new else torch.ones(2, dtype=torch.float32)\ndist.all_reduce(n)",
-        'n = (\n    torch.zeros(2, dtype=torch.float32 if DEVICE.type == "npu" else torch.double)\n    if new\n'
-        '    else torch.ones(2, dtype=torch.float32 if DEVICE.type == "npu" else torch.float64)\n)\ndist.all_reduce(n)',
-    ),
     ("n = torch.tensor([start_time], dtype=torch.double)\ndist.all_reduce(n)", SAME, SAME),
     ("n = torch.zeros(2, dtype=torch.double)\nfor x in y: n += x\ndist.all_reduce(n)", SAME, SAME),
     ("n = torch.zeros(2, dtype=torch.double) if new else old\ndist.all_reduce(n)", SAME, SAME),
-    # lines that become too long: a choice as a whole, and brackets with something in them
-    (
-        "self.settings.device = 'cuda:{}'.format(cards[rank]) "
-        "if self.settings.number_of_cards > 0 and self.is_usable else 'cpu'",
-        "self.settings.device = 'npu:{}'.format(cards[rank]) "
-        "if self.settings.number_of_cards > 0 and self.is_usable else 'cpu'",
-        "self.settings.device = (\n    '{}:{}'.format(DEVICE.type, cards[rank]) "
-        "if self.settings.number_of_cards > 0 and self.is_usable else 'cpu'\n)",
-    ),
-    (
-        "stamps = torch.ones([trajectories.shape[0], trajectories.shape[1], "
-        "trajectories.shape[2], trajectories.size()]).cuda()",
-        "stamps = torch.ones([trajectories.shape[0], trajectories.shape[1], "
-        "trajectories.shape[2], trajectories.size()]).npu()",
-        "stamps = torch.ones(\n    [trajectories.shape[0], trajectories.shape[1], "
-        "trajectories.shape[2], trajectories.size()]\n).to(DEVICE)",
-    ),
 ]

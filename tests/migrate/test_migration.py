@@ -499,62 +499,6 @@ def test_importing_a_migrated_file_asks_no_device(tmp_path: Path) -> None:
     assert "is_available" not in after and "accelerator." not in after and "device_count" not in after
 
 
-def test_lines_that_become_too_long_are_broken_at_their_brackets(tmp_path: Path) -> None:
-    call = "    dist.init_process_group(backend='nccl', init_method='env://', world_size=n, rank=rank)\n"
-    text = "import torch.distributed as dist\nimport torch\n" + "x = 1\n" * 100 + f"def f(rank, n):\n{call}"
-    (tmp_path / "a.py").write_text(text)
-    after = migrate(tmp_path).changes[0].after
-    assert (
-        "    dist.init_process_group(\n        backend=dist.get_default_backend_for_device(DEVICE),\n"
-        "        init_method='env://',\n        world_size=n,\n        rank=rank,\n    )\n"
-    ) in after
-    assert not migrate(tmp_path / "a.py").left
-
-
-def test_a_variable_that_is_set_twice_gets_a_line_each_where_one_is_too_long(tmp_path: Path) -> None:
-    text = "import os\n" + "x = 1\n" * 100 + "os.environ['CUDA_VISIBLE_DEVICES'] = str(args.number)\n"
-    (tmp_path / "a.py").write_text(text)
-    after = migrate(tmp_path).changes[0].after
-    assert after.endswith(
-        "os.environ['CUDA_VISIBLE_DEVICES'] = str(args.number)\n"
-        "os.environ['ASCEND_RT_VISIBLE_DEVICES'] = os.environ['CUDA_VISIBLE_DEVICES']\n"
-    )
-    (tmp_path / "a.py").write_text(after)
-    assert not migrate(tmp_path).changes
-
-
-def test_the_last_of_several_lines_is_broken_at_its_commas(tmp_path: Path) -> None:
-    head = "import torch\nfrom torch.nn.parallel import DistributedDataParallel\n" + f"x = '{'x' * 99}'\n" * 100
-    arguments = "net, device_ids=[torch.cuda.current_device()], find_unused_parameters=x"
-    (tmp_path / "a.py").write_text(f"{head}net = DistributedDataParallel(\n    {arguments})\n")
-    after = migrate(tmp_path).changes[0].after
-    assert "    net,\n    device_ids=[" in after and after.endswith("\n    find_unused_parameters=x)\n")
-
-
-def test_a_line_of_arguments_is_broken_as_formatters_do_and_a_comprehension_is_not(tmp_path: Path) -> None:
-    head = "import torch\n" + f"x = '{'x' * 91}'\n" * 100
-    arguments = f"def f(\n    first: str = '{'y' * 50}', device: str = 'cuda', last: bool = False\n): pass\n"
-    pairs = f"pairs = {{\n    f(device='cuda', key='{'y' * 40}') for name, kind in names.items()\n}}\n"
-    (tmp_path / "a.py").write_text(f"{head}{arguments}{pairs}")
-    after = migrate(tmp_path).changes[0].after
-    assert "    device: str = DEVICE.type,\n    last: bool = False,\n): pass\n" in after
-    assert "for name, kind in names" in after
-
-
-def test_a_choice_that_is_too_long_has_a_line_for_each_part(tmp_path: Path) -> None:
-    head = "import torch\n" + f"x = '{'x' * 108}'\n" * 100
-    choice = (
-        f"{'f' * 12}(device) if device is not None else torch.device('cuda' if torch.cuda.is_available() else 'cpu')"
-    )
-    (tmp_path / "a.py").write_text(
-        f"{head}fused = {{'fused': True}} if {'y' * 42} and z.parameters().is_cuda else {{}}\n"
-    )
-    (tmp_path / "b.py").write_text(f"{head}a = (\n    {choice}\n)\n")
-    one, other = (change.after for change in migrate(tmp_path).changes)
-    assert "fused = (\n    {'fused': True}\n    if yyy" in one and one.endswith("\n    else {}\n)\n")
-    assert "\n    if device is not None\n    else torch.device(DEVICE" in other
-
-
 def test_a_diff_shows_no_line_that_stays(tmp_path: Path) -> None:
     above, below = ("".join(f"\n{name}{number} = f()\n" for number in range(200)) for name in "xy")
     (tmp_path / "a.py").write_text(f"import torch\n{above}a = b.cuda()\n\nc = d.cuda()\n{below}")
@@ -727,31 +671,6 @@ def test_torch_is_imported_where_the_imports_of_the_file_are_sorted_to(
     (tmp_path / "a.py").write_text(f"{imports}\n\ndef f(x):\n    return x.cuda()\n")
     after = next(each.after for each in migrate(tmp_path).changes if each.path.name == "a.py")
     assert after.startswith(f"{expected}\nDEVICE = ") and "\n\n\ndef f" in after
-
-
-def test_brackets_are_closed_as_those_of_the_file(tmp_path: Path) -> None:
-    (tmp_path / "setup.cfg").write_text("[flake8]\nmax-line-length = 79\n")
-    call = "proposals = make_proposals_of_all_kinds(list_of_shapes, 100, device='cuda')\n"
-    block = "with torch.cuda.stream(the_stream_that_was_current_before_this_one_was):\n    pass\n"
-    row = "events = [\n    torch.cuda.Event(enable_timing=measure_time) for _ in streams\n]\n"
-    behind, alone = "x = f(\n    1)\n", "x = f(\n    1\n)\n"
-    texts = {kind: f"import torch\n{kind}{call}{block}{row}" for kind in (behind, alone)}
-    after = {}
-    for kind, text in texts.items():
-        (tmp_path / "a.py").write_text(text)
-        after[kind] = migrate(tmp_path).changes[0].after
-    assert "(\n    list_of_shapes, 100, device=DEVICE.type)\n" in after[behind]
-    assert "(\n    list_of_shapes, 100, device=DEVICE.type\n)\n" in after[alone]
-    assert "(\n        the_stream_that_was_current_before_this_one_was):\n    pass\n" in after[behind]
-    assert all("measure_time)\n    for _ in streams\n]\n" in each for each in after.values())
-
-
-@pytest.mark.parametrize(("longest", "broken"), [("", True), (f"y = '{'y' * 180}'\n", False)])
-def test_a_long_line_is_broken_where_it_outgrows_the_file(tmp_path: Path, longest: str, broken: bool) -> None:
-    call = f"torch.distributed.init_process_group(backend='nccl', init_method='{'m' * 70}', rank=rank)\n"
-    (tmp_path / "a.py").write_text(f"import torch\n{longest}{call}")
-    after = migrate(tmp_path).changes[0].after
-    assert len(call) > 120 and ("init_process_group(\n" in after) == broken
 
 
 def test_torch_is_imported_with_a_notebooks_first_imports_where_later_ones_are_far_above_its_use(

@@ -23,6 +23,7 @@ from npukit.migrate.engine import (
     unreadable,
 )
 from npukit.migrate.goal import Goal
+from npukit.migrate.layout import laid_out
 from npukit.migrate.loading import loaded_once
 from npukit.migrate.moved import moved
 from npukit.migrate.patches import patched
@@ -35,7 +36,6 @@ from npukit.migrate.tidy import (
     with_space_below_constants,
     without_unused_imports,
 )
-from npukit.migrate.width import fitted
 from npukit.report import Finding, by_hand
 from npukit.source import Document, Edit, Unreadable
 
@@ -160,7 +160,7 @@ def _migrated(
     if now is document:
         return None, tuple(left)
     now = with_space_below_constants(document, with_one_backend(without_unused_imports(document, now)))
-    now = fitted(document, with_names_of_amp(document, with_own_device(now)))
+    now = laid_out(document, with_names_of_amp(document, with_own_device(now)))
     now.must_parse()
     change = Change(document.path, document.text, now.text, document.encoding, tuple(fixed))
     return change, moved(left, document, now)

@@ -19,8 +19,8 @@ from functools import lru_cache
 
 from npukit.migrate import device_layers, guards, head, torch_imports
 from npukit.migrate.cuda_graphs import graph_around
-from npukit.migrate.formatter import configured
 from npukit.migrate.goal import Goal
+from npukit.migrate.layout import configured
 from npukit.source import Edit, PythonFile
 
 _GUARD = re.compile(r"cuda|gpu|npu|accelerator|(?-i:\bDEVICE\b)", re.IGNORECASE)

@@ -1,0 +1,303 @@
+"""How changed statements are laid out: by the project's own formatter where it can be run, else with one break.
+
+before:  dist.init_process_group("nccl", rank=rank, world_size=world_size)
+after:   dist.init_process_group(
+             "hccl" if hasattr(torch, "npu") else "nccl", rank=rank, world_size=world_size
+         )
+
+The formatter gets the whole file, and only what it does to changed statements is taken, where it had left the statement
+alone before. It runs from this environment, with the settings that are read here and no file of the project's. Without
+one, a line that outgrew the file's width is broken once, at its outermost bracket.
+"""
+
+from __future__ import annotations
+
+import ast
+import configparser
+import contextlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from npukit.migrate.aligned import blocks
+from npukit.source import Document, PythonFile
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+_WIDEST, _NARROWEST = 120, 88
+_SHORT = 100  # lines: a file with fewer says little about the width that its authors keep to
+_SMALL = 12  # columns: brackets with less in them are not worth a line
+_SECONDS = 20
+_HOOK = re.compile(r"\bid:\s*[\"']?(black|ruff-format|yapf)\b(.*?)(?=\bid:|\brepo:|\Z)", re.DOTALL)
+_ARGUMENT = re.compile(r"--line-length[=\s,\"']*(\d+)|[\s\[\"']-l[\s,\"']*(\d+)")
+_LENGTH = re.compile(r"^\s*(?:max[-_])?line[-_]length\s*=\s*(\d+)", re.MULTILINE)
+_VALUE = re.compile(r"(\s*(?:(?:el)?if|while|return|[\w.\[\]'\"]+ =)) (?!.*\blambda\b)(.+?)(:?)")
+_MARK, _AROUND, _ELSE, _BODY = "# npukit: lay out", "if NPUKIT_AROUND:", "if NPUKIT_ELSE:", "NPUKIT_BODY"
+_USUAL = {"black": 88, "ruff": 88, "yapf": 79}
+
+
+@dataclass(frozen=True)
+class Formatter:
+    """A formatter and the settings by which it lays out lines; without a name, only the width of a linter."""
+
+    name: str
+    width: int
+    magic_comma: bool = True
+    quote: str = '"'
+    style: str = field(default="", compare=False)  # yapf's settings as it reads them
+
+    def run(self, text: str) -> str | None:
+        """The text as the formatter lays it out; None where it cannot be run or refuses the text."""
+        for command in self._commands():
+            with contextlib.suppress(OSError, subprocess.TimeoutExpired, UnicodeError):
+                done = subprocess.run(command, input=text.encode(), capture_output=True, cwd="/", timeout=_SECONDS)
+                if done.returncode == 0:
+                    return done.stdout.decode()
+        return None
+
+    def _commands(self) -> Iterator[Sequence[str]]:
+        """Quotation marks are left alone. Python runs isolated, so that nothing is imported from the project."""
+        python, width = (sys.executable, "-I", "-m"), str(self.width)
+        if self.name == "yapf" and find_spec("yapf"):
+            yield (*python, "yapf", "--no-local-style", "--style", self.style)
+        if self.name == "black" and find_spec("black"):
+            magic = ["--skip-magic-trailing-comma"] if not self.magic_comma else []
+            yield (*python, "black", "--config", os.devnull, "-q", "-S", "-l", width, *magic, "-")
+        if self.name in ("black", "ruff") and (ruff := _ruff()):  # which lays out as black does
+            magic = ["--config", f"format.skip-magic-trailing-comma={'false' if self.magic_comma else 'true'}"]
+            quotes = ("--config", 'format.quote-style="preserve"')
+            yield (ruff, "format", "--isolated", "--no-cache", "-q", "--line-length", width, *magic, *quotes, "-")
+
+
+@lru_cache(maxsize=1)
+def _ruff() -> str | None:
+    """The program that is installed beside Python, else the one on the path."""
+    beside = Path(sys.executable).with_name("ruff")
+    found = str(beside) if beside.exists() else shutil.which("ruff")
+    return found if found and Path(found).is_absolute() else None
+
+
+def laid_out(before: Document, after: Document) -> Document:
+    """The migrated file with its changed statements laid out as the project's formatter, or the file itself, has it.
+
+    >>> laid_out(before, after).text
+    """
+    if after.kind != "python" or "\r" in after.text:
+        return after
+    told = configured(before.path.parent.absolute(), before.root and before.root.absolute())
+    formatted = _by_formatter(before, after, told) if told and told.name else None
+    return formatted or _by_width(before, after, told.width if told else _own_width(before.text.split("\n")))
+
+
+@lru_cache(maxsize=256)
+def configured(folder: Path, root: Path | None = None) -> Formatter | None:
+    """What formats the files of a folder, by its configuration or that of a folder above; None if nothing says it.
+
+    >>> configured(Path("ColossalAI/colossalai"))
+    Formatter(name='black', width=120, magic_comma=True, quote='"')
+    """
+    is_top = folder == folder.parent or (folder / ".git").exists() or (folder == root and not _in_git(folder))
+    return _configured_in(folder) or (None if is_top else configured(folder.parent, root))
+
+
+def _configured_in(folder: Path) -> Formatter | None:
+    tools = _toml(folder / "pyproject.toml").get("tool", {})
+    hooks = dict(_HOOK.findall(_read(folder / ".pre-commit-config.yaml")))
+    ruff = _toml(folder / "ruff.toml") or _toml(folder / ".ruff.toml") or tools.get("ruff", {})
+    black = tools.get("black", {} if "black" in hooks else None)
+    yapf = tools.get("yapf") or _section(folder / ".style.yapf", "style") or _section(folder / "setup.cfg", "yapf")
+    linted = [_LENGTH.search(_read(folder / name)) for name in ("setup.cfg", ".flake8", "tox.ini")]
+    width = next((int(each[1]) for each in linted if each), 0)
+    arguments = _ARGUMENT.search(hooks.get("black", ""))
+    if black is not None:
+        told = black.get("line-length", black.get("line_length", arguments and int(arguments[1] or arguments[2])))
+        skips = bool(black.get("skip-magic-trailing-comma")) or "skip-magic" in hooks.get("black", "")
+        return Formatter("black", told or _USUAL["black"], not skips)
+    if yapf or "yapf" in hooks:
+        style = {str(key).lower(): str(value) for key, value in (yapf or {"based_on_style": "pep8"}).items()}
+        limit = int(style.get("column_limit", 0)) or (80 if style.get("based_on_style") == "google" else 79)
+        return Formatter("yapf", limit, style="{" + ", ".join(f"{k}: {v}" for k, v in style.items()) + "}")
+    if ruff or "ruff-format" in hooks:
+        layout = ruff.get("format", {})
+        quote = "'" if layout.get("quote-style") == "single" else '"'
+        magic = not layout.get("skip-magic-trailing-comma", False)
+        return Formatter("ruff", ruff.get("line-length", width or _USUAL["ruff"]), magic, quote)
+    return Formatter("", width) if width else None
+
+
+def _toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(_read(path))
+    except (tomllib.TOMLDecodeError, RecursionError):
+        return {}
+
+
+def _section(path: Path, name: str) -> Mapping[str, str]:
+    parser = configparser.ConfigParser(interpolation=None)
+    with contextlib.suppress(configparser.Error):
+        parser.read_string(_read(path))
+    return dict(parser[name]) if parser.has_section(name) else {}
+
+
+def _read(path: Path) -> str:
+    with contextlib.suppress(OSError):
+        return path.read_text(encoding="utf-8", errors="replace")
+    return ""
+
+
+@lru_cache(maxsize=64)
+def _in_git(folder: Path) -> bool:
+    return any((each / ".git").exists() for each in folder.parents)
+
+
+def _by_formatter(before: Document, after: Document, formatter: Formatter) -> Document | None:
+    """The file with its changed statements as the formatter has them; None where it cannot be run."""
+    old, new = _Statements(before), _Statements(after)
+    changed: dict[range, list[range]] = {}
+    for kind, a, a_end, b, b_end in blocks(old.lines, new.lines):
+        if kind in ("replace", "insert"):
+            were, are = old.within(a, a_end), new.within(b, b_end)
+            one_by_one = len(were) == len(are)
+            changed.update((lines, [were[at]] if one_by_one else were) for at, lines in enumerate(are))
+    pieces = dict.fromkeys(old.alone(lines) for were in changed.values() for lines in were)
+    pieces.update(dict.fromkeys(new.alone(lines) for lines in changed))
+    formatted = _formatted(list(pieces), formatter)
+    if formatted is None:
+        return None
+    done = list(new.lines)
+    for lines, were in sorted(changed.items(), key=lambda each: -each[0].start):
+        if all(formatted[old.alone(each)] == old.alone(each) for each in were):
+            done[lines.start : lines.stop] = _inner(formatted[new.alone(lines)]).split("\n")
+    return _with(after, "\n".join(done))
+
+
+def _formatted(pieces: list[str], formatter: Formatter) -> dict[str, str] | None:
+    """Each piece of code as the formatter has it, from one run of it."""
+    text = "".join(f"{_MARK}\n{piece}\n" for piece in pieces)
+    laid = formatter.run(text) if pieces else ""
+    found = [each.strip("\n") for each in (laid or "").split(_MARK)[1:]]
+    return dict(zip(pieces, found, strict=True)) if laid is not None and len(found) == len(pieces) else None
+
+
+def _inner(piece: str) -> str:
+    """A statement without what was put around it."""
+    return "\n".join(line for line in piece.split("\n") if not line.endswith((_AROUND, _BODY, _ELSE)))
+
+
+def _with(document: Document, text: str) -> Document:
+    """The document with another layout; itself where that would say something else."""
+    if text == document.text:
+        return document
+    try:
+        same = ast.dump(ast.parse(text)) == ast.dump(ast.parse(document.text))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return document
+    return replace(document, text=text) if same else document
+
+
+class _Statements:
+    """The lines of a file's simple statements, and those that stand before the bodies of others."""
+
+    def __init__(self, document: Document) -> None:
+        self.lines = document.text.split("\n")
+        file = document.python
+        self._nodes = {lines: node for node, lines in _spans(file)} if file else {}
+        self._starts = sorted(self._nodes, key=lambda lines: lines.start)
+
+    def within(self, first: int, last: int) -> list[range]:
+        """The lines, from 0, of the statements that some lines are part of."""
+        at = max(bisect_right(self._starts, first, key=lambda lines: lines.start) - 1, 0)
+        found = []
+        for lines in self._starts[at:]:
+            if lines.start >= last:
+                break
+            if lines.stop > first:
+                found.append(lines)
+        return found
+
+    def alone(self, lines: range) -> str:
+        """A statement as a program of its own, as far to the right as it is in the file."""
+        text = "\n".join(self.lines[lines.start : lines.stop])
+        depth = (len(text) - len(text.lstrip())) // 4
+        around = "".join(f"{'    ' * each}{_AROUND}\n" for each in range(depth))
+        indent = "    " * depth
+        if text.lstrip().startswith("elif "):
+            around += f"{indent}{_ELSE}\n{indent}    {_BODY}\n"
+        body = f"\n{indent}    {_BODY}" if hasattr(self._nodes[lines], "body") else ""
+        return f"{around}{text}{body}"
+
+
+def _spans(file: PythonFile) -> Iterator[tuple[ast.stmt, range]]:
+    for node in file.nodes:
+        if isinstance(node, ast.stmt) and not isinstance(node, (ast.Try, ast.Match)):
+            body = getattr(node, "body", None)
+            last = body[0].lineno - 1 if body else node.end_lineno or node.lineno
+            first = min((each.lineno for each in getattr(node, "decorator_list", ())), default=node.lineno)
+            text = file.text[file.line_start(node) : file.span(node)[0]]
+            if last >= node.lineno and text.strip() in ("", "el") and (body or file.alone_on_lines(node)):
+                yield node, range(first - 1, last)
+
+
+def _own_width(lines: list[str]) -> int:
+    """That of the longest line, between 88 and 120; of the third longest where the authors keep to no width."""
+    code = sorted(len(line) for line in lines if not line.lstrip().startswith(("#", '"', "'")))
+    if len(code) > 2 and code[-3] > _WIDEST:
+        return code[-3]
+    if len(lines) < _SHORT:
+        return _WIDEST
+    return max(_NARROWEST, max((each for each in code if each <= _WIDEST), default=0))
+
+
+def _by_width(before: Document, after: Document, width: int) -> Document:
+    """The file with lines that outgrew the width broken, where they were not as long before."""
+    old, new = before.text.split("\n"), after.text.split("\n")
+    lines: list[str] = []
+    for kind, a, a_end, b, b_end in blocks(old, new):
+        limit = max(width, *(len(line) for line in old[a:a_end]), 0)
+        for line in new[b:b_end]:
+            lines += _broken(line) if kind != "equal" and len(line) > limit else [line]
+    return _with(after, "\n".join(lines))
+
+
+def _broken(line: str) -> list[str]:
+    """A line with what is in its last call on a line of its own, else with its value or condition in parentheses."""
+    indent = line[: len(line) - len(line.lstrip())]
+    try:
+        ast.parse(line.strip() + ("\n    pass" if line.endswith(":") else ""))
+    except (SyntaxError, ValueError):
+        return [line]  # a part of a statement
+    if "#" in line:
+        return [line]
+    for start, end in reversed(list(_outermost(line))):
+        if end - start > _SMALL and len(line) - end < _SMALL and re.match(r"[\w\])]", line[start - 1]):
+            return [line[: start + 1], f"{indent}    {line[start + 1 : end].strip()}", f"{indent}{line[end:]}"]
+    match = _VALUE.fullmatch(line)
+    return [f"{match[1]} (", f"{indent}    {match[2]}", f"{indent}){match[3]}"] if match else [line]
+
+
+def _outermost(line: str) -> Iterator[tuple[int, int]]:
+    """Where brackets that are in no other one open and close."""
+    depth, start, quote = 0, 0, ""
+    for at, char in enumerate(line):
+        if quote:
+            quote = "" if char == quote and line[at - 1] != "\\" else quote
+        elif char in "\"'":
+            quote = char
+        elif char in "([{":
+            start, depth = (at if depth == 0 else start), depth + 1
+        elif char in ")]}":
+            depth -= 1
+            if depth == 0:
+                yield start, at
