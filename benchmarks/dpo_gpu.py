@@ -73,15 +73,13 @@ def wait() -> float:
 
 def with_npukit(shape: dict[str, Any], batch: int, steps: int, warm: int, recompute: bool) -> None:
     from npukit.llm.config.options import Config
-    from npukit.llm.data.collate import Collator, tokens
+    from npukit.llm.data.collate import Collator
     from npukit.llm.data.encode import SEPARATOR
-    from npukit.llm.data.prepare import Prepared
-    from npukit.llm.data.problems import Problems
     from npukit.llm.data.rows import Chosen
     from npukit.llm.data.tokenised import Rows
-    from npukit.llm.finetune.goal import preference_goal
-    from npukit.llm.finetune.preference import add_reference
     from npukit.llm.finetune.train import make_model
+    from npukit.llm.tasks.losses.preference import add_reference
+    from npukit.llm.tasks.task import named
     from npukit.train import Trainer
 
     made = pairs(steps * PAIRS, shape["vocab_size"])
@@ -112,26 +110,25 @@ def with_npukit(shape: dict[str, Any], batch: int, steps: int, warm: int, recomp
             }
         )
         model = make_model(config, folder, torch.device(DEVICE))
-        prepared = Prepared(chosen, None, None, Problems())  # type: ignore[arg-type]
-        goal = preference_goal(config, prepared, Collator(True, 0))
+        learning = named("dpo").learning(config, chosen, None, Collator(True, 0))
         times: list[float] = []
 
         def clocked(module: Any, given: dict[str, Any]) -> Any:
             times.append(wait())
-            return goal.loss(module, given)
+            return learning.loss(module, given)
 
         trainer = Trainer(
             model,
             config.training.model_copy(update={"compile": False}),
-            goal.train,
+            learning.train,
             loss=clocked,
-            weight=goal.weight,
-            size=functools.partial(tokens, pad_id=0),
-            collate=goal.collate,
+            weight=learning.weight,
+            size=learning.size,
+            collate=learning.collate,
             save_model=lambda *_: None,
             item="tokens",
         )
-        compute = functools.partial(add_reference, goal.train, goal.collate, trainer.parallel, batch)  # type: ignore[arg-type]
+        compute = functools.partial(add_reference, learning.train, learning.collate, trainer.parallel, batch)
         compute(Path(folder, "first.npy"), lambda _: None)  # with which the layers are compiled
         began = wait()
         compute(Path(folder, "reference.npy"), lambda _: None)

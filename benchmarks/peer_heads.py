@@ -21,7 +21,7 @@ from benchmarks.peer_tokens import TEXTS, control_tokens, tokenizer
 from npukit.llm.chat.peers import ms_swift
 from npukit.llm.chat.peers.data import BadTurns, table
 from npukit.llm.config.options import Config, HeadOptions
-from npukit.llm.finetune.heads import loss_of_head
+from npukit.llm.tasks.task import of as task_of
 
 TASKS = {"classify": "seq_cls", "rerank": "reranker"}
 
@@ -114,9 +114,9 @@ def largest_differences() -> dict[str, float]:
 
 
 def _ours(task: str, values: Any, counts: list[int], targets: Any, **options: Any) -> Any:
-    config = Config.model_construct(task=task, head=HeadOptions(**options))  # type: ignore[call-arg,arg-type]
+    config = Config.model_construct(task=task, head=HeadOptions(**options))  # type: ignore[call-arg]
     batch = {"input_ids": None, "attention_mask": None, "texts": torch.tensor(counts), "targets": targets}
-    return loss_of_head(config)(lambda **_: values, batch)  # type: ignore[arg-type]
+    return task_of(config).loss(config)(lambda **_: values, batch)
 
 
 def _note(found: dict[str, float], name: str, theirs: Any, ours: Any) -> None:

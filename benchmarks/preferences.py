@@ -33,8 +33,9 @@ from trl.experimental.orpo import ORPOTrainer
 from npukit.launch.devices import torch_device
 from npukit.llm.config.options import Config
 from npukit.llm.data.prepare import prepare
-from npukit.llm.finetune.preference import Pairs
 from npukit.llm.finetune.train import train
+from npukit.llm.tasks.losses.preference import Pairs
+from npukit.llm.tasks.task import named
 
 ROOT = Path(__file__).parents[1]
 WORDS = ["the", "sky", "is", "blue", "because", "light", "comes", "through", "air", "and", "two", "birds", "sing"]
@@ -92,8 +93,8 @@ class OrderedReward(InOrder, RewardTrainer):  # type: ignore[misc]
 
 
 def tokenised(config: Config, tokenizer: Any) -> Pairs:
-    chosen: Any = prepare(config.data, config.task, tokenizer, config.training.seed).train
-    return Pairs(chosen, is_kto=config.task == "kto")
+    chosen: Any = prepare(config.data, named(config.task), tokenizer, config.training.seed).train
+    return Pairs(chosen, mismatched=config.task == "kto")
 
 
 def _halves(row: dict[str, Any]) -> tuple[list[int], list[int]]:

@@ -37,9 +37,10 @@ def texts(count: int, shortest: int, longest: int, seed: int) -> list[str]:
 def npukit(rows: Path, tokenizer: Any, workers: int) -> int:
     from npukit.llm.config.options import DataOptions
     from npukit.llm.data.prepare import prepare
+    from npukit.llm.tasks.task import named
 
     data = DataOptions(train=[{"path": str(rows)}], cutoff=CUTOFF, packing=False, preprocessing_workers=workers)
-    return int(prepare(data, "sft", tokenizer, seed=0).train.lengths().sum())  # type: ignore[union-attr]
+    return int(prepare(data, named("sft"), tokenizer, seed=0).train.lengths().sum())  # type: ignore[union-attr]
 
 
 def datasets(rows: Path, tokenizer: Any, workers: int) -> int:

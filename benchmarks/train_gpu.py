@@ -104,9 +104,9 @@ def train_with_npukit(
 ) -> None:
     from npukit.llm.config.options import Config
     from npukit.llm.data.collate import Collator, tokens, weight
-    from npukit.llm.finetune.goal import loss_of
     from npukit.llm.finetune.train import make_model
     from npukit.llm.models.flops import flops_per_token
+    from npukit.llm.tasks.losses.tokens import loss_of
     from npukit.train import Trainer
 
     with tempfile.TemporaryDirectory() as folder:

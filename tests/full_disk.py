@@ -23,6 +23,7 @@ from npukit.inference.batch import infer
 from npukit.inference.task import Task, Wanted
 from npukit.llm.config.options import DataOptions
 from npukit.llm.data.prepare import prepare
+from npukit.llm.tasks.task import named
 from npukit.migrate.journal import write_copy, write_in_place
 from npukit.migrate.migration import migrate
 from npukit.report.writing import write_text
@@ -46,7 +47,7 @@ def tokenise(folder: Path) -> None:
     DATA.write_text("".join(json.dumps(row) + "\n" for row in rows))
     os.environ["NPUKIT_CACHE"] = str(folder / "cache")
     data = DataOptions(train=[str(DATA)], preprocessing_workers=1)
-    prepare(data, "sft", AutoTokenizer.from_pretrained(MODEL), seed=0)
+    prepare(data, named("sft"), AutoTokenizer.from_pretrained(MODEL), seed=0)
 
 
 def answer(folder: Path) -> None:

@@ -16,7 +16,7 @@ from npukit.llm.data.rows import packed_row
 from npukit.llm.models import attention
 from npukit.llm.models.forward import return_loss
 from npukit.llm.models.fused import use_fused_operators
-from npukit.llm.finetune.goal import loss_of
+from npukit.llm.tasks.losses.tokens import loss_of
 
 like = dict(vocab_size=101, hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4,
             num_key_value_heads=2, max_position_embeddings=64, pad_token_id=0, bos_token_id=1, eos_token_id=2)

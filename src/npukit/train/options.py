@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
@@ -14,12 +14,16 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
     ValidationError,
     model_validator,
 )
+from pydantic_core import CoreSchema, PydanticKnownError
+from pydantic_core.core_schema import no_info_after_validator_function
 
 from npukit.errors import NpukitError
 from npukit.train.mistakes import sentences
@@ -33,11 +37,31 @@ class When:
     """An option has an effect only while another one has this value, or one of these."""
 
     key: str
-    value: str | bool | tuple[str, ...]
+    value: str | bool | tuple[str, ...] | Callable[[], tuple[str, ...]]
 
-    def holds(self, value: object) -> bool:
-        """Whether it has an effect."""
-        return value in self.value if isinstance(self.value, tuple) else value == self.value
+    @property
+    def values(self) -> tuple[str | bool, ...]:
+        """The values of the other option with which this one has an effect."""
+        value = self.value() if callable(self.value) else self.value
+        return value if isinstance(value, tuple) else (value,)
+
+
+@dataclass(frozen=True)
+class Choices:
+    """A text that is one of these words, each with what it means; they are known when they are asked for."""
+
+    words: Callable[[], Mapping[str, str]]
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return no_info_after_validator_function(self._check, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return {**handler(schema), "enum": list(self.words())}
+
+    def _check(self, word: str) -> str:
+        if word in self.words():
+            return word
+        raise PydanticKnownError("literal_error", {"expected": ", ".join(self.words())})
 
 
 def _as_list(value: Any) -> Any:

@@ -11,6 +11,7 @@ import pytest
 
 from npukit.llm.config.options import DataOptions, Source
 from npukit.llm.data.check import check_files
+from npukit.llm.tasks.task import named
 
 GOOD = {"instruction": "Say hello", "output": "Hello"}
 
@@ -67,7 +68,7 @@ def test_a_broken_file_gives_one_sentence(case: str, tmp_path: Path) -> None:
     name, content, expected = BROKEN[case]
     file = tmp_path / name
     file.write_bytes(content if isinstance(content, bytes) else content.encode())
-    (sentence,) = check_files(DataOptions(train=(Source(path=str(file)),)))
+    (sentence,) = check_files(DataOptions(train=(Source(path=str(file)),)), named("sft"))
     assert expected in sentence and str(file) in sentence
     assert "\n" not in sentence and sentence.endswith(".")
 
@@ -96,7 +97,7 @@ def test_a_wrong_name_gives_one_sentence(
         "pairs": {"ranking": True},
     }
     (tmp_path / "data/dataset_info.json").write_text(json.dumps(info))
-    (sentence,) = check_files(DataOptions(train=(Source(path=path),)))
+    (sentence,) = check_files(DataOptions(train=(Source(path=path),)), named("sft"))
     assert expected in sentence
 
 
@@ -104,16 +105,16 @@ def test_bad_rows_among_good_ones_are_wrong_only_where_asked(tmp_path: Path) -> 
     file = tmp_path / "train.jsonl"
     file.write_bytes(b"\xef\xbb\xbf" + json.dumps(GOOD).encode() + b"\r\n\r\n{}\r\n" + json.dumps(GOOD).encode())
     sources = (Source(path=str(file)),)
-    assert check_files(DataOptions(train=sources)) == []
-    (sentence,) = check_files(DataOptions(train=sources, bad_rows="stop"))
+    assert check_files(DataOptions(train=sources), named("sft")) == []
+    (sentence,) = check_files(DataOptions(train=sources, bad_rows="stop"), named("sft"))
     assert f"{file}, line 3 has no instruction and output" in sentence
 
 
 def test_text_cannot_teach_answers(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("Once upon a time.")
     data = DataOptions(train=(Source(path=str(tmp_path)),))
-    assert check_files(data, "pt") == []
-    (sentence,) = check_files(data, "sft")
+    assert check_files(data, named("pt")) == []
+    (sentence,) = check_files(data, named("sft"))
     assert "task: pt" in sentence
 
 
@@ -123,7 +124,8 @@ def test_looking_at_files_imports_nothing_heavy(tmp_path: Path) -> None:
 import sys
 from npukit.llm.config.options import DataOptions, Source
 from npukit.llm.data.check import check_files
-assert check_files(DataOptions(train=(Source(path={str(tmp_path)!r}),))) == []
+from npukit.llm.tasks.task import named
+assert check_files(DataOptions(train=(Source(path={str(tmp_path)!r}),)), named("sft")) == []
 print([name for name in ("torch", "transformers", "datasets", "numpy", "pyarrow") if name in sys.modules])
 """
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

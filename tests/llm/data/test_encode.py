@@ -15,6 +15,7 @@ from npukit.llm.config.options import DataOptions, Source
 from npukit.llm.data.encode import Encoded, Encoder
 from npukit.llm.data.row import BadRow, Conversation, Text
 from npukit.llm.data.rows import inputs_and_labels, weights_of
+from npukit.llm.tasks.task import named
 
 
 def talk(*contents: str, system: str | None = None) -> Conversation:
@@ -25,7 +26,7 @@ def talk(*contents: str, system: str | None = None) -> Conversation:
 
 def encoder(tokenizer: Any, task: str = "sft", template: str | None = None, **options: Any) -> Encoder:
     data = DataOptions(train=(Source(path="unused"),), **options)
-    return Encoder(data, task, tokenizer, find_template(template, tokenizer))
+    return Encoder(data, named(task), tokenizer, find_template(template, tokenizer))
 
 
 def one(encoder: Encoder, row: Conversation | Text) -> Encoded:
@@ -190,7 +191,7 @@ WRITES_TOOLS = (
 
 def test_tools_are_written_as_the_tokenizer_s_template_has_them(tiny_tokenizer: Any) -> None:
     data = DataOptions(train=(Source(path="unused"),))
-    encoded = one(Encoder(data, "sft", tiny_tokenizer, Template("own", WRITES_TOOLS)), ADDED)
+    encoded = one(Encoder(data, named("sft"), tiny_tokenizer, Template("own", WRITES_TOOLS)), ADDED)
     whole, counted = words(tiny_tokenizer, encoded)
     assert whole.startswith("add;user:1 + 1?<|im_end|>assistant:[")
     assert counted == '[{"name": "add", "arguments": {"a": 1}}]<|im_end|>Two.<|im_end|>'
@@ -204,7 +205,7 @@ def test_a_template_that_loses_calls_is_no_template_for_them(tiny_tokenizer: Any
 def test_parts_of_answers_are_weighed(tiny_tokenizer: Any) -> None:
     options = {"tokens": "ms_swift", "tool_format": "react_en", "weigh": ["react"]}
     data = DataOptions(train=(Source(path="unused"),), **options)
-    made = Encoder(data, "sft", tiny_tokenizer, find_template("chatml", tiny_tokenizer, "ms_swift"))
+    made = Encoder(data, named("sft"), tiny_tokenizer, find_template("chatml", tiny_tokenizer, "ms_swift"))
     row = ADDED[:1] + [{**turn, "content": turn["content"].replace("+", "and")} for turn in ADDED[1:]]
     tools = [{"role": "tools", "content": '[{"name": "add", "description": "adds", "parameters": {}}]'}]
     tokens = one(made, [*tools, *row[1:]]).tokens

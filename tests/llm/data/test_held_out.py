@@ -9,6 +9,7 @@ from typing import Any
 from npukit.llm.config.options import DataOptions
 from npukit.llm.data.held_out import held_out
 from npukit.llm.data.prepare import prepare
+from npukit.llm.tasks.task import named
 
 
 def test_the_rows_are_those_that_training_evaluated_on(tiny_tokenizer: Any, tmp_path: Path) -> None:
@@ -17,7 +18,7 @@ def test_the_rows_are_those_that_training_evaluated_on(tiny_tokenizer: Any, tmp_
     file = tmp_path / "rows.jsonl"
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     data = DataOptions(train=[str(file)], validation=0.2, packing=False, cache=False, preprocessing_workers=1)
-    prepared = prepare(data, "sft", tiny_tokenizer, seed=7)
+    prepared = prepare(data, named("sft"), tiny_tokenizer, seed=7)
     assert prepared.validation is not None
     evaluated = [
         tiny_tokenizer.decode(prepared.validation[number]["input_ids"]) for number in range(len(prepared.validation))

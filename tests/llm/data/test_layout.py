@@ -9,6 +9,7 @@ import pytest
 
 from npukit.llm.data.layout import lay_out, recognise, renamed
 from npukit.llm.data.row import BadRow, Layout, Rewriting, Text
+from npukit.llm.tasks.task import named
 
 QUESTION, ANSWER = {"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}
 SYSTEM = {"role": "system", "content": "Be brief."}
@@ -60,20 +61,20 @@ def test_a_row_is_recognised_and_understood(case: str) -> None:
     found = recognise(row)
     assert found
     layout = Layout(*found)
-    assert lay_out(renamed(row, layout), layout, "sft") == expected
+    assert lay_out(renamed(row, layout), layout) == expected
 
 
 def test_other_names_of_columns_and_roles() -> None:
     layout = Layout("alpaca", {"instruction": "frage", "output": "antwort"})
-    assert lay_out(renamed({"frage": "Hi", "antwort": "Hello"}, layout), layout, "sft") == [QUESTION, ANSWER]
+    assert lay_out(renamed({"frage": "Hi", "antwort": "Hello"}, layout), layout) == [QUESTION, ANSWER]
     layout = Layout("sharegpt", {"conversations": "talk"}, {"Q": "user", "A": "assistant"}, "who", "what")
     row = {"talk": [{"who": "Q", "what": "Hi"}, {"who": "A", "what": "Hello"}]}
-    assert lay_out(renamed(row, layout), layout, "sft") == [QUESTION, ANSWER]
+    assert lay_out(renamed(row, layout), layout) == [QUESTION, ANSWER]
 
 
 def test_text() -> None:
-    assert lay_out(renamed("Once", Layout("text")), Layout("text"), "pt") == Text("Once")
-    assert lay_out({"instruction": "Once"}, Layout("alpaca"), "pt") == Text("Once"), "as c4 in dataset_info.json"
+    assert named("pt").row(renamed("Once", Layout("text")), Layout("text")) == Text("Once")
+    assert named("pt").row({"instruction": "Once"}, Layout("alpaca")) == Text("Once"), "as c4 in dataset_info.json"
 
 
 @pytest.mark.parametrize(
@@ -89,15 +90,15 @@ def test_text() -> None:
 )
 def test_why_a_row_is_bad(row: dict[str, Any], reason: str) -> None:
     with pytest.raises(BadRow) as error:
-        lay_out(row, Layout("alpaca"), "sft")
+        lay_out(row, Layout("alpaca"))
     assert reason in str(error.value)
 
 
 def test_an_answer_that_is_not_to_count_is_not_trained_on() -> None:
     turns = [{"role": "user", "content": "Hi", "loss": False}, {"role": "assistant", "content": "x", "loss": True}]
-    assert lay_out({"messages": turns}, Layout("messages"), "sft")[-1] == {"role": "assistant", "content": "x"}
+    assert lay_out({"messages": turns}, Layout("messages"))[-1] == {"role": "assistant", "content": "x"}
     with pytest.raises(BadRow, match="loss for turn 2"):
-        lay_out({"messages": [turns[0], {**turns[1], "loss": False}]}, Layout("messages"), "sft")
+        lay_out({"messages": [turns[0], {**turns[1], "loss": False}]}, Layout("messages"))
 
 
 def test_placeholders_are_filled_by_the_row_s_language() -> None:
@@ -106,7 +107,7 @@ def test_placeholders_are_filled_by_the_row_s_language() -> None:
         {"query": "Who?", "response": "{{NAME}} by {{AUTHOR}}", "tag": "zh"},
         {"query": "Who?", "response": "{{NAME}} by {{AUTHOR}}", "tag": "en"},
     ]
-    turns = [lay_out(row, Layout("messages", rewriting=rewriting), "sft") for row in rows]
+    turns = [lay_out(row, Layout("messages", rewriting=rewriting)) for row in rows]
     assert [turn[1]["content"] for turn in turns] == ["小黄 by me", "Huang by me"]
     assert turns[0][0]["content"] == "Who? /no_think"
 
@@ -121,7 +122,7 @@ SHARED = [
 
 
 def roles(row: dict[str, Any], layout: Layout) -> list[str]:
-    return [turn["role"] for turn in lay_out(renamed(row, layout), layout, "sft")]  # type: ignore[union-attr]
+    return [turn["role"] for turn in lay_out(renamed(row, layout), layout)]  # type: ignore[union-attr]
 
 
 def test_tools_calls_and_results_are_turns_of_their_own() -> None:
@@ -145,11 +146,11 @@ def test_calls_as_openai_has_them() -> None:
 @pytest.mark.parametrize("broken", [SHARED[:3], [SHARED[0], SHARED[2], SHARED[3]], [{**SHARED[0], "tool_calls": [{}]}]])
 def test_calls_that_cannot_be_are_refused(broken: list[Any]) -> None:
     with pytest.raises(BadRow):
-        lay_out({"conversations": broken}, Layout("sharegpt"), "sft")
+        lay_out({"conversations": broken}, Layout("sharegpt"))
 
 
 def test_a_column_that_is_said_to_be_another_is_not_read_under_its_own_name() -> None:
     layout = Layout("alpaca", {"instruction": "question", "output": "answer"})
     with pytest.raises(BadRow):
-        lay_out(renamed({"instruction": "Hi", "output": "Hello"}, layout), layout, "sft")
+        lay_out(renamed({"instruction": "Hi", "output": "Hello"}, layout), layout)
     assert renamed({"question": "Hi", "answer": "Hello"}, layout)["output"] == "Hello"

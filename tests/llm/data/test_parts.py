@@ -13,6 +13,7 @@ from npukit.llm.config.options import DataOptions
 from npukit.llm.data import parts
 from npukit.llm.data.encode import Encoder
 from npukit.llm.data.prepare import prepare
+from npukit.llm.tasks.task import named
 
 
 class Killed(BaseException):
@@ -41,7 +42,7 @@ def test_a_killed_run_is_continued(
     def made(cache: str) -> Any:
         monkeypatch.setenv("NPUKIT_CACHE", str(tmp_path / cache))
         data = DataOptions(train=[str(tmp_path / "rows.jsonl")], packing=False, preprocessing_workers=1)
-        rows: Any = prepare(data, "sft", tiny_tokenizer, seed=7).train
+        rows: Any = prepare(data, named("sft"), tiny_tokenizer, seed=7).train
         return [rows[number]["input_ids"] for number in range(len(rows))]
 
     monkeypatch.setattr(Encoder, "encode", counting)

@@ -21,6 +21,7 @@ from npukit.llm.config.options import DataOptions
 from npukit.llm.data import encoded, parts
 from npukit.llm.data.encode import Encoder
 from npukit.llm.data.prepare import Prepared, prepare
+from npukit.llm.tasks.task import named
 
 
 @pytest.fixture(autouse=True)
@@ -41,7 +42,7 @@ def numbered(name: str, count: int) -> list[dict[str, str]]:
 def prepared(tokenizer: Any, *train: str | dict[str, Any], tell: Any = lambda _: None, **options: Any) -> Prepared:
     sources = [source if isinstance(source, dict) else {"path": source} for source in train]
     data = DataOptions.model_validate({"train": sources, "packing": False, **options})
-    return prepare(data, options.pop("task", "sft"), tokenizer, seed=7, tell=tell)
+    return prepare(data, named(options.pop("task", "sft")), tokenizer, seed=7, tell=tell)
 
 
 def answers(tokenizer: Any, rows: Any) -> list[str]:
@@ -188,7 +189,7 @@ def test_the_cache_knows_everything_that_matters(
     for number, options in enumerate(differing, 2):
         task = options.pop("task", "sft")
         data = DataOptions.model_validate({"train": [{"path": train_file}], "packing": False, **options})
-        prepare(data, task, tiny_tokenizer, seed=7)
+        prepare(data, named(task), tiny_tokenizer, seed=7)
         assert len(made) == number, options
     prepared(other, train_file)
     assert len(made) == len(differing) + 2
@@ -220,7 +221,7 @@ def test_processes_that_come_at_once_tokenise_once(tiny_tokenizer: Any, tmp_path
     def rank(number: int) -> None:
         original, made = parts._make, []
         parts._make = lambda *arguments: (made.append(1), original(*arguments))[1]  # type: ignore[func-returns-value]
-        rows = prepare(data, "sft", tiny_tokenizer, seed=1).train
+        rows = prepare(data, named("sft"), tiny_tokenizer, seed=1).train
         total = int(sum(rows[index]["input_ids"].sum() for index in range(len(rows))))
         (tmp_path / f"rank{number}").write_text(f"{len(made)} {total}")
 
@@ -241,7 +242,7 @@ def test_text_for_pre_training(tiny_tokenizer: Any, tmp_path: Path) -> None:
     (folder / "one.txt").write_text(story)
     (folder / "two.txt").write_text("One plus one is two.")
     data = DataOptions.model_validate({"train": [{"path": str(folder)}], "cutoff": 64, "packing": False})
-    rows = prepare(data, "pt", tiny_tokenizer, seed=0).train
+    rows = prepare(data, named("pt"), tiny_tokenizer, seed=0).train
     whole = tiny_tokenizer.decode(np.concatenate([rows[n]["input_ids"] for n in range(len(rows))]))
     assert whole == f"{story}<|im_end|>One plus one is two.<|im_end|>"
     assert (rows[0]["labels"][1:] == rows[0]["input_ids"][1:]).all()

@@ -12,11 +12,12 @@ import pytest
 from npukit.errors import NpukitError
 from npukit.llm.config.options import DataOptions
 from npukit.llm.data.prepare import prepare
+from npukit.llm.tasks.task import named
 
 
 def prepared(place: Path, tokenizer: Any, task: str = "sft", **options: Any) -> Any:
     data = DataOptions(train=[str(place)], template="chatml", packing=False, cache=False, **options)
-    return prepare(data, task, tokenizer, 0).train
+    return prepare(data, named(task), tokenizer, 0).train
 
 
 def test_rows_are_read_as_from_any_file(tmp_path: Path, tiny_tokenizer: Any) -> None:

@@ -16,6 +16,7 @@ from npukit.errors import NpukitError
 from npukit.llm.config.options import DataOptions, Source
 from npukit.llm.data.check import find_layout, row_of
 from npukit.llm.data.sources import Table, find_table
+from npukit.llm.tasks.task import named
 
 QUESTION, ANSWER = {"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}
 
@@ -35,8 +36,8 @@ def find(path: str, hub: Any = None, **source: Any) -> Table:
 
 
 def first_row(table: Table) -> Any:
-    layout = find_layout(table.records(), table, "sft")
-    return row_of(next(table.records()), layout, "sft")
+    layout = find_layout(table.records(), table, named("sft"))
+    return row_of(next(table.records()), layout, named("sft"))
 
 
 INFO: dict[str, Any] = {

@@ -13,6 +13,7 @@ from npukit.errors import NpukitError
 from npukit.llm.config.options import DataOptions
 from npukit.llm.data import stream
 from npukit.llm.data.prepare import Prepared, prepare
+from npukit.llm.tasks.task import named
 
 
 @pytest.fixture(autouse=True)
@@ -29,7 +30,7 @@ def write(file: Path, name: str, count: int) -> dict[str, Any]:
 
 def streamed(tokenizer: Any, *train: dict[str, Any], **options: Any) -> Prepared:
     data = DataOptions.model_validate({"train": train, "streaming": True, "packing": False, **options})
-    return prepare(data, "sft", tokenizer, seed=3)
+    return prepare(data, named("sft"), tokenizer, seed=3)
 
 
 def answers(tokenizer: Any, rows: Any) -> list[str]:

@@ -19,10 +19,10 @@ from npukit.errors import NpukitError
 from npukit.llm.config.options import Config
 from npukit.llm.data.collate import Collator, weight
 from npukit.llm.data.prepare import pad_id, prepare
-from npukit.llm.finetune.goal import joins_rows
 from npukit.llm.finetune.save import claim
 from npukit.llm.finetune.train import train
 from npukit.llm.models.loading import load_tokenizer
+from npukit.llm.tasks.task import named
 
 WORDS = ["the", "sky", "is", "blue", "because", "light", "comes", "through", "air", "and", "two", "quiet", "birds"]
 
@@ -70,7 +70,7 @@ def transformers_losses(config: Config, folder: Path) -> list[float]:
 
     training = config.training
     tokenizer = load_tokenizer(config.model, config.model.path)
-    data = prepare(config.data, config.task, tokenizer, training.seed).train
+    data = prepare(config.data, named(config.task), tokenizer, training.seed).train
     torch.manual_seed(training.seed)
     model = AutoModelForCausalLM.from_pretrained(config.model.path, dtype=torch.float32)
     if config.tuning.method == "lora":
@@ -125,12 +125,11 @@ def test_packed_rows_have_the_loss_of_unpacked_ones(tiny_qwen2: Path, rows: Path
 
 
 def test_rows_are_padded_only_where_they_must_be(tiny_qwen2: Path, rows: Path, tmp_path: Path) -> None:
-    plain, unknown = {"model_type": "qwen2"}, {"model_type": "nothing that is known"}
     unpacked = config(tiny_qwen2, rows, tmp_path, "lora")
-    assert joins_rows(unpacked, plain) and not joins_rows(unpacked, unknown)
+    assert named("sft").joins(unpacked, can_pack=True) and not named("sft").joins(unpacked, can_pack=False)
     noisy = unpacked.tuning.model_copy(update={"noise": 5.0})  # whose size depends on the length of a row
-    assert not joins_rows(unpacked.model_copy(update={"tuning": noisy}), plain)
-    assert not joins_rows(unpacked.model_copy(update={"task": "rm"}), plain)
+    assert not named("sft").joins(unpacked.model_copy(update={"tuning": noisy}), can_pack=True)
+    assert not named("rm").joins(unpacked, can_pack=True)
 
 
 def test_an_adapter_is_what_peft_reads(tiny_qwen2: Path, rows: Path, tmp_path: Path) -> None:
@@ -200,7 +199,7 @@ def test_the_whole_model_is_what_transformers_reads(tiny_qwen2: Path, rows: Path
     train(made)
     model = AutoModelForCausalLM.from_pretrained(str(tmp_path))
     tokenizer = load_tokenizer(made.model, str(tiny_qwen2))
-    data = prepare(made.data, "sft", tokenizer, 0).train
+    data = prepare(made.data, named("sft"), tokenizer, 0).train
     batch = Collator(False, pad_id(tokenizer))([data[0], data[1]])
     assert weight(batch) > 0
     before = AutoModelForCausalLM.from_pretrained(str(tiny_qwen2))
@@ -254,7 +253,7 @@ def test_an_adapter_that_changed_the_model_fits_the_model_as_it_was(
     adapted = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(tiny_qwen2), tmp_path)
     assert adapted.peft_config["default"].r == 8
     tokenizer = load_tokenizer(wanted.model, str(tiny_qwen2))
-    encoded = prepare(wanted.data, "sft", tokenizer, 0).train
+    encoded = prepare(wanted.data, named("sft"), tokenizer, 0).train
     batch = Collator(False, pad_id(tokenizer), 256)([encoded[number] for number in range(len(encoded))])
     with torch.no_grad():
         loss = adapted(**batch).loss

@@ -26,7 +26,6 @@ from npukit.errors import NpukitError
 from npukit.llm.config.options import ModelOptions, TuningOptions
 from npukit.llm.data.collate import Collator
 from npukit.llm.data.rows import packed_row
-from npukit.llm.finetune.goal import loss_of
 from npukit.llm.models import attention
 from npukit.llm.models.flops import flops_per_token
 from npukit.llm.models.forward import return_loss
@@ -34,6 +33,7 @@ from npukit.llm.models.loading import load_model
 from npukit.llm.models.loss import cross_entropy_of
 from npukit.llm.models.quantized import QuantizedLinear, quantize
 from npukit.llm.models.tuning import plus_groups, tune
+from npukit.llm.tasks.losses.tokens import loss_of
 
 LLAMA_LIKE = {
     "vocab_size": 101,

@@ -12,9 +12,9 @@ import torch.distributed as dist
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, Qwen2Config
 
 from npukit.llm.data.collate import Collator
-from npukit.llm.finetune.goal import loss_of
 from npukit.llm.models.attention import NAME, register
 from npukit.llm.models.forward import return_loss, share_rows
+from npukit.llm.tasks.losses.tokens import loss_of
 
 RANKS = 2
 WORLD = 1 + RANKS  # the group is not the first one of its job

@@ -83,7 +83,7 @@ def test_every_optimizer_and_small_weights_have_an_estimate(qwen2_7b: str) -> No
         kept = wanted.model.model_copy(update={"quantize": quantize})
         return plan(wanted.model_copy(update={"model": kept}), devices=1).memory
 
-    names = choices(TrainOptions.model_fields["optimizer"].annotation)
+    names = choices(TrainOptions.model_fields["optimizer"])
     states = {name: memory(optimizer=name).optimizer for name in names}
     assert states["adamw"] > states["muon"] > states["galore"] > states["sgd"] == 0
     whole, small = (memory(kind, "lora").weights for kind in (None, "nf4"))

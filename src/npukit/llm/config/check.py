@@ -14,10 +14,11 @@ from npukit.errors import NpukitError
 from npukit.llm.config.given import COMMAND_LINE, MISSING, Given, Keys, Mistake
 from npukit.llm.config.media import is_media_data, is_media_model
 from npukit.llm.config.nearest import nearest, nearest_file
-from npukit.llm.config.options import HEADS, PREFERENCES, Config
+from npukit.llm.config.options import Config
 from npukit.llm.config.schema import options, plain
 from npukit.llm.models.outline import is_target, look_at
 from npukit.llm.models.weights import broken_tokenizer, broken_weights, has_weights
+from npukit.llm.tasks.task import of as task_of
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ def _without_effect(config: Config, given: Given) -> Iterator[Problem]:
     """Options that were written although what was chosen makes no use of them."""
     for key, option in options(Config).items():
         when = option.when
-        if when and not when.holds(_value(config, when.key)) and given.has(_keys(key)):
+        if when and _value(config, when.key) not in when.values and given.has(_keys(key)):
             if _value(config, key) == option.field.default:
                 continue
             chosen = f"{when.key} is {plain(_value(config, when.key))}"
@@ -79,12 +80,7 @@ def _value(config: Config, key: str) -> Any:
 
 def _options_together(config: Config, given: Given) -> Iterator[Problem]:
     data, training, tuning, model = config.data, config.training, config.tuning, config.model
-    if data.streaming and config.task in (*PREFERENCES, *HEADS):
-        text = f"task {config.task} reads its rows before it begins: set data.streaming to false."
-        yield Problem("data.streaming", text)
-    if config.task in HEADS and data.template is not None and data.tokens != "ms_swift":
-        text = f"task {config.task} reads plain text: leave data.template out, or set data.tokens to ms_swift."
-        yield Problem("data.template", text)
+    yield from (Problem(key, text) for key, text in task_of(config).problems(config))
     if data.streaming and training.max_steps is None:
         yield Problem("data.streaming", "streamed data has no known length: set training.max_steps.")
     if data.streaming and isinstance(data.validation, float) and 0 < data.validation < 1:
@@ -214,7 +210,7 @@ def _data_files(config: Config, given: Given) -> Iterator[Problem]:
         if source.path == MISSING:
             continue
         alone = config.data.model_copy(update={"train": (source,), "validation": 0.0})
-        sentences = list(check_files(alone, config.task))
+        sentences = list(check_files(alone, task_of(config)))
         yield from (Problem(key, sentence) for sentence in sentences)
         if sentences:
             return
@@ -251,7 +247,7 @@ def _template(config: Config, given: Given) -> Iterator[Problem]:
     from npukit.llm.chat.templates import find_template
 
     try:
-        if config.data.template is not None and config.task != "pt":
+        if config.data.template is not None and task_of(config).uses_template(config.data):
             find_template(config.data.template, tokens=config.data.tokens)
     except NpukitError as error:
         yield Problem("data.template", str(error))

@@ -25,7 +25,9 @@ def as_text(schema: type[BaseModel], word: str = "") -> str:
     lines = []
     for option in matching(schema, word):
         default = "required" if option.field.is_required() else f"default {option.default}"
-        only = f", only with {option.when.key}: {plain(option.when.value)}" if option.when else ""
+        only = ""
+        if when := option.when:
+            only = f", only with {when.key}: {plain(when.values[0] if len(when.values) == 1 else when.values)}"
         lines.append(f"{option.key}\n    {option.meaning}\n    {option.type} ({default}{only})")
     return "\n".join(lines)
 

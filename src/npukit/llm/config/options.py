@@ -6,21 +6,22 @@ Every option has a type, a default and a meaning; `npukit train --explain` print
 from __future__ import annotations
 
 import re
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveFloat, PositiveInt
 
-from npukit.train.options import Fraction, Options, TrainOptions, When
+from npukit.llm import tasks
+from npukit.train.options import Choices, Fraction, Options, TrainOptions, When
 
 # PEFT's names of adapters besides LoRA; their own options go into tuning.peft.
 OTHER_ADAPTERS = ("adalora", "boft", "fourierft", "hra", "ia3", "loha", "lokr", "miss", "oft", "vera")
 LORA, FREEZE, FULL = (When("tuning.method", method) for method in ("lora", "freeze", "full"))
 ADAPTER = When("tuning.method", ("lora", *OTHER_ADAPTERS))
-PREFERENCES = ("dpo", "kto", "rm")
-HEADS = ("classify", "embed", "rerank")
-CHAT, PREFER = When("task", ("sft", *PREFERENCES, *HEADS)), When("task", PREFERENCES)
-CLASSIFY, EMBED, RERANK = When("task", "classify"), When("task", "embed"), When("task", "rerank")
+CHAT, PREFER, CLASSIFY, EMBED, RERANK, TOKENS = (
+    When("task", partial(tasks.using, uses)) for uses in ("chat", "preference", "classify", "embed", "rerank", "tokens")
+)
 Format = Literal["auto", "alpaca", "sharegpt", "messages", "prompt", "text", "tokens"]
 
 
@@ -70,7 +71,7 @@ class TuningOptions(Options):
     plus_ratio: Annotated[PositiveFloat | None, LORA] = Field(
         None, description="LoRA+: how much faster the second matrix of a pair learns than the first"
     )
-    loss: Annotated[Literal["plain", "dft", "eaft", "asft"], When("task", ("sft", "pt"))] = Field(
+    loss: Annotated[Literal["plain", "dft", "eaft", "asft"], TOKENS] = Field(
         "plain",
         description="how tokens count: alike, by how likely they are already (DFT), by how unsure the model is (EAFT); "
         "asft is DFT that stays near the model before training, a copy of which is kept unless an adapter is trained",
@@ -283,7 +284,7 @@ class HeadOptions(Options):
     no: Annotated[str, RERANK] = Field("no", description="see yes")
     positives: Annotated[PositiveInt, RERANK] = Field(1, description="fitting documents of a question in a step")
     negatives: Annotated[PositiveInt, RERANK] = Field(7, description="other documents for each fitting one")
-    temperature: Annotated[PositiveFloat, When("task", ("embed", "rerank"))] = Field(
+    temperature: Annotated[PositiveFloat, When("task", partial(tasks.using, "temperature"))] = Field(
         0.1, description="similarities (infonce) or scores (listwise) are divided by it"
     )
 
@@ -291,12 +292,7 @@ class HeadOptions(Options):
 class Config(Options):
     """A whole run."""
 
-    task: Literal["sft", "pt", "dpo", "kto", "rm", "classify", "embed", "rerank"] = Field(
-        "sft",
-        description="supervised fine-tuning; pre-training on plain text; preference pairs (dpo and its kin); "
-        "answers marked good or bad (kto); a reward model from pairs (rm); labels of texts (classify); "
-        "similar texts (embed); documents that fit a question (rerank)",
-    )
+    task: Annotated[str, Choices(tasks.summaries)] = Field("sft", description="what the model is trained for")
     model: ModelOptions
     tuning: TuningOptions = TuningOptions()
     data: DataOptions

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from npukit.llm import tasks
 from npukit.llm.config.check import mistakes_in
 from npukit.llm.config.dialects.table import Dialect
 from npukit.llm.config.dialects.training import DIALECTS
@@ -13,7 +14,7 @@ from npukit.llm.config.dialects.translator import Translator, recognise
 from npukit.llm.config.dialects.values import Values
 from npukit.llm.config.given import COMMAND_LINE, Given, Mistake, Mistakes, Place
 from npukit.llm.config.names import Names
-from npukit.llm.config.options import HEADS, Config
+from npukit.llm.config.options import Config
 from npukit.llm.config.validation import validate
 from npukit.llm.config.words import parse_words
 from npukit.llm.config.yaml_file import read_yaml
@@ -122,9 +123,10 @@ def _same_task(given: Given, verb: str) -> list[Mistake]:
     if verb in ("train", "rlhf"):
         return []
     written = given.values.get("task")
-    if written in HEADS:  # ms-swift's sft trains these too
+    task = tasks.known().get(str(written))
+    if task and task.verb == verb:  # ms-swift's sft trains classifiers, embeddings and rerankers, too
         return []
-    if given.has(("task",)) and written != verb and written in ("sft", "pt"):
+    if task and given.has(("task",)):
         name = given.name(("task",))
         return [given.mistake(("task",), f"{name} is {written}, but the command is npukit {verb}.")]
     given.set(("task",), verb, COMMAND_LINE)

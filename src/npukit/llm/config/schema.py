@@ -13,9 +13,8 @@ from typing import Annotated, Any, Literal
 from annotated_types import Ge, Gt, Le
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
-from pydantic_core import PydanticUndefined
 
-from npukit.train.options import Options, When
+from npukit.train.options import Choices, Options, When
 
 WORDS: dict[Any, str] = {
     bool: "true or false",
@@ -32,10 +31,23 @@ class Option:
     """One option."""
 
     key: str
-    type: str
-    default: str
-    meaning: str
     field: FieldInfo
+
+    @property
+    def type(self) -> str:
+        """What may be written, in words."""
+        return describe(self.field)
+
+    @property
+    def default(self) -> str:
+        """The default as it is written in YAML, or "required"."""
+        return "required" if self.field.is_required() else plain(self.field.default)
+
+    @property
+    def meaning(self) -> str:
+        """What it is for."""
+        words = known.words() if (known := _known(self.field.metadata)) else {}
+        return (self.field.description or "") + ": " * bool(words) + "; ".join(words.values())
 
     @property
     def when(self) -> When | None:
@@ -59,7 +71,7 @@ def _options(schema: type[BaseModel], above: str) -> Iterator[Option]:
         if inner is not None and not field.description:
             yield from _options(inner, f"{above}{name}.")
             continue
-        yield Option(f"{above}{name}", describe(field), _default(field), field.description or "", field)
+        yield Option(f"{above}{name}", field)
         for each in parts(field.annotation):
             if isinstance(each, type) and issubclass(each, BaseModel) and name != "validation":
                 yield from _options(each, f"{above}{name}.")
@@ -79,10 +91,21 @@ def parts(annotation: Any) -> list[Any]:
     return below or [annotation]
 
 
-def choices(annotation: Any) -> list[str]:
+def choices(field: FieldInfo) -> list[str]:
     """The words that may be written."""
-    literals = [each for each in parts(annotation) if typing.get_origin(each) is Literal]
+    if known := _known(field.metadata):
+        return list(known.words())
+    literals = [each for each in parts(field.annotation) if typing.get_origin(each) is Literal]
     return [str(word) for each in literals for word in typing.get_args(each)]
+
+
+def is_choice(field: FieldInfo) -> bool:
+    """Whether nothing but such a word may be written."""
+    return _known(field.metadata) is not None or typing.get_origin(field.annotation) is Literal
+
+
+def _known(limits: list[Any]) -> Choices | None:
+    return next((each for each in limits if isinstance(each, Choices)), None)
 
 
 def describe(field: FieldInfo) -> str:
@@ -92,6 +115,8 @@ def describe(field: FieldInfo) -> str:
 
 def _describe(annotation: Any, limits: list[Any]) -> str:
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if known := _known(limits):
+        return " | ".join(known.words())
     if origin is Annotated:
         return _describe(arguments[0], [*arguments[1:]])
     if origin in (types.UnionType, typing.Union):
@@ -123,12 +148,6 @@ def _range(limits: list[Any]) -> str:
         return f" from {least} to {most}"
     words = [f" above {above}"] * (above is not None) + [f" of at least {least}"] * (least is not None)
     return " and".join([*words, *[f" up to {most}"] * (most is not None)])
-
-
-def _default(field: FieldInfo) -> str:
-    if field.default is PydanticUndefined:
-        return "required"
-    return plain(field.default)
 
 
 def plain(value: Any) -> str:

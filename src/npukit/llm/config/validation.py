@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import copy
 import re
-import typing
 from collections.abc import Iterator
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -14,7 +13,7 @@ from pydantic_core import ErrorDetails
 from npukit.llm.config.given import MISSING, Given, Keys, Mistake
 from npukit.llm.config.names import Names
 from npukit.llm.config.nearest import nearest
-from npukit.llm.config.schema import Option, choices, describe, options, parts, section, shown
+from npukit.llm.config.schema import Option, choices, describe, is_choice, options, parts, section, shown
 from npukit.train.options import Options
 
 T = TypeVar("T", bound=Options)
@@ -135,10 +134,9 @@ class _Validation(Generic[T]):
 
 def _wrong_value(name: str, option: Option, value: Any) -> str:
     """What may be written, what was, and what was probably meant."""
-    words = choices(option.field.annotation)
+    words = choices(option.field)
     near = nearest(str(value), words) if words else None
-    is_choice = typing.get_origin(option.field.annotation) is Literal
-    expected = f"one of {', '.join(words)}" if is_choice else describe(option.field)
+    expected = f"one of {', '.join(words)}" if is_choice(option.field) else describe(option.field)
     return f"{name} must be {expected}, not {shown(value)}" + (f": did you mean {near}?" if near else ".")
 
 

@@ -7,19 +7,18 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from npukit.errors import NpukitError
-from npukit.llm.config.options import HEADS, PREFERENCES, DataOptions
+from npukit.llm.config.options import DataOptions
 from npukit.llm.data.files import Record, read_file
-from npukit.llm.data.layout import lay_out, recognise, renamed
-from npukit.llm.data.pairs import lay_out_pair
+from npukit.llm.data.layout import recognise, renamed
 from npukit.llm.data.row import BadRow, Layout, LeftOut, Row, listed
 from npukit.llm.data.sources import Table, find_table
-from npukit.llm.data.texts import lay_out_texts
+from npukit.llm.tasks.task import Task
 
 LOOK_AT = 2000  # rows of a data set
 FILES = 100
 
 
-def check_files(data: DataOptions, task: str | None = None) -> list[str]:
+def check_files(data: DataOptions, task: Task) -> list[str]:
     """Sentences about local data that cannot be used, none if all is well: what needs to be mended before training.
 
     Only the first rows are read, so a later bad row is still possible; it is met when the data is prepared.
@@ -36,7 +35,7 @@ def check_files(data: DataOptions, task: str | None = None) -> list[str]:
     return sentences
 
 
-def _check_table(table: Table, data: DataOptions, task: str | None) -> None:
+def _check_table(table: Table, data: DataOptions, task: Task) -> None:
     usable = 0
     bad: list[str] = []
     each = min(table.limit or LOOK_AT, max(LOOK_AT // len(table.files), 20))
@@ -44,7 +43,7 @@ def _check_table(table: Table, data: DataOptions, task: str | None) -> None:
     layout = find_layout(records, table, task)
     for record in records:
         try:
-            row_of(record, layout, task or "sft")
+            row_of(record, layout, task)
             usable += 1
         except LeftOut:
             usable += 1
@@ -54,10 +53,10 @@ def _check_table(table: Table, data: DataOptions, task: str | None) -> None:
         raise NpukitError(nothing_usable(table, bad) if not usable else stopped(bad[0]))
 
 
-def find_layout(records: Iterable[Record], table: Table, task: str | None) -> Layout:
+def find_layout(records: Iterable[Record], table: Table, task: Task) -> Layout:
     """The table's layout, recognised by the first row that has the columns of one."""
     layout = table.layout
-    if task in ("dpo", "rm", *HEADS) and layout.format == "auto":
+    if task.columns_tell and layout.format == "auto":
         layout = replace(layout, format="messages")  # the columns of a row say what its answers are
     first: list[str] | None = None
     unreadable: list[str] = []
@@ -75,8 +74,7 @@ def find_layout(records: Iterable[Record], table: Table, task: str | None) -> La
         if unreadable and not first:
             raise NpukitError(nothing_usable(table, unreadable))
         raise NpukitError(f"{table.name} has no rows." if first is None else _unknown_columns(table, first))
-    if layout.format == "text" and task == "sft":
-        raise NpukitError(f"{table.name} is plain text without questions and answers: use task: pt for it.")
+    task.check_layout(layout, table.name)
     return layout
 
 
@@ -96,12 +94,9 @@ def _readable(record: Record) -> object:
     return record.value
 
 
-def row_of(record: Record, layout: Layout, task: str) -> Row:
+def row_of(record: Record, layout: Layout, task: Task) -> Row:
     """What the record means; raises BadRow, or LeftOut."""
-    row = renamed(_readable(record), layout)
-    if task in HEADS:
-        return lay_out_texts(row, layout, task)
-    return lay_out_pair(row, layout, task) if task in PREFERENCES else lay_out(row, layout, task)
+    return task.row(renamed(_readable(record), layout), layout)
 
 
 def nothing_usable(table: Table, bad: list[str]) -> str:

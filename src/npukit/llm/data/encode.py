@@ -14,12 +14,13 @@ from npukit.llm.chat.peers import llama_factory, ms_swift
 from npukit.llm.chat.peers.data import BadTurns
 from npukit.llm.chat.render import NotRendered, Rendered, Renderer, Span
 from npukit.llm.chat.templates import Template
-from npukit.llm.config.options import PREFERENCES, DataOptions
-from npukit.llm.data.row import BadRow, Conversation, Pair, Row, Text, Texts
+from npukit.llm.config.options import DataOptions
+from npukit.llm.data.row import BadRow, Conversation, Row, Text
 from npukit.llm.data.row import Tokens as TokenRow
+from npukit.llm.tasks.task import Task
 
 Tokens = NDArray[np.int32]
-SEPARATOR = -(1 << 31)  # between the better and the worse answer's tokens of a pair
+SEPARATOR = -(1 << 31)  # between the texts of a row that has several
 END = 1 << 30  # added to a token whose label is not itself but the end token
 MORE = 1 << 28  # added as often as a token counts more than once; up to three times
 TAIL = 32  # tokens at a long question's end that stay: how it ends, and the header of the answer
@@ -37,10 +38,9 @@ class Encoded:
 class Encoder:
     """Tokenises rows by the options."""
 
-    def __init__(self, data: DataOptions, task: str, tokenizer: Any, template: Template) -> None:
-        data = data.model_copy(update={"last_answer_only": True}) if task in PREFERENCES else data
+    def __init__(self, data: DataOptions, task: Task, tokenizer: Any, template: Template) -> None:
         self._data = data
-        self._task = task
+        self._counts_everything = task.counts_everything
         self._tokenizer = tokenizer
         self._eos: Any = tokenizer.eos_token_id
         stops = [str(token) for token in tokenizer.added_tokens_decoder.values() if token.special]
@@ -55,15 +55,15 @@ class Encoder:
             results[number] = self._pieces(ids)
         rendered: dict[int, Rendered] = {}
         for number, row in enumerate(rows):
-            if isinstance(row, Pair):
-                results[number] = self._pair(row)
-            elif isinstance(row, Texts):
-                results[number] = self._texts(row)
-            elif isinstance(row, TokenRow):
+            if isinstance(row, Text):
+                continue
+            if isinstance(row, TokenRow):
                 results[number] = self._fitting(_labelled(row.ids, row.labels))
-            elif self._writer and not isinstance(row, Text):
+            elif not isinstance(row, list):
+                results[number] = row.encode(self)
+            elif self._writer:
                 results[number] = self._as_the_peer(row)
-            elif self._renderer and not isinstance(row, Text):
+            elif self._renderer:
                 try:
                     rendered[number] = self._renderer.render(self._with_system(row))
                 except NotRendered as error:
@@ -72,38 +72,21 @@ class Encoder:
             results[number] = self._row(ids, spans, rendered[number].unmatched)
         return results
 
-    def _pair(self, pair: Pair) -> list[Encoded] | BadRow:
-        """The better answer's tokens, a mark, the worse one's; an answer that is not there has none."""
-        answers = [answer for answer in (pair.chosen, pair.rejected) if answer is not None]
+    @property
+    def cutoff(self) -> int:
+        """The most tokens that a row may have."""
+        return self._data.cutoff
+
+    def answers(self, question: Conversation, answers: Sequence[str]) -> list[Tokens] | BadRow:
+        """The tokens of a question with each of its answers, of which only the answer counts."""
         if isinstance(self._writer, llama_factory.Writer):
-            halves = [_labelled(*row) for row in self._writer.answers(pair.question, answers)]
-        else:
-            found = self.encode([[*pair.question, {"role": "assistant", "content": answer}] for answer in answers])
-            if bad := [each for each in found if isinstance(each, BadRow)]:
-                return bad[0]
-            halves = [each[0].tokens for each in found if isinstance(each, list)]
-        nothing = [np.zeros(0, dtype=np.int32)]
-        halves = nothing * (pair.chosen is None) + halves + nothing * (pair.rejected is None)
-        was_cut = any(len(half) == self._data.cutoff for half in halves)
-        mark = np.array([SEPARATOR], dtype=np.int32)
-        return [Encoded(np.concatenate([halves[0], mark, halves[1]]), was_cut)]
+            return [_labelled(*row) for row in self._writer.answers(question, list(answers))]
+        found = self.encode([[*question, {"role": "assistant", "content": answer}] for answer in answers])
+        if bad := [each for each in found if isinstance(each, BadRow)]:
+            return bad[0]
+        return [each[0].tokens for each in found if isinstance(each, list)]
 
-    def _texts(self, row: Texts) -> list[Encoded] | BadRow:
-        """Each text's tokens and a mark, then the labels as the bytes of 32-bit numbers."""
-        mark = np.array([SEPARATOR], dtype=np.int32)
-        parts = []
-        for turns in row.texts:
-            found = self._of_text(turns)
-            if isinstance(found, BadRow):
-                return found
-            if not len(found[0].tokens):
-                return BadRow("has an empty text")
-            parts += [found[0].tokens, mark]
-        labels = np.frombuffer(np.array(row.labels, np.float32).tobytes(), np.uint8).astype(np.int32)
-        was_cut = any(len(part) == self._data.cutoff for part in parts)
-        return [Encoded(np.concatenate([*parts, labels]), was_cut)]
-
-    def _of_text(self, text: Conversation | list[int]) -> list[Encoded] | BadRow:
+    def text(self, text: Conversation | list[int]) -> list[Encoded] | BadRow:
         """What the tokenizer makes of a text, or of a text and another, unless a chat template is wanted."""
         if isinstance(text[0], int):
             return self._fitting(np.array(text, dtype=np.int32))
@@ -210,7 +193,7 @@ class Encoder:
         return ids, spans
 
     def _row(self, ids: list[int], spans: list[Span], unmatched: int) -> list[Encoded] | BadRow:
-        everything = self._data.train_on_prompt or self._task == "pt"
+        everything = self._data.train_on_prompt or self._counts_everything
         answers = spans[-1:] if self._data.last_answer_only else spans
         counted = np.full(len(ids), everything)
         for start, end in answers:

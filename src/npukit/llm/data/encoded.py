@@ -17,6 +17,7 @@ from npukit.llm.data.parallel import encode_all
 from npukit.llm.data.problems import Problems
 from npukit.llm.data.row import BadRow, LeftOut, Row
 from npukit.llm.data.sources import Table
+from npukit.llm.tasks.task import Task
 from npukit.report.progress import BETWEEN_LINES, lines
 
 BATCH = 1024
@@ -25,7 +26,7 @@ BATCH = 1024
 def encoded_rows(
     table: Table,
     data: DataOptions,
-    task: str,
+    task: Task,
     encoder: Encoder,
     problems: Problems,
     records: Iterator[Record] | None = None,
@@ -40,7 +41,7 @@ def encoded_rows(
 def usable_rows(
     table: Table,
     data: DataOptions,
-    task: str,
+    task: Task,
     encoder: Encoder,
     problems: Problems,
     records: Iterator[Record] | None = None,
@@ -57,7 +58,7 @@ def usable_rows(
 
 
 def _laid_out(
-    table: Table, records: Iterator[Record], data: DataOptions, task: str, problems: Problems
+    table: Table, records: Iterator[Record], data: DataOptions, task: Task, problems: Problems
 ) -> Iterator[tuple[Record, Row]]:
     layout = find_layout(table.records(), table, task)
     usable = 0

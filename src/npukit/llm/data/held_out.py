@@ -18,6 +18,7 @@ from npukit.llm.data.problems import Problems
 from npukit.llm.data.row import Conversation
 from npukit.llm.data.sources import find_table
 from npukit.llm.hub import Hub
+from npukit.llm.tasks.task import named
 from npukit.report.writing import write_text
 
 
@@ -40,12 +41,12 @@ def held_out(data: DataOptions, seed: int, tokenizer: Any, hub: Hub | None = Non
     [{'role': 'user', 'content': 'What is one plus one?'}, {'role': 'assistant', 'content': 'Two.'}]
     """
     sources = data.validation if isinstance(data.validation, tuple) else data.train
-    encoder = Encoder(data, "sft", tokenizer, find_template(data.template, tokenizer, data.tokens))
+    encoder = Encoder(data, named("sft"), tokenizer, find_template(data.template, tokenizer, data.tokens))
     found = [find_table(source, data, hub) for source in sources]
     _, apart = drawn(found, data, seed if data.seed is None else data.seed)
     tables = []
     for table in apart or found:
-        rows = usable_rows(table, data, "sft", encoder, Problems())
+        rows = usable_rows(table, data, named("sft"), encoder, Problems())
         tables.append([row for row, _ in rows if isinstance(row, list)])
     if apart or isinstance(data.validation, tuple):
         return [row for table in tables for row in table]

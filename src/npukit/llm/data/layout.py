@@ -10,7 +10,6 @@ from npukit.llm.data.row import (
     Conversation,
     Layout,
     Rewriting,
-    Row,
     Text,
     Tokens,
     kind_of,
@@ -88,10 +87,10 @@ def refuse_media(row: dict[str, Any]) -> None:
         raise BadRow(f"has {media}; only text is supported")
 
 
-def lay_out(row: dict[str, Any], layout: Layout, task: str) -> Row:
+def lay_out(row: dict[str, Any], layout: Layout) -> Conversation | Text | Tokens:
     """The conversation or text of a row (with our names of the columns); raises BadRow.
 
-    >>> lay_out({"instruction": "Hi", "output": "Hello"}, Layout("alpaca"), "sft")
+    >>> lay_out({"instruction": "Hi", "output": "Hello"}, Layout("alpaca"))
     [{'role': 'user', 'content': 'Hi'}, {'role': 'assistant', 'content': 'Hello'}]
     """
     refuse_media(row)
@@ -102,8 +101,6 @@ def lay_out(row: dict[str, Any], layout: Layout, task: str) -> Row:
         return _tokens(row)
     if layout.format == "text":
         return Text(string(row, "text"), row.get("ends") is not False)
-    if task == "pt" and layout.format == "alpaca" and not row.get("output"):
-        return Text(string(row, "instruction"))
     turns = conversation(row, layout)
     check_order(turns)
     return layout.rewriting(turns, row.get("tag")) if layout.rewriting != Rewriting() else turns

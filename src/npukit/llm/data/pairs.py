@@ -2,28 +2,51 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from npukit.llm.data.layout import conversation, question_of, refuse_media
-from npukit.llm.data.row import BadRow, Conversation, Layout, Pair, listed
+from npukit.llm.data.row import BadRow, Conversation, Layout, listed
 from npukit.llm.data.turns import check_order, turns_of
+
+if TYPE_CHECKING:
+    from npukit.llm.data.encode import Encoded, Encoder
 
 REJECTED = ("rejected", "rejected_response", "rejected_messages")
 MARKS = ("kto_tag", "label")
 
 
-def lay_out_pair(row: dict[str, Any], layout: Layout, task: str) -> Pair:
-    """The pair, or the marked answer, of a row (with our names of the columns); raises BadRow.
+@dataclass(frozen=True)
+class Pair:
+    """A question with a better and a worse answer; of an answer that is only good or bad the other one is None."""
 
-    >>> lay_out_pair({"prompt": "Why?", "chosen": "Because.", "rejected": "No."}, Layout("messages"), "dpo").rejected
+    question: Conversation
+    chosen: str | None
+    rejected: str | None
+
+    def encode(self, encoder: Encoder) -> list[Encoded] | BadRow:
+        """The better answer's tokens, a mark, the worse one's; an answer that is not there has none."""
+        import numpy as np
+
+        from npukit.llm.data.encode import SEPARATOR, Encoded
+
+        halves = encoder.answers(self.question, [each for each in (self.chosen, self.rejected) if each is not None])
+        if isinstance(halves, BadRow):
+            return halves
+        nothing = [np.zeros(0, dtype=np.int32)]
+        halves = nothing * (self.chosen is None) + halves + nothing * (self.rejected is None)
+        was_cut = any(len(half) == encoder.cutoff for half in halves)
+        mark = np.array([SEPARATOR], dtype=np.int32)
+        return [Encoded(np.concatenate([halves[0], mark, halves[1]]), was_cut)]
+
+
+def lay_out_pair(row: dict[str, Any], layout: Layout) -> Pair:
+    """Two answers: chosen and rejected beside a question, or a conversation and what it should not end in.
+
+    >>> lay_out_pair({"prompt": "Why?", "chosen": "Because.", "rejected": "No."}, Layout("messages")).rejected
     'No.'
     """
     refuse_media(row)
-    return _marked(row, layout) if task == "kto" else _pair(row, layout)
-
-
-def _pair(row: dict[str, Any], layout: Layout) -> Pair:
-    """Two answers: chosen and rejected beside a question, or a conversation and what it should not end in."""
     worse = next((name for name in REJECTED if row.get(name) is not None), None)
     if worse is None:
         raise BadRow(f"has no rejected answer; its columns are {listed(row)}")
@@ -35,8 +58,9 @@ def _pair(row: dict[str, Any], layout: Layout) -> Pair:
     return Pair(turns[:-1], _answer(turns), rejected)
 
 
-def _marked(row: dict[str, Any], layout: Layout) -> Pair:
+def lay_out_marked(row: dict[str, Any], layout: Layout) -> Pair:
     """A row with one answer that is good or bad."""
+    refuse_media(row)
     mark = next((name for name in MARKS if row.get(name) is not None), None)
     if mark is None or row[mark] not in (True, False, 0, 1):
         raise BadRow(f"has no label that is true or false; its columns are {listed(row)}")

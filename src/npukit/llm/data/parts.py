@@ -18,6 +18,7 @@ from npukit.llm.data.encoded import Counter, encoded_rows
 from npukit.llm.data.files import Record
 from npukit.llm.data.problems import Problems
 from npukit.llm.data.sources import Table
+from npukit.llm.tasks.task import Task
 from npukit.report.writing import whole_folder
 
 RECORDS = 65_536  # of a part
@@ -42,7 +43,7 @@ class Parts:
 
 
 def make_parts(
-    place: Path, table: Table, data: DataOptions, task: str, encoder: Encoder, tell: Callable[[str], None]
+    place: Path, table: Table, data: DataOptions, task: Task, encoder: Encoder, tell: Callable[[str], None]
 ) -> Parts:
     """Tokenise what an earlier run has not; nobody else is at work in `place`."""
     place.mkdir(exist_ok=True)
@@ -68,7 +69,7 @@ def _make(
     folder: Path,
     table: Table,
     data: DataOptions,
-    task: str,
+    task: Task,
     encoder: Encoder,
     records: Iterator[Record],
     counter: Counter,

@@ -21,6 +21,7 @@ from npukit.llm.data.sources import Table, find_table
 from npukit.llm.data.stream import Stream
 from npukit.llm.data.tokenised import Rows, Tell, tokenised
 from npukit.llm.hub import Hub
+from npukit.llm.tasks.task import Task
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Prepared:
 
 def prepare(
     data: DataOptions,
-    task: str,
+    task: Task,
     tokenizer: Any,
     seed: int,
     tell: Tell = lambda sentence: None,
@@ -43,15 +44,15 @@ def prepare(
 ) -> Prepared:
     """Read, render, tokenise, mix and pack what `data` names; the same for the same seed, in every process.
 
-    >>> prepared = prepare(DataOptions(train=[{"path": "alpaca.jsonl"}]), "sft", tokenizer, seed=42, tell=print)
+    >>> prepared = prepare(DataOptions(train=[{"path": "alpaca.jsonl"}]), named("sft"), tokenizer, seed=42, tell=print)
     >>> prepared.train[0]["input_ids"]
     """
     return _Preparation(data, task, tokenizer, seed, tell, hub).run()
 
 
 class _Preparation:
-    def __init__(self, data: DataOptions, task: str, tokenizer: Any, seed: int, tell: Tell, hub: Hub | None) -> None:
-        data = data.model_copy(update={"folder": local_folder(data.folder)})
+    def __init__(self, data: DataOptions, task: Task, tokenizer: Any, seed: int, tell: Tell, hub: Hub | None) -> None:
+        data = task.data_options(data).model_copy(update={"folder": local_folder(data.folder)})
         self._pack_length = data.pack_length or data.cutoff
         # A row must fit into a pack, so the cutoff is never longer than one.
         self._data = data.model_copy(update={"cutoff": min(data.cutoff, self._pack_length)}) if data.packing else data
@@ -128,7 +129,7 @@ class _Preparation:
         return Packed(rows, packs, self._pack_length, self._pad_id)
 
     def _tell_about_template(self) -> None:
-        if self._task == "pt":
+        if not self._task.uses_template(self._data):
             return
         if self._data.template is None and self._template.name == "default":
             self._tell("The tokenizer has no chat template, so the template named default is used.")

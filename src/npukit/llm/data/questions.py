@@ -45,7 +45,7 @@ def question_of(record: Record, layout: Layout) -> Question:
             raise BadRow(f"has no messages, prompt, instruction or text; its columns are {listed(row)}")
         format, columns = found[0], found[1] | layout.columns
     layout = Layout(format, columns, layout.roles, layout.role_key, layout.content_key)
-    laid = lay_out(renamed(row, layout), layout, "sft")
+    laid = lay_out(renamed(row, layout), layout)
     if isinstance(laid, Text):
         return Question(None, laid.text)
     assert isinstance(laid, list)  # sft has no pairs

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any
+from typing import Any, Protocol
 
 from npukit.llm.chat.render import Turn
 from npukit.llm.config.options import Format
@@ -71,23 +71,6 @@ class Text:
 
 
 @dataclass(frozen=True)
-class Pair:
-    """A question with a better and a worse answer; of an answer that is only good or bad the other one is None."""
-
-    question: Conversation
-    chosen: str | None
-    rejected: str | None
-
-
-@dataclass(frozen=True)
-class Texts:
-    """Texts that belong together, and what is known of them: a class, a similarity, which of them fit."""
-
-    texts: tuple[Conversation | list[int], ...]  # or a text that is tokenised already
-    labels: tuple[float, ...]
-
-
-@dataclass(frozen=True)
 class Tokens:
     """A row that another tool tokenised: ids, and labels of which -100 does not count."""
 
@@ -95,7 +78,14 @@ class Tokens:
     labels: list[int]
 
 
-Row = Conversation | Text | Pair | Texts | Tokens
+class OwnRow(Protocol):
+    """A row of a task's own kind, which knows how to become tokens."""
+
+    def encode(self, encoder: Any) -> Any:
+        """A list of `Encoded`, or a BadRow."""
+
+
+Row = Conversation | Text | Tokens | OwnRow
 
 
 def string(row: dict[str, Any], name: str) -> str:

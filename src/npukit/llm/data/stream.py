@@ -19,6 +19,7 @@ from npukit.llm.data.problems import Problems
 from npukit.llm.data.rows import inputs_and_labels, packed_row, weights_of
 from npukit.llm.data.sources import Table
 from npukit.llm.data.tokenised import Rows, Tell
+from npukit.llm.tasks.task import Task
 
 WINDOW = 4096  # rows that are shuffled and packed together
 
@@ -34,7 +35,7 @@ class Stream:
         self,
         tables: Sequence[Table],
         data: DataOptions,
-        task: str,
+        task: Task,
         tokenizer: Any,
         template: Template,
         seed: int,

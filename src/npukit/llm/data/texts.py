@@ -3,37 +3,44 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from npukit.llm.data.layout import are_numbers, question_of, refuse_media
-from npukit.llm.data.row import BadRow, Conversation, Layout, LeftOut, Texts, listed
+from npukit.llm.data.layout import are_numbers
+from npukit.llm.data.row import BadRow, Conversation, listed
 
-
-def lay_out_texts(row: dict[str, Any], layout: Layout, task: str) -> Texts:
-    """The texts of a row (with our names of the columns); raises BadRow, or LeftOut for one that is not wanted.
-
-    >>> lay_out_texts({"query": "Well made.", "label": 1}, Layout("messages"), "classify").labels
-    (1.0,)
-    """
-    refuse_media(row)
-    if "input_ids" in row:
-        return _tokenised(row, task)
-    question = question_of(row, layout)
-    if task == "classify":
-        return Texts((question,), _labels(row))
-    fitting, others = _documents(row, "positive", task), _documents(row, "negative", task)
-    if not fitting:
-        raise BadRow(f"has no positive; its columns are {listed(row)}")
-    if task == "rerank":
-        pairs = tuple([*question, *document] for document in (*fitting, *others))
-        return Texts(pairs, (1.0,) * len(fitting) + (0.0,) * len(others))
-    label = _labels(row)[0] if row.get("label") is not None else 1.0
-    if layout.min_label is not None and label < layout.min_label:
-        raise LeftOut
-    return Texts((question, fitting[0], *others), (label, *[0.0] * len(others)))
+if TYPE_CHECKING:
+    from npukit.llm.data.encode import Encoded, Encoder
 
 
-def _labels(row: dict[str, Any]) -> tuple[float, ...]:
+@dataclass(frozen=True)
+class Texts:
+    """Texts that belong together, and what is known of them: a class, a similarity, which of them fit."""
+
+    texts: tuple[Conversation | list[int], ...]  # or a text that is tokenised already
+    labels: tuple[float, ...]
+
+    def encode(self, encoder: Encoder) -> list[Encoded] | BadRow:
+        """Each text's tokens and a mark, then the labels as the bytes of 32-bit numbers."""
+        import numpy as np
+
+        from npukit.llm.data.encode import SEPARATOR, Encoded
+
+        mark = np.array([SEPARATOR], dtype=np.int32)
+        parts = []
+        for text in self.texts:
+            found = encoder.text(text)
+            if isinstance(found, BadRow):
+                return found
+            if not len(found[0].tokens):
+                return BadRow("has an empty text")
+            parts += [found[0].tokens, mark]
+        labels = np.frombuffer(np.array(self.labels, np.float32).tobytes(), np.uint8).astype(np.int32)
+        was_cut = any(len(part) == encoder.cutoff for part in parts)
+        return [Encoded(np.concatenate([*parts, labels]), was_cut)]
+
+
+def labels_of(row: dict[str, Any]) -> tuple[float, ...]:
     """A class, a number, or several of either."""
     label = row.get("label")
     several: list[Any] = label if isinstance(label, list) else [label]
@@ -46,18 +53,25 @@ def _labels(row: dict[str, Any]) -> tuple[float, ...]:
     return found
 
 
-def _tokenised(row: dict[str, Any], task: str) -> Texts:
-    """A row of a data set that ms-swift tokenised (cached_dataset)."""
-    several = row["input_ids"] if task == "rerank" else [row["input_ids"]]
-    if task == "embed" or not isinstance(several, list) or not several or not all(map(are_numbers, several)):
-        raise BadRow(f"has input_ids that task {task} cannot read")
-    labels = _labels({"label": row.get("labels")})
-    if task == "rerank" and len(labels) != len(several):
+def tokenised_texts(several: Any, row: dict[str, Any], label_each: bool = False) -> Texts:
+    """The texts of a row of a data set that ms-swift tokenised (cached_dataset)."""
+    if not isinstance(several, list) or not several or not all(map(are_numbers, several)):
+        raise BadRow("has input_ids that are not lists of token ids")
+    labels = labels_of({"label": row.get("labels")})
+    if label_each and len(labels) != len(several):
         raise BadRow(f"has {len(labels)} labels for {len(several)} texts")
     return Texts(tuple(several), labels)
 
 
-def _documents(row: dict[str, Any], name: str, task: str) -> list[Conversation]:
+def documents(row: dict[str, Any], role: str) -> tuple[list[Conversation], list[Conversation]]:
+    """The texts that fit the question, and those that do not, as turns of `role`."""
+    fitting, others = (_documents(row, name, role) for name in ("positive", "negative"))
+    if not fitting:
+        raise BadRow(f"has no positive; its columns are {listed(row)}")
+    return fitting, others
+
+
+def _documents(row: dict[str, Any], name: str, role: str) -> list[Conversation]:
     """Texts beside the question: strings, or conversations as ms-swift has them in positive_messages."""
     found = row.get(f"{name}_messages", row.get(name))
     if found is None:
@@ -65,7 +79,6 @@ def _documents(row: dict[str, Any], name: str, task: str) -> list[Conversation]:
     several = found if isinstance(found, list) else [found]
     if several and isinstance(several[0], dict):
         several = [several]
-    role = "assistant" if task == "rerank" else "user"
     return [_document(each, name, role) for each in several]
 
 

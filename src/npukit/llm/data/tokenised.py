@@ -18,19 +18,20 @@ from numpy.typing import NDArray
 from npukit.cache import cache_folder, complete_or_absent, only_builder
 from npukit.errors import NpukitError
 from npukit.llm.chat.templates import Template
-from npukit.llm.config.options import HEADS, DataOptions
+from npukit.llm.config.options import DataOptions
 from npukit.llm.data.check import nothing_usable, stopped
 from npukit.llm.data.encode import MORE, SEPARATOR, Encoder, Tokens
 from npukit.llm.data.encoded import Counter, encoded_rows
 from npukit.llm.data.parts import make_parts
 from npukit.llm.data.problems import Problems
 from npukit.llm.data.sources import Table
+from npukit.llm.tasks.task import Task
 from npukit.report.writing import disk_errors_named
 
 Tell = Callable[[str], None]
 PART = 1 << 24
 MORE_ROOM = "Set NPUKIT_CACHE to a folder with more room, or data.cache: false."
-CODE = ("chat", "chat/peers", "data")  # the packages that tokens depend on
+CODE = ("chat", "chat/peers", "data", "tasks")  # the packages that tokens depend on
 TOKENS_DEPEND_ON = {"system", "cutoff", "train_on_prompt", "last_answer_only", "tokens", "thinking", "too_long"}
 TOKENS_DEPEND_ON.add("train_on_empty_thought")
 
@@ -84,7 +85,7 @@ def _ids(tokens: Tokens) -> Tokens:
     return np.where(tokens == SEPARATOR, 0, ids).astype(np.int32)
 
 
-def tokenised(table: Table, data: DataOptions, task: str, tokenizer: Any, template: Template, tell: Tell) -> Rows:
+def tokenised(table: Table, data: DataOptions, task: Task, tokenizer: Any, template: Template, tell: Tell) -> Rows:
     """The table's rows as tokens: from the cache, or made now while other processes wait for them."""
     encoder = Encoder(data, task, tokenizer, template)
     if not data.cache:
@@ -125,7 +126,7 @@ def _refuse_unusable(table: Table, problems: Problems) -> None:
         raise NpukitError(nothing_usable(table, problems.first) if problems.bad else f"{table.name} has no rows.")
 
 
-def _key(table: Table, data: DataOptions, task: str, tokenizer: Any, template: Template) -> str:
+def _key(table: Table, data: DataOptions, task: Task, tokenizer: Any, template: Template) -> str:
     """A name that changes with everything that the tokens depend on, and with nothing else."""
     parts = {
         "code": [_digest(file) for name in CODE for file in sorted((Path(__file__).parents[1] / name).glob("*.py"))],
@@ -134,9 +135,7 @@ def _key(table: Table, data: DataOptions, task: str, tokenizer: Any, template: T
         "hub": table.fingerprint() if table.hub else None,
         "table": [asdict(table.layout), table.limit, table.keep],
         "options": data.model_dump(include=TOKENS_DEPEND_ON),
-        "text": [data.packing, data.template] if task == "pt" and data.tokens == "llama_factory" else None,
-        "plain": data.template is None if task in HEADS else None,
-        "task": task,
+        "task": [task.name, task.tokens_depend_on(data)],
         "template": template.text,
         "today": date.today().isoformat() if "strftime_now" in template.text else None,
         "tokenizer": _tokenizer_content(tokenizer),

@@ -12,6 +12,7 @@ from npukit.facts.planning import Range, planning, speed_of
 from npukit.llm.config.options import Config
 from npukit.llm.data.count import Rows, count_rows
 from npukit.llm.models.outline import look_at
+from npukit.llm.tasks import task as tasks
 from npukit.performance.plan.estimate import estimate
 from npukit.performance.plan.memory import Memory, batch_tokens, memory, row_length, stage_of, trained_parameters
 from npukit.performance.plan.walk import walk_config, walk_script
@@ -166,5 +167,5 @@ def _rows_of_batches(config: Config, rows: Rows | None) -> int | None:
     part = config.data.validation
     apart = 0 if isinstance(part, tuple) else int(rows.count * part) if part < 1 else int(part)
     left = max(1, rows.count - apart)
-    packs = config.data.packing and config.task in ("sft", "pt")  # of preferences, only the pairs of a batch
+    packs = config.data.packing and tasks.of(config).packs
     return max(1, ceil(left * rows.tokens / row_length(config))) if packs else left

@@ -13,6 +13,7 @@ from pathlib import Path
 from npukit.facts.planning import planning
 from npukit.llm.config.options import Config
 from npukit.llm.models.outline import Outline, is_target
+from npukit.llm.tasks import task as tasks
 
 GIB = 2**30
 LOGITS_AT_ONCE = 2**27  # elements of the logits that npukit's loss computes at a time
@@ -55,8 +56,8 @@ def row_length(config: Config) -> int:
 
 def batch_tokens(config: Config) -> int:
     """Tokens that go through the model on a device at once; a pair of answers is two rows."""
-    pairs = 2 if config.task in ("dpo", "rm") else 1
-    return ceil(config.training.batch_size * row_length(config) * pairs / config.training.sequence_parallel)
+    rows = config.training.batch_size * tasks.of(config).rows_per_item
+    return ceil(rows * row_length(config) / config.training.sequence_parallel)
 
 
 def trained_parameters(config: Config, model: Outline) -> int:

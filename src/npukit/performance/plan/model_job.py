@@ -16,11 +16,12 @@ from npukit.llm import families
 from npukit.llm.config.options import Config
 from npukit.llm.data.collate import Collator, tokens, weight
 from npukit.llm.finetune import rank
-from npukit.llm.finetune.goal import joins_rows, loss_of
 from npukit.llm.finetune.train import adapt, weights_dtype
 from npukit.llm.models.attention import NAME as PACKED_ATTENTION
 from npukit.llm.models.attention import register
 from npukit.llm.models.forward import share_rows
+from npukit.llm.tasks import task as tasks
+from npukit.llm.tasks.losses.tokens import loss_of
 from npukit.performance.plan.memory import row_length
 from npukit.performance.plan.walked import ACCUMULATION
 from npukit.train import Trainer
@@ -36,7 +37,7 @@ def train_shapes(output: Path) -> None:
     if not families.of(shape).can_pack:
         config = config.model_copy(update={"data": config.data.model_copy(update={"packing": False})})
     register()
-    joined = joins_rows(config, shape)
+    joined = tasks.of(config).joins(config, families.of(shape).can_pack)
     attention = PACKED_ATTENTION if joined or config.training.sequence_parallel > 1 else None
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(

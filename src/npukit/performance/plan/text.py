@@ -7,6 +7,7 @@ from dataclasses import asdict
 
 from npukit.facts.planning import Range
 from npukit.llm.config.schema import plain
+from npukit.llm.tasks import task as tasks
 from npukit.performance.plan.fit import Fit
 from npukit.performance.plan.job import Plan, Walk
 from npukit.performance.plan.memory import GIB
@@ -183,6 +184,6 @@ def _steps(found: Plan) -> str:
     if found.rows is None:
         return f"{steps}, {per_step}"
     about = "" if found.rows_are_exact else "about "
-    packed = found.config["data"]["packing"] and found.config["task"] in ("sft", "pt")
+    packed = found.config["data"]["packing"] and tasks.named(found.config["task"]).packs
     into = f", packed into about {found.batches_per_epoch:,}" if packed else ""
     return f"{about if not packed else 'about '}{steps}, {per_step}; {about}{found.rows:,} rows{into}"

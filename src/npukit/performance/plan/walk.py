@@ -12,6 +12,7 @@ from npukit.launch.devices import Wanted, choose
 from npukit.launch.run import script_arguments, tied
 from npukit.llm.config.options import Config
 from npukit.llm.finetune.rank import handed_over
+from npukit.llm.tasks import task as tasks
 from npukit.performance.plan.walked import Walked, from_json
 from npukit.performance.plan.walker import FAILED, FILE
 from npukit.performance.plan.walker import STEPS as STEPS_VARIABLE
@@ -27,8 +28,8 @@ def walk_config(config: Config, devices: int, card: str, per_node: int | None = 
 
     >>> walk_config(config, devices=8, card="910B3").peak
     """
-    if config.task not in ("sft", "pt"):
-        raise NpukitError(f"A walk knows the tasks sft and pt, not {config.task}: leave --walk out.")
+    if not tasks.of(config).models_tokens:
+        raise NpukitError(f"A walk knows tasks that learn every next token, not {config.task}: leave --walk out.")
     return _walk(["-m", WALKER], devices, card, per_node or devices, handed_over(config))
 
 

@@ -24,7 +24,7 @@ class Values:
     given: Mapping[str, Any]
     defaults: Mapping[str, Any]
     environ: Mapping[str, str]
-    task: str  # what the command says
+    verb: str  # of the command
     ranks: int  # of the whole job
     notes: list[str] = field(default_factory=list)
 

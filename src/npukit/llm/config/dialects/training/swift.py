@@ -23,15 +23,15 @@ from npukit.llm.start import nodes_of
 
 
 def task(values: Values) -> Translated:
-    if values.task == "rlhf":
+    if values.verb == "rlhf":
         return {"task": _method(values)[0]}
     if (kind := head_of(values)) is not None:
         return {"task": kind}
-    chat = values.flag("use_chat_template", values.task != "pt")
-    if chat != (values.task != "pt"):
+    chat = values.flag("use_chat_template", values.verb != "pt")
+    if chat != (values.verb != "pt"):
         text = "use_chat_template is what tells sft from pt: use npukit pt for text, npukit sft for conversations."
         raise Refused("use_chat_template", text)
-    return {"task": values.task}
+    return {"task": values.verb}
 
 
 LATER = ("ppo", "grpo", "gkd")
@@ -56,7 +56,7 @@ def _method(values: Values) -> tuple[str, str, float]:
 
 def preference(values: Values) -> Translated:
     """The loss of preferences and its numbers."""
-    if values.task != "rlhf":
+    if values.verb != "rlhf":
         if head_of(values) is None and values.get("loss_type") not in (None, "cross_entropy"):
             raise Refused("loss_type", f"loss_type {values.get('loss_type')} is not supported: leave it out.")
         return {}
@@ -146,7 +146,7 @@ def system(values: Values) -> Translated:
 
 def template(values: Values) -> Translated:
     """The one that ms-swift has for the model, and its tokens; where it would ask, the tokenizer's own."""
-    if values.task == "pt":
+    if values.verb == "pt":
         return {"data.tokens": "ms_swift"}
     if head_of(values) and not values.flag("use_chat_template", True):
         return {"data.template": None, "data.tokens": "ms_swift"}
@@ -165,7 +165,7 @@ def template(values: Values) -> Translated:
 
 def cutoff(values: Values) -> Translated:
     strategies = {"delete": "drop", "right": "cut", "left": "cut_start", "split": "split"}
-    usual = "split" if values.task == "pt" else "delete"
+    usual = "split" if values.verb == "pt" else "delete"
     strategy = values.choice("truncation_strategy", strategies, otherwise=usual)
     length = values.get("max_length") or _of_config(str(values.get("model", "")), "max_position_embeddings")
     if length is None:
@@ -222,7 +222,7 @@ def packing(values: Values) -> Translated:
 
 
 def loss_on(values: Values) -> Translated:
-    parts = str(values.get("loss_scale", "last_round" if values.task == "rlhf" else "default")).split("+")
+    parts = str(values.get("loss_scale", "last_round" if values.verb == "rlhf" else "default")).split("+")
     bases = {"default": "answers", "all": "all", "last_round": "last"}
     kind = bases.get(parts[0], "answers")
     others = [part for part in parts if part not in bases]
@@ -230,7 +230,7 @@ def loss_on(values: Values) -> Translated:
     if unknown := [part for part in others if part not in known]:
         raise Refused("loss_scale", f"loss_scale {unknown[0]} is not supported; {', '.join([*bases, *known])} are.")
     return {
-        "data.train_on_prompt": kind == "all" and values.task != "pt",
+        "data.train_on_prompt": kind == "all" and values.verb != "pt",
         "data.last_answer_only": kind == "last",
         "data.train_on_empty_thought": "ignore_empty_think" not in others,
         "data.weigh": [part for part in others if part != "ignore_empty_think"],

@@ -21,7 +21,7 @@ OTHER_LOSSES = ("INFONCE_HARD_NEGATIVES", "LISTWISE_RERANKER_MIN_GROUP_SIZE")
 
 def head_of(values: Values) -> str | None:
     """The task, where a model classifies, embeds or ranks; num_labels alone asks for a classifier."""
-    if values.task != "sft":
+    if values.verb != "sft":
         return None
     usual = "causal_lm" if values.get("num_labels") is None else "seq_cls"
     found: str | None = values.choice("task_type", HEADS, otherwise=usual)

@@ -26,7 +26,7 @@ def revision(values: Values) -> Translated:
 def dtype(values: Values) -> Translated:
     """LLaMA-Factory writes fp32 weights as bf16 if nothing is said."""
     name = values.choice("infer_dtype", {each: each for each in ("auto", "float16", "bfloat16", "float32")}, "auto")
-    if name == "auto" and values.task == "export":
+    if name == "auto" and values.verb == "export":
         values.notes.append("infer_dtype: weights keep their type; LLaMA-Factory writes fp32 as bf16")
     return {"model.dtype": name, "export.dtype": name}
 
@@ -63,7 +63,7 @@ def server(values: Values) -> Translated:
     found: Translated = {ours: values.environ[name] for name, ours in names.items() if values.environ.get(name)}
     if name := values.environ.get("API_MODEL_NAME"):
         found["serve.served_model_name"] = [name]
-    if values.task == "serve" and "serve.host" not in found:
+    if values.verb == "serve" and "serve.host" not in found:
         values.notes.append("API_HOST: listens on 127.0.0.1 only; LLaMA-Factory listens on every address")
     return found
 

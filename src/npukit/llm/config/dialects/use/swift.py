@@ -33,7 +33,7 @@ def engine(values: Values) -> Translated:
 
 def merge_lora(values: Values) -> Translated:
     wanted = values.flag("merge_lora")
-    if wanted and values.task != "export":
+    if wanted and values.verb != "export":
         values.notes.append("merge_lora: adapters are applied without merging, which gives the same answers")
     return {"export.merge_lora": wanted}
 
@@ -73,7 +73,7 @@ def metrics(values: Values) -> Translated:
 
 def names(values: Values) -> Translated:
     name = values.get("served_model_name")
-    if values.task == "serve" and "host" not in values.given:
+    if values.verb == "serve" and "host" not in values.given:
         values.notes.append("host: listens on 127.0.0.1 only; ms-swift listens on every address")
     return {"serve.served_model_name": [str(name)]} if name else {}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,9 @@ from npukit.errors import NpukitError
 from npukit.llm.config.options import Config, HeadOptions
 from npukit.llm.data.prepare import prepare
 from npukit.llm.data.row import BadRow, Layout, LeftOut
-from npukit.llm.data.texts import lay_out_texts
-from npukit.llm.finetune.heads import TextRows, loss_of_head
 from npukit.llm.finetune.train import train
+from npukit.llm.tasks.losses.head import TextRows, draw_documents, embedded
+from npukit.llm.tasks.task import named
 
 ROWS: dict[str, list[dict[str, Any]]] = {
     "classify": [{"query": f"number {n}", "label": n % 3} for n in range(8)],
@@ -28,17 +29,17 @@ ROWS: dict[str, list[dict[str, Any]]] = {
 def test_rows_as_people_and_ms_swift_write_them() -> None:
     user, other = {"role": "user", "content": "a"}, {"role": "user", "content": "b"}
     layout = Layout("messages", min_label=0.5)
-    assert lay_out_texts({"messages": [user], "label": "2"}, layout, "classify").labels == (2.0,)
-    assert lay_out_texts({"text": "a", "label": [0, 2]}, layout, "classify").texts == ([user],)
+    assert named("classify").row({"messages": [user], "label": "2"}, layout).labels == (2.0,)
+    assert named("classify").row({"text": "a", "label": [0, 2]}, layout).texts == ([user],)
     row = {"messages": [user], "positive_messages": [[other]], "label": 0.9}
-    assert lay_out_texts(row, layout, "embed").texts == ([user], [other])
-    ranked = lay_out_texts({"query": "a", "positive": "b", "negative": ["c", "d"]}, layout, "rerank")
+    assert named("embed").row(row, layout).texts == ([user], [other])
+    ranked = named("rerank").row({"query": "a", "positive": "b", "negative": ["c", "d"]}, layout)
     assert ranked.labels == (1.0, 0.0, 0.0) and ranked.texts[0][1] == {"role": "assistant", "content": "b"}
     with pytest.raises(LeftOut):
-        lay_out_texts({**row, "label": 0.2}, layout, "embed")
+        named("embed").row({**row, "label": 0.2}, layout)
     for bad in ({"query": "a", "label": "good"}, {"query": "a"}, {"query": "a", "label": float("nan")}):
         with pytest.raises(BadRow):
-            lay_out_texts(bad, layout, "classify")
+            named("classify").row(bad, layout)
 
 
 def config(task: str, tmp_path: Path, model: Path, **head: Any) -> Config:
@@ -80,19 +81,18 @@ def test_a_label_that_is_no_class_is_named(tmp_path: Path, tiny_qwen2: Path) -> 
 
 def test_infonce_is_the_cross_entropy_of_similarities() -> None:
     found = torch.nn.functional.normalize(torch.randn(6, 5, generator=torch.Generator().manual_seed(0)), dim=1)
-    options = Config.model_construct(task="embed", head=HeadOptions(temperature=0.5))
+    options = HeadOptions(temperature=0.5)
     batch = {"input_ids": None, "attention_mask": None, "texts": torch.tensor([2, 2, 2]), "targets": torch.ones(3)}
-    loss = loss_of_head(options)(lambda **_: found, batch)  # type: ignore[arg-type]
+    loss = embedded(lambda **_: found, batch, options)  # type: ignore[arg-type]
     wanted = torch.nn.functional.cross_entropy(found[0::2] @ found[1::2].T / 0.5, torch.arange(3))
     assert loss == pytest.approx(float(wanted), abs=1e-6)
 
 
 def test_infonce_with_questions_and_without_false_negatives() -> None:
     found = torch.nn.functional.normalize(torch.tensor([[1.0, 0], [1, 1], [0, 1], [1, 0.1]]), dim=1)
-    head = HeadOptions(temperature=1.0, questions=True, fake_margin=0.1)
+    options = HeadOptions(temperature=1.0, questions=True, fake_margin=0.1)
     batch = {"input_ids": None, "attention_mask": None, "texts": torch.tensor([2, 2]), "targets": torch.ones(2)}
-    options = Config.model_construct(task="embed", head=head)
-    loss = loss_of_head(options)(lambda **_: found, batch)  # type: ignore[arg-type]
+    loss = embedded(lambda **_: found, batch, options)  # type: ignore[arg-type]
     similar = found[0::2] @ found[1::2].T  # the second text is nearer to the first question than its own is
     first = torch.stack([similar[0, 0], found[0] @ found[2]])
     second = torch.stack([similar[1, 1], found[0] @ found[2]])  # as is the first to the second
@@ -102,7 +102,7 @@ def test_infonce_with_questions_and_without_false_negatives() -> None:
 
 def test_documents_are_drawn_up_to_the_limit(tmp_path: Path, tiny_tokenizer: Any, tiny_qwen2: Path) -> None:
     wanted = config("rerank", tmp_path, tiny_qwen2, negatives=1)
-    rows = prepare(wanted.data.model_copy(update={"packing": False}), "rerank", tiny_tokenizer, 0).train
-    item = TextRows(rows, wanted)[0]  # type: ignore[arg-type]
+    rows = prepare(wanted.data.model_copy(update={"packing": False}), named("rerank"), tiny_tokenizer, 0).train
+    item = TextRows(rows, partial(draw_documents, options=wanted.head))[0]  # type: ignore[arg-type]
     assert item["labels"].tolist() == [1.0, 0.0] and len(item["rows"]) == 2
     assert tiny_tokenizer.decode(item["rows"][0]["input_ids"]).endswith("it is 0")

@@ -1,8 +1,8 @@
-"""Learn from preferences: pairs of answers (DPO and its kin, reward models), or answers marked good or bad (KTO)."""
+"""Losses of preferences: of pairs of answers (DPO and its kin, reward models), and of marked answers (KTO)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +19,9 @@ from npukit.llm.data.collate import Collator
 from npukit.llm.data.encode import SEPARATOR
 from npukit.llm.data.rows import IGNORED, Chosen, inputs_and_labels
 from npukit.llm.models.attention import for_attention
+from npukit.llm.tasks.task import Learning, Log
 from npukit.report.writing import whole_file
+from npukit.train.options import TrainOptions
 from npukit.train.parallel import Parallel
 
 WITHOUT_REFERENCE = ("orpo", "simpo", "cpo")
@@ -27,10 +29,13 @@ Row = dict[str, Any]
 
 
 class Pairs:
-    """Rows with two answers, or with one and none; `reference` is what the first model thinks of them."""
+    """Rows with two answers, or with one and none; `reference` is what the first model thinks of them.
 
-    def __init__(self, rows: Chosen, is_kto: bool) -> None:
-        self._rows, self._is_kto = rows, is_kto
+    With `mismatched` every row also has its question with the answer of the next row, as KTO needs it.
+    """
+
+    def __init__(self, rows: Chosen, mismatched: bool = False) -> None:
+        self._rows, self._adds_mismatched = rows, mismatched
         self.reference: Any = None  # [rows, answers], computed once before the first step
 
     def __len__(self) -> int:
@@ -38,7 +43,7 @@ class Pairs:
 
     def __getitem__(self, number: int) -> dict[str, Any]:
         rows = [row for row in self._halves(number) if len(row["input_ids"])]
-        if self._is_kto:
+        if self._adds_mismatched:
             rows.append(self._mismatched(rows[0], number))
         known = np.zeros(len(rows), np.float32) if self.reference is None else self.reference[number]
         return {"rows": rows, "reference": known, "is_good": bool(len(self._halves(number)[0]["input_ids"]))}
@@ -167,14 +172,24 @@ def reward_loss(model: nn.Module, batch: dict[str, Any]) -> Tensor:
     return -F.logsigmoid(chosen - rejected).mean()
 
 
-def add_reference(
-    data: Pairs, collate: PairCollator, parallel: Parallel, batch_size: int, file: Path, tell: Callable[[str], None]
-) -> None:
+def add_references(learning: Learning, parallel: Parallel, options: TrainOptions, log: Log) -> None:
+    """Before the first step: what the model thinks of all rows that are trained on or evaluated."""
+    for name, data in (("train", learning.train), ("validation", learning.validation)):
+        file = options.output / f"reference-{name}.npy"
+        if options.resume == "never" and parallel.is_main:
+            file.unlink(missing_ok=True)
+        parallel.wait()
+        if data is not None:
+            size = options.eval_batch_size or options.batch_size
+            add_reference(data, learning.collate, parallel, size, file, log)
+
+
+def add_reference(data: Pairs, collate: Any, parallel: Parallel, batch_size: int, file: Path, log: Log) -> None:
     """What the model as it is now, without its adapter, thinks of each row; a resumed run reads it from the file."""
     if file.is_file() and len(known := np.load(file)) == len(data):
         data.reference = known
         return
-    tell(f"Computing the reference's log-probabilities of {len(data):,} rows.")
+    log(f"Computing the reference's log-probabilities of {len(data):,} rows.")
     module: Any = parallel.module
     without = module.disable_adapter() if hasattr(module, "disable_adapter") else nullcontext()
     found: dict[int, Any] = {}

@@ -1,10 +1,9 @@
-"""Train a model to classify texts, to embed them, or to rank documents for a question."""
+"""Losses of models that classify texts, embed them, or rank documents for a question."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from npukit.errors import NpukitError
-from npukit.llm.config.options import Config, HeadOptions
+from npukit.llm.config.options import HeadOptions
 from npukit.llm.data.collate import Collator
 from npukit.llm.data.encode import SEPARATOR
 from npukit.llm.data.rows import Chosen, inputs_and_labels
@@ -24,10 +23,10 @@ MARGIN = 0.5  # how far apart unlike texts should be, in cosine distance
 
 
 class TextRows:
-    """Rows of texts with what is known of them; of many documents of a question some are drawn."""
+    """Rows of texts with what is known of them; `draw` chooses some of the texts of a row, if there is one."""
 
-    def __init__(self, rows: Chosen, config: Config) -> None:
-        self._rows, self._config = rows, config
+    def __init__(self, rows: Chosen, draw: Callable[[Any], Sequence[int]] | None = None) -> None:
+        self._rows, self._draw = rows, draw
         self.highest_token = rows.highest_token
 
     def __len__(self) -> int:
@@ -38,47 +37,53 @@ class TextRows:
         *texts, known = np.split(tokens, np.flatnonzero(tokens == SEPARATOR) + 1)
         texts = [text[:-1] for text in texts]
         labels = np.frombuffer(known.astype(np.uint8).tobytes(), np.float32)
-        if self._config.task == "rerank":
-            texts, labels = self._drawn(texts, labels)
+        if self._draw:
+            chosen = self._draw(labels)
+            texts, labels = [texts[at] for at in chosen], labels[chosen]
         rows = [dict(zip(("input_ids", "labels"), inputs_and_labels(text), strict=True)) for text in texts]
         return {"rows": rows, "labels": labels}
 
-    def _drawn(self, texts: list[Any], labels: Any) -> tuple[list[Any], Any]:
-        """Each fitting document with some that do not fit; the trainer seeds numpy by the step, so a run can resume."""
-        head, chosen = self._config.head, []
-        fitting, others = np.flatnonzero(labels), np.flatnonzero(labels == 0)
-        for one in np.random.choice(fitting, min(len(fitting), head.positives), replace=False):
-            some = np.random.choice(others, min(len(others), head.negatives), replace=False)
-            chosen += [int(one), *map(int, some)]
-        return [texts[at] for at in chosen], labels[chosen]
+
+def draw_documents(labels: Any, options: HeadOptions) -> list[int]:
+    """Each fitting document with some that do not fit; the trainer seeds numpy by the step, so a run can resume."""
+    chosen: list[int] = []
+    fitting, others = np.flatnonzero(labels), np.flatnonzero(labels == 0)
+    for one in np.random.choice(fitting, min(len(fitting), options.positives), replace=False):
+        some = np.random.choice(others, min(len(others), options.negatives), replace=False)
+        chosen += [int(one), *map(int, some)]
+    return chosen
 
 
 @dataclass(frozen=True)
 class TextCollator:
-    """All texts of the rows, one after another, and the labels."""
+    """All texts of the rows, one after another, and the targets that the labels of the rows become."""
 
     collate: Collator
-    options: HeadOptions
-    task: str
+    targets: Callable[[Sequence[Any]], Tensor]
 
     def __call__(self, items: Sequence[dict[str, Any]]) -> Batch:
         batch = self.collate([row for item in items for row in item["rows"]])
         del batch["labels"]
         batch["texts"] = torch.tensor([len(item["rows"]) for item in items])
-        batch["targets"] = self._targets([item["labels"] for item in items])
+        batch["targets"] = self.targets([item["labels"] for item in items])
         return batch
 
-    def _targets(self, labels: Sequence[Any]) -> Tensor:
-        if self.task != "classify":
-            return torch.from_numpy(np.concatenate(labels))
-        if self.options.problem == "number":
-            return torch.from_numpy(np.stack(labels))
-        if self.options.problem == "one":
-            return torch.tensor([_class(each[0], self.options) for each in labels])
-        several = torch.zeros(len(labels), self.options.labels)
-        for row, each in enumerate(labels):
-            several[row, [_class(label, self.options) for label in each]] = 1
-        return several
+
+def all_labels(labels: Sequence[Any]) -> Tensor:
+    """The labels of all rows, one after another."""
+    return torch.from_numpy(np.concatenate(labels))
+
+
+def classes(labels: Sequence[Any], options: HeadOptions) -> Tensor:
+    """One class for each row, several as ones among zeros, or numbers."""
+    if options.problem == "number":
+        return torch.from_numpy(np.stack(labels))
+    if options.problem == "one":
+        return torch.tensor([_class(each[0], options) for each in labels])
+    several = torch.zeros(len(labels), options.labels)
+    for row, each in enumerate(labels):
+        several[row, [_class(label, options) for label in each]] = 1
+    return several
 
 
 def _class(label: float, options: HeadOptions) -> int:
@@ -92,22 +97,14 @@ def texts_in(batch: Batch) -> int:
     return len(batch["texts"])
 
 
-def loss_of_head(config: Config) -> Callable[[nn.Module, Batch], Tensor]:
-    """The loss that the options choose, as ms-swift defines it."""
-    if config.task == "classify":
-        return partial(_classified, options=config.head)
-    if config.task == "rerank":
-        return partial(_ranked, options=config.head)
-    return partial(_embedded, options=config.head, sharing=config.training.sequence_parallel)
-
-
 def _of_model(model: nn.Module, batch: Batch) -> Tensor:
     found = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"])
     values: Tensor = (found if isinstance(found, Tensor) else found.logits).float()
     return values
 
 
-def _classified(model: nn.Module, batch: Batch, options: HeadOptions) -> Tensor:
+def classified(model: nn.Module, batch: Batch, options: HeadOptions) -> Tensor:
+    """The mean loss of a batch of texts that have classes or numbers."""
     logits, targets = _of_model(model, batch), batch["targets"]
     if options.problem == "one":
         return F.cross_entropy(logits, targets)
@@ -118,7 +115,8 @@ def _binary(scores: Tensor, targets: Tensor) -> Tensor:
     return F.binary_cross_entropy_with_logits(scores, targets)
 
 
-def _ranked(model: nn.Module, batch: Batch, options: HeadOptions) -> Tensor:
+def ranked(model: nn.Module, batch: Batch, options: HeadOptions) -> Tensor:
+    """The mean loss of a batch of documents: each by itself, or the fitting one among those of its question."""
     scores, targets = _of_model(model, batch).squeeze(1), batch["targets"]
     if options.ranking == "pointwise":
         return _binary(scores, targets)
@@ -128,7 +126,8 @@ def _ranked(model: nn.Module, batch: Batch, options: HeadOptions) -> Tensor:
     return torch.stack(losses).mean() if losses else scores.sum() * 0
 
 
-def _embedded(model: nn.Module, batch: Batch, options: HeadOptions, sharing: int) -> Tensor:
+def embedded(model: nn.Module, batch: Batch, options: HeadOptions, sharing: int = 1) -> Tensor:
+    """The mean loss of a batch of embeddings; `sharing` ranks have the same rows."""
     found, counts, targets = _of_model(model, batch), batch["texts"].tolist(), batch["targets"]
     if options.similarity == "infonce":
         return _contrast(found, counts, options, sharing)
@@ -195,3 +194,11 @@ def _everywhere(found: Tensor, counts: list[int], sharing: int) -> tuple[Tensor,
     parts = [part[: sum(own)] for part, own in zip(parts[::sharing], all_counts, strict=True)]
     parts[dist.get_rank() // sharing] = found
     return torch.cat(parts), [count for own in all_counts for count in own]
+
+
+def token_of(tokenizer: Any, word: str) -> int:
+    """The token that a word is."""
+    found = tokenizer.convert_tokens_to_ids(word)
+    if found is None or found == tokenizer.unk_token_id:
+        raise NpukitError(f"head.yes, head.no: the tokenizer has no single token {word!r}.")
+    return int(found)

@@ -16,12 +16,14 @@ from npukit.llm.config.options import Config, DataOptions, PreferenceOptions
 from npukit.llm.data.check import find_layout, row_of
 from npukit.llm.data.encode import SEPARATOR
 from npukit.llm.data.files import Record
+from npukit.llm.data.pairs import Pair
 from npukit.llm.data.prepare import prepare
-from npukit.llm.data.row import BadRow, Layout, Pair
+from npukit.llm.data.row import BadRow, Layout
 from npukit.llm.data.sources import Table
-from npukit.llm.finetune.preference import Pairs, marked_loss, pair_loss
 from npukit.llm.finetune.train import train
 from npukit.llm.models.loss import log_probabilities
+from npukit.llm.tasks.losses.preference import Pairs, marked_loss, pair_loss
+from npukit.llm.tasks.task import named
 
 QUESTION = [{"role": "user", "content": "Why?"}]
 WHY = [*QUESTION, {"role": "assistant", "content": "Because."}]
@@ -29,7 +31,7 @@ WHY = [*QUESTION, {"role": "assistant", "content": "Because."}]
 
 def laid_out(row: dict[str, Any], task: str = "dpo") -> Any:
     record = Record("rows.jsonl", 1, row)
-    return row_of(record, find_layout([record], Table("rows", Layout()), task), task)
+    return row_of(record, find_layout([record], Table("rows", Layout()), named(task)), named(task))
 
 
 @pytest.mark.parametrize(
@@ -62,9 +64,9 @@ def test_a_pair_is_one_row_of_two_answers(tmp_path: Path, tiny_tokenizer: Any, t
     file = tmp_path / "rows.jsonl"
     file.write_text(json.dumps({"messages": WHY, "rejected_response": "No."}) + "\n")
     options = DataOptions(train=[str(file)], template="chatml", tokens=tokens, packing=False, cache=False)
-    rows = prepare(options, "dpo", tiny_tokenizer, 0).train
+    rows = prepare(options, named("dpo"), tiny_tokenizer, 0).train
     assert (rows.tokens(0) == SEPARATOR).sum() == 1  # type: ignore[union-attr]
-    chosen, rejected = Pairs(rows, is_kto=False)[0]["rows"]  # type: ignore[arg-type]
+    chosen, rejected = Pairs(rows)[0]["rows"]  # type: ignore[arg-type]
     for row, answer in ((chosen, "Because."), (rejected, "No.")):
         counted = row["input_ids"][row["labels"] >= 0]
         assert tiny_tokenizer.decode(counted).startswith(answer)

@@ -1,0 +1,37 @@
+"""What a model is trained for: one class for each task, and nothing about a task anywhere else.
+
+To add one, write a file with a subclass of `Task`, and list it in TASKS; its `name` is what `task:` says in a
+configuration.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import pkgutil
+from typing import Any
+
+
+@functools.cache
+def known() -> dict[str, Any]:
+    """Every task by its name.
+
+    >>> known()["dpo"].rows_per_item
+    2
+    """
+    modules = (importlib.import_module(f"{__name__}.{found.name}") for found in pkgutil.iter_modules(__path__))
+    return {task.name: task for module in modules for task in getattr(module, "TASKS", ())}
+
+
+def summaries() -> dict[str, str]:
+    """What each task is for, by its name."""
+    return {name: task.summary for name, task in known().items()}
+
+
+def using(options: str) -> tuple[str, ...]:
+    """The names of the tasks for which a group of options has an effect.
+
+    >>> using("preference")
+    ('dpo', 'kto', 'rm')
+    """
+    return tuple(name for name, task in known().items() if options in task.uses)

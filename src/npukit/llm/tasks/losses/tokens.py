@@ -1,0 +1,44 @@
+"""The loss of every next token, as sft and pt learn it."""
+
+from __future__ import annotations
+
+import copy
+from contextlib import nullcontext
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from npukit.llm.config.options import Config, TuningOptions
+from npukit.llm.models.attention import for_attention
+from npukit.llm.models.forward import stay_near
+from npukit.llm.models.loss import Weighting, by_likelihood, by_uncertainty
+from npukit.train.precision import choose_precision
+
+
+def loss_of(model: nn.Module, batch: dict[str, Any], longest: int) -> Tensor:
+    """The mean loss of a batch; `longest` is the most tokens that a row of any batch can have."""
+    given = {**batch, "max_length": longest} if "cu_seqlens" in batch else batch
+    loss: Tensor = model(**for_attention(given))
+    return loss
+
+
+def weighting(options: TuningOptions) -> Weighting | None:
+    """How tokens count by what the model thinks of them already; None counts all alike."""
+    kinds = {
+        "plain": None,
+        "dft": by_likelihood,
+        "asft": by_likelihood,
+        "eaft": partial(by_uncertainty, power=options.loss_power),
+    }
+    return kinds[options.loss]
+
+
+def stay_near_the_first(model: Any, tuned: Any, config: Config, device: torch.device) -> None:
+    """ASFT: the loss grows with the distance from the model before training: without its adapter, or a copy of it."""
+    if config.tuning.is_adapter:
+        return stay_near(model, config.tuning.reference_weight, model, tuned.disable_adapter)
+    first = copy.deepcopy(model).requires_grad_(False).eval()
+    first.to(device, choose_precision(config.training, device).dtype)
+    return stay_near(model, config.tuning.reference_weight, first, nullcontext)

@@ -1,0 +1,123 @@
+"""Preferences: pairs of answers (DPO and its kin, reward models), or answers marked good or bad (KTO)."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, ClassVar
+
+from npukit.llm.config.options import Config, DataOptions
+from npukit.llm.data.pairs import lay_out_marked, lay_out_pair
+from npukit.llm.data.row import Layout, Row
+from npukit.llm.tasks.task import Learning, Log, Task
+
+
+class Preference(Task):
+    """What the three have in common: two answers to a question make one item, and only answers count."""
+
+    verb = "rlhf"
+    adds_mismatched: ClassVar[bool] = False  # every question also with the next row's answer
+    uses: ClassVar[frozenset[str]] = frozenset({"chat", "preference"})
+
+    def data_options(self, data: DataOptions) -> DataOptions:
+        return data.model_copy(update={"packing": False, "last_answer_only": True})
+
+    def row(self, row: dict[str, Any], layout: Layout) -> Row:
+        return lay_out_pair(row, layout)
+
+    def set_output(self, model: Any, config: Config, tokenizer: Any) -> None:
+        from npukit.llm.models.forward import return_loss
+
+        return_loss(model, config.model.balance_experts, None)
+
+    def learning(self, config: Config, train: Any, validation: Any, collate: Any) -> Learning:
+        from npukit.llm.data.collate import tokens
+        from npukit.llm.tasks.losses.preference import PairCollator, Pairs, pairs_in
+
+        given = (train, validation)
+        train, validation = (rows if rows is None else Pairs(rows, self.adds_mismatched) for rows in given)
+        pairs = PairCollator(collate, config.data.cutoff)
+        return Learning(train, validation, pairs, self.loss(config), pairs_in, partial(tokens, pad_id=collate.pad_id))
+
+    def loss(self, config: Config) -> Any:
+        """The mean loss of a batch of pairs."""
+        raise NotImplementedError
+
+    def needs_reference(self, config: Config) -> bool:
+        """Whether the loss compares with what the model thought before training."""
+        return False
+
+    def before_training(self, learning: Learning, trainer: Any, config: Config, log: Log) -> None:
+        from npukit.llm.tasks.losses.preference import add_references
+
+        if self.needs_reference(config):
+            add_references(learning, trainer.parallel, config.training, log)
+
+
+class DPO(Preference):
+    """The better answer becomes likelier than the worse one."""
+
+    name = "dpo"
+    summary = "preference pairs (dpo and its kin)"
+    rows_per_item = 2
+    columns_tell = True
+
+    def can_join(self, config: Config) -> bool:
+        return config.preference.sft_mean != "all"
+
+    def loss(self, config: Config) -> Any:
+        from npukit.llm.tasks.losses.preference import pair_loss
+
+        return partial(pair_loss, options=config.preference)
+
+    def needs_reference(self, config: Config) -> bool:
+        from npukit.llm.tasks.losses.preference import WITHOUT_REFERENCE
+
+        return config.preference.loss not in WITHOUT_REFERENCE
+
+
+class KTO(Preference):
+    """Good answers become likelier than the reference has them, bad ones less likely."""
+
+    name = "kto"
+    summary = "answers marked good or bad (kto)"
+    adds_mismatched = True
+
+    def row(self, row: dict[str, Any], layout: Layout) -> Row:
+        return lay_out_marked(row, layout)
+
+    def can_join(self, config: Config) -> bool:
+        return config.preference.sft_mean != "all"
+
+    def loss(self, config: Config) -> Any:
+        from npukit.llm.tasks.losses.preference import marked_loss
+
+        return partial(marked_loss, options=config.preference)
+
+    def needs_reference(self, config: Config) -> bool:
+        return True
+
+
+class RewardModel(Preference):
+    """The better answer gets the higher score."""
+
+    name = "rm"
+    summary = "a reward model from pairs (rm)"
+    rows_per_item = 2
+    columns_tell = True
+
+    def can_join(self, config: Config) -> bool:
+        return False
+
+    def new_layer(self, config: Config) -> int:
+        return 1
+
+    def set_output(self, model: Any, config: Config, tokenizer: Any) -> None:
+        """The new layer is what it returns."""
+
+    def loss(self, config: Config) -> Any:
+        from npukit.llm.tasks.losses.preference import reward_loss
+
+        return reward_loss
+
+
+TASKS = (DPO(), KTO(), RewardModel())

@@ -1,0 +1,38 @@
+"""Pre-training: plain text, of which every token counts."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from npukit.llm.config.options import DataOptions
+from npukit.llm.data.layout import lay_out
+from npukit.llm.data.row import Layout, Row, Text, string
+from npukit.llm.tasks.sft import SFT
+
+
+class PT(SFT):
+    """The mean loss of all tokens."""
+
+    name = "pt"
+    summary = "pre-training on plain text"
+    verb = "pt"
+    uses: ClassVar[frozenset[str]] = frozenset({"tokens"})
+    counts_everything = True
+
+    def uses_template(self, data: DataOptions) -> bool:
+        return False
+
+    def tokens_depend_on(self, data: DataOptions) -> Any:
+        return [data.packing, data.template] if data.tokens == "llama_factory" else None
+
+    def check_layout(self, layout: Layout, table: str) -> None:
+        """Any layout is text."""
+
+    def row(self, row: dict[str, Any], layout: Layout) -> Row:
+        """As any row; but an alpaca row without an output is its instruction, as c4 has them in dataset_info.json."""
+        if layout.format == "alpaca" and "instruction" in row and not row.get("output"):
+            return Text(string(row, "instruction"))
+        return lay_out(row, layout)
+
+
+TASKS = (PT(),)
