@@ -15,7 +15,15 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src"
 ROW = re.compile(r"^\| `(\w+)` \| .+ \| (.+) \|$", re.MULTILINE)
 WITHOUT_TORCH = {"facts", "report", "source", "migrate", "doctor", "explain", "machine", "cli"}
-FOR_ALL = {"errors", "cache", "children", "quiet", "spans", "__version__"}  # the modules beside the packages
+FOR_ALL = {
+    "errors",
+    "cache",
+    "children",
+    "packages",
+    "quiet",
+    "spans",
+    "__version__",
+}  # the modules beside the packages
 NOT_EVEN = {("inference", "npukit.llm.finetune")}  # parts of a package that may be imported otherwise
 
 

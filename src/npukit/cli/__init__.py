@@ -11,8 +11,9 @@ from typing import Annotated, Any
 import typer
 
 from npukit import __version__
-from npukit.cli.verbs import Verbs, new_app
+from npukit.cli.verbs import Verbs, extra_of, new_app
 from npukit.errors import NpukitError
+from npukit.packages import missing_package
 from npukit.quiet import VERBOSITY, verbosity
 from npukit.report.terminal import printable
 from npukit.report.writing import disk_full
@@ -62,10 +63,11 @@ def main() -> None:
         if verbosity() == "verbose":
             traceback.print_exc()
         code = _say(str(error), error.exit_code)
-    except OSError as error:
-        if (full := disk_full(error)) is None:
+    except (OSError, ModuleNotFoundError) as error:
+        known = disk_full(error) or missing_package(error, extra_of(sys.argv[1:]))
+        if known is None:
             raise
-        code = _say(str(full), full.exit_code)
+        code = _say(str(known), known.exit_code)
     except _UsageError as error:
         code = _say_usage(error)
     except (KeyboardInterrupt, typer.Abort):

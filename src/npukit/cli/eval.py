@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from typing import Annotated, NoReturn
 
 import typer
@@ -11,6 +10,7 @@ from npukit.cli.options import CardOption, DeviceOption, JsonOption
 from npukit.errors import NpukitError
 from npukit.facts.cards import DEFAULT_CARD
 from npukit.launch.devices import Devices, Wanted
+from npukit.packages import require
 
 Model = Annotated[str, typer.Argument(help="Folder or hub name of the model, or of an adapter.", show_default=False)]
 Data = Annotated[
@@ -60,8 +60,7 @@ def eval(
 def _run_lm_eval(model: str, adapters: list[str], tasks: str, dtype: str, devices: Devices) -> NoReturn:
     from npukit.launch.run import run
 
-    if importlib.util.find_spec("lm_eval") is None:
-        raise NpukitError("lm-eval is not installed: pip install lm-eval.")
+    require("lm_eval")
     if len(adapters) > 1:
         raise NpukitError("lm-eval takes one adapter: merge them first with `npukit export`.")
     arguments = [f"pretrained={model}", f"dtype={dtype}", *(f"peft={adapter}" for adapter in adapters)]

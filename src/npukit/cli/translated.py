@@ -50,7 +50,8 @@ class TranslatedCommand(TyperCommand):
         """A file instead of a model, or an option that only another tool has."""
         if args and args[0].endswith(FILES) and not Path(args[0]).is_dir():
             return True
-        unknown = [word for word in args if word.startswith("--") and word.partition("=")[0] not in flags]
+        known = {*flags, "--help"}
+        unknown = [word for word in args if word.startswith("--") and word.partition("=")[0] not in known]
         unknown += [word for word in args if not word.startswith("-") and "=" in word]
         if not unknown:
             return False

@@ -43,6 +43,7 @@ def tune(
     from npukit.launch.devices import choose
     from npukit.llm.config.options import Config
     from npukit.llm.config.read import read
+    from npukit.llm.start import check_packages
     from npukit.performance.tune.tune import told
     from npukit.performance.tune.tune import tune as find
     from npukit.report.json import to_json
@@ -54,6 +55,7 @@ def tune(
     file = Path(words[0])
     reading = read(file, words[1:], os.environ, ranks=chosen.count)
     reading.check_card(chosen.card, chosen.has_bf16)
+    check_packages(reading.config)
     place = output or file.with_suffix(".tuned.yaml")
 
     def keep(config: Config) -> None:

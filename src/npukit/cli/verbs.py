@@ -6,7 +6,7 @@ To add one, write `npukit/cli/NAME.py` with a function NAME and add its line her
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,6 +31,7 @@ class Verb:
     also: tuple[str, ...] = ()  # what other tools call it
     page: str = ""  # of the documentation; named like the verb unless said otherwise
     translates: str = ""  # the verb of npukit.llm.config.use as which other tools' words are read
+    extra: str = "sim"  # of npukit, with which everything that this verb can do is installed
 
 
 VERBS = {
@@ -48,21 +49,23 @@ VERBS = {
         Verb("devices", page="doctor"),
     ),
     "Train": (
-        Verb("plan"),
-        Verb("tune", page="plan"),
-        Verb("init", page="fine-tune"),
-        Verb("train", settings=OPTIONS_OF_OTHERS, page="fine-tune"),
-        Verb("sft", "train", settings=OPTIONS_OF_OTHERS, page="fine-tune"),
-        Verb("pt", "train", settings=OPTIONS_OF_OTHERS, page="fine-tune"),
-        Verb("rlhf", "train", settings=OPTIONS_OF_OTHERS, page="fine-tune"),
-        Verb("new", page="train"),
+        Verb("plan", extra="train"),
+        Verb("tune", page="plan", extra="train"),
+        Verb("init", page="fine-tune", extra="train"),
+        Verb("train", settings=OPTIONS_OF_OTHERS, page="fine-tune", extra="train"),
+        Verb("sft", "train", settings=OPTIONS_OF_OTHERS, page="fine-tune", extra="train"),
+        Verb("pt", "train", settings=OPTIONS_OF_OTHERS, page="fine-tune", extra="train"),
+        Verb("rlhf", "train", settings=OPTIONS_OF_OTHERS, page="fine-tune", extra="train"),
+        Verb("new", page="train", extra="train"),
     ),
     "Use": (
-        Verb("chat", translates="chat"),
-        Verb("infer", translates="infer"),
-        Verb("serve", settings=MORE_OPTIONS, also=("deploy", "api", "app", "webchat"), translates="serve"),
-        Verb("export", also=("merge-lora",), translates="export"),
-        Verb("eval"),
+        Verb("chat", translates="chat", extra="use"),
+        Verb("infer", translates="infer", extra="use"),
+        Verb(
+            "serve", settings=MORE_OPTIONS, also=("deploy", "api", "app", "webchat"), translates="serve", extra="serve"
+        ),
+        Verb("export", also=("merge-lora",), translates="export", extra="use"),
+        Verb("eval", extra="use"),
     ),
     "Look into": (
         Verb("profile", settings=SCRIPT_FOLLOWS, page="advise"),
@@ -73,6 +76,16 @@ VERBS = {
         Verb("docs", page="first-hour"),
     ),
 }
+
+
+def extra_of(arguments: Sequence[str]) -> str:
+    """The extra that the verb on a command line needs.
+
+    >>> extra_of(["-v", "train", "a.yaml"])
+    'train'
+    """
+    every = [verb for group in VERBS.values() for verb in group]
+    return next((verb.extra for word in arguments for verb in every if word in (verb.name, *verb.also)), "")
 
 
 class Group(TyperGroup):

@@ -22,6 +22,7 @@ from npukit.export.folder import check_output, new_folder
 from npukit.export.merge import copy_others
 from npukit.inference.loading import load
 from npukit.inference.task import Wanted
+from npukit.packages import require
 
 OPSETS = (13, 17)  # ATC reads ONNX 1.12, whose last opset is 17
 TOLERANCE = 1e-4
@@ -59,7 +60,7 @@ def export_onnx(wanted: Wanted, output: Path, opset: int = 13, force: bool = Fal
     >>> export_onnx(Wanted("tiny-qwen2"), Path("tiny-onnx")).difference < 1e-4
     True
     """
-    check_packages()
+    require("onnx", "onnxruntime", extra="use")
     if opset not in OPSETS:
         raise NpukitError(f"Opset {opset} cannot be written: choose 13, which ATC reads, or 17.")
     check_output(output, force)
@@ -81,14 +82,6 @@ def export_onnx(wanted: Wanted, output: Path, opset: int = 13, force: bool = Fal
         copy_others(loaded.folder, loaded.adapters, folder)
         operators, bytes = _look_at(folder / FILE)
     return OnnxExported(output, opset, bytes, operators, difference)
-
-
-def check_packages() -> None:
-    """What ONNX needs beside torch."""
-    from importlib.util import find_spec
-
-    if missing := [name for name in ("onnx", "onnxruntime") if find_spec(name) is None]:
-        raise NpukitError(f"ONNX needs {' and '.join(missing)}: pip install {' '.join(missing)}.")
 
 
 def _eager(model: Any) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -42,8 +41,6 @@ class Grammars:
     """
 
     def __init__(self, tokenizer: Any, vocabulary: int, end_tokens: Iterable[int]) -> None:
-        if importlib.util.find_spec("llguidance") is None:
-            raise NpukitError("Structured output needs llguidance: pip install llguidance.")
         from llguidance.hf import from_tokenizer
 
         ends = sorted(end_tokens) or None

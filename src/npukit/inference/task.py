@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
+from npukit.packages import require
+
 if TYPE_CHECKING:
     from npukit.launch.devices import Devices
 
@@ -63,6 +65,7 @@ def start(task: Task, devices: Devices) -> NoReturn:
     from npukit.launch.run import run
     from npukit.llm.models.folder import check_reachable
 
+    require("torch", "transformers", extra="use")
     check_reachable(task.wanted.model)
     settings = devices.environment()
     more = launch_settings(settings, devices.kind == "npu", 1, {})

@@ -77,9 +77,9 @@ def start(job: Job, environment: Mapping[str, str]) -> NoReturn:
     if uses_hccl and (taken := network.ports_in_use(Machine()).intersection(ports)):
         used = f"{ports.start} to {ports.stop - 1}"
         print(f"npukit: HCCL uses ports {used}, but {min(taken)} is taken: set HCCL_IF_BASE_PORT.", file=sys.stderr)
-    print(f"npukit: {_ranks(job.devices)}; logs are in {job.logs}", file=sys.stderr)
     complete = {**environment, **{each.name: each.value for each in job.variables}}
     spare_launcher(complete, job.devices.count)
+    print(f"npukit: {_ranks(job.devices)}; logs are in {job.logs}", file=sys.stderr)
     become(job.command, complete)
 
 

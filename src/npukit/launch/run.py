@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import signal
 import subprocess
@@ -11,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from npukit.errors import NpukitError
 from npukit.launch.failure import SIGNALS
 from npukit.launch.script import AUTOLOAD, AUTOLOAD_LATER, LAUNCHER
+from npukit.packages import require
 
 
 def run(command: Sequence[str], environment: Mapping[str, str], ranks: int = 1, auto: bool = False) -> NoReturn:
@@ -62,8 +61,7 @@ def own_first(folder: Path, environment: Mapping[str, str]) -> dict[str, str]:
 
 def spare_launcher(environment: dict[str, str], ranks: int) -> None:
     """Share the CPUs out between ranks; and let the launcher, which needs no device, start seconds faster without."""
-    if importlib.util.find_spec("torch") is None:
-        raise NpukitError("Several ranks are started by torchrun, and torch is not installed here: install it first.")
+    require("torch", extra="sim")  # torchrun starts the ranks
     environment.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // ranks)))
     if AUTOLOAD not in environment:
         environment[AUTOLOAD] = "0"

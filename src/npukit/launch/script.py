@@ -122,10 +122,15 @@ def _become_rank(launcher: int) -> None:
 
 
 def _named_if_ours(error: Exception, arguments: list[str]) -> Exception:
-    """A full disk is one sentence where npukit itself was writing; a script's own error keeps its traceback."""
+    """A package that npukit needs, or a full disk where npukit was writing, is one sentence.
+
+    A script's own error keeps its traceback.
+    """
+    from npukit.packages import missing_package
     from npukit.report.writing import disk_full
 
-    return (arguments[0] == "-m" and arguments[1].startswith("npukit.") and disk_full(error)) or error
+    is_ours = arguments[0] == "-m" and arguments[1].startswith("npukit.")
+    return missing_package(error) or (is_ours and disk_full(error)) or error
 
 
 def _tell_failure(error: Exception) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,6 +18,7 @@ from npukit.launch.run import run
 from npukit.llm.config.options import Config
 from npukit.llm.finetune import rank
 from npukit.llm.hub import check_hub
+from npukit.packages import require
 
 # What torch compiles; its own choice is a folder in /tmp that another user can make first.
 INDUCTOR_CACHE = "TORCHINDUCTOR_CACHE_DIR"
@@ -90,6 +90,4 @@ def check_packages(config: Config) -> None:
     needed = ["torch", "transformers", "accelerate"]
     needed += ["peft"] if config.tuning.is_adapter else []
     needed += ["deepspeed"] if isinstance(config.training.parallel, Path) or "zero" in config.training.parallel else []
-    missing = [name for name in needed if importlib.util.find_spec(name) is None]
-    if missing:
-        raise NpukitError(f"Training needs {' and '.join(missing)}: pip install {' '.join(missing)}.")
+    require(*needed, extra="train")

@@ -13,6 +13,7 @@ from typing import NoReturn
 from npukit.errors import NpukitError
 from npukit.launch.devices import Devices
 from npukit.launch.run import run
+from npukit.packages import require
 
 SETTINGS = "NPUKIT_PROFILE"  # the settings, as JSON, for the recorder
 RECORDER = ["-m", "npukit.performance.recorder"]
@@ -53,6 +54,7 @@ def profile(command: Sequence[str], devices: Devices, settings: Settings) -> NoR
 
     >>> profile(["python", "train.py"], choose("cpu"), Settings(first=5, last=7))
     """
+    require("torch", extra="sim")
     script = list(command)
     if PYTHON.search(Path(script[0]).name):
         script = script[1:]

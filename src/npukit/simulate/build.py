@@ -18,6 +18,7 @@ from pathlib import Path
 
 from npukit.cache import cache_folder, complete_or_absent, only_builder
 from npukit.errors import NpukitError
+from npukit.packages import require
 from npukit.simulate import compile as compiling
 from npukit.simulate import prebuilt, versions
 from npukit.simulate import torch_npu as wheel
@@ -87,10 +88,9 @@ def _installed_torch() -> tuple[str, Path]:
     except importlib.metadata.PackageNotFoundError:
         spec = None
     if spec is None or not spec.submodule_search_locations:
-        command = f"{sys.executable} -m pip install torch=={versions.advised()}"
+        command = f"{sys.executable} -m pip install 'npukit[sim]' torch=={versions.advised()}"
         raise NpukitError(f"{sys.executable} has no torch: run `{command}` first.")
-    if importlib.util.find_spec("numpy") is None:
-        raise NpukitError(f"torch_npu needs numpy: run `{sys.executable} -m pip install numpy` first.")
+    require("numpy", extra="sim")  # which torch_npu imports
     return version, Path(next(iter(spec.submodule_search_locations)))
 
 

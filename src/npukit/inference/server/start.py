@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import signal
 import socket
 from collections.abc import Callable
@@ -10,14 +9,12 @@ from typing import Any
 
 from npukit.errors import NpukitError
 from npukit.inference.server.options import ServerOptions
-
-NEEDED = ("fastapi", "uvicorn", "prometheus_client", "llguidance")
+from npukit.packages import require
 
 
 def check_packages() -> None:
-    """What a server needs beside the engine."""
-    if missing := [name for name in NEEDED if importlib.util.find_spec(name) is None]:
-        raise NpukitError(f"Serving needs {', '.join(missing)}: pip install 'npukit[serve]'.")
+    """What a server needs."""
+    require("torch", "transformers", "fastapi", "uvicorn", "prometheus_client", "llguidance", extra="serve")
 
 
 def listen(options: ServerOptions) -> socket.socket:

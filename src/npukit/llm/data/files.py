@@ -144,11 +144,9 @@ def _wrong_fields(row: list[str], columns: int) -> str | None:
 
 
 def _parquet(path: Path) -> Iterator[Record]:
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError as error:
-        raise NpukitError("Parquet files need pyarrow: pip install pyarrow.") from error
+    import pyarrow
+    import pyarrow.parquet
+
     numbers = itertools.count(1)
     try:
         for batch in pyarrow.parquet.ParquetFile(path).iter_batches(1024):

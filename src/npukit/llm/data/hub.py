@@ -9,6 +9,7 @@ from typing import Any
 
 from npukit.errors import NpukitError
 from npukit.llm.hub import Hub, check_hub
+from npukit.packages import require
 
 
 def hub_rows(hub: Hub, name: str, subset: str | None, split: str, streaming: bool = False) -> Iterable[dict[str, Any]]:
@@ -36,6 +37,7 @@ def local_folder(folder: Path) -> Path:
         return folder
     name = str(folder).removeprefix(REMOTE)
     check_hub("dataset", name, "huggingface")
+    require("huggingface_hub", extra="train")
     from npukit.llm.download import download
 
     try:
@@ -48,19 +50,17 @@ def local_folder(folder: Path) -> Path:
 @cache
 def _from_huggingface(name: str, subset: str | None, split: str, streaming: bool) -> Any:
     check_hub("dataset", name, "huggingface")
-    try:
-        from datasets import load_dataset
-    except ImportError as error:
-        raise NpukitError("Data sets from the Hugging Face Hub need a package: pip install datasets.") from error
+    require("datasets", extra="train")
+    from datasets import load_dataset
+
     return load_dataset(name, subset, split=split, streaming=streaming)
 
 
 @cache
 def _from_modelscope(name: str, subset: str | None, split: str, streaming: bool) -> Any:
     check_hub("dataset", name, "modelscope")
-    try:
-        from modelscope import MsDataset
-    except ImportError as error:
-        raise NpukitError("Data sets from ModelScope need a package: pip install modelscope.") from error
+    require("modelscope")
+    from modelscope import MsDataset
+
     found = MsDataset.load(name, subset_name=subset, split=split, use_streaming=streaming)
     return found.to_hf_dataset() if hasattr(found, "to_hf_dataset") else found

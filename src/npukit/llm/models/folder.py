@@ -10,6 +10,7 @@ from typing import Any
 
 from npukit.errors import NpukitError
 from npukit.llm.hub import Hub, check_hub
+from npukit.packages import require
 
 ADAPTER = "adapter_config.json"
 
@@ -46,6 +47,7 @@ def _hub(named: str | None = None) -> Hub:
 
 
 def _from_hub(name: str, revision: str | None, weights: bool) -> Path:
+    require("huggingface_hub", extra="use")
     from npukit.llm.download import download
 
     try:
@@ -56,10 +58,8 @@ def _from_hub(name: str, revision: str | None, weights: bool) -> Path:
 
 
 def _from_modelscope(name: str, revision: str | None) -> Path:
-    try:
-        from modelscope import snapshot_download  # type: ignore[import-not-found, import-untyped, unused-ignore]
-    except ImportError as error:
-        raise NpukitError("ModelScope's library is not installed: `pip install modelscope`.") from error
+    from modelscope import snapshot_download  # type: ignore[import-not-found, import-untyped, unused-ignore]
+
     return Path(snapshot_download(name, revision=revision))
 
 

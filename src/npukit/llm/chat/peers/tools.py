@@ -8,12 +8,12 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
-from typing import Any
-
-import jinja2
-from jinja2.sandbox import SandboxedEnvironment
+from typing import TYPE_CHECKING, Any
 
 from npukit.llm.chat.peers.data import BadTurns, Tool, table
+
+if TYPE_CHECKING:
+    import jinja2
 
 DESCRIPTIONS = ("description", "description_for_model")
 REACT_WORDS = ("Action:", "Action Input:", "Observation:")
@@ -90,6 +90,9 @@ def parsed(text: str) -> Any:
 
 @functools.cache
 def _environment() -> jinja2.Environment:
+    import jinja2
+    from jinja2.sandbox import SandboxedEnvironment
+
     made = SandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, undefined=jinja2.StrictUndefined
     )
@@ -104,6 +107,8 @@ def _compiled(template: str) -> jinja2.Template:
 
 
 def _written(template: str, **values: Any) -> str:
+    import jinja2
+
     try:
         return _compiled(template).render(**values)
     except (jinja2.TemplateError, AttributeError, KeyError, TypeError) as error:

@@ -1,0 +1,97 @@
+"""Packages that this installation lacks: one sentence says which of npukit's extras brings them."""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+import importlib.util
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from npukit.errors import NpukitError
+
+REQUIREMENT = re.compile(r"(?P<name>[\w.-]+)(?P<version>[^;]*)(?:;.*extra == ['\"](?P<extra>\w+)['\"])?")
+AT_LEAST = re.compile(r">=([\d.]+)")
+FOR_DEVELOPERS = "dev"
+
+
+def require(*packages: str, extra: str = "") -> None:
+    """Refuse to begin unless these packages are installed, in the versions that npukit needs.
+
+    >>> require("torch", "peft", extra="train")
+    npukit: This needs peft, which is not installed: pip install 'npukit[train]'.
+    """
+    if missing := [each for each in packages if not _is_installed(each)]:
+        raise not_installed(missing, extra)
+    for package in packages:
+        wanted = next((brought[package] for brought in extras().values() if package in brought), "")
+        if (least := AT_LEAST.match(wanted)) and _numbers(found := _version(package)) < _numbers(least[1]):
+            raise NpukitError(f"This needs {package}{wanted}, and {found} is installed: {_command([package], extra)}.")
+
+
+def missing_package(error: Exception, extra: str = "") -> NpukitError | None:
+    """The sentence for an import of npukit's own that found no package; None for every other error."""
+    if not isinstance(error, ModuleNotFoundError) or not error.name or not _imported_by_npukit(error):
+        return None
+    package = error.name.partition(".")[0]
+    return None if package in sys.modules or _is_installed(package) else not_installed([package], extra)
+
+
+def not_installed(packages: Sequence[str], extra: str = "") -> NpukitError:
+    """What to do about these packages; `extra` is the one to name where it brings them."""
+    are = "which is" if len(packages) == 1 else "which are"
+    *first, last = packages
+    names = f"{', '.join(first)} and {last}" if first else last
+    return NpukitError(f"This needs {names}, {are} not installed: {_command(packages, extra)}.")
+
+
+@functools.cache
+def extras() -> dict[str, dict[str, str]]:
+    """The packages that each extra brings, by their import names, with the versions that it asks for.
+
+    >>> extras()["sim"]
+    {'numpy': '', 'torch': '>=2.1'}
+    """
+    found: dict[str, dict[str, str]] = {}
+    for line in importlib.metadata.requires("npukit") or ():
+        requirement = REQUIREMENT.match(line)
+        if requirement and requirement["extra"] not in (None, FOR_DEVELOPERS):
+            name = requirement["name"].lower().replace("-", "_")
+            found.setdefault(requirement["extra"], {})[name] = requirement["version"].strip()
+    return found
+
+
+def _command(packages: Sequence[str], extra: str) -> str:
+    names: list[str] = []
+    for package in packages:
+        bringing = [each for each, brought in extras().items() if package in brought]
+        chosen = extra if extra in bringing else bringing[0] if bringing else ""
+        names.append(f"'npukit[{chosen}]'" if chosen else package.replace("_", "-"))
+    return f"pip install {' '.join(dict.fromkeys(names))}"
+
+
+def _imported_by_npukit(error: Exception) -> bool:
+    """Whether the innermost file of the traceback is ours; Python's import machinery does not count."""
+    trace, last = error.__traceback__, ""
+    while trace:
+        name = trace.tb_frame.f_code.co_filename
+        last = last if name.startswith("<frozen importlib") else name
+        trace = trace.tb_next
+    return Path(last).is_relative_to(Path(__file__).parent)
+
+
+def _is_installed(package: str) -> bool:
+    return sys.modules.get(package) is not None or importlib.util.find_spec(package) is not None
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package.replace("_", "-"))
+    except importlib.metadata.PackageNotFoundError:  # a checkout on the path
+        return ""
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(each) for each in re.findall(r"\d+", version)[:3]) or (sys.maxsize,)

@@ -1,0 +1,238 @@
+"""Every verb where only npukit's base, or base and one extra, is installed.
+
+An environment of links to the packages of this one holds what pyproject.toml asks for, what those packages ask for,
+and nothing else; so a new dependency is covered by itself.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.metadata
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from npukit.cli.verbs import VERBS, Verb
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+EXTRAS: dict[str, list[str]] = {name: each for name, each in PROJECT["optional-dependencies"].items() if name != "dev"}
+EVERY = [verb for group in VERBS.values() for verb in group]
+# What npukit imports only where a card, an option or another project's library calls for it.
+ON_OCCASION = {"torch_npu", "triton", "deepspeed", "modelscope", "pytest"}
+# With their extra; the others need no more than these.
+TRIED = ("train", "infer", "export", "profile", "precision", "sim")
+HELP = """
+import sys
+from npukit.cli import main
+for verb in {verbs}:
+    sys.argv = ["npukit", verb, "--help"]
+    try:
+        main()
+    except SystemExit as end:
+        assert not end.code, verb
+"""
+CONFIG = """
+model: {{path: {model}}}
+data: {{train: [{rows}]}}
+training: {{max_steps: 1, output: {folder}/run}}
+"""
+
+
+@dataclass(frozen=True)
+class Use:
+    """A first use of a verb, and where it must work; elsewhere it must say what to install."""
+
+    verb: str
+    words: str
+    works_with: str = "base"
+    codes: tuple[int, ...] = (0,)
+    stdin: str = ""
+
+
+USES = [
+    Use("doctor", "", codes=(0, 1)),
+    Use("analyze", "{folder}/script.py", codes=(0, 1)),
+    Use("migrate", "{folder}/script.py"),
+    Use("run", "--device cpu {folder}/script.py"),
+    Use("launch", "--device cpu --devices 2 {folder}/script.py", "sim"),
+    Use("container", "--help"),
+    Use("devices", ""),
+    Use("plan", "{config}"),
+    Use("init", "{folder}/new.yaml --model {model} --data {rows} --devices 1"),
+    Use("train", "--explain"),
+    Use("train", "{config} --dry-run"),
+    Use("train", "{config} --device cpu", "train"),
+    Use("sft", "--model {model} --dataset {rows} --max_steps 1 --output_dir {folder}/sft --device cpu --dry-run"),
+    Use("pt", "--explain"),
+    Use("rlhf", "--explain"),
+    Use("tune", "{config} --device cpu --steps 3 --trials {folder}/trials", "train"),
+    Use("new", "{folder}/project"),
+    Use("chat", "{model} --device cpu --max-new-tokens 2", "use", stdin="Hi\n"),
+    Use("infer", "{model} {rows} --output {folder}/answers.jsonl --device cpu --max-new-tokens 2", "use"),
+    Use("eval", "{model} {folder}/text.txt --device cpu", "use"),
+    Use("export", "{model} --output {folder}/merged", "use"),
+    Use("serve", "{model} --device cpu --port 0", "serve"),
+    Use("profile", "--device cpu --steps 1 --output {folder}/profile {folder}/training.py", "sim"),
+    Use("explain", "507015"),
+    Use("advise", "{folder}/none", codes=(2,)),
+    Use("precision", "weights {model} {model}", "sim"),
+    Use("sim", "info", "sim"),
+    Use("verify", "{folder} {folder} -- python script.py", "sim"),
+    Use("port", "--help"),
+    Use("docs", ""),
+]
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """The Python of an environment with npukit's base and one extra."""
+    made: dict[str, Path] = {}
+
+    def environment(extra: str) -> Path:
+        if extra not in made:
+            made[extra] = _new_environment(tmp_path_factory.mktemp(extra), extra)
+        return made[extra]
+
+    return environment
+
+
+def _new_environment(folder: Path, extra: str) -> Path:
+    python = Path(os.path.realpath(sys.executable))
+    packages = folder / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages"
+    packages.mkdir(parents=True)
+    (folder / "bin").mkdir()
+    (folder / "bin" / "python").symlink_to(python)
+    (folder / "pyvenv.cfg").write_text(f"home = {python.parent}\n")
+    for distribution in _needed([*PROJECT["dependencies"], *EXTRAS.get(extra, ())]):
+        for name in {file.parts[0] for file in distribution.files or ()} - {"..", "__pycache__"}:
+            if not (packages / name).exists():
+                (packages / name).symlink_to(distribution.locate_file(name))  # type: ignore[arg-type]
+    (packages / "npukit.pth").write_text(str(ROOT / "src"))
+    wanted = [f'{each} ; extra == "{name}"' for name, every in EXTRAS.items() for each in every]
+    requires = "".join(f"Requires-Dist: {each}\n" for each in [*PROJECT["dependencies"], *wanted])
+    (packages / "npukit-1.dist-info").mkdir()
+    (packages / "npukit-1.dist-info" / "METADATA").write_text(f"Name: npukit\nVersion: 1\n{requires}")
+    return folder / "bin" / "python"
+
+
+def _needed(wanted: list[str]) -> Iterator[importlib.metadata.Distribution]:
+    """The distributions that these requirements install."""
+    open_ones = [(Requirement(each), "") for each in wanted]
+    seen = set()
+    while open_ones:
+        requirement, extra = open_ones.pop()
+        if requirement.marker and not requirement.marker.evaluate({"extra": extra}):
+            continue
+        name = canonicalize_name(requirement.name)
+        for extra in ("", *requirement.extras):
+            if (name, extra) not in seen:
+                seen.add((name, extra))
+                found = importlib.metadata.distribution(name)
+                yield found
+                open_ones += [(Requirement(each), extra) for each in found.requires or ()]
+
+
+def run(python: Path, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    variables = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    return subprocess.run([str(python), *arguments], env=variables, input=stdin, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("extra", ["base", *EXTRAS])
+def test_every_verb_has_help(extra: str, installed: Callable[[str], Path]) -> None:
+    result = run(installed(extra), "-c", HELP.format(verbs=[verb.name for verb in EVERY]))
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.count("Usage: npukit") == len(EVERY)
+
+
+def test_every_verb_is_used() -> None:
+    assert {use.verb for use in USES} == {verb.name for verb in EVERY}
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory: pytest.TempPathFactory, tiny_qwen2: Path) -> dict[str, object]:
+    folder = tmp_path_factory.mktemp("user")
+    (folder / "script.py").write_text("print('loss: 1.0')\n")
+    (folder / "training.py").write_text(
+        "import torch\nweight = torch.ones(2, requires_grad=True)\noptimizer = torch.optim.SGD([weight])\n"
+        "for _ in range(2):\n    weight.sum().backward()\n    optimizer.step()\n"
+    )
+    (folder / "text.txt").write_text("The sky is blue. " * 9)
+    (folder / "rows.jsonl").write_text('{"instruction": "Why?", "output": "Because light is scattered."}\n' * 4)
+    config = folder / "train.yaml"
+    config.write_text(CONFIG.format(model=tiny_qwen2, rows=folder / "rows.jsonl", folder=folder))
+    return {"folder": folder, "model": tiny_qwen2, "rows": folder / "rows.jsonl", "config": config}
+
+
+@pytest.mark.parametrize("use", USES, ids=lambda use: f"{use.verb} {use.words.partition(' ')[0]}".strip())
+def test_the_base_alone_does_it_or_names_the_extra(
+    use: Use, installed: Callable[[str], Path], places: dict[str, object]
+) -> None:
+    words = use.words.format(**places).split()
+    result = run(installed("base"), "-m", "npukit", use.verb, *words, stdin=use.stdin)
+    if use.works_with == "base":
+        assert result.returncode in use.codes, result.stderr
+    else:
+        verb: Verb = next(verb for verb in EVERY if verb.name == use.verb)
+        assert result.returncode == 2, result.stderr
+        assert len(result.stderr.splitlines()) == 1
+        assert re.findall(r"pip install 'npukit\[(\w+)\]", result.stderr) == [verb.extra]
+
+
+@pytest.mark.parametrize(
+    "use",
+    [use for use in USES if use.works_with != "base" and use.verb in TRIED],
+    ids=lambda use: f"{use.verb} {use.works_with}",
+)
+def test_an_extra_brings_what_its_verbs_need(
+    use: Use, installed: Callable[[str], Path], places: dict[str, object]
+) -> None:
+    words = use.words.format(**places).split()
+    result = run(installed(use.works_with), "-m", "npukit", use.verb, *words, stdin=use.stdin)
+    assert result.returncode in use.codes, result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_the_server_starts_with_its_extra(installed: Callable[[str], Path], places: dict[str, object]) -> None:
+    command = [str(installed("serve")), "-m", "npukit", "serve", str(places["model"]), "--device", "cpu", "--port", "0"]
+    server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    assert server.stderr is not None
+    said = []
+    for line in server.stderr:
+        said.append(line)
+        if " at http://" in line:
+            server.terminate()
+    assert server.wait() == 0, "".join(said)
+
+
+def test_every_package_that_is_imported_is_declared() -> None:
+    """So that none is there by chance, because another one happens to need it."""
+    declared = {Requirement(each).name.lower().replace("-", "_") for each in PROJECT["dependencies"]}
+    declared |= {Requirement(each).name.lower().replace("-", "_") for every in EXTRAS.values() for each in every}
+    known = declared | ON_OCCASION | {"npukit", "yaml", "annotated_types", "pydantic_core"} | sys.stdlib_module_names
+    imported = {
+        (name.partition(".")[0], str(file.relative_to(ROOT)))
+        for file in (ROOT / "src").rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_text()))
+        for name in _names(node)
+    }
+    assert {each for each in imported if each[0] not in known} == set()
+
+
+def _names(node: ast.AST) -> list[str]:
+    if isinstance(node, ast.Import):
+        return [each.name for each in node.names]
+    return [node.module] if isinstance(node, ast.ImportFrom) and node.module and not node.level else []
