@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import io
 import tracemalloc
+from collections.abc import Callable
 
 import pytest
+import torch
 from tests.explain.corpus import answers
 
 from npukit.explain import Search, explain, explain_logs, log_lines
@@ -176,3 +178,23 @@ def test_logs_in_other_encodings_and_in_chinese(encoding: str) -> None:
     log = "训练开始\r\nRuntimeError: a kernel failed, see below\r\nerror code 507015\r\n".encode(encoding)
     assert [(each.code, each.number) for each in search(log).explanations] == [("507015", 3)]
     assert explain("错误码:507015算子执行失败")[0].code == "507015"
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: torch.cuda.set_device(0),
+        lambda: torch.cuda.reset_peak_memory_stats(),
+        lambda: torch.ones(1).cuda(),
+        lambda: torch.cuda.Stream(),
+        lambda: torch.cuda.Event().record(),
+        lambda: torch.cuda.CUDAGraph(),
+        lambda: torch.Generator(device="cuda"),
+        lambda: torch.cuda.nvtx.range_push("step"),
+    ],
+)
+@pytest.mark.skipif(torch.version.cuda is not None, reason="this torch has CUDA")
+def test_whatever_a_torch_without_cuda_says_is_explained_as_that(call: Callable[[], object]) -> None:
+    with pytest.raises((AssertionError, AttributeError, RuntimeError)) as raised:
+        call()
+    assert [each.code for each in explain(f"{raised.type.__name__}: {raised.value}")] == ["no-cuda"]

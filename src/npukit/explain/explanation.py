@@ -76,8 +76,13 @@ class Search:
 
     @property
     def explanations(self) -> list[Explanation]:
-        """The errors that are known, each once, the one to begin with first."""
-        return [explanation for _, explanation in sorted(self._found.values(), key=lambda each: each[0])]
+        """The errors that are known, each once, the one to begin with first.
+
+        A general explanation is left out where a particular one explains the same line.
+        """
+        every = [explanation for _, explanation in sorted(self._found.values(), key=lambda each: each[0])]
+        explained = {(each.source, each.number) for each in every if each.kind == "cause"}
+        return [each for each in every if each.kind != "general" or (each.source, each.number) not in explained]
 
     @property
     def first_error_line(self) -> str | None:
