@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from npukit.errors import NpukitError
-from npukit.train.checkpoint import read
+from npukit.train.checkpoint import read, sealed
 
 STEPS = 30
 
@@ -71,12 +71,22 @@ def flip_a_bit(folder: Path) -> None:
     state.write_bytes(content)
 
 
-def spoil_the_list(folder: Path) -> None:
+def change_the_list(folder: Path) -> None:
     contents = json.loads((folder / "checkpoint.json").read_text())
     (folder / "checkpoint.json").write_text(json.dumps({**contents, "files": 5}))
 
 
-@pytest.mark.parametrize("damage", [cut, flip_a_bit, spoil_the_list])
+def change_the_step(folder: Path) -> None:
+    contents = (folder / "checkpoint.json").read_text()
+    (folder / "checkpoint.json").write_text(contents.replace('"step": 16', '"step": 12'))
+
+
+def change_the_seed(folder: Path) -> None:
+    contents = (folder / "checkpoint.json").read_text()
+    (folder / "checkpoint.json").write_text(contents.replace('"seed": 42', '"seed": 43'))
+
+
+@pytest.mark.parametrize("damage", [cut, flip_a_bit, change_the_list, change_the_step, change_the_seed])
 def test_a_broken_checkpoint_is_left_out_and_a_half_written_one_removed(
     job: Any, undisturbed: Any, are_same: Any, damage: Callable[[Path], None]
 ) -> None:
@@ -91,6 +101,27 @@ def test_a_broken_checkpoint_is_left_out_and_a_half_written_one_removed(
         job(epochs=9, max_steps=STEPS, save_every=4).train()
     assert are_same(job.weights(), undisturbed)
     assert not half.exists()
+
+
+def test_no_bit_of_a_checkpoint_can_flip_unnoticed(job: Any) -> None:
+    """A bit in every byte of the list, and bits all over the rest: the checkpoint is refused, or it reads as it was."""
+    job(max_steps=2).train()
+    folder = job.output / "checkpoint-2"
+    whole = read(folder)
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    assert {path.name for path in files} >= {"checkpoint.json", "rank-0.pt", "model.safetensors"}
+    for path in files:
+        content = path.read_bytes()
+        for place in range(0, len(content), 1 if path.name == "checkpoint.json" else len(content) // 50 | 1):
+            flipped = bytearray(content)
+            flipped[place] ^= 1 << place % 8
+            path.write_bytes(flipped)
+            try:
+                assert read(folder) == whole, (path.name, place)
+            except NpukitError:
+                continue
+        path.write_bytes(content)
+    assert read(folder) == whole
 
 
 @pytest.mark.parametrize(
@@ -118,7 +149,9 @@ def test_another_model_is_refused(job: Any) -> None:
 def test_another_number_of_ranks_is_refused(job: Any) -> None:
     job(max_steps=4).train()
     contents = job.output / "checkpoint-4" / "checkpoint.json"
-    contents.write_text(contents.read_text().replace('"world_size": 1', '"world_size": 2'))
+    written = json.loads(contents.read_text())
+    written["run"]["world_size"] = 2
+    contents.write_text(json.dumps(sealed(written)))
     with pytest.raises(NpukitError, match=r"world_size 2, .* 1"):
         job(max_steps=8).train()
 
@@ -245,8 +278,8 @@ def test_what_cannot_go_on_is_refused_by_its_name(job: Any) -> None:
     assert told.value.exit_code == 2, "nothing was started"
     contents = job.output / "checkpoint-2" / "checkpoint.json"
     written = json.loads(contents.read_text())
-    del written["options"], written["run"]["tuning.rank"]  # as an older version wrote it
-    contents.write_text(json.dumps(written))
+    del written["run"]["tuning.rank"]  # as an older version wrote it
+    contents.write_text(json.dumps(sealed(written)))
     assert job(max_steps=4, arguments={"must_stay": {"tuning.rank": 8}}).train().steps == 4
 
 

@@ -1,8 +1,8 @@
 """Checkpoints: whole or not there at all.
 
 All ranks write into checkpoint-N.part, in the end each a mark; when all marks are there, the main rank lists the files
-with their hashes in checkpoint.json and renames the folder. A kill at any moment leaves the last good one, and a file
-that is not as it was written is noticed before anything is read from it.
+with their hashes in checkpoint.json, which ends with its own, and renames the folder. A kill at any moment leaves the
+last good one, and a file that is not as it was written is noticed before anything is read from it.
 With several nodes the output folder must be on a disk that all of them share.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import hashlib
 import json
 import os
 import re
@@ -166,7 +167,7 @@ class Checkpoints:
                 mark.unlink()
             hashes = hash_files(part, (str(path.relative_to(part)) for path in _files(part)))
             contents = {"step": step, "run": self._run, "options": self._noted, "files": hashes}
-            _write_text(part / CONTENTS, json.dumps(contents, indent=2))
+            _write_text(part / CONTENTS, json.dumps(sealed(contents), indent=2))
             _sync(part)
             final = part.with_suffix("")
             if final.exists():
@@ -205,13 +206,24 @@ def read(folder: Path) -> Checkpoint:
     """A checkpoint that is complete, or an error that says what is missing."""
     try:
         contents = json.loads((folder / CONTENTS).read_text(encoding="utf-8"))
-        hashes, step, run = dict(contents["files"]), int(contents["step"]), dict(contents["run"])
-        options = dict(contents.get("options", {}))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        is_whole = contents == sealed(contents)
+    except (OSError, ValueError, AttributeError, RecursionError):
         raise NpukitError(f"{folder} is not a complete checkpoint: its {CONTENTS} is missing or unreadable.") from None
-    if (name := find_damaged(folder, hashes)) is not None:
+    if not is_whole:
+        raise NpukitError(f"{folder} is damaged: its {CONTENTS} is not as it was written.")
+    if (name := find_damaged(folder, contents["files"])) is not None:
         raise NpukitError(f"{folder} is damaged: {name} is missing or not as it was written.")
-    return Checkpoint(folder, step, run, options)
+    return Checkpoint(folder, contents["step"], contents["run"], contents["options"])
+
+
+def sealed(contents: Mapping[str, Any]) -> dict[str, Any]:
+    """The contents of checkpoint.json with the hash of all other values.
+
+    >>> sealed({"step": 4})
+    {'step': 4, 'hash': 'd06b88a2…'}
+    """
+    values = {name: value for name, value in contents.items() if name != "hash"}
+    return {**values, "hash": hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()}
 
 
 def _folders(output: Path) -> list[Path]:

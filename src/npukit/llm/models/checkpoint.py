@@ -18,6 +18,7 @@ from npukit.llm.models.weights import broken_weights
 from npukit.report.hashes import find_damaged
 
 HASHES = "hashes.json"  # what `npukit export` writes beside the weights: {"files": {name: SHA-256}}
+_LISTS = (HASHES, "checkpoint.json")  # the second is that of a training's checkpoint
 DTYPES = {
     "F64": torch.float64,
     "F32": torch.float32,
@@ -117,18 +118,17 @@ def _files(folder: Path, stem: str, suffix: str) -> list[Path]:
 
 
 def _check_hashes(folder: Path, files: list[Path]) -> None:
-    """Refuse weights that are not as they were exported; those of other tools have no hashes."""
-    if not (folder / HASHES).is_file():
-        return
-    try:
-        written = dict(json.loads((folder / HASHES).read_text(encoding="utf-8"))["files"])
-    except (ValueError, KeyError, TypeError):
-        raise NpukitError(f"{folder / HASHES} cannot be read: copy it again, or delete it.") from None
-    if damaged := find_damaged(folder, {file.name: written[file.name] for file in files if file.name in written}):
-        raise NpukitError(
-            f"{folder / damaged} is not as it was exported: copy or export it again. If you changed it yourself, "
-            f"delete {folder / HASHES}."
-        )
+    """Refuse weights that are not as npukit wrote them; those of other tools have no hashes."""
+    for listed in (folder / name for name in _LISTS if (folder / name).is_file()):
+        try:
+            written = dict(json.loads(listed.read_text(encoding="utf-8"))["files"])
+        except (ValueError, KeyError, TypeError):
+            raise NpukitError(f"{listed} cannot be read: copy it again, or delete it.") from None
+        if damaged := find_damaged(folder, {file.name: written[file.name] for file in files if file.name in written}):
+            raise NpukitError(
+                f"{folder / damaged} is not as it was written: copy or export it again. If you changed it yourself, "
+                f"delete {listed}."
+            )
 
 
 def _entries(files: list[Path]) -> dict[str, Entry]:
