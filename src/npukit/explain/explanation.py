@@ -78,11 +78,12 @@ class Search:
     def explanations(self) -> list[Explanation]:
         """The errors that are known, each once, the one to begin with first.
 
-        A general explanation is left out where a particular one explains the same line.
+        A general message, unlike a code, is left out where a particular one explains the same line.
         """
         every = [explanation for _, explanation in sorted(self._found.values(), key=lambda each: each[0])]
         explained = {(each.source, each.number) for each in every if each.kind == "cause"}
-        return [each for each in every if each.kind != "general" or (each.source, each.number) not in explained]
+        general = {error.code for _, error in _phrases() if error.kind == "general"}
+        return [each for each in every if each.code not in general or (each.source, each.number) not in explained]
 
     @property
     def first_error_line(self) -> str | None:
