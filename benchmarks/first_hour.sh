@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Record docs/first-hour.md: what a new user meets, from an empty virtual environment and an empty cache on.
+# Record benchmarks/results/first-hour.md: what a new user meets, from an empty virtual environment and an empty cache on.
 #
-#     bash benchmarks/first_hour.sh > docs/first-hour.md
+#     bash benchmarks/first_hour.sh > benchmarks/results/first-hour.md
 #
 # Took four minutes on two quiet cores, and three quarters of an hour with a load of 18. Everything it makes is in a folder under /tmp, which it removes.
 set -uo pipefail

@@ -1,4 +1,4 @@
-"""What the pages promise exists: their links, their anchors, the commands they show."""
+"""What the pages promise exists: their links, their anchors, the commands they show, and the generated reference."""
 
 from __future__ import annotations
 
@@ -8,52 +8,98 @@ from pathlib import Path
 import pytest
 
 from npukit.cli.docs import docs
+from npukit.cli.reference import pages
+from npukit.cli.reference.commands import exit_codes_page
+from npukit.cli.reference.facts import own_variables
 from npukit.cli.verbs import VERBS
 from npukit.errors import NpukitError
 
 ROOT = Path(__file__).parents[1]
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/results/*.md")])
+PAGES.remove(ROOT / "CHANGELOG.md")  # names pages as they were called then
 VERB_NAMES = {name for group in VERBS.values() for verb in group for name in (verb.name, *verb.also)}
+INTERNAL = re.compile(  # how npukit's processes talk to each other
+    r"NPUKIT_(AUTOLOAD_LATER|CAPTURE|CONFIG|DEVICE|HOOK|LAUNCHER|ONE_LOG|PROFILE|RANK_CPUS|SERVE|SIM_\w+|TASK|VERBOSITY"
+    r"|WALK\w*)"
+)
+
+
+def _name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
 
 
 def _anchor(heading: str) -> str:
     return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def _outside_code(text: str) -> str:
+    return re.sub(r"^( *)```.*?^\1```", "", text, flags=re.DOTALL | re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_name)
 def test_links_lead_somewhere(page: Path) -> None:
-    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
-    for link in re.findall(r"\]\(([^)\s]+)\)", text):
+    for link in re.findall(r"\]\(([^)\s]+)\)", _outside_code(page.read_text(encoding="utf-8"))):
         if link.startswith("http"):
             continue
         path, _, anchor = link.partition("#")
         target = page.parent / path if path else page
         assert target.exists(), link
         if anchor:
-            headings = re.findall(r"^#+ (.*)$", target.read_text(encoding="utf-8"), re.MULTILINE)
+            headings = re.findall(r"^#+ (.*)$", _outside_code(target.read_text(encoding="utf-8")), re.MULTILINE)
             assert anchor in map(_anchor, headings), link
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=_name)
 def test_every_command_that_is_shown_exists(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     shown = re.findall(r"(?<!`)`npukit ([a-z][\w-]*)", text)
     for block in re.findall(r"```.*?```", text, flags=re.DOTALL):
-        shown += re.findall(r"^\$? ?npukit ([a-z][\w-]*)", block, re.MULTILINE)
+        shown += re.findall(r"^\$ npukit ([a-z][\w-]*)", block, re.MULTILINE)
     assert set(shown) <= VERB_NAMES
+
+
+def test_the_reference_is_current() -> None:
+    folder = ROOT / "docs" / "reference"
+    written = {str(file.relative_to(folder)): file.read_text(encoding="utf-8") for file in folder.rglob("*.md")}
+    written = {name: text for name, text in written.items() if name != "README.md" and not name.endswith(".zh.md")}
+    stale = [name for name, text in pages().items() if written.get(name) != text] + list(
+        written.keys() - pages().keys()
+    )
+    assert not stale, "run python -m npukit.cli.reference"
+
+
+def test_every_variable_is_documented_or_internal() -> None:
+    sources = [file for file in (ROOT / "src").rglob("*") if file.suffix in (".py", ".c", ".cpp", ".h", ".sh")]
+    used = {name for file in sources for name in re.findall(r"\bNPUKIT_[A-Z][A-Z0-9_]*", file.read_text("utf-8"))}
+    documented = {row["name"] for row in own_variables()}
+    missing = {name for name in used - documented if not INTERNAL.fullmatch(name)}
+    assert not missing, "document it in src/npukit/cli/reference/variables.yaml"
+
+
+def test_every_verb_has_its_exit_codes() -> None:
+    page = exit_codes_page()
+    assert {verb.name for group in VERBS.values() for verb in group if f"`{verb.name}`" not in page} == set()
 
 
 def test_every_verb_has_a_page(capsys: pytest.CaptureFixture[str]) -> None:
     docs(None)
-    pages = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
-    assert {verb.page or verb.name for group in VERBS.values() for verb in group} <= set(pages)
+    listed = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+    assert {verb.page or verb.name for group in VERBS.values() for verb in group} <= set(listed)
     docs("train")
-    assert capsys.readouterr().out == (ROOT / "docs" / "train.md").read_text(encoding="utf-8")
+    shown = capsys.readouterr().out
+    assert shown == (ROOT / "docs" / "guides" / "fine-tune.md").read_text(encoding="utf-8")
     with pytest.raises(NpukitError, match="no page"):
         docs("../README")
 
 
-def test_the_readme_shows_every_verb() -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    missing = {verb.name for group in VERBS.values() for verb in group if f"npukit {verb.name}" not in readme}
-    assert missing <= {"pt", "devices"}
+def _linked(file: Path) -> set[Path]:
+    found = re.findall(r"\]\(([^)\s#]+)", _outside_code(file.read_text(encoding="utf-8")))
+    return {(file.parent / link).resolve() for link in found if not link.startswith("http")}
+
+
+def test_every_page_can_be_reached_from_the_front_page_in_two_clicks() -> None:
+    first = {file for file in _linked(ROOT / "README.md") if file.suffix == ".md"}
+    reached = first.union(*(_linked(file) for file in first)) | {ROOT / "README.md"}
+    wanted = {page for page in ROOT.glob("docs/**/*.md") if not re.search(r"NPK\d|\.zh$", page.stem)}
+    missing = wanted - reached
+    assert {_name(page) for page in missing} == set()

@@ -7,7 +7,7 @@ class NpukitError(Exception):
     """Something the user can fix: one sentence that says what is wrong and what to do.
 
     The command prints it without a traceback; every other exception is a bug of ours. It ends with code 2, or with 1
-    where the work had begun and failed on the way (see docs/exit-codes.md).
+    where the work had begun and failed on the way (see docs/reference/exit-codes.md).
 
     >>> raise NpukitError("There is no file a.yaml.")
     >>> raise NpukitError("The disk is full.", on_the_way=True)

@@ -15,7 +15,6 @@ import pytest
 from npukit.doctor.check import State
 from npukit.doctor.diagnosis_text import as_text, fix_script, verdict
 from npukit.doctor.examine import Diagnosis, examine
-from npukit.doctor.problems import page, problems
 from npukit.facts.target import Target
 from npukit.facts.variables import variables
 from npukit.machine import Answer, Machine
@@ -23,7 +22,6 @@ from npukit.simulate import environment
 
 NAMES: dict[str, Any] = runpy.run_path(str(Path(__file__).parents[1] / "machine" / "machines.py"))
 MACHINES, Tree = NAMES["MACHINES"], NAMES["Tree"]
-PAGES = Path(__file__).parents[2] / "docs" / "findings"
 
 
 def diagnosis_of(describe: Callable[[Any], None], root: Path, **variables: str) -> Diagnosis:
@@ -326,9 +324,3 @@ def test_the_command_writes_the_fix_script(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [file]
     refused = npukit("doctor", "--fix-script", str(tmp_path / "no" / "fix.sh"))
     assert refused.returncode == 2 and "Cannot write" in refused.stderr
-
-
-def test_every_code_has_its_page() -> None:
-    # python -c "from npukit.doctor.problems import write_pages; write_pages('docs/findings')" writes them anew.
-    for problem in problems().values():
-        assert (PAGES / f"{problem.code}.md").read_text() == page(problem)

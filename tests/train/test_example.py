@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-PAGE = Path(__file__).parents[2] / "docs" / "train.md"
+PAGE = Path(__file__).parents[2] / "docs" / "guides" / "train-any-model.md"
 
 
 def test_the_example_trains(

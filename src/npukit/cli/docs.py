@@ -2,40 +2,58 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 import npukit
+from npukit.cli.verbs import VERBS
 from npukit.errors import NpukitError
+
+PARTS = ("guides", "concepts", "reference")
 
 
 def docs(
-    page: Annotated[str | None, typer.Argument(help="A page, such as train.", show_default=False)] = None,
+    page: Annotated[
+        str | None, typer.Argument(help="A page or a command, such as fine-tune.", show_default=False)
+    ] = None,
 ) -> None:
     """Show a page of the documentation, or the list of pages."""
     pages = _pages()
     if page is None:
         for name, file in pages.items():
-            print(f"{name:<16}{_title(file)}")
+            print(f"{name:<22}{_title(file)}")
         return
-    if page not in pages:
+    of_verbs = {verb.name: verb.page for verbs in VERBS.values() for verb in verbs if verb.page}
+    name = page if page in pages else of_verbs.get(page, page)
+    if name not in pages:
         raise NpukitError(f"There is no page {page}: `npukit docs` lists them all.")
-    _show(pages[page].read_text(encoding="utf-8"))
+    _show(_translated(pages[name]).read_text(encoding="utf-8"))
 
 
 def _pages() -> dict[str, Path]:
-    """By name. A wheel carries the pages; a checkout has them beside its sources."""
+    """By name, guides first. A wheel carries the pages; a checkout has them beside its sources."""
     package = Path(npukit.__file__).parent
     inside = package / "docs"
     folder = inside if inside.is_dir() else package.parents[1] / "docs"
-    found = {file.stem: file for file in folder.glob("*.md")}
-    return dict(sorted((found | {file.parent.name: file for file in folder.glob("*/README.md")}).items()))
+    found = {"index": folder / "README.md", "glossary": folder / "glossary.md"}
+    for part in PARTS:
+        found |= {file.stem: file for file in sorted((folder / part).glob("*.md")) if file.stem != "README"}
+        found |= {file.parent.name: file for file in sorted((folder / part).glob("*/README.md"))}
+    return {name: file for name, file in found.items() if not name.endswith(".zh")}
+
+
+def _translated(file: Path) -> Path:
+    """The Chinese page where the language is Chinese and there is one."""
+    language = os.environ.get("NPUKIT_LANG") or os.environ.get("LC_ALL") or os.environ.get("LANG") or ""
+    chinese = file.with_suffix(".zh.md")
+    return chinese if language.startswith("zh") and chinese.is_file() else file
 
 
 def _title(file: Path) -> str:
-    with file.open(encoding="utf-8") as lines:
+    with _translated(file).open(encoding="utf-8") as lines:
         return next(lines).lstrip("# ").rstrip()
 
 

@@ -36,44 +36,44 @@ class Verb:
 
 VERBS = {
     "Port": (
-        Verb("doctor"),
-        Verb("analyze"),
-        Verb("migrate"),
+        Verb("doctor", page="check-a-machine"),
+        Verb("analyze", page="port-a-script"),
+        Verb("migrate", page="port-a-script"),
         Verb("verify"),
-        Verb("port"),
+        Verb("port", page="port-a-framework"),
     ),
     "Run": (
         Verb("run", settings=SCRIPT_FOLLOWS, page="launch"),
         Verb("launch", settings=SCRIPT_FOLLOWS),
-        Verb("container", settings=COMMAND_FOLLOWS, page="launch"),
-        Verb("devices", page="doctor"),
+        Verb("container", settings=COMMAND_FOLLOWS, page="install-container"),
+        Verb("devices", page="check-a-machine"),
     ),
     "Train": (
-        Verb("plan", extra="train"),
-        Verb("tune", page="plan", extra="train"),
+        Verb("plan", page="does-it-fit", extra="train"),
+        Verb("tune", page="does-it-fit", extra="train"),
         Verb("init", page="fine-tune", extra="train"),
         Verb("train", settings=OPTIONS_OF_OTHERS, page="fine-tune", extra="train"),
         Verb("sft", "train", settings=OPTIONS_OF_OTHERS, page="fine-tune", extra="train"),
         Verb("pt", "train", settings=OPTIONS_OF_OTHERS, page="fine-tune", extra="train"),
-        Verb("rlhf", "train", settings=OPTIONS_OF_OTHERS, page="fine-tune", extra="train"),
-        Verb("new", page="train", extra="train"),
+        Verb("rlhf", "train", settings=OPTIONS_OF_OTHERS, page="preferences", extra="train"),
+        Verb("new", page="train-any-model", extra="train"),
     ),
     "Use": (
-        Verb("chat", translates="chat", extra="use"),
+        Verb("chat", page="infer", translates="chat", extra="use"),
         Verb("infer", translates="infer", extra="use"),
         Verb(
             "serve", settings=MORE_OPTIONS, also=("deploy", "api", "app", "webchat"), translates="serve", extra="serve"
         ),
         Verb("export", also=("merge-lora",), translates="export", extra="use"),
-        Verb("eval", extra="use"),
+        Verb("eval", page="infer", extra="use"),
     ),
     "Look into": (
-        Verb("profile", settings=SCRIPT_FOLLOWS, page="advise"),
-        Verb("advise"),
-        Verb("explain"),
-        Verb("precision"),
+        Verb("profile", settings=SCRIPT_FOLLOWS, page="slow"),
+        Verb("advise", page="slow"),
+        Verb("explain", page="errors"),
+        Verb("precision", page="loss-differs"),
         Verb("sim", page="simulated-npu"),
-        Verb("docs", page="first-hour"),
+        Verb("docs", page="index"),
     ),
 }
 
@@ -123,7 +123,7 @@ class Verbs(Group):
 def load(verb: Verb) -> Any:
     """The verb as click's command.
 
-    >>> load(Verb("doctor")).name
+    >>> load(Verb("doctor", page="check-a-machine")).name
     'doctor'
     """
     made = getattr(importlib.import_module(f"npukit.cli.{verb.module or verb.name}"), verb.name)

@@ -60,7 +60,7 @@ def trouble(
 
 
 def page(problem: Problem) -> str:
-    """The page of one code in docs/findings, in Markdown."""
+    """The page of one code in docs/reference/findings, in Markdown."""
     seen = {
         Severity.error: "an error: training will not work",
         Severity.warning: "a warning: training will work, but slowly or unreliably",
@@ -80,7 +80,10 @@ def problem_page(code: str) -> str | None:
     return page(problem) if problem else None
 
 
-def write_pages(folder: str | Path) -> None:
-    """Write the page of every code."""
-    for problem in problems().values():
-        (Path(folder) / f"{problem.code}.md").write_text(page(problem), encoding="utf-8")
+def pages() -> dict[str, str]:
+    """The pages of docs/reference/findings by file name, with their index."""
+    rows = [f"- [{each.code}]({each.code}.md) {each.title}" for each in problems().values()]
+    head = "# Findings of doctor\n\n`npukit explain NPK933` prints one page.\n\n"
+    return {f"{each.code}.md": page(each) for each in problems().values()} | {
+        "README.md": head + "\n".join(rows) + "\n"
+    }

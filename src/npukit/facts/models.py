@@ -27,6 +27,11 @@ def _rows() -> list[dict[str, Any]]:
     return rows
 
 
+def known_models() -> list[dict[str, Any]]:
+    """Every row of the data: sizes under the short names of its head."""
+    return _rows()
+
+
 def known_model(name: str) -> dict[str, Any] | None:
     """What config.json says about the sizes of a model with this name on a hub; None where it is not known.
 

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from npukit.cli.train import OPTIONS
 from npukit.errors import NpukitError
-from npukit.llm.config.dialects.page import updated
 from npukit.llm.config.dialects.table import Dialect
 from npukit.llm.config.dialects.training import DIALECTS, LLAMA_FACTORY, SWIFT
 from npukit.llm.config.nearest import nearest
@@ -62,12 +61,6 @@ def test_keys_that_a_user_of_theirs_writes_are_all_in_the_tables() -> None:
 @pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.name)
 def test_no_key_is_near_an_option_of_the_command(dialect: Dialect) -> None:
     assert not [key for key in dialect.keys if nearest(key, OPTIONS, cutoff=0.8)]
-
-
-def test_the_page_has_the_tables_as_they_are() -> None:
-    # `python -m npukit.llm.config.dialects.page docs/switching.md` updates them.
-    page = Path(__file__).parents[3] / "docs" / "switching.md"
-    assert page.read_text(encoding="utf-8") == updated(page.read_text(encoding="utf-8"))
 
 
 VALUES = st.one_of(

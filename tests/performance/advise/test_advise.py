@@ -15,12 +15,10 @@ from npukit.errors import NpukitError
 from npukit.performance.advise.advise import Advised, advise, judge
 from npukit.performance.advise.compare import Comparison
 from npukit.performance.advise.page import write_report
-from npukit.performance.advise.pages import index, page
+from npukit.performance.advise.pages import page
 from npukit.performance.advise.rules import all_rules
 from npukit.performance.advise.text import as_text
 from npukit.performance.read import read_profiles
-
-ROOT = Path(__file__).parents[3]
 
 
 def codes(advised: Advised | Comparison) -> dict[str, float]:
@@ -145,12 +143,10 @@ def test_the_page_needs_no_network_and_shows_no_markup_of_others(tmp_path: Path)
     assert CliRunner().invoke(app, ["advise", str(tmp_path / "two"), "--report", "a.txt"]).exit_code != 0
 
 
-def test_explain_knows_every_rule_and_the_pages_are_up_to_date() -> None:
+def test_explain_knows_every_rule() -> None:
     codes_ = [rule.code for rule in all_rules()]
     assert len(set(codes_)) == len(codes_)
     result = CliRunner().invoke(app, ["explain", *codes_])
     assert result.exit_code == 0
     for rule in all_rules():
         assert page(rule) in result.stdout
-        assert (ROOT / "docs" / "advice" / f"{rule.code}.md").read_text(encoding="utf-8") == page(rule)
-    assert (ROOT / "docs" / "advice" / "README.md").read_text(encoding="utf-8") == index()

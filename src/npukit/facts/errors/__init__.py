@@ -39,14 +39,21 @@ def known_errors() -> dict[str, KnownError]:
     >>> known_errors()["507015"].name
     'ACL_ERROR_RT_AICORE_EXCEPTION'
     """
+    return {error.code: error for family in FAMILIES for error in errors_of(family)}
+
+
+@functools.cache
+def errors_of(family: str) -> tuple[KnownError, ...]:
+    """The known errors of one family, in the order of its file.
+
+    >>> errors_of("acl")[0].code
+    '100000'
+    """
     import yaml
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # five times as fast, where it was built
-    errors: dict[str, KnownError] = {}
-    for family in FAMILIES:
-        text = Path(__file__).with_name(f"{family}.yaml").read_text(encoding="utf-8")
-        for row in yaml.load(text, Loader=loader) or []:
-            row["causes"] = tuple(row["causes"])
-            row["remedies"] = tuple(row["remedies"])
-            errors[row["code"]] = KnownError(**row)
-    return errors
+    text = Path(__file__).with_name(f"{family}.yaml").read_text(encoding="utf-8")
+    rows = yaml.load(text, Loader=loader) or []
+    return tuple(
+        KnownError(**{**row, "causes": tuple(row["causes"]), "remedies": tuple(row["remedies"])}) for row in rows
+    )

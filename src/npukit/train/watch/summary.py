@@ -20,7 +20,7 @@ class Summary:
     """
 
     reason: str
-    exit_code: int  # what a command that ran it ends with, see docs/exit-codes.md
+    exit_code: int  # what a command that ran it ends with, see docs/reference/exit-codes.md
     steps: int
     total_steps: int
     epochs: float

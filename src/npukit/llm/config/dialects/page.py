@@ -1,30 +1,13 @@
-"""The tables of docs/switching.md, from their data: `python -m npukit.llm.config.dialects.page docs/switching.md`."""
+"""A dialect's keys as Markdown tables, for docs/reference."""
 
 from __future__ import annotations
 
-import re
-import sys
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 
 from pydantic import BaseModel
 
-from npukit.llm.config.dialects.table import Row, load
-from npukit.llm.config.dialects.training import DIALECTS
-from npukit.llm.config.dialects.use import llama_factory, swift
-from npukit.llm.config.options import Config
+from npukit.llm.config.dialects.table import Row
 from npukit.llm.config.schema import options, plain
-from npukit.llm.config.use import Use
-
-MARKED = re.compile(r"(<!-- table: (?P<name>[\w -]+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
-
-
-def updated(page: str) -> str:
-    """The page with its tables as the data has them now."""
-    tables = {dialect.name: "\n".join(table(dialect.rows, Config)) for dialect in DIALECTS}
-    tables["use LLaMA-Factory"] = "\n".join(table(load(llama_factory.TABLE), Use))
-    tables["use ms-swift"] = "\n".join(table(load(swift.TABLE), Use))
-    return MARKED.sub(lambda found: f"{found[1]}{tables[found['name']]}\n{found[3]}", page)
 
 
 def table(rows: Mapping[str, Row], schema: type[BaseModel]) -> Iterator[str]:
@@ -48,8 +31,3 @@ def _default(row: Row, schema: type[BaseModel]) -> str:
     ours = known[row.to[0]].default if row.to[0] in known else ""
     theirs = plain(row.default)
     return theirs if theirs == ours else f"{theirs} (npukit's own: {ours})"
-
-
-if __name__ == "__main__":
-    file = Path(sys.argv[1])
-    file.write_text(updated(file.read_text(encoding="utf-8")), encoding="utf-8")
