@@ -165,7 +165,7 @@ class _Batch:
             calls = self._loaded.chat.parse(running.prompt, response).calls
             row |= {"tool_calls": [asdict(call) for call in calls]} if calls else {}
         if output.error:
-            row["error"] = output.error
+            row["error"] = str(output.error)
         self._end(running.number, row)
 
     def _end(self, number: int, row: dict[str, Any]) -> None:

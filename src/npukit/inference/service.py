@@ -17,6 +17,7 @@ from collections.abc import AsyncIterator, Callable
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
+from npukit.errors import NpukitError
 from npukit.inference.engine.request import Output, Request
 
 T = TypeVar("T")
@@ -49,7 +50,7 @@ class Answering:
         if output.finish:
             self._ended = True
         elif len(self._outputs) >= self._queue:
-            self._outputs[-1] = Output(self.number, finish="error", error="The client reads too slowly.")
+            self._outputs[-1] = Output(self.number, finish="error", error=NpukitError("The client reads too slowly."))
             self.cancel()
         self._arrived.set()
 
@@ -159,7 +160,7 @@ class Service:
 
     def _fail_all(self, error: BaseException) -> None:
         for number in list(self._open):
-            self._hand_out([Output(number, finish="error", error=f"The engine failed: {error!r}")])
+            self._hand_out([Output(number, finish="error", error=RuntimeError(f"The engine failed: {error!r}"))])
         self._refuse_work()
 
     def _refuse_work(self) -> None:

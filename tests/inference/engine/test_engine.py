@@ -170,3 +170,51 @@ def test_a_model_that_cannot_be_batched_is_said_once(
     loaded: Any = SimpleNamespace(model=make_model(kind))
     start_engine(loaded, EngineOptions(rows=2))
     assert capsys.readouterr().err.count(kind) == told
+
+
+class Failing:
+    """A grammar that fails before its second token, or after it."""
+
+    def __init__(self, late: bool) -> None:
+        self.late, self.count = late, 0
+        self.is_finished = False
+
+    def allowed(self) -> bytes:
+        if self.count == 1 and not self.late:
+            raise RuntimeError("planted")
+        return b"\xff" * 100
+
+    def accept(self, token: int) -> None:
+        self.count += 1
+        if self.count == 2:
+            raise NpukitError("planted")
+
+
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("kind", ["llama", "gemma2"])
+def test_an_error_in_one_request_ends_that_request_alone(kind: str, late: bool, make_model: MakeModel) -> None:
+    greedy = Sampling(temperature=0, max_tokens=6)
+    alone = Engine(make_model(kind), EngineOptions(rows=4)).generate([Request((5, 6, 7), greedy)])[0].ids
+    engine = Engine(make_model(kind), EngineOptions(rows=4))
+    bad = Request((5, 6, 7), greedy, grammar=Failing(late))
+    first, broken, last = engine.generate([Request((5, 6, 7), greedy), bad, Request((5, 6, 7), greedy)])
+    assert first.ids == last.ids == alone
+    assert broken.finish == "error" and str(broken.error) == "planted" and len(broken.ids) == 1
+
+
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        {"top_k": 2**63},
+        {"seed": -1},
+        {"temperature": float("nan")},
+        {"logprobs": 301},
+        {"logit_bias": {300: 1.0}},
+        {"repetition_penalty": 0.0},
+    ],
+)
+def test_numbers_that_cannot_be_computed_with_are_refused(sampling: dict[str, Any], make_model: MakeModel) -> None:
+    engine = Engine(make_model("llama"), EngineOptions(rows=2))
+    with pytest.raises(NpukitError):
+        engine.add(Request((1, 2), Sampling(**sampling)))
+    assert engine.is_idle

@@ -32,7 +32,7 @@ class Adapters:
     """The adapters of a model, and which of them each token of the batch has.
 
     >>> adapters = Adapters(model)
-    >>> adapters.add(read_adapter("french", Path("lora")))
+    >>> adapters.add("french", read_adapter("french", Path("lora")))
     >>> adapters.select(["french", None])   # for a batch of two tokens
     """
 
@@ -44,16 +44,13 @@ class Adapters:
         self._device = next(model.parameters()).device
         self.mask: Tensor | None = None
 
-    def __contains__(self, name: str) -> bool:
-        return name in self._adapters
-
     @property
-    def names(self) -> list[str]:
+    def keys(self) -> list[str]:
         """In the order in which they were added."""
         return list(self._adapters)
 
-    def add(self, adapter: Adapter) -> None:
-        """Make an adapter known by its name."""
+    def add(self, key: str, adapter: Adapter) -> None:
+        """Make an adapter known by a key; one that does not fit the model is refused, and changes nothing."""
         modules = dict(self._model.named_modules())
         for name, (a, b) in adapter.layers.items():
             linear = modules.get(name)
@@ -64,12 +61,12 @@ class Adapters:
                     f"The adapter {adapter.name} does not fit this model: its layer {name} is for "
                     f"{a.shape[1]} inputs and {b.shape[0]} outputs. Take the base model that it was trained on."
                 )
-        self._adapters[adapter.name] = adapter
+        self._adapters[key] = adapter
         self._rebuild()
 
-    def remove(self, name: str) -> None:
+    def remove(self, key: str) -> None:
         """Forget an adapter."""
-        del self._adapters[name]
+        del self._adapters[key]
         self._rebuild()
 
     def select(self, names: Many[str | None], counts: Many[int], place: Tensor | None = None) -> Tensor | None:
@@ -152,8 +149,14 @@ def read_adapter(name: str, folder: Path) -> Adapter:
     try:
         config = json.loads((folder / "adapter_config.json").read_text())
         weights = load_file(folder / "adapter_model.safetensors")
-    except (OSError, ValueError) as error:
+        return _adapter(name, config, weights)
+    except NpukitError:
+        raise
+    except Exception as error:  # what damaged files lead to has no common kind
         raise NpukitError(f"{folder} is not a LoRA adapter that can be read: {error}") from error
+
+
+def _adapter(name: str, config: dict[str, Any], weights: dict[str, Tensor]) -> Adapter:
     _refuse_others(name, config)
     layers: dict[str, tuple[Tensor, Tensor]] = {}
     for key, a in weights.items():

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from npukit.errors import NpukitError
-from npukit.inference.engine.adapters import Adapters, read_adapter
+from npukit.inference.engine.adapters import Adapter, Adapters, read_adapter
 from npukit.inference.engine.cache import Cache, CacheShape
 from npukit.inference.engine.graphs import can_record
 from npukit.inference.engine.own_caches import OwnCaches
@@ -22,6 +23,7 @@ from npukit.inference.engine.sizes import blocks_that_fit
 from npukit.inference.engine.trial import TOKENS, agrees
 from npukit.llm import families
 
+log = logging.getLogger(__name__)
 UNLIMITED = 8192  # tokens of a text where nothing in the model limits them
 
 
@@ -65,7 +67,8 @@ class Engine:
         made_for = getattr(model.config.get_text_config(), "max_position_embeddings", None)
         self.longest = min(options.longest or made_for or UNLIMITED, made_for or UNLIMITED)
         self.is_paged = options.paged if options.paged is not None else _can_page(model, self.longest)
-        self._adapters, self._loads, self._leaving = Adapters(model), 0, set[str]()
+        self._adapters, self._loads = Adapters(model), 0
+        self._newest: dict[str, str] = {}  # the key of each adapter that requests can ask for, by its name
         prefill = options.prefill_tokens or (512 if self.device.type == "cpu" else 8192)
         if self.is_paged:
             graphs = options.graphs if options.graphs is not None else can_record(model)
@@ -105,28 +108,37 @@ class Engine:
     @property
     def adapters(self) -> list[str]:
         """The names of the adapters that requests can ask for."""
-        return [name for name in self._adapters.names if name not in self._leaving]
+        return list(self._newest)
 
     def load_adapter(self, name: str, folder: Path) -> None:
-        """Make a LoRA adapter known under a name; a name that is taken is refused."""
-        if name in self._adapters:
-            raise NpukitError(f"There is an adapter {name} already: unload it first, or choose another name.")
-        self._adapters.add(read_adapter(name, folder))
+        """Read a LoRA adapter that PEFT saved, and make it known under a name; a name that is taken is refused."""
+        self.add_adapter(read_adapter(name, folder))
+
+    def add_adapter(self, adapter: Adapter, replace: bool = False) -> None:
+        """Make an adapter known under its name. With `replace` it takes the place of one of that name, which answers
+        that have begun with it keep; if it does not fit, the old one stays.
+        """
+        if adapter.name in self._newest and not replace:
+            raise NpukitError(f"There is an adapter {adapter.name} already: unload it first, or choose another name.")
+        key = f"{self._loads}:{adapter.name}"
+        self._adapters.add(key, adapter)
         self._loads += 1
+        self._newest[adapter.name] = key
+        self._drop_adapters()
         self._runner.forget_graphs()
 
     def unload_adapter(self, name: str) -> None:
         """Forget an adapter. Requests that have it are answered to their end; new ones are refused at once."""
         if name not in self.adapters:
             raise NpukitError(f"There is no adapter {name}.")
-        self._leaving.add(name)
+        del self._newest[name]
         self._drop_adapters()
 
     def _drop_adapters(self) -> None:
+        """Forget those that no new request can ask for once no sequence uses them."""
         used = {sequence.request.adapter for sequence in self._sequences.values()}
-        for name in self._leaving - used:
-            self._leaving.remove(name)
-            self._adapters.remove(name)
+        for key in set(self._adapters.keys) - set(self._newest.values()) - used:
+            self._adapters.remove(key)
             self._runner.forget_graphs()
 
     @property
@@ -141,7 +153,10 @@ class Engine:
         self._next_number += 1
         wanted = request.sampling.max_tokens
         limit = min(self.longest, len(request.prompt) + wanted) if wanted is not None else self.longest
-        sequence = Sequence(number, request, list(request.prompt), limit, root=self._root_of(request))
+        # The cache of an adapter is set apart by its key, also from one that had its name before.
+        key = self._newest[request.adapter] if request.adapter is not None else None
+        root = key.encode() if key else b""
+        sequence = Sequence(number, replace(request, adapter=key), list(request.prompt), limit, root=root)
         self._sequences[number] = sequence
         self._scheduler.waiting.append(sequence)
         self._prompt_tokens += len(request.prompt)
@@ -213,13 +228,11 @@ class Engine:
             raise NpukitError(
                 f"The prompt has a token that the model does not have: ids go from 0 to {self.words - 1}."
             )
-
-        if request.adapter is not None and request.adapter not in self.adapters:
+        request.sampling.check(self.words)
+        if request.prompt_logprobs is not None and not 0 <= request.prompt_logprobs <= self.words:
+            raise NpukitError(f"prompt_logprobs must be a number from 0 to {self.words}.")
+        if request.adapter is not None and request.adapter not in self._newest:
             raise NpukitError(f"There is no adapter {request.adapter}: load it first.")
-
-    def _root_of(self, request: Request) -> bytes:
-        """What sets the cache of an adapter apart, also from one that had its name before."""
-        return f"{self._loads}:{request.adapter}".encode() if request.adapter else b""
 
     def _can_go_ahead(self) -> bool:
         """Not while a sequence's next token depends on the one on its way: it would miss every other step."""
@@ -239,8 +252,18 @@ class Engine:
             self._confirmed_tokens += len(confirmed) - 1
             for token in confirmed:
                 if sequence.finish is None:  # what came after its end is dropped
-                    outputs.append(self._take(sequence, token))
+                    outputs.append(self._take_or_fail(sequence, token))
         return outputs
+
+    def _take_or_fail(self, sequence: Sequence, token: Token) -> Output:
+        """An error in one sequence, while its token was chosen or now, ends that sequence alone."""
+        with sequence.errors_kept():
+            if sequence.error is None:
+                return self._take(sequence, token)
+        error = sequence.error
+        if not isinstance(error, NpukitError):
+            log.error("A request failed", exc_info=error)
+        return self._finish(sequence, None, "error", error=error)
 
     def _take(self, sequence: Sequence, token: Token) -> Output:
         is_first = len(sequence.tokens) == len(sequence.request.prompt)
@@ -248,24 +271,31 @@ class Engine:
         self._generated_tokens += 1
         if len(sequence.tokens) % self._scheduler.pool.size <= 1:  # a block may have become full
             self._scheduler.remember(sequence)
+        is_end = token.id in sequence.request.sampling.end_tokens
         if (grammar := sequence.request.grammar) is not None:
+            is_end = is_end or grammar.is_finished  # then only an end is allowed, even if the request ignores it
             grammar.accept(token.id)
         prompt = tuple(sequence.prompt) if is_first else ()
-        if token.id in sequence.request.sampling.end_tokens:
+        if is_end:
             return self._finish(sequence, token, "stop", prompt)
         if len(sequence.tokens) >= sequence.limit:
             return self._finish(sequence, token, "length", prompt)
         return Output(sequence.number, token, prompt=prompt)
 
     def _finish(
-        self, sequence: Sequence, token: Token | None, finish: Finish, prompt: tuple[Token, ...] = ()
+        self,
+        sequence: Sequence,
+        token: Token | None,
+        finish: Finish,
+        prompt: tuple[Token, ...] = (),
+        error: Exception | None = None,
     ) -> Output:
         sequence.finish = finish
         self._scheduler.end(sequence)
         del self._sequences[sequence.number]
-        if self._leaving:
+        if len(self._adapters.keys) > len(self._newest):
             self._drop_adapters()
-        return Output(sequence.number, token, finish, prompt)
+        return Output(sequence.number, token, finish, prompt, error)
 
 
 def _can_page(model: Any, longest: int) -> bool:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Literal, NamedTuple, Protocol
 
-# `error` means that this one request could not be computed; the sentence is in Output.error.
+from npukit.errors import NpukitError
+
+GREEDY = 1e-5  # a temperature below this is greedy: dividing by it would overflow
+# `error` means that this one request could not be computed; why is in Output.error.
 Finish = Literal["stop", "length", "cancelled", "error"]
 
 
@@ -17,7 +21,11 @@ class Grammar(Protocol):
         """A bit mask over the vocabulary, lowest bit first: which tokens may come next."""
 
     def accept(self, token: int) -> None:
-        """Move on by a token that was chosen."""
+        """Move on by a token that was chosen; raises NpukitError where the grammar cannot go on."""
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether nothing can follow."""
 
 
 @dataclass(frozen=True)
@@ -47,10 +55,37 @@ class Sampling:
         return self.repetition_penalty != 1 or bool(self.presence_penalty or self.frequency_penalty)
 
     @property
+    def is_greedy(self) -> bool:
+        """Whether the likeliest token is taken instead of drawing one."""
+        return self.temperature < GREEDY
+
+    @property
     def is_plain(self) -> bool:
         """Whether the likeliest token is all that is asked for."""
         changed = self.penalises or bool(self.logit_bias or self.min_tokens)
-        return self.temperature == 0 and not changed and self.logprobs is None
+        return self.is_greedy and not changed and self.logprobs is None
+
+    def check(self, vocabulary: int) -> None:
+        """Refuse numbers that the sampler cannot compute with; one bad row would fail the whole batch.
+
+        >>> Sampling(top_k=2**63).check(vocabulary=32000)
+        NpukitError: top_k must be a whole number from 0 to 2147483647.
+        """
+        for each in fields(self):
+            value, most = getattr(self, each.name), _LARGEST.get(each.name)
+            if most is not None and value is not None and not (isinstance(value, int) and 0 <= value <= most):
+                raise NpukitError(f"{each.name} must be a whole number from 0 to {most}.")
+            if each.type == "float" and not math.isfinite(value):
+                raise NpukitError(f"{each.name} must be finite.")
+        if self.temperature < 0 or self.repetition_penalty <= 0:
+            raise NpukitError("temperature cannot be negative, and repetition_penalty must be positive.")
+        if self.logprobs is not None and self.logprobs > vocabulary:
+            raise NpukitError(f"logprobs can be {vocabulary} at most, the size of the vocabulary.")
+        if any(not 0 <= token < vocabulary or not math.isfinite(bias) for token, bias in self.logit_bias.items()):
+            raise NpukitError(f"logit_bias must give finite numbers for token ids from 0 to {vocabulary - 1}.")
+
+
+_LARGEST = dict.fromkeys(("max_tokens", "min_tokens", "top_k", "logprobs"), 2**31 - 1) | {"seed": 2**63 - 1}
 
 
 @dataclass(frozen=True)
@@ -82,7 +117,7 @@ class Output(NamedTuple):
     token: Token | None = None
     finish: Finish | None = None
     prompt: tuple[Token, ...] = ()  # with prompt_logprobs: once, with the first token; the first one has no logprob
-    error: str = ""
+    error: Exception | None = None  # an NpukitError where the request is to blame
 
 
 @dataclass(frozen=True)
@@ -92,7 +127,7 @@ class Answer:
     tokens: tuple[Token, ...]
     finish: Finish
     prompt: tuple[Token, ...] = ()
-    error: str = ""
+    error: Exception | None = None
 
     @property
     def ids(self) -> list[int]:

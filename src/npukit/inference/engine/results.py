@@ -49,6 +49,11 @@ class Launched:
 
 def score(chunk: Chunk, logits: Callable[[int, int], Tensor]) -> None:
     """Note how likely the prompt's tokens in a chunk were. `logits(start, stop)` are those after these places of it."""
+    with chunk.sequence.errors_kept():
+        _score(chunk, logits)
+
+
+def _score(chunk: Chunk, logits: Callable[[int, int], Tensor]) -> None:
     sequence = chunk.sequence
     prompt, known, wanted = sequence.request.prompt, sequence.prompt, sequence.request.prompt_logprobs
     if not known:

@@ -42,7 +42,7 @@ def choose(logits: Tensor, sequences: Many[Sequence], positions: Many[int]) -> C
     raw = logits.log_softmax(-1) if wanted is not None else None
     logits = _changed(logits, sequences, positions)
     tokens = logits.argmax(-1)
-    rows = [row for row, each in enumerate(settings) if each.temperature > 0]
+    rows = [row for row, each in enumerate(settings) if not each.is_greedy]
     if len(rows) == len(settings):
         tokens = _draw(logits, settings, positions)
     elif rows:
@@ -56,18 +56,28 @@ def choose(logits: Tensor, sequences: Many[Sequence], positions: Many[int]) -> C
 def _changed(logits: Tensor, sequences: Many[Sequence], positions: Many[int]) -> Tensor:
     """Biases, penalties, tokens that may not come yet and what grammars forbid."""
     for row, sequence in enumerate(sequences):
-        sampling, prompt = sequence.request.sampling, len(sequence.request.prompt)
-        if sampling.logit_bias:
-            ids, biases = torch.tensor(list(sampling.logit_bias)), torch.tensor(list(sampling.logit_bias.values()))
-            logits[row, to_device(ids, logits.device)] += to_device(biases, logits.device)
-        if sampling.penalises:
-            logits[row] = _penalised(logits[row], sequence.tokens, prompt, sampling)
-        if sampling.end_tokens and positions[row] - prompt < sampling.min_tokens:
-            logits[row, to_device(torch.tensor(sorted(sampling.end_tokens)), logits.device)] = -torch.inf
-        if (grammar := sequence.request.grammar) is not None:
-            forbidden = to_device(~_bits(grammar.allowed(), logits.shape[1]), logits.device)
-            logits[row].masked_fill_(forbidden, -torch.inf)
+        with sequence.errors_kept():
+            _change(logits[row], sequence, positions[row])
     return logits
+
+
+def _change(logits: Tensor, sequence: Sequence, position: int) -> None:
+    """The same for the logits of one sequence, in place."""
+    sampling, prompt, words = sequence.request.sampling, len(sequence.request.prompt), len(logits)
+    if sampling.logit_bias:
+        ids, biases = torch.tensor(list(sampling.logit_bias)), torch.tensor(list(sampling.logit_bias.values()))
+        logits[to_device(ids, logits.device)] += to_device(biases, logits.device)
+    if sampling.penalises:
+        logits.copy_(_penalised(logits, sequence.tokens, prompt, sampling))
+    grammar, is_short = sequence.request.grammar, position - prompt < sampling.min_tokens
+    if grammar is None and not is_short:
+        return
+    allowed = torch.ones(words, dtype=torch.bool) if grammar is None else _bits(grammar.allowed(), words)
+    if is_short:
+        longer = allowed.clone()
+        longer[[token for token in sampling.end_tokens if token < words]] = False
+        allowed = longer if longer.any() else allowed  # a grammar may let nothing but the end follow
+    logits.masked_fill_(to_device(~allowed, logits.device), -torch.inf)
 
 
 def _penalised(logits: Tensor, tokens: list[int], prompt: int, sampling: Sampling) -> Tensor:

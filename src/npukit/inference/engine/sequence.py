@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from npukit.inference.engine.lookup import Lookup
@@ -28,6 +30,7 @@ class Sequence:
     keys: list[bytes] = field(default_factory=list)  # the names of its blocks as far as they were needed
     remembered: int = 0  # so many of its blocks are known to the pool by these names
     finish: Finish | None = None
+    error: Exception | None = None  # what made it impossible to go on; it ends with the next step's results
     prompt: list[Token] = field(default_factory=list)  # with their probabilities, where they were asked for
     launches: int = 0  # steps that were launched for it and have not come back
     state: object = None  # what a runner keeps for it
@@ -42,6 +45,14 @@ class Sequence:
         sampling, has_grammar = self.request.sampling, self.request.grammar is not None
         self.waits_for_tokens = has_grammar or sampling.penalises
         self.is_plain = sampling.is_plain and not has_grammar
+
+    @contextlib.contextmanager
+    def errors_kept(self) -> Iterator[None]:
+        """Let what fails for this sequence end it alone, and not the batch that it is in."""
+        try:
+            yield
+        except Exception as error:
+            self.error = self.error or error
 
     @property
     def decoded(self) -> range:
