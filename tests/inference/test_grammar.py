@@ -60,3 +60,58 @@ def test_what_cannot_be_read_is_told(grammars: Grammars, make: str) -> None:
     bad: Any = {"json": {"type": "nothing"}, "regex": "(", "lark": "start: (("}[make]
     with pytest.raises(NpukitError):
         getattr(grammars, make)(bad)
+
+
+def test_calls_keep_the_schemas_of_tools_apart(tiny_tokenizer: Any, grammars: Grammars) -> None:
+    tools: list[tuple[str, dict[str, Any]]] = [
+        (
+            "count",
+            {
+                "type": "object",
+                "properties": {"x": {"$ref": "#/$defs/T"}, "inner": {"$ref": "#"}},
+                "required": ["x"],
+                "additionalProperties": False,
+                "$defs": {"T": {"enum": [1, 2]}},
+            },
+        ),
+        (
+            "name",
+            {
+                "type": "object",
+                "properties": {"x": {"$ref": "#/$defs/T"}, "y": {"$ref": "#/definitions/U"}},
+                "required": ["x", "y"],
+                "additionalProperties": False,
+                "$defs": {"T": {"enum": ["a", "b"]}},
+                "definitions": {"U": {"type": "boolean"}},
+            },
+        ),
+    ]
+    names = set()
+    for seed in range(12):
+        for call in json.loads(write(tiny_tokenizer, grammars.calls(tools, most=2), seed)):
+            names.add(call["name"])
+            while "inner" in call["arguments"]:
+                inner = call["arguments"].pop("inner")
+                assert call["arguments"]["x"] in (1, 2)
+                call["arguments"] = inner
+            right = [{"x": 1}, {"x": 2}] if call["name"] == "count" else None
+            assert call["arguments"] in right if right else call["arguments"]["x"] in ("a", "b")
+            assert right or isinstance(call["arguments"]["y"], bool)
+    assert names == {"count", "name"}
+
+
+def test_an_error_on_the_way_is_no_end(tiny_tokenizer: Any, grammars: Grammars) -> None:
+    constraint = grammars.regex("(?:a?){5000}a{5000}")
+    token = tiny_tokenizer.encode("a")[0]
+    with pytest.raises(NpukitError):
+        for _ in range(100):
+            constraint.allowed()
+            constraint.accept(token)
+
+
+@pytest.mark.parametrize("schema", [{"$ref": "#"}, {"const": float("nan")}, {"const": "\ud800"}, {"type": "x"}])
+def test_schemas_that_nothing_can_follow_are_refused(grammars: Grammars, schema: Any) -> None:
+    with pytest.raises(NpukitError):
+        grammars.json(schema)
+    with pytest.raises(NpukitError):
+        grammars.calls([("f", schema)], most=2)

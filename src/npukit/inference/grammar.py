@@ -2,16 +2,34 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from npukit.errors import NpukitError
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher
+    from llguidance._lib import JsonCompileOptions
 
 ANY_OBJECT = {"type": "object"}
+NO_TEXT = {"NoExtensionBias": "there is no text that fits it"}
+# Free white space lets a small model write blanks until its tokens are used up.
+STYLE: JsonCompileOptions = {"whitespace_flexible": False}
+
+
+@contextlib.contextmanager
+def _errors_named() -> Iterator[None]:
+    """Whatever llguidance raises is about the grammar; a panic of its Rust code is not even an Exception."""
+    try:
+        yield
+    except NpukitError:
+        raise
+    except BaseException as error:
+        if isinstance(error, Exception) or type(error).__name__ == "PanicException":
+            raise NpukitError(f"The grammar cannot be used: {str(error).strip()}") from error
+        raise
 
 
 class Constraint:
@@ -19,14 +37,31 @@ class Constraint:
 
     def __init__(self, matcher: LLMatcher) -> None:
         self._matcher = matcher
+        self.allowed()  # some grammars only fail here, for example a schema that refers to itself and to nothing else
 
     def allowed(self) -> bytes:
         """A bit mask over the vocabulary, lowest bit first: which tokens may come next."""
-        return self._matcher.compute_bitmask()
+        with _errors_named():
+            mask = self._matcher.compute_bitmask()
+            self._check()
+        return mask
 
     def accept(self, token: int) -> None:
         """Move on by a token that was chosen."""
-        self._matcher.consume_token(token)
+        with _errors_named():
+            self._matcher.consume_token(token)
+            self._check()
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether nothing can follow."""
+        return self._matcher.is_stopped()
+
+    def _check(self) -> None:
+        """After an error, which is often a limit of size, the matcher allows an end in the middle of the text."""
+        if self._matcher.is_error():
+            reason = self._matcher.get_error().replace("<non-verbose/>", "").strip()
+            raise NpukitError(f"The grammar cannot be followed: {NO_TEXT.get(reason, reason)}")
 
     def copy(self) -> Constraint:
         """The same constraint for another answer, as it stands now."""
@@ -53,30 +88,47 @@ class Grammars:
         """JSON that follows the schema; without one, any JSON object."""
         from llguidance import LLMatcher
 
-        text = json.dumps(ANY_OBJECT if schema is None else schema)
-        # Free white space lets a small model write blanks until its tokens are used up.
-        return self._compile(LLMatcher.grammar_from_json_schema(text, overrides={"whitespace_flexible": False}))
+        with _errors_named():
+            text = json.dumps(ANY_OBJECT if schema is None else schema)
+            return self._compile(LLMatcher.grammar_from_json_schema(text, overrides={**STYLE}))
 
     def regex(self, pattern: str) -> Constraint:
         """Text that the whole regular expression matches."""
         from llguidance import LLMatcher
 
-        return self._compile(LLMatcher.grammar_from_regex(pattern))
+        with _errors_named():
+            return self._compile(LLMatcher.grammar_from_regex(pattern))
 
     def choice(self, choices: Sequence[str]) -> Constraint:
         """One of these texts."""
-        return self.lark("start: " + " | ".join(json.dumps(choice, ensure_ascii=False) for choice in choices))
+        # One lexeme rather than a rule: thousands of texts compile quickly, and exceed no limit of the parser.
+        texts = " | ".join(json.dumps(choice, ensure_ascii=False) for choice in choices)
+        return self.lark("start: " + ("CHOICE\nCHOICE: " if all(choices) else "") + texts)
 
-    def lark(self, grammar: str) -> Constraint:
+    def calls(self, tools: Sequence[tuple[str, Mapping[str, Any]]], most: int) -> Constraint:
+        """A JSON list of one to `most` calls of these functions: names, and the schemas of their arguments.
+
+        Each schema is a document of its own, so that its references mean what they mean in its tool.
+        """
+        more = f'("," call){{0,{most - 1}}}' if most > 1 else ""
+        rules = [f'start: "[" call {more} "]"']
+        rules.append("call: " + " | ".join(f"call_{number}" for number in range(len(tools))))
+        with _errors_named():
+            for number, (name, schema) in enumerate(tools):
+                self.json(schema)  # an error in it is better named alone
+                head = json.dumps(f'{{"name":{json.dumps(name)},"arguments":')
+                rules.append(f'call_{number}: {head} arguments_{number} "}}"')
+                rules.append(f"arguments_{number}: %json {json.dumps({**schema, 'x-guidance': STYLE})}")
+        return self.lark("\n".join(rules), gbnf=False)
+
+    def lark(self, grammar: str, gbnf: bool = True) -> Constraint:
         """Text that a grammar in Lark's notation derives from `start`; GBNF, with its `root ::=`, is read too."""
         from llguidance import LLMatcher, gbnf_to_lark
 
-        if "::=" in grammar:
-            try:
+        with _errors_named():
+            if gbnf and "::=" in grammar:
                 grammar = gbnf_to_lark.any_to_lark(grammar)
-            except Exception as error:  # its parser raises plain exceptions
-                raise NpukitError(f"The grammar cannot be read: {error}") from error
-        return self._compile(LLMatcher.grammar_from_lark(grammar))
+            return self._compile(LLMatcher.grammar_from_lark(grammar))
 
     def token_bytes(self, token: int) -> bytes:
         """The bytes that a token stands for, whether or not they are text."""

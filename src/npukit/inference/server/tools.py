@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 from npukit.inference.grammar import Constraint
 from npukit.inference.server.schema import ChatRequest, NamedTool
@@ -20,25 +19,10 @@ def demanded(asked: ChatRequest) -> bool:
 
 def constraint_of_tools(serving: Serving, asked: ChatRequest) -> Constraint:
     """The arguments of the named tool, or a list of calls of any of them; call it aside."""
-    tools = {tool.function.name: tool.function.parameters or ANY_ARGUMENTS for tool in asked.tools or ()}
+    tools = [(tool.function.name, tool.function.parameters or ANY_ARGUMENTS) for tool in asked.tools or ()]
     if isinstance(asked.tool_choice, NamedTool):
-        return serving.grammars().json(tools[asked.tool_choice.function.name])
-    return serving.grammars().json(_list_of_calls(tools, most=1 if asked.parallel_tool_calls is False else 8))
-
-
-def _list_of_calls(tools: dict[str, dict[str, Any]], most: int) -> dict[str, Any]:
-    # References inside of a tool's schema are meant from its own root.
-    defs = {key: value for each in tools.values() for key, value in each.get("$defs", {}).items()}
-    calls = [
-        {
-            "type": "object",
-            "properties": {"name": {"const": name}, "arguments": {**schema, "$defs": {}}},
-            "required": ["name", "arguments"],
-            "additionalProperties": False,
-        }
-        for name, schema in tools.items()
-    ]
-    return {"type": "array", "items": {"anyOf": calls}, "minItems": 1, "maxItems": most, "$defs": defs}
+        return serving.grammars().json(dict(tools)[asked.tool_choice.function.name])
+    return serving.grammars().calls(tools, most=1 if asked.parallel_tool_calls is False else 8)
 
 
 class DemandedCalls:
