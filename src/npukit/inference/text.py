@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 BROKEN = "\ufffd"  # what a decoder writes for bytes that are no character, or not yet
+QUICK = 2**16  # characters
 LONGEST = 32  # tokens that are decoded together at most; bytes that never become text must not add up
 
 
@@ -15,6 +16,14 @@ def decoder(tokenizer: Any) -> Callable[[list[int]], str]:
     if backend is not None:
         return lambda ids: str(backend.decode(ids, skip_special_tokens=False))
     return lambda ids: str(tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
+
+
+def max_characters(tokenizer: Any, tokens: int) -> int:
+    """How long a text of so many tokens can be; what is longer need not be tokenised to be refused.
+
+    Never less than what is tokenised at once anyway: some tokenizers take any number of blanks for one token.
+    """
+    return max(QUICK, tokens * max(map(len, tokenizer.get_vocab())))
 
 
 def special_ids(tokenizer: Any) -> frozenset[int]:

@@ -135,6 +135,7 @@ def scripted(tiny_tokenizer: Any) -> Iterator[Any]:
 
     from npukit.inference.server.app import make_app
     from npukit.inference.server.options import ServerOptions
+    from npukit.inference.server.protocol import LimitedProtocol
     from npukit.inference.server.serving import Serving
     from npukit.inference.server.start import listen
     from npukit.inference.service import Service
@@ -143,15 +144,17 @@ def scripted(tiny_tokenizer: Any) -> Iterator[Any]:
 
     running = []
 
-    def serve(engine: Scripted, template: Path | None = None) -> str:
+    def serve(engine: Any, template: Path | None = None) -> str:
         options = ServerOptions(port=0, names=("first", "second"))
         chat = Chat(tiny_tokenizer, find_template(str(template) if template else None, tiny_tokenizer))
         app = make_app(Serving(options, Service(engine), chat, 4096, len(tiny_tokenizer)))
         listener = listen(options)
-        server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
+        server = uvicorn.Server(uvicorn.Config(app, log_level="warning", http=LimitedProtocol))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()
         running.append((server, thread))
+        while not server.started:
+            time.sleep(0.01)
         return f"http://127.0.0.1:{listener.getsockname()[1]}"
 
     yield SimpleNamespace(engine=lambda reply: Scripted(tiny_tokenizer, reply), serve=serve)

@@ -112,8 +112,14 @@ def test_wrong_paths_and_methods(server: Any) -> None:
 
 
 def test_too_many_are_told_when_to_come_back(server: Any) -> None:
-    status, answer, headers = ask(server, "/v1/chat/completions", {**CHAT, "n": 9})
+    body = json.dumps({**CHAT, "n": 8, "max_tokens": 3000, "ignore_eos": True}).encode()
+    with connected(server) as raw:
+        raw.sendall(head("/v1/chat/completions", f"Content-Length: {len(body)}") + body)
+        wait_for(server, running=8)
+        status, answer, headers = ask(server, "/v1/chat/completions", CHAT)
     assert (status, answer["error"]["type"]) == (429, "rate_limit_error") and int(headers["Retry-After"]) > 0
+    wait_for(server, running=0)
+    assert ask(server, "/v1/chat/completions", {**CHAT, "n": 9})[0] == 400  # which can never have room
 
 
 def test_adapters_are_models_that_come_and_go(server: Any, adapter: Path) -> None:
@@ -127,6 +133,17 @@ def test_adapters_are_models_that_come_and_go(server: Any, adapter: Path) -> Non
     assert ask(server, "/v1/chat/completions", {**CHAT, "model": "second"})[0] == 404
     assert ask(server, "/v1/load_lora_adapter", {"lora_name": "third", "lora_path": "/nowhere"})[0] == 400
     assert ask(server, "/v1/chat/completions", {**CHAT, "model": "third"})[0] == 404
+
+
+def test_a_replacement_that_cannot_be_loaded_leaves_the_adapter_as_it_was(server: Any, adapter: Path) -> None:
+    before = said(server, model="loud")
+    for path in ("/nowhere", "\0", str(adapter / "adapter_config.json")):
+        load = {"lora_name": "loud", "lora_path": path, "load_inplace": True}
+        assert ask(server, "/v1/load_lora_adapter", load)[0] == 400
+    assert said(server, model="loud") == before
+    load = {"lora_name": "loud", "lora_path": str(adapter), "load_inplace": True}
+    assert ask(server, "/v1/load_lora_adapter", load)[0] == 200
+    assert said(server, model="loud") == before
 
 
 def test_tokens_there_and_back(server: Any) -> None:

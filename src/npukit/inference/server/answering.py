@@ -20,6 +20,7 @@ from npukit.inference.server.serving import Serving
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
+LINE_BREAKS = {code: f"\\u{code:04x}" for code in (0x85, 0x2028, 0x2029)}  # some clients split lines at these
 LEAST = -9999.0  # OpenAI's logarithm of nothing; JSON has no infinity
 
 
@@ -78,7 +79,8 @@ async def _left(request: Request) -> None:
 def event(data: dict[str, Any], name: str | None = None) -> str:
     """One event of a stream."""
     head = f"event: {name}\n" if name else ""
-    return f"{head}data: {json.dumps(data, ensure_ascii=False, separators=(',', ':'))}\n\n"
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":")).translate(LINE_BREAKS)
+    return f"{head}data: {text}\n\n"
 
 
 class EventStream(StreamingResponse):

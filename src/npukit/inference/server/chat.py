@@ -21,6 +21,7 @@ from npukit.inference.server.answering import (
     usage,
     while_connected,
 )
+from npukit.inference.server.body import make_router
 from npukit.inference.server.generate import Generation, Piece, Wish, whole
 from npukit.inference.server.schema import ChatRequest
 from npukit.inference.server.serving import Serving
@@ -52,11 +53,11 @@ class PlainText:
 
 def routes(serving: Serving) -> APIRouter:
     """The route of /v1/chat/completions."""
-    router = APIRouter()
+    router = make_router()
 
     @router.post("/v1/chat/completions")
     async def create(asked: ChatRequest, request: Request) -> Response:
-        conversation = await serving.aside(lambda: Conversation.read(serving, asked))
+        conversation = await serving.aside(request, lambda: Conversation.read(serving, asked))
         generation = await Generation.start(serving, conversation.wishes)
         if asked.stream:
             return EventStream(generation, conversation.events(generation))
@@ -92,6 +93,7 @@ class Conversation:
             add_generation_prompt=asked.add_generation_prompt is not False,
             continue_final_message=bool(asked.continue_final_message),
             template_kwargs=variables,
+            max_characters=serving.max_characters if asked.truncate_prompt_tokens is None else None,
         )
         constraint = constraint_of_tools(serving, asked) if demanded(asked) else constraint_of(serving, asked)
         logprobs = (asked.top_logprobs or 0) if asked.logprobs else None

@@ -21,7 +21,8 @@ from npukit.inference.server.answering import (
     usage,
     while_connected,
 )
-from npukit.inference.server.errors import bad_request
+from npukit.inference.server.body import make_router
+from npukit.inference.server.errors import bad_request, too_long
 from npukit.inference.server.generate import Generation, Piece, Wish, whole
 from npukit.inference.server.schema import CompletionRequest
 from npukit.inference.server.serving import Serving
@@ -33,11 +34,11 @@ MOST_PROMPTS = 2048
 
 def routes(serving: Serving) -> APIRouter:
     """The route of /v1/completions."""
-    router = APIRouter()
+    router = make_router()
 
     @router.post("/v1/completions")
     async def create(asked: CompletionRequest, request: Request) -> Response:
-        wishes = await serving.aside(lambda: _wishes(serving, asked))
+        wishes = await serving.aside(request, lambda: _wishes(serving, asked))
         completion = Completion(serving, asked, wishes)
         generation = await Generation.start(serving, wishes)
         if asked.stream:
@@ -61,8 +62,8 @@ def _wishes(serving: Serving, asked: CompletionRequest) -> list[Wish]:
             raise bad_request("echo with logprobs is not for streams.", "stream")
         asked = asked.model_copy(update={"prompt_logprobs": asked.logprobs})
     constraint = constraint_of(serving, asked)
-    each = (_ids(serving, prompt, asked.add_special_tokens) for prompt in prompts)
-    made = [make_wishes(serving, asked, ids, longest, asked.logprobs, constraint) for ids in each]
+    every = (_ids(serving, prompt, asked) for prompt in prompts)
+    made = [make_wishes(serving, asked, ids, longest, asked.logprobs, constraint) for ids in every]
     return list(itertools.chain.from_iterable(made))
 
 
@@ -76,10 +77,12 @@ def _prompts(asked: CompletionRequest) -> list[str | list[int]]:
     return given  # type: ignore[return-value]
 
 
-def _ids(serving: Serving, prompt: str | list[int], special: bool | None) -> list[int]:
+def _ids(serving: Serving, prompt: str | list[int], asked: CompletionRequest) -> list[int]:
     if isinstance(prompt, list):
         return prompt
-    ids: list[int] = serving.chat.tokenizer.encode(prompt, add_special_tokens=special is not False)
+    if asked.truncate_prompt_tokens is None and len(prompt) > serving.max_characters:
+        raise too_long(serving.longest, len(prompt))
+    ids: list[int] = serving.chat.tokenizer.encode(prompt, add_special_tokens=asked.add_special_tokens is not False)
     return ids
 
 

@@ -4,26 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import copy
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, FastAPI
+from fastapi import FastAPI, Request
 from pydantic import Field
 from torch import Tensor
 
 from npukit import __version__
 from npukit.inference.embedding import Embedder
 from npukit.inference.server.app import finish_app
-from npukit.inference.server.errors import ApiError, bad_request
+from npukit.inference.server.body import make_router
+from npukit.inference.server.errors import ApiError, bad_request, too_long
+from npukit.inference.server.lanes import Lanes
 from npukit.inference.server.metrics import Metrics
 from npukit.inference.server.options import ServerOptions
-from npukit.inference.server.schema import Lenient, TokenId
+from npukit.inference.server.schema import Count, Lenient, TokenIds
+from npukit.inference.text import max_characters
 
 MOST = 2048  # texts of a request; OpenAI's limit, too
-Ids = Annotated[list[TokenId], Field(min_length=1)]
-Texts = Annotated[list[str], Field(min_length=1, max_length=MOST)]
-ManyIds = Annotated[list[Ids], Field(min_length=1, max_length=MOST)]
+Ids = Annotated[TokenIds, Field(min_length=1)]
+Texts = Annotated[list[str], Field(fail_fast=True, min_length=1, max_length=MOST)]
+ManyIds = Annotated[list[Ids], Field(fail_fast=True, min_length=1, max_length=MOST)]
 
 
 class EmbeddingRequest(Lenient):
@@ -32,7 +36,7 @@ class EmbeddingRequest(Lenient):
     input: str | Texts | Ids | ManyIds
     model: str | None = None
     encoding_format: Literal["float", "base64"] = "float"
-    dimensions: Annotated[int, Field(ge=1)] | None = None
+    dimensions: Annotated[Count, Field(ge=1)] | None = None
     user: str | None = None
 
 
@@ -44,8 +48,11 @@ class Embedding:
         self.started = int(time.time())
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="embedder")
         self._waiting = 0
+        self._lanes, self._tokenizer = Lanes(), copy.deepcopy(embedder.tokenizer)
+        self._tokenizer("")  # sets what it is used with, so that threads can share it
+        self._max_characters = max_characters(self._tokenizer, embedder.longest)
 
-    async def answer(self, asked: EmbeddingRequest) -> dict[str, Any]:
+    async def answer(self, asked: EmbeddingRequest, request: Request) -> dict[str, Any]:
         """Vectors in the order of the texts."""
         if asked.model is not None and asked.model not in self.options.names:
             raise ApiError(404, f"The model {asked.model!r} does not exist.", "model", "model_not_found")
@@ -53,10 +60,15 @@ class Embedding:
             raise ApiError(429, "The server is busy: try again in a moment.", code="rate_limit_exceeded")
         self._waiting += 1
         try:
+            size = len(await request.body())
+            texts = await self._lanes.run(lambda: self._ids(asked), size)
             loop = asyncio.get_running_loop()
-            vectors, tokens = await loop.run_in_executor(self._thread, self._compute, asked)
+            vectors = await loop.run_in_executor(self._thread, self.embedder.embed, texts)
         finally:
             self._waiting -= 1
+        if asked.dimensions not in (None, vectors.shape[1]):
+            raise bad_request(f"This model's vectors have {vectors.shape[1]} dimensions.", "dimensions")
+        tokens = sum(map(len, texts))
         return {
             "object": "list",
             "data": [
@@ -67,32 +79,29 @@ class Embedding:
             "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
         }
 
-    def _compute(self, asked: EmbeddingRequest) -> tuple[Tensor, int]:
-        texts = self._ids(asked)
+    def _ids(self, asked: EmbeddingRequest) -> list[list[int]]:
+        given: list[Any] = [asked.input] if isinstance(asked.input, str) else asked.input
+        if isinstance(given[0], int):
+            given = [given]
+        for text in given:
+            if isinstance(text, str) and len(text) > self._max_characters:
+                raise too_long(self.embedder.longest, len(text))
+        texts = [self._tokenizer(each)["input_ids"] if isinstance(each, str) else each for each in given]
         if any(not 0 < len(text) <= self.embedder.longest for text in texts):
             raise bad_request(f"A text must have 1 to {self.embedder.longest} tokens.", "input")
         words = self.embedder.model.get_input_embeddings().weight.shape[0]
         if any(token >= words for text in texts for token in text):
             raise bad_request(f"The model has {words} tokens.", "input")
-        vectors = self.embedder.embed(texts)
-        if asked.dimensions not in (None, vectors.shape[1]):
-            raise bad_request(f"This model's vectors have {vectors.shape[1]} dimensions.", "dimensions")
-        return vectors, sum(map(len, texts))
-
-    def _ids(self, asked: EmbeddingRequest) -> list[list[int]]:
-        given: list[Any] = [asked.input] if isinstance(asked.input, str) else asked.input
-        if isinstance(given[0], int):
-            given = [given]
-        return [self.embedder.tokenizer(each)["input_ids"] if isinstance(each, str) else each for each in given]
+        return texts
 
 
 def make_embedding_app(embedder: Embedder, options: ServerOptions) -> FastAPI:
     """The application of one embedding model."""
-    embedding, router = Embedding(embedder, options), APIRouter()
+    embedding, router = Embedding(embedder, options), make_router()
 
     @router.post("/v1/embeddings")
-    async def create(asked: EmbeddingRequest) -> dict[str, Any]:
-        return await embedding.answer(asked)
+    async def create(asked: EmbeddingRequest, request: Request) -> dict[str, Any]:
+        return await embedding.answer(asked, request)
 
     @router.get("/v1/models")
     async def models() -> dict[str, Any]:

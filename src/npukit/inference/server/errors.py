@@ -6,12 +6,13 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-from fastapi import FastAPI, Request
+from fastapi import FastAPI, HTTPException, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from starlette.exceptions import HTTPException
+from starlette.exceptions import HTTPException as AnyHTTPException
 
 from npukit.errors import NpukitError
+from npukit.llm.chat.messages import TooLong
 
 log = logging.getLogger(__name__)
 TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
@@ -19,14 +20,14 @@ SHOWN = 5  # mistakes in a sentence
 RETRY_AFTER = "1"  # seconds
 
 
-class ApiError(Exception):
+class ApiError(HTTPException):  # FastAPI hands one on that is raised while a body is read
     """An answer that is an error.
 
     >>> raise ApiError(404, "There is no model gpt-9.", "model", "model_not_found")
     """
 
     def __init__(self, status: int, message: str, param: str | None = None, code: str | None = None) -> None:
-        super().__init__(message)
+        super().__init__(status, message)
         self.status, self.message, self.param, self.code = status, message, param, code
 
     def as_json(self) -> dict[str, Any]:
@@ -47,6 +48,19 @@ def bad_request(message: str, param: str | None = None, code: str | None = None)
     return ApiError(400, message, param, code)
 
 
+def as_api_error(error: Exception | None) -> ApiError:
+    """What ended an answer: the request, where it can be mended, or a failure of ours, which is in the log."""
+    if isinstance(error, NpukitError):
+        return bad_request(str(error))
+    return ApiError(500, "The server made a mistake; its log says more.")
+
+
+def too_long(longest: int, characters: int) -> ApiError:
+    """A prompt that cannot fit, whatever its tokens are."""
+    sentence = f"The model's context length is {longest} tokens, but the prompt has {characters} characters."
+    return bad_request(sentence, "prompt", "context_length_exceeded")
+
+
 def invalid_fields(errors: Sequence[Any]) -> ApiError:
     """What pydantic found wrong: all of it in the sentence, the first as the parameter."""
     told = [(".".join(str(part) for part in error["loc"] if part != "body"), error) for error in errors]
@@ -61,6 +75,10 @@ def answer_errors(app: FastAPI) -> None:
     async def api_error(_: Request, error: ApiError) -> JSONResponse:
         return error.as_response()
 
+    @app.exception_handler(TooLong)
+    async def long(_: Request, error: TooLong) -> JSONResponse:
+        return bad_request(str(error), "messages", "context_length_exceeded").as_response()
+
     @app.exception_handler(NpukitError)
     async def user_error(_: Request, error: NpukitError) -> JSONResponse:
         return bad_request(str(error)).as_response()
@@ -69,8 +87,8 @@ def answer_errors(app: FastAPI) -> None:
     async def invalid(_: Request, error: RequestValidationError) -> JSONResponse:
         return invalid_fields(error.errors()).as_response()
 
-    @app.exception_handler(HTTPException)
-    async def http_error(_: Request, error: HTTPException) -> JSONResponse:
+    @app.exception_handler(AnyHTTPException)
+    async def http_error(_: Request, error: AnyHTTPException) -> JSONResponse:
         return ApiError(error.status_code, str(error.detail)).as_response()
 
     @app.exception_handler(Exception)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from npukit.inference.engine.request import Output, Request, Token
-from npukit.inference.server.errors import ApiError
+from npukit.inference.server.errors import as_api_error
 from npukit.inference.server.serving import Serving
 from npukit.inference.service import Answering
 from npukit.inference.text import TextStream
@@ -58,7 +58,7 @@ class Reader:
         for output in outputs:
             prompt = prompt or output.prompt
             if output.finish == "error":
-                raise ApiError(500, output.error)
+                raise as_api_error(output.error)
             if output.token is not None:
                 tokens.append(output.token)
                 is_end = output.finish == "stop"

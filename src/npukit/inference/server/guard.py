@@ -1,12 +1,14 @@
-"""What stands before every route: the key, the size of bodies, and web pages of others."""
+"""What stands before every route: the key, the size of bodies, and web pages of others; and the end of the server."""
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from npukit.inference.server.answering import event
 from npukit.inference.server.errors import ApiError, bad_request
 from npukit.inference.server.metrics import Metrics
 from npukit.inference.server.options import ServerOptions
@@ -27,7 +29,7 @@ class Guard:
         """Let a request through, or answer it."""
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
-        counting = self._counting(send)
+        counting = Counted(send, self._metrics)
         try:
             headers = Headers(scope=scope)
             self._check_host(headers)
@@ -35,7 +37,10 @@ class Guard:
             self._check_length(headers)
         except ApiError as error:
             return await error.as_response()(scope, receive, counting)
-        await self._app(scope, self._limited(receive), counting)
+        try:
+            await self._app(scope, self._limited(receive), counting)
+        except asyncio.CancelledError:  # the time that answers have to end after a signal is over
+            await counting.cut_off(scope, receive)
 
     def _check_host(self, headers: Headers) -> None:
         """Without a key, a page of another site could reach a local server under a name of its own."""
@@ -78,10 +83,29 @@ class Guard:
 
         return limited
 
-    def _counting(self, send: Send) -> Send:
-        async def counting(message: Message) -> None:
-            if message["type"] == "http.response.start" and message["status"] >= 400:
-                self._metrics.refused(message["status"])
-            await send(message)
 
-        return counting
+class Counted:
+    """Sends an answer, counts errors, and knows how far it is."""
+
+    def __init__(self, send: Send, metrics: Metrics) -> None:
+        self._send, self._metrics = send, metrics
+        self._headers: Headers | None = None  # once the answer has begun
+        self._is_whole = False
+
+    async def __call__(self, message: Message) -> None:
+        """Send a part of the answer."""
+        if message["type"] == "http.response.start":
+            self._headers = Headers(raw=message["headers"])
+            if message["status"] >= 400:
+                self._metrics.refused(message["status"])
+        elif message["type"] == "http.response.body":
+            self._is_whole = not message.get("more_body", False)
+        await self._send(message)
+
+    async def cut_off(self, scope: Scope, receive: Receive) -> None:
+        """Say that the server ends: as the answer, or as the last event of one that streams."""
+        error = ApiError(503, "The server is shutting down.")
+        if self._headers is None:
+            await error.as_response()(scope, receive, self)
+        elif not self._is_whole and self._headers.get("content-type", "").startswith("text/event-stream"):
+            await self._send({"type": "http.response.body", "body": event(error.as_json()).encode()})

@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 from starlette.responses import PlainTextResponse, Response
 
 from npukit import __version__
 from npukit.errors import NpukitError
+from npukit.inference.engine.adapters import read_adapter
+from npukit.inference.server.body import make_router
 from npukit.inference.server.errors import ApiError, bad_request
 from npukit.inference.server.schema import AdapterName, AdapterRequest, DetokenizeRequest, TokenizeRequest
 from npukit.inference.server.serving import Serving
@@ -17,7 +19,7 @@ from npukit.inference.server.serving import Serving
 
 def routes(serving: Serving) -> APIRouter:
     """All of them; those that change adapters only where the options say so."""
-    router = APIRouter()
+    router = make_router()
 
     @router.get("/v1/models")
     async def models() -> dict[str, Any]:
@@ -30,18 +32,18 @@ def routes(serving: Serving) -> APIRouter:
         return _model(serving, name)
 
     @router.post("/tokenize")
-    async def tokenize(asked: TokenizeRequest) -> dict[str, Any]:
+    async def tokenize(asked: TokenizeRequest, request: Request) -> dict[str, Any]:
         serving.adapter(asked.model)
-        ids = await serving.aside(lambda: _ids(serving, asked))
+        ids = await serving.aside(request, lambda: _ids(serving, asked))
         names = serving.tokenizer.convert_ids_to_tokens(ids) if asked.return_token_strs else None
         return {"count": len(ids), "max_model_len": serving.longest, "tokens": ids, "token_strs": names}
 
     @router.post("/detokenize")
-    async def detokenize(asked: DetokenizeRequest) -> dict[str, str]:
+    async def detokenize(asked: DetokenizeRequest, request: Request) -> dict[str, str]:
         serving.adapter(asked.model)
         if any(token >= serving.vocabulary for token in asked.tokens):
             raise bad_request(f"The model has {serving.vocabulary} tokens.", "tokens")
-        return {"prompt": await serving.aside(lambda: serving.decode(asked.tokens))}
+        return {"prompt": await serving.aside(request, lambda: serving.decode(asked.tokens))}
 
     @router.get("/health")
     @router.get("/ping", include_in_schema=False)
@@ -66,16 +68,13 @@ def routes(serving: Serving) -> APIRouter:
 
 def _adapter_routes(router: APIRouter, serving: Serving) -> None:
     @router.post("/v1/load_lora_adapter")
-    async def load(asked: AdapterRequest) -> Response:
+    async def load(asked: AdapterRequest, request: Request) -> Response:
         name, path = asked.lora_name, Path(asked.lora_path)
         if name in serving.options.names or (name in serving.adapters and not asked.load_inplace):
             raise bad_request(f"There is a model {name!r} already.", "lora_name")
-        engine = serving.service.engine
-        if name in serving.adapters:
-            await serving.service.call(lambda: engine.unload_adapter(name))
-            del serving.adapters[name]
         try:
-            await serving.service.call(lambda: engine.load_adapter(name, path))
+            adapter = await serving.aside(request, lambda: read_adapter(name, path))
+            await serving.service.call(lambda: serving.service.engine.add_adapter(adapter, replace=True))
         except NpukitError as error:
             raise bad_request(str(error), "lora_path") from error
         serving.adapters[name] = path

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
@@ -34,26 +35,26 @@ def main() -> None:
     from npukit.inference.embedding import is_embedding_model
 
     _say(f"loading {options.model}")
-    app, device, longest = _embeddings(options) if is_embedding_model(options.model) else _answers(options)
+    app, device, longest, failure = _embeddings(options) if is_embedding_model(options.model) else _answers(options)
 
     def ready(address: str) -> None:
         names = ", ".join((*options.server.names, *options.adapters))
         where = f"{'simulated ' * is_simulated()}{device}"
         _say(f"serving {names} on {where} at {address} (API: {address}/v1, up to {longest} tokens)")
 
-    serve(app, options.server, listener, ready)
+    serve(app, options.server, listener, ready, failure)
 
 
-def _answers(options: ServeOptions) -> tuple[Any, Any, int]:
-    """The application of a language model, its device and the longest sequence."""
+def _answers(options: ServeOptions) -> tuple[Any, Any, int, Callable[[], BaseException | None]]:
+    """The application of a language model, its device, the longest sequence, and what made its engine fail, if any."""
     from npukit.inference.server.app import make_app
     from npukit.inference.server.model import load_serving
 
     serving = load_serving(options)
-    return make_app(serving), serving.service.engine.device, serving.longest
+    return make_app(serving), serving.service.engine.device, serving.longest, lambda: serving.service.failure
 
 
-def _embeddings(options: ServeOptions) -> tuple[Any, Any, int]:
+def _embeddings(options: ServeOptions) -> tuple[Any, Any, int, Callable[[], BaseException | None]]:
     """The same of an embedding model."""
     from npukit.inference.embedding import load_embedder
     from npukit.inference.server.embeddings import make_embedding_app
@@ -68,7 +69,7 @@ def _embeddings(options: ServeOptions) -> tuple[Any, Any, int]:
         allow_pickles=options.allow_pickles,
     )
     embedder = load_embedder(wanted)
-    return make_embedding_app(embedder, options.server), embedder.model.device, embedder.longest
+    return make_embedding_app(embedder, options.server), embedder.model.device, embedder.longest, lambda: None
 
 
 def _say(text: str) -> None:
@@ -80,4 +81,4 @@ if __name__ == "__main__":
         main()
     except NpukitError as error:
         _say(str(error))
-        sys.exit(2)
+        sys.exit(error.exit_code)

@@ -11,11 +11,12 @@ from pydantic import Field, ValidationError
 from starlette.responses import JSONResponse, Response
 
 from npukit.inference.server.answering import EventStream, new_id, while_connected
+from npukit.inference.server.body import make_router
 from npukit.inference.server.chat import Conversation
 from npukit.inference.server.errors import bad_request, invalid_fields
 from npukit.inference.server.generate import Generation, Piece, whole
 from npukit.inference.server.response_events import ResponseEvents, item_of
-from npukit.inference.server.schema import ChatRequest, FunctionTool, Lenient
+from npukit.inference.server.schema import ChatRequest, Count, FunctionTool, Lenient, Messages
 from npukit.inference.server.serving import Serving
 from npukit.llm.chat.answer import Content, Part, Reasoning
 
@@ -55,13 +56,13 @@ class ResponseRequest(Lenient):
     """/v1/responses"""
 
     model: str | None = None
-    input: str | list[dict[str, Any]]
+    input: str | Messages
     instructions: str | None = None
-    max_output_tokens: Annotated[int, Field(ge=1)] | None = None
+    max_output_tokens: Annotated[Count, Field(ge=1)] | None = None
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     top_p: Annotated[float, Field(gt=0, le=1)] | None = None
     stream: bool | None = False
-    tools: list[ResponseTool] | None = None
+    tools: Annotated[list[ResponseTool], Field(fail_fast=True, max_length=1024)] | None = None
     tool_choice: Literal["none", "auto", "required"] | ToolChoice | None = None
     parallel_tool_calls: bool | None = None
     text: TextOptions | None = None
@@ -73,13 +74,13 @@ class ResponseRequest(Lenient):
 
 def routes(serving: Serving) -> APIRouter:
     """The route of /v1/responses."""
-    router = APIRouter()
+    router = make_router()
 
     @router.post("/v1/responses")
     async def create(asked: ResponseRequest, request: Request) -> Response:
         if asked.previous_response_id or asked.background:
             raise bad_request("Responses are not stored here: send the whole conversation, in the foreground.")
-        conversation = await serving.aside(lambda: Conversation.read(serving, as_chat(asked)))
+        conversation = await serving.aside(request, lambda: Conversation.read(serving, as_chat(asked)))
         answer = ResponseAnswer(asked, conversation)
         generation = await Generation.start(serving, conversation.wishes)
         if asked.stream:

@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+T = TypeVar("T")
+
+
+def _few(value: Any) -> Any:
+    """A limit that holds before the entries are looked at."""
+    if isinstance(value, dict) and len(value) > 1024:
+        raise ValueError("at most 1,024 entries are allowed")
+    return value
+
+
+# Every number of a request has limits on both sides, and every list of numbers or texts ends at its first mistake.
+Count = Annotated[int, Field(ge=0, le=2**31 - 1)]
+CountOrAll = Annotated[int, Field(ge=-1, le=2**31 - 1)]
 Int64 = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
-TokenId = Annotated[int, Field(ge=0, lt=2**31)]
+TokenId = Count
 Stop = Annotated[str, Field(max_length=1000)]
+ListOf = Annotated[list[T], Field(fail_fast=True)]
+TokenIds = Annotated[list[TokenId], Field(fail_fast=True, max_length=2**22)]
+Messages = Annotated[list[dict[str, Any]], Field(fail_fast=True, max_length=2**16)]
+Bias = Annotated[float, Field(ge=-100, le=100)]
 
 
 class Lenient(BaseModel):
@@ -29,7 +46,7 @@ class StructuredOutputs(Lenient):
 
     json_: dict[str, Any] | str | None = Field(None, alias="json")
     regex: str | None = None
-    choice: Annotated[list[str], Field(min_length=1)] | None = None
+    choice: Annotated[list[str], Field(fail_fast=True, min_length=1, max_length=2**16)] | None = None
     grammar: str | None = None
     json_object: bool | None = None
 
@@ -68,28 +85,28 @@ class SamplingFields(Lenient):
     stream: bool | None = False
     stream_options: StreamOptions | None = None
     n: Annotated[int, Field(ge=1, le=128)] | None = 1
-    max_tokens: Annotated[int, Field(ge=0)] | None = None
+    max_tokens: Count | None = None
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     top_p: Annotated[float, Field(gt=0, le=1)] | None = None
     presence_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
     frequency_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
-    logit_bias: dict[TokenId, Annotated[float, Field(ge=-100, le=100)]] | None = None
+    logit_bias: Annotated[dict[TokenId, Bias], BeforeValidator(_few)] | None = None
     seed: Int64 | None = None
     stop: Stop | Annotated[list[Stop], Field(max_length=16)] | None = None
     user: str | None = None
     response_format: ResponseFormat | None = None
 
-    top_k: Annotated[int, Field(ge=-1)] | None = None
+    top_k: CountOrAll | None = None
     min_p: Annotated[float, Field(ge=0, le=1)] | None = None
-    repetition_penalty: Annotated[float, Field(gt=0, le=10)] | None = None
-    min_tokens: Annotated[int, Field(ge=0)] | None = None
-    stop_token_ids: list[TokenId] | None = None
+    repetition_penalty: Annotated[float, Field(ge=0.01, le=10)] | None = None
+    min_tokens: Count | None = None
+    stop_token_ids: Annotated[list[TokenId], Field(fail_fast=True, max_length=1024)] | None = None
     ignore_eos: bool | None = None
     include_stop_str_in_output: bool | None = None
     skip_special_tokens: bool | None = True
     structured_outputs: StructuredOutputs | None = None
-    prompt_logprobs: Annotated[int, Field(ge=-1)] | None = None  # -1: of the whole vocabulary, as for the others
-    truncate_prompt_tokens: Annotated[int, Field(ge=-1)] | None = None
+    prompt_logprobs: CountOrAll | None = None  # -1: of the whole vocabulary, as for the others
+    truncate_prompt_tokens: CountOrAll | None = None
     truncation_side: Literal["left", "right"] | None = "left"
     return_token_ids: bool | None = None
     use_beam_search: bool | None = None
@@ -114,11 +131,11 @@ class SamplingFields(Lenient):
 class CompletionRequest(SamplingFields):
     """/v1/completions"""
 
-    prompt: str | list[TokenId] | list[str] | list[list[TokenId]]
+    prompt: str | TokenIds | ListOf[str] | ListOf[TokenIds]
     echo: bool | None = False
-    logprobs: Annotated[int, Field(ge=-1)] | None = None
+    logprobs: CountOrAll | None = None
     suffix: str | None = None
-    best_of: int | None = None
+    best_of: Count | None = None
     add_special_tokens: bool | None = True
 
     @model_validator(mode="after")
@@ -162,11 +179,11 @@ class NamedTool(Lenient):
 class ChatRequest(SamplingFields):
     """/v1/chat/completions"""
 
-    messages: Annotated[list[dict[str, Any]], Field(min_length=1)]
-    max_completion_tokens: Annotated[int, Field(ge=0)] | None = None
+    messages: Annotated[Messages, Field(min_length=1)]
+    max_completion_tokens: Count | None = None
     logprobs: bool | None = False
-    top_logprobs: Annotated[int, Field(ge=-1)] | None = None
-    tools: list[Tool] | None = None
+    top_logprobs: CountOrAll | None = None
+    tools: Annotated[list[Tool], Field(fail_fast=True, max_length=1024)] | None = None
     tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
     parallel_tool_calls: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = None
@@ -199,7 +216,7 @@ class TokenizeRequest(Lenient):
 
     model: str | None = None
     prompt: str | None = None
-    messages: list[dict[str, Any]] | None = None
+    messages: Messages | None = None
     add_special_tokens: bool | None = True
     add_generation_prompt: bool | None = True
     return_token_strs: bool | None = False
@@ -216,7 +233,7 @@ class DetokenizeRequest(Lenient):
     """/detokenize"""
 
     model: str | None = None
-    tokens: list[TokenId]
+    tokens: TokenIds
 
 
 class AdapterRequest(Lenient):

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import copy
+import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from starlette.requests import Request
+
 from npukit.inference.engine.request import Sampling
 from npukit.inference.grammar import Grammars
-from npukit.inference.server.errors import ApiError
+from npukit.inference.server.errors import ApiError, bad_request
+from npukit.inference.server.lanes import Lanes
 from npukit.inference.server.metrics import Metrics
 from npukit.inference.server.options import ServerOptions
 from npukit.inference.service import Service
-from npukit.inference.text import BROKEN, decoder, special_ids
+from npukit.inference.text import BROKEN, decoder, max_characters, special_ids
 
 if TYPE_CHECKING:
     from npukit.llm.chat.chat import Chat
@@ -48,19 +50,22 @@ class Serving:
         self._grammars: Grammars | None = None
         self._tokens: dict[int, tuple[str, bytes]] = {}
         self._taken = 0
-        # A tokenizer's settings may change while it encodes: one thread, and a copy of its own.
-        self._aside = ThreadPoolExecutor(1, thread_name_prefix="tokenizer")
+        self._lanes, self._lock = Lanes(), threading.Lock()
+        # The lanes have a copy whose settings nobody changes: its first use sets them, the others find them so.
         self.chat.tokenizer = copy.deepcopy(self.tokenizer)
+        self.chat.tokenizer("")
+        self.max_characters = max_characters(self.tokenizer, self.longest)
 
-    async def aside(self, function: Callable[[], T]) -> T:
-        """What the function returns; it runs in the tokenizer's thread."""
-        return await asyncio.get_running_loop().run_in_executor(self._aside, function)
+    async def aside(self, request: Request, function: Callable[[], T]) -> T:
+        """What the function returns; it runs in a thread, so that neither the loop nor a smaller request waits."""
+        return await self._lanes.run(function, len(await request.body()))
 
     def grammars(self) -> Grammars:
         """The maker of constraints; call it aside, it takes a second the first time."""
-        if self._grammars is None:
-            self._grammars = Grammars(self.chat.tokenizer, self.vocabulary, self.chat.stop_ids)
-        return self._grammars
+        with self._lock:
+            if self._grammars is None:
+                self._grammars = Grammars(self.chat.tokenizer, self.vocabulary, self.chat.stop_ids)
+            return self._grammars
 
     def token(self, number: int) -> tuple[str, bytes]:
         """A token for people and its bytes. Part of a character is written as OpenAI does: bytes:\\xe4."""
@@ -86,6 +91,9 @@ class Serving:
     @contextlib.contextmanager
     def places(self, number: int) -> Iterator[None]:
         """Places for so many answers, or the advice to come back later."""
+        if number > self.options.max_waiting:
+            limit = self.options.max_waiting
+            raise bad_request(f"This request wants {number} answers, and the server takes {limit} at most.", "n")
         if self._taken + number > self.options.max_waiting:
             raise ApiError(429, "The server is busy: try again in a moment.", code="rate_limit_exceeded")
         self._taken += number

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import signal
 import socket
 from collections.abc import Callable
@@ -11,16 +12,21 @@ from npukit.errors import NpukitError
 from npukit.inference.server.options import ServerOptions
 from npukit.packages import require
 
+FILES = 65536  # that the process may have open
+
 
 def check_packages() -> None:
     """What a server needs."""
-    require("torch", "transformers", "fastapi", "uvicorn", "prometheus_client", "llguidance", extra="serve")
+    require(
+        "torch", "transformers", "fastapi", "httptools", "uvicorn", "prometheus_client", "llguidance", extra="serve"
+    )
 
 
 def listen(options: ServerOptions) -> socket.socket:
     """The server's socket: whether the address can be had is known before a model is loaded."""
     family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
+    # asyncio sends small packets at once (TCP_NODELAY) only where the protocol is named.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((options.host, options.port))
@@ -32,14 +38,28 @@ def listen(options: ServerOptions) -> socket.socket:
     return listener
 
 
-def serve(app: Any, options: ServerOptions, listener: socket.socket, ready: Callable[[str], None]) -> None:
-    """Serve until a signal comes; then running answers have `options.drain` seconds to end."""
+def serve(
+    app: Any,
+    options: ServerOptions,
+    listener: socket.socket,
+    ready: Callable[[str], None],
+    failure: Callable[[], BaseException | None] = lambda: None,
+) -> None:
+    """Serve until a signal comes; then running answers have `options.drain` seconds to end.
+
+    A server whose engine has died answers nobody any more: once `failure` returns its error, that is raised here.
+    """
     import uvicorn
 
+    from npukit.inference.server.protocol import LimitedProtocol
+
+    _allow_many_connections()
     scheme = "https" if options.tls_certificate else "http"
     host, port = listener.getsockname()[:2]
     config = uvicorn.Config(
         app,
+        http=LimitedProtocol,
+        ws="none",
         log_level="warning",
         access_log=False,
         server_header=False,
@@ -53,7 +73,20 @@ def serve(app: Any, options: ServerOptions, listener: socket.socket, ready: Call
             await super().startup(sockets)
             ready(f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}")
 
+        async def on_tick(self, counter: int) -> bool:
+            return await super().on_tick(counter) or failure() is not None
+
     # uvicorn hands a signal on when all is done; an end that was asked for is no failure.
     for each in (signal.SIGINT, signal.SIGTERM):
         signal.signal(each, lambda *_: None)
     Server(config).run(sockets=[listener])
+    if (error := failure()) is not None:
+        raise NpukitError(f"The engine failed, and the server has ended: {error!r}", on_the_way=True) from error
+
+
+def _allow_many_connections() -> None:
+    """Each is a file to the system, whose first limit is often 1,024."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = FILES if hard == resource.RLIM_INFINITY else min(FILES, hard)
+    if soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,6 +9,7 @@ from typing import Any
 
 from npukit.inference.engine.request import Request, Sampling
 from npukit.inference.grammar import Constraint
+from npukit.inference.server.body import parse_json
 from npukit.inference.server.errors import bad_request
 from npukit.inference.server.generate import Wish
 from npukit.inference.server.schema import SamplingFields
@@ -88,9 +88,9 @@ def _sampling(serving: Serving, asked: SamplingFields, longest: int, logprobs: i
         "logit_bias": asked.logit_bias,
         "min_tokens": asked.min_tokens,
     }
-    named = (*(asked.logit_bias or ()), *(asked.stop_token_ids or ()))
-    if unknown := [token for token in named if token >= serving.vocabulary]:
-        raise bad_request(f"The model has no token {unknown[0]}: it has {serving.vocabulary}.", "logit_bias")
+    for name, tokens in (("logit_bias", asked.logit_bias), ("stop_token_ids", asked.stop_token_ids)):
+        if unknown := [token for token in tokens or () if token >= serving.vocabulary]:
+            raise bad_request(f"The model has no token {unknown[0]}: it has {serving.vocabulary}.", name)
     ends = frozenset() if asked.ignore_eos else serving.chat.stop_ids
     return replace(
         serving.defaults,
@@ -123,10 +123,7 @@ def constraint_of(serving: Serving, asked: SamplingFields) -> Constraint | None:
 
 
 def _schema(given: dict[str, Any] | str) -> dict[str, Any]:
-    try:
-        schema = json.loads(given) if isinstance(given, str) else given
-    except ValueError as error:
-        raise bad_request(f"structured_outputs.json is not JSON: {error}.", "structured_outputs") from error
+    schema = parse_json(given.encode()) if isinstance(given, str) else given
     if not isinstance(schema, dict):
         raise bad_request("structured_outputs.json must be a JSON schema.", "structured_outputs")
     return schema

@@ -21,9 +21,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from npukit.llm.chat.answer import END_OF_THINK, MARKERS, THINK, Answer, AnswerParser, Syntax, syntax_of, whole
-from npukit.llm.chat.messages import BadConversation, Message, prepared
+from npukit.llm.chat.messages import BadConversation, Message, TooLong, prepared
 from npukit.llm.chat.templates import Template, find_template
 
+RESERVED = ("messages", "conversations", "documents", "return_assistant_tokens_mask")  # not for the template
 PROBE = [
     {"role": "user", "content": "Who?"},
     {"role": "assistant", "content": "Me!"},
@@ -63,11 +64,13 @@ class Chat:
         add_generation_prompt: bool = True,
         continue_final_message: bool = False,
         template_kwargs: Mapping[str, Any] | None = None,
+        max_characters: int | None = None,
     ) -> Prompt:
         """The token ids of a conversation, ready for the next answer.
 
         `template_kwargs` are variables of the template, such as enable_thinking. With `continue_final_message` the
-        last message stays open, and the answer goes on with it. Raises BadConversation.
+        last message stays open, and the answer goes on with it. A text of more than `max_characters` is refused before
+        it is tokenised. Raises BadConversation.
 
         >>> chat.prompt([{"role": "user", "content": "Hi"}], template_kwargs={"enable_thinking": False}).text
         '<|im_start|>user\\nHi<|im_end|>\\n<|im_start|>assistant\\n<think>\\n\\n</think>\\n\\n'
@@ -82,6 +85,10 @@ class Chat:
             add_generation_prompt=add_generation_prompt and not continue_final_message,
             continue_final_message=continue_final_message,
         )
+        if not _is_unicode(text):
+            raise BadConversation("The conversation has half of a surrogate pair, which is not text.")
+        if max_characters is not None and len(text) > max_characters:
+            raise TooLong(f"The conversation has {len(text)} characters: more than the model's context can hold.")
         open_part = made[-1]["content"] if continue_final_message else text.rstrip()[-len(THINK) :]
         is_thinking = self.thinks and open_part.rfind(THINK) > open_part.rfind(END_OF_THINK)
         return Prompt(self._encode(text), text, bool(tools), is_thinking)
@@ -122,17 +129,24 @@ class Chat:
         return ids
 
     def _render(self, messages: list[dict[str, Any]], template_kwargs: Mapping[str, Any], **options: Any) -> str:
-        import jinja2
         from transformers.utils.chat_template_utils import render_jinja_template
 
         options |= {"chat_template": self.template.text, **self._variables}
-        if taken := sorted({"messages", "conversations", "documents", *options} & set(template_kwargs)):
+        if taken := sorted({*RESERVED, *options} & set(template_kwargs)):
             raise BadConversation(f"{', '.join(taken)} cannot be set as a variable of the chat template.")
         try:
             texts, _ = render_jinja_template([messages], **options, **template_kwargs)
-        except (jinja2.exceptions.TemplateError, TypeError, KeyError, AttributeError, ValueError) as error:
+        except Exception as error:  # a template is a program, and this conversation makes it fail
             raise BadConversation(f"The chat template refuses this conversation: {error}.") from error
         return str(texts[0])
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def writes_alike(tokenizer: Any, template: Template) -> bool:

@@ -18,6 +18,10 @@ class BadConversation(NpukitError):
     """A conversation that cannot be answered: its messages are malformed, or the chat template refuses them."""
 
 
+class TooLong(BadConversation):
+    """A conversation that cannot fit into the model's context, seen before it is tokenised."""
+
+
 def prepared(messages: Sequence[Message], system: str | None = None) -> list[dict[str, Any]]:
     """Messages for a template: text instead of parts, arguments of calls as objects, `system` first if none is given.
 
@@ -41,6 +45,8 @@ def _message(number: int, message: Message) -> dict[str, Any]:
         made["role"] = "system"
     made["content"] = _text(where, made.get("content", ""))
     if calls := made.get("tool_calls"):
+        if not isinstance(calls, list):
+            raise BadConversation(f"{where}.tool_calls must be a list.")
         made["tool_calls"] = [_call(where, call) for call in calls]
     elif "content" not in message:
         raise BadConversation(f"{where} has no content.")
@@ -68,7 +74,7 @@ def _call(where: str, call: Any) -> dict[str, Any]:
     if isinstance(arguments, str):
         try:
             arguments = json.loads(arguments)
-        except ValueError:
+        except (ValueError, RecursionError):
             raise BadConversation(f"{where}.tool_calls: the arguments of {function['name']} are not JSON.") from None
     return {**call, "type": "function", "function": {**function, "arguments": arguments}}
 

@@ -1,0 +1,60 @@
+"""The JSON of requests, read strictly: what no tokenizer, grammar or answer can carry is refused at the door."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+from fastapi.routing import APIRoute
+from pydantic_core import from_json
+
+from npukit.inference.server.errors import bad_request
+
+OVERFLOW = re.compile(rb"[eE]\+?\d{3}|\d{309}")  # how a number begins that may be too large for a float
+
+
+def parse_json(data: bytes) -> Any:
+    """The value of a JSON text; a 400 for lone surrogates, NaN, infinite numbers and more than 200 levels.
+
+    >>> parse_json(b'{"n": 1}')
+    {'n': 1}
+    """
+    try:
+        value = from_json(data, allow_inf_nan=False)
+        if OVERFLOW.search(data):
+            json.dumps(value, allow_nan=False)
+    except ValueError as error:
+        raise bad_request(f"This is not JSON that can be used: {error}.", code="json_invalid") from error
+    return value
+
+
+class StrictRequest(Request):
+    """A request whose body is read by `parse_json`."""
+
+    async def json(self) -> Any:
+        """The body."""
+        return parse_json(await self.body())
+
+
+class StrictRoute(APIRoute):
+    """A route that is given StrictRequests."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """FastAPI's handler, with another request."""
+        handle = super().get_route_handler()
+
+        async def strict(request: Request) -> Response:
+            return await handle(StrictRequest(request.scope, request.receive))
+
+        return strict
+
+
+def make_router() -> APIRouter:
+    """A router whose routes read JSON strictly.
+
+    >>> router = make_router()
+    """
+    return APIRouter(route_class=StrictRoute)
