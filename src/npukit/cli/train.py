@@ -175,12 +175,12 @@ def _warn_if_too_large(config: Config, devices: int, card: str) -> None:
 
 
 def _explain(word: str, json: bool) -> None:
-    from npukit.llm.config.explain import as_json, as_text
+    from npukit.llm.config.explain import as_data, as_text
     from npukit.llm.config.options import Config
 
     if json:
         from npukit.report.json import to_json
 
-        print(to_json(as_json(Config, word)))
+        print(to_json(as_data(Config, word)))
     else:
         print(as_text(Config, word))

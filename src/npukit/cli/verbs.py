@@ -57,6 +57,7 @@ VERBS = {
         Verb("pt", "train", settings=OPTIONS_OF_OTHERS, page="fine-tune", extra="train"),
         Verb("rlhf", "train", settings=OPTIONS_OF_OTHERS, page="preferences", extra="train"),
         Verb("new", page="train-any-model", extra="train"),
+        Verb("schema", page="fine-tune", extra="train"),
     ),
     "Use": (
         Verb("chat", page="infer", translates="chat", extra="use"),

@@ -30,6 +30,8 @@ from npukit.train.mistakes import sentences
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Share = Annotated[float, Field(gt=0, lt=1)]
+Logger = Literal["tensorboard", "wandb", "swanlab"]
+LOGGERS = str | list[Logger]  # as they may be written
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,23 @@ class When:
         """The values of the other option with which this one has an effect."""
         value = self.value() if callable(self.value) else self.value
         return value if isinstance(value, tuple) else (value,)
+
+
+@dataclass(frozen=True)
+class Called:
+    """What other tools call an option, where they mean by its values what we do.
+
+    Keys that need more than another name stand in the tables of llm/config/dialects.
+    """
+
+    transformers: str | tuple[str, ...] = ()  # TrainingArguments, which LLaMA-Factory and ms-swift share
+    llama_factory: str | tuple[str, ...] = ()
+    swift: str | tuple[str, ...] = ()
+
+    def by(self, tool: str) -> tuple[str, ...]:
+        """The names that a tool has for it."""
+        names = getattr(self, tool)
+        return (names,) if isinstance(names, str) else names
 
 
 @dataclass(frozen=True)
@@ -138,15 +157,23 @@ class FeatureDetection(Options):
 class TrainOptions(Options):
     """How to train: length, batches, optimizer, schedule, precision, parallelism, checkpoints, watching, trouble."""
 
-    output: Path = Field(Path("output"), description="folder for checkpoints, logs and the trained model")
+    output: Annotated[Path, Called(transformers="output_dir")] = Field(
+        Path("output"), description="folder for checkpoints, logs and the trained model"
+    )
     epochs: PositiveFloat = Field(1.0, description="passes over the data; may be a fraction")
     max_steps: PositiveInt | None = Field(None, description="number of optimizer steps, instead of epochs")
-    seed: int = Field(42, description="seed for weights, data order and dropout")
+    seed: Annotated[int, Called(transformers="seed")] = Field(
+        42, description="seed for weights, data order and dropout"
+    )
 
     batch_size: PositiveInt = Field(1, description="rows per device in a forward pass")
     eval_batch_size: PositiveInt | None = Field(None, description="rows per device in evaluation; batch_size if empty")
-    accumulation: PositiveInt = Field(1, description="forward passes per optimizer step")
-    workers: NonNegativeInt | None = Field(None, description="processes that load data; chosen for the device if empty")
+    accumulation: Annotated[PositiveInt, Called(transformers="gradient_accumulation_steps")] = Field(
+        1, description="forward passes per optimizer step"
+    )
+    workers: Annotated[NonNegativeInt | None, Called(transformers="dataloader_num_workers")] = Field(
+        None, description="processes that load data; chosen for the device if empty"
+    )
     shuffle: bool = Field(True, description="shuffle the data each epoch")
 
     optimizer: Literal["adamw", "adam", "sgd", "adafactor", "muon", "galore", "apollo", "adam_mini", "adamw_8bit"] = (
@@ -160,11 +187,13 @@ class TrainOptions(Options):
         {}, description="more options of an optimizer after sgd, as {rank: 128} for galore"
     )
     learning_rate: PositiveFloat = Field(1e-4, description="peak learning rate")
-    weight_decay: Annotated[float, Field(ge=0)] = Field(0.0, description="not applied to biases and norms")
+    weight_decay: Annotated[float, Field(ge=0), Called(transformers="weight_decay")] = Field(
+        0.0, description="not applied to biases and norms"
+    )
     betas: tuple[Fraction, Fraction] = Field((0.9, 0.999), description="for Adam")
-    epsilon: PositiveFloat = Field(1e-8, description="for Adam")
+    epsilon: Annotated[PositiveFloat, Called(transformers="adam_epsilon")] = Field(1e-8, description="for Adam")
     momentum: Fraction = Field(0.0, description="for SGD")
-    max_grad_norm: Annotated[float, Field(ge=0)] = Field(
+    max_grad_norm: Annotated[float, Field(ge=0), Called(transformers="max_grad_norm")] = Field(
         1.0, description="clip gradients to this norm; 0 turns clipping off"
     )
     schedule: Literal[
@@ -191,17 +220,19 @@ class TrainOptions(Options):
     parallel: Literal["ddp", "fsdp2", "zero1", "zero2", "zero3"] | Path = Field(
         "ddp", description="how several devices share the work; or the path of a DeepSpeed JSON file"
     )
-    sequence_parallel: PositiveInt = Field(
+    sequence_parallel: Annotated[PositiveInt, Called(swift="sequence_parallel_size")] = Field(
         1, description="language models: devices that share the tokens of every row (Ulysses), for long rows"
     )
-    find_unused_parameters: bool = Field(
+    find_unused_parameters: Annotated[bool, Called(transformers="ddp_find_unused_parameters")] = Field(
         False, description="for ddp, if some trained parameters take no part in some steps"
     )
     offload: bool = Field(False, description="for fsdp2 and zero: keep optimizer states in host memory")
     activation_checkpointing: bool = Field(
         False, description="recompute activations in the backward pass instead of keeping them"
     )
-    compile: bool | None = Field(None, description="use torch.compile; if empty, only for language models on CUDA")
+    compile: Annotated[bool | None, Called(transformers="torch_compile")] = Field(
+        None, description="use torch.compile; if empty, only for language models on CUDA"
+    )
 
     log_every: PositiveInt | Share = Field(10, description="steps between log lines; below 1, a share of all steps")
     eval_every: PositiveInt | Share | Literal["epoch"] | None = Field(
@@ -211,16 +242,24 @@ class TrainOptions(Options):
         "epoch", description="steps between checkpoints; below 1, a share of all steps"
     )
     save_total_limit: PositiveInt | None = Field(2, description="number of checkpoints to keep, besides the best one")
-    async_save: bool = Field(False, description="write checkpoints in the background")
+    async_save: Annotated[bool, Called(swift="use_flash_ckpt")] = Field(
+        False, description="write checkpoints in the background"
+    )
     resume: Literal["auto", "never"] | Path = Field(
         "auto", description="auto resumes from the newest checkpoint in output; or name a checkpoint"
     )
     best_metric: str = Field("eval_loss", description="metric that decides which checkpoint is best")
-    best_is_highest: bool = Field(False, description="whether a higher best_metric is better")
-    load_best: bool = Field(False, description="write the model of the best evaluation, not that of the last step")
-    early_stopping: PositiveInt | None = Field(None, description="stop after this many evaluations without improvement")
-    loggers: Annotated[tuple[Literal["tensorboard", "wandb", "swanlab"], ...], BeforeValidator(_as_list)] = Field(
-        (), description="services to log to, besides the JSON lines file"
+    best_is_highest: Annotated[bool, Called(transformers="greater_is_better")] = Field(
+        False, description="whether a higher best_metric is better"
+    )
+    load_best: Annotated[bool, Called(transformers="load_best_model_at_end")] = Field(
+        False, description="write the model of the best evaluation, not that of the last step"
+    )
+    early_stopping: Annotated[
+        PositiveInt | None, Called(llama_factory="early_stopping_steps", swift="early_stop_interval")
+    ] = Field(None, description="stop after this many evaluations without improvement")
+    loggers: Annotated[tuple[Logger, ...], BeforeValidator(_as_list, json_schema_input_type=str | list[Logger])] = (
+        Field((), description="services to log to, besides the JSON lines file")
     )
     plot: bool = Field(True, description="draw the loss curve as a PNG")
 

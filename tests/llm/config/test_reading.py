@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from npukit.errors import NpukitError
-from npukit.llm.config.explain import as_json, as_text
+from npukit.llm.config.explain import as_data, as_text
 from npukit.llm.config.given import Mistakes
 from npukit.llm.config.options import Config
 from npukit.llm.config.read import read
@@ -71,7 +71,7 @@ def test_every_option_is_explained() -> None:
     assert {"model.path", "tuning.rank", "data.train.format", "training.profile.steps"} <= set(known)
     assert all(option.meaning and option.type and option.default for option in known.values())
     assert as_text(Config, "learning_rate").startswith("training.learning_rate\n")
-    assert as_json(Config, "tuning.rank")[0]["default"] == "8"
+    assert as_data(Config, "tuning.rank")[0]["default"] == "8"
 
 
 KEYS = st.sampled_from([key for key in options(Config) if key.count(".") == 1 and not key.startswith("data.train")])

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel
+from typing import Annotated, Any
+
+from pydantic import BaseModel, TypeAdapter
 
 from npukit.errors import NpukitError
 from npukit.llm.config.nearest import nearest
-from npukit.llm.config.schema import Option, options, plain
+from npukit.llm.config.schema import Option, choices, options, plain
+
+KINDS = {"boolean": "boolean", "integer": "integer", "number": "number", "string": "text", "path": "path"}
+KINDS |= {"array": "list", "object": "mapping"}
+BOUNDS = {"minimum": "minimum", "maximum": "maximum", "above": "exclusiveMinimum", "below": "exclusiveMaximum"}
 
 
 def matching(schema: type[BaseModel], word: str) -> list[Option]:
@@ -32,7 +38,57 @@ def as_text(schema: type[BaseModel], word: str = "") -> str:
     return "\n".join(lines)
 
 
-def as_json(schema: type[BaseModel], word: str = "") -> list[dict[str, str]]:
-    """The table for programs."""
-    names = ("key", "type", "default", "meaning")
-    return [{name: getattr(option, name) for name in names} for option in matching(schema, word)]
+def as_data(schema: type[BaseModel], word: str = "") -> list[dict[str, Any]]:
+    """The table for programs, and for the fields of a form.
+
+    `type` is a sentence, `kind` a word: choice, boolean, integer, number, text, path, list or mapping. `minimum` and
+    `maximum` are included, `above` and `below` are not.
+
+    >>> as_data(Config, "tuning.rank")[0]["above"]
+    0
+    """
+    return [_as_data(option) for option in matching(schema, word)]
+
+
+def _as_data(option: Option) -> dict[str, Any]:
+    group, _, name = option.key.rpartition(".")
+    annotated: Any = Annotated[option.field.annotation, option.field]
+    made = TypeAdapter(annotated).json_schema()
+    alternatives = [each for each in made.get("anyOf", [made]) if each.get("type") != "null"]
+    return {
+        "key": option.key,
+        "group": group,
+        "name": name,
+        "type": option.type,
+        "kind": _kind(alternatives),
+        "choices": choices(option.field),
+        "required": option.field.is_required(),
+        "default": option.default,
+        "meaning": option.meaning,
+        "when": {"key": option.when.key, "values": option.when.values} if option.when else None,
+        **{ours: _bound(alternatives, theirs) for ours, theirs in BOUNDS.items()},
+    }
+
+
+def _kind(alternatives: list[dict[str, Any]]) -> str:
+    kinds = [KINDS.get(each.get("format", each.get("type", "")), "list") for each in alternatives]
+    if all("enum" in each or "const" in each for each in alternatives):
+        return "choice"
+    if set(kinds) == {"integer", "number"}:
+        return "number"
+    return kinds[0] if len(set(kinds)) == 1 else "text"
+
+
+def _bound(alternatives: list[dict[str, Any]], name: str) -> float | None:
+    """The one limit that holds for all."""
+    found = {each.get(name) for each in alternatives}
+    return found.pop() if len(found) == 1 else None
+
+
+def json_schema(schema: type[BaseModel], title: str) -> dict[str, Any]:
+    """A JSON schema of the YAML file, for editors and other programs.
+
+    >>> json_schema(Config, "npukit train")["properties"]["task"]["default"]
+    'sft'
+    """
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema.model_json_schema(), "title": title}

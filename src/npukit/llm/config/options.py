@@ -13,10 +13,13 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveFloat, PositiveInt
 
 from npukit.llm import tasks
-from npukit.train.options import Choices, Fraction, Options, TrainOptions, When
+from npukit.train.options import Called, Choices, Fraction, Options, TrainOptions, When
 
 # PEFT's names of adapters besides LoRA; their own options go into tuning.peft.
 OTHER_ADAPTERS = ("adalora", "boft", "fourierft", "hra", "ia3", "loha", "lokr", "miss", "oft", "vera")
+Method = Literal[
+    "lora", "full", "freeze", "adalora", "boft", "fourierft", "hra", "ia3", "loha", "lokr", "miss", "oft", "vera"
+]
 LORA, FREEZE, FULL = (When("tuning.method", method) for method in ("lora", "freeze", "full"))
 ADAPTER = When("tuning.method", ("lora", *OTHER_ADAPTERS))
 CHAT, PREFER, CLASSIFY, EMBED, RERANK, TOKENS = (
@@ -28,20 +31,28 @@ Format = Literal["auto", "alpaca", "sharegpt", "messages", "prompt", "text", "to
 class ModelOptions(Options):
     """The model."""
 
-    path: str = Field(description="a folder, or a name on the Hugging Face Hub or ModelScope (see hub)")
-    revision: str | None = Field(None, description="branch, tag or commit on the hub")
+    path: Annotated[str, Called(llama_factory="model_name_or_path", swift="model")] = Field(
+        description="a folder, or a name on the Hugging Face Hub or ModelScope (see hub)"
+    )
+    revision: Annotated[str | None, Called(swift="model_revision")] = Field(
+        None, description="branch, tag or commit on the hub"
+    )
     hub: Literal["huggingface", "modelscope"] = Field(
         "huggingface", description="where names are looked up; USE_MODELSCOPE_HUB=1 selects modelscope"
     )
     adapter: Path | None = Field(None, description="a LoRA adapter to continue training")
-    from_config: bool = Field(False, description="start from new weights in the shape of this model, for pre-training")
+    from_config: Annotated[bool, Called(llama_factory="train_from_scratch")] = Field(
+        False, description="start from new weights in the shape of this model, for pre-training"
+    )
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
         "auto", description="data type of the loaded weights"
     )
     quantize: Literal["nf4", "int8", "hqq"] | None = Field(
         None, description="keep the frozen weights below an adapter in 4 bits (nf4, hqq) or 8 (QLoRA)"
     )
-    balance_experts: Annotated[float, Field(ge=0)] = Field(
+    balance_experts: Annotated[
+        float, Field(ge=0), Called(llama_factory="moe_aux_loss_coef", swift="router_aux_loss_coef")
+    ] = Field(
         0.0, description="weight of the loss that spreads tokens over the experts of a MoE model (router_aux_loss_coef)"
     )
     new_tokens: tuple[str, ...] = Field((), description="special tokens to add to the tokenizer and the model")
@@ -49,7 +60,9 @@ class ModelOptions(Options):
         {}, description="stretch rotary positions, as in config.json: {rope_type: yarn, factor: 4}"
     )
     length: PositiveInt | None = Field(None, description="tokens that model.rope makes room for, if it has no factor")
-    trust_remote_code: bool = Field(False, description="run Python code that comes with the model")
+    trust_remote_code: Annotated[bool, Called(llama_factory="trust_remote_code")] = Field(
+        False, description="run Python code that comes with the model"
+    )
 
 
 def _as_names(value: Any) -> Any:
@@ -61,16 +74,18 @@ def _as_names(value: Any) -> Any:
 class TuningOptions(Options):
     """What is trained."""
 
-    method: Literal[
-        "lora", "full", "freeze", "adalora", "boft", "fourierft", "hra", "ia3", "loha", "lokr", "miss", "oft", "vera"
-    ] = Field("lora", description="train a LoRA adapter, all weights, some layers, or another adapter of PEFT")
-    rank: Annotated[PositiveInt, ADAPTER] = Field(8, description="rank of the adapter matrices")
+    method: Annotated[Method, Called(llama_factory="finetuning_type")] = Field(
+        "lora", description="train a LoRA adapter, all weights, some layers, or another adapter of PEFT"
+    )
+    rank: Annotated[PositiveInt, ADAPTER, Called(llama_factory="lora_rank", swift="lora_rank")] = Field(
+        8, description="rank of the adapter matrices"
+    )
     peft: Annotated[dict[str, Any], ADAPTER] = Field(
         {}, description="more options of PEFT's configuration, as {oft_block_size: 32}"
     )
-    plus_ratio: Annotated[PositiveFloat | None, LORA] = Field(
-        None, description="LoRA+: how much faster the second matrix of a pair learns than the first"
-    )
+    plus_ratio: Annotated[
+        PositiveFloat | None, LORA, Called(llama_factory="loraplus_lr_ratio", swift="lorap_lr_ratio")
+    ] = Field(None, description="LoRA+: how much faster the second matrix of a pair learns than the first")
     loss: Annotated[Literal["plain", "dft", "eaft", "asft"], TOKENS] = Field(
         "plain",
         description="how tokens count: alike, by how likely they are already (DFT), by how unsure the model is (EAFT); "
@@ -82,22 +97,32 @@ class TuningOptions(Options):
     loss_power: Annotated[float, Field(ge=0), When("tuning.loss", "eaft")] = Field(
         1.0, description="exponent of that uncertainty"
     )
-    noise: Annotated[float, Field(ge=0)] = Field(0.0, description="NEFTune: size of the noise added to embeddings")
-    alpha: Annotated[PositiveFloat | None, LORA] = Field(
+    noise: Annotated[float, Field(ge=0), Called(transformers="neftune_noise_alpha")] = Field(
+        0.0, description="NEFTune: size of the noise added to embeddings"
+    )
+    alpha: Annotated[PositiveFloat | None, LORA, Called(llama_factory="lora_alpha")] = Field(
         None, description="scale of the adapter; twice the rank if empty"
     )
-    dropout: Annotated[Fraction, LORA] = Field(0.0, description="dropout on the adapter's input")
+    dropout: Annotated[Fraction, LORA, Called(llama_factory="lora_dropout")] = Field(
+        0.0, description="dropout on the adapter's input"
+    )
     targets: Annotated[str | tuple[str, ...], BeforeValidator(_as_names), ADAPTER] = Field(
         "all-linear", description="names of modules, also beside all-linear; or a regular expression of full names"
     )
-    rslora: Annotated[bool, LORA] = Field(False, description="scale by the square root of the rank (rsLoRA)")
-    dora: Annotated[bool, LORA] = Field(False, description="train magnitude and direction separately (DoRA)")
-    bias: Annotated[Literal["none", "all", "lora_only"], LORA] = Field("none", description="which biases are trained")
+    rslora: Annotated[bool, LORA, Called(llama_factory="use_rslora", swift="use_rslora")] = Field(
+        False, description="scale by the square root of the rank (rsLoRA)"
+    )
+    dora: Annotated[bool, LORA, Called(llama_factory="use_dora", swift="use_dora")] = Field(
+        False, description="train magnitude and direction separately (DoRA)"
+    )
+    bias: Annotated[Literal["none", "all", "lora_only"], LORA, Called(swift="lora_bias")] = Field(
+        "none", description="which biases are trained"
+    )
     init: Annotated[str | bool, LORA] = Field(True, description="PEFT's init_lora_weights, such as pissa or lora_ga")
     init_rows: Annotated[PositiveInt, When("tuning.init", "lora_ga")] = Field(
         4, description="rows whose gradients lora_ga begins with"
     )
-    convert: Annotated[bool, LORA] = Field(
+    convert: Annotated[bool, LORA, Called(llama_factory="pissa_convert")] = Field(
         False,
         description="save an adapter whose init changed the model (pissa, olora) as a plain LoRA of twice the rank, "
         "for the model as it was; always done with lora_ga",
@@ -105,13 +130,15 @@ class TuningOptions(Options):
     modules_to_save: Annotated[tuple[str, ...], ADAPTER] = Field(
         (), description="modules whose weights are trained in full"
     )
-    layers: Annotated[int, FREEZE] = Field(2, description="number of last layers to train; below 0, of first ones")
+    layers: Annotated[int, FREEZE, Called(llama_factory="freeze_trainable_layers")] = Field(
+        2, description="number of last layers to train; below 0, of first ones"
+    )
     new_layers: Annotated[NonNegativeInt, FREEZE] = Field(
         0,
         description="add this many layers at equal distances, copies that change nothing yet, and train these "
         "alone (LLaMA-Pro)",
     )
-    spread: Annotated[bool, FREEZE] = Field(
+    spread: Annotated[bool, FREEZE, Called(llama_factory="use_llama_pro")] = Field(
         False, description="train that many layers at equal distances instead, such as those of an expanded model"
     )
     layer_modules: Annotated[tuple[str, ...], FREEZE] = Field(
@@ -169,7 +196,10 @@ def _as_sources(value: Any) -> Any:
     return tuple({"path": each} if isinstance(each, str) else each for each in several)
 
 
-Sources = Annotated[tuple[Source, ...], BeforeValidator(_as_sources)]
+Sources = Annotated[
+    tuple[Source, ...],
+    BeforeValidator(_as_sources, json_schema_input_type=str | Source | list[str | Source]),
+]
 
 
 class DataOptions(Options):
@@ -197,7 +227,7 @@ class DataOptions(Options):
     train_on_empty_thought: Annotated[bool, CHAT] = Field(
         True, description="compute the loss on an empty <think></think> before an answer (ms_swift tokens)"
     )
-    tool_format: Annotated[str | None, CHAT] = Field(
+    tool_format: Annotated[str | None, CHAT, Called(llama_factory="tool_format")] = Field(
         None,
         description="how tools and calls are written, by LLaMA-Factory's or ms-swift's name with their tokens; "
         "the template's own if empty",
@@ -205,32 +235,42 @@ class DataOptions(Options):
     weigh: Annotated[tuple[str, ...], CHAT] = Field(
         (), description="how parts of answers are weighed, by names of ms-swift's loss_scale (ms_swift tokens)"
     )
-    system: Annotated[str | None, CHAT] = Field(None, description="system message for rows without one")
-    cutoff: PositiveInt = Field(2048, description="maximum tokens in a row; longer ones are cut")
+    system: Annotated[str | None, CHAT, Called(llama_factory="default_system")] = Field(
+        None, description="system message for rows without one"
+    )
+    cutoff: Annotated[PositiveInt, Called(llama_factory="cutoff_len")] = Field(
+        2048, description="maximum tokens in a row; longer ones are cut"
+    )
     too_long: Literal["cut", "cut_start", "split", "drop"] = Field(
         "cut", description="what happens to longer rows; cut_start and split are for ms_swift tokens"
     )
-    max_rows: PositiveInt | None = Field(None, description="maximum rows of each data set")
+    max_rows: Annotated[PositiveInt | None, Called(llama_factory="max_samples")] = Field(
+        None, description="maximum rows of each data set"
+    )
     seed: int | None = Field(
         None, description="seed for drawing rows, with llama_factory and ms_swift tokens; training.seed if empty"
     )
-    train_on_prompt: Annotated[bool, CHAT] = Field(
+    train_on_prompt: Annotated[bool, CHAT, Called(llama_factory="train_on_prompt")] = Field(
         False, description="compute the loss on questions too, not only on answers"
     )
-    last_answer_only: Annotated[bool, CHAT] = Field(
+    last_answer_only: Annotated[bool, CHAT, Called(llama_factory="mask_history")] = Field(
         False, description="compute the loss only on the last answer of a conversation"
     )
     packing: bool = Field(True, description="pack several rows into one; they do not attend to each other")
-    pack_length: Annotated[PositiveInt | None, When("data.packing", True)] = Field(
+    pack_length: Annotated[PositiveInt | None, When("data.packing", True), Called(swift="packing_length")] = Field(
         None, description="tokens in a packed row; cutoff if empty"
     )
-    streaming: bool = Field(False, description="read rows as they are needed; needs training.max_steps")
+    streaming: Annotated[bool, Called(llama_factory="streaming", swift="streaming")] = Field(
+        False, description="read rows as they are needed; needs training.max_steps"
+    )
     bad_rows: Literal["skip", "stop"] = Field("skip", description="what to do with rows that cannot be used")
     max_bad_rows: Fraction = Field(0.5, description="stop if more than this share of the rows cannot be used")
-    preprocessing_workers: NonNegativeInt | None = Field(
-        None, description="processes that tokenise; one per core if empty"
+    preprocessing_workers: Annotated[
+        NonNegativeInt | None, Called(llama_factory="preprocessing_num_workers", swift="dataset_num_proc")
+    ] = Field(None, description="processes that tokenise; one per core if empty")
+    cache: Annotated[bool, Called(swift="load_from_cache_file")] = Field(
+        True, description="keep tokenised rows for later runs"
     )
-    cache: bool = Field(True, description="keep tokenised rows for later runs")
 
 
 class PreferenceOptions(Options):

@@ -8,14 +8,15 @@ import typing
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from annotated_types import Ge, Gt, Le
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from npukit.train.options import Choices, Options, When
+from npukit.train.options import Called, Choices, Options, When
 
+T = TypeVar("T")
 WORDS: dict[Any, str] = {
     bool: "true or false",
     int: "a whole number",
@@ -46,13 +47,18 @@ class Option:
     @property
     def meaning(self) -> str:
         """What it is for."""
-        words = known.words() if (known := _known(self.field.metadata)) else {}
+        words = known.words() if (known := _of_kind(Choices, self.field.metadata)) else {}
         return (self.field.description or "") + ": " * bool(words) + "; ".join(words.values())
 
     @property
     def when(self) -> When | None:
         """What must be chosen for it to have an effect."""
-        return next((each for each in self.field.metadata if isinstance(each, When)), None)
+        return _of_kind(When, self.field.metadata)
+
+    @property
+    def called(self) -> Called | None:
+        """What other tools call it."""
+        return _of_kind(Called, self.field.metadata)
 
 
 @functools.cache
@@ -93,7 +99,7 @@ def parts(annotation: Any) -> list[Any]:
 
 def choices(field: FieldInfo) -> list[str]:
     """The words that may be written."""
-    if known := _known(field.metadata):
+    if known := _of_kind(Choices, field.metadata):
         return list(known.words())
     literals = [each for each in parts(field.annotation) if typing.get_origin(each) is Literal]
     return [str(word) for each in literals for word in typing.get_args(each)]
@@ -101,11 +107,11 @@ def choices(field: FieldInfo) -> list[str]:
 
 def is_choice(field: FieldInfo) -> bool:
     """Whether nothing but such a word may be written."""
-    return _known(field.metadata) is not None or typing.get_origin(field.annotation) is Literal
+    return _of_kind(Choices, field.metadata) is not None or typing.get_origin(field.annotation) is Literal
 
 
-def _known(limits: list[Any]) -> Choices | None:
-    return next((each for each in limits if isinstance(each, Choices)), None)
+def _of_kind(kind: type[T], metadata: list[Any]) -> T | None:
+    return next((each for each in metadata if isinstance(each, kind)), None)
 
 
 def describe(field: FieldInfo) -> str:
@@ -115,7 +121,7 @@ def describe(field: FieldInfo) -> str:
 
 def _describe(annotation: Any, limits: list[Any]) -> str:
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
-    if known := _known(limits):
+    if known := _of_kind(Choices, limits):
         return " | ".join(known.words())
     if origin is Annotated:
         return _describe(arguments[0], [*arguments[1:]])

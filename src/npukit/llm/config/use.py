@@ -47,6 +47,9 @@ def _as_adapter(value: Any) -> Any:
     return {"path": path, "name": name} if equals else {"path": value}
 
 
+ADAPTERS = str | Adapter | list[str | Adapter]  # as they may be written
+
+
 class ChatOptions(Options):
     """How messages become text."""
 
@@ -132,7 +135,7 @@ class Use(Options):
     """A model, and all that its use depends on."""
 
     model: ModelOptions
-    adapters: Annotated[tuple[Adapter, ...], BeforeValidator(_as_adapters)] = Field(
+    adapters: Annotated[tuple[Adapter, ...], BeforeValidator(_as_adapters, json_schema_input_type=ADAPTERS)] = Field(
         (), description="LoRA adapters, as PATH or NAME=PATH"
     )
     chat: ChatOptions = ChatOptions()

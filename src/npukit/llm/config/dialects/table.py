@@ -12,7 +12,11 @@ import yaml
 from pydantic import BaseModel, ConfigDict, field_validator
 
 from npukit.llm.config.dialects.values import Values
+from npukit.llm.config.options import Config
+from npukit.llm.config.schema import options
+from npukit.llm.config.use import Use
 
+SCHEMAS: dict[str, type[BaseModel]] = {"training": Config, "use": Use}
 Function = Callable[[Values], Mapping[str, Any]]
 
 
@@ -77,8 +81,20 @@ def load(*names: str) -> dict[str, Row]:
     """
     rows: dict[str, Row] = {}
     for name in names:
+        rows |= _declared(name)
         text = (Path(__file__).parent / f"{name}.yaml").read_text(encoding="utf-8")
         rows |= {key: Row(**row) for key, row in yaml.load(text, _loader()).items()}
+    return rows
+
+
+def _declared(table: str) -> dict[str, Row]:
+    """The keys that are nothing but another name of an option, which its declaration says."""
+    purpose, tool = table.split("/")
+    rows: dict[str, Row] = {}
+    for key, option in options(SCHEMAS[purpose]).items():
+        is_of_training = purpose == "use" and key.startswith(("model.", "data.run."))
+        if option.called and not is_of_training:
+            rows |= {name: Row(to=(key,)) for name in option.called.by(tool)}
     return rows
 
 

@@ -1,0 +1,85 @@
+"""An option is declared in one place; everything else follows."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from npukit.llm.config.explain import as_data, json_schema
+from npukit.llm.config.options import Config
+from npukit.llm.config.read import read
+from npukit.llm.config.schema import options
+from npukit.llm.finetune.rank import handed_over, taken_over
+
+# The declaration of one more option of training, and then nothing but what is there already.
+ADDED = """
+import json, os, sys
+from pathlib import Path
+from typing import Annotated
+from pydantic import Field, PositiveInt
+from npukit.train import options
+
+class TrainOptions(options.TrainOptions):
+    patience: Annotated[PositiveInt, options.Called(llama_factory="be_patient", swift="be_patient")] = Field(
+        7, description="an option that was added"
+    )
+
+options.TrainOptions = TrainOptions
+from npukit.llm.config.explain import as_data, as_text, json_schema
+from npukit.llm.config.options import Config
+from npukit.llm.config.read import read
+from npukit.llm.finetune.rank import handed_over, taken_over
+
+ours, theirs = (Path(name) for name in sys.argv[1:])
+def value(*words, file=None, verb="train"):
+    return read(file, words, {}, verb, files=False).config.training.patience
+given = ["model.path=m", "data.train=d"]
+os.environ |= handed_over(read(None, [*given, "training.patience=2"], {}, files=False).config)
+print(json.dumps({
+    "default": value(*given),
+    "command line": value(*given, "training.patience=2"),
+    "YAML": value(file=ours),
+    "explain": as_text(Config, "patience"),
+    "form": as_data(Config, "patience")[0]["above"],
+    "schema": json_schema(Config, "")["$defs"]["TrainOptions"]["properties"]["patience"]["exclusiveMinimum"],
+    "LLaMA-Factory": value(file=theirs),
+    "ms-swift": value("--model", "m", "--dataset", "d", "--be_patient", "4", verb="sft"),
+    "child": taken_over().training.patience,
+}))
+"""
+
+
+def test_an_option_that_is_added_is_everywhere(tmp_path: Path) -> None:
+    (tmp_path / "ours.yaml").write_text("model: {path: m}\ndata: {train: d}\ntraining: {patience: 3}\n")
+    (tmp_path / "theirs.yaml").write_text(
+        "model_name_or_path: m\ndataset: d\nstage: sft\ntemplate: default\nbe_patient: 5\n"
+    )
+    command = [sys.executable, "-c", ADDED, str(tmp_path / "ours.yaml"), str(tmp_path / "theirs.yaml")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert not done.returncode, done.stderr
+    found = json.loads(done.stdout)
+    assert "training.patience" in found.pop("explain")
+    ours = {"default": 7, "command line": 2, "YAML": 3, "child": 2}
+    assert found == {**ours, "form": 0, "schema": 0, "LLaMA-Factory": 5, "ms-swift": 4}
+
+
+def test_every_option_is_data_for_a_form_and_stands_in_the_schema() -> None:
+    schema, rows = json_schema(Config, "npukit train"), {row["key"]: row for row in as_data(Config)}
+    assert rows.keys() == options(Config).keys()
+    for key, row in rows.items():
+        assert row["kind"] in ("choice", "boolean", "integer", "number", "text", "path", "list", "mapping")
+        assert row["meaning"] and (row["kind"] != "choice" or row["choices"]), key
+        assert any(row["name"] in each["properties"] for each in (schema, *schema["$defs"].values())), key
+    assert rows["tuning.rank"]["above"] == 0 and rows["training.momentum"]["maximum"] == 1
+
+
+def test_the_child_process_gets_every_option(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ["model.path=m", "data.train=d", "tuning.targets=q_proj,v_proj", "training.loggers=wandb,swanlab"]
+    config = read(None, words, {}, files=False).config
+    for name, value in handed_over(config).items():
+        monkeypatch.setenv(name, value)
+    assert taken_over() == config
