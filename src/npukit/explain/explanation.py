@@ -13,6 +13,7 @@ from typing import BinaryIO
 
 from npukit.explain.codes import codes_in, composed, is_return_code
 from npukit.explain.log_lines import LogLine, windows
+from npukit.explain.structure import named_errors_in
 from npukit.facts.errors import Kind, KnownError, known_errors
 
 ORDER = {"cause": 0, "general": 1, "consequence": 2, "wrapper": 3, "warning": 4}
@@ -121,6 +122,10 @@ def _errors_in(text: str, seen: set[str]) -> Iterator[tuple[KnownError, int]]:
     for code, offset in codes_in(text):
         if code not in seen and (error := known.get(code) or composed(code)):
             seen.add(code)
+            yield error, offset
+    for error, offset in named_errors_in(text):
+        if error.code not in seen:
+            seen.add(error.code)
             yield error, offset
     for pattern, error in _phrases():
         if error.code not in seen and (match := pattern.search(text)):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 FAMILIES = ("python", "torch_npu", "acl", "aclnn", "hccl", "cann")
 
@@ -32,6 +32,14 @@ class KnownError:
     kind: Kind = "cause"
 
 
+@dataclass(frozen=True)
+class NamedError:
+    """What it means that something with one of these names is missing; named.yaml explains the fields."""
+
+    names: tuple[str, ...]
+    error: KnownError
+
+
 @functools.cache
 def known_errors() -> dict[str, KnownError]:
     """Every known error by its code.
@@ -49,11 +57,35 @@ def errors_of(family: str) -> tuple[KnownError, ...]:
     >>> errors_of("acl")[0].code
     '100000'
     """
+    return tuple(_error(row) for row in _rows(family))
+
+
+def named_errors(subject: str) -> tuple[NamedError, ...]:
+    """The rows about one kind of thing, in the order in which they are tried.
+
+    >>> named_errors("library")[0].names
+    ('libhccl.so*',)
+    """
+    return _named()[subject]
+
+
+@functools.cache
+def _named() -> dict[str, tuple[NamedError, ...]]:
+    by_subject: dict[str, list[NamedError]] = {}
+    for row in _rows("named"):
+        subject, names = row.pop("subject"), tuple(row.pop("names"))
+        by_subject.setdefault(subject, []).append(NamedError(names, _error(row)))
+    return {subject: tuple(rows) for subject, rows in by_subject.items()}
+
+
+def _error(row: dict[str, Any]) -> KnownError:
+    return KnownError(**{**row, "causes": tuple(row["causes"]), "remedies": tuple(row["remedies"])})
+
+
+def _rows(family: str) -> list[dict[str, Any]]:
     import yaml
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # five times as fast, where it was built
     text = Path(__file__).with_name(f"{family}.yaml").read_text(encoding="utf-8")
-    rows = yaml.load(text, Loader=loader) or []
-    return tuple(
-        KnownError(**{**row, "causes": tuple(row["causes"]), "remedies": tuple(row["remedies"])}) for row in rows
-    )
+    rows: list[dict[str, Any]] = yaml.load(text, Loader=loader)
+    return rows

@@ -1,0 +1,95 @@
+"""Read a message by its structure: what kind of thing it says is wrong, and the name of that thing.
+
+There are endless modules, libraries, symbols and packages, but few ways to say that one is missing. The ways are the
+patterns here; what a name means is a row of facts/errors/named.yaml.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from fnmatch import fnmatchcase
+
+from npukit.facts.errors import KnownError, named_errors
+
+# A pattern's group `name` is the name, or `owner` and `part` are its two halves.
+SUBJECTS = {
+    "module": r"No module named ['\"]?(?P<name>[A-Za-z_][\w.]*\w|[A-Za-z_])",
+    "library": r"(?P<name>lib[\w+-]+\.so[\w.]*): (?:cannot open shared object|undefined reference)"
+    r"|(?:[Uu]nable to load|[Cc]ould ?n[o']t (?:find|load)|[Ff]ailed to (?:load|open)) (?:library |dynamic library )?"
+    r"['\"]?(?P<name2>lib[\w+-]+\.so[\w.]*)",
+    "symbol": r"undefined symbol: (?P<name>\w+)",
+    "attribute": r"(?:partially initialized )?module ['\"](?P<owner>[\w.]+)['\"] has no attribute ['\"](?P<part>\w+)",
+    "import": r"cannot import name ['\"](?P<part>\w+)['\"](?: from (?P<early>partially initialized module )?"
+    r"['\"](?P<owner>[\w.]+)['\"](?: \((?P<place>[^)\n]*)\))?)?",
+    "argument": r"(?P<owner>[\w.<>]+)\(\) got an unexpected keyword argument ['\"](?P<part>\w+)",
+    "package": r"(?:No matching distribution found for|satisfies the requirement|No package metadata was found for"
+    r"|The ['\"])\s?(?P<name>[A-Za-z][\w.-]*)(?! distribution was found)",
+    "conflict": r"(?P<owner>[\w.-]+ [\d.]\S*) requires (?P<part>[^\n]{3,80}?),? but you have (?P<other>[^\n]{3,60}?) which",
+    "command": r"(?:^|[\s/:'])(?P<name>[\w+.-]+): (?:command )?not found"
+    r"|No such file or directory: ['\"](?:/[\w./-]*/)?(?P<name2>[\w+-]+)['\"]",
+    "variable": r"(?P<name>[A-Z][A-Z0-9]*_[A-Z0-9_]+) (?:environment variable )?(?:is|was) not (?:set|defined|found)"
+    r"|KeyError: ['\"](?P<name2>(?:ASCEND|CUDA|ATB|CANN|TOOLCHAIN)_\w+)['\"]",
+    "operator": r"operator (?P<name>\w+::\w+) does not exist"
+    r"|['\"]_OpNamespace['\"] ['\"](?P<owner>\w+)['\"] object has no attribute ['\"](?P<part>\w+)",
+}
+INSTALLED = re.compile(r"(?:site|dist)-packages/(\w+)")
+NOBODY = "the calling package"
+NEAR = 4000  # characters before a message in which its traceback is looked for
+
+
+def named_errors_in(text: str) -> Iterator[tuple[KnownError, int]]:
+    """The errors of a text that name the thing which is wrong, each with its place.
+
+    >>> error, place = next(named_errors_in("ModuleNotFoundError: No module named 'selective_scan_cuda'"))
+    >>> error.code
+    'cuda-module-missing'
+    """
+    for subject, pattern in _patterns().items():
+        for match in pattern.finditer(text):
+            name = _name(subject, match)
+            row = next((row for row in named_errors(subject) if _fits(name, row.names)), None)
+            if row is not None:
+                yield _worded(row.error, name.partition("@")[0], _asker(text, match.start())), match.start()
+
+
+def _name(subject: str, match: re.Match[str]) -> str:
+    groups = match.groupdict()
+    if name := groups.get("name") or groups.get("name2"):
+        return name
+    between = {"conflict": " requires ", "operator": "::"}.get(subject, ".")
+    name = between.join(filter(None, (groups["owner"], groups["part"])))
+    if groups.get("early"):
+        return f"{name}@circular"
+    return f"{name}@{groups['place']}" if groups.get("place") == "unknown location" else name
+
+
+def _fits(name: str, patterns: tuple[str, ...]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def _asker(text: str, place: int) -> str:
+    """The installed package whose code comes last in the traceback above a message."""
+    frames = INSTALLED.findall(text, max(0, place - NEAR), place)
+    return frames[-1] if frames else NOBODY
+
+
+def _worded(error: KnownError, name: str, asker: str) -> KnownError:
+    words = {"{name}": name, "{top}": name.split(".")[0].split("::")[0], "{asker}": asker}
+
+    def fill(text: str) -> str:
+        return functools.reduce(lambda filled, word: filled.replace(word, words[word]), words, text)
+
+    return replace(
+        error,
+        meaning=fill(error.meaning),
+        causes=tuple(map(fill, error.causes)),
+        remedies=tuple(map(fill, error.remedies)),
+    )
+
+
+@functools.cache
+def _patterns() -> dict[str, re.Pattern[str]]:
+    return {subject: re.compile(pattern, re.MULTILINE) for subject, pattern in SUBJECTS.items()}
