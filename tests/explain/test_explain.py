@@ -9,9 +9,12 @@ import torch
 from tests.explain.corpus import answers
 
 from npukit.explain import Search, explain, explain_logs, log_lines
-from npukit.facts.errors import KnownError, known_errors
+from npukit.explain.nearest import nearest
+from npukit.explain.structure import SUBJECTS
+from npukit.facts.errors import KnownError, known_errors, named_errors
 
 ENTRIES = list(known_errors().values())
+NAMED = [row.error for subject in SUBJECTS for row in named_errors(subject)]
 
 
 def search(log: bytes) -> Search:
@@ -27,6 +30,56 @@ def test_every_known_error_is_found_in_a_log(entry: KnownError) -> None:
     assert entry.code in explanations, f"found only {list(explanations)}"
     assert explanations[entry.code].number == 2
     assert "507015" not in explanations or entry.code == "507015", "a step number is no return code"
+
+
+@pytest.mark.parametrize("row", NAMED, ids=lambda row: row.code)
+def test_every_row_about_a_name_is_found_first_in_its_example(row: KnownError) -> None:
+    explanation = explain(row.example)[0]
+    assert explanation.code == row.code
+    assert "{" not in f"{explanation.meaning}{explanation.causes}{explanation.remedies}", "a name was not filled in"
+
+
+@pytest.mark.parametrize(
+    ("message", "code"),
+    [
+        ("ImportError: libcublasLt.so.13: cannot open shared object file", "cuda-library-missing"),
+        ("ImportError: libascend_protobuf.so.9: cannot open shared object file", "cann-library-missing"),
+        ("ModuleNotFoundError: No module named 'grouped_gemm_cuda'", "cuda-module-missing"),
+        ("ModuleNotFoundError: No module named 'detectron2._C'", "extension-not-built"),
+        ("ModuleNotFoundError: No module named 'my_own_module'", "module-missing"),
+        ("ERROR: No matching distribution found for nvidia-nccl-cu12==2.21.5", "cuda-package"),
+        ("RuntimeError: operator torchaudio::sox_io does not exist", "torchvision-mismatch"),
+    ],
+)
+def test_names_that_are_in_no_row_are_read_by_their_shape(message: str, code: str) -> None:
+    assert explain(message)[0].code == code
+
+
+def test_the_package_that_asked_is_named() -> None:
+    log = """Traceback (most recent call last):
+  File "train.py", line 3, in <module>
+  File "/usr/lib/python3.11/site-packages/verl/trainer/main.py", line 9, in <module>
+ModuleNotFoundError: No module named 'transformers.models.qwen9'
+"""
+    assert any("verl" in text for text in explain(log)[0].causes)
+
+
+def test_the_sentence_beside_a_code_comes_before_the_code() -> None:
+    for sentence, code in (
+        ("EE1001: The argument is invalid.Reason: set ASCEND_RT_VISIBLE_DEVICES:9 error", "visible-devices-wrong"),
+        ("ERR02002 DIST invalid type: Tensors must be contiguous", "not-contiguous"),
+        ("EZ9903: support for Ascend310P3 is not implemented", "card-not-supported"),
+        ("EZ1001: the driver and firmware packages do not match", "driver-firmware-apart"),
+    ):
+        assert explain(sentence)[0].code == code
+
+
+def test_what_is_near_is_a_hint_and_no_explanation() -> None:
+    message = "RuntimeError: the HCCL watchdog thread gave up"
+    assert explain(message) == []
+    near = nearest(message)
+    assert near[0].code == "watchdog-ended" and 0 < near[0].likeness < 1
+    assert nearest("ZeroDivisionError: division by zero") == []
 
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.code)
@@ -100,6 +153,7 @@ def test_among_ranks_the_first_cause_comes_before_what_followed() -> None:
 
 def test_ranks_are_read_from_names_of_logs() -> None:
     assert explain_logs({"logs/attempt_0/5/stderr.log": "libhccl.so: cannot open shared object file"})[0].rank == 5
+    assert explain_logs({"plog/plog-4711_20261118030201.log": "NPU out of memory"})[0].rank is None
     assert explain("[default2]:NPU out of memory")[0].rank == 2
 
 

@@ -46,10 +46,22 @@ def explain(
     elif explanations:
         print(as_text(explanations, every=not is_log))
     else:
-        line = search.first_error_line
-        first = f" The first line that looks like one:\n  {printable(line)}" if line else ""
-        print(f"npukit knows none of the errors here.{first}")
+        print(_unknown(search.first_error_line))
     raise typer.Exit(0 if explanations else 1)
+
+
+def _unknown(line: str | None) -> str:
+    """What can be said of an error that npukit does not know."""
+    from npukit.explain.nearest import nearest
+
+    text = "npukit knows none of the errors here."
+    if line is None:
+        return text
+    text += f" The first line that looks like one:\n  {printable(line)}"
+    if near := nearest(line):
+        rows = (f"  {neighbour.likeness:4.0%}  {neighbour.code}: {neighbour.meaning}" for neighbour in near)
+        text = "\n".join([text, "The known errors that share most of its words, which may be something else:", *rows])
+    return text
 
 
 def _explain_findings(codes: list[str], json: bool) -> bool:

@@ -6,7 +6,7 @@ import functools
 import re
 from collections.abc import Iterator
 
-from npukit.facts.errors import KnownError, known_errors
+from npukit.facts.errors import KnownError, cann_titles, code_kinds, known_errors
 
 TORCH_NPU = re.compile(r"\b(ERR(\d{2})(\d{3}))\b")
 CANN = re.compile(r"\b([EW][A-Z1-9]\d{4})\b")
@@ -23,46 +23,7 @@ HCCL_RESULT = re.compile(
     re.IGNORECASE,
 )
 NAME = re.compile(r"\b((?:ACL|ACLNN|HCCL)_E\w+)\b")
-
-MODULES = {"00": "torch_npu itself", "01": "its operators", "02": "its distributed part", "03": "its graph mode"}
-MODULES |= {"04": "its profiler", "99": "an unknown part"}
-KINDS = {
-    "001": ("an argument was refused", "Correct the argument that the message names."),
-    "002": ("a value has the wrong type", "Convert the value to the type that the message names."),
-    "003": ("a value is out of range", "Correct the value that the message names."),
-    "004": ("a pointer is empty", "Check that the tensor or object exists before the call."),
-    "005": ("an internal check failed", "Update torch_npu within its torch version; keep the log for a report."),
-    "006": ("memory could not be allocated", "Lower the batch size, or free tensors before this step."),
-    "007": ("something is not supported", "Replace the operator, dtype or option that the message names."),
-    "008": (
-        "something was not found",
-        "Check the path or name in the message, and that CANN's set_env.sh was sourced.",
-    ),
-    "009": ("something is not available", "Run `npukit doctor` and fix what it shows first."),
-    "010": ("a call to the operating system failed", "Check disk space, open files (`ulimit -n`) and permissions."),
-    "011": ("something took too long", "Look for the rank that stopped or is slow before raising the limit."),
-    "012": ("permission was refused", "Run `npukit doctor`: it checks the permissions on the device files."),
-    "100": ("a call to CANN's runtime failed", "Look up the return code in the same message: `npukit explain CODE`."),
-    "200": ("a call to HCCL failed", "Look up the HCCL code or EI code in the same message: `npukit explain CODE`."),
-    "300": ("a call to the graph engine failed", "Look up the E code in the same message: `npukit explain CODE`."),
-}
-CANN_PARTS = {
-    **dict.fromkeys(("E4", "E5", "E9", "EA", "EB"), "operator compilation"),
-    **dict.fromkeys(("E6", "E7", "E8", "EZ"), "an operator"),
-    "E1": "the graph engine",
-    "E2": "the fusion engine",
-    "E3": "the AI CPU",
-    "EC": "auto-tuning",
-    "EE": "the runtime",
-    "EF": "automatic deployment",
-    "EH": "the ACL interface",
-    "EI": "HCCL",
-    "EJ": "HCCL's helper process",
-    "EK": "the profiler",
-    "EL": "the driver",
-    "EN": "image processing",
-    "EP": "the dump tool",
-}
+UNKNOWN = ("an error", "Read the message beside the code; set ASCEND_GLOBAL_LOG_LEVEL=1 and run again for more of it.")
 
 
 def codes_in(text: str) -> Iterator[tuple[str, int]]:
@@ -82,6 +43,15 @@ def codes_in(text: str) -> Iterator[tuple[str, int]]:
     yield from first.items()
 
 
+def is_code(code: str) -> bool:
+    """Whether a code is one of torch_npu, CANN or HCCL, and no name of ours for a message without one.
+
+    >>> is_code("EI0002"), is_code("out-of-memory")
+    (True, False)
+    """
+    return not code.islower()
+
+
 def is_return_code(code: str) -> bool:
     """Whether a code only says that a call failed; E codes of CANN and messages say more."""
     return code.isdigit() or code.startswith(("HCCL ", "ERR"))
@@ -94,13 +64,15 @@ def composed(code: str) -> KnownError | None:
     "torch_npu reports from its distributed part: something is not available"
     """
     if match := TORCH_NPU.fullmatch(code):
-        kind, remedy = KINDS.get(match[3], ("an error of an unknown kind", "Read the message beside the code."))
-        part = MODULES.get(match[2], MODULES["99"])
-        return _general(code, f"torch_npu reports from {part}: {kind}", remedy)
-    if CANN.fullmatch(code) and code[:2] in CANN_PARTS:
-        action = "Read the message beside the code; set ASCEND_GLOBAL_LOG_LEVEL=1 and run again for more of it."
-        return _general(code, f"CANN reports an error in {CANN_PARTS[code[:2]]}", action)
-    return None
+        parts, kinds = code_kinds("torch_npu")
+        kind, remedy = kinds.get(match[3], ("an error of an unknown kind", "Read the message beside the code."))
+        return _general(code, f"torch_npu reports from {parts.get(match[2], parts['99'])}: {kind}", remedy)
+    parts, kinds = code_kinds("cann")
+    if not CANN.fullmatch(code) or code[:2] not in parts:
+        return None
+    title = cann_titles().get(code, "")
+    kind, remedy = next((kinds[beginning] for beginning in kinds if title.startswith(beginning)), UNKNOWN)
+    return _general(code, f"CANN reports from {parts[code[:2]]}: {kind}", remedy)
 
 
 def _general(code: str, meaning: str, remedy: str) -> KnownError:

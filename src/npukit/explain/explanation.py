@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import BinaryIO
 
-from npukit.explain.codes import codes_in, composed, is_return_code
+from npukit.explain.codes import codes_in, composed, is_code, is_return_code
 from npukit.explain.log_lines import LogLine, windows
 from npukit.explain.structure import named_errors_in
 from npukit.facts.errors import Kind, KnownError, known_errors
@@ -83,8 +83,11 @@ class Search:
         """
         every = [explanation for _, explanation in sorted(self._found.values(), key=lambda each: each[0])]
         explained = {(each.source, each.number) for each in every if each.kind == "cause"}
-        general = {error.code for _, error in _phrases() if error.kind == "general"}
-        return [each for each in every if each.code not in general or (each.source, each.number) not in explained]
+        return [
+            each
+            for each in every
+            if each.kind != "general" or is_code(each.code) or (each.source, each.number) not in explained
+        ]
 
     @property
     def first_error_line(self) -> str | None:

@@ -15,7 +15,10 @@ from typing import BinaryIO
 WINDOW = 8 * 2**20
 ANSI_COLOUR = re.compile(rb"\x1b\[[0-9;]*[A-Za-z]")
 RANK_IN_LINE = re.compile(r"\[(?:rank|default)\s?(\d+)\]|\bRankID:(\d+)", re.IGNORECASE)
-RANK_IN_NAME = re.compile(r"rank[_.-]?(\d+)|(?:^|[/_.-])(\d+)[/_.-](?:stdout|stderr|std|log)", re.IGNORECASE)
+# torchrun writes N/stdout.log and N/stderr.log; the numbers in names of CANN's plogs are processes and times.
+RANK_IN_NAME = re.compile(
+    r"rank[_.-]?(\d{1,5})(?!\d)|(?:^|[/_.-])(\d{1,5})[/_.-](?:stdout|stderr|std)\b", re.IGNORECASE
+)
 DATE_TIME = re.compile(r"\b\d{4}-(\d\d-\d\d)[ T-](\d\d:\d\d:\d\d)(?:[.,](\d{3})\.?(\d{3})?)?")
 GLOG_TIME = re.compile(r"\b[IWEF](\d\d)(\d\d) (\d\d:\d\d:\d\d)\.(\d{6})")
 NUMBERS_MATTER = re.compile(

@@ -78,14 +78,39 @@ def _named() -> dict[str, tuple[NamedError, ...]]:
     return {subject: tuple(rows) for subject, rows in by_subject.items()}
 
 
+@functools.cache
+def cann_titles() -> dict[str, str]:
+    """What CANN calls the kind of each of its codes.
+
+    >>> cann_titles()["EZ0007"]
+    'Not_Supported_Data_Type'
+    """
+    lines = Path(__file__).with_name("cann_titles.csv").read_text(encoding="utf-8").splitlines()
+    return {code: title for code, _, title in (line.partition(",") for line in lines[2:])}
+
+
+@functools.cache
+def code_kinds(family: str) -> tuple[dict[str, str], dict[str, tuple[str, str]]]:
+    """What the parts of a family's codes mean, and its kinds of errors with what to do: kinds.yaml.
+
+    >>> code_kinds("cann")[0]["EI"]
+    'HCCL'
+    """
+    tables = _load("kinds")[family]
+    return tables["parts"], {kind: tuple(texts) for kind, texts in tables["kinds"].items()}
+
+
 def _error(row: dict[str, Any]) -> KnownError:
     return KnownError(**{**row, "causes": tuple(row["causes"]), "remedies": tuple(row["remedies"])})
 
 
 def _rows(family: str) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = _load(family)
+    return rows
+
+
+def _load(name: str) -> Any:
     import yaml
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # five times as fast, where it was built
-    text = Path(__file__).with_name(f"{family}.yaml").read_text(encoding="utf-8")
-    rows: list[dict[str, Any]] = yaml.load(text, Loader=loader)
-    return rows
+    return yaml.load(Path(__file__).with_name(f"{name}.yaml").read_text(encoding="utf-8"), Loader=loader)

@@ -1,0 +1,52 @@
+"""The known errors that share most words with a message which none of them is: a hint where to look, not an answer."""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+from collections import Counter
+from dataclasses import dataclass
+
+from npukit.facts.errors import KnownError, known_errors
+
+WORD = re.compile(r"[A-Za-z_]{3,}|[\u4e00-\u9fff]{2}")
+LEAST = 0.3  # of the words' weight; below that, what is shared says nothing
+
+
+@dataclass(frozen=True)
+class Neighbour:
+    """A known error, and how much of a message it shares: 1 is all of it."""
+
+    code: str
+    meaning: str
+    likeness: float
+
+
+def nearest(message: str, count: int = 3) -> list[Neighbour]:
+    """The known errors nearest to a message, the nearest first; rare words count more than common ones.
+
+    >>> nearest("RuntimeError: HCCL watchdog thread was ended")[0].code
+    'watchdog-ended'
+    """
+    weights, documents = _vocabulary()
+    words = _words(message)
+    unknown = max(weights.values())
+    whole = sum(weights.get(word, unknown) for word in words)
+    if not whole:
+        return []
+    likeness = ((sum(weights[word] for word in words & known) / whole, error) for error, known in documents)
+    best = sorted((each for each in likeness if each[0] >= LEAST), key=lambda each: (-each[0], each[1].code))
+    return [Neighbour(error.code, error.meaning, round(share, 2)) for share, error in best[:count]]
+
+
+@functools.cache
+def _vocabulary() -> tuple[dict[str, float], list[tuple[KnownError, frozenset[str]]]]:
+    """How much each word tells, and the words of each known error."""
+    documents = [(error, _words(f"{error.example} {error.meaning}")) for error in known_errors().values()]
+    counts = Counter(word for _, words in documents for word in words)
+    return {word: math.log(len(documents) / count) for word, count in counts.items()}, documents
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(word.lower() for word in WORD.findall(text))
