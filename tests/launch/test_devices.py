@@ -114,3 +114,53 @@ def test_simulated_devices_are_called_simulated(machine: MakeMachine, count: int
     assert "simulated" in str(choose("sim", count, machine=machine()))
     assert "simulated" in str(choose("auto", count, machine=machine(**SHELL)))
     assert "simulated" not in str(choose("npu", count, machine=machine(npus=3)))
+
+
+JOB = """JobId=7 JobName=train
+   NodeList=n[1-3]
+     Nodes=n[1-2] CPU_IDs=0-3 Mem=0 GRES=npu:4({on_others})
+     Nodes=n3 CPU_IDs=0-3 Mem=0 GRES=nic:1(IDX:0),npu:2(IDX:5,7)
+"""
+
+
+@pytest.mark.parametrize(
+    ("environ", "cards"),
+    [
+        ({"SLURM_STEP_GPUS": "2,3"}, "2,3"),
+        ({"SLURM_JOB_GPUS": "6-7"}, "6,7"),
+        ({"SLURMD_NODENAME": "n2"}, "0,1,2,3"),
+        ({"SLURMD_NODENAME": "n3"}, "5,7"),
+        ({"SLURMD_NODENAME": "n3", "ASCEND_RT_VISIBLE_DEVICES": "1"}, "1"),
+        ({"SLURMD_NODENAME": "n9"}, None),
+    ],
+)
+def test_a_job_gets_the_cards_that_slurm_gave_it(
+    machine: MakeMachine, tmp_path: Path, environ: dict[str, str], cards: str | None
+) -> None:
+    scontrol = tmp_path / "scontrol"
+    scontrol.write_text(f"#!/bin/sh\n/bin/cat <<END\n{JOB.format(on_others='IDX:0-3')}END\n")
+    scontrol.chmod(0o755)
+    on = machine(npus=8, SLURM_JOB_ID="7", PATH="/", **environ)
+    found = choose("npu", machine=on)
+    assert found.environment(on.environ).get("ASCEND_RT_VISIBLE_DEVICES") == cards
+    assert found.count == (len(cards.split(",")) if cards else 8)
+
+
+def test_cards_that_slurm_counts_but_does_not_name_are_refused(machine: MakeMachine, tmp_path: Path) -> None:
+    """Two jobs on one node would compute on the same cards."""
+    scontrol = tmp_path / "scontrol"
+    scontrol.write_text(f"#!/bin/sh\n/bin/cat <<END\n{JOB.format(on_others='CNT:4')}END\n")
+    scontrol.chmod(0o755)
+    environ = {"SLURM_JOB_ID": "7", "SLURMD_NODENAME": "n1", "PATH": "/"}
+    with pytest.raises(NpukitError, match="ASCEND_RT_VISIBLE_DEVICES"):
+        choose("npu", machine=machine(npus=8, **environ))
+    for number in range(4, 8):
+        (tmp_path / "dev" / f"davinci{number}").unlink()
+    assert choose("npu", machine=machine(npus=4, **environ)).count == 4, "all of the node's cards"
+
+
+def test_a_pods_list_of_ranks_does_not_reach_a_process(machine: MakeMachine) -> None:
+    pod = {"RANK": "1", "WORLD_SIZE": "4", "LOCAL_RANK": "0,1", "LOCAL_WORLD_SIZE": "2"}
+    assert not pod.keys() & choose("cpu", machine=machine()).environment(pod).keys()
+    rank = {**pod, "LOCAL_RANK": "1"}
+    assert pod.keys() <= choose("cpu", machine=machine()).environment(rank).keys()

@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from npukit.errors import NpukitError
-from npukit.launch.nodes import NodePlan, expand_hosts, from_environment, from_hostfile, parse_master
+from npukit.launch.nodes import NodePlan, from_environment, from_hostfile, is_rank, parse_master
+from npukit.machine.slurm import expand_hosts
 
 SLURM = {
     "SLURM_JOB_ID": "120042",
@@ -27,24 +28,67 @@ TRAIN_JOB = {
     "PET_MASTER_PORT": "29400",
 }
 
+ASCEND_JOB = {
+    "MASTER_ADDR": "job-master-0",
+    "MASTER_PORT": "2222",
+    "WORLD_SIZE": "16",
+    "RANK": "1",
+    "LOCAL_WORLD_SIZE": "8",
+    "LOCAL_RANK": "0,1,2,3,4,5,6,7",
+}
+PLUG_IN = {**PYTORCH_JOB, **VOLCANO, "VC_MASTER_HOSTS": "a-master-0.a"}  # a Volcano job with a master and workers
+OF_TORCHRUN = {**ASCEND_JOB, "LOCAL_RANK": "3", "TORCHELASTIC_RUN_ID": "x"}
+
 
 @pytest.mark.parametrize(
     ("environ", "plan"),
     [
+        (ASCEND_JOB, NodePlan(2, 1, "job-master-0", 2222, 8, "AscendJob")),
+        (ASCEND_JOB | {"WORLD_SIZE": "8", "RANK": "0"}, NodePlan(ranks=8, source="AscendJob")),
+        (
+            ASCEND_JOB | {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "1", "LOCAL_RANK": "0"},
+            NodePlan(2, 1, "job-master-0", 2222, 1, "AscendJob"),
+        ),
+        (OF_TORCHRUN, NodePlan()),
+        (ASCEND_JOB | {"LOCAL_RANK": "3"}, NodePlan()),
+        (PLUG_IN, NodePlan(4, 3, "job-master-0", 23456, None, "Kubernetes, WORLD_SIZE counts nodes")),
         (SLURM, NodePlan(3, 1, "atlas08", 20042, None, "SLURM")),
         (SLURM | {"SLURM_GPUS_ON_NODE": "8"}, NodePlan(3, 1, "atlas08", 20042, 8, "SLURM")),
         (SLURM | {"SLURM_JOB_NODELIST": "atlas08", "SLURM_NODEID": "0"}, NodePlan()),
         (MODELARTS, NodePlan(2, 1, "job-worker-0.job", 6060, 8, "ModelArts")),
         (MODELARTS | {"MA_NUM_HOSTS": "1"}, NodePlan()),
         (VOLCANO, NodePlan(3, 2, "a-0.a", 6060, None, "Volcano")),
-        (PYTORCH_JOB, NodePlan(4, 3, "job-master-0", 23456, None, "Kubernetes")),
-        (TRAIN_JOB, NodePlan(2, 0, "job-node-0-0.job", 29400, 16, "Kubernetes")),
+        (PYTORCH_JOB, NodePlan(4, 3, "job-master-0", 23456, None, "Kubernetes, WORLD_SIZE counts nodes")),
+        (TRAIN_JOB, NodePlan(2, 0, "job-node-0-0.job", 29400, 16, "Kubernetes, PET_NNODES counts nodes")),
         (PYTORCH_JOB | {"LOCAL_RANK": "0"}, NodePlan()),
         ({}, NodePlan()),
     ],
 )
 def test_schedulers_are_understood(environ: dict[str, str], plan: NodePlan) -> None:
     assert from_environment(environ) == plan
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        ASCEND_JOB | {"WORLD_SIZE": "12"},
+        ASCEND_JOB | {"LOCAL_WORLD_SIZE": "4"},
+        ASCEND_JOB | {"RANK": "2"},
+        MODELARTS | {"MA_NUM_HOSTS": "3"},
+        VOLCANO | {"VC_MASTER_HOSTS": "a-master-0.a"},
+        VOLCANO | ASCEND_JOB,
+        SLURM | MODELARTS,
+        SLURM | {"SLURM_JOB_NODELIST": "n[a-b]"},
+    ],
+)
+def test_variables_that_contradict_each_other_are_refused(environ: dict[str, str]) -> None:
+    with pytest.raises(NpukitError):
+        from_environment(environ)
+
+
+def test_a_pod_is_not_taken_for_a_rank() -> None:
+    assert is_rank(OF_TORCHRUN) and is_rank({"LOCAL_RANK": "1", "RANK": "9", "WORLD_SIZE": "16"})
+    assert not is_rank(ASCEND_JOB) and not is_rank(PYTORCH_JOB)
 
 
 def test_slurm_with_a_task_a_rank_is_refused() -> None:

@@ -47,13 +47,18 @@ def launch(
     from npukit.cli.run import check_auto, check_command, check_faults
     from npukit.launch.devices import choose
     from npukit.launch.launch import plan_job, start
-    from npukit.launch.nodes import from_environment, from_hostfile, parse_master
+    from npukit.launch.nodes import NodePlan, from_environment, from_hostfile, parse_master
     from npukit.machine.network import names_of_this_host
 
     check_command(command, "launch")
     if hostfile and not hostfile.is_file():
         raise NpukitError(f"There is no hostfile {hostfile}: write one host per line, such as `worker-1 slots=8`.")
-    plan = from_hostfile(hostfile.read_text(), names_of_this_host()) if hostfile else from_environment(os.environ)
+    if hostfile:
+        plan = from_hostfile(hostfile.read_text(), names_of_this_host())
+    elif nnodes and node_rank is not None and master:  # what a scheduler says does not matter
+        plan = NodePlan(nnodes, node_rank)
+    else:
+        plan = from_environment(os.environ)
     if (nnodes or plan.nodes) > 1 and plan.nodes == 1 and not (master and node_rank is not None):
         raise NpukitError("A job on several nodes needs --node-rank and --master ADDR:PORT on each of them.")
     changes: dict[str, object] = {} if nnodes is None else {"nodes": nnodes}

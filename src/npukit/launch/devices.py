@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 Kind = Literal["npu", "cuda", "cpu"]
 NAMES = {"npu": "NPU", "cuda": "GPU"}
 SIMULATED_MEMORY = "NPUKIT_SIM_MEMORY_MIB"
+POD_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
 VISIBLE_BY = {"npu": VISIBLE, "cuda": "CUDA_VISIBLE_DEVICES"}
 
 
@@ -78,11 +79,15 @@ class Devices:
         >>> subprocess.run([sys.executable, "train.py"], env=choose("cpu").environment())
         """
         variables = {**(os.environ if base is None else base), GIVEN: self.kind}
+        if "," in variables.get("LOCAL_RANK", ""):  # of a pod of an AscendJob, not of a process
+            variables = {name: value for name, value in variables.items() if name not in POD_VARIABLES}
         if self.kind != "npu":
             variables |= {AUTOLOAD: "0", VISIBLE: ""}
         if self.kind == "cpu":
             variables["CUDA_VISIBLE_DEVICES"] = ""
         if not self.simulated:
+            if self.kind == "npu" and len(self.visible) < self.total:  # as SLURM gave them: CANN knows nothing of it
+                variables.setdefault(VISIBLE, ",".join(map(str, self.visible)))
             return variables
         from npukit.simulate import environment as simulated
 
@@ -192,7 +197,13 @@ def torch_device() -> torch.device:
     module = getattr(torch, kind, None)
     if module is None or not module.is_available():
         raise NpukitError(f"torch finds no {NAMES[kind]} in this process: `npukit doctor` says why.")
-    return torch.device(kind, int(os.environ.get("LOCAL_RANK", "0")) % module.device_count())
+    return torch.device(kind, local_rank() % module.device_count())
+
+
+def local_rank() -> int:
+    """Which of the ranks on its machine this process is; in a pod of an AscendJob LOCAL_RANK lists all of them."""
+    given = os.environ.get("LOCAL_RANK", "0")
+    return int(given) if given.isdecimal() else 0
 
 
 def is_simulated() -> bool:

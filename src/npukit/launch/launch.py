@@ -20,6 +20,7 @@ from npukit.launch.script import RANK_CPUS
 from npukit.machine import Machine, cpus, network
 
 LOGS = Path("npukit-logs")
+NAMES_APPEAR = 300.0  # seconds until a scheduler's names can be resolved
 
 
 @dataclass(frozen=True)
@@ -33,12 +34,24 @@ class Job:
     logs: Path
 
     def __str__(self) -> str:
-        where = "" if self.plan.nodes == 1 else f", node {self.plan.rank} of {self.plan.nodes} ({self.plan.source})"
-        lines = [f"# {_ranks(self.devices)}{where}"]
+        lines = [f"# {self.layout}"]
         if self.devices.simulated:
             lines.append(f'eval "$(npukit sim env --devices {self.devices.total} --card {self.devices.card})"')
         lines += [f"export {each.name}={shlex.quote(each.value)}  # {each.reason}" for each in self.variables]
         return "\n".join([*lines, shlex.join(self.command)])
+
+    @property
+    def layout(self) -> str:
+        """How many ranks are started where, and by whose word.
+
+        >>> plan_job(["train.py"], NodePlan(), choose("npu", 8), os.environ).layout
+        '8 ranks on 8 NPUs'
+        """
+        here = f"{self.devices.count} rank{'s' * (self.devices.count > 1)} on {self.devices}"
+        if self.plan.nodes == 1:
+            return here
+        plan = self.plan
+        return f"{here}, node {plan.rank} of {plan.nodes} ({plan.source}), node 0 is {plan.master}:{plan.port}"
 
 
 def plan_job(
@@ -58,7 +71,7 @@ def plan_job(
     logs = logs or LOGS / time.strftime("%Y%m%d-%H%M%S")
     where, known = ["--standalone"], {"threads": str(max(1, (os.cpu_count() or 1) // count))}
     if plan.nodes > 1:
-        address = network.resolve(plan.master)
+        address = network.resolve(plan.master, 0 if plan.source in ("options", "hostfile") else NAMES_APPEAR)
         _check_network(plan, address, environ)
         known["interface"] = network.interface_to(address)
         where = _meeting_place(plan, max_restarts)
@@ -79,12 +92,8 @@ def start(job: Job, environment: Mapping[str, str]) -> NoReturn:
         print(f"npukit: HCCL uses ports {used}, but {min(taken)} is taken: set HCCL_IF_BASE_PORT.", file=sys.stderr)
     complete = {**environment, **{each.name: each.value for each in job.variables}}
     spare_launcher(complete, job.devices.count)
-    print(f"npukit: {_ranks(job.devices)}; logs are in {job.logs}", file=sys.stderr)
+    print(f"npukit: {job.layout}; logs are in {job.logs}", file=sys.stderr)
     become(job.command, complete)
-
-
-def _ranks(devices: Devices) -> str:
-    return f"{devices.count} rank{'s' * (devices.count > 1)} on {devices}"
 
 
 def _meeting_place(plan: NodePlan, max_restarts: int) -> list[str]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from npukit.launch.failure import SIGNALS
+from npukit.launch.rank_table import TABLE, why_unusable
 from npukit.launch.script import AUTOLOAD, AUTOLOAD_LATER, LAUNCHER
 from npukit.packages import require
 
@@ -60,8 +61,13 @@ def own_first(folder: Path, environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def spare_launcher(environment: dict[str, str], ranks: int) -> None:
-    """Share the CPUs out between ranks; and let the launcher, which needs no device, start seconds faster without."""
+    """Share the CPUs out between ranks, leave out a rank table that HCCL would stumble over, and start faster.
+
+    The launcher needs no device, and starts seconds faster without.
+    """
     require("torch", extra="sim")  # torchrun starts the ranks
+    if why := why_unusable(environment):
+        print(f"npukit: RANK_TABLE_FILE={environment.pop(TABLE)} is not used, since {why}.", file=sys.stderr)
     environment.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // ranks)))
     if AUTOLOAD not in environment:
         environment[AUTOLOAD] = "0"

@@ -13,7 +13,7 @@ from npukit.facts.launch_settings import launch_settings
 from npukit.launch.devices import Devices
 from npukit.launch.launch import plan_job
 from npukit.launch.launch import start as start_job
-from npukit.launch.nodes import DEFAULT_PORT, NodePlan, from_environment
+from npukit.launch.nodes import DEFAULT_PORT, NodePlan, from_environment, is_rank
 from npukit.launch.run import run
 from npukit.llm.config.options import Config
 from npukit.llm.finetune import rank
@@ -34,7 +34,7 @@ def start(config: Config, devices: Devices, faults: Sequence[str] = ()) -> NoRet
         **devices.environment(faults=faults),
         **rank.handed_over(config),
     }
-    if "LOCAL_RANK" in environment:
+    if is_rank(environment):
         run(command, environment)
     nodes = nodes_of(os.environ)
     if devices.count > 1 or nodes.nodes > 1:
@@ -53,7 +53,7 @@ def asked_ranks(wanted: int | None, environ: Mapping[str, str]) -> int | None:
 
 def asked_world_size(wanted: int | None, environ: Mapping[str, str]) -> int:
     """How many processes the whole job has, where every card of a machine is not used just because it is there."""
-    if "LOCAL_RANK" in environ and environ.get("WORLD_SIZE", "").isdigit():
+    if is_rank(environ) and environ.get("WORLD_SIZE", "").isdigit():
         return int(environ["WORLD_SIZE"])
     return (asked_ranks(wanted, environ) or 1) * nodes_of(environ).nodes
 
@@ -61,8 +61,8 @@ def asked_world_size(wanted: int | None, environ: Mapping[str, str]) -> int:
 def nodes_of(environ: Mapping[str, str]) -> NodePlan:
     """ms-swift's NNODES, NODE_RANK and MASTER_ADDR, else what a scheduler says, else this machine alone."""
     nodes = environ.get("NNODES") or "1"
-    if nodes == "1" or "LOCAL_RANK" in environ:
-        return NodePlan() if "LOCAL_RANK" in environ or "NNODES" in environ else from_environment(environ)
+    if nodes == "1" or is_rank(environ):
+        return NodePlan() if is_rank(environ) or "NNODES" in environ else from_environment(environ)
     if missing := [name for name in ("NODE_RANK", "MASTER_ADDR") if name not in environ]:
         raise NpukitError(f"NNODES is {nodes}: each machine needs {' and '.join(missing)} too.")
     try:

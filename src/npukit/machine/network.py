@@ -6,21 +6,33 @@ import fcntl
 import re
 import socket
 import struct
+import time
 from collections.abc import Mapping
 
 from npukit.errors import NpukitError
 from npukit.machine.machine import Machine
 
 SIOCGIFADDR = 0x8915
+_ASK_AGAIN = 2.0
 HCCL_BASE_PORT, HCCL_PORTS = 60000, 32
 
 
-def resolve(master: str) -> str:
-    """The IP address of node 0."""
-    try:
-        return str(socket.getaddrinfo(master, None, type=socket.SOCK_STREAM)[0][4][0])
-    except OSError:
-        raise NpukitError(f"No machine named {master} can be found: give node 0's IP address with --master.") from None
+def resolve(master: str, patience: float = 0) -> str:
+    """The IP address of node 0; names of pods are known only some time after they start.
+
+    >>> resolve("job-worker-0.job", patience=300)
+    '10.0.0.12'
+    """
+    started = time.monotonic()
+    while True:
+        try:
+            return str(socket.getaddrinfo(master, None, type=socket.SOCK_STREAM)[0][4][0])
+        except OSError:
+            if time.monotonic() - started >= patience:
+                raise NpukitError(
+                    f"No machine named {master} can be found: give node 0's IP address with --master."
+                ) from None
+        time.sleep(_ASK_AGAIN)
 
 
 def check_listening(address: str, port: int) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from npukit.facts.cards import DEFAULT_CARD
 from npukit.machine.machine import Machine
+from npukit.machine.slurm import cards_of_job
 
 VISIBLE = "ASCEND_RT_VISIBLE_DEVICES"
 SIMULATED = "NPUKIT_SIM_DEVICES"  # how many simulated NPUs a shell has, from `npukit sim env`
@@ -27,7 +28,7 @@ class DeviceFile:
 
 @dataclass(frozen=True)
 class Npus:
-    """How many there are, and the numbers of those that ASCEND_RT_VISIBLE_DEVICES leaves visible."""
+    """How many there are, and the numbers of those that ASCEND_RT_VISIBLE_DEVICES or SLURM leaves to this process."""
 
     count: int
     visible: tuple[int, ...]
@@ -46,7 +47,10 @@ def npus(machine: Machine | None = None) -> Npus:
     # A simulated shell's processes load the simulated CANN, whatever cards the machine has.
     count = int(simulated) if simulated.isdecimal() else len(card_numbers(machine))
     card = machine.environ.get(SIMULATED_CARD, DEFAULT_CARD) if simulated else ""
-    return Npus(count, visible_among(count, machine.environ.get(VISIBLE)), bool(simulated), card)
+    visible = visible_among(count, machine.environ.get(VISIBLE))
+    if count and not simulated and VISIBLE not in machine.environ and (of_job := cards_of_job(machine, count)):
+        visible = tuple(number for number in of_job if number < count)
+    return Npus(count, visible, bool(simulated), card)
 
 
 def visible_among(count: int, variable: str | None) -> tuple[int, ...]:

@@ -1,0 +1,79 @@
+"""The NPUs that SLURM gave to a job on this node.
+
+SLURM has no plug-in for NPUs. Where a site calls them `gpu`, it sets variables; where it defines `GresTypes=npu`, only
+`scontrol show job --details` says which they are (tried with SLURM 22.05).
+"""
+
+from __future__ import annotations
+
+import re
+
+from npukit.errors import NpukitError
+from npukit.machine.machine import Machine
+
+_GRES = re.compile(r"\b(?:npu|ascend\w*|gpu)(?::[\w.-]+)?:(\d+)(?:\((?:IDX:([\d,-]+)|CNT:\d+)\))?", re.IGNORECASE)
+
+
+def cards_of_job(machine: Machine, there: int) -> tuple[int, ...] | None:
+    """The numbers of the cards that belong to this job, of `there` on this node; None where SLURM hands out none.
+
+    >>> cards_of_job(Machine(environ={"SLURM_JOB_ID": "7", "SLURM_STEP_GPUS": "2,3"}), 8)
+    (2, 3)
+    """
+    environ = machine.environ
+    job, node = environ.get("SLURM_JOB_ID", ""), environ.get("SLURMD_NODENAME", "")
+    if not job:
+        return None
+    if listed := environ.get("SLURM_STEP_GPUS") or environ.get("SLURM_JOB_GPUS"):
+        return numbers_of(listed)
+    details = machine.ask("scontrol", "show", "job", "--details", job, seconds=10.0).output
+    found = _GRES.search(_gres_of(node, details))
+    if not found:
+        return None
+    count, numbers = int(found[1]), found[2]
+    if not numbers and count < there:
+        raise NpukitError(
+            f"SLURM gave this job {count} of the {there} NPUs of {node}, but does not say which: set "
+            "ASCEND_RT_VISIBLE_DEVICES, or let an administrator add File=/dev/davinci[0-7] to gres.conf."
+        )
+    return numbers_of(numbers) if numbers else tuple(range(there))
+
+
+def numbers_of(text: str) -> tuple[int, ...]:
+    """SLURM's short form of a list of numbers, in ascending order.
+
+    >>> numbers_of("0-1,5")
+    (0, 1, 5)
+    """
+    ranges = [part.partition("-") for part in text.split(",") if part.replace("-", "").isdecimal()]
+    return tuple(sorted({n for first, _, last in ranges for n in range(int(first), int(last or first) + 1)}))
+
+
+def _gres_of(node: str, details: str) -> str:
+    """What a node gives: `Nodes=n[1-2] CPU_IDs=0-3 Mem=0 GRES=npu:4(IDX:0-3)` is said once for nodes that are alike."""
+    for names, gres in re.findall(r"^\s+Nodes=(\S+) .*GRES=(\S*)", details, re.MULTILINE):
+        if node in expand_hosts(names):
+            return str(gres)
+    return ""
+
+
+def expand_hosts(text: str) -> list[str]:
+    """SLURM's short form of a list of hosts, written out.
+
+    >>> expand_hosts("node[08-10,12],login")
+    ['node08', 'node09', 'node10', 'node12', 'login']
+    """
+    hosts = []
+    for name in re.findall(r"[^,\[]+(?:\[[^\]]*\][^,\[]*)*", text):
+        match = re.fullmatch(r"([^\[]*)\[([^\]]*)\](.*)", name)
+        if not match:
+            hosts.append(name)
+            continue
+        prefix, ranges, suffix = match.groups()
+        for part in ranges.split(","):
+            first, _, last = part.partition("-")
+            if not first.isdecimal() or not (last or first).isdecimal():
+                raise NpukitError(f"SLURM's list of nodes cannot be read: {text}.")
+            for number in range(int(first), int(last or first) + 1):
+                hosts += expand_hosts(f"{prefix}{number:0{len(first)}}{suffix}")
+    return hosts
