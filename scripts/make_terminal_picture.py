@@ -17,7 +17,7 @@ from rich.text import Text
 ROOT = Path(__file__).parents[1]
 COMMANDS = ("npukit analyze my_project", "npukit migrate my_project --output migrated")
 WIDTH = 100
-LINES = 26  # of the output of each command
+LINES = 18  # of the output of each command
 
 
 def main() -> None:
@@ -41,7 +41,9 @@ def session(command: str, folder: str) -> list[str]:
         ["script", "-qec", command, "/dev/null"], cwd=folder, env=variables, capture_output=True, text=True, check=True
     )
     lines = said.stdout.splitlines()
-    return lines if len(lines) <= LINES else [*lines[:9], "…", *lines[9 - LINES :]]
+    plain = {line: Text.from_ansi(line).plain.strip() for line in lines}
+    lines = [line for line in lines if plain[line] and "reading" not in line]  # no empty lines, no progress
+    return lines if len(lines) <= LINES else [*lines[:7], "…", *lines[8 - LINES :]]
 
 
 if __name__ == "__main__":
