@@ -13,10 +13,12 @@ from typing import Any
 import pytest
 
 from npukit.doctor.check import State
+from npukit.doctor.compatibility import nearest, pip_line
 from npukit.doctor.diagnosis_text import as_text, fix_script, verdict
 from npukit.doctor.examine import Diagnosis, examine
 from npukit.facts.target import Target
 from npukit.facts.variables import variables
+from npukit.facts.versions import key
 from npukit.machine import Answer, Machine
 from npukit.simulate import environment
 
@@ -73,7 +75,7 @@ def test_remedies_are_of_this_machine(tmp_path: Path) -> None:
         assert first is not None
         return first.what + " " + first.remedy
 
-    assert "pip install torch==2.8.0 torch_npu==2.8.0.post2" in remedy("other_torch")
+    assert "`pip install torch_npu==2.8.0.post2`" in remedy("other_torch"), "torch stays as it is"
     assert "Install CANN 8.5.0" in remedy("old_cann") and "torch_npu==2.6.0" in remedy("old_cann")
     assert "source /usr/local/Ascend/ascend-toolkit/latest/set_env.sh" in remedy("not_sourced")
     assert "for ascend910b in version 8.5.0" in remedy("no_kernels")
@@ -214,14 +216,51 @@ def test_what_the_table_does_not_know_is_called_unknown(tmp_path: Path) -> None:
     assert "torch_npu 2.13.0" in as_text(diagnosis)
 
 
-def test_a_cuda_build_that_torch_npu_aborts_beside(tmp_path: Path) -> None:
+def test_a_cuda_build_of_torch_is_seen_and_is_an_error_where_torch_npu_aborts(tmp_path: Path) -> None:
     def describe(tree: Any, version: str) -> None:
         NAMES["healthy_a2"](tree)
         NAMES["with_packages"](tree, version, version)
         tree.write("/site-packages/torch/lib/libc10_cuda.so", "")
 
-    assert "NPK927" in codes(diagnosis_of(lambda tree: describe(tree, "2.13.0"), tmp_path / "one"))
-    assert "NPK927" not in codes(diagnosis_of(lambda tree: describe(tree, "2.9.0"), tmp_path / "two"))
+    aborts = diagnosis_of(lambda tree: describe(tree, "2.13.0"), tmp_path / "one")
+    works = diagnosis_of(lambda tree: describe(tree, "2.9.0"), tmp_path / "two")
+    assert "NPK927" in codes(aborts) and not aborts.good
+    assert "NPK927" in codes(works) and works.good
+
+
+def test_cards_that_are_not_visible_are_not_judged(tmp_path: Path) -> None:
+    smi = NAMES["smi_info"]([("910B3", "Alarm" if number == 3 else "OK", "") for number in range(8)])
+    assert not diagnosis_of(_with({SMI: smi}), tmp_path / "all").good
+    without = diagnosis_of(_with({SMI: smi}), tmp_path / "without", ASCEND_RT_VISIBLE_DEVICES="0,1,2,4,5,6,7")
+    assert without.good and codes(without) == ["NPK907"]
+
+
+def test_a_card_for_inference_does_not_train(tmp_path: Path) -> None:
+    smi = NAMES["smi_info"]([("310P3", "OK", "")] * 2)
+    kernels = {f"{NAMES['CANN']}/opp/built-in/op_impl/ai_core/tbe/kernel/ascend310p/x.json": ""}
+    diagnosis = diagnosis_of(_with({SMI: smi} | kernels), tmp_path)
+    assert diagnosis.first is not None and diagnosis.first.code == "NPK917" and not diagnosis.good
+
+
+@pytest.mark.parametrize(
+    ("torch", "torch_npu", "cann", "line"),
+    [
+        ("2.7.1", "2.8.0", "8.5.0", "torch_npu"),  # torch has a torch_npu for this CANN
+        ("2.8.0", "", "8.5.0", "torch_npu"),
+        ("2.6.0", "2.6.0", "8.1.rc1", ""),
+    ],
+)
+def test_no_more_packages_are_changed_than_needed(torch: str, torch_npu: str, cann: str, line: str) -> None:
+    release = nearest(torch, torch_npu, cann, "3.10")
+    assert release is not None
+    changed = [word.partition("==")[0] for word in pip_line(release, torch, torch_npu).split()[2:]]
+    assert changed == ([line] if line else changed)
+
+
+@pytest.mark.parametrize("cann", ["8.2.rc1", "8.4.9", "9.9.0", "7.0.0"])
+def test_no_versions_are_offered_for_a_cann_that_is_not_there(cann: str) -> None:
+    release = nearest("2.5.1", "2.5.1", cann, "3.10")
+    assert release is None or key(release.cann) <= key(cann)
 
 
 def test_a_target_is_held_against_the_machine(tmp_path: Path) -> None:

@@ -16,27 +16,32 @@ def pythons_of(torch: str) -> list[str]:
     return next((pythons for known, pythons in pythons_by_torch().items() if same(known, torch)), [])
 
 
-def nearest(torch: str, cann: str, python: str) -> Release | None:
-    """The known combination that changes least: first keep CANN, then torch, then take the newest.
+def nearest(torch: str, torch_npu: str, cann: str, python: str) -> Release | None:
+    """The known combination that changes least: of those for this CANN, the one that keeps most packages.
 
-    >>> nearest("2.8.0", "8.5.0", "3.11").torch_npu
+    Where the table does not list the installed CANN, a combination for an older one is taken; one for a CANN that is
+    not there is never offered.
+
+    >>> nearest("2.8.0", "", "8.5.0", "3.11").torch_npu
     '2.8.0.post2'
     """
     minor = ".".join(python.split(".")[:2])
     usable = [release for release in releases() if not python or minor in pythons_of(release.torch)]
-    if cann and any(same(release.cann, cann) for release in usable):
-        usable = [release for release in usable if same(release.cann, cann)]
-    if not usable:
-        return None
-    if torch:
-        return min(usable, key=lambda release: (not same(release.torch, torch), _distance(release.torch, torch)))
-    return usable[0]
+    if cann:
+        listed = [release for release in usable if same(release.cann, cann)]
+        usable = listed or [release for release in usable if key(release.cann) < key(cann)]
+    return min(usable, key=lambda release: _change(release, torch, torch_npu), default=None)
 
 
-def _distance(one: str, other: str) -> tuple[int, ...]:
-    return tuple(abs(a - b) for a, b in zip((*key(one), 0, 0, 0)[:3], (*key(other), 0, 0, 0)[:3], strict=True))
+def _change(release: Release, torch: str, torch_npu: str) -> tuple[int, ...]:
+    """How much a combination would change: how many packages, then how far torch would move."""
+    changed = not same(release.torch, torch), not same(release.torch_npu, torch_npu)
+    distance = zip((*key(release.torch), 0, 0, 0)[:3], (*key(torch), 0, 0, 0)[:3], strict=True)
+    return (sum(changed), *(abs(one - other) for one, other in distance)) if torch else (0,)
 
 
-def pip_line(release: Release) -> str:
-    """The command that installs a combination."""
-    return f"pip install torch=={release.torch} torch_npu=={release.torch_npu}"
+def pip_line(release: Release, torch: str = "", torch_npu: str = "") -> str:
+    """The command that installs a combination over what is there: only what differs."""
+    wanted = {"torch": (release.torch, torch), "torch_npu": (release.torch_npu, torch_npu)}
+    differing = [f"{name}=={version}" for name, (version, there) in wanted.items() if not same(version, there)]
+    return f"pip install {' '.join(differing)}"

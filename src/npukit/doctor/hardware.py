@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from npukit.doctor.check import Check, skip
 from npukit.doctor.problems import Trouble, trouble
-from npukit.facts.cards import cards
+from npukit.facts.cards import card_of
 from npukit.facts.versions import within
 from npukit.machine.cpus import numbers_of
 from npukit.machine.found import Found
@@ -35,8 +35,16 @@ def npus(found: Found) -> Check:
         says += ", simulated"
     elif found.in_container:
         says += ", in a container"
-    without_bf16 = sorted(name for name in names if any(c.smi_name == name and not c.bf16 for c in cards().values()))
-    return Check("NPUs", says, tuple(trouble("NPK916", f"{name} does not support bf16") for name in without_bf16))
+    return Check("NPUs", says, tuple(_limits(sorted(names))))
+
+
+def _limits(names: list[str]) -> Iterator[Trouble]:
+    for name in names:
+        card = card_of(name)
+        if card and not card.trains:
+            yield trouble("NPK917", f"{name} is a card for inference and cannot train")
+        elif card and not card.bf16:
+            yield trouble("NPK916", f"{name} does not support bf16")
 
 
 def driver(found: Found) -> Check:
@@ -107,16 +115,18 @@ def health(found: Found) -> Check:
     hottest = max((chip.temperature_c for chip in found.chips if chip.temperature_c is not None), default=None)
     says = f"{len(found.chips) - len(ill)} of {len(found.chips)} healthy"
     says += f"; hottest {hottest:.0f} °C" if hottest else ""
-    return Check("Health", says, tuple(_ill(chip) for chip in ill))
+    return Check("Health", says, tuple(_ill(chip, chip in found.visible_chips) for chip in ill))
 
 
-def _ill(chip: Chip) -> Trouble:
+def _ill(chip: Chip, visible: bool) -> Trouble:
     reset = f"npu-smi set -t reset -i {chip.npu} -c {chip.chip}"
     remedy = (
         f"Exclude the card for now; see `npu-smi info -t health -i {chip.npu} -c {chip.chip}`. "
         f"When nothing runs on it, reset it with `{reset}`."
     )
     severity = Severity.warning if chip.health == "Warning" else None
+    if not visible:
+        severity = Severity.note  # nothing of this shell runs there
     return trouble("NPK907", f"NPU {chip.npu} chip {chip.chip} reports {chip.health}", remedy, severity=severity)
 
 
@@ -124,9 +134,9 @@ def in_use(found: Found) -> Check:
     """Is somebody using the cards?"""
     if not found.chips:
         return skip("In use", "no cards" if not found.has_npus else "unknown")
-    busy = [chip for chip in found.chips if is_busy(found, chip)]
-    free = [index for index, chip in enumerate(found.chips) if chip not in busy]
-    says = f"{len(free)} of {len(found.chips)} free"
+    busy = [chip for chip in found.visible_chips if is_busy(found, chip)]
+    free = [index for index, chip in enumerate(found.chips) if chip in found.visible_chips and chip not in busy]
+    says = f"{len(free)} of {len(found.visible_chips)} free"
     command = f"export ASCEND_RT_VISIBLE_DEVICES={','.join(map(str, free))}" if free else ""
     remedy = f"Use the free ones: `{command}`; or stop the process if it is a leftover of yours." if free else ""
     commands = (command,) if command else ()

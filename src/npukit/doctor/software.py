@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from npukit.doctor.check import Check, skip
 from npukit.doctor.compatibility import nearest, pip_line, pythons_of, release_of
 from npukit.doctor.problems import Trouble, trouble
-from npukit.facts.cards import card, kernel_folder
+from npukit.facts.cards import card, card_of
 from npukit.facts.compatibility import aborts_beside_cuda
 from npukit.facts.target import Target
 from npukit.facts.versions import key, same, within
@@ -62,7 +62,7 @@ def kernels(found: Found) -> Check:
         return skip("Kernels", "simulated, needs none")
     if installed is None or not found.has_npus:
         return skip("Kernels", "no CANN" if found.has_npus else "no cards")
-    wanted = sorted({folder for chip in found.chips if (folder := kernel_folder(chip.name))})
+    wanted = sorted({known.kernels for chip in found.chips if (known := card_of(chip.name))})
     package = f"Install the kernels (ops) package for {{}} in version {installed.version}."
     says = ", ".join(installed.kernels) or "none"
     if not installed.kernels:
@@ -91,9 +91,10 @@ def packages(found: Found) -> Check:
 
 def _package_troubles(found: Found) -> Iterator[Trouble]:
     torch, torch_npu = found.packages.get("torch", ""), found.packages.get("torch_npu", "")
-    good = nearest(torch, found.cann.version if found.cann else "", found.python)
-    commands: tuple[str, ...] = (pip_line(good),) if good else ()
-    remedy = f"Run `{pip_line(good)}` (for CANN {good.cann})." if good else ""
+    good = nearest(torch, torch_npu, found.cann.version if found.cann else "", found.python)
+    line = pip_line(good, torch, torch_npu) if good else ""
+    commands = (line,) if line else ()
+    remedy = f"Run `{line}` (made for CANN {good.cann})." if good else ""
     if not torch:
         yield trouble("NPK920", remedy=remedy, commands=commands)
         return
@@ -112,8 +113,11 @@ def _package_troubles(found: Found) -> Iterator[Trouble]:
             remedy,
             commands=commands,
         )
-    elif found.torch_is_for_cuda and not found.simulated and aborts_beside_cuda(torch_npu):
-        yield trouble("NPK927")
+    elif found.torch_is_for_cuda and not found.simulated:
+        if aborts_beside_cuda(torch_npu):
+            yield trouble("NPK927")
+        else:
+            yield trouble("NPK927", "torch is a build for CUDA", severity=Severity.warning)
     elif found.cann:
         yield from _cann_for(found, torch_npu, found.cann.version, remedy, commands)
 

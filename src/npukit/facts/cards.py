@@ -31,6 +31,7 @@ class Card:
     per_server: int
     series: str
     kernels: str
+    trains: bool = True
 
 
 @functools.cache
@@ -60,10 +61,10 @@ def card(name: str) -> Card:
     raise NpukitError(f"There is no card named {name!r}: {hint}")
 
 
-def kernel_folder(smi_name: str) -> str | None:
-    """The folder of CANN's compiled kernels for a card, by its name in npu-smi; None for a card that is not known.
+def card_of(smi_name: str) -> Card | None:
+    """The card that npu-smi calls this; None for one that is not known.
 
-    >>> kernel_folder("910B3")
+    >>> card_of("910B3").kernels
     'ascend910b'
     """
-    return next((each.kernels for each in cards().values() if smi_name in (each.smi_name, each.name)), None)
+    return next((each for each in cards().values() if smi_name in (each.smi_name, each.name)), None)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from npukit.machine.installed import Cann, Driver
 from npukit.machine.npu_smi import Chip, Info, Topology
-from npukit.machine.npus import DeviceFile
+from npukit.machine.npus import VISIBLE, DeviceFile, visible_among
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,12 @@ class Found:
     @property
     def chips(self) -> tuple[Chip, ...]:
         return self.smi.chips
+
+    @property
+    def visible_chips(self) -> tuple[Chip, ...]:
+        """Those that ASCEND_RT_VISIBLE_DEVICES leaves to programs of this shell."""
+        numbers = visible_among(len(self.chips), self.environ.get(VISIBLE))
+        return tuple(self.chips[number] for number in numbers)
 
     @property
     def cann(self) -> Cann | None:
