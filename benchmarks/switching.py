@@ -27,8 +27,8 @@ import yaml
 from npukit.errors import NpukitError
 from npukit.llm.config.dialects.training import transformers
 from npukit.llm.config.given import Mistakes
-from npukit.llm.config.read import predicts, read
-from npukit.llm.config.read_use import read_use
+from npukit.llm.reading.read import predicts, read
+from npukit.llm.reading.read_use import read_use
 
 RECORDER = """#!{python} -S
 import json, os, sys

@@ -27,8 +27,8 @@ from benchmarks.switching import Example, judge, of_llama_factory, of_swift
 
 from npukit.errors import NpukitError
 from npukit.llm.config.options import Config
-from npukit.llm.config.read import predicts, read
 from npukit.llm.finetune.train import train
+from npukit.llm.reading.read import predicts, read
 
 # What a part of a model's name says about its family, the first that fits.
 FAMILIES = {

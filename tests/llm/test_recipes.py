@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from npukit.llm.config.read import read
 from npukit.llm.finetune.train import train
+from npukit.llm.reading.read import read
 
 RECIPES = Path(__file__).parents[2] / "examples" / "gpt2"
 

@@ -34,7 +34,7 @@ def init(
     Asks for the model, the data and the number of devices, unless they are given as options.
     """
     from npukit.launch.devices import choose
-    from npukit.llm.config.initial import initial
+    from npukit.llm.reading.initial import initial
     from npukit.report.report import counted
     from npukit.report.writing import write_text
 

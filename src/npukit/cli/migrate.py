@@ -61,7 +61,7 @@ def migrate(
 
     Without --in-place or --output it only shows what would change.
     """
-    from npukit.facts.target import Target
+    from npukit.machine.installed import installed_target
     from npukit.migrate import journal, show
     from npukit.migrate.goal import Goal
     from npukit.migrate.migration import migrate as work_out
@@ -73,7 +73,7 @@ def migrate(
         restored = journal.undo(path)
         print(f"Restored {counted(len(restored), 'file')}.")
         return
-    goal = Goal(style, target or Target.installed(), distributed=distributed)
+    goal = Goal(style, target or installed_target(), distributed=distributed)
     with progress("reading", "files") as tell:
         result = work_out(path, goal, select or (), ignore or (), tell)
     if check is not None:

@@ -49,7 +49,7 @@ def plan(
             raise NpukitError("--fit and --table need a configuration: a script cannot be changed.")
         _walk_script(script, ranks, chosen.name, nodes, auto, json)
         return
-    from npukit.llm.config.read import read
+    from npukit.llm.reading.read import read
     from npukit.performance.plan import text
     from npukit.performance.plan.fit import find_fit
     from npukit.performance.plan.job import plan as make_plan

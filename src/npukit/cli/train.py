@@ -93,7 +93,7 @@ def _train(
 ) -> None:
     from npukit.cli.run import check_faults
     from npukit.launch.devices import choose
-    from npukit.llm.config.read import predicts, read
+    from npukit.llm.reading.read import predicts, read
     from npukit.llm.start import asked_ranks, asked_world_size, nodes_of, start
 
     if not words:

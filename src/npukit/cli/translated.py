@@ -17,8 +17,8 @@ from typer.core import TyperCommand
 from npukit.report.terminal import printable
 
 if TYPE_CHECKING:
-    from npukit.llm.config.read_use import UseReading
     from npukit.llm.config.use import Use, Verb
+    from npukit.llm.reading.read_use import UseReading
 
 FILES = (".yaml", ".yml", ".json")
 # What is said in another way: MODEL, its variable, the rows to answer; a trained model brings its tokenizer.
@@ -55,12 +55,12 @@ class TranslatedCommand(TyperCommand):
         unknown += [word for word in args if not word.startswith("-") and "=" in word]
         if not unknown:
             return False
-        from npukit.llm.config.read_use import is_anothers
+        from npukit.llm.reading.read_use import is_anothers
 
         return any(is_anothers(word.lstrip("-").partition("=")[0]) for word in unknown)
 
     def _translated(self, args: list[str], flags: Mapping[str, Any]) -> list[str]:
-        from npukit.llm.config.read_use import is_known, read_use
+        from npukit.llm.reading.read_use import is_known, read_use
 
         ours, theirs = _parted(args, flags, lambda name: is_known(name, self.verb))
         reading = read_use(self.verb, theirs, os.environ)
@@ -122,7 +122,7 @@ def _words(use: Use, verb: Verb, flags: Mapping[str, Any], unused: list[str]) ->
 
 def _model(use: Use) -> tuple[str, Use]:
     """An adapter that names its model stands for both."""
-    from npukit.llm.config.read_use import base
+    from npukit.llm.reading.read_use import base
 
     applied = [each for each in use.adapters if each.name is None]
     if len(applied) != 1 or base(applied[0].path) != use.model.path:

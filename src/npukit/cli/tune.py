@@ -42,7 +42,7 @@ def tune(
 
     from npukit.launch.devices import choose
     from npukit.llm.config.options import Config
-    from npukit.llm.config.read import read
+    from npukit.llm.reading.read import read
     from npukit.llm.start import check_packages
     from npukit.performance.tune.tune import told
     from npukit.performance.tune.tune import tune as find

@@ -62,18 +62,6 @@ class Target:
             given[name] = value
         return cls.of(**given)
 
-    @classmethod
-    def installed(cls, cann: str = "", card: str = DEFAULT_CARD) -> Target:
-        """The target with the torch_npu that is installed here; with the newest known one where there is none."""
-        from importlib import metadata
-
-        try:
-            version = metadata.version("torch_npu").split("+")[0]
-        except metadata.PackageNotFoundError:
-            version = ""
-        known = version if version and file_for(version, "names.json") else ""
-        return cls.of(torch_npu=known, cann=cann, card=card)
-
     @cached_property
     def facts_version(self) -> str:
         """The version of torch_npu whose API table stands for this one: the nearest below, else the oldest."""

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from importlib import metadata
 
+from npukit.facts.target import Target
+from npukit.facts.torch_npu import file_for
 from npukit.facts.versions import key
 from npukit.machine.machine import Machine
 
@@ -107,3 +110,12 @@ def torch_is_for_cuda(machine: Machine) -> bool:
     """Whether the installed torch is a build for CUDA."""
     torch = next((folder / "torch" for folder in machine.python_paths if (folder / "torch").is_dir()), None)
     return torch is not None and (torch / "lib" / "libc10_cuda.so").exists()
+
+
+def installed_target() -> Target:
+    """The torch_npu that is installed here and all that belongs to it; the newest known one where there is none."""
+    try:
+        version = metadata.version("torch_npu").split("+")[0]
+    except metadata.PackageNotFoundError:
+        version = ""
+    return Target.of(torch_npu=version if version and file_for(version, "names.json") else "")

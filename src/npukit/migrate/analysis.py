@@ -12,6 +12,7 @@ from pathlib import Path
 from npukit.errors import NpukitError
 from npukit.facts.libraries import imported
 from npukit.facts.target import Target
+from npukit.machine.installed import installed_target
 from npukit.migrate.engine import FileResult, Tell, run, silent
 from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Effort
@@ -143,7 +144,7 @@ def analyze(
     >>> analyze([Path("nanoGPT")]).verdict
     <Verdict.after_migrate: 'ready after migrate'>
     """
-    goal = Goal(target=target or Target.installed())
+    goal = Goal(target=target or installed_target())
     results: list[FileResult] = []
     findings: list[Finding] = []
     folders = [_existing(each) for each in paths]

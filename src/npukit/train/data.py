@@ -20,6 +20,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler
 
 from npukit.errors import NpukitError
+from npukit.launch.abilities import abilities
 from npukit.train.randomness import Randomness, seed_of
 
 MOST_WORKERS = 4
@@ -240,7 +241,7 @@ class Data:
         self._options: dict[str, Any] = {
             **data,
             "num_workers": workers,
-            "pin_memory": device.type != "cpu",
+            "pin_memory": abilities(device).own_memory,
             "persistent_workers": workers > 0,
             "prefetch_factor": max(2, math.ceil((split.accumulation + 1) / workers)) if workers else None,
         }
@@ -280,7 +281,7 @@ class Data:
 
 def _workers(device: torch.device, streaming: bool) -> int:
     """A CPU computes itself; one process reads a stream, or its rows would come twice."""
-    if device.type == "cpu":
+    if not abilities(device).own_memory:
         return 0
     ranks_here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     return 1 if streaming else min(MOST_WORKERS, max(1, (os.cpu_count() or 1) // ranks_here))

@@ -7,10 +7,12 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from npukit.launch.abilities import abilities
+
 
 def fetch(tensor: Tensor) -> Callable[[], list[float]]:
     """Begin to copy; the function that is returned waits for the copy alone, not for what was queued after it."""
-    if tensor.device.type == "cpu":
+    if not abilities(tensor.device).own_memory:
         return tensor.tolist
     host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
     host.copy_(tensor, non_blocking=True)

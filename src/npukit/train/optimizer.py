@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from npukit.errors import NpukitError
+from npukit.launch.abilities import abilities
 from npukit.train.options import TrainOptions
 from npukit.train.other_optimizers import is_other
 
@@ -43,7 +44,7 @@ def make_optimizer(groups: Groups, options: TrainOptions, device: torch.device, 
     made: torch.optim.Optimizer
     formats = {parameter.dtype for group in groups for parameter in group["params"]}
     whole = not sharded and not options.find_unused_parameters
-    if device.type == "npu" and whole and formats <= {torch.float32, torch.float16}:
+    if abilities(device).torch_npu and whole and formats <= {torch.float32, torch.float16}:
         import torch_npu
 
         warnings.filterwarnings("ignore", "TypedStorage is deprecated")  # by torch_npu itself
@@ -56,7 +57,7 @@ def make_optimizer(groups: Groups, options: TrainOptions, device: torch.device, 
         made.register_step_pre_hook(_all_have_gradients())
         return made
     kinds: dict[str, Any] = {"adamw": torch.optim.AdamW, "adam": torch.optim.Adam, "sgd": torch.optim.SGD}
-    made = kinds[options.optimizer](groups, fused=device.type == "cuda" or None, **known)
+    made = kinds[options.optimizer](groups, fused=abilities(device).fused_optimizers or None, **known)
     return made
 
 

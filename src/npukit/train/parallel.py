@@ -20,6 +20,7 @@ from torch.distributed.tensor import DTensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from npukit.errors import NpukitError
+from npukit.launch.abilities import abilities
 from npukit.launch.devices import torch_device
 from npukit.train.blocks import blocks
 from npukit.train.optimizer import Groups, make_optimizer, parameter_groups
@@ -78,11 +79,11 @@ class Parallel:
         device = torch_device()
         if self.options.parallel == "ddp":
             # torch_npu's fused optimizers lay the gradients out anew, which views into DDP's buckets do not bear.
-            views = device.type != "npu"
+            views = not abilities(device).torch_npu
             unused = self.options.find_unused_parameters
             handlers = [DistributedDataParallelKwargs(gradient_as_bucket_view=views, find_unused_parameters=unused)]
-            return Accelerator(mixed_precision="no", cpu=device.type == "cpu", kwargs_handlers=handlers)
-        if device.type == "cpu":
+            return Accelerator(mixed_precision="no", cpu=not abilities(device).own_memory, kwargs_handlers=handlers)
+        if not abilities(device).own_memory:
             raise NpukitError("parallel: fsdp2 needs an NPU or a GPU: use ddp on the CPU.")
         pretend_to_be_launched()
         if self.options.offload and not dist.is_initialized():

@@ -8,6 +8,7 @@ from typing import Literal
 import torch
 
 from npukit.errors import NpukitError
+from npukit.launch.abilities import abilities, has_bf16
 from npukit.train.options import TrainOptions
 
 FORMATS = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
@@ -43,22 +44,14 @@ def choose_precision(options: TrainOptions, device: torch.device) -> Precision:
     """
     wanted = options.precision
     if wanted == "auto":
-        if device.type == "cpu":
+        if not abilities(device).own_memory:
             return Precision("fp32", "cpu")
-        return Precision("bf16", "has bf16") if _has_bf16(device) else Precision("fp16", "no bf16")
-    if wanted != "fp32" and device.type == "cpu" and not _has_bf16(device):
+        return Precision("bf16", "has bf16") if has_bf16(device) else Precision("fp16", "no bf16")
+    if wanted != "fp32" and not abilities(device).own_memory and not has_bf16(device):
         return Precision(wanted, "slow")  # such a CPU has no quick fp16 either
-    if wanted == "bf16" and not _has_bf16(device):
+    if wanted == "bf16" and not has_bf16(device):
         raise NpukitError("This device cannot compute in bf16: use precision: fp16, or auto, which finds out.")
     return Precision(wanted, "asked")
-
-
-def _has_bf16(device: torch.device) -> bool:
-    if device.type == "cpu":
-        return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
-    if device.type == "cuda":
-        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-    return bool(torch.get_device_module(device).is_bf16_supported())
 
 
 def autocast(device: torch.device, dtype: torch.dtype) -> torch.autocast:

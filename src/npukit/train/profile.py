@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity
 
+from npukit.launch.abilities import abilities
 from npukit.launch.devices import is_simulated
 from npukit.train.options import TrainOptions
 
@@ -66,11 +67,11 @@ class StepProfiler:
 
     def _on_real_npu(self) -> bool:
         # A simulated card has no device side to record: torch's own profiler sees all there is.
-        return self._device.type == "npu" and not is_simulated()
+        return abilities(self._device).torch_npu and not is_simulated()
 
     def _torch_profiler(self) -> Any:
         activities = [ProfilerActivity.CPU]
-        if self._device.type == "cuda":
+        if torch.cuda.is_available():
             activities.append(ProfilerActivity.CUDA)
         return torch.profiler.profile(activities=activities, record_shapes=True)
 
@@ -85,5 +86,5 @@ class StepProfiler:
         )
 
     def _synchronize(self) -> None:
-        if self._device.type != "cpu":
+        if abilities(self._device).own_memory:
             torch.get_device_module(self._device).synchronize()

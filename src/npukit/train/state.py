@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from npukit.errors import NpukitError
+from npukit.launch.abilities import abilities
 from npukit.train.shards import local
 
 
@@ -82,7 +83,7 @@ def random_state(device: torch.device) -> dict[str, Any]:
         "numpy": [kind, torch.from_numpy(np.asarray(keys)), *rest],
         "torch": torch.get_rng_state(),
     }
-    if device.type != "cpu":
+    if abilities(device).own_memory:
         state["device"] = torch.get_device_module(device).get_rng_state(device)
     return state
 

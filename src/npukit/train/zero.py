@@ -13,6 +13,7 @@ from accelerate.utils import recursively_apply
 from torch import Tensor, nn
 
 from npukit.errors import NpukitError
+from npukit.launch.abilities import abilities
 from npukit.launch.devices import torch_device
 from npukit.train.deepspeed_config import deepspeed_config
 from npukit.train.optimizer import Groups, make_optimizer, parameter_groups
@@ -33,7 +34,7 @@ class Zero(Parallel):
     def _accelerate(self) -> Accelerator:
         forget_earlier_set_up()
         pretend_to_be_launched()
-        return Accelerator(mixed_precision="no", cpu=torch_device().type == "cpu")
+        return Accelerator(mixed_precision="no", cpu=not abilities(torch_device()).own_memory)
 
     def prepare(self, model: nn.Module, groups: Groups | None) -> None:
         self.module = model

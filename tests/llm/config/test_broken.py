@@ -9,7 +9,7 @@ import pytest
 
 from npukit.errors import NpukitError
 from npukit.llm.config.given import Mistakes
-from npukit.llm.config.read import read
+from npukit.llm.reading.read import read
 
 
 def test_a_zero_byte_is_one_sentence(tmp_path: Path) -> None:

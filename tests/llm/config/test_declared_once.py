@@ -11,9 +11,9 @@ import pytest
 
 from npukit.llm.config.explain import as_data, json_schema
 from npukit.llm.config.options import Config
-from npukit.llm.config.read import read
 from npukit.llm.config.schema import options
 from npukit.llm.finetune.rank import handed_over, taken_over
+from npukit.llm.reading.read import read
 
 # The declaration of one more option of training, and then nothing but what is there already.
 ADDED = """
@@ -31,7 +31,7 @@ class TrainOptions(options.TrainOptions):
 options.TrainOptions = TrainOptions
 from npukit.llm.config.explain import as_data, as_text, json_schema
 from npukit.llm.config.options import Config
-from npukit.llm.config.read import read
+from npukit.llm.reading.read import read
 from npukit.llm.finetune.rank import handed_over, taken_over
 
 ours, theirs = (Path(name) for name in sys.argv[1:])

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from npukit.errors import NpukitError
-from npukit.llm.config.initial import initial
-from npukit.llm.config.read import read
+from npukit.llm.reading.initial import initial
+from npukit.llm.reading.read import read
 
 
 @pytest.fixture

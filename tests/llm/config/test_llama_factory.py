@@ -10,7 +10,7 @@ import pytest
 from npukit.errors import NpukitError
 from npukit.llm.config.dialects.training import transformers
 from npukit.llm.config.options import Config
-from npukit.llm.config.read import Reading, read
+from npukit.llm.reading.read import Reading, read
 
 Check = Callable[[Config, dict[str, object]], None]
 

@@ -13,9 +13,9 @@ from npukit.errors import NpukitError
 from npukit.llm.config.explain import as_data, as_text
 from npukit.llm.config.given import Mistakes
 from npukit.llm.config.options import Config
-from npukit.llm.config.read import read
 from npukit.llm.config.schema import options
 from npukit.llm.config.words import parse_words
+from npukit.llm.reading.read import read
 
 GOOD = (Path(__file__).parents[2] / "data" / "good.yaml").read_text()
 

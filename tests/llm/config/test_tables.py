@@ -15,8 +15,8 @@ from npukit.llm.config.dialects.table import Dialect
 from npukit.llm.config.dialects.training import DIALECTS, LLAMA_FACTORY, SWIFT
 from npukit.llm.config.nearest import nearest
 from npukit.llm.config.options import Config
-from npukit.llm.config.read import read
 from npukit.llm.config.schema import options
+from npukit.llm.reading.read import read
 
 
 @pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.name)

@@ -13,10 +13,10 @@ from npukit.errors import NpukitError
 from npukit.llm.config.dialects.use import DIALECTS
 from npukit.llm.config.given import Mistakes
 from npukit.llm.config.options import Config
-from npukit.llm.config.read import predicts
-from npukit.llm.config.read_use import own_names, read_use
 from npukit.llm.config.schema import options
 from npukit.llm.config.use import USED, Use, Verb
+from npukit.llm.reading.read import predicts
+from npukit.llm.reading.read_use import own_names, read_use
 
 
 @pytest.fixture

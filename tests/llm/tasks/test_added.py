@@ -13,8 +13,8 @@ from npukit.llm import tasks
 from npukit.llm.config.explain import as_text
 from npukit.llm.config.given import Mistakes
 from npukit.llm.config.options import Config
-from npukit.llm.config.read import read
 from npukit.llm.finetune.train import train
+from npukit.llm.reading.read import read
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from npukit.llm.config.options import Config, ModelOptions
-from npukit.llm.config.read import read
 from npukit.llm.config.schema import choices
 from npukit.llm.models.outline import look_at
+from npukit.llm.reading.read import read
 from npukit.performance.plan.job import plan
 from npukit.performance.plan.memory import GIB
 from npukit.performance.plan.text import dry_run

@@ -15,6 +15,7 @@ from accelerate.utils import send_to_device
 from transformers.utils.logging import disable_progress_bar
 
 from npukit.errors import NpukitError
+from npukit.launch.abilities import abilities
 from npukit.launch.devices import torch_device
 from npukit.llm import families
 from npukit.llm.chat.chat import writes_alike
@@ -192,10 +193,10 @@ def adapt(
     """A model as transformers makes it, turned into the one that is trained."""
     compiles = config.training.compile
     if compiles is None:
-        compiles = device.type == "cuda" and config.training.sequence_parallel == 1
+        compiles = abilities(device).compiles and config.training.sequence_parallel == 1
     if config.model.quantize:
         quantize(model, config.model.quantize)
-    if device.type == "npu":
+    if abilities(device).torch_npu:
         use_fused_operators(model)
     elif compiles:
         use_compilable_gelu(model)

@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch._compile import _disable_dynamo
 
+from npukit.launch.abilities import abilities
 from npukit.llm.models.sequence import SharedRows
 
 NAME = "npukit_packed"
@@ -55,14 +56,14 @@ def packed_attention(
         query, key, value = shared.heads(query, key, value)
     query, key, value = (part.squeeze(0).transpose(0, 1) for part in (query, key, value))
     scale = scaling if scaling is not None else query.shape[-1] ** -0.5
-    kind = query.device.type
+    able = abilities(query.device)
     if row_length is not None and (sliding_window is None or sliding_window >= row_length):
         result = _rows_alike(query, key, value, row_length, scale, dropout)
-    elif kind == "cuda" and cu_seqlens is not None:
+    elif able.flash_attention and cu_seqlens is not None:
         result = _on_cuda(query, key, value, cu_seqlens, max_length, scale, dropout, sliding_window)
     elif row_ends is None:
         raise ValueError("packed attention needs the rows' borders: row_ends, or cu_seqlens on CUDA")
-    elif kind == "npu" and query.dtype != torch.float32 and sliding_window is None:
+    elif able.torch_npu and query.dtype != torch.float32 and sliding_window is None:
         result = _on_npu(query, key, value, row_ends, scale, dropout)
     else:
         result = _row_by_row(query, key, value, row_ends, scale, dropout, sliding_window)

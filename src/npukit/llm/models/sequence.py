@@ -18,6 +18,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.distributed.nn.functional import all_to_all_single
 
+from npukit.launch.abilities import abilities
+
 # Its successor is private, and differs between the versions of torch that npukit works with.
 warnings.filterwarnings("ignore", r".*all_to_all_single is deprecated", FutureWarning)
 
@@ -94,7 +96,7 @@ def _alike(rows: int, length: int, device: torch.device) -> dict[str, Any]:
     """The borders of rows of one length."""
     ends = tuple(range(length, rows * length + 1, length))
     borders: dict[str, Any] = {"max_length": length, "row_length": length, "row_ends": ends}
-    if device.type == "cuda":
+    if abilities(device).flash_attention:
         borders["cu_seqlens"] = torch.tensor((0, *ends), dtype=torch.int32, device=device)
     return borders
 

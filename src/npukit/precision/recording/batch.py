@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from npukit.launch.abilities import abilities
 from npukit.precision.dump import BUCKETS
 from npukit.precision.recording.statistics import PLAIN, Statistics, figures_of, hash_of, statistics_from, undisturbed
 
@@ -45,7 +46,7 @@ class Arriving:
     def __init__(self, tensor: Tensor) -> None:
         self._there = tensor.to("cpu", non_blocking=True)
         self._event = None
-        if tensor.device.type != "cpu":
+        if abilities(tensor.device).own_memory:
             module = getattr(torch, tensor.device.type)
             self._event = module.Event()
             self._event.record(module.current_stream(tensor.device))

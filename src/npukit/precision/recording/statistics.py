@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
+from npukit.launch.abilities import abilities
 from npukit.precision.dump import BUCKETS
 
 ROW = 4096  # elements that share one pattern of signs
@@ -73,14 +74,14 @@ def hash_of(flat: Tensor) -> Tensor:
     mixed = rows * odd[: rows.shape[1]]
     mixed ^= (mixed >> 15).bitwise_and_(0x1FFFF)
     # In double words, so that no device complains of an overflow; CPUs do not, and take a third of the time without.
-    sums = mixed.sum(1, dtype=torch.int32 if flat.device.type == "cpu" else torch.int64)
+    sums = mixed.sum(1, dtype=torch.int64 if abilities(flat.device).own_memory else torch.int32)
     return ((sums & 0xFFFFFFFF) * _repeated(row_odd, len(rows)).to(torch.int64)).sum()
 
 
 def _floating(flat: Tensor) -> Tensor:
     # NPUs have no double; and half precision has too few digits for a sum.
-    exact = flat if flat.dtype is torch.float64 and flat.device.type in ("cpu", "cuda") else flat.float()
-    on_cpu = exact.device.type == "cpu"
+    exact = flat if flat.dtype is torch.float64 and abilities(flat.device).double else flat.float()
+    on_cpu = not abilities(exact.device).own_memory
     # On a CPU the norm of a million numbers in single precision is off in the fifth digit.
     norm = torch.linalg.vector_norm(exact, dtype=torch.float64 if on_cpu else exact.dtype)
     if on_cpu and math.isfinite(norm):  # there is nothing to wait for, and seldom anything to count

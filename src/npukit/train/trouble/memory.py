@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from npukit.errors import NpukitError
+from npukit.launch.abilities import abilities
 from npukit.train.options import TrainOptions
 from npukit.train.shards import local
 from npukit.train.watch.device import GIB
@@ -71,7 +72,8 @@ def explain_out_of_memory(
     if memory.total:
         figures = f" ({size(memory.peak / GIB)} of {size(memory.total / GIB)} used"
         figures += f", {size(memory.asked / GIB)} more asked for)" if memory.asked else ")"
-    where = "The host" if device is None or device.type == "cpu" else f"{device.type.upper()} {device.index or 0}"
+    has_own = device is not None and abilities(device).own_memory
+    where = f"{device.type.upper()} {device.index or 0}" if device and has_own else "The host"
     changes = list(_changes(options, memory, world_size, _row_length(batch, options.batch_size)))
     if model is None or _trained_share(model) > TRAINS_MOST:
         changes.append(
@@ -128,7 +130,7 @@ def _measure(
 ) -> Memory:
     text = str(error)
     total, peak = _size_after(text, r"total capacity(?: of)?"), 0
-    if device is not None and device.type != "cpu":
+    if device is not None and abilities(device).own_memory:
         module = torch.get_device_module(device)
         total = int(module.get_device_properties(device).total_memory)
         peak = int(module.max_memory_allocated(device))

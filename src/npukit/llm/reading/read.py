@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from npukit.llm import tasks
-from npukit.llm.config.check import mistakes_in
 from npukit.llm.config.dialects.table import Dialect
 from npukit.llm.config.dialects.training import DIALECTS
 from npukit.llm.config.dialects.translator import Translator, recognise
@@ -18,6 +17,7 @@ from npukit.llm.config.options import Config
 from npukit.llm.config.validation import validate
 from npukit.llm.config.words import parse_words
 from npukit.llm.config.yaml_file import read_yaml
+from npukit.llm.reading.check import mistakes_in
 
 NAMES = Names({dialect.name: dialect.rows for dialect in DIALECTS}, "npukit train --explain")
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from npukit.llm.config.given import Mistakes
 from npukit.llm.config.options import Config
-from npukit.llm.config.read import read
+from npukit.llm.reading.read import read
 
 CUTOFF = 1024
 EPOCHS = 3
