@@ -26,12 +26,12 @@ CPU, NPU = torch.device("cpu"), torch.device("cuda")  # a device type that every
 def test_what_is_chosen_and_why(
     wanted: str, device: torch.device, has_bf16: bool, expected: Precision, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("npukit.train.precision._has_bf16", lambda device: has_bf16)
+    monkeypatch.setattr("npukit.train.precision.has_bf16", lambda device: has_bf16)
     found = choose_precision(TrainOptions.model_validate({"precision": wanted}), device)
     assert found == expected and found.name in str(found)
 
 
 def test_bf16_on_a_device_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("npukit.train.precision._has_bf16", lambda device: False)
+    monkeypatch.setattr("npukit.train.precision.has_bf16", lambda device: False)
     with pytest.raises(NpukitError, match="bf16"):
         choose_precision(TrainOptions(precision="bf16"), NPU)
