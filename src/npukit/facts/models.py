@@ -16,6 +16,10 @@ KEYS = {
     "head": "head_dim",
     "vocabulary": "vocab_size",
     "tied": "tie_word_embeddings",
+    "experts": "num_experts",
+    "taken": "num_experts_per_tok",
+    "expert": "moe_intermediate_size",
+    "shared": "shared_expert_intermediate_size",
 }
 
 

@@ -40,9 +40,15 @@ VARIANTS = [
     ("smollm3", {}),
     ("gpt2", GPT2),
 ]
+EXPERTS = {"num_experts_per_tok": 2, "moe_intermediate_size": 24}
+WITH_EXPERTS = [
+    ("mixtral", {"num_local_experts": 4, "num_experts_per_tok": 2}),
+    ("qwen2_moe", EXPERTS | {"num_experts": 4, "shared_expert_intermediate_size": 40}),
+    ("qwen3_moe", EXPERTS | {"num_experts": 4, "head_dim": 32}),
+]
 
 
-@pytest.mark.parametrize(("kind", "shape"), VARIANTS)
+@pytest.mark.parametrize(("kind", "shape"), VARIANTS + WITH_EXPERTS)
 def test_shapes_are_those_of_transformers(kind: str, shape: dict[str, Any]) -> None:
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM

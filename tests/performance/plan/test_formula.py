@@ -66,6 +66,34 @@ def test_memory_is_near_what_was_measured(pack: int, checkpointing: bool, measur
     assert found.memory and found.memory.total / GIB == pytest.approx(measured, rel=0.1)
 
 
+@pytest.mark.parametrize(
+    ("name", "parameters", "computed"),
+    # All parameters, and those of its layers' matrices that a token meets, in billions as the models' cards say.
+    [
+        ("Qwen/Qwen3-30B-A3B", 30.5, 2.7),
+        ("mistralai/Mixtral-8x7B-v0.1", 46.7, 12.6),
+        ("Qwen/Qwen1.5-MoE-A2.7B", 14.3, 2.1),
+    ],
+)
+def test_experts_are_all_held_and_partly_computed(name: str, parameters: float, computed: float) -> None:
+    found = plan(config(name), devices=1, card="910B3")
+    assert found.parameters and found.parameters / 1e9 == pytest.approx(parameters, abs=0.1)
+    assert found.memory and found.memory.weights / 2e9 == pytest.approx(parameters, abs=0.1) and found.time
+    outline = look_at(ModelOptions(path=name))
+    assert outline and outline.computed() / 1e9 == pytest.approx(computed, abs=0.1)
+
+
+def test_what_is_trained_in_16_bits_has_gradients_and_states_in_16_bits() -> None:
+    def memory(dtype: str) -> Any:
+        model = {"path": "Qwen/Qwen2.5-7B", "dtype": dtype}
+        return plan(Config(model=model, data={"train": "rows.jsonl"}, tuning={"method": "full"}), devices=1).memory
+
+    small, large = memory("bfloat16"), memory("float32")
+    assert (small.weights, small.gradients, small.optimizer) == pytest.approx(
+        (large.weights / 2, large.gradients / 2, large.optimizer / 2)
+    )
+
+
 def test_devices_share_what_the_way_of_sharing_says(qwen2_7b: str) -> None:
     def memory(**training: Any) -> Any:
         return plan(config(qwen2_7b, tuning={"method": "full"}, **training), devices=8).memory

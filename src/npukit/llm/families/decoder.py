@@ -24,6 +24,7 @@ class Decoder:
     tied: bool = False  # whether the output layer is the embedding where the configuration does not say
     norms: tuple[str, ...] = ("input_layernorm", "post_attention_layernorm")
     head_norms: str = ""  # norms of queries and keys: of each "head", or of "all" heads together
+    shared_expert: bool = False  # beside the experts, one that every token takes, with a gate of its own
 
     def __call__(self, config: Config) -> Shapes:
         sizes = dimensions(config)
@@ -51,12 +52,28 @@ class Decoder:
         yield "self_attn.o_proj.weight", (hidden, sizes.queries)
         if self.output_bias and asked:
             yield "self_attn.o_proj.bias", (hidden,)
-        for name in ("gate_up_proj",) if self.fused_gate else ("gate_proj", "up_proj"):
-            yield f"mlp.{name}.weight", (2 * inner if self.fused_gate else inner, hidden)
-        yield "mlp.down_proj.weight", (hidden, inner)
+        if sizes.experts:
+            yield from self._experts(config, sizes)
+        else:
+            for name in ("gate_up_proj",) if self.fused_gate else ("gate_proj", "up_proj"):
+                yield f"mlp.{name}.weight", (2 * inner if self.fused_gate else inner, hidden)
+            yield "mlp.down_proj.weight", (hidden, inner)
         for name in self.norms:
             yield f"{name}.weight", (hidden,)
         if self.head_norms:
             of_all = self.head_norms == "all"
             yield "self_attn.q_norm.weight", (sizes.queries if of_all else sizes.head,)
             yield "self_attn.k_norm.weight", (sizes.keys if of_all else sizes.head,)
+
+    def _experts(self, config: Mapping[str, Any], sizes: Dimensions) -> Iterator[tuple[str, tuple[int, ...]]]:
+        """All experts of a layer are one tensor, as transformers keeps them since release 5."""
+        hidden, inner = sizes.hidden, sizes.expert
+        yield "mlp.gate.weight", (sizes.experts, hidden)
+        yield "mlp.experts.gate_up_proj", (sizes.experts, 2 * inner, hidden)
+        yield "mlp.experts.down_proj", (sizes.experts, hidden, inner)
+        if self.shared_expert:
+            shared = config["shared_expert_intermediate_size"]
+            yield "mlp.shared_expert.gate_proj.weight", (shared, hidden)
+            yield "mlp.shared_expert.up_proj.weight", (shared, hidden)
+            yield "mlp.shared_expert.down_proj.weight", (hidden, shared)
+            yield "mlp.shared_expert_gate.weight", (1, hidden)

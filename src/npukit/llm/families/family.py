@@ -16,11 +16,14 @@ class Dimensions:
 
     layers: int
     hidden: int
-    intermediate: int
+    intermediate: int  # of all experts that a token takes, where there are experts
     heads: int
     key_value_heads: int
     head: int  # the width of one
     vocabulary: int
+    experts: int = 0  # of a layer
+    experts_per_token: int = 0
+    expert: int = 0  # the intermediate width of one
 
     @property
     def queries(self) -> int:
@@ -36,14 +39,22 @@ class Dimensions:
 def dimensions(config: Config) -> Dimensions:
     """Sizes by the names that most families use."""
     heads, hidden = config["num_attention_heads"], config["hidden_size"]
+    experts = config.get("num_experts") or config.get("num_local_experts") or 0
+    taken = config.get("num_experts_per_tok", 0) if experts else 0
+    inner = config.get("intermediate_size") or 4 * hidden
+    expert = config.get("moe_intermediate_size") or inner
+    shared = config.get("shared_expert_intermediate_size") or 0
     return Dimensions(
         layers=config["num_hidden_layers"],
         hidden=hidden,
-        intermediate=config.get("intermediate_size") or 4 * hidden,
+        intermediate=taken * expert + shared if taken else inner,
         heads=heads,
         key_value_heads=config.get("num_key_value_heads") or heads,
         head=config.get("head_dim") or hidden // heads,
         vocabulary=config["vocab_size"],
+        experts=experts,
+        experts_per_token=taken,
+        expert=expert if taken else 0,
     )
 
 

@@ -1,5 +1,6 @@
 """Mixtral: Mistral with experts."""
 
+from npukit.llm.families.decoder import Decoder
 from npukit.llm.families.family import Family, window
 
-FAMILY = Family(experts=True, rotary="halves", window=window)
+FAMILY = Family(experts=True, rotary="halves", window=window, shapes=Decoder())

@@ -1,5 +1,6 @@
 """Qwen2-MoE: Qwen2 with experts and one that all tokens take."""
 
+from npukit.llm.families.decoder import Decoder
 from npukit.llm.families.family import Family, optional_window
 
-FAMILY = Family(experts=True, rotary="halves", window=optional_window)
+FAMILY = Family(experts=True, rotary="halves", window=optional_window, shapes=Decoder(bias=True, shared_expert=True))

@@ -35,6 +35,13 @@ class Outline:
             if len(shape) == 2 and name.endswith(".weight") and _layer_of(name) is not None
         }
 
+    def computed(self) -> float:
+        """Weights of the layers' matrices that a token is multiplied with: of experts only those that it takes."""
+        taken = self.sizes.experts_per_token / self.sizes.experts if self.sizes.experts else 1.0
+        matrices = sum(map(prod, self.linear().values()))
+        experts = sum(prod(shape) for shape in self.shapes.values() if len(shape) == 3)
+        return matrices + experts * taken
+
     def of_layers(self, count: int) -> int:
         """Parameters of the last `count` layers."""
         numbers = {name: _layer_of(name) for name in self.shapes}
@@ -61,7 +68,8 @@ def look_at(options: ModelOptions) -> Outline | None:
         known = None if folder.exists() else known_model(options.path)
         config = known or families.as_mapping(json.loads((folder / "config.json").read_text(encoding="utf-8")))
         family = families.of(config)
-        shapes = {} if options.from_config or known else read_headers(folder)
+        # Files keep each expert apart; a model that is loaded has them in one tensor.
+        shapes = {} if options.from_config or known or family.experts else read_headers(folder)
         if not shapes and family.shapes:
             shapes = family.shapes(config)
         return Outline(shapes, family.dimensions(config)) if shapes else None

@@ -32,7 +32,7 @@ def estimate(config: Config, model: Outline, devices: int) -> list[Work]:
     tokens = float(batch_tokens(config))
     trained, low = trained_parameters(config, model), low_bytes(config)
     passes = 2 if training.activation_checkpointing else 1  # forward through the layers
-    inside = float(sum(shape[0] * shape[1] for shape in model.linear().values()))
+    inside = model.computed()
     head = float(sizes.vocabulary * sizes.hidden)
     of_trained = inside + head if config.tuning.method == "full" else float(trained)
     products = 2 * tokens * (inside * (passes + 1) + head * 2 + of_trained)

@@ -112,8 +112,11 @@ def memory(config: Config, model: Outline, devices: int) -> Memory:
         whole -= (kept - QUANTISED_BYTES[kind]) * sum(map(prod, model.linear().values()))
     if config.tuning.turns == "badam":
         trained = ceil(trained / model.sizes.layers)  # one layer at a time
-    weights, gradients, optimizer = whole, trained * 4.0, trained * _state_bytes(config, model)
-    if deepspeed:  # all weights in 16 bits, a copy of the trained ones in 32
+    # Gradients and the optimizer's states have the type of what is trained: an adapter is always kept in fp32.
+    held = 4 if lora else kept
+    weights, gradients, optimizer = whole, trained * float(held), trained * _state_bytes(config, model) * held / 4
+    if deepspeed:  # all weights in 16 bits, a copy of the trained ones in 32, and its states with it
+        optimizer = trained * _state_bytes(config, model)
         weights, gradients = float(model.parameters * low + (trained * low if lora else 0)), trained * low * 1.0
         optimizer += trained * 4
     weights, gradients, optimizer = (
@@ -123,11 +126,10 @@ def memory(config: Config, model: Outline, devices: int) -> Memory:
     )
     batch, logits = activations(config, model, low), _logits(config, model)
     if kept > low and not stage:
-        batch += low * sum(
-            map(prod, model.linear().values())
-        )  # autocast keeps copies of weights until the loss is there
+        batch += low * sum(map(prod, model.linear().values()))  # autocast keeps copies until the loss is there
     # Two temporaries of Adam; DeepSpeed's gradients in fp32 and one; nothing of it if the host does it.
-    update = 0.0 if training.offload else 8.0 * trained / (devices if stage else 1) + _head_gradient(config, model)
+    update = 0.0 if training.offload else 2.0 * held * trained / (devices if stage else 1)
+    update += 0.0 if training.offload else _head_gradient(config, model)
     communication = _exchanged(config, model, trained, low) if devices > 1 else 0.0
     steady = weights + gradients + optimizer + max(batch + logits, update) + communication
     loading = whole if deepspeed and stage == 3 and devices > 1 else 0.0  # DeepSpeed shares it out from there
@@ -169,7 +171,7 @@ def activations(config: Config, model: Outline, low: int) -> float:
     """What the backward pass needs again: attention keeps no matrix of scores, an adapter keeps its own input."""
     tokens = batch_tokens(config)
     sizes = model.sizes
-    gated = any("gate" in name for name in model.linear())
+    gated = any("gate" in name for name in model.shapes)
     width = 7.5 * sizes.hidden + 2 * sizes.keys + (3 if gated else 2) * sizes.intermediate
     if config.tuning.is_adapter:
         width += sum(shape[1] for shape in _targets(config, model)) / sizes.layers
