@@ -93,6 +93,26 @@ def test_a_port_that_is_stopped_goes_on(project: Path, monkeypatch: pytest.Monke
     assert not broken.good, "a commit on the branch is tested again"
 
 
+def test_a_command_that_cannot_run_is_refused_before_any_work(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "analyze", None)
+    for command in (["no-such-launcher", "train.py"], ["bash", "notes.txt"], ["python", "nowhere.py"]):
+        with pytest.raises(NpukitError):
+            port(project, command, tests="")
+
+
+def test_a_launcher_gets_the_devices_that_are_asked_for(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def verify(before: Path, after: Path, command: list[str], devices: int | None, **_: Any) -> None:
+        asked.append((command, devices))
+        raise NpukitError("it is enough to be asked")
+
+    monkeypatch.setattr(module, "verify", verify)
+    port(project, ["torchrun", "train.py"], tests="", devices=2)
+    port(project, ["torchrun", "train.py"], tests="", devices=4)
+    assert asked == [(["torchrun", "train.py"], 2), (["torchrun", "train.py"], 4)]
+
+
 def test_what_cannot_be_ported(project: Path, tmp_path: Path) -> None:
     (tmp_path / "plain").mkdir()
     with pytest.raises(NpukitError, match="git init"):

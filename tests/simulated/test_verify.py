@@ -91,3 +91,36 @@ def test_a_migration_that_never_reaches_the_npu_is_not_verified(tmp_path: Path) 
     on_cpu = "import torch\nprint('loss', torch.ones(3).sum().item())"
     result = verify(project(tmp_path / "before", on_cpu), project(tmp_path / "after", on_cpu), COMMAND)
     assert result.divergence is None and result.npu_ops == 0 and not result.same
+
+
+DISTRIBUTED = """\
+import os
+import torch
+import torch.distributed as dist
+dist.init_process_group("nccl")
+rank = int(os.environ["LOCAL_RANK"])
+torch.cuda.set_device(rank)
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 1).cuda(), device_ids=[rank])
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(2):
+    loss = model(torch.randn(4, 8, device="cuda") + rank).square().mean()
+    loss.backward()
+    optimizer.step()
+    print(f"rank {rank} loss {loss.item():.6f}", flush=True)
+"""
+
+
+def test_a_shell_script_with_torchrun_is_compared_rank_by_rank(tmp_path: Path) -> None:
+    """Its ranks get simulated NPUs, talk over HCCL and are observed, though nothing of them says `npukit`."""
+    migrated = DISTRIBUTED.replace("import torch\n", "import torch\nimport torch_npu\n").replace(
+        "torch.cuda", "torch.npu"
+    )
+    migrated = migrated.replace(".cuda()", ".npu()").replace('"cuda"', '"npu"').replace("nccl", "hccl")
+    folders = project(tmp_path / "before", DISTRIBUTED), project(tmp_path / "after", migrated)
+    for folder in folders:
+        (folder / "run.sh").write_text("exec torchrun --standalone --nproc_per_node=2 train.py\n")
+    result = verify(*folders, ["bash", "run.sh"])
+    assert result.same and result.npu_ops, told(result)
+    compared = {(each.kind, each.name): each.count for each in result.compared}
+    assert compared[("loss", "loss")] == compared[("gradients", "")] == 2, "of the first rank alone"
+    assert "2 simulated NPUs" in result.after.device

@@ -24,7 +24,10 @@ def projects(tmp_path: Path) -> tuple[Path, Path]:
     ("command", "said"),
     [
         ([], "after `--`"),
-        (["bash", "train.sh"], "after `--`"),
+        (["bash", "run.sh"], "There is no run.sh in .*before"),
+        (["./run.sh"], "no program"),
+        (["no-such-launcher", "train.py"], "no program"),
+        (["python", "-m"], "-m and a module"),
         (["python"], "-m and a module"),
         (["python", "-O", "train.py"], "own options"),
         (["python", "train.py"], "There is no train.py in .*after"),

@@ -45,12 +45,17 @@ def launch(
     When a process fails, all of them end and the first error is explained.
     """
     from npukit.cli.run import check_auto, check_command, check_faults
+    from npukit.launch.commands import is_shell_script
     from npukit.launch.devices import choose
     from npukit.launch.launch import plan_job, start
     from npukit.launch.nodes import NodePlan, from_environment, from_hostfile, parse_master
     from npukit.machine.network import names_of_this_host
 
     check_command(command, "launch")
+    if is_shell_script(Path(command[0])):
+        raise NpukitError(
+            f"launch starts the ranks of a Python script; for a shell script use `npukit run --devices N {command[0]}`."
+        )
     if hostfile and not hostfile.is_file():
         raise NpukitError(f"There is no hostfile {hostfile}: write one host per line, such as `worker-1 slots=8`.")
     if hostfile:

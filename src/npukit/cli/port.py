@@ -8,14 +8,14 @@ from typing import Annotated
 
 import typer
 
-from npukit.cli.options import JsonOption
+from npukit.cli.options import DevicesOption, JsonOption
 from npukit.migrate.goal import Style
 from npukit.report.terminal import printable
 
 
 def port(
     project: Annotated[Path, typer.Argument(help="Folder of the project, in a git repository.", show_default=False)],
-    command: Annotated[list[str] | None, typer.Argument(metavar="[-- python SCRIPT ARGS]", show_default=False)] = None,
+    command: Annotated[list[str] | None, typer.Argument(metavar="[-- COMMAND]", show_default=False)] = None,
     style: Annotated[
         Style, typer.Option(help="portable: runs on CUDA, NPU and CPU; npu: torch_npu, .npu(), hccl.")
     ] = Style.portable,
@@ -28,6 +28,7 @@ def port(
             help='Command to test; "" for none.',
         ),
     ] = None,
+    devices: DevicesOption = None,
     data: Annotated[
         list[Path] | None,
         typer.Option(
@@ -53,6 +54,7 @@ def port(
         branch,
         tests,
         data or (),
+        devices,
         tell=lambda line: print(f"npukit: {line}", file=sys.stderr),
     )
     files = write_reports(result)

@@ -51,12 +51,17 @@ def run(
 ) -> None:
     """Run a Python script or module on any device, simulated or not.
 
-    Options after the script's name belong to the script.
+    A shell script, which may call torchrun, gets the devices as well. Options after the script's name belong to it.
     """
+    from npukit.launch.commands import is_shell_script
     from npukit.launch.devices import choose
     from npukit.launch.run import run as launch
 
     check_command(command, "run")
+    if auto and is_shell_script(Path(command[0])):
+        raise NpukitError(
+            "--auto changes Python programs, not those that a shell script starts: put it into the script."
+        )
     chosen = choose(device, devices or 1, card)
     if (card != DEFAULT_CARD and device is not Wanted.sim) or (
         (compute or trace_ops or fault) and not chosen.simulated

@@ -16,7 +16,7 @@ from npukit.report.terminal import printable
 def verify(
     before: Annotated[Path, typer.Argument(help="Project before the migration.", show_default=False)],
     after: Annotated[Path, typer.Argument(help="Project after the migration.", show_default=False)],
-    command: Annotated[list[str], typer.Argument(metavar="-- python SCRIPT [ARGS]", show_default=False)],
+    command: Annotated[list[str], typer.Argument(metavar="-- COMMAND", show_default=False)],
     device: DeviceOption = Wanted.sim,
     devices: DevicesOption = None,
     tolerance: Annotated[
@@ -34,7 +34,7 @@ def verify(
     """Check that a project computes the same after its migration.
 
     Both run with the same seeds: the original on CUDA or, where there is none, on the CPU, and the migrated project on
-    --device. Compares losses, and what
+    --device. The command is `python SCRIPT`, a launcher such as torchrun, or a shell script. Compares losses, and what
     the models compute. Exits with code 1 if something differs.
     """
     from npukit.verify import verify as run_both
@@ -45,7 +45,7 @@ def verify(
         after,
         command,
         device,
-        devices or 1,
+        devices,
         tolerance,
         tell=lambda line: print(f"npukit: {line}", file=sys.stderr),
     )

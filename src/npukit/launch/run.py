@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from npukit.launch.commands import is_shell_script
 from npukit.launch.failure import SIGNALS
 from npukit.launch.rank_table import TABLE, why_unusable
 from npukit.launch.script import AUTOLOAD, AUTOLOAD_LATER, LAUNCHER
@@ -19,11 +20,13 @@ from npukit.packages import require
 def run(command: Sequence[str], environment: Mapping[str, str], ranks: int = 1, auto: bool = False) -> NoReturn:
     """Run `command` to its end, with its exit code; with several ranks become torchrun.
 
-    With `auto` CUDA code runs on an NPU. A failure ends in its explanation.
+    A shell script is run by bash. With `auto` CUDA code runs on an NPU. A failure ends in its explanation.
 
     >>> run(["train.py", "--epochs", "3"], os.environ, ranks=2)
     """
     environment = dict(environment)
+    if is_shell_script(Path(command[0])):  # it starts its ranks itself, on the devices that it is given
+        watch(["bash", *command], environment)
     script = script_arguments(command, auto)
     if "TORCHELASTIC_RUN_ID" in environment:  # a rank already: its launcher watches it
         become([sys.executable, *script], environment)

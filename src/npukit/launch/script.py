@@ -43,15 +43,13 @@ def main() -> None:
     if not getattr(sys.flags, "safe_path", False):
         sys.path[0] = folder
     quiet.install()
-    if os.environ.get(GIVEN, "npu") != "npu":
-        _go_without_torch_npu()
+    hide_torch_npu()
     if auto:
         from npukit.shim.to_npu import apply
 
         apply(folder)
     try:
-        if hook := os.environ.get(HOOK):
-            _call(hook)
+        call_hook()
         run_command(arguments)
     except Exception as error:
         sys.exit(_tell_failure(_named_if_ours(error, arguments)))
@@ -90,15 +88,22 @@ def compile_script(path: str) -> types.CodeType:
     return compile(source, path, "exec", dont_inherit=True)
 
 
-def _call(hook: str) -> None:
+def call_hook() -> None:
+    """Do what another part of npukit asked for."""
     from importlib import import_module
 
-    module, _, function = hook.partition(":")
-    getattr(import_module(module), function)()
+    if hook := os.environ.get(HOOK):
+        module, _, function = hook.partition(":")
+        getattr(import_module(module), function)()
 
 
-def _go_without_torch_npu() -> None:
-    """accelerate and transformers import it where they find it, and then torch's optimizers ask it for a card."""
+def hide_torch_npu() -> None:
+    """Go without it on other devices.
+
+    accelerate and transformers import it where they find it, and then torch's optimizers ask it for a card.
+    """
+    if os.environ.get(GIVEN, "npu") == "npu":
+        return
     from importlib.util import find_spec
 
     from npukit.shim.children import run_first_in_spawned

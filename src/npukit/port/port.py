@@ -13,6 +13,7 @@ from pathlib import Path
 
 from npukit.doctor.examine import examine
 from npukit.errors import NpukitError
+from npukit.launch.commands import check_command
 from npukit.launch.devices import Wanted, choose
 from npukit.migrate.analysis import Analysis, analyze
 from npukit.migrate.goal import Goal, Style
@@ -56,11 +57,13 @@ def port(
     branch: str = "npukit/port",
     tests: str | None = None,
     data: Sequence[Path] = (),
+    devices: int | None = None,
     tell: Tell = lambda _: None,
 ) -> Port:
     """Port the last commit of a project; a port that was stopped goes on.
 
-    `command` is a short run for verify, such as ["python", "train.py", "--steps", "20"]. `tests` is the command of
+    `command` is a short run for verify, such as ["python", "train.py", "--steps", "20"] or ["bash", "run.sh"], on as
+    many `devices` as it asks for if that is not given. `tests` is the command of
     the project's tests: None for pytest where there are tests, "" for none. `data` are files that are not in git and
     that tests and runs need: they are copied beside the code.
 
@@ -73,18 +76,22 @@ def port(
     (work.parent / ".gitignore").write_text("*\n", encoding="utf-8")
     state = _begin(repository, work, branch, style)
     original, migrated = work / "original" / repository.project, work / "migrated" / repository.project
-    steps = [_said(tell, state.once("doctor", "", _doctor))]
     if not original.is_dir():
         repository.add_worktree(work / "original", state.base)
+    _bring(data, project, original)
+    if command:
+        check_command(command, original)
+    steps = [_said(tell, state.once("doctor", "", _doctor))]
     steps.append(_said(tell, state.once("analyze", state.base, lambda: _analyze(original))))
     steps.append(_said(tell, _migrated(repository, state, work, migrated, tell)))
-    _bring(data, project, (original, migrated))
+    _bring(data, project, migrated)
     head = repository.head(state.branch)
     tests_command = _tests_of(original) if tests is None else tests
     key = f"{head} {tests_command}"
     steps.append(_said(tell, state.once("tests", key, lambda: _tests(tests_command, original, migrated, tell))))
-    key = f"{head} {' '.join(command)}"
-    steps.append(_said(tell, state.once("verify", key, lambda: _verify(command, original, migrated, tell))))
+    key = f"{head} {' '.join(command)} {devices or ''}".rstrip()
+    verified = state.once("verify", key, lambda: _verify(command, devices, original, migrated, tell))
+    steps.append(_said(tell, verified))
     dirty = repository.is_dirty()
     return Port(project, work, migrated, state.branch, state.base, dirty, tuple(steps), analyze([migrated]))
 
@@ -156,18 +163,17 @@ def _imports_in_words(checked: ImportCheck) -> str:
     return ", ".join(parts)
 
 
-def _bring(data: Iterable[Path], project: Path, targets: Iterable[Path]) -> None:
+def _bring(data: Iterable[Path], project: Path, target: Path) -> None:
     """Copy what is not in git and runs need."""
     for name in data:
         source = project / name
         if not source.exists():
             raise NpukitError(f"There is no {source}: --with takes paths inside the project.")
-        for target in targets:
-            if source.is_dir():
-                shutil.copytree(source, target / name, dirs_exist_ok=True)
-            else:
-                (target / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy2(source, target / name)
+        if source.is_dir():
+            shutil.copytree(source, target / name, dirs_exist_ok=True)
+        else:
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(source, target / name)
 
 
 def _tests_of(project: Path) -> str:
@@ -195,13 +201,13 @@ def _in_words(ran: Ran) -> str:
     return ", ".join(f"{number} {word}" for word, number in ran.counts.items()) or f"exit code {ran.exit_code}"
 
 
-def _verify(command: Sequence[str], original: Path, migrated: Path, tell: Tell) -> Step:
+def _verify(command: Sequence[str], devices: int | None, original: Path, migrated: Path, tell: Tell) -> Step:
     if not command:
         return Step(
             "verify", "skipped", "not run: end the command with a short training, as in `-- python train.py --steps 20`"
         )
     try:
-        result = verify(original, migrated, command, tell=tell)
+        result = verify(original, migrated, command, devices=devices, tell=tell)
     except NpukitError as error:
         first, *rest = str(error).split("\n")
         return Step("verify", "failed", first, tuple(rest))

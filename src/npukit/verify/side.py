@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import signal
 import socket
 import subprocess
 import sys
@@ -10,7 +13,9 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from npukit.launch.commands import python_arguments
 from npukit.launch.devices import Devices, Wanted, choose, count_gpus
 from npukit.launch.run import AGENT, own_first, spare_launcher, tied
 from npukit.machine import Machine
@@ -20,6 +25,7 @@ from npukit.verify.figure import Figure, by_name
 from npukit.verify.logs import losses_written, state_of
 from npukit.verify.losses import losses_in
 from npukit.verify.result import Kind, Run
+from npukit.verify.started import observed
 
 MOST_ROWS = 50_000  # of operators and modules, that are recorded to find a cause
 _TAIL = 30
@@ -57,7 +63,7 @@ class Side:
         return cls(folder, str(devices), devices.environment(trace=trace), simulated=devices.simulated)
 
     def run(
-        self, arguments: Sequence[str], devices: int, work: Path, record: Path | None = None
+        self, command: Sequence[str], devices: int, work: Path, record: Path | None = None
     ) -> tuple[Run, dict[tuple[Kind, str], list[Figure]]]:
         """Run the command; the figures are those of the first rank. With `record`, operators are recorded instead."""
         work.mkdir(exist_ok=True)
@@ -66,30 +72,69 @@ class Side:
             "cuda_is_cpu": self.cuda_is_cpu,
             "devices": devices,
             "watch": "" if record else str(watched),
-            "port": free_port() if devices == 1 else 0,  # ranks that npukit starts have one
+            "port": 0,
         }
-        script = ["-m", "npukit.launch.script", "-m", "npukit.verify.observe", json.dumps(options), *arguments]
-        environment = tied(own_first(self.folder.resolve(), {**self.environment, "PYTHONHASHSEED": "0"}))
+        environment = {**self.environment, "PYTHONHASHSEED": "0"}
         if record:
             environment = recording(Options(str(record), "ops", ranks=(0,), most_rows=MOST_ROWS), environment)
-        if devices == 1:
-            argv = [sys.executable, *script]
-        else:
-            spare_launcher(environment, devices)
-            ranks = ["--standalone", "--nproc-per-node", str(devices), "--log-dir", str(work)]
-            argv = [*AGENT, *ranks, *script]
+        folder = self.folder.resolve()
         logs = state_of(self.folder)
         began = time.monotonic()
-        done = subprocess.run(argv, cwd=self.folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        if (arguments := python_arguments(command)) is None:
+            code, output = run_tree(_here(command), folder, observed(environment, folder, options))
+        else:
+            argv, environment = _observing(arguments, devices, work, options, own_first(folder, environment))
+            code, output = run_tree(argv, folder, tied(environment))
         seconds = time.monotonic() - began
         log = work / "rank0.log"
-        lines = (log.read_bytes() if log.exists() else done.stdout).decode(errors="replace").split("\n")
+        lines = (log.read_bytes() if log.exists() else output).decode(errors="replace").split("\n")
         told = by_name([*losses_in(lines), *losses_written(self.folder, logs)])
         figures: dict[tuple[Kind, str], list[Figure]] = {("loss", name): series for name, series in told.items()}
         for kind, figure in _watched(watched):
             figures.setdefault((kind, figure.name), []).append(figure)
-        tail = done.stdout.decode(errors="replace").rstrip().split("\n")[-_TAIL:]
-        return Run(self.device, done.returncode, round(seconds, 1), "\n".join(tail)), figures
+        tail = output.decode(errors="replace").rstrip().split("\n")[-_TAIL:]
+        return Run(self.device, code, round(seconds, 1), "\n".join(tail)), figures
+
+
+def _observing(
+    arguments: Sequence[str], devices: int, work: Path, options: dict[str, Any], environment: dict[str, str]
+) -> tuple[list[str], dict[str, str]]:
+    """The command that runs a script or module so that it can be compared, as one process or as ranks."""
+    if devices == 1:
+        options = {**options, "port": free_port()}  # ranks that npukit starts have one
+    script = ["-m", "npukit.launch.script", "-m", "npukit.verify.observe", json.dumps(options), *arguments]
+    if devices == 1:
+        return [sys.executable, *script], environment
+    spare_launcher(environment, devices)
+    ranks = ["--standalone", "--nproc-per-node", str(devices), "--log-dir", str(work)]
+    return [*AGENT, *ranks, *script], environment
+
+
+def _here(command: Sequence[str]) -> list[str]:
+    """A launcher's command, with the Python that npukit runs with."""
+    is_python = Path(command[0]).name.startswith("python")
+    beside = Path(sys.executable).with_name(command[0])
+    program = sys.executable if is_python else str(beside) if beside.is_file() else command[0]
+    return [program, *command[1:]]
+
+
+def run_tree(argv: Sequence[str], folder: Path, environment: Mapping[str, str]) -> tuple[int, bytes]:
+    """Run a program with all that it starts, and end what is left of it; returns its exit code and its output.
+
+    >>> run_tree(["bash", "run.sh"], Path("project"), os.environ)
+    (0, b'step 1 loss 2.31\\n')
+    """
+    process = subprocess.Popen(
+        argv, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )  # fmt: skip
+    try:
+        output, _ = process.communicate()
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    return process.returncode, output
 
 
 def free_port() -> int:

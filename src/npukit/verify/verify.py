@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from npukit.errors import NpukitError
+from npukit.launch.commands import check_command, devices_asked
 from npukit.launch.devices import Wanted, choose
 from npukit.precision import comparing
 from npukit.precision.result import Divergence
@@ -31,23 +32,30 @@ def verify(
     after: Path,
     command: Sequence[str],
     device: Wanted = Wanted.sim,
-    devices: int = 1,
+    devices: int | None = None,
     tolerance: float | None = None,
     tell: Callable[[str], None] = lambda _: None,
 ) -> Verification:
     """Whether `command` computes the same in both folders; `tolerance` is for losses.
 
+    It is `python` with a script or module, which runs as `devices` ranks, or any launcher or shell script, which gets
+    `devices`, by default as many as it asks for.
+
     >>> verify(Path("project"), Path("migrated"), ["python", "train.py", "--steps", "20"]).same
     True
     """
-    arguments = _python_arguments(command, before, after)
+    for folder in (before, after):
+        if not folder.is_dir():
+            raise NpukitError(f"There is no folder {folder}: give the project before and after its migration.")
+        check_command(command, folder)
+    devices = devices or devices_asked(command, before)
     allowed = Tolerance(tolerance)
     with temporary_folder("verify") as work:
         trace = work / "ops.json"
         original = Side.original(before)
         migrated = Side.migrated(after, choose(device, devices), trace)
         tell(f"running the original on {original.device}")
-        first, figures = original.run(arguments, devices, work / "before")
+        first, figures = original.run(command, devices, work / "before")
         if first.exit_code:
             raise NpukitError(
                 f"The original project fails on {original.device}: fix it first. Its last lines:\n{first.output}"
@@ -59,11 +67,11 @@ def verify(
                 "that trains or computes something with a model."
             )
         tell(f"running the migrated project on {migrated.device}")
-        second, got = migrated.run(arguments, devices, work / "after")
+        second, got = migrated.run(command, devices, work / "after")
         compared, divergence = compare(expected, got, allowed)
         if divergence and divergence.after is not None and divergence.kind != "settings" and second.exit_code == 0:
             tell("the runs differ: running both again to find the first difference")
-            cause = _find_cause(original, migrated, arguments, devices, work)
+            cause = _find_cause(original, migrated, command, devices, work)
             divergence = replace(divergence, cause=cause)
         uses = _uses(trace, after)
     npu_ops = sum(use.count for use in uses["npu"]) if migrated.simulated else None
@@ -81,33 +89,10 @@ def verify(
     )
 
 
-def _python_arguments(command: Sequence[str], before: Path, after: Path) -> list[str]:
-    for folder in (before, after):
-        if not folder.is_dir():
-            raise NpukitError(f"There is no folder {folder}: give the project before and after its migration.")
-    if not command or not Path(command[0]).name.startswith("python"):
-        raise NpukitError(
-            "Write the command after `--`, as in: npukit verify BEFORE AFTER -- python train.py --steps 20"
-        )
-    arguments = list(command[1:])
-    if not arguments or (arguments[0].startswith("-") and arguments[0] != "-m"):
-        raise NpukitError(
-            "Put a script, or -m and a module, right after `python`: Python's own options are not supported."
-        )
-    for folder in (before, after):
-        if arguments[0] != "-m" and not (folder / arguments[0]).is_file():
-            raise NpukitError(
-                f"There is no {arguments[0]} in {folder}: give the path of the script relative to the project."
-            )
-    return arguments
-
-
-def _find_cause(
-    original: Side, migrated: Side, arguments: Sequence[str], devices: int, work: Path
-) -> Divergence | None:
+def _find_cause(original: Side, migrated: Side, command: Sequence[str], devices: int, work: Path) -> Divergence | None:
     dumps = work / "before-dump", work / "after-dump"
     for side, dump in zip((original, migrated), dumps, strict=True):
-        side.run(arguments, devices, work / f"{dump.name}-run", dump)
+        side.run(command, devices, work / f"{dump.name}-run", dump)
     first = comparing.compare(*dumps).first
 
     def relative(text: str) -> str:
@@ -123,7 +108,8 @@ def _find_cause(
 def _uses(trace: Path, project: Path) -> dict[str, tuple[OpUse, ...]]:
     """The operators of a trace, by how torch_npu supports them."""
     counts: Counter[tuple[str, str, str]] = Counter()
-    for op in json.loads(trace.read_text())["ops"] if trace.exists() else ():
+    traces = trace.parent.glob(f"{trace.name}*")  # a launcher's processes write one each
+    for op in (op for path in traces for op in json.loads(path.read_text())["ops"]):
         counts[op["support"], op["op"], op["line"].removeprefix(f"{project.resolve()}/")] += op["count"]
     supports = ("npu", "cpu_fallback", "not_simulated")
     return {

@@ -48,7 +48,7 @@ class Watch:
             return
         if self._file is None:
             self._folder.mkdir(exist_ok=True)
-            self._file = (self._folder / current_process().name).open("w", buffering=1)
+            self._file = (self._folder / current_process().name).open("a", buffering=1)
         print(json.dumps([kind, name, value, direction, self._rounding, text]), file=self._file)
 
     def _note_tensors(self, kind: str, tensors: Iterable[torch.Tensor]) -> None:
