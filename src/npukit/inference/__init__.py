@@ -1,1 +1,32 @@
-"""Use a language model: the engine that generates tokens, and chat, batch inference, a server and evaluation on it."""
+"""Use a language model: the engine that generates tokens, and chat, batch inference, a server and evaluation on it.
+
+    from npukit.inference import LLM, EngineOptions, Sampling
+
+See npukit.inference.llm.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from npukit.inference.engine.engine import EngineOptions as EngineOptions
+    from npukit.inference.engine.request import Sampling as Sampling
+    from npukit.inference.llm import LLM as LLM
+    from npukit.inference.llm import Completion as Completion
+    from npukit.inference.task import Wanted as Wanted
+
+_HOMES = {
+    "LLM": "llm",
+    "Completion": "llm",
+    "EngineOptions": "engine.engine",
+    "Sampling": "engine.request",
+    "Wanted": "task",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import what is asked for only then: most commands need no torch."""
+    from importlib import import_module
+
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

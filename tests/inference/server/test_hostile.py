@@ -313,3 +313,10 @@ def send(port: int, body: Any) -> bytes:
         while part := raw.recv(65536):
             heard += part
     return heard
+
+
+def test_fuzzed_requests_are_refused_and_disturb_nobody(server: Any) -> None:
+    from benchmarks.serve_fuzz import fuzz
+
+    tally = asyncio.run(fuzz(server.url, requests=60, clients=1, schemas=[], seed=1))
+    assert not tally.wrong and tally.statuses[400] > 30

@@ -1,0 +1,140 @@
+"""The engine as a library: a language model that answers texts and conversations.
+
+    from npukit.inference import LLM, EngineOptions, Sampling
+
+    llm = LLM("models/qwen2")
+    llm.generate(["The capital of France is"], Sampling(temperature=0, max_tokens=16))[0].text
+    llm.chat([{"role": "user", "content": "Who are you?"}]).text
+    for text in llm.stream([{"role": "user", "content": "Tell me a story."}]):
+        print(text, end="")
+
+It runs on the device of this process: `npukit run --device sim script.py` tries a script on a simulated NPU. An LLM
+belongs to one thread; for many clients at once there is `npukit serve`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from npukit.inference.engine import EngineOptions
+from npukit.inference.engine.request import Finish, Output, Request, Sampling
+from npukit.inference.loading import load, start_engine
+from npukit.inference.task import Wanted
+from npukit.inference.text import TextStream
+from npukit.llm.chat.answer import Content, ToolCall
+from npukit.llm.chat.messages import Message
+
+Tools = Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Completion:
+    """An answer, whole."""
+
+    text: str
+    token_ids: tuple[int, ...]
+    finish_reason: Finish
+    prompt_token_ids: tuple[int, ...]
+    reasoning: str = ""  # of a model that thinks first
+    tool_calls: tuple[ToolCall, ...] = ()
+
+
+class LLM:
+    """A model on the device of this process.
+
+    >>> llm = LLM(Wanted("models/qwen2", adapters=("runs/lora",)), EngineOptions(longest=4096))
+    >>> llm.chat([{"role": "user", "content": "Hi"}], Sampling(max_tokens=64)).text
+    """
+
+    def __init__(self, model: str | Wanted, options: EngineOptions | None = None) -> None:
+        self._loaded = load(Wanted(model) if isinstance(model, str) else model)
+        self.engine = start_engine(self._loaded, options or EngineOptions())
+        self.tokenizer = self._loaded.tokenizer
+        self.default_sampling = self._loaded.defaults  # as the model's generation_config.json wants it
+
+    def generate(
+        self, prompts: str | Sequence[str], sampling: Sampling | None = None, stop: Sequence[str] = ()
+    ) -> list[Completion]:
+        """Continue each text, all of them in one batch.
+
+        >>> llm.generate(["One, two,", "Red, green,"], Sampling(temperature=0, max_tokens=8))
+        """
+        texts = [prompts] if isinstance(prompts, str) else prompts
+        return self._answer([self._request(self.tokenizer.encode(text), sampling) for text in texts], stop)
+
+    def chat(
+        self,
+        messages: Sequence[Message],
+        sampling: Sampling | None = None,
+        stop: Sequence[str] = (),
+        tools: Tools | None = None,
+    ) -> Completion:
+        """Answer a conversation; calls of tools and reasoning come apart from the text.
+
+        >>> llm.chat([{"role": "user", "content": "Is it warm in Rome?"}], tools=[weather]).tool_calls
+        """
+        prompt = self._loaded.prompt(messages, tools)
+        answer = self._answer([self._request(prompt.ids, sampling)], stop)[0]
+        parts = self._loaded.chat.parse(prompt, answer.text)
+        return replace(answer, text=parts.content, reasoning=parts.reasoning, tool_calls=parts.calls)
+
+    def stream(
+        self, prompt: str | Sequence[Message], sampling: Sampling | None = None, stop: Sequence[str] = ()
+    ) -> Iterator[str]:
+        """The answer to a text or a conversation, piece by piece. Whoever leaves the loop ends it."""
+        if isinstance(prompt, str):
+            request = self._request(self.tokenizer.encode(prompt), sampling)
+            yield from (piece for _, piece, _ in self._run([request], stop))
+            return
+        made = self._loaded.prompt(prompt)
+        parser = self._loaded.chat.parser(made)
+        for _, piece, _ in self._run([self._request(made.ids, sampling)], stop):
+            yield from (part.text for part in parser.feed(piece) if isinstance(part, Content))
+        yield from (part.text for part in parser.end() if isinstance(part, Content))
+
+    def _request(self, ids: Sequence[int], sampling: Sampling | None) -> Request:
+        chosen = sampling or self.default_sampling
+        return Request(tuple(ids), replace(chosen, end_tokens=chosen.end_tokens | self._loaded.end_tokens))
+
+    def _answer(self, requests: Sequence[Request], stop: Sequence[str]) -> list[Completion]:
+        texts, ids = [""] * len(requests), [list[int]() for _ in requests]
+        ends: dict[int, Finish] = {}
+        for index, piece, output in self._run(requests, stop):
+            texts[index] += piece
+            if output.token is not None:
+                ids[index].append(output.token.id)
+            if output.error is not None:
+                raise output.error
+            ends[index] = output.finish or "stop"
+        return [
+            Completion(texts[index], tuple(ids[index]), ends[index], request.prompt)
+            for index, request in enumerate(requests)
+        ]
+
+    def _run(self, requests: Sequence[Request], stop: Sequence[str]) -> Iterator[tuple[int, str, Output]]:
+        """Each output with the index of its request and the text that it completes."""
+        hidden = frozenset(self.tokenizer.all_special_ids) - self._loaded.chat.marker_ids
+        running: dict[int, tuple[int, TextStream]] = {}
+        try:
+            for index, request in enumerate(requests):
+                running[self.engine.add(request)] = (index, TextStream(self.tokenizer, stop, hidden=hidden))
+            while running:
+                for output in self.engine.step():
+                    if output.number not in running:
+                        continue
+                    index, text = running[output.number]
+                    is_text = output.token is not None and output.finish != "stop"
+                    piece = text.add(output.token.id) if is_text and output.token else ""
+                    if output.finish is not None or text.stopped is not None:
+                        del running[output.number]
+                        self.engine.cancel(output.number)
+                        piece += text.end()
+                        output = output._replace(finish="stop") if text.stopped is not None else output
+                    yield index, piece, output
+        finally:
+            for number in running:
+                self.engine.cancel(number)
+            while not self.engine.is_idle:  # steps that are on their way
+                self.engine.step()
