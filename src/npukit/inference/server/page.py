@@ -9,16 +9,9 @@ from starlette.responses import FileResponse, Response
 
 from npukit.inference.server.errors import ApiError
 from npukit.inference.server.serving import Serving
+from npukit.web.assets import HEADERS, SHARED, asset
 
 FOLDER = Path(__file__).parent / "static"
-FILES = {"page.css": "text/css"} | dict.fromkeys(("page.js", "markdown.js", "words.js"), "text/javascript")
-HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
-    "img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "Cache-Control": "no-cache",
-}
 
 
 def routes(_: Serving) -> APIRouter:
@@ -31,8 +24,9 @@ def routes(_: Serving) -> APIRouter:
 
     @router.get("/page/{name}")
     async def file(name: str) -> Response:
-        if name not in FILES:
+        found = asset(name, [FOLDER, SHARED])
+        if found is None:
             raise ApiError(404, f"There is no {name}.")
-        return FileResponse(FOLDER / name, media_type=FILES[name], headers=HEADERS)
+        return found
 
     return router

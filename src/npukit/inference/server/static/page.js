@@ -1,4 +1,5 @@
 // The chat page: a conversation with one of the server's models, by the same API that everyone else uses.
+import { learn, look, onLook, switchLanguage, switchTheme, word } from "./look.js";
 import { element, icon, render } from "./markdown.js";
 import { WORDS } from "./words.js";
 
@@ -6,27 +7,18 @@ const $ = (id) => document.getElementById(id);
 const DEFAULTS = { system: "", temperature: "0.7", top_p: "0.95", repetition_penalty: "1", max_tokens: "", seed: "", thinking: true };
 const saved = { ...JSON.parse(localStorage.getItem("npukit") ?? "{}") };
 const settings = { ...DEFAULTS, ...saved.settings };
-let language = saved.language ?? (navigator.language.startsWith("zh") ? "zh" : "en");
-let theme = saved.theme ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
 let model = saved.model;
-let messages = JSON.parse(sessionStorage.getItem("npukit-chat") ?? "[]"); // {role, text, reasoning, note, figures}
+const CONVERSATION = `npukit-chat ${location.pathname}`;
+let messages = JSON.parse(sessionStorage.getItem(CONVERSATION) ?? "[]"); // {role, text, reasoning, note, figures}
 let running = null;
 
-const word = (name) => WORDS[language][name];
 const keep = () => {
-  localStorage.setItem("npukit", JSON.stringify({ settings, language, theme, model }));
-  sessionStorage.setItem("npukit-chat", JSON.stringify(messages));
+  localStorage.setItem("npukit", JSON.stringify({ settings, model }));
+  sessionStorage.setItem(CONVERSATION, JSON.stringify(messages));
 };
 
 // Texts, theme and settings ------------------------------------------------------------------------------------------
 function speak() {
-  document.documentElement.lang = language === "zh" ? "zh-CN" : "en";
-  for (const each of document.querySelectorAll("[data-text]")) each.textContent = word(each.dataset.text);
-  for (const each of document.querySelectorAll("[data-title]")) {
-    each.title = word(each.dataset.title);
-    each.setAttribute("aria-label", each.title);
-  }
-  for (const each of document.querySelectorAll("[data-placeholder]")) each.placeholder = word(each.dataset.placeholder);
   $("language").textContent = word("name");
   $("ideas").replaceChildren(...word("ideas").map((idea) => {
     const button = element("button", { type: "button" }, idea);
@@ -34,10 +26,6 @@ function speak() {
     return button;
   }));
   draw();
-}
-
-function dress() {
-  document.documentElement.dataset.theme = theme;
 }
 
 function showSettings() {
@@ -60,8 +48,8 @@ for (const name of Object.keys(DEFAULTS)) {
 $("defaults").onclick = () => { Object.assign(settings, DEFAULTS); showSettings(); keep(); };
 $("key").value = sessionStorage.getItem("npukit-key") ?? "";
 $("key").onchange = () => { sessionStorage.setItem("npukit-key", $("key").value); listModels(); };
-$("language").onclick = () => { language = language === "en" ? "zh" : "en"; speak(); keep(); };
-$("theme").onclick = () => { theme = theme === "dark" ? "light" : "dark"; dress(); keep(); };
+$("language").onclick = switchLanguage;
+$("theme").onclick = switchTheme;
 const openSettings = (open) => { $("settings").hidden = !open; $("open-settings").setAttribute("aria-expanded", open); };
 $("open-settings").onclick = () => openSettings($("settings").hidden);
 $("close-settings").onclick = () => openSettings(false);
@@ -215,7 +203,7 @@ function draw() {
   const box = $("messages");
   while (box.children.length > messages.length) box.lastChild.remove();
   messages.forEach((message, index) => {
-    const looks = JSON.stringify([message, language, running && index === messages.length - 1]);
+    const looks = JSON.stringify([message, look.language, running && index === messages.length - 1]);
     if (drawn[index] === looks && box.children[index]) return;
     drawn[index] = looks;
     const made = (message.role === "user" ? drawUser : drawAssistant)(message, index);
@@ -259,7 +247,13 @@ $("composer").onsubmit = (event) => { event.preventDefault(); ask($("prompt").va
 $("stop").onclick = () => running?.abort();
 document.onkeydown = (event) => { if (event.key === "Escape") running ? running.abort() : openSettings(false); };
 
-dress();
+// Inside of the studio, which may ask several models the same.
+if (parent !== window) {
+  document.documentElement.dataset.framed = "";
+  addEventListener("message", (event) => { if (event.origin === location.origin && event.data?.ask) ask(String(event.data.ask)); });
+}
+
+learn(WORDS);
 showSettings();
-speak();
+onLook(speak);
 listModels();
