@@ -69,6 +69,7 @@ VERBS = {
         Verb("eval", page="infer", extra="use"),
     ),
     "Look into": (
+        Verb("studio", extra="studio"),
         Verb("profile", settings=SCRIPT_FOLLOWS, page="slow"),
         Verb("advise", page="slow"),
         Verb("explain", page="errors"),

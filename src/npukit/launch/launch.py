@@ -21,6 +21,7 @@ from npukit.machine import Machine, cpus, network
 
 LOGS = Path("npukit-logs")
 NAMES_APPEAR = 300.0  # seconds until a scheduler's names can be resolved
+LOG_FOLDER = "NPUKIT_LOG_DIR"  # where the ranks' logs go instead
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ def plan_job(
     >>> print(plan_job(["train.py"], NodePlan(), choose("npu", 8), os.environ))
     """
     count, kind = devices.count, devices.kind
-    logs = logs or LOGS / time.strftime("%Y%m%d-%H%M%S")
+    logs = logs or Path(environ.get(LOG_FOLDER) or LOGS / time.strftime("%Y%m%d-%H%M%S"))
     where, known = ["--standalone"], {"threads": str(max(1, (os.cpu_count() or 1) // count))}
     if plan.nodes > 1:
         address = network.resolve(plan.master, 0 if plan.source in ("options", "hostfile") else NAMES_APPEAR)

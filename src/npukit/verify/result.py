@@ -37,6 +37,15 @@ class Compared:
 
 
 @dataclass(frozen=True)
+class Losses:
+    """A loss as both runs told it, from the first to the last."""
+
+    name: str
+    before: tuple[float, ...]
+    after: tuple[float, ...]
+
+
+@dataclass(frozen=True)
 class OpUse:
     """An operator and the line of the migrated project that reached it."""
 
@@ -67,6 +76,7 @@ class Verification:
     same: bool
     tolerance: float
     compared: tuple[Compared, ...]  # never empty where both runs ended
+    losses: tuple[Losses, ...]
     before: Run
     after: Run
     divergence: Divergence | None

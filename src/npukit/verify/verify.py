@@ -17,8 +17,8 @@ from npukit.launch.devices import Wanted, choose
 from npukit.precision import comparing
 from npukit.precision.result import Divergence
 from npukit.report.unfinished import temporary_folder
-from npukit.verify.compare import Tolerance, compare, worth_comparing
-from npukit.verify.result import OpUse, Verification
+from npukit.verify.compare import Figures, Tolerance, compare, worth_comparing
+from npukit.verify.result import Losses, OpUse, Verification
 from npukit.verify.side import Side
 
 SAME_NUMBERS = (
@@ -79,6 +79,7 @@ def verify(
         same=divergence is None and second.exit_code == 0 and npu_ops != 0,
         tolerance=allowed.of("loss", max((each.rounding for series in figures.values() for each in series), default=0)),
         compared=compared,
+        losses=_losses(expected, got),
         before=first,
         after=second,
         divergence=divergence,
@@ -86,6 +87,17 @@ def verify(
         cpu_fallbacks=uses["cpu_fallback"],
         not_simulated=uses["not_simulated"],
         notes=_notes(original, migrated),
+    )
+
+
+def _losses(before: Figures, after: Figures) -> tuple[Losses, ...]:
+    """Both curves of each loss; where none was told, of what backward() was called on."""
+    kinds = {kind for kind, _ in before} & {"loss", "backward"}
+    wanted = "loss" if "loss" in kinds else "backward"
+    return tuple(
+        Losses(name or wanted, *(tuple(each.value for each in side.get((kind, name), ())) for side in (before, after)))
+        for kind, name in before
+        if kind == wanted
     )
 
 

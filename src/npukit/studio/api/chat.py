@@ -1,0 +1,142 @@
+"""Chat: any model, run or checkpoint behind `npukit serve`, which a page of the studio reaches through this server."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+import socket
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from npukit.errors import NpukitError
+from npukit.inference import server
+from npukit.studio.guard import refusal
+from npukit.studio.queue import device_of
+from npukit.studio.runs import Run, State
+from npukit.studio.studio import Studio, Wrong, text
+from npukit.web.assets import HEADERS, POLICY, SHARED, asset
+
+HEAD = 1 << 16  # bytes of a response's head
+FOLDER = Path(server.__file__).parent / "static"  # of the chat page
+PASSED_ON = ("v1/models", "v1/chat/completions")
+FRAMED = HEADERS | {"Content-Security-Policy": f"{POLICY}frame-ancestors 'self'"}
+
+
+def routes(studio: Studio) -> list[Route]:
+    def start(given: dict[str, Any]) -> Any:
+        model, device = text(given, "model", longest=4096), text(given, "device", "auto")
+        adapters = given.get("adapters", [])
+        if not model or model.startswith("-"):
+            raise Wrong("Choose a model.")
+        if device not in ("auto", "npu", "cuda", "sim", "cpu"):
+            raise Wrong("device should be npu, cuda, sim or cpu.")
+        if not isinstance(adapters, list) or not all(isinstance(each, str) for each in adapters):
+            raise Wrong("adapters should be a list of folders.")
+        studio.folders.check([model, *adapters])
+        words = [model, "--device", device, "--port", str(_free_port())]
+        for each in adapters:
+            words += ["--adapter", f"{_adapter_name(each)}={each}"]
+        kind = device_of(device)
+        run = studio.runs.add(
+            "serve",
+            words,
+            studio.folders.workspace,
+            title=model,
+            device=kind,
+            cards=0 if kind == "cpu" else 1,
+            variables={"NPUKIT_API_KEY": secrets.token_urlsafe(24)},
+        )
+        studio.queue.tick()
+        return {"id": run.folder.name, "command": run.record.command}
+
+    async def ready(given: dict[str, Any]) -> Any:
+        run = studio.runs.find(text(given, "id"))
+        state = run.state
+        is_ready = False
+        if state is State.running:
+            with contextlib.suppress(OSError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+                status, _, _, writer = await _asked(run, "GET", "health", b"")
+                writer.close()
+                is_ready = status == 200
+        return {"state": state.value, "ready": is_ready}
+
+    async def page(request: Request) -> Response:
+        name = request.path_params["name"]
+        found = asset(name or "index.html", [FOLDER, SHARED])
+        if found is None:
+            return refusal(404, "There is no such file.")
+        found.headers["Content-Security-Policy"] = FRAMED["Content-Security-Policy"]
+        return found
+
+    async def index(request: Request) -> Response:
+        if not request.url.path.endswith("/"):
+            return RedirectResponse(f"{request.path_params['id']}/")
+        request.path_params["name"] = ""
+        return await page(request)
+
+    async def passed_on(request: Request) -> Response:
+        path = request.path_params["path"]
+        if path not in PASSED_ON:
+            return refusal(404, "There is no such route.")
+        if studio.options.read_only and request.method != "GET":
+            return refusal(403, "This studio is for looking only (--read-only).")
+        try:
+            run = studio.runs.find(request.path_params["id"])
+            if run.record.kind != "serve":
+                return refusal(404, "This run is no chat.")
+            status, kind, reader, writer = await _asked(run, request.method, path, await request.body())
+        except NpukitError as error:
+            return refusal(404, str(error))
+        except (OSError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            return refusal(503, "The model is not loaded, or its process has ended.")
+        return StreamingResponse(_body(reader, writer), status, HEADERS, kind)
+
+    return [
+        studio.post("/api/chat/start", start),
+        studio.get("/api/chat/ready", ready),
+        Route("/served/{id}", index),
+        Route("/served/{id}/", index),
+        Route("/served/{id}/page/{name}", page),
+        Route("/served/{id}/{path:path}", passed_on, methods=["GET", "POST"]),
+    ]
+
+
+async def _asked(
+    run: Run, method: str, path: str, body: bytes
+) -> tuple[int, str, asyncio.StreamReader, asyncio.StreamWriter]:
+    """Ask the run's own server, in HTTP 1.0, whose answers simply end; what is closed here is cancelled there."""
+    record = run.record
+    port = int(record.argv[record.argv.index("--port") + 1])
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=HEAD)
+    head = [f"{method} /{path} HTTP/1.0", f"Host: 127.0.0.1:{port}", "Content-Type: application/json"]
+    head += [f"Authorization: Bearer {record.variables['NPUKIT_API_KEY']}", f"Content-Length: {len(body)}", "", ""]
+    writer.write("\r\n".join(head).encode("latin-1") + body)
+    await writer.drain()
+    first, *lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+    fields = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    return int(first.split(" ", 2)[1]), fields.get("content-type", "application/json"), reader, writer
+
+
+async def _body(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> AsyncIterator[bytes]:
+    try:
+        while piece := await reader.read(1 << 14):
+            yield piece
+    finally:
+        writer.close()
+
+
+def _adapter_name(path: str) -> str:
+    folder = Path(path)
+    return f"{folder.parent.name}-{folder.name}" if folder.name.startswith("checkpoint-") else folder.name
+
+
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])

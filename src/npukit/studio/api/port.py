@@ -1,0 +1,173 @@
+"""Port: analysis, migration hunk by hunk, verification, and what is left to do."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+from starlette.routing import Route
+
+from npukit.errors import NpukitError
+from npukit.migrate import journal
+from npukit.migrate.analysis import analyze
+from npukit.migrate.goal import Goal, Style
+from npukit.migrate.migration import Migration, migrate
+from npukit.migrate.rules import all_rules
+from npukit.report.json import finding_data
+from npukit.report.report import in_order, printable_finding
+from npukit.report.writing import write_text
+from npukit.studio.hunks import chosen, shown
+from npukit.studio.queue import device_of
+from npukit.studio.studio import Studio, Wrong, number, text
+
+MOST_FINDINGS = 5000
+
+
+def routes(studio: Studio) -> list[Route]:
+    folders = studio.folders
+
+    def project(given: dict[str, Any]) -> Path:
+        path = folders.inside(text(given, "path"))
+        if not path.exists():
+            raise NpukitError(f"There is no {folders.shown(path)}.")
+        return path
+
+    async def analysis(given: dict[str, Any]) -> Any:
+        return await studio.workers.do(analysed, project(given))
+
+    async def migration(given: dict[str, Any]) -> Any:
+        return await studio.workers.do(migrated, project(given), _style(given))
+
+    async def write(given: dict[str, Any]) -> Any:
+        path, output = project(given), text(given, "output", "")
+        dropped = _dropped(given)
+        target = folders.inside(output) if output else None
+        files = await studio.workers.do(written, path, _style(given), dropped, target)
+        return {"files": files, "output": folders.shown(target or path)}
+
+    def undo(given: dict[str, Any]) -> Any:
+        return {"files": len(journal.undo(project(given)))}
+
+    def verify(given: dict[str, Any]) -> Any:
+        before, after = project(given), folders.inside(text(given, "output"))
+        try:
+            command = shlex.split(text(given, "command"))
+        except ValueError as error:
+            raise Wrong(f"The command cannot be read: {error}.") from None
+        if not command:
+            raise Wrong("Give the command that trains, such as python train.py --steps 20.")
+        device, count = text(given, "device", "sim"), number(given, "devices", 1, 1, 64)
+        if device not in ("npu", "cuda", "sim", "cpu"):
+            raise Wrong("device should be npu, cuda, sim or cpu.")
+        words = [folders.shown(before), folders.shown(after), "--device", device, "--devices", str(count), "--json"]
+        run = studio.runs.add(
+            "verify",
+            [*words, "--", *command],
+            folders.workspace,
+            title=before.name,
+            device=device_of(device),
+            cards=0 if device == "cpu" else count,
+            has_result=True,
+            details={"before": folders.shown(before), "after": folders.shown(after)},
+        )
+        studio.queue.tick()
+        return {"id": run.folder.name, "command": run.record.command}
+
+    def ticked(given: dict[str, Any]) -> Any:
+        return {"done": _done(_todo_file(studio, project(given)))}
+
+    def tick(given: dict[str, Any]) -> Any:
+        file = _todo_file(studio, project(given))
+        key, done = text(given, "key", longest=2000), set(_done(file))
+        done = done | {key} if given.get("done") is True else done - {key}
+        file.parent.mkdir(exist_ok=True)
+        write_text(file, json.dumps(sorted(done)[-5000:]))
+        return {"done": sorted(done)}
+
+    return [
+        studio.post("/api/port/analyze", analysis, changes=False),
+        studio.post("/api/port/migrate", migration, changes=False),
+        studio.post("/api/port/write", write),
+        studio.post("/api/port/undo", undo),
+        studio.post("/api/port/verify", verify),
+        studio.get("/api/port/todo", ticked),
+        studio.post("/api/port/todo", tick),
+    ]
+
+
+def analysed(path: Path) -> dict[str, Any]:
+    """What `npukit analyze` finds, with the name of each rule and the minutes that a place takes by hand."""
+    found = analyze([path])
+    rules = {rule.code: rule for rule in all_rules()}
+    base = path if path.is_dir() else path.parent
+    findings = []
+    for each in in_order(found.findings)[:MOST_FINDINGS]:
+        rule = rules.get(each.code)
+        minutes = rule.effort.first if rule and not each.fixable and each.severity.value != "note" else 0
+        name = rule.name.replace("-", " ") if rule else ""
+        findings.append(finding_data(printable_finding(each), base) | {"rule": name, "minutes": minutes})
+    return {
+        "verdict": found.verdict.value,
+        "summary": found.summary,
+        "hours": found.hours,
+        "files": found.files,
+        "lines": found.lines,
+        "target": str(found.target),
+        "findings": findings,
+        "left_out": max(0, len(found.findings) - MOST_FINDINGS),
+    }
+
+
+def migrated(path: Path, style: str) -> dict[str, Any]:
+    """The changes of every file, hunk by hunk, and what is left to do."""
+    found = migrate(path, Goal(Style(style)))
+    changes = []
+    for change in found.changes:
+        fixed = [finding_data(printable_finding(each), found.root) for each in change.fixed]
+        name = change.path.relative_to(found.root).as_posix()
+        changes.append({"file": name, "hunks": shown(change), "findings": fixed})
+    left = [finding_data(printable_finding(each), found.root) for each in found.by_hand]
+    return {"changes": changes, "left": left[:MOST_FINDINGS], "files": found.files}
+
+
+def written(path: Path, style: str, dropped: dict[str, list[int]], output: Path | None) -> int:
+    """Write the migration without the dropped hunks; the number of files that changed."""
+    found: Migration = chosen(migrate(path, Goal(Style(style))), dropped)
+    if output is None:
+        journal.write_in_place(found)
+    else:
+        journal.write_copy(found, path, output)
+    return len(found.changes)
+
+
+def _style(given: dict[str, Any]) -> str:
+    style = text(given, "style", "portable")
+    if style not in Style.__members__:
+        raise Wrong("style should be portable or npu.")
+    return style
+
+
+def _dropped(given: dict[str, Any]) -> dict[str, list[int]]:
+    dropped = given.get("dropped", {})
+    good = isinstance(dropped, dict) and all(
+        isinstance(file, str) and isinstance(numbers, list) and all(isinstance(each, int) for each in numbers)
+        for file, numbers in dropped.items()
+    )
+    if not good:
+        raise Wrong("dropped should name hunks by file.")
+    return dict(dropped)
+
+
+def _todo_file(studio: Studio, path: Path) -> Path:
+    return studio.folders.state / "todo" / f"{hashlib.sha256(str(path).encode()).hexdigest()[:16]}.json"
+
+
+def _done(file: Path) -> list[str]:
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return []
+    return [each for each in found if isinstance(each, str)] if isinstance(found, list) else []

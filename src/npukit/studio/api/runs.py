@@ -1,0 +1,169 @@
+"""Runs: all of a folder, their curves, logs and configurations; stop, resume, delete."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+from starlette.responses import FileResponse, Response
+from starlette.routing import Route
+
+from npukit.errors import NpukitError
+from npukit.explain import Search
+from npukit.report.writing import write_text
+from npukit.studio.entries import NOTES, Entry, configuration, entries, entry, notes
+from npukit.studio.find import LOG, SUMMARY
+from npukit.studio.queue import log_files
+from npukit.studio.runs import LIVE, State
+from npukit.studio.studio import Studio, Wrong, number, text
+from npukit.studio.wrapper import RESULT
+from npukit.web.assets import HEADERS
+
+TAIL = 1 << 16  # bytes of a log that are shown
+SEARCHED = 4 << 20  # bytes of a log in which errors are looked for
+# A page that npukit wrote has its script inside: it is shown without the studio's origin, and reaches nobody.
+REPORT = (
+    "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; "
+)
+
+
+def routes(studio: Studio) -> list[Route]:
+    def listed(_: dict[str, Any]) -> Any:
+        return [each.row(studio) for each in entries(studio)]
+
+    def shown(given: dict[str, Any]) -> Any:
+        found = entry(studio, text(given, "id"))
+        run = found.run
+        return found.row(studio) | {
+            "configuration": configuration(found.folder, run) if found.folder else {},
+            "logs": list(log_files(run)) if run else [],
+            "exit": run.exit if run else None,
+            "summary": _summary(found),
+            "details": run.record.details if run else {},
+            "notes": notes(found.folder) if found.folder else "",
+            "checkpoints": _checkpoints(studio, found),
+            "has_page": bool(run and (run.folder / "report.html").is_file()),
+        }
+
+    def curves(given: dict[str, Any]) -> Any:
+        found = entry(studio, text(given, "id"))
+        if found.folder is None:
+            raise Wrong("This run has no curves.")
+        figures = studio.logs.figures(found.folder / LOG)
+        wanted = text(given, "names", "").split(",") if given.get("names") else list(figures.curves)
+        made = {name: figures.curves[name].pairs() for name in wanted if name in figures.curves}
+        return {"curves": made, "events": figures.events[-50:], "last": figures.last, "state": found.state.value}
+
+    def log(given: dict[str, Any]) -> Any:
+        found = entry(studio, text(given, "id"))
+        files = log_files(found.run) if found.run else {}
+        name = text(given, "name", "output")
+        if name not in files:
+            raise Wrong("There is no such log.")
+        return {"text": _tail(files[name], number(given, "size", TAIL, 1, 1 << 20)), "logs": list(files)}
+
+    def result(given: dict[str, Any]) -> Any:
+        run = studio.runs.find(text(given, "id"))
+        said = _tail(run.folder / RESULT, 8 << 20)
+        try:
+            return {"data": json.loads(said), "text": ""}
+        except (ValueError, RecursionError):
+            return {"data": None, "text": said}
+
+    def report(given: dict[str, Any]) -> Response:
+        run = studio.runs.find(text(given, "id"))
+        file = run.folder / "report.html"
+        if not file.is_file():
+            raise NpukitError("There is no page yet.")
+        headers = HEADERS | {"Content-Security-Policy": f"{REPORT}frame-ancestors 'self'"}
+        return FileResponse(file, media_type="text/html", headers=headers)
+
+    def explained(given: dict[str, Any]) -> Any:
+        run = studio.runs.find(text(given, "id"))
+        search = Search()
+        for name, file in log_files(run).items():
+            if file.is_file():
+                with file.open("rb") as log:
+                    log.seek(max(0, os.fstat(log.fileno()).st_size - SEARCHED))
+                    search.read(name, log)
+        return {"explanations": search.explanations[:4], "line": search.first_error_line}
+
+    def stop(given: dict[str, Any]) -> Any:
+        studio.runs.find(text(given, "id")).signal(now=given.get("now") is True)
+        return {"ok": True}
+
+    def resume(given: dict[str, Any]) -> Any:
+        studio.runs.find(text(given, "id")).again()
+        studio.queue.tick()
+        return {"ok": True}
+
+    def delete(given: dict[str, Any]) -> Any:
+        found = entry(studio, text(given, "id"))
+        if found.state in LIVE:
+            raise NpukitError("This run has not ended yet: stop it first.")
+        if given.get("files") is True and found.folder and found.folder.is_dir():
+            _check_run_folder(studio, found)
+            shutil.rmtree(found.folder)
+        if found.run:
+            found.run.delete()
+        studio.finder.found(fresh=True)
+        return {"ok": True}
+
+    def note(given: dict[str, Any]) -> Any:
+        found = entry(studio, text(given, "id"))
+        if not found.folder or not found.folder.is_dir():
+            raise NpukitError("Only a training that has begun can have notes.")
+        write_text(found.folder / NOTES, text(given, "text", longest=20_000))
+        return {"ok": True}
+
+    return [
+        studio.get("/api/runs", listed),
+        studio.get("/api/run", shown),
+        studio.get("/api/run/curves", curves),
+        studio.get("/api/run/log", log),
+        studio.get("/api/run/result", result),
+        studio.get("/api/run/report", report),
+        studio.get("/api/run/explain", explained),
+        studio.post("/api/run/stop", stop),
+        studio.post("/api/run/resume", resume),
+        studio.post("/api/run/delete", delete),
+        studio.post("/api/run/notes", note),
+    ]
+
+
+def _check_run_folder(studio: Studio, found: Entry) -> None:
+    """Only what a training wrote is deleted, never a folder that holds the others."""
+    folder = found.folder
+    assert folder is not None
+    mine = any(root.is_relative_to(folder) for root in studio.folders.roots)
+    others = [run for run in studio.finder.found(fresh=True).runs if run != folder and run.is_relative_to(folder)]
+    if mine or others or not (folder / LOG).is_file() or folder.is_symlink():
+        raise NpukitError(f"{studio.folders.shown(folder)} holds more than this run: delete it by hand.")
+
+
+def _summary(found: Entry) -> Any:
+    if found.folder is None or found.state in (State.running, State.queued):
+        return None
+    try:
+        return json.loads((found.folder / SUMMARY).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
+def _checkpoints(studio: Studio, found: Entry) -> list[str]:
+    if found.folder is None:
+        return []
+    folders = [each for each in found.folder.glob("checkpoint-*") if each.is_dir()]
+    return [studio.folders.shown(each) for each in sorted(folders, key=lambda each: each.stat().st_mtime)][-100:]
+
+
+def _tail(file: Path, size: int) -> str:
+    try:
+        with file.open("rb") as log:
+            log.seek(max(0, os.fstat(log.fileno()).st_size - size))
+            return log.read(size).decode(errors="replace")
+    except OSError:
+        return ""

@@ -1,0 +1,227 @@
+"""Train: every option as data for a form, what is wrong with the values, what the run would take, and its start."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import typing
+from pathlib import Path
+from typing import Any
+
+import yaml
+from starlette.routing import Route
+
+from npukit.errors import NpukitError
+from npukit.facts.cards import DEFAULT_CARD
+from npukit.facts.cards import card as find_card
+from npukit.llm.config.given import Mistakes
+from npukit.llm.config.options import Config
+from npukit.llm.config.read import Reading, read
+from npukit.llm.config.schema import Option, choices, options, parts
+from npukit.performance.plan.job import plan
+from npukit.studio.folders import Folders
+from npukit.studio.queue import device_of
+from npukit.studio.studio import Studio, Wrong, number, text
+
+FIRST = (  # what most people set
+    "model.path",
+    "task",
+    "data.train",
+    "data.validation",
+    "data.template",
+    "data.cutoff",
+    "tuning.method",
+    "tuning.rank",
+    "training.output",
+    "training.epochs",
+    "training.batch_size",
+    "training.accumulation",
+    "training.learning_rate",
+    "training.precision",
+    "training.parallel",
+    "training.eval_every",
+    "training.save_every",
+    "training.log_every",
+)
+INNER = ("data.train.",)  # options of one data set are written in data.train
+
+
+def routes(studio: Studio) -> list[Route]:
+    def described(_: dict[str, Any]) -> Any:
+        found = [form_field(each) for each in options(Config).values() if not each.key.startswith(INNER)]
+        return {"options": found, "first": FIRST, "card": DEFAULT_CARD}
+
+    def check(given: dict[str, Any]) -> Any:
+        return checked(given, studio.folders)
+
+    def translate(given: dict[str, Any]) -> Any:
+        return translated(text(given, "text"), studio.folders)
+
+    def start(given: dict[str, Any]) -> Any:
+        device, count, card = _devices(given)
+        written = nested(given.get("values"))
+        reading = _read(written, studio.folders, count)
+        reading.check_card(card, find_card(card).bf16)
+        reading.config.training.check_devices(count)
+        kind = device_of(device)
+        run = studio.runs.add(
+            "train",
+            ["--device", device, "--devices", str(count), *(["--card", card] if device == "sim" else [])],
+            studio.folders.workspace,
+            title=str(reading.config.training.output),
+            config=as_yaml(written),
+            device=kind,
+            cards=0 if kind == "cpu" else count,
+            output=str(reading.config.training.output),
+            details={"values": given["values"], "device": device, "devices": count, "card": card},
+        )
+        studio.queue.tick()
+        return {"id": run.folder.name, "command": run.record.command}
+
+    return [
+        studio.get("/api/train/options", described),
+        studio.post("/api/train/check", check, changes=False),
+        studio.post("/api/train/translate", translate, changes=False),
+        studio.post("/api/train/start", start),
+    ]
+
+
+def form_field(option: Option) -> dict[str, Any]:
+    """An option as a form shows it.
+
+    >>> form_field(options(Config)["tuning.rank"])["kind"]
+    'number'
+    """
+    group, _, name = option.key.rpartition(".")
+    types = [each for each in parts(option.field.annotation) if _is_type(each) and each is not type(None)]
+    words = choices(option.field.annotation)
+    when = option.when
+    return {
+        "key": option.key,
+        "group": group.partition(".")[0] or "task",
+        "label": name.replace("_", " ").capitalize(),
+        "kind": _kind(types, words),
+        "choices": words,
+        "type": option.type,
+        "default": "" if option.default in ("none", "required") else option.default,
+        "required": option.field.is_required(),
+        "meaning": option.meaning,
+        "when": {"key": when.key, "value": when.value} if when else None,
+    }
+
+
+def _is_type(part: Any) -> bool:
+    """Whether a part of an annotation is a type, and not a bound."""
+    return isinstance(part, type) or typing.get_origin(part) is typing.Literal or typing.get_origin(part) is dict
+
+
+def _kind(types: list[Any], words: list[str]) -> str:
+    if words and all(typing.get_origin(each) is typing.Literal for each in types):
+        return "choice"
+    if words:
+        return "text"
+    if types == [bool]:
+        return "switch"
+    if all(each in (int, float) for each in types):
+        return "number"
+    return "text" if all(each in (str, Path, int, float, bool) for each in types) else "yaml"
+
+
+def checked(given: dict[str, Any], folders: Folders) -> dict[str, Any]:
+    """The YAML and the command of a form, what is wrong with it, and what `npukit plan` says."""
+    device, count, card = _devices(given)
+    written = nested(given.get("values"))
+    words = f"--device {device} --devices {count}" + (f" --card {card}" if device == "sim" else "")
+    made: dict[str, Any] = {"yaml": as_yaml(written), "command": f"npukit train config.yaml {words}"}
+    try:
+        reading = _read(written, folders, count)
+        reading.check_card(card, find_card(card).bf16)
+        reading.config.training.check_devices(count)
+    except Mistakes as error:
+        return made | {"mistakes": [each.text for each in error.mistakes], "notes": [], "plan": None}
+    except NpukitError as error:
+        return made | {"mistakes": [str(error)], "notes": [], "plan": None}
+    found = plan(reading.config, count, card).as_json()
+    names = (
+        "fits",
+        "memory",
+        "usable",
+        "steps",
+        "rows",
+        "rows_are_exact",
+        "tokens_per_step",
+        "parameters",
+        "trained",
+        "days",
+        "card",
+        "devices",
+    )
+    return made | {"mistakes": [], "notes": reading.notes, "plan": {name: found[name] for name in names}}
+
+
+def translated(written: str, folders: Folders) -> dict[str, Any]:
+    """The values of an uploaded file of npukit, LLaMA-Factory or ms-swift, and notes on what was translated."""
+    with tempfile.TemporaryDirectory(prefix="npukit-upload-") as folder:
+        file = Path(folder) / "upload.yaml"
+        file.write_text(written, encoding="utf-8")
+        try:
+            reading = read(file, [], os.environ, files=False)
+        except Mistakes as error:
+            lines = [f"{_line(each.place.line)}{each.text}" for each in error.mistakes]
+            return {"mistakes": lines, "values": {}, "notes": [], "dialect": ""}
+    found = reading.config.model_dump(mode="json", exclude_defaults=True)
+    folders.check(found)
+    known = options(Config)
+    values = {key: value for key, value in _flat(found, known) if key in known}
+    return {"values": values, "notes": reading.notes, "dialect": reading.dialect, "mistakes": []}
+
+
+def nested(values: Any) -> dict[str, Any]:
+    """{"training.epochs": 2} as YAML nests it; unknown keys stay, and are refused as they would be in a file."""
+    if not isinstance(values, dict) or len(values) > 1000:
+        raise Wrong("values should be an object.")
+    made: dict[str, Any] = {}
+    for key, value in values.items():
+        *above, name = str(key).split(".")
+        node = made
+        for part in above:
+            node = node.setdefault(part, {})
+            if not isinstance(node, dict):
+                raise Wrong(f"{key} is given twice.")
+        node[name] = value
+    return made
+
+
+def as_yaml(values: dict[str, Any]) -> str:
+    """The file of a form."""
+    return yaml.safe_dump(values, allow_unicode=True, sort_keys=False, width=120)
+
+
+def _read(values: dict[str, Any], folders: Folders, ranks: int) -> Reading:
+    folders.check(values)
+    with tempfile.TemporaryDirectory(prefix="npukit-form-") as folder:
+        file = Path(folder) / "config.yaml"
+        file.write_text(as_yaml(values), encoding="utf-8")
+        reading = read(file, [], os.environ, ranks=ranks)
+    folders.check(reading.config.model_dump(mode="json"))
+    folders.inside(str(reading.config.training.output))
+    return reading
+
+
+def _devices(given: dict[str, Any]) -> tuple[str, int, str]:
+    device = text(given, "device", "sim")
+    if device not in ("npu", "cuda", "sim", "cpu"):
+        raise Wrong("device should be npu, cuda, sim or cpu.")
+    return device, number(given, "devices", 1, 1, 1024), find_card(text(given, "card", DEFAULT_CARD)).name
+
+
+def _flat(values: dict[str, Any], known: Any, above: str = "") -> list[tuple[str, Any]]:
+    made: list[tuple[str, Any]] = []
+    for name, value in values.items():
+        key = f"{above}{name}"
+        made += _flat(value, known, f"{key}.") if isinstance(value, dict) and key not in known else [(key, value)]
+    return made
+
+
+def _line(line: int | None) -> str:
+    return f"{line}: " if line else ""

@@ -1,0 +1,75 @@
+"""Export, eval, infer, precision, performance: a verb's form, and a run of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from starlette.routing import Route
+
+from npukit.studio.forms import words
+from npukit.studio.queue import device_of
+from npukit.studio.studio import Studio, Wrong, number, text
+
+
+def routes(studio: Studio) -> list[Route]:
+    def forms(_: dict[str, Any]) -> Any:
+        return studio.options.verbs
+
+    def start(given: dict[str, Any]) -> Any:
+        verb = text(given, "verb")
+        form = studio.options.verbs.get(verb)
+        if form is None:
+            raise Wrong("There is no such form.")
+        values = given.get("values")
+        if not isinstance(values, dict):
+            raise Wrong("values should be an object.")
+        told = words(form, values, studio.folders)
+        device = device_of(str(values.get("device") or "auto")) if "device" in form["names"] else "cpu"
+        cards = number(values, "devices", 1, 1, 1024) if values.get("devices") else 1
+        page = form.get("page")
+        run = studio.runs.add(
+            verb,
+            [*told, *(["--json"] if form["json"] else [])],
+            studio.folders.workspace,
+            title=_title(values),
+            device=device,
+            cards=0 if device == "cpu" else cards,
+            has_result=bool(form["json"]),
+            output=str(values.get("output") or ""),
+            page=page,
+        )
+        studio.queue.tick()
+        return {"id": run.folder.name, "command": run.record.command}
+
+    return [
+        studio.get("/api/forms", forms),
+        studio.post("/api/forms/start", start),
+        studio.get("/api/models", lambda _: find_models(studio)),
+        studio.get("/api/files", lambda given: _entries(studio, text(given, "path", "."))),
+    ]
+
+
+def _entries(studio: Studio, path: str) -> dict[str, Any]:
+    folder = studio.folders.inside(path or ".")
+    above = folder.parent if folder not in studio.folders.roots else None
+    return {
+        "path": studio.folders.shown(folder),
+        "above": studio.folders.shown(above) if above else None,
+        "roots": [studio.folders.shown(each) for each in studio.folders.roots],
+        "entries": studio.folders.entries(folder),
+    }
+
+
+def _title(values: dict[str, Any]) -> str:
+    first = next((value for value in values.values() if isinstance(value, str) and value), "")
+    return Path(first).name[:80]
+
+
+def find_models(studio: Studio) -> dict[str, Any]:
+    """Models and adapters in the folders, as a form offers them."""
+    found = studio.finder.found()
+    return {
+        "models": [studio.folders.shown(each) for each in found.models][:500],
+        "adapters": [studio.folders.shown(each) for each in found.adapters][:500],
+    }

@@ -1,0 +1,81 @@
+"""The studio as one Starlette app: static pages, and the routes that they ask."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from npukit import __version__
+from npukit.studio.api import chat, data, machine, port, runs, train, verbs
+from npukit.studio.guard import Guard, refusal
+from npukit.studio.options import StudioOptions
+from npukit.studio.studio import Studio
+from npukit.web.assets import HEADERS, POLICY, SHARED, asset
+
+STATIC = Path(__file__).parent / "static"
+PAGE = HEADERS | {"Content-Security-Policy": f"{POLICY}frame-src 'self'; frame-ancestors 'none'"}
+SECONDS_BETWEEN = 1.0  # looks at the queue
+_log = logging.getLogger(__name__)
+
+
+def make_app(options: StudioOptions) -> Guard:
+    """The app; it writes below the workspace's .npukit only, and what somebody asks for.
+
+    >>> uvicorn.run(make_app(StudioOptions(Folders.of([Path("work")]), token="secret")))
+    """
+    studio = Studio(options)
+
+    async def index(_: Request) -> Response:
+        made = asset("index.html", [STATIC])
+        assert made is not None
+        made.headers["Content-Security-Policy"] = PAGE["Content-Security-Policy"]
+        return made
+
+    async def file(request: Request) -> Response:
+        return asset(request.path_params["name"], [STATIC, SHARED]) or refusal(404, "There is no such file.")
+
+    async def session(request: Request) -> Response:
+        told: dict[str, Any] = {
+            "csrf": request.scope["csrf"],
+            "version": __version__,
+            "read_only": options.read_only,
+            "workspace": studio.folders.workspace.name,
+            "folder": str(studio.folders.workspace),
+        }
+        return JSONResponse(told, headers=HEADERS)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        ticking = asyncio.create_task(_tick(studio)) if not options.read_only else None
+        yield
+        if ticking:
+            ticking.cancel()
+        studio.workers.close()
+
+    pages = [Route("/", index), Route("/page/{name}", file), Route("/api/session", session)]
+    parts = [each for module in (machine, port, data, train, runs, chat, verbs) for each in module.routes(studio)]
+    app = Starlette(routes=[*pages, *parts], lifespan=lifespan, exception_handlers={404: _missing, 405: _missing})
+    return Guard(app, options)
+
+
+async def _tick(studio: Studio) -> None:
+    while True:
+        try:
+            await run_in_threadpool(studio.queue.tick)
+        except Exception:  # one run that cannot be started must not keep the others from it
+            _log.exception("the queue")
+        await asyncio.sleep(SECONDS_BETWEEN)
+
+
+async def _missing(_: Request, error: Exception) -> Response:
+    return refusal(getattr(error, "status_code", 404), "There is no such page.")

@@ -1,0 +1,137 @@
+"""Runs as a list shows them: those that the studio started, and trainings that lie in the folders from elsewhere."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from npukit.errors import NpukitError
+from npukit.studio.curves import tail
+from npukit.studio.find import CONFIG, LOG, SUMMARY
+from npukit.studio.runs import LIVE, Record, Run, State
+from npukit.studio.studio import Studio
+
+FOREIGN = "folder:"  # the id of a run that was started elsewhere is its folder
+TRAINING = ("train", "sft", "pt", "rlhf")
+NOTES = "notes.md"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One run: its record, where the studio started it, and its folder, where it is a training."""
+
+    id: str
+    run: Run | None
+    folder: Path | None
+
+    @property
+    def state(self) -> State:
+        if self.run:
+            return self.run.state
+        code = _json(self.folder / SUMMARY).get("exit_code") if self.folder else None
+        if code is None:
+            return State.unfinished
+        return State.finished if code == 0 else State.stopped if code in (130, 143) else State.failed
+
+    def row(self, studio: Studio) -> dict[str, Any]:
+        """What a list shows, from the ends of files only."""
+        record = self.run.record if self.run else None
+        state = self.state
+        made: dict[str, Any] = {"id": self.id, "state": state.value, "foreign": record is None}
+        if record:
+            made |= {name: getattr(record, name) for name in ("kind", "title", "created", "device", "cards", "command")}
+            made |= {"seconds": self.run.seconds if self.run else None, "output": record.output}
+        if self.folder:
+            made |= self._training(studio, state)
+        return made
+
+    def _training(self, studio: Studio, state: State) -> dict[str, Any]:
+        assert self.folder is not None
+        summary = {} if state in LIVE else _json(self.folder / SUMMARY)
+        last = tail(self.folder / LOG)
+        name = studio.folders.shown(self.folder)
+        made: dict[str, Any] = {
+            "title": name,
+            "output": name,
+            "step": last.get("step"),
+            "loss": last.get("loss"),
+            "evaluation": summary.get("evaluation", {}).get("eval_loss"),
+            "total_steps": summary.get("total_steps"),
+            "seconds_left": last.get("seconds_left") if state in LIVE else None,
+            "trained_seconds": last.get("seconds"),
+            "notes": notes(self.folder)[:200],
+        }
+        if self.run is None:
+            made |= {"kind": "train", "seconds": summary.get("seconds", last.get("seconds"))}
+            made["device"] = summary.get("device", "")
+            try:
+                made["created"] = (self.folder / CONFIG).stat().st_mtime
+            except OSError:
+                made["created"] = None
+        return made
+
+
+def entries(studio: Studio) -> list[Entry]:
+    """All runs, the newest first."""
+    mine = [Entry(run.folder.name, run, training_folder(studio, run.record)) for run in studio.runs]
+    owned = {entry.folder for entry in mine if entry.folder}
+    foreign = [folder for folder in studio.finder.found().runs if folder not in owned]
+    return [*reversed(mine), *(Entry(FOREIGN + studio.folders.shown(each), None, each) for each in foreign)]
+
+
+def entry(studio: Studio, name: str) -> Entry:
+    """The run of this id."""
+    if name.startswith(FOREIGN):
+        folder = studio.folders.inside(name.removeprefix(FOREIGN))
+        if not (folder / LOG).is_file():
+            raise NpukitError("There is no such run; it may have been deleted.")
+        return Entry(name, None, folder)
+    run = studio.runs.find(name)
+    return Entry(name, run, training_folder(studio, run.record))
+
+
+def training_folder(studio: Studio, record: Record) -> Path | None:
+    """Where a training writes."""
+    return studio.folders.inside(record.output) if record.kind in TRAINING and record.output else None
+
+
+def configuration(folder: Path | None, run: Run | None) -> dict[str, Any]:
+    """The options of a training by their dotted keys."""
+    places = [folder / CONFIG] if folder else []
+    places += [run.folder / "config.yaml"] if run else []
+    for file in places:
+        try:
+            found = yaml.safe_load(file.read_text(encoding="utf-8"))
+        except (OSError, ValueError, yaml.YAMLError, RecursionError):
+            continue
+        if isinstance(found, dict):
+            return dict(_flat(found))
+    return {}
+
+
+def _flat(values: dict[str, Any], above: str = "") -> list[tuple[str, Any]]:
+    made: list[tuple[str, Any]] = []
+    for key, value in values.items():
+        nested = isinstance(value, dict) and value and above.count(".") < 2
+        made += _flat(value, f"{above}{key}.") if nested else [(f"{above}{key}", value)]
+    return made
+
+
+def notes(folder: Path) -> str:
+    """What somebody wrote about a run."""
+    try:
+        return (folder / NOTES).read_text(encoding="utf-8", errors="replace")[:20_000]
+    except OSError:
+        return ""
+
+
+def _json(file: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}

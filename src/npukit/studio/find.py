@@ -1,0 +1,88 @@
+"""What is in the folders: training runs, models and adapters, projects. A look at names, never into weights."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+DEPTH, ENTRIES, FOLDERS = 6, 2000, 20_000
+NOT_LOOKED_INTO = {"node_modules", "__pycache__", "site-packages", "venv"}
+SECONDS = 3.0  # that a look stays true
+LOG, CONFIG, SUMMARY = "log.jsonl", "npukit.yaml", "summary.json"
+
+
+@dataclass(frozen=True)
+class Found:
+    """The folders of runs, of models and adapters, newest first."""
+
+    runs: tuple[Path, ...]
+    models: tuple[Path, ...]
+    adapters: tuple[Path, ...]
+
+
+class Finder:
+    """Looks into the folders, and remembers for a moment what it saw."""
+
+    def __init__(self, roots: tuple[Path, ...]) -> None:
+        self._roots = roots
+        self._found: Found | None = None
+        self._at = 0.0
+        self._lock = threading.Lock()
+
+    def found(self, fresh: bool = False) -> Found:
+        with self._lock:
+            if self._found is None or fresh or time.monotonic() - self._at > SECONDS:
+                self._found = look(self._roots)
+                self._at = time.monotonic()
+            return self._found
+
+
+def look(roots: tuple[Path, ...]) -> Found:
+    """
+    >>> look((Path("work"),)).runs
+    (PosixPath('work/runs/lora'),)
+    """
+    runs, models, adapters = [], [], []
+    for number, (folder, names) in enumerate(_folders(roots)):
+        if LOG in names and (CONFIG in names or SUMMARY in names):
+            runs.append(folder)
+        if "adapter_config.json" in names:
+            adapters.append(folder)
+        elif "config.json" in names and any(name.endswith((".safetensors", ".bin")) for name in names):
+            models.append(folder)
+        if number > FOLDERS:
+            break
+    return Found(*(tuple(sorted(each, key=_age)) for each in (runs, models, adapters)))
+
+
+def _folders(roots: tuple[Path, ...]) -> Iterator[tuple[Path, set[str]]]:
+    waiting = [(root, 0) for root in roots]
+    seen = set(roots)
+    while waiting:
+        folder, depth = waiting.pop()
+        names: set[str] = set()
+        try:
+            with os.scandir(folder) as entries:
+                for number, entry in enumerate(entries):
+                    if number > ENTRIES:
+                        break
+                    if not entry.is_dir(follow_symlinks=False):
+                        names.add(entry.name)
+                    elif depth < DEPTH and entry.name[0] != "." and entry.name not in NOT_LOOKED_INTO:
+                        below = Path(entry.path)
+                        if below not in seen:
+                            waiting.append((below, depth + 1))
+        except OSError:
+            continue
+        yield folder, names
+
+
+def _age(folder: Path) -> float:
+    try:
+        return -folder.stat().st_mtime
+    except OSError:
+        return 0.0

@@ -1,0 +1,121 @@
+"""What stands before every route: the name of the host, pages of other sites, the token, the size of bodies."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+from starlette.datastructures import Headers
+from starlette.requests import cookie_parser
+from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from npukit.studio.options import StudioOptions
+from npukit.web.assets import HEADERS
+
+COOKIE = "npukit-studio"
+CSRF = "x-npukit-csrf"
+MAX_BODY = 2 * 2**20
+READING = ("GET", "HEAD")
+WITHOUT_CSRF = "/served/"  # the chat page speaks OpenAI's API; its origin is checked, and its cookie is SameSite
+SIGN_IN = (
+    "<!doctype html><meta charset=utf-8><title>npukit studio</title><h1>npukit studio</h1>"
+    "<p>Open the address that <code>npukit studio</code> printed when it started: it has the token."
+    "<p>请打开 <code>npukit studio</code> 启动时打印的地址 (包含访问令牌)。"
+)
+
+
+class TooLarge(Exception):
+    """A body beyond the limit."""
+
+
+class Guard:
+    """Answers what must not reach the routes."""
+
+    def __init__(self, app: ASGIApp, options: StudioOptions) -> None:
+        self._app, self._options = app, options
+        self._secret = hashlib.sha256(options.token.encode()).hexdigest()  # the cookie does not hold the token itself
+
+    @property
+    def csrf(self) -> str:
+        """What a page of ours sends with everything that changes something."""
+        return hmac.new(self._options.token.encode(), b"csrf", "sha256").hexdigest()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let a request through, or answer it."""
+        if scope["type"] != "http":
+            if scope["type"] == "lifespan":
+                await self._app(scope, receive, send)
+            return
+        scope["csrf"] = self.csrf
+        answer = self._refusal(scope)
+        if answer is not None:
+            return await answer(scope, receive, send)
+        try:
+            await self._app(scope, self._limited(receive), send)
+        except TooLarge:
+            await refusal(413, "The request is too large.")(scope, receive, send)
+
+    def _refusal(self, scope: Scope) -> Response | None:
+        headers = Headers(scope=scope)
+        host = headers.get("host", "")
+        if not self._options.allows(_name(host)):
+            return refusal(403, "The studio is not known by this name: start it with --allow-host NAME.")
+        origin = headers.get("origin")
+        foreign = origin is not None and urlsplit(origin).netloc.lower() != host.lower()
+        if foreign or headers.get("sec-fetch-site") == "cross-site":
+            return refusal(403, "A page of another site asked for this.")
+        if not self._is_known(headers):
+            return self._with_token(scope)
+        if scope["method"] not in READING and not scope["path"].startswith(WITHOUT_CSRF):
+            given = headers.get(CSRF, "")
+            if not hmac.compare_digest(given.encode(), self.csrf.encode()):
+                return refusal(403, "The page is out of date: reload it.")
+        length = headers.get("content-length", "0")
+        if not length.isdigit() or int(length) > MAX_BODY:
+            return refusal(413, "The request is too large.")
+        return None
+
+    def _is_known(self, headers: Headers) -> bool:
+        cookie = cookie_parser(headers.get("cookie", "")).get(COOKIE, "")
+        scheme, _, bearer = headers.get("authorization", "").partition(" ")
+        by_cookie = hmac.compare_digest(cookie.encode(), self._secret.encode())
+        by_header = hmac.compare_digest(bearer.strip().encode(), self._options.token.encode())
+        return by_cookie or (scheme.lower() == "bearer" and by_header)
+
+    def _with_token(self, scope: Scope) -> Response:
+        """The address of the start line becomes a cookie, and leaves the address bar."""
+        query = parse_qsl(scope["query_string"].decode("latin-1"))
+        given = dict(query).get("token", "")
+        if hmac.compare_digest(given.encode(), self._options.token.encode()) and scope["method"] == "GET":
+            rest = urlencode([(name, value) for name, value in query if name != "token"])
+            answer = RedirectResponse("./" + (f"?{rest}" if rest else ""), 303, HEADERS)
+            answer.set_cookie(COOKIE, self._secret, 30 * 86400, httponly=True, samesite="strict")
+            return answer
+        if scope["path"] == "/":
+            return Response(SIGN_IN, 401, HEADERS, "text/html")
+        return refusal(401, "Open the address that npukit studio printed when it started.")
+
+    def _limited(self, receive: Receive) -> Receive:
+        """Bodies that do not say how long they are, are counted."""
+        received = 0
+
+        async def limited() -> Message:
+            nonlocal received
+            message = await receive()
+            received += len(message.get("body", b""))
+            if received > MAX_BODY:
+                raise TooLarge
+            return message
+
+        return limited
+
+
+def refusal(status: int, sentence: str) -> JSONResponse:
+    """An error as every page of npukit reads it."""
+    return JSONResponse({"error": {"message": sentence}}, status, HEADERS)
+
+
+def _name(host: str) -> str:
+    return host[: host.rfind("]") + 1] if host.startswith("[") else host.partition(":")[0]

@@ -1,0 +1,63 @@
+"""How the studio is started."""
+
+from __future__ import annotations
+
+import ipaddress
+import secrets
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from npukit.studio.folders import Folders
+
+
+@dataclass(frozen=True)
+class StudioOptions:
+    """Where the studio listens, what it may touch and who may use it.
+
+    `verbs` describes the verbs that have a form, see `npukit.cli.studio`.
+    """
+
+    folders: Folders
+    host: str = "127.0.0.1"
+    port: int = 7860
+    token: str = field(default="", repr=False)
+    read_only: bool = False
+    names: tuple[str, ...] = ()  # further names under which a browser may reach it, such as a proxy's
+    verbs: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether only programs on this machine can reach it."""
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
+
+    def allows(self, name: str) -> bool:
+        """Whether a browser may call the server by this name; any other could be a page that rebinds its own name."""
+        name = name.lower().strip("[]")
+        if name in ("localhost", self.host.lower(), *(each.lower() for each in self.names)):
+            return True
+        try:
+            address = ipaddress.ip_address(name)
+        except ValueError:
+            return not self.is_local and name == socket.gethostname().lower()
+        return address.is_loopback if self.is_local else True
+
+
+def kept_token(folder: Path) -> str:
+    """The token of a folder; it stays the same, so that pages go on when the studio is started again."""
+    file = folder / "token"
+    try:
+        kept = file.read_text(encoding="ascii").strip()
+    except (OSError, ValueError):
+        kept = ""
+    if len(kept) < 32:
+        kept = secrets.token_urlsafe(32)
+        file.unlink(missing_ok=True)
+        file.touch(mode=0o600)
+        file.write_text(kept, encoding="ascii")
+    return kept

@@ -1,0 +1,219 @@
+"""Runs that the studio started: each is a folder with its record, its process and how it ended, so that any server
+that is started in the same workspace finds it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from npukit.errors import NpukitError
+from npukit.launch.run import SAFE_PATH
+from npukit.studio import wrapper
+from npukit.studio.wrapper import EXIT, LOG, PROCESS, RECORD, birth, write
+
+STARTED, STOPPING, RANKS = "started", "stopping", "ranks"
+PATIENCE = 20.0  # seconds that a process has to write down that it lives
+NAME = re.compile(r"\d{8}-\d{6}-[0-9a-f]{4}")
+BY_SIGNAL = 128
+
+
+class State(str, Enum):
+    """Where a run is."""
+
+    queued = "queued"
+    running = "running"
+    stopping = "stopping"
+    finished = "finished"
+    stopped = "stopped"
+    failed = "failed"
+    killed = "killed"
+    unfinished = "unfinished"  # of a run that was not started here: no end was written down
+
+
+LIVE = (State.queued, State.running, State.stopping)
+
+
+@dataclass(frozen=True)
+class Record:
+    """What a run is; written once."""
+
+    id: str
+    kind: str  # the verb
+    title: str
+    argv: tuple[str, ...]
+    cwd: str
+    command: str  # as a person would type it in the workspace
+    created: float
+    device: str = "cpu"  # npu, cuda, sim or cpu
+    cards: int = 0
+    has_result: bool = False  # its standard output is the result
+    output: str = ""  # what it writes: a run's folder, a model, a page
+    variables: Mapping[str, str] = field(default_factory=dict)
+    numbers: tuple[int, ...] = ()  # of the cards it was given
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Run:
+    """A run on disk."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @property
+    def record(self) -> Record:
+        found = json.loads((self.folder / RECORD).read_text(encoding="utf-8"))
+        return Record(**{**found, "argv": tuple(found["argv"]), "numbers": tuple(found["numbers"])})
+
+    @property
+    def exit(self) -> dict[str, Any] | None:
+        return _read(self.folder / EXIT)
+
+    @property
+    def state(self) -> State:
+        """Found out anew each time: a process that is gone without a word was killed."""
+        ended = self.exit
+        if ended is not None:
+            return _ended(int(ended["code"]), (self.folder / STOPPING).exists())
+        if not (self.folder / STARTED).exists():
+            return State.queued
+        process = _read(self.folder / PROCESS)
+        if process is None:
+            fresh = time.time() - (self.folder / STARTED).stat().st_mtime < PATIENCE
+            return State.running if fresh else State.killed
+        if birth(process["pid"]) != process["birth"]:
+            again = self.exit  # it may have ended between the two looks
+            return _ended(int(again["code"]), (self.folder / STOPPING).exists()) if again else State.killed
+        return State.stopping if (self.folder / STOPPING).exists() else State.running
+
+    @property
+    def seconds(self) -> float | None:
+        """How long it has run, or did."""
+        process, ended = _read(self.folder / PROCESS), self.exit
+        if process is None:
+            return None
+        if ended:
+            return float(ended["ended"]) - float(process["began"])
+        return time.time() - float(process["began"]) if self.state in LIVE else None
+
+    def signal(self, now: bool) -> None:
+        """Ask the run to save and end; or end it at once, with all its processes."""
+        if self.state is State.queued:
+            (self.folder / STARTED).touch()
+            (self.folder / STOPPING).touch()
+            write(self.folder / EXIT, {"code": -signal.SIGTERM, "ended": time.time()})
+            return
+        process = _read(self.folder / PROCESS)
+        if process is None or birth(process["pid"]) != process["birth"]:
+            raise NpukitError("This run has ended already.")
+        (self.folder / STOPPING).touch()
+        if now:
+            os.killpg(process["pid"], signal.SIGKILL)
+        else:
+            os.kill(process["pid"], signal.SIGTERM)
+
+    def start(self, record: Record) -> subprocess.Popen[bytes]:
+        """Start the process, apart from this one: it has a session of its own, and no pipe to us."""
+        write(self.folder / RECORD, asdict(record))
+        (self.folder / STARTED).touch()
+        return subprocess.Popen(
+            [sys.executable, *SAFE_PATH, "-m", wrapper.__name__, str(self.folder)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=(self.folder / LOG).open("ab"),
+            start_new_session=True,
+            cwd=self.folder,
+        )
+
+    def again(self) -> None:
+        """Put it back into the queue; what it wrote stays."""
+        if self.state in LIVE:
+            raise NpukitError("This run has not ended yet.")
+        for name in (EXIT, PROCESS, STARTED, STOPPING):
+            (self.folder / name).unlink(missing_ok=True)
+
+    def delete(self) -> None:
+        """Remove the record and the logs."""
+        if self.state in LIVE:
+            raise NpukitError("This run has not ended yet: stop it first.")
+        shutil.rmtree(self.folder)
+
+
+class Runs:
+    """All runs of a workspace."""
+
+    def __init__(self, state: Path) -> None:
+        self.folder = state / "runs"
+        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        state.chmod(0o700)
+        ignore = state.parent / ".gitignore"
+        if not ignore.exists():
+            ignore.write_text("*\n", encoding="ascii")
+
+    def __iter__(self) -> Iterator[Run]:
+        """The oldest first."""
+        names = sorted(each.name for each in self.folder.iterdir() if NAME.fullmatch(each.name))
+        return (Run(self.folder / name) for name in names if (self.folder / name / RECORD).is_file())
+
+    def find(self, name: str) -> Run:
+        if not NAME.fullmatch(name) or not (self.folder / name / RECORD).is_file():
+            raise NpukitError("There is no such run; it may have been deleted.")
+        return Run(self.folder / name)
+
+    def add(self, kind: str, words: Sequence[str], cwd: Path, title: str = "", **more: Any) -> Run:
+        """Queue `npukit KIND WORDS...`; a `config` is written beside the record, and named by its path.
+
+        >>> runs.add("train", ["--device", "sim"], Path("work"), config="model: ...", device="sim", cards=1).state
+        <State.queued: 'queued'>
+        """
+        name = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
+        folder = self.folder / name
+        folder.mkdir(mode=0o700)
+        config = more.pop("config", None)
+        if config is not None:
+            (folder / "config.yaml").write_text(config, encoding="utf-8")
+            words = [(folder / "config.yaml").relative_to(cwd).as_posix(), *words]
+        if page := more.pop("page", None):  # the option of the verb that writes a page
+            words = [*words, page, str(folder / "report.html")]
+        told = [*kind.split(), *words]
+        record = Record(
+            id=name,
+            kind=kind,
+            title=title or kind,
+            argv=(sys.executable, *SAFE_PATH, "-m", "npukit", *told),
+            cwd=str(cwd),
+            command=shlex.join(["npukit", *told]),
+            created=time.time(),
+            **more,
+        )
+        write(folder / RECORD, asdict(record))
+        return Run(folder)
+
+
+def _ended(code: int, was_asked: bool) -> State:
+    if code == 0:
+        return State.finished
+    number = -code if code < 0 else code - BY_SIGNAL
+    if number in (signal.SIGTERM, signal.SIGINT) or (was_asked and number == signal.SIGKILL):
+        return State.stopped
+    return State.killed if 0 < number < 65 else State.failed
+
+
+def _read(file: Path) -> dict[str, Any] | None:
+    try:
+        found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return found

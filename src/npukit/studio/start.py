@@ -1,0 +1,60 @@
+"""Start the studio."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import socket
+from collections.abc import Callable
+from dataclasses import replace
+
+from npukit.errors import NpukitError
+from npukit.studio.options import StudioOptions, kept_token
+from npukit.studio.runs import Runs
+
+NEEDED = ("starlette", "uvicorn")
+
+
+def check_packages() -> None:
+    """What the studio needs beside npukit itself."""
+    if missing := [name for name in NEEDED if importlib.util.find_spec(name) is None]:
+        raise NpukitError(f"The studio needs {' and '.join(missing)}: pip install 'npukit[studio]'.")
+
+
+def start(options: StudioOptions, tell: Callable[[str], None]) -> None:
+    """Serve until a signal comes; `tell` gets the address once it can be opened. Runs go on without the studio."""
+    import uvicorn
+
+    from npukit.studio.app import make_app
+
+    Runs(options.folders.state)
+    os.chdir(options.folders.workspace)  # paths in configurations are relative to it
+    options = replace(options, token=kept_token(options.folders.state))
+    listener = _listen(options)
+    host, port = listener.getsockname()[:2]
+    shown = socket.gethostname() if host in ("0.0.0.0", "::") else f"[{host}]" if ":" in host else host
+
+    class Server(uvicorn.Server):
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            tell(f"http://{shown}:{port}/?token={options.token}")
+
+    config = uvicorn.Config(
+        make_app(options), log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=1
+    )
+    with contextlib.suppress(KeyboardInterrupt):
+        Server(config).run(sockets=[listener])
+
+
+def _listen(options: StudioOptions) -> socket.socket:
+    family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((options.host, options.port))
+    except OSError as error:
+        listener.close()
+        address, reason = f"{options.host}:{options.port}", error.strerror or error
+        raise NpukitError(f"Cannot listen on {address} ({reason}): choose another --host or --port.") from error
+    return listener

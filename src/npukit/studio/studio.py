@@ -1,0 +1,115 @@
+"""What every route of the studio shares."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from npukit.errors import NpukitError
+from npukit.report.json import to_json
+from npukit.studio.curves import Logs
+from npukit.studio.find import Finder
+from npukit.studio.folders import Folders, Refused
+from npukit.studio.guard import refusal
+from npukit.studio.options import StudioOptions
+from npukit.studio.queue import Queue
+from npukit.studio.runs import Runs
+from npukit.studio.work import Workers
+from npukit.web.assets import HEADERS
+
+Answer = Callable[[dict[str, Any]], Any]
+
+
+class Studio:
+    """The state of a server: nothing that another one, started in the same workspace, would not find again."""
+
+    def __init__(self, options: StudioOptions) -> None:
+        self.options = options
+        self.runs = Runs(options.folders.state)
+        self.queue = Queue(self.runs)
+        self.finder = Finder(options.folders.roots)
+        self.logs = Logs()
+        self.workers = Workers()
+
+    @property
+    def folders(self) -> Folders:
+        return self.options.folders
+
+    def get(self, path: str, answer: Answer) -> Route:
+        """A route that shows something; `answer` gets the query."""
+
+        async def endpoint(request: Request) -> Response:
+            return await self._answer(answer, dict(request.query_params))
+
+        return Route(path, endpoint, methods=["GET"])
+
+    def post(self, path: str, answer: Answer, changes: bool = True) -> Route:
+        """A route that gets a JSON object; one that changes something is refused by a studio for showing."""
+
+        async def endpoint(request: Request) -> Response:
+            if changes and self.options.read_only:
+                return refusal(403, "This studio is for looking only (--read-only).")
+            try:
+                given = json.loads(await request.body() or b"{}")
+            except (ValueError, RecursionError):
+                given = None
+            if not isinstance(given, dict):
+                return refusal(400, "The request is not a JSON object.")
+            return await self._answer(answer, given)
+
+        return Route(path, endpoint, methods=["POST"])
+
+    async def _answer(self, answer: Answer, given: dict[str, Any]) -> Response:
+        try:
+            made = answer(given) if _is_async(answer) else await run_in_threadpool(answer, given)
+            made = await made if isinstance(made, Awaitable) else made
+        except Refused as error:
+            return refusal(403, str(error))
+        except (NpukitError, Wrong) as error:
+            return refusal(422, str(error))
+        if isinstance(made, Response):
+            return made
+        return Response(_json(made), 200, HEADERS, "application/json")
+
+
+class Wrong(Exception):
+    """A request that no page of ours sends."""
+
+
+def text(given: dict[str, Any], name: str, default: str | None = None, longest: int = 2**20) -> str:
+    """A text of the request."""
+    value = given.get(name, default)
+    if not isinstance(value, str) or len(value) > longest or "\0" in value:
+        raise Wrong(f"{name} should be text.")
+    return value
+
+
+def number(given: dict[str, Any], name: str, default: int, least: int = 0, most: int = 2**31) -> int:
+    """A whole number of the request."""
+    value = given.get(name, default)
+    try:
+        found = int(value)
+    except (TypeError, ValueError, OverflowError):
+        raise Wrong(f"{name} should be a number.") from None
+    if isinstance(value, bool) or not least <= found <= most:
+        raise Wrong(f"{name} should be from {least} to {most}.")
+    return found
+
+
+def _json(value: Any) -> str:
+    """JSON as browsers read it, which know neither NaN nor Inf."""
+    made = to_json(value)
+    if "NaN" not in made and "Infinity" not in made:
+        return made
+    return json.dumps(json.loads(made, parse_constant=lambda _: None), ensure_ascii=False)
+
+
+def _is_async(answer: Answer) -> bool:
+    return inspect.iscoroutinefunction(answer)

@@ -1,0 +1,65 @@
+"""The process around a run: it outlives the studio, and writes down how the run ended.
+
+python -m npukit.studio.wrapper FOLDER runs the command in FOLDER/run.json. Only the standard library is imported.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from npukit.children import die_with
+
+PROCESS, EXIT, RECORD, LOG, RESULT = "process.json", "exit.json", "run.json", "output.log", "result.txt"
+
+
+def birth(pid: int) -> str | None:
+    """When a process began, in ticks since the machine did, with the boot: a number that is used again is not alive.
+
+    >>> birth(os.getpid()) is not None
+    True
+    """
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+        state, *rest = text[text.rindex(")") + 2 :].split()
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except (OSError, ValueError):
+        return None
+    return None if state in "ZX" else f"{rest[18]}@{boot}"
+
+
+def write(file: Path, value: object) -> None:
+    """Write JSON so that a reader sees all of it or nothing."""
+    beside = file.with_name(f".{file.name}.{os.getpid()}")
+    beside.write_text(json.dumps(value), encoding="utf-8")
+    beside.replace(file)
+
+
+def main(folder: Path) -> None:
+    """Run the command, hand signals on to it, and write its exit code."""
+    write(folder / PROCESS, {"pid": os.getpid(), "birth": birth(os.getpid()), "began": time.time()})
+    record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
+    with (folder / LOG).open("ab") as log, (folder / RESULT).open("wb") as result:
+        me = os.getpid()
+        child = subprocess.Popen(
+            record["argv"],
+            cwd=record["cwd"],
+            env={**os.environ, **record["variables"]},
+            stdin=subprocess.DEVNULL,
+            stdout=result if record["has_result"] else log,
+            stderr=log,
+            preexec_fn=lambda: die_with(me),
+        )
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, lambda number, _: child.send_signal(number))
+        code = child.wait()
+    write(folder / EXIT, {"code": code, "ended": time.time()})
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
