@@ -32,6 +32,7 @@ demo: setup
 	@echo "==> 9/9 Ask it how much memory a 910B3 has: npukit chat demo-output/finetune/run --device sim"
 	@echo "How much memory does a 910B3 have?" | $(BIN)/npukit chat demo-output/finetune/run --device sim
 	@echo "Report of the migration: demo-output/report.html. Loss curve: demo-output/finetune/run/loss.png"
+	@echo "All of it in a browser: $(BIN)/npukit studio"
 
 test: setup check
 	@echo "==> pytest"

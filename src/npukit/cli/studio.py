@@ -62,9 +62,6 @@ def studio(
     Prints an address with a token; only who has it gets in. Paths outside the folders are refused. Runs are processes
     of their own: they go on when the page is closed or the studio ends, and the next studio finds them.
     """
-    from npukit.studio.start import check_packages
-
-    check_packages()
     from npukit.studio.folders import Folders
     from npukit.studio.options import StudioOptions
     from npukit.studio.start import start

@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import os
 import socket
 from collections.abc import Callable
 from dataclasses import replace
 
 from npukit.errors import NpukitError
+from npukit.packages import require
 from npukit.studio.options import StudioOptions, kept_token
 from npukit.studio.runs import Runs
-
-NEEDED = ("starlette", "uvicorn")
-
-
-def check_packages() -> None:
-    """What the studio needs beside npukit itself."""
-    if missing := [name for name in NEEDED if importlib.util.find_spec(name) is None]:
-        raise NpukitError(f"The studio needs {' and '.join(missing)}: pip install 'npukit[studio]'.")
 
 
 def start(options: StudioOptions, tell: Callable[[str], None]) -> None:
     """Serve until a signal comes; `tell` gets the address once it can be opened. Runs go on without the studio."""
+    require("starlette", "uvicorn", extra="studio")
     import uvicorn
 
     from npukit.studio.app import make_app

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import tempfile
-import typing
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +13,11 @@ from starlette.routing import Route
 from npukit.errors import NpukitError
 from npukit.facts.cards import DEFAULT_CARD
 from npukit.facts.cards import card as find_card
+from npukit.llm.config.explain import as_data
 from npukit.llm.config.given import Mistakes
 from npukit.llm.config.options import Config
 from npukit.llm.config.read import Reading, read
-from npukit.llm.config.schema import Option, choices, options, parts
+from npukit.llm.config.schema import options
 from npukit.performance.plan.job import plan
 from npukit.studio.folders import Folders
 from npukit.studio.queue import device_of
@@ -48,7 +48,7 @@ INNER = ("data.train.",)  # options of one data set are written in data.train
 
 def routes(studio: Studio) -> list[Route]:
     def described(_: dict[str, Any]) -> Any:
-        found = [form_field(each) for each in options(Config).values() if not each.key.startswith(INNER)]
+        found = [each for each in as_data(Config) if not each["key"].startswith(INNER)]
         return {"options": found, "first": FIRST, "card": DEFAULT_CARD}
 
     def check(given: dict[str, Any]) -> Any:
@@ -84,47 +84,6 @@ def routes(studio: Studio) -> list[Route]:
         studio.post("/api/train/translate", translate, changes=False),
         studio.post("/api/train/start", start),
     ]
-
-
-def form_field(option: Option) -> dict[str, Any]:
-    """An option as a form shows it.
-
-    >>> form_field(options(Config)["tuning.rank"])["kind"]
-    'number'
-    """
-    group, _, name = option.key.rpartition(".")
-    types = [each for each in parts(option.field.annotation) if _is_type(each) and each is not type(None)]
-    words = choices(option.field.annotation)
-    when = option.when
-    return {
-        "key": option.key,
-        "group": group.partition(".")[0] or "task",
-        "label": name.replace("_", " ").capitalize(),
-        "kind": _kind(types, words),
-        "choices": words,
-        "type": option.type,
-        "default": "" if option.default in ("none", "required") else option.default,
-        "required": option.field.is_required(),
-        "meaning": option.meaning,
-        "when": {"key": when.key, "value": when.value} if when else None,
-    }
-
-
-def _is_type(part: Any) -> bool:
-    """Whether a part of an annotation is a type, and not a bound."""
-    return isinstance(part, type) or typing.get_origin(part) is typing.Literal or typing.get_origin(part) is dict
-
-
-def _kind(types: list[Any], words: list[str]) -> str:
-    if words and all(typing.get_origin(each) is typing.Literal for each in types):
-        return "choice"
-    if words:
-        return "text"
-    if types == [bool]:
-        return "switch"
-    if all(each in (int, float) for each in types):
-        return "number"
-    return "text" if all(each in (str, Path, int, float, bool) for each in types) else "yaml"
 
 
 def checked(given: dict[str, Any], folders: Folders) -> dict[str, Any]:

@@ -49,7 +49,7 @@ export function chart(box, given) {
 function draw(box) {
   const { series: all, log, smooth = 0, format = figure, title = "", xTitle = word("step") } = box.given;
   const width = box.clientWidth, height = box.clientHeight || 220;
-  const drawn = all.map((each) => ({ ...each, shown: smoothed(each.values, each.steps.length > 20 ? smooth : 0) })).filter((each) => each.steps.length);
+  const drawn = all.map((each) => ({ ...each, shown: smoothed(each.values, each.steps.length > 20 && each.smooth !== false ? smooth : 0) })).filter((each) => each.steps.length);
   if (!width) return;
   if (!drawn.length) { box.replaceChildren(h("p", { class: "nothing" }, word("noPoints"))); return; }
   const values = drawn.flatMap((each) => each.values).filter((each) => !log || each > 0);
@@ -57,6 +57,7 @@ function draw(box) {
   let low = values.length ? least(values) : 1, high = values.length ? most(values) : 10;
   if (low === high) { const pad = Math.abs(low) * 0.1 || 1; low = log ? low / 2 : low - pad; high = log ? high * 2 : high + pad; }
   else if (!log) { const pad = (high - low) * 0.05; high += pad; low = low >= 0 && low < pad * 3 ? 0 : low - pad; }
+  const tickFormat = format === figure ? (value) => (value && (Math.abs(value) >= 1e5 || Math.abs(value) < 1e-3) ? value.toExponential(1).replace("e+", "e") : String(Number(value.toPrecision(3)))) : format;
   const scale = log ? Math.log : (value) => value;
   const x = (step) => LEFT + ((step - first) / (last - first || 1)) * (width - LEFT - RIGHT);
   const y = (value) => TOP + (1 - (scale(value) - scale(low)) / (scale(high) - scale(low))) * (height - TOP - BOTTOM);
@@ -64,9 +65,9 @@ function draw(box) {
   const art = svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `${title}. ${label}` });
   for (const tick of log ? powers(low, high) : ticks(low, high, 4)) {
     art.append(svg("line", { class: "grid", x1: LEFT, x2: width - RIGHT, y1: y(tick), y2: y(tick) }));
-    art.append(svg("text", { class: "axis", x: LEFT - 8, y: y(tick) + 4, "text-anchor": "end" }, format(tick)));
+    art.append(svg("text", { class: "axis", x: LEFT - 8, y: y(tick) + 4, "text-anchor": "end" }, tickFormat(tick)));
   }
-  const steps = ticks(first, last, Math.max(2, Math.floor(width / 130))).filter((each) => each === Math.round(each));
+  const steps = ticks(first, last, Math.max(2, Math.floor(width / 85))).filter((each) => each === Math.round(each));
   for (const tick of steps) art.append(svg("text", { class: "axis", x: x(tick), y: height - 7, "text-anchor": x(tick) > width - 40 ? "end" : "middle" }, whole(tick)));
   const points = (each, list) => each.steps.map((step, at) => (log && list[at] <= 0 ? null : `${x(step).toFixed(1)},${y(list[at]).toFixed(1)}`)).filter(Boolean).join(" ");
   for (const each of drawn) {

@@ -6,6 +6,7 @@ import { drawResult } from "./result.js";
 
 const LIVE = ["queued", "running", "stopping"];
 const FORMATS = { memory_gib: (value) => bytes(value * 2 ** 30), data_wait: percent, utilisation: percent, items_per_second: (value) => (value >= 100 ? whole(value) : figure(value)) };
+const NOISY = ["loss", "grad_norm", "items_per_second"];
 const TOGETHER = { loss: ["loss", "eval_loss"] };
 
 export async function show(main, { id }) {
@@ -91,7 +92,7 @@ function drawCurves(box, boxes, found, look, again) {
   }
   for (const name of wanted) {
     const together = TOGETHER[name]?.filter((each) => found.curves[each]) ?? [name];
-    const series = together.map((each, at) => ({ name: curveName(each), kind: `c${at}`, steps: found.curves[each][0], values: found.curves[each][1] }));
+    const series = together.map((each, at) => ({ name: curveName(each), kind: `c${at}`, smooth: NOISY.includes(each), steps: found.curves[each][0], values: found.curves[each][1] }));
     chart(boxes.plots[name], { series, smooth: look.smooth, log: look.log && /loss|norm/.test(name), format: FORMATS[name], title: curveName(name) });
   }
 }

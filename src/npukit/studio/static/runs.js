@@ -60,7 +60,7 @@ async function compare(main, ids) {
   const charts = h("div", { class: "charts" });
   const drawCharts = () => {
     charts.replaceChildren(...all.map((name) => {
-      const series = found.map((each, at) => ({ name: each.title, kind: kinds[at], steps: each.curves[name]?.[0] ?? [], values: each.curves[name]?.[1] ?? [] })).filter((each) => each.steps.length);
+      const series = found.map((each, at) => ({ name: each.title, kind: kinds[at], smooth: ["loss", "grad_norm", "items_per_second"].includes(name), steps: each.curves[name]?.[0] ?? [], values: each.curves[name]?.[1] ?? [] })).filter((each) => each.steps.length);
       const box = h("div", { class: "plot" });
       requestAnimationFrame(() => chart(box, { series, log: log && /loss|norm/.test(name), smooth, title: curveName(name) }));
       return card(curveName(name), box);

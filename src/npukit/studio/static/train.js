@@ -1,10 +1,12 @@
 // Train: a form of every option, the file and the command that it stands for, and what the run would take.
-import { api, button, bytes, card, command, duration, empty, field, go, h, page, pathInput, problem, query, say, select, session, tag, whole, word } from "./ui.js";
+import { api, button, bytes, card, command, duration, empty, field, go, h, page, pathInput, problem, query, readable, say, select, session, tag, whole, word } from "./ui.js";
 import { knows } from "./look.js";
 import { deviceChoices } from "./devices.js";
 
 const KEPT = "npukit-train";
 const PATHS = { "model.path": "models", "model.adapter": "adapters", "data.train": "", "data.folder": "", "training.output": "", "training.resume": "" };
+
+const groupOf = (option) => option.key.split(".")[0];
 
 export async function show(main, { from }) {
   const [{ options, first, card: defaultCard }, choices, found] = await Promise.all([api("train/options"), api("machine/choices"), api("models")]);
@@ -27,7 +29,7 @@ export async function show(main, { from }) {
   const applies = () => {
     for (const each of options) {
       const now = each.when && (state.values[each.when.key] ?? known[each.when.key]?.default);
-      const fits = !each.when || [each.when.value].flat().map(String).includes(String(now));
+      const fits = !each.when || each.when.values.map(String).includes(String(now));
       boxes[each.key]?.box.classList.toggle("idle", !fits);
       boxes[each.key]?.box.classList.toggle("changed", each.key in state.values);
     }
@@ -38,14 +40,14 @@ export async function show(main, { from }) {
 
   const search = h("input", { type: "search", placeholder: word("searchOptions"), "aria-label": word("searchOptions") });
   const only = h("input", { type: "checkbox" });
-  const groups = [...new Set(options.map((each) => each.group))];
+  const groups = [...new Set(options.map(groupOf))];
   const essentials = card(word("essentials"), h("div", { class: "fields" }, first.map((key) => boxes[key]?.box)));
-  const rest = groups.map((group) => ({ group, options: options.filter((each) => each.group === group && !first.includes(each.key)) })).filter((each) => each.options.length);
+  const rest = groups.map((group) => ({ group, options: options.filter((each) => groupOf(each) === group && !first.includes(each.key)) })).filter((each) => each.options.length);
   const parts = rest.map(({ group, options: some }) => h("details", { class: "card group" }, h("summary", {}, h("h2", {}, word(`group_${group}`), tag(some.length))), h("div", { class: "fields" }, some.map((each) => boxes[each.key].box))));
   const filter = () => {
     const text = search.value.toLowerCase();
     const narrowed = text || only.checked;
-    for (const each of options) boxes[each.key].box.hidden = !!narrowed && !((!text || `${each.key} ${each.label} ${each.meaning}`.toLowerCase().includes(text)) && (!only.checked || each.key in state.values));
+    for (const each of options) boxes[each.key].box.hidden = !!narrowed && !((!text || `${each.key} ${each.name} ${each.meaning}`.toLowerCase().includes(text)) && (!only.checked || each.key in state.values));
     for (const part of [essentials, ...parts]) {
       part.hidden = !!narrowed && ![...part.querySelectorAll(".field")].some((each) => !each.hidden);
       if (part.tagName === "DETAILS" && narrowed) part.open = !part.hidden;
@@ -87,33 +89,34 @@ export async function show(main, { from }) {
 function optionField(option, state, set, found) {
   const written = () => state.values[option.key];
   const text = (value) => (value === undefined || value === null ? "" : Array.isArray(value) && value.every((each) => typeof each === "string" || Object.keys(each).join() === "path") ? value.map((each) => each.path ?? each).join("\n") : typeof value === "object" ? JSON.stringify(value) : String(value));
+  const fallback = ["none", "required"].includes(option.default) ? "" : option.default;
   let input, around, read;
-  if (option.kind === "choice" || option.kind === "switch") {
-    const words = option.kind === "switch" ? ["true", "false"] : option.choices;
-    input = select([{ value: "", text: option.default ? word("default", { value: option.default }) : word("none") }, ...words.map((each) => ({ value: each, text: each }))], text(written()));
-    read = () => (option.kind === "switch" && input.value ? input.value === "true" : input.value);
+  if (option.kind === "choice" || option.kind === "boolean") {
+    const words = option.kind === "boolean" ? ["true", "false"] : option.choices;
+    input = select([{ value: "", text: fallback ? word("default", { value: fallback }) : word("none") }, ...words.map((each) => ({ value: each, text: each }))], text(written()));
+    read = () => (option.kind === "boolean" && input.value ? input.value === "true" : input.value);
     input.onchange = () => set(option.key, read());
   } else if (option.key in PATHS && option.key !== "data.train") {
     const made = pathInput(text(written()), { found: found[PATHS[option.key]] ?? [], folders: true, act: (value) => set(option.key, value.trim()) });
     ({ input, around } = made);
     input.oninput = () => set(option.key, input.value.trim());
   } else {
-    const long = option.kind === "yaml";
-    input = h(long ? "textarea" : "input", { ...(long ? { rows: "1" } : { type: "text", inputmode: option.kind === "number" ? "decimal" : "text" }), autocomplete: "off", spellcheck: "false" });
+    const long = ["list", "mapping"].includes(option.kind) || option.key.startsWith("data.train");
+    input = h(long ? "textarea" : "input", { ...(long ? { rows: "1" } : { type: "text", inputmode: ["number", "integer"].includes(option.kind) ? "decimal" : "text" }), autocomplete: "off", spellcheck: "false" });
     read = () => {
       const value = input.value.trim();
-      if (option.kind === "number" && value && !Number.isNaN(Number(value))) return Number(value);
+      if (value && !Number.isNaN(Number(value))) return Number(value);
       if (!long) return value;
       try { return JSON.parse(value); } catch { return value.includes("\n") ? value.split("\n").map((each) => each.trim()).filter(Boolean) : value; }
     };
     input.oninput = () => set(option.key, read());
   }
-  if (input.tagName !== "SELECT") input.placeholder = option.required ? word("required") : option.default || word("none");
+  if (input.tagName !== "SELECT") input.placeholder = option.required ? word("required") : fallback || word("none");
   const show = () => { input.value = text(written()); };
   show();
   const beside = h("code", { class: "key" }, option.key);
-  const help = [option.meaning, option.when ? `. ${word("onlyWith", { key: option.when.key, value: [option.when.value].flat().join(", ") })}` : ""].join("");
-  return { box: field(knows(`option_${option.key}`) ? word(`option_${option.key}`) : option.label, input, help, { beside, around }), show };
+  const help = [option.meaning, option.when ? `. ${word("onlyWith", { key: option.when.key, value: option.when.values.join(", ") })}` : ""].join("");
+  return { box: field(knows(`option_${option.key}`) ? word(`option_${option.key}`) : readable(option.name), input, help, { beside, around }), show };
 }
 
 function drawSide(side, answer, state) {
