@@ -35,11 +35,16 @@ def hunks(change: Change) -> list[Hunk]:
     [('device = "npu"\\n',)]
     """
     before, after = _code(change, change.before), _code(change, change.after)
+    book = Notebook(change.before) if change.path.suffix == ".ipynb" else None
+
+    def cell(line: int) -> int:
+        return book.cell_of(line + 1)[0] if book else 0
+
     groups: list[list[tuple[int, int, int, int]]] = []
     for tag, start, end, new, new_end in difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
         if tag == "equal":
             continue
-        if groups and start - groups[-1][-1][1] < APART:
+        if groups and start - groups[-1][-1][1] < APART and cell(start) == cell(groups[-1][-1][0]):
             groups[-1].append((start, end, new, new_end))
         else:
             groups.append([(start, end, new, new_end)])

@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import secrets
 import shlex
 import shutil
 import signal
@@ -26,7 +25,7 @@ from npukit.studio.wrapper import EXIT, LOG, PROCESS, RECORD, birth, write
 
 STARTED, STOPPING, RANKS = "started", "stopping", "ranks"
 PATIENCE = 20.0  # seconds that a process has to write down that it lives
-NAME = re.compile(r"\d{8}-\d{6}-[0-9a-f]{4}")
+NAME = re.compile(r"\d{8}-\d{6}-\d{6}")
 BY_SIGNAL = 128
 
 
@@ -84,9 +83,9 @@ class Run:
     @property
     def state(self) -> State:
         """Found out anew each time: a process that is gone without a word was killed."""
-        ended = self.exit
-        if ended is not None:
-            return _ended(int(ended["code"]), (self.folder / STOPPING).exists())
+        was_asked = (self.folder / STOPPING).exists()
+        if ended := self.exit:
+            return _ended(int(ended["code"]), was_asked)
         if not (self.folder / STARTED).exists():
             return State.queued
         process = _read(self.folder / PROCESS)
@@ -94,9 +93,10 @@ class Run:
             fresh = time.time() - (self.folder / STARTED).stat().st_mtime < PATIENCE
             return State.running if fresh else State.killed
         if birth(process["pid"]) != process["birth"]:
-            again = self.exit  # it may have ended between the two looks
-            return _ended(int(again["code"]), (self.folder / STOPPING).exists()) if again else State.killed
-        return State.stopping if (self.folder / STOPPING).exists() else State.running
+            if ended := self.exit:  # it ended between the two looks
+                return _ended(int(ended["code"]), was_asked)
+            return State.stopped if was_asked else State.killed
+        return State.stopping if was_asked else State.running
 
     @property
     def seconds(self) -> float | None:
@@ -116,7 +116,7 @@ class Run:
             write(self.folder / EXIT, {"code": -signal.SIGTERM, "ended": time.time()})
             return
         process = _read(self.folder / PROCESS)
-        if process is None or birth(process["pid"]) != process["birth"]:
+        if process is None or self.exit is not None or birth(process["pid"]) != process["birth"]:
             raise NpukitError("This run has ended already.")
         (self.folder / STOPPING).touch()
         if now:
@@ -178,7 +178,8 @@ class Runs:
         >>> runs.add("train", ["--device", "sim"], Path("work"), config="model: ...", device="sim", cards=1).state
         <State.queued: 'queued'>
         """
-        name = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
+        now = time.time()
+        name = f"{time.strftime('%Y%m%d-%H%M%S', time.localtime(now))}-{int(now % 1 * 1e6):06}"
         folder = self.folder / name
         folder.mkdir(mode=0o700)
         config = more.pop("config", None)
@@ -195,7 +196,7 @@ class Runs:
             argv=(sys.executable, *SAFE_PATH, "-m", "npukit", *told),
             cwd=str(cwd),
             command=shlex.join(["npukit", *told]),
-            created=time.time(),
+            created=now,
             **more,
         )
         write(folder / RECORD, asdict(record))
