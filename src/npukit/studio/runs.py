@@ -116,6 +116,9 @@ class Run:
             write(self.folder / EXIT, {"code": -signal.SIGTERM, "ended": time.time()})
             return
         process = _read(self.folder / PROCESS)
+        while process is None and self.state is State.running:  # it begins at this moment
+            time.sleep(0.02)
+            process = _read(self.folder / PROCESS)
         if process is None or self.exit is not None or birth(process["pid"]) != process["birth"]:
             raise NpukitError("This run has ended already.")
         (self.folder / STOPPING).touch()
