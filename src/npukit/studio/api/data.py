@@ -42,8 +42,11 @@ def look(wanted: dict[str, str], cutoff: int, page: int) -> dict[str, Any]:
     from npukit.llm.data.encode import Encoder
     from npukit.llm.data.row import BadRow, LeftOut, Row
     from npukit.llm.data.sources import find_table
+    from npukit.llm.tasks import known
 
-    task = wanted["task"] or "sft"
+    task = known().get(wanted["task"] or "sft")
+    if task is None:
+        raise NpukitError(f"There is no task {wanted['task']}.")
     options = DataOptions(
         train=(Source(path=wanted["data"]),),
         template=wanted["template"] or None,
