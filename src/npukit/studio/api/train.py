@@ -16,8 +16,8 @@ from npukit.facts.cards import card as find_card
 from npukit.llm.config.explain import as_data
 from npukit.llm.config.given import Mistakes
 from npukit.llm.config.options import Config
-from npukit.llm.config.read import Reading, read
 from npukit.llm.config.schema import options
+from npukit.llm.reading.read import Reading, read
 from npukit.performance.plan.job import plan
 from npukit.studio.folders import Folders
 from npukit.studio.queue import device_of
