@@ -8,7 +8,7 @@ LOCK := constraints.txt
 # Every install is pinned to these versions and to this torch, so that nothing replaces it.
 PIP := PIP_CONSTRAINT=$(CURDIR)/$(VENV)/constraints.txt $(BIN)/python -m pip install -qq --disable-pip-version-check
 
-.PHONY: demo test check setup wheels clean
+.PHONY: demo test check setup wheels docs clean
 
 demo: setup
 	@rm -rf demo-output && mkdir demo-output
@@ -66,5 +66,10 @@ wheels: setup
 	@$(BIN)/python scripts/make_wheels.py $(if $(VERSIONS),--torch $(VERSIONS)) \
 	  $(if $(ARCHITECTURES),--architectures $(ARCHITECTURES))
 
+# The documentation as a site in site/, which opens from a folder without a network.
+docs: setup
+	@$(PIP) mkdocs-material jieba
+	@$(BIN)/python scripts/make_site.py
+
 clean:
-	rm -rf $(VENV) demo-output
+	rm -rf $(VENV) demo-output site

@@ -38,28 +38,26 @@ PART = re.compile(
 
 
 @dataclass(frozen=True)
-class Step:
-    """One command: what it should print, None where nothing is compared, and how it should end."""
+class Block:
+    """Commands that are run in one shell, each with what it should print, and how the last one should end."""
 
-    command: str
-    shown: str | None = None
+    commands: list[tuple[str, str]]
     code: int = 0
     not_run: str = ""
 
 
-def steps(page: Path) -> Iterator[Step]:
+def blocks(page: Path) -> Iterator[Block]:
     """The commands of a guide in order."""
     why = ""
     for part in PART.finditer(page.read_text(encoding="utf-8")):
         if part["before"]:
-            yield Step(part["before"])
+            yield Block([(part["before"], "…")], not_run="")
         elif part["why"]:
             why = part["why"]
         else:
             found = re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", part["block"], re.MULTILINE)
-            for number, (command, shown) in enumerate(found, start=1):
-                code = int(part["code"] or 0) if number == len(found) else 0
-                yield Step(command, shown if shown.strip() else None, code, why)
+            commands = [(command, shown if shown.strip() else "…") for command, shown in found]
+            yield Block(commands, int(part["code"] or 0), why)
             why = ""
 
 
@@ -83,38 +81,47 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("page", [page for page in GUIDES if any(not step.not_run for step in steps(page))], ids=str)
+@pytest.mark.parametrize("page", [page for page in GUIDES if any(not each.not_run for each in blocks(page))], ids=str)
 def test_commands_print_what_the_guide_shows(
     page: Path, tmp_path: Path, npukit: Npukit, demo: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ROOT", str(ROOT))
     monkeypatch.setenv("DEMO", str(demo))
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
-    folder = tmp_path
-    for step in steps(page):
-        if step.not_run:
+    monkeypatch.chdir(tmp_path)
+    for block in blocks(page):
+        if block.not_run:
             continue
-        if re.match(r"npukit [^|&;<>$]*$", step.command):
-            ended = npukit(*shlex.split(step.command)[1:], cwd=folder)
+        if all(re.match(r"npukit [^|&;<>$]*$", command) for command, _ in block.commands):
+            ended = [npukit(*shlex.split(command)[1:]) for command, _ in block.commands]
+            results = [(each.returncode, each.stderr + each.stdout) for each in ended]
         else:
-            line = f"{{ {step.command}\n}} && pwd > {tmp_path}/.folder"
-            ended = subprocess.run(["bash", "-c", line], cwd=folder, capture_output=True, text=True)
-            folder = Path((tmp_path / ".folder").read_text().strip()) if ended.returncode == 0 else folder
-        printed = ended.stderr + ended.stdout
-        assert ended.returncode == step.code, f"{step.command}\n{printed}"
-        assert step.shown is None or matches(step.shown, printed), f"{step.command}\n{printed}"
+            results = in_a_shell([command for command, _ in block.commands])
+        codes = [0] * (len(block.commands) - 1) + [block.code]
+        for (command, shown), (code, printed), wanted in zip(block.commands, results, codes, strict=True):
+            assert code == wanted, f"{command}\n{printed}"
+            assert matches(shown, printed), f"{command}\n{printed}"
+
+
+def in_a_shell(commands: list[str]) -> list[tuple[int, str]]:
+    """The exit code and the output of each command; the folder in which they end stays the current one."""
+    mark = "-- end of a command --"
+    script = "\n".join(f"{command}\necho '{mark}' $?" for command in commands) + "\npwd"
+    printed = subprocess.run(["bash", "-c", f"exec 2>&1\n{script}"], capture_output=True, text=True).stdout
+    *said, folder = re.split(rf"{mark} (\d+)\n", printed)
+    os.chdir(folder.strip())
+    return [(int(code), text) for text, code in zip(said[::2], said[1::2], strict=True)]
 
 
 @pytest.mark.parametrize("page", GUIDES, ids=lambda page: page.stem)
 def test_commands_stand_in_console_blocks(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
-    blocks = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
-    assert not [code for kind, code in blocks if kind != "console" and re.search(r"^(\$|npukit) ", code, re.MULTILINE)]
+    fences = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    assert not [code for kind, code in fences if kind != "console" and re.search(r"^(\$|npukit) ", code, re.MULTILINE)]
 
 
 if __name__ == "__main__":
-    found = [step for page in GUIDES for step in steps(page)]
-    run = [step for step in found if not step.not_run]
-    print(f"{len(run)} commands are run, {len(found) - len(run)} are not:")
-    for why in sorted({step.not_run for step in found} - {""}):
-        print(f"{sum(step.not_run == why for step in found):4}  {why}")
+    shown = [(block.not_run, command) for page in GUIDES for block in blocks(page) for command, _ in block.commands]
+    print(f"{sum(not why for why, _ in shown)} commands are run, {sum(bool(why) for why, _ in shown)} are not:")
+    for why in sorted({why for why, _ in shown} - {""}):
+        print(f"{sum(why == each for each, _ in shown):4}  {why}")
