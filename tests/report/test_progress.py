@@ -18,6 +18,14 @@ def test_a_log_gets_a_line_now_and_then_with_the_time_left(monkeypatch: pytest.M
     assert said == ["tokenising: 100 of 1,000 rows, 1 min 30 s left", "tokenising: 2,000 rows"]
 
 
+def test_the_first_rows_are_too_few_to_tell_the_time_left_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter([0.0, 18.0])
+    monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    said: list[str] = []
+    progress.lines("answering", "rows", said.append)(1, 60)
+    assert said == ["answering: 1 of 60 rows"]
+
+
 def test_who_asked_for_quiet_and_other_ranks_say_nothing(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[Any]
 ) -> None:

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import stat
+import sys
 from pathlib import Path
 
 import pytest
@@ -113,3 +114,10 @@ def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 2
     remove_unfinished(tmp_path)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc")
+def test_a_file_system_without_a_size_is_not_called_full() -> None:
+    with pytest.raises(NpukitError) as raised, whole_folder(Path("/proc/new")):
+        pass
+    assert "full" not in str(raised.value)

@@ -33,8 +33,10 @@ def init(
 
     Asks for the model, the data and the number of devices, unless they are given as options.
     """
+    from npukit.facts.models import known_model
     from npukit.launch.devices import choose
     from npukit.llm.reading.initial import initial
+    from npukit.llm.start import check_hubs
     from npukit.report.report import counted
     from npukit.report.writing import write_text
 
@@ -46,6 +48,8 @@ def init(
     if devices is None:
         devices = int(_ask("Devices", "--devices", str(here))) if sys.stdin.isatty() else here
     made = initial(model, data, devices, str(file))
+    if known_model(model) is None:  # which may be planned with where it cannot be downloaded
+        check_hubs(made.config)
     write_text(file, made.text)
     rows = f" for {counted(made.rows, 'row')}" if made.rows is not None else ""
     command = f"npukit train {shlex.quote(str(file))}" + (f" --devices {devices}" if devices > 1 else "")

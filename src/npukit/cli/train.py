@@ -117,7 +117,7 @@ def _train(
         _show_plan(reading.config, chosen.count * nodes, chosen.card, nodes, json)
     else:
         _warn_if_too_large(reading.config, chosen.count * nodes, chosen.card)
-        start(reading.config, chosen, faults)
+        start(reading.config, chosen, faults, reading.given.theirs)
 
 
 def _predict(words: list[str], device: Wanted, devices: int | None, card: str, json: bool) -> NoReturn:

@@ -24,15 +24,20 @@ from npukit.packages import require
 INDUCTOR_CACHE = "TORCHINDUCTOR_CACHE_DIR"
 
 
-def start(config: Config, devices: Devices, faults: Sequence[str] = ()) -> NoReturn:
-    """Become the training; where torchrun has started this process already, become the rank that it is."""
+def start(
+    config: Config, devices: Devices, faults: Sequence[str] = (), names: Mapping[str, str] | None = None
+) -> NoReturn:
+    """Become the training; where torchrun has started this process already, become the rank that it is.
+
+    `names` are what the author of the configuration calls its options, where that is not what npukit calls them.
+    """
     check_packages(config)
     check_hubs(config)
     command = ["-m", rank.__name__]
     environment = {
         INDUCTOR_CACHE: str(cache_folder() / "inductor"),
         **devices.environment(faults=faults),
-        **rank.handed_over(config),
+        **rank.handed_over(config, names),
     }
     if is_rank(environment):
         run(command, environment)

@@ -13,6 +13,7 @@ from npukit.report.terminal import console
 
 Told = Callable[[int, int], None]  # how much is done, of how much in all (0: not known)
 BETWEEN_LINES = 5.0  # seconds
+ENOUGH = 0.05  # of the work, to tell from it how long the rest takes: the first rows also wait for what is set up
 
 
 @contextmanager
@@ -53,7 +54,8 @@ def lines(what: str, unit: str, say: Callable[[str], None]) -> Told:
         said = now
         if done < total:
             amount = f"{done / total:.0%}" if unit == "bytes" else f"{done:,} of {total:,} {unit}"
-            say(f"{what}: {amount}, {duration((now - began) / done * (total - done))} left")
+            left = f", {duration((now - began) / done * (total - done))} left" if done >= ENOUGH * total else ""
+            say(f"{what}: {amount}{left}")
         else:
             say(f"{what}: {done:,} {unit}")
 

@@ -187,7 +187,10 @@ def disk_full(error: BaseException) -> NpukitError | None:
 
 def _has_no_room(place: Path) -> bool:
     there = next((each for each in (place, *place.absolute().parents) if each.exists()), None)
-    return there is not None and shutil.disk_usage(there).free < NO_ROOM
+    if there is None:
+        return False
+    disk = shutil.disk_usage(there)
+    return disk.total > 0 and disk.free < NO_ROOM  # /proc and /sys have no size at all
 
 
 def _concerns(error: OSError, beside: Path) -> bool:

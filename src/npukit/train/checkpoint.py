@@ -119,9 +119,7 @@ class Checkpoints:
                 changes = ", ".join(self.changes_since(found))
                 what = f"with other data, {then} steps an epoch instead of {now}" + (f" ({changes})" if changes else "")
                 what += ": use the same data and batch size"
-            raise NpukitError(
-                f"{found.folder} was written {what}, set resume: never to start over, or choose another output folder."
-            )
+            raise NpukitError(f"{found.folder} was written {what}, or choose another output folder to start over.")
         return found
 
     def changes_since(self, found: Checkpoint) -> list[str]:

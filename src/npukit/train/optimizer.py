@@ -34,7 +34,7 @@ def parameter_groups(model: nn.Module, weight_decay: float) -> Groups:
 def make_optimizer(groups: Groups, options: TrainOptions, device: torch.device, sharded: bool) -> torch.optim.Optimizer:
     """Fused on a GPU; on an NPU torch_npu's own, which needs whole parameters, fp32 or fp16, and all in every step."""
     if is_other(options.optimizer):
-        raise NpukitError(f"training.optimizer {options.optimizer} needs training.parallel ddp.")
+        raise NpukitError(f"training.optimizer {options.optimizer} needs training.parallel=ddp.")
     groups = [{**group, "params": list(group["params"])} for group in groups]  # an iterator would be empty after a look
     known: dict[str, Any] = {"lr": options.learning_rate, "weight_decay": options.weight_decay}
     if options.optimizer == "sgd":

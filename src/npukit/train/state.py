@@ -42,7 +42,7 @@ def load_model_state(model: nn.Module, state: dict[str, Tensor]) -> None:
     if different := sorted({name for name, _ in shapes[0].items() ^ shapes[1].items()}):
         raise NpukitError(
             f"The checkpoint belongs to another model, or to one with other frozen weights: {', '.join(different[:3])} "
-            "differ. Use the same model, or set resume: never to start over."
+            "differ. Use the same model, or choose another output folder to start over."
         )
     for name, value in state.items():
         places[name].copy_(value)
@@ -65,7 +65,7 @@ def load_optimizer_state(optimizer: torch.optim.Optimizer, state: dict[str, Any]
     if [group["params"] for group in groups] != state["groups"]:
         raise NpukitError(
             "The checkpoint has other parameter groups in its optimizer: use the same parameter_groups, or "
-            "set resume: never to start over."
+            "choose another output folder to start over."
         )
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     own = {

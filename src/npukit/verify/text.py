@@ -44,7 +44,7 @@ def _lines(result: Verification) -> Iterator[str]:
         yield f"\nSame, within a tolerance of {result.tolerance:g} for losses. Compared:"
     yield from (f"  {line}" for line in compared_lines(result.compared))
     yield from _ops("Fell back to the CPU in torch_npu, with copies to the host and back", result.cpu_fallbacks)
-    yield from _ops("Not simulated", result.not_simulated)
+    yield from _ops(NOT_SIMULATED, result.not_simulated)
     yield ""
     yield from result.notes
 
@@ -62,6 +62,7 @@ def compared_lines(compared: Sequence[Compared]) -> Iterator[str]:
             yield f"{what.format(number)}, {_apart(max(each.largest_difference for each in found))}"
 
 
+NOT_SIMULATED = "Not simulated: a card computes these operators; on the simulated NPU they raise an error"
 _KINDS: dict[Kind, str] = {
     "backward": "values that backward() was called on: {}",
     "outputs": "outputs of modules: {}",

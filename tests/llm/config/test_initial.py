@@ -62,3 +62,14 @@ def test_the_command_asks_in_a_terminal_and_not_elsewhere(files: Path) -> None:
     assert "--devices 2" in Path("train.yaml").read_text()
     again = subprocess.run([*command, "--model", "model"], capture_output=True, text=True)
     assert again.returncode == 2 and "--force" in again.stderr
+
+
+def test_a_model_that_is_neither_here_nor_on_a_hub_is_refused(
+    npukit: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("npukit.llm.hub._answers", lambda address: False)
+    (tmp_path / "rows.jsonl").write_text('{"instruction": "Hi", "output": "Hello"}\n')
+    words = ("--data", tmp_path / "rows.jsonl", "--devices", "1")
+    assert npukit("init", tmp_path / "a.yaml", "--model", "nope", *words).returncode == 2
+    assert not (tmp_path / "a.yaml").exists()
+    assert npukit("init", tmp_path / "a.yaml", "--model", "Qwen/Qwen2-0.5B", *words).returncode == 0  # a known model

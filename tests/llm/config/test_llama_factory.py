@@ -9,7 +9,9 @@ import pytest
 
 from npukit.errors import NpukitError
 from npukit.llm.config.dialects.training import transformers
+from npukit.llm.config.dialects.training.llama_factory import LLAMA_FACTORY
 from npukit.llm.config.options import Config
+from npukit.llm.config.wording import worded
 from npukit.llm.reading.read import Reading, read
 
 Check = Callable[[Config, dict[str, object]], None]
@@ -173,10 +175,18 @@ def test_stages_that_come_later_are_refused() -> None:
 
 def test_options_of_lora_are_no_mistake_in_a_file_of_theirs_that_trains_all() -> None:
     reading = llama_factory(LORA_SFT_DS.replace("finetuning_type: lora", "finetuning_type: full"))
-    assert "lora_target has no effect because tuning.method is full" in reading.notes
+    assert "lora_target has no effect because finetuning_type is full" in reading.notes
 
 
 def test_words_may_be_theirs_or_ours(assert_has: Check) -> None:
     assert_has(
         llama_factory(LORA_SFT_DS, "lora_rank=4", "training.epochs=1").config, {"tuning.rank": 4, "training.epochs": 1}
     )
+
+
+def test_advice_is_in_the_words_of_the_file() -> None:
+    names = LLAMA_FACTORY.names
+    assert worded("Lower data.cutoff or training.epochs.", names) == "Lower cutoff_len or num_train_epochs."
+    assert "add training.parallel=ddp to the command" in worded("Set training.parallel=ddp.", names)
+    assert "add data.bad_rows=... to the command" in worded("Change data.bad_rows.", {"data.cutoff": "cutoff_len"})
+    assert worded("See training.parallel in train.yaml.", {}) == "See training.parallel in train.yaml."

@@ -16,7 +16,7 @@ from npukit.llm.models.outline import look_at
 from npukit.llm.reading.read import read
 from npukit.performance.plan.job import plan
 from npukit.performance.plan.memory import GIB
-from npukit.performance.plan.text import dry_run
+from npukit.performance.plan.text import as_text, dry_run, duration
 from npukit.train.options import TrainOptions
 
 QWEN2_7B = {
@@ -186,3 +186,9 @@ def test_what_is_known_of_the_card_decides(qwen2_7b: str) -> None:
 def test_every_way_of_tuning_can_be_planned(method: str, qwen2_7b: str) -> None:
     found = plan(config(qwen2_7b, tuning={"method": method}), 1, "910B3")
     assert found.memory and found.time and 0 < (found.trained or 0) < (found.parameters or 0)
+
+
+def test_what_does_not_fit_names_the_way_to_a_fit_and_times_have_their_unit(qwen2_7b: str) -> None:
+    assert "--fit" in as_text(plan(config(qwen2_7b), 1, "910B4"))
+    assert "--fit" not in as_text(plan(config(qwen2_7b), 1, "910B3"))
+    assert duration((1e-8, 3e-8)).endswith(" ms") and duration((1e-4, 3e-4)).endswith(" s")

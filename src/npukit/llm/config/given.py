@@ -52,7 +52,7 @@ class Mistakes(NpukitError):
         super().__init__(lines[0] if len(lines) == 1 else "\n  ".join([f"{len(lines)} mistakes:", *lines]))
 
 
-OPTION = re.compile(r"\b[a-z]+\.[a-z_]+\b")
+OPTION = re.compile(r"\b[a-z]+\.[a-z_]+\b(?!=)")  # KEY=VALUE, a word for the command line, is the same in all dialects
 
 
 @dataclass
@@ -111,7 +111,11 @@ class Given:
 
     def mistake(self, keys: Keys, text: str) -> Mistake:
         """`text` is about `keys`; it names options as the user does."""
-        return Mistake(self.place(keys), OPTION.sub(lambda name: self.theirs.get(name[0], name[0]), text))
+        return Mistake(self.place(keys), self.worded(text))
+
+    def worded(self, text: str) -> str:
+        """`text` with options called what the user calls them."""
+        return OPTION.sub(lambda name: self.theirs.get(name[0], name[0]), text)
 
 
 def _outwards(keys: Keys) -> list[Keys]:

@@ -106,4 +106,4 @@ def nothing_usable(table: Table, bad: list[str]) -> str:
 
 def stopped(bad: str) -> str:
     """The sentence for the first bad row where bad rows are not skipped."""
-    return f"{bad}. Fix or remove this row, or set data.bad_rows: skip."
+    return f"{bad}. Fix or remove this row, or set data.bad_rows=skip."

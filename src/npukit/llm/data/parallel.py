@@ -57,7 +57,7 @@ def _in_processes(
     except BrokenProcessPool as error:
         raise NpukitError(
             "A process that tokenises was killed, probably because memory ran out: "
-            "use fewer of them, as with data.preprocessing_workers: 1."
+            "use fewer of them, as with data.preprocessing_workers=1."
         ) from error
     finally:
         pool.shutdown(cancel_futures=True)

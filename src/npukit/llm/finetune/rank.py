@@ -7,18 +7,27 @@ shared folder is.
 from __future__ import annotations
 
 import base64
+import json
 import os
 import sys
 import zlib
+from collections.abc import Mapping
 
+from npukit.errors import NpukitError
 from npukit.llm.config.options import Config
+from npukit.llm.config.wording import worded
 
 CONFIG = "NPUKIT_CONFIG"
+NAMES = "NPUKIT_OPTION_NAMES"
 
 
-def handed_over(config: Config) -> dict[str, str]:
-    """The variable that tells a rank its configuration; packed, because Linux limits it to 128 KiB."""
-    return {CONFIG: base64.b64encode(zlib.compress(config.model_dump_json().encode())).decode()}
+def handed_over(config: Config, names: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The variables that tell a rank its configuration, and what its author calls the options.
+
+    The configuration is packed, because Linux limits a variable to 128 KiB.
+    """
+    packed = base64.b64encode(zlib.compress(config.model_dump_json().encode())).decode()
+    return {CONFIG: packed, NAMES: json.dumps(names or {})}
 
 
 def taken_over() -> Config:
@@ -31,7 +40,10 @@ def main() -> None:
     config = taken_over()
     from npukit.llm.finetune.train import train  # takes seconds to import
 
-    sys.exit(train(config).exit_code)
+    try:
+        sys.exit(train(config).exit_code)
+    except NpukitError as error:
+        raise NpukitError(worded(str(error), json.loads(os.environ[NAMES])), error.on_the_way) from error
 
 
 if __name__ == "__main__":

@@ -42,7 +42,7 @@ def mistakes_in(config: Config, given: Given, files: bool = True) -> tuple[list[
     ]
     without_effect = list(_without_effect(config, given))
     if given.theirs:  # other tools' files carry such options along, and those tools do not mind
-        return mistakes, [problem.text for problem in without_effect]
+        return mistakes, [given.worded(problem.text) for problem in without_effect]
     overridden = [each for each in without_effect if _was_overridden(each.key, given)]
     wrong = [each for each in without_effect if each not in overridden]
     notes = [problem.text for problem in overridden]
@@ -110,15 +110,13 @@ def _options_together(config: Config, given: Given) -> Iterator[Problem]:
             f"{training.warmup:g} is neither a whole number of steps nor a share below 1.",
         )
     if training.optimizer not in ("adamw", "adam", "sgd") and training.parallel != "ddp":
-        yield Problem(
-            "training.optimizer", f"{training.optimizer} needs whole parameters: set training.parallel to ddp."
-        )
+        yield Problem("training.optimizer", f"{training.optimizer} needs whole parameters: set training.parallel=ddp.")
     if training.optimizer not in ("adamw", "adam", "sgd") and tuning.plus_ratio:
         yield Problem("training.optimizer", f"LoRA+ goes with adamw, adam or sgd, not with {training.optimizer}.")
     if training.offload and training.parallel == "ddp":
         yield Problem("training.offload", "ddp cannot offload: use zero2, zero3 or fsdp2.")
     if model.from_config and tuning.is_adapter:
-        yield Problem("model.from_config", "new weights must all be trained: set tuning.method to full.")
+        yield Problem("model.from_config", "new weights must all be trained: set tuning.method=full.")
     if model.rope and not ("rope_type" in model.rope and ("factor" in model.rope or model.length)):
         yield Problem("model.rope", "model.rope needs a rope_type, and a factor or model.length.")
     if model.dtype == "float16" and not tuning.is_adapter:
@@ -126,12 +124,12 @@ def _options_together(config: Config, given: Given) -> Iterator[Problem]:
     if model.quantize and not tuning.is_adapter:
         yield Problem("model.quantize", f"quantised weights cannot be trained by {tuning.method}: use lora.")
     if model.quantize and training.parallel != "ddp":
-        yield Problem("model.quantize", "quantised weights are not sharded: set training.parallel to ddp.")
+        yield Problem("model.quantize", "quantised weights are not sharded: set training.parallel=ddp.")
     if tuning.layers == 0:
         yield Problem("tuning.layers", "tuning.layers must not be 0: 2 trains the last two layers, -2 the first two.")
     if (tuning.turns or tuning.method == "adalora") and training.parallel != "ddp":
         name = "tuning.turns" if tuning.turns else "tuning.method"
-        yield Problem(name, f"{tuning.turns or tuning.method} needs whole parameters: set training.parallel to ddp.")
+        yield Problem(name, f"{tuning.turns or tuning.method} needs whole parameters: set training.parallel=ddp.")
     if tuning.converts and (tuning.dora or "rank_pattern" in tuning.peft):
         yield Problem("tuning.convert", "an adapter with dora or a rank_pattern cannot be saved as a plain LoRA.")
     if tuning.init == "lora_ga" and tuning.method == "lora" and (model.quantize or data.streaming):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from npukit.llm import tasks
@@ -15,6 +15,7 @@ from npukit.llm.config.given import COMMAND_LINE, Given, Mistake, Mistakes, Plac
 from npukit.llm.config.names import Names
 from npukit.llm.config.options import Config
 from npukit.llm.config.validation import validate
+from npukit.llm.config.wording import worded
 from npukit.llm.config.words import parse_words
 from npukit.llm.config.yaml_file import read_yaml
 from npukit.llm.reading.check import mistakes_in
@@ -76,9 +77,10 @@ def read(
         wrong, more = mistakes_in(config, given, files)
         mistakes += wrong
         notes += more
+    name = dialect.name if dialect else "npukit"
     if mistakes or config is None:
-        raise Mistakes(mistakes)
-    return Reading(config, notes, given, dialect.name if dialect else "npukit")
+        raise Mistakes([replace(each, text=worded(each.text, given.theirs)) for each in mistakes])
+    return Reading(config, notes, given, name)
 
 
 def predicts(file: Path | None, words: Sequence[str]) -> bool:

@@ -22,7 +22,7 @@ class Head(Task):
     def problems(self, config: Config) -> Iterator[tuple[str, str]]:
         yield from super().problems(config)
         if config.data.template is not None and config.data.tokens != "ms_swift":
-            text = f"task {self.name} reads plain text: leave data.template out, or set data.tokens to ms_swift."
+            text = f"task {self.name} reads plain text: leave data.template out, or set data.tokens=ms_swift."
             yield "data.template", text
 
     def can_join(self, config: Config) -> bool:

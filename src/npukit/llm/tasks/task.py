@@ -48,7 +48,7 @@ class Task:
     def problems(self, config: Config) -> Iterator[tuple[str, str]]:
         """What it needs of a configuration: options, with a sentence about each that does not suit."""
         if config.data.streaming and not self.streams:
-            yield "data.streaming", f"task {self.name} reads its rows before it begins: set data.streaming to false."
+            yield "data.streaming", f"task {self.name} reads its rows before it begins: set data.streaming=false."
 
     def can_join(self, config: Config) -> bool:
         """Whether rows of a batch may lie one behind the other, instead of being padded."""

@@ -28,6 +28,7 @@ PARTS = {
 }
 
 
+DAY = 86_400  # seconds
 SMALLEST = 2**20  # bytes that are shown
 ROLES = {
     "weights": "weights",
@@ -59,11 +60,14 @@ def as_text(found: Plan) -> str:
         lines += ["", *walk_lines(found.walk, found.card)]
     elif found.usable is not None and found.memory is not None:
         lines.append(verdict(found.memory.total, found.usable, found.card))
+    if found.fits is False:
+        lines.append("`npukit plan --fit` with the same words finds the change that costs least")
     lines += ["", _steps(found)]
     if time:
         lines += time_lines(time, found.tokens_per_step / found.devices)
         if found.days:
-            lines.append(f"all {found.steps:,} steps: {duration(found.days)}")
+            steps = f"all {found.steps:,} steps" if found.steps != 1 else "the one step"
+            lines.append(f"{steps}: {duration(found.days)}")
     elif found.memory and found.card:
         lines.append(f"time unknown: npukit has no figures for the speed of a {found.card} or of its links")
     return "\n".join(lines)
@@ -165,7 +169,9 @@ def duration(days: Range) -> str:
         return f"{days[0]:.1f} to {days[1]:.1f} days"
     if days[1] * 24 >= 1:
         return f"{days[0] * 24:.1f} to {days[1] * 24:.1f} hours"
-    return f"{days[0] * 1440:.1f} to {days[1] * 1440:.1f} minutes"
+    if days[1] * 1440 >= 1:
+        return f"{days[0] * 1440:.1f} to {days[1] * 1440:.1f} minutes"
+    return seconds((days[0] * DAY, days[1] * DAY))
 
 
 def size(count: float) -> str:

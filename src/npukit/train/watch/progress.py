@@ -35,8 +35,8 @@ class Lines:
     def begin(self, start_step: int) -> None:
         if start_step >= self._total:
             self.say(
-                f"all {self._total} steps are done already: raise epochs or max_steps to continue, or set resume: "
-                "never to start over"
+                f"all {self._total} steps are done already: train for more epochs or steps, or choose another output "
+                "folder to start over"
             )
         elif start_step:
             self.say(f"resuming after step {start_step} of {self._total}")

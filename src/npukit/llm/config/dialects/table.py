@@ -58,6 +58,11 @@ class Dialect:
         """Their values where they are not ours."""
         return {key: row.default for key, row in self.rows.items() if "default" in row.model_fields_set}
 
+    @functools.cached_property
+    def names(self) -> dict[str, str]:
+        """What they call our options."""
+        return {ours: key for key, row in reversed(list(self.rows.items())) for ours in row.to[:1]}
+
     @property
     def keys(self) -> list[str]:
         """Every key that is written out."""

@@ -28,7 +28,7 @@ class Translator:
 
     def __init__(self, dialect: Dialect, given: Given, values: Values, names: Names) -> None:
         self.dialect, self.given, self.values, self.names = dialect, given, values, names
-        self.ours = Given(source=given.source, theirs=_names(dialect))
+        self.ours = Given(source=given.source, theirs=dialect.names)
         self.mistakes: list[Mistake] = []
         self._ignored: dict[str, list[str]] = {}  # keys without effect, by the reason
 
@@ -105,8 +105,3 @@ class Translator:
 
     def _mistake(self, key: str, text: str) -> None:
         self.mistakes.append(self.given.mistake((key,), text))
-
-
-def _names(dialect: Dialect) -> dict[str, str]:
-    """What they call our options."""
-    return {ours: key for key, row in reversed(list(dialect.rows.items())) for ours in row.to[:1]}
