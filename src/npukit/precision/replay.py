@@ -27,20 +27,27 @@ class Unknown(Exception):
 def replay(left: Call, right: Call) -> Replay | None:
     """Compute an operator again in its own type and in float64; None where the dumps lack what that needs.
 
+    Each side is held against its own arguments: where these differ, neither is wrong for it.
+
     >>> replay(left, right).wrong
     'right'
     """
     try:
-        exact, rounded = outputs_of(left, wide=True), outputs_of(left, wide=False)
         place = next(place for place, value in left.outputs.items() if value.is_float)
-        errors = [error_of(load(call.outputs[place]), exact[place]) for call in (left, right)]
+        errors, roundings = zip(*(_errors(call, place) for call in (left, right)), strict=True)
     except (Unknown, StopIteration, KeyError, RuntimeError, TypeError, AttributeError, NotImplementedError):
         return None
-    rounding = error_of(rounded[place], exact[place])
+    rounding = max(roundings)
     limit = _TIMES * max(rounding, 2**-24)
     bad = [not each <= limit for each in errors]
     wrong = "both" if all(bad) else "left" if bad[0] else "right" if bad[1] else "neither"
     return Replay(errors[0], errors[1], rounding, wrong)  # type: ignore[arg-type]
+
+
+def _errors(call: Call, place: str) -> tuple[float, float]:
+    """How far a call's output is from the exact one, and how far the CPU's is."""
+    exact = outputs_of(call, wide=True)[place]
+    return error_of(load(call.outputs[place]), exact), error_of(outputs_of(call, wide=False)[place], exact)
 
 
 def outputs_of(call: Call, wide: bool) -> dict[str, Tensor]:

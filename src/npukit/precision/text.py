@@ -75,7 +75,7 @@ def _replay(found: Replay) -> str:
         "left": "the left is wrong",
         "right": "the right is wrong",
         "both": "both are wrong",
-        "neither": "both are as good as rounding lets them be",
+        "neither": "each is right for its own inputs and settings",
     }[found.wrong]
     return f"{errors}, the CPU by {found.rounding:.1e}: {verdict}"
 
