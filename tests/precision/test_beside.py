@@ -65,6 +65,13 @@ def test_the_suspect_is_computed_again_and_the_wrong_side_named(
     assert capsys.readouterr().out.startswith("output 0 on cpu: relative error 0")
 
 
+def test_neither_side_is_wrong_where_their_settings_differ(record: Run) -> None:
+    left, right = record("a", tensors=True, steps=[0]), record("b", tensors=True, steps=[0], eps=1e-2)
+    for found in (compare(left, right), compare(right, left)):
+        assert found.first is not None and found.first.replay is not None
+        assert (found.first.kind, found.first.replay.wrong) == ("argument", "neither")
+
+
 def test_a_tensor_that_is_code_is_not_run(record: Run, tmp_path: Path) -> None:
     left, right = record("a", tensors=True, steps=[0]), record("b", tensors=True, steps=[0])
     wrong_relu(right)
