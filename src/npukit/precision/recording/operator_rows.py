@@ -10,14 +10,14 @@ from npukit.precision.recording.modules import ModuleCall, ModuleTracker, tensor
 from npukit.precision.recording.operators import OperatorCall, OperatorMode
 from npukit.precision.recording.rows import Rows, below
 from npukit.precision.recording.stacks import user_stack
-from npukit.precision.recording.tensors import Late, storage_of
+from npukit.precision.recording.tensors import Hollow, Late, storage_of
 
 
 class OperatorRows:
     """Observes operators."""
 
     def __init__(self, rows: Rows, tracker: ModuleTracker) -> None:
-        self.mode = OperatorMode(self._before, self._after, self._moved, lambda: rows.recording)
+        self.mode = OperatorMode(self._before, self._after, self._moved, rows.tensors.allocated, lambda: rows.recording)
         self.optimizing = False
         self._rows, self._tracker = rows, tracker
         self._of_node: dict[int, tuple[ModuleCall | None, tuple[Frame, ...]]] = {}  # by autograd's sequence number
@@ -52,7 +52,7 @@ class OperatorRows:
         rows, tensors = self._rows, self._rows.tensors
         written = list(call.written())
         for tensor in written:
-            tensors.wrote(tensor)
+            tensors.wrote(tensor, whole=call.operator.overwrites)
         if not call.row:
             return
         results = tensors_in(call.result) or written
@@ -67,7 +67,9 @@ class OperatorRows:
                 self._arriving.setdefault(storage_of(tensor) or 0, []).append(arriving)
             row.append("]" if results else "[]")
         else:
-            tensors.describe(results, f"{call.row}.output", row)
+            private = call.operator.private_results
+            shown = [Hollow(each) if place in private else each for place, each in enumerate(results)]
+            tensors.describe(shown, f"{call.row}.output", row)
         row.append(f', "phase": "{call.phase}"}}')
         rows.holds = bool(self._arriving)
         parent = "optimizer" if call.phase == "optimizer" else None

@@ -25,6 +25,11 @@ _SKIPPED = {
     "_local_scalar_dense", "resize_", "set_", "record_stream", "_pin_memory",
 }
 # fmt: on
+_ALLOCATES = {"empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided"}
+# Memory that an operator keeps for its own backward pass, in a form of its own and partly never written: as arguments
+# they have these names, as results these places.
+_PRIVATE_ARGUMENTS = {"workspace", "reserve", "reserve_space", "reserveSpace", "weight_buf"}
+_PRIVATE_RESULTS = {"mkldnn_rnn_layer": (3,), "_cudnn_rnn": (3, 4), "miopen_rnn": (3, 4)}
 _COPIES = {torch.ops.aten.clone.default, torch.ops.aten._pin_memory.default}
 _NO_OPERATORS = {"prim", "prims", "profiler", "debugprims", "inductor"}
 
@@ -47,6 +52,9 @@ class Operator:
     overwrites: bool  # writes to its first argument, or to `out`, without reading it
     writes: tuple[int, ...] | None  # the arguments that it writes to; None: all of them, without saying so
     keyword_writes: tuple[str, ...]
+    allocates: bool  # returns memory in which nothing has been written
+    private_arguments: tuple[int, ...]
+    private_results: tuple[int, ...]
 
 
 class OperatorCall:
@@ -64,10 +72,11 @@ class OperatorCall:
         self.given: Text = []  # arguments and keywords, described
 
     def read(self) -> tuple[list[Any], dict[str, Any]]:
-        """Arguments and keywords; of what is only overwritten, nothing but type and shape."""
-        if not self.operator.overwrites:
+        """Arguments and keywords; of what is overwritten or private, nothing but type and shape."""
+        hidden = (0, *self.operator.private_arguments) if self.operator.overwrites else self.operator.private_arguments
+        if not hidden:
             return list(self.arguments), self.keywords
-        return [_hollow(self.arguments[0]), *self.arguments[1:]], {
+        return [_hollow(each) if place in hidden else each for place, each in enumerate(self.arguments)], {
             name: _hollow(value) if name == "out" else value for name, value in self.keywords.items()
         }
 
@@ -89,10 +98,16 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Calls back before and after every operator that computes something, and when one only moves values."""
 
     def __init__(
-        self, before: Record, after: Record, moved: Callable[[Any, Any], None], wanted: Callable[[], bool]
+        self,
+        before: Record,
+        after: Record,
+        moved: Callable[[Any, Any], None],
+        allocated: Callable[[Any], None],
+        wanted: Callable[[], bool],
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._before, self._after, self._moved, self._wanted = before, after, moved, wanted
+        self._before, self._after, self._moved, self._allocated = before, after, moved, allocated
+        self._wanted = wanted
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -105,6 +120,8 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
             result = func(*args, **kwargs)
             if func in _COPIES:
                 self._moved(args[0], result)
+            elif operator.allocates:
+                self._allocated(result)
             return result
         call = OperatorCall(operator, args, kwargs)
         self._before(call)
@@ -132,6 +149,9 @@ def operator_of(function: Any) -> Operator:
         and (_OVERWRITES.fullmatch(name) is not None or function._overloadname.endswith("out")),
         None if silent or namespace == "c10d" else tuple(n for n, writes in enumerate(written) if writes),
         tuple(each.name for each, writes in zip(schema.arguments, written, strict=True) if writes),
+        namespace == "aten" and name in _ALLOCATES,
+        tuple(place for place, each in enumerate(schema.arguments) if each.name in _PRIVATE_ARGUMENTS),
+        _PRIVATE_RESULTS.get(name, ()),
     )
 
 

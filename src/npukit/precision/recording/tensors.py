@@ -79,13 +79,14 @@ def _other(value: Any) -> str:
 class _Memory:
     """A storage, and what is known of it."""
 
-    __slots__ = ("_weak", "cells", "maker", "writes")
+    __slots__ = ("_weak", "cells", "maker", "unwritten", "writes")
 
     def __init__(self, storage: UntypedStorage) -> None:
         self._weak = storage._weak_ref()  # while held, no other storage has its address
         self.cells: dict[tuple[Any, ...], Cell] = {}
         self.writes = 0  # by operators
         self.maker = ""  # the row that wrote to it last
+        self.unwritten = 0  # bytes, as far as is known, that hold what another program or tensor left there
 
     def __del__(self) -> None:
         UntypedStorage._free_weak_ref(self._weak)  # type: ignore[no-untyped-call]
@@ -174,10 +175,17 @@ class Tensors:
         """Keep no tensor any longer."""
         self._held = {}
 
-    def wrote(self, tensor: Tensor) -> None:
-        """An operator has written to this tensor: what is known of its memory no longer holds."""
+    def allocated(self, tensor: Tensor) -> None:
+        """A tensor is there in which nothing has been written."""
+        if isinstance(tensor, Tensor) and (memory := self._memory(tensor)):
+            memory.unwritten = tensor.untyped_storage().nbytes()
+
+    def wrote(self, tensor: Tensor, whole: bool) -> None:
+        """An operator has written to this tensor, to the whole or a part of it: what is known of it no longer holds."""
         if memory := self._memory(tensor):
             memory.writes += 1
+            if whole:
+                memory.unwritten = max(0, memory.unwritten - tensor.numel() * tensor.itemsize)
 
     def made(self, tensor: Tensor, row: str) -> None:
         """A row has made this tensor, or has written to it."""
@@ -216,8 +224,11 @@ class Tensors:
         if not can_describe(values):
             into.append(f"{head}{_NOTHING}}}")
             return
-        file = self._save(name, values) if self._save else ""
         memory = self._memory(values)
+        if memory is not None and memory.unwritten:  # what is not written yet is no value
+            into.append(f"{head}{_NOTHING}}}")
+            return
+        file = self._save(name, values) if self._save else ""
         key = None if self._fresh or memory is None else _key(values, memory)
         cell = memory.cells.get(key) if memory is not None and key is not None else None
         if cell is None:
