@@ -72,8 +72,30 @@ def test_answers_stop_where_the_template_ends_them(name: str, stop: str, tiny_to
 def test_every_template_takes_a_conversation(name: str, tiny_tokenizer: Any) -> None:
     chat = Chat(tiny_tokenizer, find_template(name))
     assert "Hi" in chat.prompt([USER]).text
-    with pytest.raises(BadConversation):
-        chat.prompt([USER], tools=TOOLS)
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_template_without_tools_has_them_described(name: str, tiny_tokenizer: Any) -> None:
+    chat = Chat(tiny_tokenizer, find_template(name))
+    call = {"type": "function", "function": {"name": "weather", "arguments": '{"city": "Ulm"}'}}
+    turns = [USER, {"role": "assistant", "content": None, "tool_calls": [call]}, {"role": "tool", "content": "rain"}]
+    first, later = chat.prompt([USER], tools=TOOLS), chat.prompt(turns, tools=TOOLS)
+    assert '"weather"' in first.text and "Hi" in first.text
+    assert '{"name": "weather", "arguments": {"city": "Ulm"}}' in later.text and "rain" in later.text
+    said = chat.parse(first, 'So: <tool_call>\n{"name": "weather", "arguments": {"city": "Bonn"}}\n</tool_call>')
+    assert [(each.name, each.arguments) for each in said.calls] == [("weather", '{"city": "Bonn"}')]
+
+
+def test_a_template_without_system_messages_has_tools_with_the_question(tiny_tokenizer: Any) -> None:
+    import copy
+
+    tokenizer = copy.deepcopy(tiny_tokenizer)
+    tokenizer.chat_template = (
+        "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no system') }}{% endif %}"
+        "{{ m.role }}: {{ m.content }}\n{% endfor %}"
+    )
+    text = Chat(tokenizer, find_template(None, tokenizer)).prompt([USER], tools=TOOLS).text
+    assert text.startswith("user: ") and '"weather"' in text and text.rstrip().endswith("Hi")
 
 
 def test_the_models_own_end_tokens_count(tiny_qwen2: Path, tmp_path: Path) -> None:

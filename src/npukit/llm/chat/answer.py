@@ -93,8 +93,9 @@ def _call(value: Any) -> ToolCall:
     return ToolCall(value["name"], json.dumps(arguments, ensure_ascii=False))
 
 
+HERMES = Syntax("hermes", ("<tool_call>", "tools"), ("<tool_call>",), "</tool_call>", False, _hermes)
 SYNTAXES = (
-    Syntax("hermes", ("<tool_call>", "tools"), ("<tool_call>",), "</tool_call>", False, _hermes),
+    HERMES,
     Syntax("mistral", ("[TOOL_CALLS]", "tools"), ("[TOOL_CALLS]",), "", False, _mistral),
     Syntax("llama3", ("<|eot_id|>", '"parameters"', "tools"), ("{", "<|python_tag|>"), "", True, _llama3),
 )

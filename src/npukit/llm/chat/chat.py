@@ -20,7 +20,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from npukit.llm.chat.answer import END_OF_THINK, MARKERS, THINK, Answer, AnswerParser, Syntax, syntax_of, whole
+from npukit.llm.chat.answer import END_OF_THINK, HERMES, MARKERS, THINK, Answer, AnswerParser, Syntax, syntax_of, whole
+from npukit.llm.chat.described_tools import described, written_out
 from npukit.llm.chat.messages import BadConversation, Message, TooLong, prepared
 from npukit.llm.chat.templates import Template, find_template
 
@@ -52,7 +53,7 @@ class Chat:
         self.tokenizer, self.template, self.system = tokenizer, template, system
         self.knows_tools = re.search(r"\btools\b", template.text) is not None
         self.thinks = END_OF_THINK in template.text
-        self.syntax: Syntax | None = syntax_of(template.text)
+        self.syntax: Syntax | None = syntax_of(template.text) if self.knows_tools else HERMES
         self._eos_ids = tuple(eos_ids)
         self._variables = {"bos_token": "", "eos_token": "", **tokenizer.special_tokens_map}
 
@@ -75,13 +76,11 @@ class Chat:
         >>> chat.prompt([{"role": "user", "content": "Hi"}], template_kwargs={"enable_thinking": False}).text
         '<|im_start|>user\\nHi<|im_end|>\\n<|im_start|>assistant\\n<think>\\n\\n</think>\\n\\n'
         """
-        if tools and not self.knows_tools:
-            raise BadConversation("The chat template of this model has no tools: leave them out, or use another model.")
         made = prepared(messages, self.system)
-        text = self._render(
+        text = self._render_with_tools(
             made,
+            list(tools) if tools else None,
             template_kwargs or {},
-            tools=list(tools) if tools else None,
             add_generation_prompt=add_generation_prompt and not continue_final_message,
             continue_final_message=continue_final_message,
         )
@@ -127,6 +126,21 @@ class Chat:
     def _encode(self, text: str) -> list[int]:
         ids: list[int] = self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
         return ids
+
+    def _render_with_tools(
+        self, messages: list[dict[str, Any]], tools: list[Any] | None, variables: Mapping[str, Any], **options: Any
+    ) -> str:
+        """Tools are the template's affair; where it knows none, they are described in the conversation."""
+        if self.knows_tools:
+            return self._render(messages, variables, tools=tools, **options)
+        if "tool" not in self.template.text:
+            messages = written_out(messages)
+        if not tools:
+            return self._render(messages, variables, tools=None, **options)
+        try:
+            return self._render(described(tools, messages, "system"), variables, tools=None, **options)
+        except BadConversation:  # some templates take no system message
+            return self._render(described(tools, messages, "user"), variables, tools=None, **options)
 
     def _render(self, messages: list[dict[str, Any]], template_kwargs: Mapping[str, Any], **options: Any) -> str:
         from transformers.utils.chat_template_utils import render_jinja_template
