@@ -69,7 +69,8 @@ def plan_job(
     >>> print(plan_job(["train.py"], NodePlan(), choose("npu", 8), os.environ))
     """
     count, kind = devices.count, devices.kind
-    logs = logs or Path(environ.get(LOG_FOLDER) or LOGS / time.strftime("%Y%m%d-%H%M%S"))
+    of_this_job = f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"  # and of no other that starts now
+    logs = logs or Path(environ.get(LOG_FOLDER) or LOGS / of_this_job)
     where, known = ["--standalone"], {"threads": str(max(1, (os.cpu_count() or 1) // count))}
     if plan.nodes > 1:
         address = network.resolve(plan.master, 0 if plan.source in ("options", "hostfile") else NAMES_APPEAR)

@@ -72,10 +72,6 @@ class Checkpoints:
 
     def tidy(self, step: int) -> None:
         """Remove what a killed run left half written, and put aside what does not belong to a run that is at `step`."""
-        try:
-            self._options.output.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise NpukitError(f"Cannot create the output folder: {error}.") from None
         remove_unfinished(self._options.output)
         for part in self._options.output.glob("checkpoint-*.part"):
             shutil.rmtree(part)

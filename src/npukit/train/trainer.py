@@ -23,6 +23,7 @@ from npukit.precision import capture
 from npukit.precision.features import FeatureDetector
 from npukit.train.blocks import checkpoint_activations
 from npukit.train.checkpoint import Checkpoint, Checkpoints, written_into
+from npukit.train.claim import claim
 from npukit.train.data import Batch, Collate, Data, Position, Split, Weight, counting, numbers
 from npukit.train.defaults import rows, save_weights
 from npukit.train.evaluation import Best, Metrics, check_best, evaluate
@@ -125,6 +126,11 @@ class Trainer:
 
     def train(self) -> Summary:
         """Train to the end, from the newest checkpoint if there is one; returns what a person wants to know of it."""
+        with claim(self.options.output) if self.parallel.is_main else nullcontext():
+            self.parallel.wait()  # nobody reads what another run may be writing
+            return self._train()
+
+    def _train(self) -> Summary:
         options, parallel = self.options, self.parallel
         parallel.model.train()
         self._begin()

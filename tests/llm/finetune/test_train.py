@@ -19,10 +19,10 @@ from npukit.errors import NpukitError
 from npukit.llm.config.options import Config
 from npukit.llm.data.collate import Collator, weight
 from npukit.llm.data.prepare import pad_id, prepare
-from npukit.llm.finetune.save import claim
 from npukit.llm.finetune.train import train
 from npukit.llm.models.loading import load_tokenizer
 from npukit.llm.tasks.task import named
+from npukit.train.claim import claim
 
 WORDS = ["the", "sky", "is", "blue", "because", "light", "comes", "through", "air", "and", "two", "quiet", "birds"]
 
@@ -171,11 +171,11 @@ def test_a_run_that_cannot_go_on_leaves_the_one_before_as_it_was(tiny_qwen2: Pat
     assert "max_steps: 2" in (tmp_path / "npukit.yaml").read_text()
 
 
-def test_two_runs_do_not_share_a_folder(tmp_path: Path) -> None:
+def test_two_runs_do_not_share_a_folder(rows: Path, tmp_path: Path) -> None:
+    """The second one is refused before it reads anything: there is no such model."""
     another = ProcessPoolExecutor(1, get_context("fork"))
     with claim(tmp_path / "out"), another, pytest.raises(NpukitError, match="Another run"):
-        another.submit(claim, tmp_path / "out").result()
-    claim(tmp_path / "out").close()
+        another.submit(train, config(tmp_path / "no-model", rows, tmp_path / "out", "lora")).result()
 
 
 def test_a_model_without_a_tokenizer(tiny_qwen2: Path, rows: Path, tmp_path: Path) -> None:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from torch import Tensor, nn
 
-from npukit.errors import NpukitError
 from npukit.llm.config.options import Config
 from npukit.llm.finetune.convert import make_plain
 from npukit.report.writing import write_json, write_text
@@ -32,23 +30,6 @@ def save_model(
         make_plain(folder, initial)
     (folder / "README.md").unlink(missing_ok=True)  # PEFT's has nothing but headings; a finished run gets a card
     tokenizer.save_pretrained(folder)
-
-
-def claim(folder: Path) -> TextIO:
-    """Make the folder, and keep other runs out of it as long as what is returned is open and this process lives."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = (folder / ".lock").open("w")
-    except OSError as error:
-        raise NpukitError(f"training.output cannot be written: {error}.") from error
-    try:
-        # Not flock, which the processes that load data would hold on to when this one is killed.
-        fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except (BlockingIOError, PermissionError):
-        raise NpukitError(f"Another run is writing to {folder}: wait for it, or change training.output.") from None
-    except OSError:  # some network disks have no locks
-        pass
-    return lock
 
 
 def save_run(config: Config, folder: Path) -> None:

@@ -26,7 +26,7 @@ from npukit.llm.data.stream import Stream
 from npukit.llm.finetune.card import write_card
 from npukit.llm.finetune.convert import INITIAL, keep_initial
 from npukit.llm.finetune.during import follow
-from npukit.llm.finetune.save import RUN, claim, save_model, save_run, save_trainer_state
+from npukit.llm.finetune.save import RUN, save_model, save_run, save_trainer_state
 from npukit.llm.models.attention import NAME as PACKED_ATTENTION
 from npukit.llm.models.attention import register
 from npukit.llm.models.forward import share_rows
@@ -39,6 +39,7 @@ from npukit.llm.tasks.task import Learning, Log, Task
 from npukit.quiet import verbosity
 from npukit.train import Trainer
 from npukit.train.blocks import blocks
+from npukit.train.claim import claim
 from npukit.train.precision import choose_precision
 from npukit.train.watch import Summary
 
@@ -53,8 +54,7 @@ def train(config: Config) -> Summary:
     log: Log = partial(print, flush=True) if logs else lambda _: None
     if not (is_main and sys.stderr.isatty()):
         disable_progress_bar()
-    lock = claim(config.training.output) if is_main else nullcontext()
-    with lock:
+    with claim(config.training.output) if is_main else nullcontext():
         return _train(config, log, is_main)
 
 
