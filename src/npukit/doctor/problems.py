@@ -18,6 +18,7 @@ class Problem:
     severity: Severity
     why: str
     remedy: str
+    example: str  # shell commands, or settings, that fix it
 
 
 @dataclass(frozen=True)
@@ -66,11 +67,14 @@ def page(problem: Problem) -> str:
         Severity.warning: "a warning: training will work, but slowly or unreliably",
         Severity.note: "a note",
     }
+    language = "yaml" if problem.example.startswith("training:") else "bash"
     return (
         f"# {problem.code}: {problem.title}\n\n"
         f"Found by `npukit doctor`. It is {seen[problem.severity]}.\n\n"
         f"## Why it matters\n\n{problem.why}\n\n"
-        f"## What to do\n\n{problem.remedy}\n"
+        f"## What to do\n\n{problem.remedy}\n\n"
+        f"```{language}\n{problem.example}```\n\n"
+        f"**Check:** `npukit doctor` no longer reports {problem.code}.\n"
     )
 
 

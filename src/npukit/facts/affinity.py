@@ -36,6 +36,11 @@ def _fused() -> dict[str, Fused]:
     return {row["pattern"]: Fused(**row) for row in rows}
 
 
+def operators() -> list[Fused]:
+    """Every fused operator that is known."""
+    return list(_fused().values())
+
+
 def fused(pattern: str, target: Target) -> Fused | None:
     """The fused operator for a pattern; None where the target's torch_npu does not have it.
 

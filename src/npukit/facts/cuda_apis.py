@@ -36,6 +36,11 @@ def _by_name() -> dict[str, CudaApi]:
     return {row["name"]: CudaApi(**{**row, "needs": tuple(row.get("needs", ()))}) for row in rows}
 
 
+def cuda_apis() -> list[CudaApi]:
+    """Every name that is known, in the data's order."""
+    return list(_by_name().values())
+
+
 @functools.cache
 def last_names() -> frozenset[str]:
     """The last parts of all known names."""

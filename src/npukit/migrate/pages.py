@@ -6,6 +6,9 @@ import re
 from collections.abc import Iterator
 from itertools import groupby
 
+from npukit.facts.affinity import operators as affinity_operators
+from npukit.facts.cuda_apis import cuda_apis
+from npukit.facts.libraries import libraries
 from npukit.migrate.rule import Rule
 from npukit.migrate.rules import all_rules, rule_of
 
@@ -18,6 +21,13 @@ _GROUPS = {
     "NPK5": "Dynamic shapes",
     "NPK6": "Fused operators",
     "NPK7": "Pitfalls in training code",
+}
+_CHECKS = {
+    "NPK001": "`npukit analyze PATH` no longer lists the file.",
+    "NPK002": "`npukit -v analyze PATH` shows the traceback, for the report.",
+    "NPK003": '`npukit migrate PATH --check ""` imports every changed file before and after.',
+    "NPK510": "`npukit run --device sim --trace-ops ops.json SCRIPT`, then `npukit analyze PATH --trace ops.json`.",
+    "NPK511": "`npukit run --device sim --trace-ops ops.json SCRIPT`, then `npukit analyze PATH --trace ops.json`.",
 }
 _AS_WRITTEN = "<!-- fmt: off -->"  # to formatters: examples of bad code stay as they are
 
@@ -55,11 +65,46 @@ def _facts(rule: Rule) -> str:
 def _policy(rule: Rule) -> Iterator[str]:
     yield f"**Why:** {rule.why}"
     yield f"\n**What to do:** {rule.remedy}"
+    yield from _known(rule.code)
+    yield f"\n**Check:** {_CHECKS.get(rule.code) or _check(rule)}"
     if rule.effort.first:
         first, further = rule.effort
         yield f"\n**Estimated effort:** {_time(first)} for the first place, {_time(further)} for each other one."
     if rule.supersedes:
         yield f"\n**Replaces on the same line:** {', '.join(rule.supersedes)}."
+
+
+def _check(rule: Rule) -> str:
+    if rule.fixes:
+        return (
+            f"`npukit migrate PATH{' --distributed' * rule.distributes} --select {rule.code} --diff` shows the change, "
+            "and `npukit verify` compares the results."
+        )
+    return f"`npukit analyze PATH --select {rule.code}` no longer reports it."
+
+
+def _known(code: str) -> Iterator[str]:
+    """What the facts know about the subject of a rule, as a table."""
+    rows = list(_fact_rows(code))
+    if rows:
+        yield from ("", "| name | on NPUs | why |", "|---|---|---|")
+        yield from (f"| {name} | {remedy} | {why} |" for name, remedy, why in rows)
+
+
+def _fact_rows(code: str) -> Iterator[tuple[str, str, str]]:
+    verdicts = {"NPK401": "replace", "NPK402": "adapter partial", "NPK403": "replace", "NPK405": "blocks"}
+    kinds = {"NPK201": "none", "NPK202": "differs", "NPK203": "ignored"}
+    patterns = {"NPK601": "attention", "NPK602": "rms_norm", "NPK603": "swiglu geglu", "NPK604": "rotary"}
+    patterns |= {"NPK605": "adamw", "NPK606": "group_norm_silu"}
+    for library in libraries():
+        if library.verdict in verdicts.get(code, "").split():
+            yield library.name, library.needs or library.instead, library.why
+    for api in cuda_apis():
+        if api.kind == kinds.get(code):
+            yield f"`{api.name}`", api.remedy, api.why
+    for operator in affinity_operators():
+        if operator.pattern in patterns.get(code, "").split():
+            yield f"`{operator.call}`", operator.portable and f"or `{operator.portable}`", operator.trap
 
 
 def _time(minutes: int) -> str:

@@ -45,7 +45,7 @@ rule = Rule(
     words=("cuda",),
     fixes=True,
     why='A torch without CUDA support raises "Torch not compiled with CUDA enabled".',
-    remedy="Use the counterpart in torch.npu.",
+    remedy="Call the same function of torch.npu, or of torch.get_device_module(device), which works on every device.",
     effort=Effort(15, 5),
 )
 

@@ -25,7 +25,7 @@ rule = Rule(
     words=("cuda",),
     fixes=True,
     why="The imported functions require a CUDA device.",
-    remedy="Import them from torch.npu.",
+    remedy="Import the same names from torch.npu, or call them through torch.get_device_module(device).",
     effort=Effort(15, 5),
 )
 

@@ -1,6 +1,11 @@
 """Load torch_npu where `import torch` does not: once in a package's __init__.py, and in scripts.
 
 The portable style asks whether torch has an `npu`, and a torch before 2.5 gets one only from `import torch_npu`.
+
+    try:
+        import torch_npu
+    except ImportError:
+        pass
 """
 
 from __future__ import annotations

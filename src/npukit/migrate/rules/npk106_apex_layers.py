@@ -31,7 +31,7 @@ rule = Rule(
     words=("apex",),
     fixes=True,
     why="apex cannot be built without CUDA. torch computes the same.",
-    remedy="Use the class of torch.",
+    remedy="Use the class of the same name in torch.nn or torch.optim.",
     supersedes=("NPK401",),
 )
 

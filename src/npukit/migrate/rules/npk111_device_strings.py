@@ -30,7 +30,7 @@ rule = Rule(
     words=("cuda",),
     fixes=True,
     why="No CUDA device exists on an NPU machine.",
-    remedy="Use the type of the accelerator.",
+    remedy='Write "npu", or keep the type in one variable: "npu" if hasattr(torch, "npu") else "cuda".',
     effort=Effort(15, 5),
 )
 

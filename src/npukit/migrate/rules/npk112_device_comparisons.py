@@ -30,7 +30,7 @@ rule = Rule(
     words=("cuda", "nccl"),
     fixes=True,
     why="The condition is false on an NPU, so the wrong branch runs.",
-    remedy="Compare with the NPU's name as well.",
+    remedy='Compare with both names: device.type in ("cuda", "npu").',
     effort=Effort(15, 5),
 )
 

@@ -23,7 +23,7 @@ rule = Rule(
     words=("is_cuda",),
     fixes=True,
     why="The condition is false on an NPU, so the wrong branch runs.",
-    remedy="Check the device type instead.",
+    remedy='Check the device type instead: x.device.type in ("cuda", "npu").',
     effort=Effort(15, 5),
 )
 

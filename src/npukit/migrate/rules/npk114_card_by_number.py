@@ -27,7 +27,7 @@ rule = Rule(
     severity=Severity.warning,
     fixes=True,
     why="A bare index is an error on a machine without an accelerator.",
-    remedy="Add the device type.",
+    remedy='Add the device type: torch.device("npu", index) instead of a bare index.',
     effort=Effort(15, 5),
 )
 

@@ -26,7 +26,7 @@ rule = Rule(
     words=("nccl", "gloo", "collective_group"),
     fixes=True,
     why="NCCL runs on CUDA devices only. NPUs communicate through HCCL.",
-    remedy="Use the backend of the accelerator.",
+    remedy='Use "hccl" on NPUs, or torch.distributed.get_default_backend_for_device(device), which fits every device.',
     effort=Effort(15, 5),
 )
 

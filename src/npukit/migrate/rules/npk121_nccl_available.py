@@ -22,7 +22,7 @@ rule = Rule(
     words=("is_nccl_available",),
     fixes=True,
     why="NPUs communicate through HCCL, so the code falls back to a slower backend.",
-    remedy="Check for the backend of the accelerator.",
+    remedy='Ask for the backend that is used: torch.distributed.is_backend_available("hccl") on NPUs.',
     effort=Effort(15, 5),
 )
 

@@ -26,7 +26,7 @@ rule = Rule(
     severity=Severity.warning,
     fixes=True,
     why="torch rejects device_ids and device_id on the CPU.",
-    remedy="Pass None on the CPU.",
+    remedy="Pass device_ids=None on the CPU, and [local_rank] on an accelerator.",
     effort=Effort(15, 5),
 )
 

@@ -40,7 +40,7 @@ rule = Rule(
     words=tuple(VARIABLES),
     fixes=True,
     why="torch_npu and CANN read variables of their own.",
-    remedy="Set the variable that NPUs read.",
+    remedy="Set ASCEND_RT_VISIBLE_DEVICES, PYTORCH_NPU_ALLOC_CONF and the other variables that NPUs read.",
     effort=Effort(15, 5),
 )
 

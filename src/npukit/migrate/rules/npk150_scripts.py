@@ -30,7 +30,7 @@ rule = Rule(
     words=("cuda", "nccl"),
     fixes=True,
     why="No CUDA device exists on an NPU machine.",
-    remedy="Name the NPU's variable, device or backend.",
+    remedy="Name the NPU's variable (ASCEND_RT_VISIBLE_DEVICES), device (npu) or backend (hccl).",
     effort=Effort(15, 5),
 )
 

@@ -30,7 +30,7 @@ rule = Rule(
     words=("cuda", "nvtx", "NCCL"),
     severity=Severity.error,
     why="torch.npu does not provide this function.",
-    remedy="Replace or remove it.",
+    remedy="Use its replacement (`npukit explain NPK201` lists them), or remove the call.",
     effort=Effort(20, 5),
     supersedes=(
         "NPK101",

@@ -27,7 +27,7 @@ rule = Rule(
     words=("cuda",),
     severity=Severity.warning,
     why="The NPU's function returns something else.",
-    remedy="Use the alternative that fits what the code needs to know.",
+    remedy="Use the alternative that fits what the code needs to know (`npukit explain NPK202` lists them).",
     effort=Effort(20, 5),
     supersedes=("NPK101",),
 )

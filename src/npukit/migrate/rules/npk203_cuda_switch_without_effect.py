@@ -26,7 +26,7 @@ rule = Rule(
     words=("cudnn", "backends", "matmul_precision"),
     severity=Severity.note,
     why="The setting belongs to a CUDA library that NPUs do not use.",
-    remedy="Use the NPU's own setting where one exists.",
+    remedy="Nothing has to change: it can stay for CUDA. `npukit explain NPK203` lists the settings that NPUs have.",
 )
 
 

@@ -50,7 +50,7 @@ rule = Rule(
     words=(*(tool for tool in _TOOLS if tool != "ncu"), "ncu ", "ncu'", 'ncu"'),
     severity=Severity.warning,
     why="The tool is part of NVIDIA's driver or toolkit.",
-    remedy="Use the Ascend tool instead.",
+    remedy="Use npu-smi for nvidia-smi, msprof or `npukit profile` for nsys, and CANN's compilers for nvcc.",
     effort=Effort(20, 5),
     supersedes=("NPK150",),
 )

@@ -29,7 +29,7 @@ rule = Rule(
     needs=("torch",),
     severity=Severity.warning,
     why="The NPU kernel does not accept this data type.",
-    remedy="Use one of the supported types, or create the tensor on the CPU.",
+    remedy="Convert to one of the types that the finding lists, such as float32, or create the tensor on the CPU.",
     effort=Effort(45, 10),
 )
 

@@ -26,7 +26,7 @@ rule = Rule(
     words=("torch_npu.npu_",),
     severity=Severity.warning,
     why="Deprecated operators are removed in later versions.",
-    remedy="Use the replacement, or plain torch operators.",
+    remedy="Use the replacement that the finding names, or plain torch operators.",
     effort=Effort(45, 10),
 )
 

@@ -31,7 +31,7 @@ rule = Rule(
     modules=modules("replace"),
     severity=Severity.error,
     why="The library does not run on NPUs.",
-    remedy="Use the alternative for NPUs.",
+    remedy="Use its replacement on NPUs (`npukit explain NPK401` lists them), and import it for CUDA only.",
     effort=Effort(120, 15),
     supersedes=("NPK104",),
 )

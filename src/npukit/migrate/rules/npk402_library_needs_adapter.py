@@ -26,7 +26,7 @@ rule = Rule(
     modules=modules("adapter", "partial"),
     severity=Severity.warning,
     why="The library runs on NPUs only with an additional package, or only in part.",
-    remedy="Install what it needs.",
+    remedy="Install the package that it needs on NPUs (`npukit explain NPK402` lists them).",
     effort=Effort(60, 5),
 )
 

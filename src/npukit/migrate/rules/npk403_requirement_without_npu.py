@@ -25,7 +25,7 @@ rule = Rule(
     words=("requires", "depend", "pip", "conda", "==", ">=", "\n"),
     severity=Severity.error,
     why="The package does not run on NPUs.",
-    remedy="Replace the dependency, or make it optional.",
+    remedy="Make the requirement optional, and use its replacement on NPUs (`npukit explain NPK403` lists them).",
     effort=Effort(15, 5),
 )
 _PART = "It is part of CUDA"

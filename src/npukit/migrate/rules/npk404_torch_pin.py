@@ -26,7 +26,7 @@ rule = Rule(
     words=("torch",),
     severity=Severity.error,
     why="Every torch_npu release works with exactly one torch release, in its CPU build.",
-    remedy="Pin a torch release that has a torch_npu.",
+    remedy="Pin a torch that has a torch_npu, such as torch==2.9.0 with torch_npu==2.9.0.post6.",
     effort=Effort(15, 5),
     supersedes=("NPK403",),
 )

@@ -40,7 +40,7 @@ rule = Rule(
     ),
     severity=Severity.warning,
     why="The setting requests something that only CUDA provides.",
-    remedy="Change the setting for NPUs.",
+    remedy="Use what works on NPUs: sdpa for attention, adamw_torch for 8-bit optimizers, bf16 for quantized weights.",
     effort=Effort(15, 2),
     supersedes=("NPK150",),
 )

@@ -30,7 +30,7 @@ rule = Rule(
     modules=frozenset(name.split(".")[0] for library in libraries() if library.since for name in library.imports),
     severity=Severity.error,
     why="NPU support was added in a later version.",
-    remedy="Upgrade the library.",
+    remedy="Require the version that added NPU support, or a later one.",
     effort=Effort(60, 5),
 )
 

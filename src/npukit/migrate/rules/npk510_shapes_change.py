@@ -2,6 +2,9 @@
 
 `npukit run --device sim --trace-ops ops.json train.py` records a trace,
 `npukit analyze . --trace ops.json` reads it.
+
+    batch = tokenizer(texts, padding=True, pad_to_multiple_of=128, return_tensors="pt")
+    loader = DataLoader(data, batch_size=32, drop_last=True)
 """
 
 from __future__ import annotations

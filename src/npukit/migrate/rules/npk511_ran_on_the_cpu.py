@@ -2,6 +2,9 @@
 
 `npukit run --device sim --trace-ops ops.json train.py` records a trace,
 `npukit analyze . --trace ops.json` reads it.
+`TORCH_NPU_FALLBACK_CPU_DISABLE=1` makes such an operator an error on a card.
+
+    order = torch.argsort(scores.cpu()).to(scores.device)    # once, outside of the step
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ rule = Rule(
     words=("softmax",),
     severity=Severity.note,
     why="The full score matrix is kept in memory, and every operator reads and writes it.",
-    remedy="Use a fused attention operator.",
+    remedy="Call torch.nn.functional.scaled_dot_product_attention, which becomes NPU flash attention.",
 )
 
 _MATMULS = {"matmul", "bmm", "einsum", "baddbmm"}

@@ -29,7 +29,7 @@ rule = Rule(
     words=("rsqrt",),
     severity=Severity.note,
     why="Five operators read and write all activations where one would do.",
-    remedy="Use the fused operator.",
+    remedy="Call torch_npu.npu_rms_norm on NPUs.",
 )
 
 

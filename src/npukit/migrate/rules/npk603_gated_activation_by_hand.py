@@ -28,7 +28,7 @@ rule = Rule(
     words=("silu", "gelu"),
     severity=Severity.note,
     why="The activation and the product each read and write the widest tensor of the layer.",
-    remedy="Use the fused operator.",
+    remedy="Call torch_npu.npu_swiglu or npu_geglu on NPUs.",
 )
 
 _GATES = {"torch.nn.functional.silu": "swiglu", "torch.nn.functional.gelu": "geglu"}

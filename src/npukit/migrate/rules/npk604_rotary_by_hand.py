@@ -27,7 +27,7 @@ rule = Rule(
     words=("rotate",),
     severity=Severity.note,
     why="It takes six operators on queries and keys in every layer.",
-    remedy="Use the fused operator.",
+    remedy="Call torch_npu.npu_rotary_mul on NPUs.",
 )
 
 

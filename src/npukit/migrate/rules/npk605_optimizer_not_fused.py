@@ -28,7 +28,7 @@ rule = Rule(
     needs=("torch",),
     severity=Severity.note,
     why="The update launches many small operators. On an NPU, launching them takes longer than computing them.",
-    remedy="Use the fused optimizer.",
+    remedy="Pass fused=True, or use torch_npu.optim.NpuFusedAdamW on NPUs.",
 )
 
 

@@ -36,7 +36,7 @@ rule = Rule(
     needs=("torch",),
     severity=Severity.warning,
     why="A run that resumes from it restarts them, so its losses diverge from those of an uninterrupted run.",
-    remedy="Save and restore the missing states.",
+    remedy="Save and restore the state_dict() of optimizer, scheduler and scaler with that of the model.",
     effort=Effort(10, 3),
 )
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import textwrap
+
 from npukit.performance.advise.rule import NEEDS, Rule
 from npukit.performance.advise.rules import all_rules, rule_of
 
@@ -21,9 +24,13 @@ def page(rule: Rule) -> str:
     devices = "any device" if len(rule.devices) == 3 else " and ".join(each.upper() for each in rule.devices)
     needs = [NEEDS[need] for need in rule.needs if need in NEEDS]
     needed = f"\n**Needs:** {'; '.join(needs)}.\n" if needs else ""
+    text, _, example = rule.doc.partition("\n\nexample:\n")
+    language = "bash" if re.match(r"\s*(npukit|export|unset|npu-smi|hccn_tool|--)", example) else "python"
     return (
-        f"# {rule.code}: {rule.name}\n\nreported by `npukit advise` · {devices}\n\n{rule.doc}\n\n"
-        f"**Why:** {rule.why}\n\n**What to do:** {rule.remedy}\n{needed}"
+        f"# {rule.code}: {rule.name}\n\nreported by `npukit advise` · {devices}\n\n{text}\n\n"
+        f"**Why:** {rule.why}\n\n**What to do:** {rule.remedy}\n\n"
+        f"```{language}\n{textwrap.dedent(example)}\n```\n\n"
+        "**Check:** record again and compare: `npukit advise BEFORE AFTER`.\n" + needed
     )
 
 

@@ -3,6 +3,10 @@
 Counted is the time in which the device did nothing and the call that launches the next kernel had not returned yet,
 less what the data loader, garbage collection, synchronising calls, allocations and compilation explain.
 On the CPU it is the time between operators.
+
+example:
+    export TASK_QUEUE_ENABLE=2                # npukit launch sets this, and binds ranks to CPUs
+    npukit launch --devices 8 train.py
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ rule = Rule(
     "NPK801",
     "host-bound",
     needs=("kernels", "host"),
-    why="A device that waits for the host would be no faster if its kernels were.",
+    why="While the device waits for the host, faster kernels do not shorten the step.",
     remedy="Do more per launch: larger batches, fused operators, torch.compile. On an NPU also try "
     "TASK_QUEUE_ENABLE=2 and bind the ranks to the CPUs near their cards, as `npukit launch` does.",
 )

@@ -2,6 +2,11 @@
 
 `.item()`, `.tolist()`, `.cpu()`, `print(loss)`, `if tensor:`, `nonzero` and `torch.npu.synchronize()` do this.
 Counted is the time in which the device then had nothing to do, not the time in which the host waited.
+
+example:
+    total += loss.detach()                    # not: total += loss.item()
+    if step % 50 == 0:
+        print(total.item() / 50)
 """
 
 from __future__ import annotations

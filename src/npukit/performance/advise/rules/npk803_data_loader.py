@@ -3,6 +3,9 @@
 Counted is the time in which the device did nothing while the training loop was inside of the DataLoader's `next`.
 Of a profile with a single step, that is what precedes the step's first kernel. A log.jsonl of `npukit train` tells
 the share of a whole run.
+
+example:
+    DataLoader(data, batch_size=32, num_workers=4, persistent_workers=True, pin_memory=True, prefetch_factor=4)
 """
 
 from __future__ import annotations

@@ -2,6 +2,11 @@
 
 A collection of all generations walks every object of the process: with a large model's modules, configurations and
 cached data this takes tens to hundreds of milliseconds, and the device runs out of work meanwhile.
+
+example:
+    gc.collect(); gc.freeze(); gc.disable()   # after the model and the data are made
+    if step % 500 == 0:
+        gc.collect(0)
 """
 
 from __future__ import annotations

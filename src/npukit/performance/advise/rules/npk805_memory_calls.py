@@ -2,6 +2,9 @@
 
 After the first steps PyTorch's allocator should have all it needs. It asks again where shapes grow, where memory is
 fragmented, or where empty_cache() has given it away.
+
+example:
+    export PYTORCH_NPU_ALLOC_CONF=expandable_segments:True
 """
 
 from __future__ import annotations

@@ -2,6 +2,9 @@
 
 On an NPU that is aclopCompileAndExecute, which online compilation (jit_compile) uses; on CUDA it is loading a module.
 It should be over after the first steps, unless shapes vary.
+
+example:
+    torch.npu.set_compile_mode(jit_compile=False)
 """
 
 from __future__ import annotations

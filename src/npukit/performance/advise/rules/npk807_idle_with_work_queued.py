@@ -3,6 +3,10 @@
 A stream then waits for something that the profile does not show: an event of another stream or process, a host function
 in the stream, a collective that was not recorded, or another process that uses the same device. Gaps below 100 us are
 the device's own latency and are not counted.
+
+example:
+    npukit devices                            # other processes on the device
+    npukit profile --level 2 --steps 10-12 -- python train.py
 """
 
 from __future__ import annotations

@@ -2,6 +2,9 @@
 
 These have no kernel for the AI cores with this data type: 64-bit integers, float64 and complex numbers are the usual
 reasons.
+
+example:
+    index = index.to(torch.int32)             # once, before the loop
 """
 
 from __future__ import annotations

@@ -2,6 +2,9 @@
 
 From pageable memory a copy is slow and holds up the host as well. Copies to the host in the middle of a step are
 `.cpu()`, `.numpy()`, or an operator that falls back to the CPU.
+
+example:
+    batch = batch.to(device, non_blocking=True)   # from a loader with pin_memory=True
 """
 
 from __future__ import annotations

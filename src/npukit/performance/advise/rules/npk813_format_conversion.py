@@ -2,6 +2,9 @@
 
 Convolutions and some matrix products work in a private format. Where the operators between them do not, each tensor is
 converted there and back in every step.
+
+example:
+    torch.npu.config.allow_internal_format = False    # before the model is built
 """
 
 from __future__ import annotations

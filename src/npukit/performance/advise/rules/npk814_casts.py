@@ -2,6 +2,9 @@
 
 A few casts belong to mixed precision. Many come from inputs in float64, from buffers that are kept in another type than
 the model, and from operators that autocast sends to float32 and back.
+
+example:
+    data = torch.from_numpy(array).float()    # numpy arrays are float64
 """
 
 from __future__ import annotations

@@ -1,8 +1,12 @@
 """Operators see other shapes in each step.
 
-Counted are the shapes that the operators of a step had and those of no other step did. (The column OP State says
+This counts shapes that occur in only one step. (The column OP State says
 `dynamic` for every aclnn kernel and shows nothing.) New shapes mean new tiling and kernels on an NPU, new plans for
 convolutions on CUDA, recompilation under torch.compile, and an allocator that keeps asking for memory.
+
+example:
+    collate = DataCollatorWithPadding(tokenizer, pad_to_multiple_of=128)
+    DataLoader(data, batch_size=32, drop_last=True, collate_fn=collate)
 """
 
 from __future__ import annotations

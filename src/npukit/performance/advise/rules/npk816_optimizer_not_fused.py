@@ -1,6 +1,9 @@
 """The optimizer updates parameter by parameter, with many small kernels each.
 
 A fused optimizer does the same with a few kernels for all parameters.
+
+example:
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
 """
 
 from __future__ import annotations

@@ -2,6 +2,10 @@
 
 torch_npu has one operator for each of these, which reads and writes the tensors once. They are recognised by the
 kernels that only the written-out form has.
+
+example:
+    out = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+    y = torch_npu.npu_rms_norm(x, weight, epsilon=1e-6)[0]
 """
 
 from __future__ import annotations

@@ -3,6 +3,9 @@
 The cube units of an NPU, and tensor cores, work on blocks of 16 x 16. A dimension such as 50257 is filled up to the
 next multiple, and its rows start at addresses that load slowly. What could be won is judged by the products of this
 profile whose sizes do fit.
+
+example:
+    model.resize_token_embeddings(pad_to_multiple_of=64)      # 50257 words become 50304
 """
 
 from __future__ import annotations

@@ -2,6 +2,9 @@
 
 Operations follow from the shapes, the peak from the card's name, or from the cores and the frequency in the profile.
 Small products are bound by memory or by their start; skinny ones do not fill the cores.
+
+example:
+    self.qkv = nn.Linear(hidden, 3 * hidden)  # one product instead of three
 """
 
 from __future__ import annotations

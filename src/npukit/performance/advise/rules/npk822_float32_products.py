@@ -2,6 +2,10 @@
 
 In fp16 or bf16 the cube units of an NPU are about four times as fast, and tensor cores eight times or more, with half
 the memory traffic.
+
+example:
+    with torch.autocast(device.type, dtype=torch.bfloat16):
+        loss = model(batch).loss
 """
 
 from __future__ import annotations

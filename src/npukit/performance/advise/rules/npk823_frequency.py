@@ -1,6 +1,10 @@
 """The AI cores run below their highest frequency while they are busy.
 
 Heat and power limits lower the frequency; the profile samples it.
+
+example:
+    npu-smi info -t temp -i 0
+    npu-smi info -t power -i 0
 """
 
 from __future__ import annotations

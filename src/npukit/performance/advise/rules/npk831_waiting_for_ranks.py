@@ -1,8 +1,10 @@
 """Collectives wait for a rank that comes late.
 
-A collective ends on all ranks at once, and starts when each of them gets there: the rank for which it is shortest came
-last. Where only some ranks were profiled, what a collective takes beyond its bytes at the best rate of its group is
-waiting.
+All ranks leave a collective together, so the rank with the shortest collective arrived last: it is the slow rank.
+Where only some ranks were profiled, what a collective takes beyond its bytes at the best rate of its group is waiting.
+
+example:
+    npukit profile --level 2 --steps 10-12 --devices 8 -- python train.py
 """
 
 from __future__ import annotations

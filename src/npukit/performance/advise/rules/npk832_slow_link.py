@@ -1,6 +1,10 @@
 """One link between two cards is slower than others of the same kind.
 
 Compared are links of the same transport (HCCS, SIO, RDMA, PCIe) that carried more than a few megabytes.
+
+example:
+    hccn_tool -i 0 -link -g
+    hccn_tool -i 0 -netdetect -g
 """
 
 from __future__ import annotations

@@ -2,6 +2,9 @@
 
 A collective costs tens of microseconds before its first byte moves, so that one of a kilobyte takes nearly as long as
 one of a megabyte.
+
+example:
+    model = DistributedDataParallel(model, bucket_cap_mb=200)
 """
 
 from __future__ import annotations

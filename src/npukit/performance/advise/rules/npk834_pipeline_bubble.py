@@ -2,6 +2,9 @@
 
 Counted is the time of send and receive, batched or not, beyond what moving their data takes. (The profiler's own column
 Bubble knows hcom_receive only, and is 0 where send and receive are batched.)
+
+example:
+    --global-batch-size 512 --micro-batch-size 1 --num-layers-per-virtual-pipeline-stage 2    # Megatron-LM
 """
 
 from __future__ import annotations

@@ -2,6 +2,9 @@
 
 The causes are stages of a pipeline with more layers (or the vocabulary), experts that get more tokens, and batches with
 longer sequences.
+
+example:
+    sampler = sorted(range(len(data)), key=lambda i: len(data[i]))    # rows of similar length together
 """
 
 from __future__ import annotations

@@ -2,6 +2,9 @@
 
 Both want the same cores and the same memory bandwidth. The same kernel with the same shapes is compared with itself:
 how long it takes alone, and how long beside communication.
+
+example:
+    export HCCL_OP_EXPANSION_MODE=AI_CPU      # compare with AIV
 """
 
 from __future__ import annotations

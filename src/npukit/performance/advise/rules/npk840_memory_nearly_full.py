@@ -1,6 +1,9 @@
 """The device's memory is nearly full at its peak.
 
 The next longer batch, or a step with more fragmentation, ends in an out-of-memory error.
+
+example:
+    npukit plan sft.yaml --fit
 """
 
 from __future__ import annotations

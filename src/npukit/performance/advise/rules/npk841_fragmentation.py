@@ -1,6 +1,9 @@
 """PyTorch's allocator holds much more memory than tensors need at the peak.
 
 Blocks of one size cannot be used for another. The rest is lost for larger batches.
+
+example:
+    export PYTORCH_NPU_ALLOC_CONF=expandable_segments:True
 """
 
 from __future__ import annotations

@@ -1,6 +1,9 @@
 """An environment variable slows the job down.
 
 The profile keeps those that torch_npu's profiler records.
+
+example:
+    unset ASCEND_LAUNCH_BLOCKING ASCEND_GLOBAL_LOG_LEVEL
 """
 
 from __future__ import annotations

@@ -1,6 +1,9 @@
 """A run of `npukit train` waits for data, by its log.jsonl.
 
 The log has no operators, but the share of the time in which the loop waited for batches, over the whole run.
+
+example:
+    npukit train sft.yaml training.workers=4
 """
 
 from __future__ import annotations
@@ -16,7 +19,8 @@ rule = Rule(
     "run-waits-for-data",
     needs=("log",),
     why="Batches are made more slowly than they are used up.",
-    remedy="Raise dataloader_num_workers, and tokenize the data before training (`npukit train` keeps the result).",
+    remedy="Raise training.workers (LLaMA-Factory and ms-swift: dataloader_num_workers), and tokenize the data before "
+    "training (`npukit train` keeps the result).",
 )
 
 
