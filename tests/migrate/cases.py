@@ -1,3 +1,4 @@
+# ruff: noqa: E501
 """What becomes of single lines, below the imports in HEAD: (before, npu, portable); SAME is unchanged."""
 
 from __future__ import annotations
@@ -21,57 +22,67 @@ class T:
         self.x = x
     def cuda(self):
 """
-MODULE = "torch.get_device_module(DEVICE)"
-BACKEND = "dist.get_default_backend_for_device(DEVICE)"
 
 CASES: list[tuple[str, str | None, str | None]] = [
     # functions of torch.cuda
-    ("torch.cuda.is_available()", "torch.npu.is_available()", "ACCELERATOR.is_available()"),
-    ("th.cuda.is_available()", "th.npu.is_available()", "ACCELERATOR.is_available()"),
-    ("cuda.is_available()", "torch.npu.is_available()", "ACCELERATOR.is_available()"),
-    ("n = torch.cuda.device_count()", "n = torch.npu.device_count()", "n = ACCELERATOR.device_count()"),
-    ("torch.cuda.set_device(rank)", "torch.npu.set_device(rank)", f"{MODULE}.set_device(rank)"),
-    ("torch.cuda.synchronize()", "torch.npu.synchronize()", f"{MODULE}.synchronize()"),
-    ("f = torch.cuda.synchronize", "f = torch.npu.synchronize", f"f = {MODULE}.synchronize"),
-    ("torch.cuda.current_device()", "torch.npu.current_device()", f"{MODULE}.current_device()"),
+    ("torch.cuda.is_available()", "torch.npu.is_available()", "torch.accelerator.is_available()"),
+    ("th.cuda.is_available()", "th.npu.is_available()", "torch.accelerator.is_available()"),
+    ("cuda.is_available()", "torch.npu.is_available()", "torch.accelerator.is_available()"),
+    ("n = torch.cuda.device_count()", "n = torch.npu.device_count()", "n = torch.accelerator.device_count()"),
+    ("torch.cuda.set_device(rank)", "torch.npu.set_device(rank)", "torch.accelerator.set_device_index(rank)"),
+    ("torch.cuda.synchronize()", "torch.npu.synchronize()", "torch.accelerator.synchronize()"),
+    ("f = torch.cuda.synchronize", "f = torch.npu.synchronize", "f = torch.accelerator.synchronize"),
+    ("torch.cuda.current_device()", "torch.npu.current_device()", "torch.accelerator.current_device_index()"),
     (
         "torch.cuda.mem_get_info(torch.cuda.current_device())",
         "torch.npu.mem_get_info(torch.npu.current_device())",
-        "ACCELERATOR.mem_get_info(ACCELERATOR.current_device())",
+        '(torch.npu if hasattr(torch, "npu") else torch.cuda).mem_get_info(torch.accelerator.current_device_index())',
     ),
     (
         "y = x.new_ones(3, device=torch.cuda.current_device())",
         "y = x.new_ones(3, device=torch.npu.current_device())",
-        "y = x.new_ones(3, device=DEVICE)",
+        "y = x.new_ones(3, device=torch.accelerator.current_device_index())",
     ),
     (
         "y = x.new_full((2,), 0, device='cuda')",
         "y = x.new_full((2,), 0, device='npu')",
-        "y = x.new_full((2,), 0, device=DEVICE)",
+        "y = x.new_full((2,), 0, device=torch.accelerator.current_accelerator())",
     ),
-    ("s = torch.cuda.Stream()", "s = torch.npu.Stream()", f"s = {MODULE}.Stream()"),
+    ("s = torch.cuda.Stream()", "s = torch.npu.Stream()", "s = torch.Stream()"),
     (
         "x = torch.cuda.current_stream().wait_stream(s)",
         "x = torch.npu.current_stream().wait_stream(s)",
-        f"x = {MODULE}.current_stream().wait_stream(s)",
+        "x = torch.accelerator.current_stream().wait_stream(s)",
     ),
-    ("torch.cuda.empty_cache()", "torch.npu.empty_cache()", "ACCELERATOR.empty_cache()"),
+    (
+        "torch.cuda.empty_cache()",
+        "torch.npu.empty_cache()",
+        '(torch.npu if hasattr(torch, "npu") else torch.cuda).empty_cache()',
+    ),
     (
         "if use_cuda: torch.cuda.empty_cache()",
         "if use_cuda: torch.npu.empty_cache()",
-        "if use_cuda: ACCELERATOR.empty_cache()",
+        'if use_cuda: (torch.npu if hasattr(torch, "npu") else torch.cuda).empty_cache()',
     ),
     (
         "m = torch.cuda.max_memory_allocated() / MB",
         "m = torch.npu.max_memory_allocated() / MB",
-        "m = ACCELERATOR.max_memory_allocated() / MB",
+        'm = (torch.npu if hasattr(torch, "npu") else torch.cuda).max_memory_allocated() / MB',
     ),
-    ("torch.cuda.manual_seed(3)", "torch.npu.manual_seed(3)", "ACCELERATOR.manual_seed(3)"),
-    ("torch.cuda.manual_seed_all(s)", "torch.npu.manual_seed_all(s)", "ACCELERATOR.manual_seed_all(s)"),
+    (
+        "torch.cuda.manual_seed(3)",
+        "torch.npu.manual_seed(3)",
+        '(torch.npu if hasattr(torch, "npu") else torch.cuda).manual_seed(3)',
+    ),
+    (
+        "torch.cuda.manual_seed_all(s)",
+        "torch.npu.manual_seed_all(s)",
+        '(torch.npu if hasattr(torch, "npu") else torch.cuda).manual_seed_all(s)',
+    ),
     (
         "torch.manual_seed(s)\ntorch.cuda.manual_seed(s)",
         "torch.manual_seed(s)\ntorch.npu.manual_seed(s)",
-        "torch.manual_seed(s)\nACCELERATOR.manual_seed(s)",
+        SAME,
     ),
     (
         "try: f()\nexcept torch.cuda.OutOfMemoryError: pass",
@@ -81,13 +92,17 @@ CASES: list[tuple[str, str | None, str | None]] = [
     (
         "c = torch.cuda.Stream if x else torch.cuda.Event",
         "c = torch.npu.Stream if x else torch.npu.Event",
-        f"c = {MODULE}.Stream if x else {MODULE}.Event",
+        "c = torch.Stream if x else torch.Event",
     ),
-    ("tc = torch.cuda\ntc.synchronize()", "tc = torch.npu\ntc.synchronize()", "tc = ACCELERATOR\ntc.synchronize()"),
+    (
+        "tc = torch.cuda\ntc.synchronize()",
+        "tc = torch.npu\ntc.synchronize()",
+        'tc = torch.npu if hasattr(torch, "npu") else torch.cuda\ntc.synchronize()',
+    ),
     (
         'print(f"{torch.cuda.device_count()} cards")',
         'print(f"{torch.npu.device_count()} cards")',
-        'print(f"{ACCELERATOR.device_count()} cards")',
+        'print(f"{torch.accelerator.device_count()} cards")',
     ),
     (
         "from torch.cuda.memory import CUDAPluggableAllocator as A\nA(s)",
@@ -98,7 +113,7 @@ CASES: list[tuple[str, str | None, str | None]] = [
     (
         "from torch.cuda import OutOfMemoryError, empty_cache\ndef f():\n    empty_cache()",
         "from torch.cuda import OutOfMemoryError\ndef f():\n    torch.npu.empty_cache()",
-        "from torch.cuda import OutOfMemoryError\ndef f():\n    ACCELERATOR.empty_cache()",
+        'from torch.cuda import OutOfMemoryError\ndef f():\n    (torch.npu if hasattr(torch, "npu") else torch.cuda).empty_cache()',
     ),
     (
         "def f(s: torch.cuda.Stream, e: 'x' = None) -> list[torch.cuda.Event]: pass",
@@ -109,17 +124,17 @@ CASES: list[tuple[str, str | None, str | None]] = [
     (
         "m = torch.cuda.memory_stats()",
         "m = torch.npu.memory_stats()",
-        "m = ACCELERATOR.memory_stats()",
+        'm = (torch.npu if hasattr(torch, "npu") else torch.cuda).memory_stats()',
     ),
     (
         "print(torch.cuda.memory_summary())",
         "print(torch.npu.memory_summary())",
-        "print(ACCELERATOR.memory_summary())",
+        'print((torch.npu if hasattr(torch, "npu") else torch.cuda).memory_summary())',
     ),
     ("XFORMERS_AVAILABLE = torch.cuda.is_available()", SAME, SAME),
     ("torch.cuda.nvtx.range_push('a')", SAME, SAME),
     ("torch.cuda.get_device_capability() >= (8, 0)", SAME, SAME),
-    ('m = getattr(torch, "cuda")', "m = torch.npu", "m = ACCELERATOR"),
+    ('m = getattr(torch, "cuda")', "m = torch.npu", 'm = torch.npu if hasattr(torch, "npu") else torch.cuda'),
     ("def f(torch):\n    torch.cuda.synchronize()", SAME, SAME),
     ("class torch_like:\n    cuda = 1\ntorch_like.cuda", SAME, SAME),
     ("torch.backends.cuda.matmul.allow_tf32 = True", SAME, SAME),
@@ -128,48 +143,64 @@ CASES: list[tuple[str, str | None, str | None]] = [
     (
         "with torch.cuda.amp.autocast(): pass",
         'with torch.amp.autocast("npu"): pass',
-        "with torch.amp.autocast(DEVICE_TYPE): pass",
+        'with torch.amp.autocast("npu" if hasattr(torch, "npu") else "cuda"): pass',
     ),
     (
         "with torch.cuda.amp.autocast(True): pass",
         'with torch.amp.autocast("npu", enabled=True): pass',
-        "with torch.amp.autocast(DEVICE_TYPE, enabled=True): pass",
+        'with torch.amp.autocast("npu" if hasattr(torch, "npu") else "cuda", enabled=True): pass',
     ),
     (
         "with torch.cuda.amp.autocast(enabled=a, dtype=b): pass",
         'with torch.amp.autocast("npu", enabled=a, dtype=b): pass',
-        "with torch.amp.autocast(DEVICE_TYPE, enabled=a, dtype=b): pass",
+        'with torch.amp.autocast("npu" if hasattr(torch, "npu") else "cuda", enabled=a, dtype=b): pass',
     ),
-    ("with autocast(): pass", 'with autocast("npu"): pass', "with autocast(DEVICE_TYPE): pass"),
-    ("with amp.autocast(): pass", 'with torch.amp.autocast("npu"): pass', "with torch.amp.autocast(DEVICE_TYPE): pass"),
-    ("s = GradScaler(enabled=e)", 's = GradScaler("npu", enabled=e)', "s = GradScaler(DEVICE_TYPE, enabled=e)"),
+    (
+        "with autocast(): pass",
+        'with autocast("npu"): pass',
+        'with autocast("npu" if hasattr(torch, "npu") else "cuda"): pass',
+    ),
+    (
+        "with amp.autocast(): pass",
+        'with torch.amp.autocast("npu"): pass',
+        'with torch.amp.autocast("npu" if hasattr(torch, "npu") else "cuda"): pass',
+    ),
+    (
+        "s = GradScaler(enabled=e)",
+        's = GradScaler("npu", enabled=e)',
+        's = GradScaler("npu" if hasattr(torch, "npu") else "cuda", enabled=e)',
+    ),
     (
         "s = torch.cuda.amp.GradScaler(2.0**10)",
         's = torch.amp.GradScaler("npu", 2.0**10)',
-        "s = torch.amp.GradScaler(DEVICE_TYPE, 2.0**10)",
+        's = torch.amp.GradScaler("npu" if hasattr(torch, "npu") else "cuda", 2.0**10)',
     ),
     (
         "@torch.cuda.amp.custom_fwd\ndef f(): pass",
         '@torch.amp.custom_fwd(device_type="npu")\ndef f(): pass',
-        "@torch.amp.custom_fwd(device_type=DEVICE_TYPE)\ndef f(): pass",
+        '@torch.amp.custom_fwd(device_type="npu" if hasattr(torch, "npu") else "cuda")\ndef f(): pass',
     ),
     (
         "from functools import partial\nf = partial(torch.cuda.amp.autocast, dtype=torch.float16)",
         'from functools import partial\nf = partial(torch.amp.autocast, "npu", dtype=torch.float16)',
-        "from functools import partial\nf = partial(torch.amp.autocast, DEVICE_TYPE, dtype=torch.float16)",
+        'from functools import partial\nf = partial(torch.amp.autocast, "npu" if hasattr(torch, "npu") else "cuda", dtype=torch.float16)',
     ),
-    ("@autocast()\ndef f(): pass", '@autocast("npu")\ndef f(): pass', "@autocast(DEVICE_TYPE)\ndef f(): pass"),
+    (
+        "@autocast()\ndef f(): pass",
+        '@autocast("npu")\ndef f(): pass',
+        '@autocast("npu" if hasattr(torch, "npu") else "cuda")\ndef f(): pass',
+    ),
     (
         "s = torch.amp.GradScaler(enabled=e)",
         's = torch.amp.GradScaler("npu", enabled=e)',
-        "s = torch.amp.GradScaler(DEVICE_TYPE, enabled=e)",
+        's = torch.amp.GradScaler("npu" if hasattr(torch, "npu") else "cuda", enabled=e)',
     ),
     ('s = torch.amp.GradScaler("cpu")', SAME, SAME),
     ('s = torch.amp.GradScaler(device="cpu")', SAME, SAME),
     (
         "a = torch.cuda.is_available() and torch.backends.cudnn.is_available()",
         "a = torch.npu.is_available()",
-        'a = ACCELERATOR.is_available() and (hasattr(torch, "npu") or torch.backends.cudnn.is_available())',
+        'a = torch.accelerator.is_available() and (hasattr(torch, "npu") or torch.backends.cudnn.is_available())',
     ),
     ("register(torch.cuda.amp.GradScaler)", SAME, SAME),  # which makes one without a device
     (
@@ -182,17 +213,17 @@ CASES: list[tuple[str, str | None, str | None]] = [
     (
         "a = torch.is_autocast_enabled()",
         'a = torch.is_autocast_enabled("npu")',
-        "a = torch.is_autocast_enabled(DEVICE_TYPE)",
+        'a = torch.is_autocast_enabled("npu" if hasattr(torch, "npu") else "cuda")',
     ),
     (
         "a = torch.get_autocast_gpu_dtype()",
         'a = torch.get_autocast_dtype("npu")',
-        "a = torch.get_autocast_dtype(DEVICE_TYPE)",
+        'a = torch.get_autocast_dtype("npu" if hasattr(torch, "npu") else "cuda")',
     ),
     (
         "torch.set_autocast_enabled(False)",
         'torch.set_autocast_enabled("npu", False)',
-        "torch.set_autocast_enabled(DEVICE_TYPE, False)",
+        'torch.set_autocast_enabled("npu" if hasattr(torch, "npu") else "cuda", False)',
     ),
     ('torch.set_autocast_enabled("cpu", False)', SAME, SAME),
     ("from torch import get_autocast_gpu_dtype\na = get_autocast_gpu_dtype()", SAME, SAME),
@@ -205,36 +236,44 @@ CASES: list[tuple[str, str | None, str | None]] = [
     (
         "with torch.autocast('cuda', torch.float16): pass",
         "with torch.autocast('npu', torch.float16): pass",
-        "with torch.autocast(DEVICE_TYPE, torch.float16): pass",
+        'with torch.autocast("npu" if hasattr(torch, "npu") else "cuda", torch.float16): pass',
     ),
     (
         'with torch.amp.autocast(device_type="cuda"): pass',
         'with torch.amp.autocast(device_type="npu"): pass',
-        "with torch.amp.autocast(device_type=DEVICE_TYPE): pass",
+        'with torch.amp.autocast(device_type="npu" if hasattr(torch, "npu") else "cuda"): pass',
     ),
     # .cuda()
-    ("model.cuda()", "model.npu()", "model.to(DEVICE)"),
-    ("x = f(a).cuda()", "x = f(a).npu()", "x = f(a).to(DEVICE)"),
-    ("x = x.cuda(non_blocking=True)", "x = x.npu(non_blocking=True)", "x = x.to(DEVICE, non_blocking=True)"),
-    ("x = x.cuda(0)", "x = x.npu(0)", "x = x.to(torch.device(DEVICE.type, 0))"),
+    ("model.cuda()", "model.npu()", "model.to(torch.accelerator.current_accelerator())"),
+    ("x = f(a).cuda()", "x = f(a).npu()", "x = f(a).to(torch.accelerator.current_accelerator())"),
+    (
+        "x = x.cuda(non_blocking=True)",
+        "x = x.npu(non_blocking=True)",
+        "x = x.to(torch.accelerator.current_accelerator(), non_blocking=True)",
+    ),
+    ("x = x.cuda(0)", "x = x.npu(0)", "x = x.to(0)"),
     (
         "x = x.cuda(args.gpu, True)",
         "x = x.npu(args.gpu, True)",
-        "x = x.to(torch.device(DEVICE.type, args.gpu), non_blocking=True)",
+        "x = x.to(args.gpu, non_blocking=True)",
     ),
     ("x = x.cuda(device)", "x = x.npu(device)", "x = x.to(device)"),
     ("x = x.cuda(device=self.device)", "x = x.npu(device=self.device)", "x = x.to(device=self.device)"),
     (
         "x = x.cuda(torch.cuda.current_device())",
         "x = x.npu(torch.npu.current_device())",
-        "x = x.to(DEVICE)",
+        "x = x.to(torch.accelerator.current_device_index())",
     ),
-    ("x = x.cuda(None)", "x = x.npu(None)", "x = x.to(DEVICE)"),
+    ("x = x.cuda(None)", "x = x.npu(None)", "x = x.to(torch.accelerator.current_accelerator())"),
     ("x = a.cuda().b.cuda()", "x = a.npu().b.npu()", "x = a.to(DEVICE).b.to(DEVICE)"),
     ("x = x.cuda(*a, **k)", "x = x.npu(*a, **k)", SAME),
     ("class A(nn.Module):\n    def cuda(self):\n        return super().cuda()", SAME, SAME),
-    ("x = x.to(0)", SAME, "x = x.to(torch.device(DEVICE.type, 0))"),
-    ("x = [t.cuda() for t in xs]", "x = [t.npu() for t in xs]", "x = [t.to(DEVICE) for t in xs]"),
+    ("x = x.to(0)", SAME, SAME),
+    (
+        "x = [t.cuda() for t in xs]",
+        "x = [t.npu() for t in xs]",
+        "x = [t.to(torch.accelerator.current_accelerator()) for t in xs]",
+    ),
     ("x.is_cuda and f()", "x.is_npu and f()", 'x.device.type in ("cuda", "npu") and f()'),
     ("assert x.is_cuda", "assert x.is_npu", 'assert x.device.type in ("cuda", "npu")'),
     ("y = not x.is_cuda", "y = not x.is_npu", 'y = x.device.type not in ("cuda", "npu")'),
@@ -244,12 +283,12 @@ CASES: list[tuple[str, str | None, str | None]] = [
     (
         "class M(torch.Tensor):\n    def cuda(self): pass\nM(x).cuda()",
         "class M(torch.Tensor):\n    def cuda(self): pass\nM(x).npu()",
-        "class M(torch.Tensor):\n    def cuda(self): pass\nM(x).to(DEVICE)",
+        "class M(torch.Tensor):\n    def cuda(self): pass\nM(x).to(torch.accelerator.current_accelerator())",
     ),
     (
         ROTATION + "        return T(self.r.cuda(), self.x.cuda())",
         ROTATION + "        return T(self.r.cuda(), self.x.npu())",
-        ROTATION + "        return T(self.r.cuda(), self.x.to(DEVICE))",
+        "class R:\n    def cuda(self): pass\nclass T:\n    def __init__(self, r: Optional[R], x):\n        self.r = r\n        self.x = x\n    def cuda(self):\n        return T(self.r.cuda(), self.x.to(torch.accelerator.current_accelerator()))",
     ),
     (
         "try:\n    from apex.normalization import FusedLayerNorm as Fused\n    class Norm(Fused):\n"
@@ -260,7 +299,7 @@ CASES: list[tuple[str, str | None, str | None]] = [
     ),
     ('e = Engine(backend="nccl", kwargs={"nccl": {"rebuild": True}})', SAME, SAME),
     ('available = {"cpu": True, "cuda": torch.cuda.is_available()}', SAME, SAME),
-    ('devices.append("cuda")', 'devices.append("npu")', "devices.append(DEVICE.type)"),
+    ('devices.append("cuda")', 'devices.append("npu")', 'devices.append("npu" if hasattr(torch, "npu") else "cuda")'),
     ("y = hashed(x) if WITH_CUDA_HASH_MAP and x.is_cuda else plain(x)", SAME, SAME),
     ('memory = "cuda" if x.is_cuda else "cpu"', SAME, SAME),
     ("class TritonOps:\n    def is_available(self):\n        return torch.cuda.is_available()", SAME, SAME),
@@ -270,97 +309,121 @@ CASES: list[tuple[str, str | None, str | None]] = [
     (
         "d = torch.device(f'cuda{at}' if use_cuda else 'cpu')",
         "d = torch.device(f'npu{at}' if use_cuda else 'cpu')",
-        "d = torch.device(f'{DEVICE.type}{at}' if use_cuda else 'cpu')",
+        "d = torch.device(f'{torch.accelerator.current_accelerator().type}{at}' if use_cuda else 'cpu')",
     ),
-    ("nn.Module.cuda(model)", "nn.Module.npu(model)", "nn.Module.to(model, DEVICE)"),
+    ("nn.Module.cuda(model)", "nn.Module.npu(model)", "nn.Module.to(model, torch.accelerator.current_accelerator())"),
     (
         "torch.set_default_tensor_type(torch.cuda.FloatTensor)",
         'torch.set_default_device("npu")',
-        "torch.set_default_device(DEVICE)",
+        "torch.set_default_device(torch.accelerator.current_accelerator())",
     ),
-    ("x = x.type(torch.cuda.HalfTensor)", "x = x.type(torch.npu.HalfTensor)", "x = x.to(DEVICE, torch.float16)"),
+    (
+        "x = x.type(torch.cuda.HalfTensor)",
+        "x = x.type(torch.npu.HalfTensor)",
+        "x = x.to(torch.accelerator.current_accelerator(), torch.float16)",
+    ),
     (
         "t = (torch.FloatTensor, torch.cuda.FloatTensor)",
         "t = (torch.FloatTensor, torch.npu.FloatTensor)",
-        "t = (torch.FloatTensor, ACCELERATOR.FloatTensor)",
+        't = (torch.FloatTensor, (torch.npu if hasattr(torch, "npu") else torch.cuda).FloatTensor)',
     ),
     # devices as strings
-    ('device = "cuda"', 'device = "npu"', "device = DEVICE.type"),
-    ("d = torch.device('cuda')", "d = torch.device('npu')", "d = DEVICE"),
-    ("d = torch.device('cuda', 1)", "d = torch.device('npu', 1)", "d = torch.device(DEVICE.type, 1)"),
+    ('device = "cuda"', 'device = "npu"', 'device = "npu" if hasattr(torch, "npu") else "cuda"'),
+    (
+        "d = torch.device('cuda')",
+        "d = torch.device('npu')",
+        "d = torch.device(torch.accelerator.current_accelerator() or 'cpu')",
+    ),
+    (
+        "d = torch.device('cuda', 1)",
+        "d = torch.device('npu', 1)",
+        'd = torch.device("npu" if hasattr(torch, "npu") else "cuda", 1)',
+    ),
     (
         """d = torch.device(f"cuda:{os.environ['R']}")""",
         """d = torch.device(f"npu:{os.environ['R']}")""",
-        """d = torch.device(f"{DEVICE.type}:{os.environ['R']}")""",
+        'd = torch.device(f"npu:{os.environ[\'R\']}" if hasattr(torch, "npu") else f"cuda:{os.environ[\'R\']}")',
     ),
     (
         "d = torch.device(['cpu', 'cuda'][gpu])",
         "d = torch.device(['cpu', 'npu'][gpu])",
-        "d = torch.device(['cpu', DEVICE.type][gpu])",
+        "d = torch.device(['cpu', 'npu' if hasattr(torch, 'npu') else 'cuda'][gpu])",
     ),
     (
         "d = torch.device(type='cuda', index=1)",
         "d = torch.device(type='npu', index=1)",
-        "d = torch.device(type=DEVICE.type, index=1)",
+        'd = torch.device(type="npu" if hasattr(torch, "npu") else "cuda", index=1)',
     ),
-    ('d = torch.device("cuda:0")', 'd = torch.device("npu:0")', 'd = torch.device(f"{DEVICE.type}:0")'),
-    ("d = th.device(f'cuda:{i}')", "d = th.device(f'npu:{i}')", "d = th.device(f'{DEVICE.type}:{i}')"),
+    (
+        'd = torch.device("cuda:0")',
+        'd = torch.device("npu:0")',
+        'd = torch.device("npu:0" if hasattr(torch, "npu") else "cuda:0")',
+    ),
+    (
+        "d = th.device(f'cuda:{i}')",
+        "d = th.device(f'npu:{i}')",
+        "d = th.device(f'npu:{i}' if hasattr(torch, 'npu') else f'cuda:{i}')",
+    ),
     (
         'd = torch.device("cuda:%d" % i)',
         'd = torch.device("npu:%d" % i)',
-        'd = torch.device("%s:%d" % (DEVICE.type, i))',
+        'd = torch.device("%s:%d" % ("npu" if hasattr(torch, "npu") else "cuda", i))',
     ),
     (
         'd = torch.device("cuda:{}".format(i))',
         'd = torch.device("npu:{}".format(i))',
-        'd = torch.device("{}:{}".format(DEVICE.type, i))',
+        'd = torch.device("{}:{}".format("npu" if hasattr(torch, "npu") else "cuda", i))',
     ),
     (
         'd = torch.device("cuda:" + str(i))',
         'd = torch.device("npu:" + str(i))',
-        'd = torch.device(DEVICE.type + ":" + str(i))',
+        'd = torch.device(("npu" if hasattr(torch, "npu") else "cuda") + ":" + str(i))',
     ),
     (
         'd = torch.device("{}:{}".format("cuda", i))',
         'd = torch.device("{}:{}".format("npu", i))',
-        'd = torch.device("{}:{}".format(DEVICE.type, i))',
+        'd = torch.device("{}:{}".format("npu" if hasattr(torch, "npu") else "cuda", i))',
     ),
     (
         'd = torch.device(":".join(["cuda", i]))',
         'd = torch.device(":".join(["npu", i]))',
-        'd = torch.device(":".join([DEVICE.type, i]))',
+        'd = torch.device(":".join(["npu" if hasattr(torch, "npu") else "cuda", i]))',
     ),
     (
         'K = {"gpu": "cuda", "host": "cpu"}\nx.to(K[kind])',
         'K = {"gpu": "npu", "host": "cpu"}\nx.to(K[kind])',
-        'K = {"gpu": DEVICE.type, "host": "cpu"}\nx.to(K[kind])',
+        'K = {"gpu": "npu" if hasattr(torch, "npu") else "cuda", "host": "cpu"}\nx.to(K[kind])',
     ),
     ('K = {"gpu": "cuda", "host": "cpu"}\nprint(K[kind])', SAME, SAME),
     (
         'class C:\n    devices: list = field(default_factory=lambda: ["cuda:0"])',
         'class C:\n    devices: list = field(default_factory=lambda: ["npu:0"])',
-        'class C:\n    devices: list = field(default_factory=lambda: [f"{DEVICE.type}:0"])',
+        'class C:\n    devices: list = field(default_factory=lambda: ["npu:0" if hasattr(torch, "npu") else "cuda:0"])',
     ),
     (
         "d = 'cuda:0' if torch.cuda.is_available() else 'cpu'\nx.to(d)",
         "d = 'npu:0' if torch.npu.is_available() else 'cpu'\nx.to(d)",
-        "d = f'{DEVICE.type}:0' if ACCELERATOR.is_available() else 'cpu'\nx.to(d)",
+        "d = f'{torch.accelerator.current_accelerator().type}:0' if torch.accelerator.is_available() else 'cpu'\nx.to(d)",
     ),
-    ('m = load(device_map="cuda")', 'm = load(device_map="npu")', "m = load(device_map=DEVICE.type)"),
+    (
+        'm = load(device_map="cuda")',
+        'm = load(device_map="npu")',
+        'm = load(device_map="npu" if hasattr(torch, "npu") else "cuda")',
+    ),
     (
         'm = load(device_map={"": "cuda:0"})',
         'm = load(device_map={"": "npu:0"})',
-        'm = load(device_map={"": f"{DEVICE.type}:0"})',
+        'm = load(device_map={"": "npu:0" if hasattr(torch, "npu") else "cuda:0"})',
     ),
     (
         'for name, device in [("a", "cuda")]: pass',
         'for name, device in [("a", "npu")]: pass',
-        'for name, device in [("a", DEVICE.type)]: pass',
+        'for name, device in [("a", "npu" if hasattr(torch, "npu") else "cuda")]: pass',
     ),
     (
         's = torch.autocast if h else nullcontext\nwith s("cuda"): pass',
         's = torch.autocast if h else nullcontext\nwith s("npu"): pass',
-        "s = torch.autocast if h else nullcontext\nwith s(DEVICE_TYPE): pass",
+        's = torch.autocast if h else nullcontext\nwith s("npu" if hasattr(torch, "npu") else "cuda"): pass',
     ),
     (
         'def f(device: Literal["cpu", "cuda"]): pass',
@@ -370,31 +433,42 @@ CASES: list[tuple[str, str | None, str | None]] = [
     (
         'torch.cuda.set_device("cuda:0")',
         'torch.npu.set_device("npu:0")',
-        'torch.get_device_module(DEVICE).set_device(f"{DEVICE.type}:0")',
+        'torch.accelerator.set_device_index("npu:0" if hasattr(torch, "npu") else "cuda:0")',
     ),
-    ('x.to("cuda", non_blocking=True)', 'x.to("npu", non_blocking=True)', "x.to(DEVICE, non_blocking=True)"),
-    ('x = torch.zeros(2, device="cuda")', 'x = torch.zeros(2, device="npu")', "x = torch.zeros(2, device=DEVICE)"),
-    ('g = torch.Generator("cuda")', 'g = torch.Generator("npu")', "g = torch.Generator(DEVICE.type)"),
+    (
+        'x.to("cuda", non_blocking=True)',
+        'x.to("npu", non_blocking=True)',
+        "x.to(torch.accelerator.current_accelerator(), non_blocking=True)",
+    ),
+    (
+        'x = torch.zeros(2, device="cuda")',
+        'x = torch.zeros(2, device="npu")',
+        "x = torch.zeros(2, device=torch.accelerator.current_accelerator())",
+    ),
+    (
+        'g = torch.Generator("cuda")',
+        'g = torch.Generator("npu")',
+        'g = torch.Generator("npu" if hasattr(torch, "npu") else "cuda")',
+    ),
     (
         'torch.load(f, map_location="cuda")',
         'torch.load(f, map_location="npu")',
-        "torch.load(f, map_location=DEVICE.type)",
+        'torch.load(f, map_location="npu" if hasattr(torch, "npu") else "cuda")',
     ),
     (
         "m = {'cuda:%d' % 0: 'cuda:%d' % rank}\ntorch.load(f, map_location=m)",
         "m = {'npu:%d' % 0: 'npu:%d' % rank, 'cuda:%d' % 0: 'npu:%d' % rank}\ntorch.load(f, map_location=m)",
-        "m = {'npu:%d' % 0: 'npu:%d' % rank, 'cuda:%d' % 0: '%s:%d' % (DEVICE.type, rank)}\n"
-        "torch.load(f, map_location=m)",
+        "m = {'npu:%d' % 0: 'npu:%d' % rank, 'cuda:%d' % 0: '%s:%d' % ('npu' if hasattr(torch, 'npu') else 'cuda', rank)}\ntorch.load(f, map_location=m)",
     ),
     (
         "torch.load(f, map_location=lambda s, _: s.cuda(0))",
         "torch.load(f, map_location=lambda s, _: s.npu(0))",
-        "torch.load(f, map_location=lambda s, _: s.to(device=torch.device(DEVICE.type, 0)))",
+        "torch.load(f, map_location=lambda s, _: s.to(device=0))",
     ),
     (
         "apply(batch, lambda t: t.cuda())",
         "apply(batch, lambda t: t.npu())",
-        "apply(batch, lambda t: t.to(DEVICE))",
+        "apply(batch, lambda t: t.to(torch.accelerator.current_accelerator()))",
     ),
     (
         "def move(x, device=None):\n    if device is not None:\n        return x.cuda(device)",
@@ -404,34 +478,41 @@ CASES: list[tuple[str, str | None, str | None]] = [
     (
         "def move(x, device=None, gpu=None):\n    x.cuda(device)\n    return x.cuda(gpu)",
         "def move(x, device=None, gpu=None):\n    x.npu(device)\n    return x.npu(gpu)",
-        "def move(x, device=None, gpu=None):\n    x.to(DEVICE if device is None else device)\n"
-        "    return x.to(DEVICE if gpu is None else torch.device(DEVICE.type, gpu))",
+        "def move(x, device=None, gpu=None):\n    x.to(DEVICE if device is None else device)\n    return x.to(DEVICE if gpu is None else gpu)",
     ),
     (
         "torch.load(f, lambda s, _: s.cuda())",
         "torch.load(f, lambda s, _: s.npu())",
-        "torch.load(f, lambda s, _: s.to(device=DEVICE))",
+        "torch.load(f, lambda s, _: s.to(device=torch.accelerator.current_accelerator()))",
     ),
     ('torch.load("cuda")', SAME, SAME),
     ('torch.load("cuda:model.pt")', SAME, SAME),
-    ('where = "cuda"\nx.to(where)', 'where = "npu"\nx.to(where)', "where = DEVICE.type\nx.to(where)"),
+    (
+        'where = "cuda"\nx.to(where)',
+        'where = "npu"\nx.to(where)',
+        'where = "npu" if hasattr(torch, "npu") else "cuda"\nx.to(where)',
+    ),
     ('where = "cuda"\nprint(where)', SAME, SAME),
-    ('def f(device="cuda"): pass', 'def f(device="npu"): pass', "def f(device=DEVICE.type): pass"),
+    (
+        'def f(device="cuda"): pass',
+        'def f(device="npu"): pass',
+        'def f(device="npu" if hasattr(torch, "npu") else "cuda"): pass',
+    ),
     (
         'def f(d="cuda"):\n    return x.to(d)',
         'def f(d="npu"):\n    return x.to(d)',
-        "def f(d=DEVICE.type):\n    return x.to(d)",
+        'def f(d="npu" if hasattr(torch, "npu") else "cuda"):\n    return x.to(d)',
     ),
     ('def f(kind="cuda"): return kind', SAME, SAME),
     (
         'def g(a, device): pass\ng(1, "cuda")',
         'def g(a, device): pass\ng(1, "npu")',
-        "def g(a, device): pass\ng(1, DEVICE.type)",
+        'def g(a, device): pass\ng(1, "npu" if hasattr(torch, "npu") else "cuda")',
     ),
     (
         'p.add_argument("--device", default="cuda", help="cuda or cpu")',
         'p.add_argument("--device", default="npu", help="cuda or cpu")',
-        'p.add_argument("--device", default=DEVICE.type, help="cuda or cpu")',
+        'p.add_argument("--device", default="npu" if hasattr(torch, "npu") else "cuda", help="cuda or cpu")',
     ),
     (
         'p.add_argument("--device", choices=["cpu", "cuda"])',
@@ -441,21 +522,25 @@ CASES: list[tuple[str, str | None, str | None]] = [
     (
         'p.add_argument("--where", default="cuda")\nx.to(args.where)',
         'p.add_argument("--where", default="npu")\nx.to(args.where)',
-        'p.add_argument("--where", default=DEVICE.type)\nx.to(args.where)',
+        'p.add_argument("--where", default="npu" if hasattr(torch, "npu") else "cuda")\nx.to(args.where)',
     ),
     (
         'p.add_argument("--where", default="cuda:0")\nd = args.where\nx.to(d)',
         'p.add_argument("--where", default="npu:0")\nd = args.where\nx.to(d)',
-        'p.add_argument("--where", default=f"{DEVICE.type}:0")\nd = args.where\nx.to(d)',
+        'p.add_argument("--where", default="npu:0" if hasattr(torch, "npu") else "cuda:0")\nd = args.where\nx.to(d)',
     ),
     ('p.add_argument("--name", default="cuda")', SAME, SAME),
     (
         'cfg = {"device": "cuda", "name": "cuda"}',
         'cfg = {"device": "npu", "name": "cuda"}',
-        'cfg = {"device": DEVICE.type, "name": "cuda"}',
+        'cfg = {"device": "npu" if hasattr(torch, "npu") else "cuda", "name": "cuda"}',
     ),
-    ('cfg["device"] = "cuda"', 'cfg["device"] = "npu"', 'cfg["device"] = DEVICE.type'),
-    ('d = cfg.get("device", "cuda")', 'd = cfg.get("device", "npu")', 'd = cfg.get("device", DEVICE.type)'),
+    ('cfg["device"] = "cuda"', 'cfg["device"] = "npu"', 'cfg["device"] = "npu" if hasattr(torch, "npu") else "cuda"'),
+    (
+        'd = cfg.get("device", "cuda")',
+        'd = cfg.get("device", "npu")',
+        'd = cfg.get("device", "npu" if hasattr(torch, "npu") else "cuda")',
+    ),
     ('states["cuda"] = 1', SAME, SAME),
     ('s = {"cuda": 1}', SAME, SAME),
     ('print("cuda")', SAME, SAME),
@@ -477,7 +562,7 @@ CASES: list[tuple[str, str | None, str | None]] = [
     (
         'f = x.device.type == ("cuda" if torch.cuda.is_available() else "cpu")',
         'f = x.device.type == ("npu" if torch.npu.is_available() else "cpu")',
-        'f = x.device.type == (DEVICE.type if ACCELERATOR.is_available() else "cpu")',
+        'f = x.device.type == (torch.accelerator.current_accelerator().type if torch.accelerator.is_available() else "cpu")',
     ),
     (
         'match device.type:\n    case "cuda": a()\n    case "cpu": b()',
@@ -520,11 +605,11 @@ CASES: list[tuple[str, str | None, str | None]] = [
         "f = x.type() in ['torch.cuda.HalfTensor', 'torch.npu.HalfTensor', 'a']",
     ),
     ('def f(backend: Literal["ncclep"]): pass', SAME, SAME),
-    ('f = str(x.device) == "cuda:0"', 'f = str(x.device) == "npu:0"', 'f = str(x.device) == f"{DEVICE.type}:0"'),
+    ('f = str(x.device) == "cuda:0"', 'f = str(x.device) == "npu:0"', 'f = str(x.device) == f"{DEVICE_TYPE}:0"'),
     (
         'if torch.cuda.is_available(): a()\nelif d == "xla": b()',
         'if torch.npu.is_available(): a()\nelif d == "xla": b()',
-        'if ACCELERATOR.is_available(): a()\nelif d == "xla": b()',
+        'if torch.accelerator.is_available(): a()\nelif d == "xla": b()',
     ),
     # conditions that decide about CUDA alone
     ("if torch.cuda.is_available(): check_nvlink(fabric)", SAME, SAME),
@@ -549,7 +634,7 @@ CASES: list[tuple[str, str | None, str | None]] = [
     (
         "c = a.get('use_cuda', torch.cuda.is_available())",
         "c = a.get('use_cuda', torch.npu.is_available())",
-        "c = a.get('use_cuda', ACCELERATOR.is_available())",
+        "c = a.get('use_cuda', torch.accelerator.is_available())",
     ),
     ("f(cuda=d.type == 'cuda' and not rocm_is_available())", SAME, SAME),
     ("if d.type == 'cuda' and torch.backends.cudnn.benchmark: f()", SAME, SAME),
@@ -558,12 +643,12 @@ CASES: list[tuple[str, str | None, str | None]] = [
     (
         "if torch.cuda.is_available():\n    torch.backends.cudnn.benchmark = True",
         "if torch.npu.is_available():\n    torch.backends.cudnn.benchmark = True",
-        "if ACCELERATOR.is_available():\n    torch.backends.cudnn.benchmark = True",
+        "if torch.accelerator.is_available():\n    torch.backends.cudnn.benchmark = True",
     ),
     (
         "if 'cuda:' + str(k) != self.last_device: f()",
         "if 'npu:' + str(k) != self.last_device: f()",
-        "if DEVICE.type + ':' + str(k) != self.last_device: f()",
+        "if ('npu' if hasattr(torch, 'npu') else 'cuda') + ':' + str(k) != self.last_device: f()",
     ),
     ("def f():\n    import tensorrt\n    d = torch.device('cuda:0')", SAME, SAME),
     ("import cupy\nx = y.cuda()", SAME, SAME),
@@ -576,23 +661,31 @@ CASES: list[tuple[str, str | None, str | None]] = [
         SAME,
     ),
     # communication
-    ('dist.init_process_group("nccl")', 'dist.init_process_group("hccl")', f"dist.init_process_group({BACKEND})"),
+    (
+        'dist.init_process_group("nccl")',
+        'dist.init_process_group("hccl")',
+        'dist.init_process_group("hccl" if hasattr(torch, "npu") else "nccl")',
+    ),
     (
         'dist.init_process_group(backend="nccl", rank=r)',
         'dist.init_process_group(backend="hccl", rank=r)',
-        f"dist.init_process_group(backend={BACKEND}, rank=r)",
+        'dist.init_process_group(backend="hccl" if hasattr(torch, "npu") else "nccl", rank=r)',
     ),
-    ("backend = 'nccl'", "backend = 'hccl'", f"backend = {BACKEND}"),
-    ("args.dist_backend = 'nccl'", "args.dist_backend = 'hccl'", f"args.dist_backend = {BACKEND}"),
+    ("backend = 'nccl'", "backend = 'hccl'", 'backend = "hccl" if hasattr(torch, "npu") else "nccl"'),
+    (
+        "args.dist_backend = 'nccl'",
+        "args.dist_backend = 'hccl'",
+        'args.dist_backend = "hccl" if hasattr(torch, "npu") else "nccl"',
+    ),
     (
         'p.add_argument("--dist-backend", default="nccl")',
         'p.add_argument("--dist-backend", default="hccl")',
-        f'p.add_argument("--dist-backend", default={BACKEND})',
+        'p.add_argument("--dist-backend", default="hccl" if hasattr(torch, "npu") else "nccl")',
     ),
     (
         'b = "nccl"\ndist.init_process_group(b)',
         'b = "hccl"\ndist.init_process_group(b)',
-        f"b = {BACKEND}\ndist.init_process_group(b)",
+        'b = "hccl" if hasattr(torch, "npu") else "nccl"\ndist.init_process_group(b)',
     ),
     (
         'f = dist.get_backend() == "nccl"',
@@ -606,13 +699,13 @@ CASES: list[tuple[str, str | None, str | None]] = [
     ),
     (
         "dist.init_process_group(dist.Backend.NCCL)",
-        "dist.init_process_group(dist.Backend.HCCL)",
-        f"dist.init_process_group({BACKEND})",
+        'dist.init_process_group("hccl")',
+        'dist.init_process_group("hccl" if hasattr(torch, "npu") else "nccl")',
     ),
     (
         'dist.init_process_group("nccl", device_id=d)',
         'dist.init_process_group("hccl", device_id=d)',
-        f'dist.init_process_group({BACKEND}, device_id=d if DEVICE.type != "cpu" else None)',
+        'dist.init_process_group("hccl" if hasattr(torch, "npu") else "nccl", device_id=d)',
     ),
     ('if backend == "nccl": o = dist.ProcessGroupNCCL.Options()', SAME, SAME),
     ('print("nccl")', SAME, SAME),
@@ -666,29 +759,29 @@ CASES: list[tuple[str, str | None, str | None]] = [
     (
         'c = ["python", "t.py", "--device", "cuda"]',
         'c = ["python", "t.py", "--device", "npu"]',
-        'c = ["python", "t.py", "--device", DEVICE.type]',
+        'c = ["python", "t.py", "--device", "npu" if hasattr(torch, "npu") else "cuda"]',
     ),
     ('d = {"CUDA_VISIBLE_DEVICES": 1}', SAME, SAME),
     # what ten repositories showed that nobody had read before
     (
         '@pytest.mark.parametrize("n, device", [(1, "cuda"), pytest.param(2, "cuda")])\ndef f(n, device): ...',
         '@pytest.mark.parametrize("n, device", [(1, "npu"), pytest.param(2, "npu")])\ndef f(n, device): ...',
-        '@pytest.mark.parametrize("n, device", [(1, DEVICE.type), pytest.param(2, DEVICE.type)])\ndef f(n, device): ...',  # noqa: E501
+        '@pytest.mark.parametrize("n, device", [(1, DEVICE_TYPE), pytest.param(2, DEVICE_TYPE)])\ndef f(n, device): ...',
     ),
     (
         'class M:\n    def move(self, x, device): ...\n    def f(self): self.move(1, "cuda")',
         'class M:\n    def move(self, x, device): ...\n    def f(self): self.move(1, "npu")',
-        "class M:\n    def move(self, x, device): ...\n    def f(self): self.move(1, DEVICE.type)",
+        'class M:\n    def move(self, x, device): ...\n    def f(self): self.move(1, "npu" if hasattr(torch, "npu") else "cuda")',
     ),
     (
         'if d.type == "cuda": torch.cuda.synchronize()\nelif d.type == "xpu": torch.xpu.synchronize()',
         'if d.type == "npu": torch.npu.synchronize()\nelif d.type == "xpu": torch.xpu.synchronize()',
-        'if d.type in ("cuda", "npu"): ACCELERATOR.synchronize()\nelif d.type == "xpu": torch.xpu.synchronize()',
+        'if d.type in ("cuda", "npu"): (torch.npu if hasattr(torch, "npu") else torch.cuda).synchronize()\nelif d.type == "xpu": torch.xpu.synchronize()',
     ),
     (
         'if kind() == "cuda": torch.cuda.empty_cache()',
         'if kind() == "npu": torch.npu.empty_cache()',
-        'if kind() in ("cuda", "npu"): ACCELERATOR.empty_cache()',
+        'if kind() in ("cuda", "npu"): (torch.npu if hasattr(torch, "npu") else torch.cuda).empty_cache()',
     ),
     (
         "try: from torch.amp import custom_fwd as c\nexcept ImportError: from torch.cuda.amp import custom_fwd as c",
@@ -704,7 +797,7 @@ CASES: list[tuple[str, str | None, str | None]] = [
     (
         "e = cast(torch.cuda.Event, torch.cuda.Event())",
         "e = cast(torch.npu.Event, torch.npu.Event())",
-        f"e = cast({MODULE}.Event, {MODULE}.Event())",
+        "e = cast(torch.Event, torch.Event())",
     ),
     (
         "from typing import cast\ne = cast(torch.cuda.Event, x)",
@@ -726,7 +819,7 @@ CASES: list[tuple[str, str | None, str | None]] = [
     (
         "def f(half):\n    if half:\n        from torch.cuda import amp as a\n\n    with a.autocast(): g()",
         'def f(half):\n    with torch.amp.autocast("npu"): g()',
-        "def f(half):\n    with torch.amp.autocast(DEVICE_TYPE): g()",
+        'def f(half):\n    with torch.amp.autocast("npu" if hasattr(torch, "npu") else "cuda"): g()',
     ),
     (
         "def dtw(x):\n    if x.is_cuda: return dtw_cuda(x)\ndef dtw_cuda(x):\n    from .triton_ops import kernel",
@@ -737,7 +830,7 @@ CASES: list[tuple[str, str | None, str | None]] = [
     (
         'def t():\n    assert x.device == torch.device("cuda:0")',
         'def t():\n    assert x.device == torch.device("npu:0")',
-        'def t():\n    assert x.device == torch.device(f"{DEVICE.type}:0")',
+        "def t():\n    assert x.device == torch.device(0)",
     ),
     ('@unittest.skipUnless(torch.cuda.is_available(), "needs flash-attn")\ndef t(): ...', SAME, SAME),
     # layers and optimizers of apex that torch has as well
@@ -780,12 +873,12 @@ CASES: list[tuple[str, str | None, str | None]] = [
     (
         "if parse(torch.__version__) >= parse('2.4'): x.cuda()\nelse: y.cuda()",
         "if parse(torch.__version__) >= parse('2.4'): x.npu()\nelse: y.cuda()",
-        "if parse(torch.__version__) >= parse('2.4'): x.to(DEVICE)\nelse: y.cuda()",
+        "if parse(torch.__version__) >= parse('2.4'): x.to(torch.accelerator.current_accelerator())\nelse: y.cuda()",
     ),
     (
         "with torch.cuda.amp.autocast(\n    enabled=True,\n    dtype=d,\n): pass",
         'with torch.amp.autocast(\n    "npu",\n    enabled=True,\n    dtype=d,\n): pass',
-        "with torch.amp.autocast(\n    DEVICE_TYPE,\n    enabled=True,\n    dtype=d,\n): pass",
+        'with torch.amp.autocast(\n    "npu" if hasattr(torch, "npu") else "cuda",\n    enabled=True,\n    dtype=d,\n): pass',
     ),
     (
         "from numba import cuda as n\ndef f(x): n.external_stream(torch.cuda.current_stream(x.device).cuda_stream)",
@@ -798,7 +891,7 @@ CASES: list[tuple[str, str | None, str | None]] = [
     (
         "x = x.cuda(device=torch.device(self.card), non_blocking=True)",
         "x = x.npu(device=torch.device(self.card), non_blocking=True)",
-        "x = x.to(device=torch.device(DEVICE.type, self.card), non_blocking=True)",
+        "x = x.to(device=torch.device(self.card), non_blocking=True)",
     ),
     # a value with a default, spelled out
     (
@@ -818,8 +911,7 @@ CASES: list[tuple[str, str | None, str | None]] = [
     (
         "k = 'n', 'c'\nt = torch.zeros(1, dtype=torch.float64)\ndist.all_reduce(t)",
         "k = 'n', 'c'\nt = torch.zeros(1, dtype=torch.float32)\ndist.all_reduce(t)",
-        "k = 'n', 'c'\nt = torch.zeros(1, dtype=torch.float32 if DEVICE.type == 'npu' else torch.float64)\n"
-        "dist.all_reduce(t)",
+        "k = 'n', 'c'\nt = torch.zeros(1, dtype=torch.float32 if hasattr(torch, 'npu') else torch.float64)\ndist.all_reduce(t)",
     ),
     ("n = torch.tensor([start_time], dtype=torch.double)\ndist.all_reduce(n)", SAME, SAME),
     ("n = torch.zeros(2, dtype=torch.double)\nfor x in y: n += x\ndist.all_reduce(n)", SAME, SAME),

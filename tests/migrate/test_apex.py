@@ -37,6 +37,7 @@ def test_training_loop() -> None:
         == """import torch
 
 DEVICE_TYPE = "npu" if hasattr(torch, "npu") else "cuda"
+
 SCALER = torch.amp.GradScaler(DEVICE_TYPE)
 
 def train(model, optimizer, data, args):

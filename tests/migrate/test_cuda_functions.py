@@ -59,7 +59,7 @@ def test_what_cannot_run_without_it_stays_and_is_reported(tmp_path: Path, text: 
 )
 def test_what_can_do_without_it_is_migrated(tmp_path: Path, text: str) -> None:
     (change,) = migrated(tmp_path, model=text).changes
-    assert "device=DEVICE" in change.after and "device='cuda'" not in change.after
+    assert "device=torch.accelerator.current_accelerator()" in change.after and "device='cuda'" not in change.after
 
 
 def test_a_test_of_a_class_that_needs_a_library_stays(tmp_path: Path) -> None:

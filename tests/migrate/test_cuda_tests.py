@@ -72,14 +72,16 @@ def test_what_needs_a_library_stays_whole_with_one_note(tmp_path: Path, text: st
 )
 def test_what_runs_without_it_is_migrated(tmp_path: Path, text: str) -> None:
     changes = migrated(tmp_path, **PROJECT, test_it=text).changes
-    assert [each.path.name for each in changes] == ["test_it.py"] and "device=DEVICE" in changes[0].after
+    assert [each.path.name for each in changes] == ["test_it.py"] and "torch.accelerator.cur" in changes[0].after
 
 
 def test_only_the_tests_that_need_it_stay(tmp_path: Path) -> None:
     needs = "@pytest.mark.skipif(not HAVE_TE, reason='no')\n"
     text = f"{needs}def test_te():\n{BODY}def test_any():\n{BODY}"
     (change,) = migrated(tmp_path, test_it=text).changes
-    assert needs + "def test_te():\n" + BODY in change.after and change.after.endswith("device=DEVICE)\n")
+    assert needs + "def test_te():\n" + BODY in change.after and change.after.endswith(
+        "device=torch.accelerator.current_accelerator())\n"
+    )
 
 
 def test_a_guard_stays_in_front_of_what_a_class_prepares(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ def after(tmp_path: Path, text: str) -> str:
     ("line", "expected"),
     [
         ("x.cuda()", "x.to(get_accelerator().get_current_device())"),
-        ("x.cuda(rank)", "x.to(torch.device(get_accelerator().name, rank))"),
+        ("x.cuda(rank)", "x.to(rank)"),
         ("torch.zeros(1, device='cuda')", "torch.zeros(1, device=get_accelerator().get_current_device())"),
         ("torch.cuda.synchronize()", "get_accelerator().synchronize()"),
         (
@@ -48,8 +48,8 @@ def test_what_is_asked_at_import_or_would_mean_something_else_stays_with_the_con
         f"{COLOSSALAI}WHERE = torch.device('cuda')\ndef f(x, device='cuda'):\n"
         "    torch.cuda.empty_cache()\n    return x.to(device) if torch.cuda.is_available() else x\n",
     )
-    assert "ACCELERATOR.empty_cache()" in text  # which does nothing on a CPU, where colossalai's raises
-    assert "WHERE = DEVICE" in text and "device=DEVICE.type" in text and "ACCELERATOR.is_available()" in text
+    assert "else torch.cuda).empty_cache()" in text  # which does nothing on a CPU, where colossalai's raises
+    assert "WHERE = torch.device(torch.acc" in text and "else 'cuda'):" in text and "torch.accelerator.is_avail" in text
 
 
 def test_what_the_file_asks_its_framework_for_is_asked_there(tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ def test_what_the_file_asks_its_framework_for_is_asked_there(tmp_path: Path) -> 
 )
 def test_code_that_needs_a_device_anyway_asks_its_framework(tmp_path: Path, around: str) -> None:
     text = after(tmp_path, f"{COLOSSALAI}def f(x):\n{around.format('torch.cuda.empty_cache()')}")
-    assert "get_accelerator().empty_cache()" in text and "ACCELERATOR" not in text
+    assert "get_accelerator().empty_cache()" in text and "hasattr" not in text
 
 
 @pytest.mark.parametrize(
@@ -77,18 +77,18 @@ def test_code_that_needs_a_device_anyway_asks_its_framework(tmp_path: Path, arou
 )
 def test_code_that_may_run_on_the_cpu_does_not(tmp_path: Path, around: str) -> None:
     text = after(tmp_path, f"{COLOSSALAI}def f(x):\n{around.format('torch.cuda.empty_cache()')}")
-    assert "    ACCELERATOR.empty_cache()" in text
+    assert "else torch.cuda).empty_cache()" in text
 
 
 def test_a_stream_is_made_by_the_framework_and_its_type_is_not(tmp_path: Path) -> None:
     text = f"{COLOSSALAI}def f(x):\n    assert isinstance(x, torch.cuda.Stream)\n    return torch.cuda.Stream()\n"
     changed = after(tmp_path, text)
-    assert "(x, torch.get_device_module(" in changed and "return get_accelerator().Stream()" in changed
+    assert "(x, torch.Stream)" in changed and "return get_accelerator().Stream()" in changed
 
 
 def test_a_function_has_one_word_for_the_device_where_the_framework_has_not_all(tmp_path: Path) -> None:
     text = f"{COLOSSALAI}def f(x):\n    torch.cuda.empty_cache()\n    return x.cuda(), torch.cuda.mem_get_info()\n"
-    assert "    ACCELERATOR.empty_cache()\n" in after(tmp_path, text)
+    assert "    device_module.empty_cache()\n" in after(tmp_path, text)
 
 
 def test_a_backend_that_the_function_sets_anew_stays(tmp_path: Path) -> None:
@@ -106,6 +106,6 @@ def test_a_backend_that_the_function_sets_anew_stays(tmp_path: Path) -> None:
         'pkg.launch_twice(backend="nccl")\npkg.really(backend="nccl")\n'
     )
     changed = {change.path.name: change.after for change in migrate(tmp_path).changes}
-    assert changed["start.py"].count("hccl") + changed["start.py"].count("get_default_backend") == 1
-    assert changed["run.py"].count('"nccl"') == 3
-    assert "pkg.really(backend=torch.distributed.get_default_backend_for_device(DEVICE))" in changed["run.py"]
+    assert changed["start.py"].count("hccl") == 1
+    assert changed["run.py"].count('"nccl"') == 4
+    assert 'pkg.really(backend="hccl" if' in changed["run.py"]

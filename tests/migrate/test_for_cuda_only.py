@@ -71,7 +71,9 @@ def test_what_is_skipped_for_the_sake_of_kernels_stays_and_is_reported(tmp_path:
 )
 def test_what_is_skipped_without_any_accelerator_is_migrated(tmp_path: Path, text: str) -> None:
     result = migrated(tmp_path, ops="import triton\ndef kernel(x): ...\n", test_it=text)
-    assert "ACCELERATOR." in result.changes[0].after and "DEVICE" in result.changes[0].after
+    assert (
+        "torch.accelerator." in result.changes[0].after and "'cuda'" not in result.changes[0].after.split("import")[-1]
+    )
 
 
 def test_a_test_with_mocks_gets_what_it_asserts(tmp_path: Path) -> None:
@@ -99,7 +101,8 @@ def test_a_device_for_a_method_that_cannot_be_found_is_reported(tmp_path: Path) 
 def test_the_current_device_is_what_a_device_without_a_number_is(tmp_path: Path) -> None:
     text = "x = torch.ones(1, device=torch.cuda.current_device())\ny = x.to(torch.cuda.current_device())\n"
     after = migrated(tmp_path, a=text).changes[0].after
-    assert after.endswith("x = torch.ones(1, device=DEVICE)\ny = x.to(DEVICE)\n")
+    index = "torch.accelerator.current_device_index()"
+    assert after.endswith(f"x = torch.ones(1, device={index})\ny = x.to({index})\n")
 
 
 def test_variables_for_another_framework_stay(tmp_path: Path) -> None:
@@ -231,7 +234,10 @@ def test_a_name_that_holds_a_condition_is_followed_to_all_its_uses(tmp_path: Pat
 
 
 def test_what_is_for_npus_as_well_takes_a_memory_format_along(tmp_path: Path) -> None:
-    assert "if ACCELERATOR.is_available():\n    m = m.to(DEVICE)\n" in migrated(tmp_path, a=BOTH).changes[0].after
+    assert (
+        "if torch.accelerator.is_available():\n    m = m.to(torch.accelerator.current_accelerator())\n"
+        in migrated(tmp_path, a=BOTH).changes[0].after
+    )
 
 
 def test_a_function_that_returns_a_condition_is_judged_by_its_callers(tmp_path: Path) -> None:
@@ -285,7 +291,7 @@ def test_a_backend_that_a_method_of_the_files_own_class_gets(tmp_path: Path) -> 
         "def options(table):\n    return table.get('name', 'nccl')\n"
     )
     after = migrated(tmp_path, a=text).changes[0].after
-    assert "GROUPS.get(ranks, dist.get_default_backend_for_device(DEVICE))" in after
+    assert "GROUPS.get(ranks, BACKEND)" in after
     assert "table.get('name', 'nccl')" in after
 
 
@@ -293,7 +299,8 @@ def test_the_number_of_the_current_card(tmp_path: Path) -> None:
     name = "f'cuda:{torch.cuda.current_device()}'"
     text = f"here = {name}\nx.cuda({name})\ntorch.device(here)\n"
     after = migrated(tmp_path, a=text).changes[0].after
-    assert "here = f'{DEVICE.type}:{ACCELERATOR.current_device()}'\nx.to(DEVICE)\n" in after
+    index = "{torch.accelerator.current_device_index()}"
+    assert f"here = f'{{DEVICE_TYPE}}:{index}'\nx.to(f'{{DEVICE_TYPE}}:{index}')\n" in after
 
 
 def test_a_function_that_moves_to_cuda_is_no_kernel(tmp_path: Path) -> None:
@@ -334,7 +341,10 @@ def test_a_file_that_imports_without_its_compiler_needs_it_to_launch(tmp_path: P
 
 def test_a_function_that_does_without_kernels_where_there_are_none_is_tested_anywhere(tmp_path: Path) -> None:
     text = f"from ops import scale_anywhere\n{SKIP}def test_it():\n{BODY}    scale_anywhere(x)\n"
-    assert "not ACCELERATOR.is_available()" in migrated(tmp_path, ops=OPTIONAL_KERNELS, test_it=text).changes[0].after
+    assert (
+        "not torch.accelerator.is_available()"
+        in migrated(tmp_path, ops=OPTIONAL_KERNELS, test_it=text).changes[0].after
+    )
 
 
 def test_a_condition_in_a_folder_of_kernels_leaves_no_other_way(tmp_path: Path) -> None:

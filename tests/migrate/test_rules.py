@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -33,3 +35,24 @@ def test_docstring(rule: Rule, style: Style) -> None:
     change, _ = migrate_document(document, _REWRITING, Goal(style))
     after = change.after if change else document.text
     assert after.splitlines()[-1] == expected
+
+
+def _documented() -> Iterator[tuple[str, Style, str, str]]:
+    """The rows of the guide's table: code, style, oldest torch, what is written."""
+    page = (Path(__file__).parents[2] / "docs" / "concepts" / "how-migrate-decides.md").read_text(encoding="utf-8")
+    table = page.partition("## What it writes")[2].partition("\n\nThe portable file")[0]
+    for line in table.splitlines()[4:]:
+        before, new, old, npu = (cell.strip() for cell in line.strip("|").split(" | "))
+        if before.count("`") != 2 or not before.endswith("`"):
+            continue  # of a shell, or several
+        old = new if old == "the same" else old
+        for style, torch, after in ((Style.portable, "", new), (Style.portable, "2.5", old), (Style.npu, "", npu)):
+            yield before.strip("`"), style, torch, before.strip("`") if after == "unchanged" else after.strip("`")
+
+
+@pytest.mark.parametrize(("before", "style", "torch", "after"), list(_documented()))
+def test_the_guide_shows_what_is_written(before: str, style: Style, torch: str, after: str) -> None:
+    document = read(Path("a.py"), f"import os\nimport torch\nimport torch.distributed as dist\n{before}\n".encode())
+    change, _ = migrate_document(document, _REWRITING, Goal(style, oldest_torch=torch))
+    written = ast.parse(change.after if change else document.text).body[-1 - before.count(";") :]
+    assert [ast.unparse(each) for each in written] == [ast.unparse(each) for each in ast.parse(after).body]

@@ -5,8 +5,8 @@ before: if torch.cuda.is_available():
             symm_mem.set_backend("NCCL")
         else:
             device = torch.device("cpu")
-after:  if ACCELERATOR.is_available():
-            device = torch.device(DEVICE.type, rank)
+after:  if torch.accelerator.is_available():
+            device = torch.device(rank)
             if torch.cuda.is_available():
                 symm_mem.set_backend("NCCL")
         else: ...

@@ -265,9 +265,9 @@ def _by_width(before: Document, after: Document, width: int) -> Document:
     old, new = before.text.split("\n"), after.text.split("\n")
     lines: list[str] = []
     for kind, a, a_end, b, b_end in blocks(old, new):
-        limit = max(width, *(len(line) for line in old[a:a_end]), 0)
+        breaks = kind != "equal" and all(len(line) <= width for line in old[a:a_end])
         for line in new[b:b_end]:
-            lines += _broken(line) if kind != "equal" and len(line) > limit else [line]
+            lines += _broken(line) if breaks and len(line) > width else [line]
     return _with(after, "\n".join(lines))
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from npukit.migrate.change import Change
 from npukit.migrate.moved import moved
 from npukit.migrate.rules.npk105_load_torch_npu import rule
-from npukit.migrate.writing import LOAD_TORCH_NPU
+from npukit.migrate.styles.helpers import LOAD_TORCH_NPU
 from npukit.report import Finding
 from npukit.source import Place, PythonFile, Unreadable, read
 

@@ -29,21 +29,15 @@ from npukit.migrate.moved import moved
 from npukit.migrate.patches import patched
 from npukit.migrate.rule import Rule
 from npukit.migrate.selection import Selection
-from npukit.migrate.tidy import (
-    with_names_of_amp,
-    with_one_backend,
-    with_own_device,
-    with_space_below_constants,
-    without_unused_imports,
-)
+from npukit.migrate.styles import style_of
+from npukit.migrate.tidy import without_unused_imports
 from npukit.report import Finding, by_hand
 from npukit.source import Document, Edit, Unreadable
 
 _Do = Callable[[Document, list[Finding]], tuple[Document, list[Finding]]]
 _ROUNDS = 8
 _OWN_WORDS = re.compile(
-    r"""["'](?:torch\.)?(?:cuda|nccl)[\w.:]*["']|\bGradScaler\b|getattr\(\w+, ["']npu["'], \w+\.cuda\)"""
-    r"""|\.backends\.cuda\.is_built"""
+    r"""["'](?:torch\.)?(?:cuda|nccl)[\w.:]*["']|\bGradScaler\b"""
 )  # which rules write, and leave alone afterwards
 
 
@@ -159,8 +153,8 @@ def _migrated(
         findings = check_file(now, fixing, goal)
     if now is document:
         return None, tuple(left)
-    now = with_space_below_constants(document, with_one_backend(without_unused_imports(document, now)))
-    now = laid_out(document, with_names_of_amp(document, with_own_device(now)))
+    now = style_of(goal).finished(document, without_unused_imports(document, now), goal)
+    now = laid_out(document, now)
     now.must_parse()
     change = Change(document.path, document.text, now.text, document.encoding, tuple(fixed))
     return change, moved(left, document, now)

@@ -1,7 +1,7 @@
 """What people are told about CUDA: under its name it stays, and why a test is skipped goes with the condition.
 
 before: @pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA not available")
-after:  @pytest.mark.skipif(not ACCELERATOR.is_available(), reason="accelerator not available")
+after:  @pytest.mark.skipif(not torch.accelerator.is_available(), reason="accelerator not available")
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator
 
 from npukit.migrate.goal import Goal
+from npukit.migrate.styles import style_of
 from npukit.source import Edit, PythonFile
 
 _SKIPS = ("skipif", "skipIf", "skipUnless", "skip", "skipTest")
@@ -52,12 +53,11 @@ def retold(condition: ast.expr, file: PythonFile, goal: Goal) -> Iterator[Edit]:
         source, start = file.source(text), file.span(text)[0]
         for number, pattern in enumerate(_MISSED):
             if match := pattern.search(source):
-                yield Edit(start + match.start(2), start + match.end(2), _name(number, goal.portable))
+                yield Edit(start + match.start(2), start + match.end(2), _name(number, style_of(goal).accelerator))
                 break
 
 
-def _name(number: int, portable: bool) -> str:
-    one = "accelerator" if portable else "NPU"
+def _name(number: int, one: str) -> str:
     return (f"An {one}" if number == 0 else one) if number < 2 else f" an {one}"
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from npukit.migrate import writing
 from npukit.migrate.distributed.parts import Unseen, last_name, line_before, parameter_for
+from npukit.migrate.styles.style import torch_name
 from npukit.migrate.training import LOOPS, Loop, calls, enclosing_loops, has_double_star, is_true
 from npukit.source import Edit, PythonFile
 
@@ -114,7 +114,7 @@ def sampled(loader: ast.Call, file: PythonFile) -> Iterator[Edit]:
         yield file.replace(data, name)
     shuffle = file.argument(loader, 2, "shuffle")
     order = "" if is_true(shuffle) else f", shuffle={file.source(shuffle) if shuffle else False}"
-    sampler = f"sampler={writing.torch_name(file).text}.utils.data.DistributedSampler({name}{order})"
+    sampler = f"sampler={torch_name(file).text}.utils.data.DistributedSampler({name}{order})"
     keyword = next((each for each in loader.keywords if each.arg == "shuffle"), None)
     if keyword or shuffle:
         yield file.replace(keyword or shuffle, sampler)  # type: ignore[arg-type]

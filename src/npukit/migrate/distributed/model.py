@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from npukit.migrate import writing
 from npukit.migrate.distributed.parts import Unseen, line_after, parameter_for
+from npukit.migrate.styles.style import torch_name
 from npukit.migrate.training import calls, method, step_loops
 from npukit.source import Edit, PythonFile
 
@@ -65,7 +65,7 @@ def wrapped(model: ast.Name, file: PythonFile) -> Iterator[Edit]:
     assert last is not None
     if not file.alone_on_lines(last) and not hasattr(last, "body"):
         raise Unseen(last, "statement", "several statements share a line", "Put each statement on its own line.")
-    wrap = f"{model.id} = {writing.torch_name(file).text}.nn.parallel.DistributedDataParallel({model.id})"
+    wrap = f"{model.id} = {torch_name(file).text}.nn.parallel.DistributedDataParallel({model.id})"
     yield line_after(last, wrap, file)
     yield from _through_module(model, file.line_end(last), file)
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from npukit.migrate import head, writing
+from npukit.migrate import head
 from npukit.migrate.distributed.parts import Unseen, indent_of, line_after, line_before
 from npukit.migrate.goal import Goal
+from npukit.migrate.styles import style_of
+from npukit.migrate.styles.helpers import is_own_constant
+from npukit.migrate.styles.style import Text, torch_name
 from npukit.migrate.training import LOOPS, method
 from npukit.source import Edit, PythonFile
 
@@ -27,7 +30,7 @@ def saved_once(call: ast.Call, file: PythonFile) -> Iterator[Edit]:
     if not file.alone_on_lines(statement) or any(each.lineno != each.end_lineno for each in inner):
         raise Unseen(statement, "statement", "this statement cannot be indented", "Run it only where get_rank() is 0.")
     indent = indent_of(statement, file)
-    yield line_before(statement, f"if {writing.torch_name(file).text}.distributed.get_rank() == 0:", file)
+    yield line_before(statement, f"if {torch_name(file).text}.distributed.get_rank() == 0:", file)
     line = file.line_start(statement)
     while line < end:
         yield file.insert(line if line > start else start, "\t" if "\t" in indent else "    ")
@@ -36,12 +39,12 @@ def saved_once(call: ast.Call, file: PythonFile) -> Iterator[Edit]:
 
 def process_group(file: PythonFile, goal: Goal) -> Iterator[Edit]:
     """Join the other processes before anything is done, and part from them at the end."""
-    module = writing.device_module(file.tree, file, goal)
-    torch = writing.torch_name(file).text
-    backend = (goal.portable and writing.default_backend(file.tree, file, goal)) or writing.Text('"hccl"')
-    yield from dict.fromkeys([*module.edits, *backend.edits])
+    set_device = style_of(goal).named("set_device", file.tree, file, goal)
+    torch = torch_name(file).text
+    backend = style_of(goal).backend(file.tree, file, goal) or Text('"hccl"')
+    yield from dict.fromkeys([*set_device.edits, *backend.edits])
     lines = (
-        f'{module.text}.set_device(int(os.environ["LOCAL_RANK"]))',
+        f'{set_device.text}(int(os.environ["LOCAL_RANK"]))',
         f"{torch}.distributed.init_process_group({backend.text})",
     )
     leave = f"{torch}.distributed.destroy_process_group()"
@@ -71,7 +74,7 @@ def _head_end(file: PythonFile) -> int:
     """Below the imports, and below the constant that names the device."""
     end = head.below_torch(file)
     for node in file.tree.body:
-        if isinstance(node, ast.Assign) and writing.is_own_constant(node, file):
+        if isinstance(node, ast.Assign) and is_own_constant(node, file):
             end = max(end, file.line_end(node))
     return end
 

@@ -2,12 +2,12 @@
 
 before:           if torch.cuda.is_available(): torch.cuda.synchronize()
 after (npu):      if torch.npu.is_available(): torch.npu.synchronize()
-after (portable): if ACCELERATOR.is_available(): ACCELERATOR.synchronize()
+after (portable): if torch.accelerator.is_available(): torch.accelerator.synchronize()
 
 Names are followed through imports and aliases. A name that torch.npu does not have is reported and not changed.
-In the portable style ACCELERATOR is torch.npu where torch_npu is installed, and torch.cuda everywhere else, so that
-nothing changes there. Unguarded functions that torch.cpu has as well, such as synchronize, are taken from the module of
-the device, so that the CPU can run them. In annotations, streams and events become torch.Stream and torch.Event.
+The portable style writes torch.accelerator where the project's torch has it for NPUs, torch.Stream and torch.Event. For
+other functions, such as those about memory, it takes `torch.npu if hasattr(torch, "npu") else torch.cuda`, so that
+nothing changes without torch_npu. manual_seed_all stays beside torch.manual_seed, which seeds every device.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ from itertools import pairwise
 
 from npukit.facts.torch_npu.names import names_of
 from npukit.facts.versions import key
-from npukit.migrate import device_layers, guards, lookup, writing
-from npukit.migrate.callees import takes_device
+from npukit.migrate import guards, lookup, writing
 from npukit.migrate.conditions import asked_for_cards
 from npukit.migrate.cuda_functions import functions_for_cuda
 from npukit.migrate.cuda_graphs import graph_around, graph_parts
@@ -29,13 +28,12 @@ from npukit.migrate.cuda_layers import why_for_cuda
 from npukit.migrate.cuda_only import ABOUT_THE_CARD
 from npukit.migrate.device_choices import under_a_condition
 from npukit.migrate.goal import Goal
-from npukit.migrate.needs_card import is_behind_a_refusal, needs_one_anyway, stands_beside_one
-from npukit.migrate.patches import is_test
 from npukit.migrate.rule import Effort, Rule
-from npukit.migrate.rules.npk102_cuda_imports import goes_over
+from npukit.migrate.styles import style_of
+from npukit.migrate.styles.npu import RENAMED
+from npukit.migrate.styles.style import call_of
 from npukit.migrate.told import is_compared_with_cuda, is_told, retold
 from npukit.migrate.torch_imports import speaks_of_another_framework
-from npukit.migrate.writing import Text
 from npukit.report import Finding, Severity
 from npukit.source import Edit, PythonFile
 
@@ -54,10 +52,8 @@ _OTHER_RULES = {"amp"}
 _DIFFERENT = {"get_device_capability": "it returns None on an NPU, so comparisons with it raise"}
 _LACKS = {"Event": "external"}  # arguments that the class of torch_npu does not take
 _RAISES = ("torch.cuda.Stream.priority_range",)  # which torch_npu has, and which always raises there
-_RENAMED = {"CUDAGraph": "NPUGraph", "CUDAPluggableAllocator": "NPUPluggableAllocator"}
 _PRIVATE = {"_lazy_init", "_lazy_call", "_is_in_bad_fork"}  # which the list of public names leaves out
-_TORCH_HAS = {"Stream": "2.4", "Event": "2.4", "OutOfMemoryError": "2.5"}  # for every device, since that version
-_NOT_ABOUT_THE_CPU = {"is_available", "device_count", "is_initialized", "amp"}  # torch.cpu answers for itself
+_OUT_OF_MEMORY_SINCE = "2.5"  # torch.OutOfMemoryError, which all devices raise
 
 
 @rule.on(ast.Module)
@@ -124,11 +120,10 @@ def by_name(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     imported = function in ("importlib.import_module", "__import__") and str(name).startswith("torch.cuda")
     if not (module or imported) or writing.stays(call, file, goal):
         return
-    new = writing.accelerator(call, file, goal) if goal.portable else writing.device_module(call, file, goal)
+    new = style_of(goal).module(call, file, goal)
     yield rule.finding(
         (file, call),
         f"{file.source(call)[:60]} requires a CUDA device",
-        remedy=f"Use {new.text}.",
         edits=(*new.edits, file.replace(call, new.text)) if module else (),
     )
 
@@ -137,7 +132,7 @@ def _check(node: ast.Attribute | ast.Name, file: PythonFile, goal: Goal) -> Iter
     part, function = _function(node, file)
     if function in _OTHER_RULES or _is_type_argument(node, function, file):
         return
-    condition = _call(node, file) if function == "is_available" else None
+    condition = call_of(node, file) if function == "is_available" else None
     if function == "device_count":
         condition = asked_for_cards(node, file)
     if condition is not None and (reason := guards.why_left(condition, file)):
@@ -151,11 +146,9 @@ def _check(node: ast.Attribute | ast.Name, file: PythonFile, goal: Goal) -> Iter
         return
     if writing.stays(node, file, goal) or _is_counted_for_another(node, function, file):
         return
-    if function == "is_available" and is_told(_call(node, file), file):
+    if function == "is_available" and is_told(call_of(node, file), file):
         return
-    if function in ("is_available", "device_count") and is_compared_with_cuda(_call(node, file), file):
-        return
-    if goal.portable and function == "current_device" and _is_moved_to(node, file):
+    if function in ("is_available", "device_count") and is_compared_with_cuda(call_of(node, file), file):
         return
     why = (
         _why_not(function, goal)
@@ -165,44 +158,38 @@ def _check(node: ast.Attribute | ast.Name, file: PythonFile, goal: Goal) -> Iter
         or _part_of_a_graph(function, file, goal)
     )
     if why:
-        lacks = "a different name" if function in _RENAMED else "no exact counterpart"
+        lacks = "a different name" if function in RENAMED else "no exact counterpart"
         yield rule.finding(
             (file, node), f"torch.cuda.{function} has {lacks} in torch.npu", why=why, remedy="Rewrite it by hand."
         )
         return
-    new = _portable(part, function, file, goal) if goal.portable else _npu(part, function, file, goal)
+    new = style_of(goal).function(part, function, file, goal)
     if new is not None:
         yield rule.finding(
             (file, node),
             f"torch.cuda{'.' + function if function else ''} requires a CUDA device",
-            remedy=f"Use {new.text}.",
             edits=(
                 *new.edits,
                 *_without_cudnn(node, function, file, goal),
                 *_apart(node, file),
-                *retold(_call(node, file), file, goal),
+                *retold(call_of(node, file), file, goal),
             ),
         )
 
 
 def _apart(node: ast.expr, file: PythonFile) -> Iterator[Edit]:
     """What is for CUDA alone in a branch that chooses the device, under a condition of its own."""
-    condition = _call(node, file)
+    condition = call_of(node, file)
     return under_a_condition(guards.alone_for_cuda(file).get(condition, ()), condition, file)
 
 
 def _without_cudnn(node: ast.Attribute | ast.Name, function: str, file: PythonFile, goal: Goal) -> Iterator[Edit]:
     """torch.cuda.is_available() and torch.backends.cudnn.is_available(), which no NPU has."""
-    both = file.parent(_call(node, file)) if function == "is_available" else None
+    both = file.parent(call_of(node, file)) if function == "is_available" else None
     values = both.values if isinstance(both, ast.BoolOp) and isinstance(both.op, ast.And) else []
     for before, value in pairwise(values):
         if isinstance(value, ast.Call) and file.resolve(value.func) == "torch.backends.cudnn.is_available":
-            start, end = file.span(value)
-            if goal.portable:
-                yield file.insert(start, f'(hasattr({writing.torch_name(file).text}, "npu") or ')
-                yield file.insert(end, ")")
-            else:
-                yield Edit(file.span(before)[1], end, "")
+            yield from style_of(goal).without(value, before, file)
 
 
 def _is_type_argument(node: ast.AST, function: str, file: PythonFile) -> bool:
@@ -212,23 +199,11 @@ def _is_type_argument(node: ast.AST, function: str, file: PythonFile) -> bool:
     return is_type and getattr(call.func, "attr", "") in ("type", "set_default_tensor_type")  # type: ignore[union-attr]
 
 
-def _is_moved_to(node: ast.expr, file: PythonFile) -> bool:
-    """x.cuda(torch.cuda.current_device()): for NPK110."""
-    move = file.parent(_numbers(node, file) or _call(node, file))
-    return isinstance(move, ast.Call) and isinstance(move.func, ast.Attribute) and move.func.attr == "cuda"
-
-
 def _is_counted_for_another(node: ast.expr, function: str, file: PythonFile) -> bool:
     """Whether cards are looked for in a function that is documented to start TensorFlow or JAX, which have no NPUs."""
     around = file.function(node)
     text = ast.get_docstring(around, clean=False) if isinstance(around, ast.FunctionDef) else None
     return function in ("is_available", "device_count") and bool(text) and speaks_of_another_framework(text or "")
-
-
-def _call(node: ast.expr, file: PythonFile) -> ast.expr:
-    """The call of a function, or the function where it is passed on."""
-    parent = file.parent(node)
-    return parent if isinstance(parent, ast.Call) and parent.func is node else node
 
 
 def _function(node: ast.Attribute | ast.Name, file: PythonFile) -> tuple[ast.expr, str]:
@@ -245,27 +220,23 @@ def _function(node: ast.Attribute | ast.Name, file: PythonFile) -> tuple[ast.exp
 def _why_not(function: str, goal: Goal) -> str:
     if function in _DIFFERENT:
         return f"torch.npu has a function of this name, but {_DIFFERENT[function]}."
-    if goal.portable and function in _RENAMED:
-        return f"torch.npu calls it {_RENAMED[function]}, so no single name works on both."
-    if function == "OutOfMemoryError" and not _torch_has(function, goal):
+    if goal.portable and function in RENAMED:
+        return f"torch.npu calls it {RENAMED[function]}, so no single name works on both."
+    if function == "OutOfMemoryError" and key(goal.torch) < key(_OUT_OF_MEMORY_SINCE):
         return "torch.OutOfMemoryError, which all devices raise, is new in torch 2.5."
     known = (
         not function
         or function in names_of("npu", goal.target.torch_npu)
         or function in _PRIVATE
-        or function in _RENAMED
+        or function in RENAMED
         or function == "OutOfMemoryError"
     )
     return "" if known else f"torch.npu has no {function}."
 
 
-def _torch_has(function: str, goal: Goal) -> bool:
-    return key(goal.torch) >= key(_TORCH_HAS[function])
-
-
 def _empty_property(node: ast.expr, function: str, file: PythonFile) -> str:
     """torch.cuda.get_device_properties(0).multi_processor_count"""
-    read = file.parent(_call(node, file)) if function == "get_device_properties" else None
+    read = file.parent(call_of(node, file)) if function == "get_device_properties" else None
     if not isinstance(read, ast.Attribute) or read.attr not in ABOUT_THE_CARD:
         return ""
     return f"{read.attr} is None for an NPU; its properties have cube_core_num and vector_core_num."
@@ -273,7 +244,7 @@ def _empty_property(node: ast.expr, function: str, file: PythonFile) -> str:
 
 def _unknown_argument(node: ast.expr, function: str, file: PythonFile) -> str:
     """torch.cuda.Event(external=True)"""
-    call = _call(node, file)
+    call = call_of(node, file)
     given = [each.arg for each in call.keywords] if isinstance(call, ast.Call) else []
     return f"torch.npu.{function} has no argument {_LACKS[function]}." if _LACKS.get(function) in given else ""
 
@@ -282,100 +253,3 @@ def _part_of_a_graph(function: str, file: PythonFile, goal: Goal) -> str:
     """torch.cuda.graph(g), where g is a CUDAGraph that stays."""
     stays = goal.portable and function in ("graph", "graphs", "graph_pool_handle") and "CUDAGraph" in file.text
     return _why_not("CUDAGraph", goal) if stays else ""
-
-
-def _npu(part: ast.expr, function: str, file: PythonFile, goal: Goal) -> Text | None:
-    if isinstance(part, ast.Name):  # from torch.cuda import NAME
-        if function == "OutOfMemoryError" or any(goes_over(each.node, goal) for each in file.bindings(part)):
-            return None
-        module = writing.device_module(part, file, goal)
-        return _replaced(Text(f"{module.text}.{_RENAMED.get(function, function)}"), part, file)
-    imports = writing.import_torch_npu(file)
-    if function == "OutOfMemoryError":
-        new = f"{writing.torch_name(file).text}.OutOfMemoryError"
-        return Text(new, (file.replace(part, new),))
-    if isinstance(part, ast.Attribute) and not function:  # torch.cuda itself
-        end = file.span(part)[1]
-        return Text("torch.npu", (*imports, Edit(end - len("cuda"), end, "npu")))
-    assert isinstance(part, ast.Attribute)
-    inner = file.span(part.value)[1]
-    if isinstance(part.value, ast.Attribute):  # torch.cuda.NAME, written out
-        edits = [Edit(inner - len("cuda"), inner, "npu")]
-        if function in _RENAMED:
-            end = file.span(part)[1]
-            edits.append(Edit(end - len(function), end, _RENAMED[function]))
-        return Text(f"torch.npu.{_RENAMED.get(function, function)}", (*imports, *edits))
-    module = writing.device_module(part, file, goal)
-    return Text(f"{module.text}.{function}", (*module.edits, file.replace(part.value, module.text)))
-
-
-def _portable(part: ast.expr, function: str, file: PythonFile, goal: Goal) -> Text | None:
-    torch = writing.torch_name(file)
-    if function == "OutOfMemoryError":
-        return _replaced(Text(f"{torch.text}.OutOfMemoryError", torch.edits), part, file)
-    if _is_annotation(part, file):
-        if function not in ("Stream", "Event") or not _torch_has(function, goal):
-            return None
-        return _replaced(Text(f"{torch.text}.{function}", torch.edits), part, file)
-    call = _call(part, file)
-    if function == "current_device" and takes_device(call, file) and not _is_patched(function, file, goal):
-        name = writing.device(part, file, goal)  # which is the current one, without a number
-        if name is not None:
-            return _replaced(name, call, file)
-    if own := device_layers.module_with(function, part, file, lambda: needs_one_anyway(part, file)):
-        return _replaced(Text(f"{own}.{function}"), part, file)
-    for_any_device = _cpu_has(function, goal) and not _needs_a_card(part, call, file, goal)
-    for_any_device = for_any_device and not _is_patched(function, file, goal)
-    module = (writing.device_module if for_any_device else writing.accelerator)(part, file, goal)
-    return _replaced(Text(f"{module.text}.{function}" if function else module.text, module.edits), part, file)
-
-
-def _is_patched(function: str, file: PythonFile, goal: Goal) -> bool:
-    """Whether the project's tests replace torch.cuda's, which is ACCELERATOR's where they run without torch_npu."""
-    return function in goal.patched and not is_test(file.path)
-
-
-def _needs_a_card(part: ast.expr, call: ast.expr, file: PythonFile, goal: Goal) -> bool:
-    """Whether it runs on the CPU in no case."""
-    return bool(
-        writing.guarded(part, file)
-        or _numbers(part, file)
-        or _is_asked_about(call, file, goal)
-        or is_behind_a_refusal(part, file)
-        or stands_beside_one(part, file)
-    )
-
-
-def _numbers(part: ast.expr, file: PythonFile) -> ast.JoinedStr | None:
-    """The name of a device that a number of a card is put into, which the CPU has not: f"cuda:{current_device()}" """
-    value = file.parent(_call(part, file))
-    name = file.parent(value) if isinstance(value, ast.FormattedValue) else None
-    return name if isinstance(name, ast.JoinedStr) and file.source(name).startswith(('f"cuda:', "f'cuda:")) else None
-
-
-def _is_asked_about(call: ast.expr, file: PythonFile, goal: Goal) -> bool:
-    """Whether it is the argument of what the CPU has not: torch.cuda.get_device_name(torch.cuda.current_device())"""
-    outer = file.parent(call)
-    name = (file.resolve(outer.func) or "") if isinstance(outer, ast.Call) else ""
-    return name.startswith("torch.cuda.") and not _cpu_has(name.removeprefix("torch.cuda."), goal)
-
-
-def _cpu_has(function: str, goal: Goal) -> bool:
-    return function not in _NOT_ABOUT_THE_CPU and function in names_of("cpu", goal.torch)
-
-
-def _is_annotation(node: ast.AST, file: PythonFile) -> bool:
-    child = node
-    for parent in file.ancestors(node):
-        if child is getattr(parent, "annotation", None) or child is getattr(parent, "returns", None):
-            return True
-        if isinstance(parent, ast.Call) and parent.args[:1] == [child] and file.resolve(parent.func) == "typing.cast":
-            return True
-        if isinstance(parent, ast.Subscript) and (file.resolve(parent.value) or "").startswith("typing."):
-            return True  # an alias: IndexType = Union[int, torch.cuda.LongTensor]
-        child = parent
-    return False
-
-
-def _replaced(new: Text, part: ast.expr, file: PythonFile) -> Text:
-    return Text(new.text, (*new.edits, file.replace(part, new.text)))

@@ -12,10 +12,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from npukit.facts.torch_npu.names import names_of
 from npukit.migrate import writing
 from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Effort, Rule
+from npukit.migrate.styles import style_of
+from npukit.migrate.styles.npu import goes_over, import_torch_npu
 from npukit.report import Finding
 from npukit.source import Edit, PythonFile
 
@@ -32,20 +33,13 @@ rule = Rule(
 
 @rule.on(ast.ImportFrom)
 def check(node: ast.ImportFrom, file: PythonFile, goal: Goal) -> Iterator[Finding]:
-    if goal.portable or node.level or node.module != "torch.cuda" or writing.stays(node, file, goal):
-        return
-    if not goes_over(node, goal):
+    is_ours = style_of(goal).imports_from_npu and not node.level and node.module == "torch.cuda"
+    if not is_ours or writing.stays(node, file, goal) or not goes_over(node, goal):
         return
     start = file.span(node)[0]
     at = file.text.index("torch.cuda", start) + len("torch.")
     yield rule.finding(
         (file, node),
         "imports from torch.cuda",
-        edits=(*writing.import_torch_npu(file), Edit(at, at + len("cuda"), "npu")),
+        edits=(*import_torch_npu(file), Edit(at, at + len("cuda"), "npu")),
     )
-
-
-def goes_over(node: ast.AST, goal: Goal) -> bool:
-    """Whether torch.npu has every name that is imported here from torch.cuda."""
-    names = [alias.name for alias in node.names] if isinstance(node, ast.ImportFrom) else []
-    return "amp" not in names and all(name in names_of("npu", goal.target.torch_npu) or name == "*" for name in names)

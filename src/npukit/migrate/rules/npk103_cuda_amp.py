@@ -2,7 +2,7 @@
 
 before:           with torch.cuda.amp.autocast(dtype=torch.float16): ...
 after (npu):      with torch.amp.autocast("npu", dtype=torch.float16): ...
-after (portable): with torch.amp.autocast(DEVICE_TYPE, dtype=torch.float16): ...
+after (portable): with torch.amp.autocast("npu" if hasattr(torch, "npu") else "cuda", dtype=torch.float16): ...
 
 The same holds for GradScaler, custom_fwd and custom_bwd, and for `from torch.cuda.amp import ...`. torch functions that
 default to CUDA get an explicit device: torch.amp.GradScaler(), torch.is_autocast_enabled().
@@ -17,6 +17,8 @@ from npukit.facts.versions import key
 from npukit.migrate import lookup, writing
 from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Effort, Rule
+from npukit.migrate.styles import style_of
+from npukit.migrate.styles.style import torch_name
 from npukit.report import Finding
 from npukit.source import Edit, PythonFile
 
@@ -82,7 +84,7 @@ def default(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     if not _is_in_torch_amp(new, goal):
         yield from _in_older_torch(call, file)
         return
-    kind = writing.device_type(call, file, goal, of_card=True)
+    kind = style_of(goal).device_type(call, file, goal, of_card=True)
     end = file.span(call.func)[1]
     old = file.source(call.func).rpartition(".")[2]
     renamed = [Edit(end - len(old), end, new)] if old.endswith("gpu_dtype") else []
@@ -115,7 +117,7 @@ def _is_for_older_torch(node: ast.AST, file: PythonFile) -> bool:
 
 def _edits(node: ast.Attribute | ast.Name, name: str, file: PythonFile, goal: Goal) -> tuple[Edit, ...] | None:
     """What makes one use right; None where the function is passed on rather than called."""
-    kind = writing.device_type(node, file, goal, of_card=True)
+    kind = style_of(goal).device_type(node, file, goal, of_card=True)
     head = _head(node, name, file, goal)
     if head is None or kind is None:
         return None
@@ -150,7 +152,7 @@ def _head(node: ast.Attribute | ast.Name, name: str, file: PythonFile, goal: Goa
         edits = _import_edits(statement, file, goal)
         if edits or (goal.names_devices and not _is_used_for_cuda(statement, file, goal)):
             return edits or None
-    torch = writing.torch_name(file)
+    torch = torch_name(file)
     return (*torch.edits, file.replace(node, f"{torch.text}.amp.{name}"))
 
 
@@ -166,14 +168,12 @@ def _takes_type(name: str, goal: Goal) -> bool:
 
 def _old_head(node: ast.Attribute | ast.Name, name: str, file: PythonFile, goal: Goal) -> tuple[Edit, ...] | None:
     """In older torch there is torch.autocast, and the modules of the devices have what torch.amp has now."""
-    torch = writing.torch_name(file)
+    torch = torch_name(file)
     if _takes_type(name, goal):
         return (*torch.edits, file.replace(node, f"{torch.text}.{name}"))
     if name == "GradScaler" and not isinstance(file.parent(node), ast.Call):
         return None
-    if not goal.portable:
-        return (*writing.import_torch_npu(file), file.replace(node, f"{torch.text}.npu.amp.{name}"))
-    module = writing.accelerator(node, file, goal)
+    module = style_of(goal).module(node, file, goal)
     return (*module.edits, file.replace(node, f"{module.text}.amp.{name}"))
 
 

@@ -2,13 +2,13 @@
 
 before:           model = amp.initialize(model, opt_level="O1")
 after (npu):      model.forward = torch.amp.autocast("npu", dtype=torch.float16)(model.forward)
-after (portable): model.forward = torch.amp.autocast(DEVICE_TYPE, dtype=torch.float16)(model.forward)
+after (portable): model.forward = torch.amp.autocast("npu" if hasattr(torch, "npu") else "cuda", dtype=torch.float16)(model.forward)
 
 O0 is removed. `with amp.scale_loss(...)` becomes `SCALER.scale(loss).backward()`, `optimizer.step()` becomes
 `SCALER.step(optimizer)` and `SCALER.update()`, gradients are unscaled before they are clipped, and the scaler's state
 replaces that of amp. A file is rewritten as a whole or not at all. It is not rewritten if it uses another part of amp,
 if amp is optional (there is a backward without it), or if the loss, the step or the clipping is in another file.
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from collections.abc import Iterator
 from npukit.migrate import head, writing
 from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Effort, Rule
-from npukit.migrate.writing import Text
+from npukit.migrate.styles import style_of
+from npukit.migrate.styles.style import Text, torch_name
 from npukit.report import Finding
 from npukit.source import Edit, PythonFile
 
@@ -82,8 +83,10 @@ def _uses(node: ast.ImportFrom, file: PythonFile) -> list[ast.Name]:
 
 def _scaler(file: PythonFile, goal: Goal) -> Text:
     """SCALER, made below the imports."""
-    kind = writing.device_type(file.tree, file, goal, of_card=True) or Text("")  # a file with a model loads torch
-    torch = writing.torch_name(file)
+    kind = style_of(goal).device_type(file.tree, file, goal, of_card=True) or Text(
+        ""
+    )  # a file with a model loads torch
+    torch = torch_name(file)
     line = f"SCALER = {torch.text}.amp.GradScaler({kind.text})"
     below = head.below_torch(file)
     lines = (file.insert_line(below, ""), file.insert_line(below, line))
@@ -130,10 +133,10 @@ def _initialize(call: ast.Call, file: PythonFile, goal: Goal) -> _Edits | None:
     if isinstance(level, ast.Constant) and level.value == "O0":
         return [file.replace(statement, "pass")]
     enabled = "" if isinstance(level, ast.Constant) else f', enabled={file.source(level)} != "O0"'
-    kind = writing.device_type(call, file, goal, of_card=True)
+    kind = style_of(goal).device_type(call, file, goal, of_card=True)
     if kind is None:
         return None
-    torch = writing.torch_name(file).text
+    torch = torch_name(file).text
     forward = f"{file.source(model)}.forward"
     text = f"{forward} = {torch}.amp.autocast({kind.text}, dtype={torch}.float16{enabled})({forward})"
     return [*kind.edits, file.replace(statement, text)]

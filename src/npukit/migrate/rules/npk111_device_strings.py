@@ -2,7 +2,7 @@
 
 before:           device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 after (npu):      device = torch.device("npu" if torch.npu.is_available() else "cpu")
-after (portable): device = torch.device(DEVICE.type if ACCELERATOR.is_available() else "cpu")
+after (portable): device = torch.device(torch.accelerator.current_accelerator(check_available=True) or "cpu")
 
 Only strings that are used as a device are rewritten: arguments, defaults, options and variables. Dictionary keys, file
 names, messages and members of enumerations stay as they are. A configuration that a framework reads names one device
@@ -15,12 +15,14 @@ import ast
 import re
 from collections.abc import Iterator
 
-from npukit.migrate import torch_imports, writing
-from npukit.migrate.callees import looks_up_module, takes_device
+from npukit.migrate import writing
+from npukit.migrate.callees import looks_up_module
 from npukit.migrate.cuda_only import ABOUT_THE_CARD
 from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Effort, Rule
 from npukit.migrate.sinks import DEVICE, is_choice, reaches
+from npukit.migrate.styles import style_of
+from npukit.migrate.styles.choices import chosen
 from npukit.report import Finding, Severity
 from npukit.source import Edit, PythonFile
 
@@ -50,11 +52,7 @@ _UNCLEAR = "npukit cannot see where the string is used, so it did not change it.
 def check(node: ast.Constant | ast.JoinedStr, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     if not _is_cuda(node) or isinstance(file.parent(node), ast.JoinedStr) or writing.stays(node, file, goal):
         return
-    if (
-        _is_asked_about(node, file)
-        or _is_compared(node, file)
-        or (goal.portable and _is_current_card_moved_to(node, file))
-    ):
+    if _is_asked_about(node, file) or _is_compared(node, file):
         return
     pair = _pair_of_map_location(node, file)
     if pair is not None:
@@ -67,7 +65,7 @@ def check(node: ast.Constant | ast.JoinedStr, file: PythonFile, goal: Goal) -> I
             edits=[file.insert(file.span(pair[0])[0], f"{twin}, ")],
         )
         return
-    if not reaches(node, DEVICE, file):
+    if not reaches(node, DEVICE, file) and not _is_chosen(node, file):
         if isinstance(node, ast.Constant) and _may_be_device(node, file):
             yield rule.finding(
                 (file, node), f"{node.value!r} looks like a CUDA device", why=_UNCLEAR, severity=Severity.warning
@@ -76,12 +74,12 @@ def check(node: ast.Constant | ast.JoinedStr, file: PythonFile, goal: Goal) -> I
     match = _LITERAL.fullmatch(file.source(node))
     edits: tuple[Edit, ...] = ()
     if match:
-        edits = _choice(node, match, file) if goal.portable and is_choice(node, file) else ()
-        edits = edits or (_portable if goal.portable else _npu)(node, match, file, goal)
+        edits = style_of(goal).device_string(node, match, file, goal)
+        if is_choice(node, file):
+            edits = style_of(goal).either(_choice(node, match, file), edits, file)
     yield rule.finding(
         (file, node),
         f"{file.source(node)[:40]} names a CUDA device",
-        remedy="Use the type of the accelerator." if goal.portable else 'Use "npu".',
         edits=edits,
     )
 
@@ -95,6 +93,12 @@ def _pair_of_map_location(node: ast.expr, file: PythonFile) -> tuple[ast.expr, a
         return None
     value = parent.values[parent.keys.index(key)]
     return (key, value) if "cuda" in file.source(value) else None
+
+
+def _is_chosen(node: ast.expr, file: PythonFile) -> bool:
+    """`"cuda" if torch.cuda.is_available() else "cpu"`, whatever becomes of it."""
+    choice = chosen(node, file)
+    return choice is not None and isinstance(choice.orelse, ast.Constant) and choice.orelse.value == "cpu"
 
 
 def _may_be_device(node: ast.Constant, file: PythonFile) -> bool:
@@ -141,87 +145,11 @@ def _is_asked_about(node: ast.AST, file: PythonFile) -> bool:
     return False
 
 
-def _is_current_card_moved_to(node: ast.AST, file: PythonFile) -> bool:
-    """x.cuda(f"cuda:{torch.cuda.current_device()}"): for NPK110."""
-    call = file.parent(node)
-    moves = isinstance(call, ast.Call) and getattr(call.func, "attr", "") == "cuda"
-    return moves and isinstance(node, ast.JoinedStr) and "current_device()" in file.source(node)
-
-
 def _is_cuda(node: ast.Constant | ast.JoinedStr) -> bool:
     first = node.values[0] if isinstance(node, ast.JoinedStr) and node.values else node
     if not isinstance(first, ast.Constant) or not isinstance(first.value, str):
         return False
     return first.value == "cuda" or first.value.startswith("cuda:")
-
-
-def _npu(node: ast.AST, match: re.Match[str], file: PythonFile, goal: Goal) -> tuple[Edit, ...]:
-    start = file.span(node)[0]
-    return (*writing.import_torch_npu(file), Edit(start + match.start(3), start + match.end(3), "npu"))
-
-
-def _portable(node: ast.AST, match: re.Match[str], file: PythonFile, goal: Goal) -> tuple[Edit, ...]:
-    prefix, quote, _, rest = match.groups()
-    call = file.parent(node)
-    if not rest and _is_only_argument_of_device(call, file):
-        name = writing.device(node, file, goal)
-        return (*name.edits, file.replace(call, name.text)) if name and call else ()
-    if not rest and torch_imports.written_at_top(node, file) and takes_device(node, file):
-        name = writing.device(node, file, goal)
-        return (*name.edits, file.replace(node, name.text)) if name else ()
-    of_card = not rest and (_is_beside_cpu(node, file) or _is_for_autocast(node, file))
-    kind = writing.device_type(node, file, goal, of_card=of_card)
-    if kind is None:
-        return ()
-    if not rest:
-        return (*kind.edits, file.replace(node, kind.text))
-    filled = _filled(node, kind.text, quote, rest, file)
-    if filled:
-        return (*kind.edits, *filled)
-    start, _ = file.span(node)
-    marks = [] if "f" in prefix.lower() else [file.insert(start, "f")]
-    return (*kind.edits, *marks, Edit(start + match.start(3), start + match.end(3), f"{{{kind.text}}}"))
-
-
-def _is_for_autocast(node: ast.AST, file: PythonFile) -> bool:
-    """torch.autocast("cuda"), GradScaler(device="cuda"), which turn themselves off without CUDA"""
-    parent = file.parent(node)
-    call = file.parent(parent) if isinstance(parent, ast.keyword) else parent
-    func = call.func if isinstance(call, ast.Call) else None
-    values = [each.value for each in file.bindings(func)] if isinstance(func, ast.Name) else []
-    chosen = [part for each in values if isinstance(each, ast.IfExp) for part in (each.body, each.orelse)]
-    names = [file.resolve(each) or "" for each in (func, *chosen) if each is not None]
-    return any(name == "torch.autocast" or name.startswith("torch.amp.") for name in names)
-
-
-def _is_beside_cpu(node: ast.AST, file: PythonFile) -> bool:
-    """["cpu", "cuda"], [("cpu", 1), ("cuda", 2)]: of two devices, one after the other"""
-    around = file.parent(node)
-    rows = file.parent(around) if isinstance(around, (ast.Tuple, ast.Call)) else None
-    found = rows if isinstance(rows, (ast.List, ast.Tuple)) else around
-    is_chosen = found is not None and isinstance(file.parent(found), ast.Subscript)  # ["cpu", "cuda"][on_card]
-    parts = found.elts if isinstance(found, (ast.List, ast.Tuple)) and not is_chosen else []
-    words = (each for part in parts for each in (part, *getattr(part, "elts", ()), *getattr(part, "args", ())))
-    return any(isinstance(each, ast.Constant) and each.value == "cpu" for each in words)
-
-
-def _filled(node: ast.AST, kind: str, quote: str, rest: str, file: PythonFile) -> tuple[Edit, ...]:
-    """One more value for a string that is filled in: "cuda:{}".format(i), "cuda:%d" % i, "cuda:" + i."""
-    parent = file.parent(node)
-    if isinstance(parent, ast.Attribute):
-        call = file.parent(parent)
-        if not isinstance(call, ast.Call) or re.search(r"\{[^}:!]", rest) or not call.args:
-            return (file.replace(node, f"({kind} + {quote}{rest}{quote})"),)
-        return file.replace(node, f"{quote}{{}}{rest}{quote}"), file.insert(file.span(call.args[0])[0], f"{kind}, ")
-    if isinstance(parent, ast.BinOp) and parent.left is node and isinstance(parent.op, ast.Mod):
-        start, end = file.span(parent.right)
-        new = file.replace(node, f"{quote}%s{rest}{quote}")
-        if isinstance(parent.right, ast.Tuple):
-            return new, file.insert(file.text.index("(", file.span(node)[1]) + 1, f"{kind}, ")
-        return new, file.insert(start, f"({kind}, "), file.insert(end, ")")
-    if isinstance(parent, ast.BinOp) and parent.left is node:
-        return (file.replace(node, f"{kind} + {quote}{rest}{quote}"),)
-    return ()
 
 
 def _is_only_argument_of_device(call: ast.AST | None, file: PythonFile) -> bool:

@@ -20,7 +20,8 @@ from npukit.migrate.conditions import decides_about_torch
 from npukit.migrate.goal import Goal
 from npukit.migrate.purposes import is_for_cuda
 from npukit.migrate.rule import Effort, Rule
-from npukit.migrate.sinks import BACKEND, DEVICE, chosen_by_device
+from npukit.migrate.sinks import BACKEND, DEVICE
+from npukit.migrate.styles import style_of
 from npukit.report import Finding, Severity
 from npukit.source import Edit, PythonFile
 
@@ -42,7 +43,7 @@ _TYPE = re.compile(r"torch\.cuda\.(\w*Tensor)")
 
 @rule.on(ast.Compare)
 def compare(node: ast.Compare, file: PythonFile, goal: Goal) -> Iterator[Finding]:
-    if len(node.ops) != 1 or (goal.portable and chosen_by_device(node, file)):  # for NPK120
+    if len(node.ops) != 1:
         return
     left, operator, right = node.left, node.ops[0], node.comparators[0]
     if (
@@ -232,9 +233,6 @@ def _compared_devices(
     node: ast.Compare, constant: ast.AST, other: ast.AST, operator: ast.cmpop, file: PythonFile, goal: Goal
 ) -> tuple[Edit, ...]:
     """device == torch.device("cuda") -> device.type in ("cuda", "npu"); what is moved there unless it is, moves on"""
-    name = writing.device(node, file, goal) if isinstance(operator, ast.NotEq) and _moves(node, file) else None
-    if name and isinstance(constant, ast.Call):
-        return (*name.edits, file.replace(constant, name.text))
     kind = file.source(other) if isinstance(constant, ast.Attribute) else f"{file.source(other)}.type"
     negation = "not " if isinstance(operator, ast.NotEq) else ""
     return (file.replace(node, f'{kind} {negation}in ("cuda", "npu")'),)
@@ -300,7 +298,7 @@ def _report(
     reason = guards.why_left(node, file)
     edits: tuple[Edit, ...] = ()
     if not reason:
-        edits = portable if goal.portable else _npu(node, word, file)
+        edits = style_of(goal).either(portable, _npu(node, word, file), file)
     yield rule.finding(
         (file, node),
         f"{file.source(node)[:60]} checks for CUDA only",

@@ -14,6 +14,9 @@ from npukit.migrate import guards, writing
 from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Effort, Rule
 from npukit.migrate.sinks import DEVICE, reaches
+from npukit.migrate.styles import style_of
+from npukit.migrate.styles.npu import import_torch_npu
+from npukit.migrate.styles.style import quote
 from npukit.report import Finding, Severity
 from npukit.source import Edit, PythonFile
 
@@ -41,7 +44,7 @@ def check(node: ast.Attribute, file: PythonFile, goal: Goal) -> Iterator[Finding
     reason = guards.why_left(node, file) or (_NAMES_CUDA if _chooses_cuda(node, file) else "")
     end = file.span(node)[1]
     old = Edit(end - len("is_cuda"), end, "is_npu")
-    edits = _portable(node, file) if goal.portable else (*writing.import_torch_npu(file), old)
+    edits = style_of(goal).either(_with_npus(node, file), (*import_torch_npu(file), old), file)
     yield rule.finding(
         (file, node),
         "is_cuda is False for a tensor on an NPU",
@@ -67,9 +70,9 @@ def _chooses_cuda(node: ast.Attribute, file: PythonFile) -> bool:
     return str(choice.body.value).startswith("cuda") and not reaches(choice.body, DEVICE, file)
 
 
-def _portable(node: ast.Attribute, file: PythonFile) -> tuple[Edit, ...]:
+def _with_npus(node: ast.Attribute, file: PythonFile) -> tuple[Edit, ...]:
     (start, inner), end, parent = file.span(node.value), file.span(node)[1], file.parent(node)
-    both = '("cuda", "npu")'.replace('"', writing.quote(node, file))
+    both = '("cuda", "npu")'.replace('"', quote(node, file))
     if isinstance(parent, ast.UnaryOp) and isinstance(parent.op, ast.Not):
         return Edit(file.span(parent)[0], start, ""), Edit(inner, end, f".device.type not in {both}")
     if beside := _compared_beside(node, file):  # x.is_cuda or x.device.type == "xla"

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from npukit.migrate import writing
 from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Effort, Rule
+from npukit.migrate.styles import style_of
+from npukit.migrate.styles.npu import import_torch_npu
 from npukit.report import Finding
 from npukit.source import Edit, PythonFile
 
@@ -33,9 +35,6 @@ def check(node: ast.Attribute, file: PythonFile, goal: Goal) -> Iterator[Finding
     if isinstance(node.value, ast.Name) and node.value.id in ("self", "cls"):  # an attribute of the project's own
         return
     end = file.span(node)[1]
-    edits = (
-        ()
-        if goal.portable
-        else (*writing.import_torch_npu(file), Edit(end - len(node.attr), end - len(node.attr) + len("cuda"), "npu"))
-    )
+    renamed = Edit(end - len(node.attr), end - len(node.attr) + len("cuda"), "npu")
+    edits = style_of(goal).either((), (*import_torch_npu(file), renamed), file)
     yield rule.finding((file, node), f"{node.attr} is the handle of a CUDA {node.attr[5:]}", edits=edits)

@@ -2,8 +2,9 @@
 
 before:           dist.init_process_group("nccl")
 after (npu):      dist.init_process_group("hccl")
-after (portable): dist.init_process_group(dist.get_default_backend_for_device(DEVICE))
+after (portable): dist.init_process_group("hccl" if hasattr(torch, "npu") else "nccl")
 
+Where the file has a device of its own, the portable style asks for its backend: get_default_backend_for_device(device).
 Names in variables, defaults, options and dictionaries are rewritten as well, and so is "cpu:gloo,cuda:nccl".
 """
 
@@ -17,6 +18,8 @@ from npukit.migrate import torch_imports, writing
 from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Effort, Rule
 from npukit.migrate.sinks import BACKEND, chosen_by_device, is_choice, reaches
+from npukit.migrate.styles import style_of
+from npukit.migrate.styles.style import Edits, distributed_name
 from npukit.report import Finding, Severity
 from npukit.source import Edit, PythonFile
 
@@ -40,7 +43,6 @@ _CPU = "Gloo communicates tensors on the CPU and on CUDA devices, and none on NP
 _CHOOSE = "Choose hccl where the tensors are on an NPU."
 _UNCLEAR = "npukit cannot see where the string is used, so it did not change it."
 _OTHER_WAYS = re.compile(r"""["'](?:nvshmem|nixl|ipc)["']""")
-_AS_A_KEY = re.compile(r"""["']nccl["']\s*:""")
 # Where a conditional expression needs no brackets.
 _TAKES_ANY = (ast.Assign, ast.AnnAssign, ast.Return, ast.Call, ast.keyword, ast.arguments, ast.Dict, ast.List)
 
@@ -66,11 +68,10 @@ def check(node: ast.Constant, file: PythonFile, goal: Goal) -> Iterator[Finding]
     elif is_choice(node, file):
         edits = (file.insert(file.span(node)[1], f", {match[1]}hccl{match[1]}"),)
     else:
-        edits = (_portable if goal.portable else _npu)(node, match, file, goal)
+        edits = _edits(node, match, file, goal)
     yield rule.finding(
         (file, node),
         f"{file.source(node)} runs on CUDA devices only",
-        remedy="Use the backend of the accelerator." if goal.portable else 'Use "hccl".',
         edits=edits,
     )
 
@@ -91,7 +92,8 @@ def _is_name_of_the_project(node: ast.AST, file: PythonFile) -> bool:
     if not isinstance(call, ast.Call) or (file.resolve(call.func) or "") in BACKEND.calls:
         return False
     around = file.function(node)
-    return bool(_AS_A_KEY.search(file.text if around is file.tree else file.source(around)))
+    keys = (key for each in file.by_type.get(ast.Dict, ()) for key in each.keys)  # type: ignore[attr-defined]
+    return any(getattr(key, "value", "") == "nccl" and file.function(key) is around for key in keys if key)
 
 
 def _why_kept(node: ast.Constant, file: PythonFile) -> str:
@@ -146,45 +148,32 @@ def member(node: ast.Attribute, file: PythonFile, goal: Goal) -> Iterator[Findin
         return
     if file.resolve(node) != "torch.distributed.Backend.NCCL" or writing.stays(node, file, goal):
         return
-    end = file.span(node)[1]
-    edits = (*writing.import_torch_npu(file), Edit(end - len("NCCL"), end, "HCCL"))
-    if goal.portable:
-        backend = writing.default_backend(node, file, goal)
-        edits = (*backend.edits, file.replace(node, _in_place(backend.text, node, file))) if backend else ()
+    backend = style_of(goal).backend(node, file, goal)
+    edits = (*backend.edits, file.replace(node, backend.text)) if backend else ()
     yield rule.finding((file, node), "Backend.NCCL runs on CUDA devices only", edits=edits)
 
 
-def _npu(node: ast.AST, match: re.Match[str], file: PythonFile, goal: Goal) -> tuple[Edit, ...]:
-    start = file.span(node)[0]
-    new = match["pair"].replace("cuda:", "npu:").replace("nccl", "hccl")
-    return (*writing.import_torch_npu(file), Edit(start + match.start("pair"), start + match.end("pair"), new))
-
-
-def _portable(node: ast.AST, match: re.Match[str], file: PythonFile, goal: Goal) -> tuple[Edit, ...]:
-    quote = match[1]
-    is_pair = bool(match["before"] or match["after"] or match["pair"] != "nccl")
-    inner = ("'" if quote[0] == '"' else '"') if is_pair else quote[0]  # the other one inside an f-string
-    kind, backend = writing.device_type(node, file, goal), writing.default_backend(node, file, goal, inner)
-    if kind is None or backend is None:
-        return ()
-    if is_pair:
-        pair = f"{{{kind.text}}}:{{{backend.text}}}"
-        text = f"f{quote}{match['before']}{pair}{match['after']}{quote}"
-        return (*backend.edits, file.replace(node, text))
+def _edits(node: ast.AST, match: re.Match[str], file: PythonFile, goal: Goal) -> Edits:
+    if match["before"] or match["after"] or match["pair"] != "nccl":
+        backend = style_of(goal).backends(node, file.source(node), file, goal)
+        return (*backend.edits, file.replace(node, _in_place(backend.text, node, file))) if backend else ()
     choice = file.parent(node)
     by_device = chosen_by_device(choice.test, file) if isinstance(choice, ast.IfExp) else None
+    backend = style_of(goal).backend(node, file, goal)
+    if backend is None:
+        return ()
+    renamed = (*backend.edits, file.replace(node, backend.text))
     if by_device:
-        return (file.replace(by_device, _of_device(by_device, quote, file, goal)),)
-    if isinstance(choice, ast.IfExp) and choice.body is node and _asks_for_nccl(choice, file) and goal.names_devices:
-        return (*backend.edits, file.replace(choice, backend.text))  # which is gloo on the CPU
-    return (*backend.edits, file.replace(node, _in_place(backend.text, node, file)))
+        asked = file.replace(by_device, _of_device(by_device, match[1], file, goal))
+        return style_of(goal).either((asked,), renamed, file)
+    return renamed
 
 
 def _of_device(choice: ast.IfExp, quote: str, file: PythonFile, goal: Goal) -> str:
     """The backend of a device that the code asks about, in place of "nccl" if device == "cuda" else "gloo"."""
     device = file.source(choice.test.left)  # type: ignore[attr-defined]
     if goal.names_devices and torch_imports.written_at_top(choice, file):
-        return f"{writing.distributed_name(file)}.get_default_backend_for_device({device})"
+        return f"{distributed_name(file)}.get_default_backend_for_device({device})"
     return f'{{"cuda": "nccl", "npu": "hccl"}}.get({device}, "gloo")'.replace('"', quote)
 
 
@@ -193,10 +182,3 @@ def _in_place(text: str, node: ast.AST, file: PythonFile) -> str:
     parent = file.parent(node)
     is_last = isinstance(parent, ast.IfExp) and parent.orelse is node
     return text if " if " not in text or is_last or isinstance(parent, _TAKES_ANY) else f"({text})"
-
-
-def _asks_for_nccl(choice: ast.IfExp, file: PythonFile) -> bool:
-    """Whether it is `"nccl" if dist.is_nccl_available() else "gloo"`."""
-    asked = file.resolve(choice.test.func) if isinstance(choice.test, ast.Call) else None
-    otherwise = isinstance(choice.orelse, ast.Constant) and choice.orelse.value == "gloo"
-    return otherwise and asked == "torch.distributed.is_nccl_available"

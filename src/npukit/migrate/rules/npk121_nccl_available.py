@@ -1,8 +1,8 @@
 """Check for the accelerator's backend instead of NCCL.
 
 before:           ok = dist.is_nccl_available()
-after (npu):      ok = dist.is_hccl_available()
-after (portable): ok = dist.is_backend_available(dist.get_default_backend_for_device(DEVICE))
+after (npu):      ok = dist.is_backend_available("hccl")
+after (portable): ok = dist.is_backend_available("hccl" if hasattr(torch, "npu") else "nccl")
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from npukit.migrate import writing
 from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Effort, Rule
+from npukit.migrate.styles import style_of
+from npukit.migrate.styles.style import distributed_name
 from npukit.report import Finding
 from npukit.source import PythonFile
 
@@ -31,12 +33,9 @@ rule = Rule(
 def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     if file.resolve(call.func) != "torch.distributed.is_nccl_available" or writing.stays(call, file, goal):
         return
-    distributed = writing.distributed_name(file)
-    if goal.portable:
-        backend = writing.default_backend(call, file, goal)
-        if backend is None:
-            return
-        edits = (*backend.edits, file.replace(call, f"{distributed}.is_backend_available({backend.text})"))
-    else:
-        edits = (*writing.import_torch_npu(file), file.replace(call, f"{distributed}.is_hccl_available()"))
+    backend = style_of(goal).backend(call, file, goal)
+    if backend is None:
+        return
+    asked = f"{distributed_name(file)}.is_backend_available({backend.text})"
+    edits = (*backend.edits, file.replace(call, asked))
     yield rule.finding((file, call), "is_nccl_available() is False on NPUs", edits=edits)

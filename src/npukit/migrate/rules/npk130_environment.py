@@ -18,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from npukit.migrate import writing
 from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Effort, Rule
+from npukit.migrate.styles import style_of
 from npukit.migrate.torch_imports import speaks_of_another_framework
 from npukit.report import Finding, Severity
 from npukit.source import Edit, PythonFile
@@ -102,8 +103,8 @@ def _finding(
         (file, node),
         f"{old} has no effect on NPUs",
         why=f"torch_npu and CANN read {new}.",
-        remedy=f"Set {new}{' as well' if goal.portable else ''}.",
-        edits=portable if goal.portable else npu,
+        remedy=f"Set {new}.",
+        edits=style_of(goal).either(portable, npu, file),
     )
 
 

@@ -2,7 +2,7 @@
 
 before:           torch.set_default_tensor_type("torch.cuda.FloatTensor")
 after (npu):      torch.set_default_device("npu")
-after (portable): torch.set_default_device(DEVICE)
+after (portable): torch.set_default_device(torch.accelerator.current_accelerator())
 """
 
 from __future__ import annotations
@@ -14,6 +14,9 @@ from collections.abc import Iterator
 from npukit.migrate import writing
 from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Effort, Rule
+from npukit.migrate.styles import style_of
+from npukit.migrate.styles.npu import import_torch_npu
+from npukit.migrate.styles.style import torch_name
 from npukit.report import Finding
 from npukit.source import Edit, PythonFile
 
@@ -41,14 +44,11 @@ def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
         return
     if len(call.args) != 1 or not (match := _type(call.args[0], file)) or writing.stays(call, file, goal):
         return
-    edits: tuple[Edit, ...] = ()
-    if not goal.portable and func.attr == "type":
+    name = style_of(goal).device(call, file, goal)
+    edits = (*name.edits, *_by_device(call, func, match[1], name.text, file)) if name else ()
+    if func.attr == "type":  # torch refuses torch.npu.FloatTensor as the default only
         at = file.span(call.args[0])[0] + file.source(call.args[0]).rindex("cuda")
-        edits = (*writing.import_torch_npu(file), Edit(at, at + len("cuda"), "npu"))
-    elif not goal.portable:  # torch refuses torch.npu.FloatTensor as the default
-        edits = (*writing.import_torch_npu(file), *_by_device(call, func, match[1], '"npu"', file))
-    elif name := writing.device(call, file, goal):
-        edits = (*name.edits, *_by_device(call, func, match[1], name.text, file))
+        edits = style_of(goal).either(edits, (*import_torch_npu(file), Edit(at, at + len("cuda"), "npu")), file)
     yield rule.finding((file, call), f"{match[0]} is a CUDA tensor type", edits=edits)
 
 
@@ -58,7 +58,7 @@ def _type(node: ast.expr, file: PythonFile) -> re.Match[str] | None:
 
 
 def _by_device(call: ast.Call, func: ast.Attribute, kind: str, device: str, file: PythonFile) -> tuple[Edit, ...]:
-    torch = writing.torch_name(file).text
+    torch = torch_name(file).text
     dtype = _DTYPES.get(kind)
     if func.attr == "type":
         return (file.replace(call, f"{file.source(func.value)}.to({device}, {torch}.{dtype})"),) if dtype else ()

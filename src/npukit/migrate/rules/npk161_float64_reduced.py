@@ -1,8 +1,8 @@
 """Reduce in float32: HCCL does not reduce float64.
 
-before:           t = torch.zeros(1, dtype=torch.float64); dist.all_reduce(t)
-after (npu):      t = torch.zeros(1, dtype=torch.float32); dist.all_reduce(t)
-after (portable): t = torch.zeros(1, dtype=torch.float32 if DEVICE.type == "npu" else torch.float64); dist.all_reduce(t)
+before:           t = torch.ones(1, dtype=torch.float64); dist.all_reduce(t)
+after (npu):      t = torch.ones(1, dtype=torch.float32); dist.all_reduce(t)
+after (portable): t = torch.ones(1, dtype=torch.float32 if hasattr(torch, "npu") else torch.float64); dist.all_reduce(t)
 
 Only tensors that are created with an explicit type in the same function are changed. Counts stay exact up to 16
 million. A tensor that values are added to before it is reduced, or that holds times, is reported: it has its precision
@@ -18,6 +18,8 @@ from collections.abc import Iterator
 from npukit.migrate import writing
 from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Effort, Rule
+from npukit.migrate.styles import style_of
+from npukit.migrate.styles.style import quote, torch_name
 from npukit.report import Finding
 from npukit.source import Edit, PythonFile
 
@@ -78,8 +80,6 @@ def _in_float32(dtype: ast.expr, file: PythonFile, goal: Goal) -> tuple[Edit, ..
     """The type for NPUs; CUDA keeps its own."""
     old = file.source(dtype)
     new = old.replace("float64", "float32").replace("double", "float32")
-    if not goal.portable:
-        return (file.replace(dtype, new),)
-    kind = writing.device_type(dtype, file, goal)
-    npu = '"npu"'.replace('"', writing.quote(dtype, file))
-    return (*kind.edits, file.replace(dtype, f"{new} if {kind.text} == {npu} else {old}")) if kind else ()
+    npu = '"npu"'.replace('"', quote(dtype, file))
+    chosen = f"{new} if hasattr({torch_name(file).text}, {npu}) else {old}"
+    return style_of(goal).either([file.replace(dtype, chosen)], [file.replace(dtype, new)], file)

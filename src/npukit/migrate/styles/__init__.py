@@ -1,0 +1,17 @@
+"""What is written: one style a file, behind one protocol."""
+
+from npukit.migrate.goal import Goal, Style
+from npukit.migrate.styles.npu import Npu
+from npukit.migrate.styles.portable import Portable
+from npukit.migrate.styles.style import Style as Words
+
+_STYLES: dict[Style, Words] = {Style.portable: Portable(), Style.npu: Npu()}
+
+
+def style_of(goal: Goal) -> Words:
+    """The style in which code is written for a goal.
+
+    >>> style_of(Goal()).device_type(node, file, goal).text
+    'NPUKIT_DEVICE_TYPE'
+    """
+    return _STYLES[goal.style]

@@ -1,0 +1,173 @@
+"""Where a file chooses the device itself: the variable that holds it, and what runs only where there is an accelerator.
+
+device = torch.device("cuda" if torch.cuda.is_available() else "cpu")  # the file's own device
+if torch.cuda.is_available():                                          # a branch that chooses one
+    device = torch.device("cuda")
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+
+from npukit.facts.torch_npu.names import names_of
+from npukit.migrate.goal import Goal
+from npukit.source import PythonFile
+
+_ASKS = ("torch.cuda.is_available", "torch.accelerator.is_available", "torch.npu.is_available")
+_DEVICE = re.compile(r"cuda(?::\d+)?")
+_WRITTEN = re.compile(r"""current_accelerator\(|hasattr\(\w+, ["']npu["']\)""")
+_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.Module)
+
+
+def own_device(node: ast.AST, file: PythonFile) -> str:
+    """The variable that holds the device of the accelerator where a node runs, or "".
+
+    >>> own_device(call, file)  # device = torch.device("cuda"); model.cuda()
+    'device'
+    """
+    around = list(file.ancestors(node))
+    scopes = [each for each in around if isinstance(each, _SCOPES)]
+    for at, scope in enumerate(scopes):
+        for name, statement in _devices(file).get(scope, ()):
+            hidden = any(file.names.bindings_in(inner, name) for inner in scopes[:at])
+            runs_before = (at > 0 or statement.lineno < getattr(node, "lineno", 0)) and file.parent(statement) in around
+            if runs_before and not hidden and _means_the_same(statement.value, node, file):
+                return name
+    return ""
+
+
+@lru_cache(maxsize=4)
+def _devices(file: PythonFile) -> dict[ast.AST, list[tuple[str, ast.Assign]]]:
+    """The variables that are set once, to a device, by the scope that they belong to."""
+    found: dict[ast.AST, list[tuple[str, ast.Assign]]] = {}
+    for node in file.by_type.get(ast.Assign, ()):
+        assert isinstance(node, ast.Assign)
+        target = node.targets[0]
+        if not isinstance(target, ast.Name) or len(node.targets) > 1 or not re.search("device", target.id, re.I):
+            continue
+        scope = file.names.scope_of(target)
+        if _is_device(node.value, file) and len(file.names.bindings_in(scope, target.id)) == 1:
+            found.setdefault(scope, []).append((target.id, node))
+    return found
+
+
+def _is_device(value: ast.expr, file: PythonFile) -> bool:
+    """torch.device("cuda"), "cuda" if torch.cuda.is_available() else "cpu", and what a migration makes of these"""
+    if isinstance(value, ast.Call) and file.resolve(value.func) == "torch.device" and len(value.args) == 1:
+        return _is_device(value.args[0], file)
+    if isinstance(value, ast.IfExp):
+        return _is_device(value.body, file)
+    return (isinstance(value, ast.Constant) and value.value == "cuda") or bool(_WRITTEN.search(file.source(value)))
+
+
+def _means_the_same(value: ast.expr, node: ast.AST, file: PythonFile) -> bool:
+    """Whether the device is the accelerator where the node runs: not where an option may have chosen the CPU."""
+    if isinstance(value, ast.Call) and value.args:
+        value = value.args[0]
+    if not isinstance(value, ast.IfExp) or is_asked(value.test, file):
+        return True
+    test = file.source(value.test)
+    return any(file.source(each.test) == test for each in _conditions(node, file))
+
+
+def is_asked(test: ast.expr, file: PythonFile) -> bool:
+    """torch.cuda.is_available(), and nothing else"""
+    return isinstance(test, ast.Call) and file.resolve(test.func) in _ASKS
+
+
+def _conditions(node: ast.AST, file: PythonFile) -> Iterator[ast.If | ast.IfExp]:
+    """The conditions that hold where a node runs."""
+    child = node
+    for parent in file.ancestors(node):
+        if isinstance(parent, (ast.If, ast.IfExp)) and child in _body(parent):
+            yield parent
+        child = parent
+
+
+def _body(choice: ast.If | ast.IfExp) -> Sequence[ast.AST]:
+    return choice.body if isinstance(choice, ast.If) else [choice.body]
+
+
+def is_where_available(node: ast.AST, file: PythonFile) -> bool:
+    """Whether a node runs only where is_available() said yes, or is what an option chooses in the CPU's place."""
+    for choice in _conditions(node, file):
+        if isinstance(choice, ast.IfExp) and "cpu" in file.source(choice.orelse):
+            return True
+        if any(_leads_to_asking(each, file) for each in ast.walk(choice.test)):
+            return not (isinstance(choice.test, ast.UnaryOp) and isinstance(choice.test.op, ast.Not))
+    return False
+
+
+def _leads_to_asking(node: ast.AST, file: PythonFile) -> bool:
+    """torch.cuda.is_available(), use_cuda, args.cuda, where these are set to what it says"""
+    if isinstance(node, ast.Call):
+        return is_asked(node, file)
+    if isinstance(node, ast.Name):
+        values = [each.value for each in file.bindings(node) if each.value is not None]
+    elif isinstance(node, ast.Attribute):
+        values = _set_to(file).get(file.source(node), [])
+    else:
+        return False
+    return any(is_asked(each, file) for value in values for each in ast.walk(value) if isinstance(each, ast.Call))
+
+
+@lru_cache(maxsize=4)
+def _set_to(file: PythonFile) -> dict[str, list[ast.expr]]:
+    """What a file assigns to attributes, by their names."""
+    found: dict[str, list[ast.expr]] = {}
+    for node in file.by_type.get(ast.Assign, ()):
+        for target in node.targets:  # type: ignore[attr-defined]
+            if isinstance(target, ast.Attribute):
+                found.setdefault(file.source(target), []).append(node.value)  # type: ignore[attr-defined]
+    return found
+
+
+def compared(choice: ast.AST | None, file: PythonFile) -> bool:
+    """ "cuda" if "cuda" in device else "cpu": the name of a device that is asked for by its name"""
+    if not isinstance(choice, ast.IfExp) or not isinstance(choice.test, (ast.Compare, ast.Call)):
+        return False
+    words = [each.value for each in ast.walk(choice.test) if isinstance(each, ast.Constant)]
+    is_literal = isinstance(choice.body, ast.Constant) and choice.body.value == "cuda"
+    return is_literal and words == ["cuda"] and not _is_negative(choice.test) and not is_asked(choice.test, file)
+
+
+def _is_negative(test: ast.expr) -> bool:
+    return isinstance(test, ast.Compare) and not isinstance(test.ops[0], (ast.Eq, ast.In))
+
+
+def chosen(node: ast.AST, file: PythonFile) -> ast.IfExp | None:
+    """The choice that gives the node, or torch.device(node), where torch.cuda.is_available() alone decides."""
+    child, parent = node, file.parent(node)
+    if isinstance(parent, ast.Call) and file.resolve(parent.func) == "torch.device":
+        child, parent = parent, file.parent(parent)
+    is_choice = isinstance(parent, ast.IfExp) and parent.body is child and is_asked(parent.test, file)
+    return parent if is_choice else None  # type: ignore[return-value]
+
+
+def branch(node: ast.AST, file: PythonFile, goal: Goal) -> ast.If | None:
+    """The branch for CUDA around a node that does nothing but choose the device, so that NPUs can get one like it.
+
+    >>> branch(literal, file, goal)  # if torch.cuda.is_available(): device = "cuda"
+    """
+    for parent in (node, *file.ancestors(node)):
+        if isinstance(parent, ast.If) and is_asked(parent.test, file) and _only_chooses(parent, file, goal):
+            return parent
+        if isinstance(parent, _SCOPES):
+            break
+    return None
+
+
+def _only_chooses(choice: ast.If, file: PythonFile, goal: Goal) -> bool:
+    if any(not isinstance(each, (ast.Assign, ast.AnnAssign, ast.Return)) for each in choice.body):
+        return False
+    if not all(file.alone_on_lines(each) for each in choice.body) or choice.body[0].lineno == choice.lineno:
+        return False
+    inside = [node for each in choice.body for node in ast.walk(each)]
+    strings = [str(each.value) for each in inside if isinstance(each, ast.Constant) and "cuda" in str(each.value)]
+    names = [file.resolve(each) or "" for each in inside if isinstance(each, ast.Attribute)]
+    functions = [name.split(".")[2] for name in names if name.startswith("torch.cuda.")]
+    known = names_of("npu", goal.target.torch_npu)
+    return bool(strings) and all(map(_DEVICE.fullmatch, strings)) and all(each in known for each in functions)

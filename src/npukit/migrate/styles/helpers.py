@@ -1,0 +1,232 @@
+"""Names that portable code needs: written out where one is used once, and a constant where it is used again.
+
+While rules work on a file they write a placeholder. When all of them are done, each placeholder becomes
+
+    once:      model.to(torch.accelerator.current_accelerator())
+    twice:     DEVICE = torch.device(torch.accelerator.current_accelerator() or "cpu")   # below the imports
+
+or the constant that an earlier migration wrote. These expressions ask no device whether it is there, so that importing
+a file stays harmless: the program may still choose its cards, or fork.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+from npukit.migrate import head, torch_imports
+from npukit.migrate.styles.style import quote_of, torch_name
+from npukit.source import Document, Edit, PythonFile
+
+DEVICE, DEVICE_TYPE, MODULE, BACKEND = "NPUKIT_DEVICE", "NPUKIT_DEVICE_TYPE", "NPUKIT_MODULE", "NPUKIT_BACKEND"
+LOAD_TORCH_NPU = ("try:", "    import torch_npu", "except ImportError:", "    pass")
+_ASKED = re.compile(r"""hasattr\(\w+, ["']npu["']\)""")
+# Where a conditional expression needs no brackets.
+_TAKES_ANY = (
+    ast.Assign,
+    ast.AnnAssign,
+    ast.Return,
+    ast.Call,
+    ast.keyword,
+    ast.arguments,
+    ast.Dict,
+    ast.List,
+    ast.Tuple,
+)
+
+
+@dataclass(frozen=True)
+class _Helper:
+    """A name, what it stands for, and what is written in its place where it is used once."""
+
+    name: str
+    value: str
+    once: str
+
+    def in_torch(self, torch: str, mark: str = '"') -> _Helper:
+        return _Helper(self.name, *(each.format(torch).replace('"', mark) for each in (self.value, self.once)))
+
+
+_KIND = '"npu" if hasattr({0}, "npu") else "cuda"'
+_BY_NAME = {
+    DEVICE: _Helper("DEVICE", _KIND, _KIND),
+    DEVICE_TYPE: _Helper("DEVICE", _KIND, _KIND),
+    MODULE: _Helper("device_module", *['{0}.npu if hasattr({0}, "npu") else {0}.cuda'] * 2),
+    BACKEND: _Helper("BACKEND", *['"hccl" if hasattr({0}, "npu") else "nccl"'] * 2),
+}
+_BY_ACCELERATOR = {
+    **_BY_NAME,
+    DEVICE: _Helper(
+        "DEVICE",
+        '{0}.device({0}.accelerator.current_accelerator() or "cpu")',
+        "{0}.accelerator.current_accelerator()",
+    ),
+    DEVICE_TYPE: _Helper("DEVICE_TYPE", _KIND, _KIND),
+}
+
+
+def with_helpers(before: Document, after: Document, by_accelerator: bool, loads_torch_npu: bool) -> Document:
+    """The migrated file with what its placeholders stand for.
+
+    >>> with_helpers(before, after, by_accelerator=True, loads_torch_npu=True).text
+    """
+    file = after.python if after.kind in ("python", "notebook") else None
+    if file is None:
+        return after
+    helpers = _BY_ACCELERATOR if by_accelerator else _BY_NAME
+    mark = quote_of(before.python or file)
+    edits: list[Edit] = []
+    lines: list[str] = []
+    for (_, scope), nodes in _uses(file, helpers).items():
+        helper = helpers[nodes[0].id]
+        add = (
+            _at_top(helper, nodes, file, mark, lines) if scope is file.tree else _in_function(helper, nodes, file, mark)
+        )
+        edits += add
+    written = after.code + "".join(edit.text for edit in edits) + "".join(lines)
+    asks = len(_ASKED.findall(written)) > len(_ASKED.findall(before.code))
+    if asks and not loads_torch_npu and not file.imports("torch_npu") and torch_imports.loads_torch(file):
+        lines = [*LOAD_TORCH_NPU, *(["", *lines] if lines else [])]
+    if lines:
+        edits.append(_below_imports(lines, file))
+    return after.edited(edits) if edits else after
+
+
+def _uses(file: PythonFile, helpers: dict[str, _Helper]) -> dict[tuple[str, ast.AST], list[ast.Name]]:
+    """Where each value is used, by the scope that imports torch."""
+    found: dict[tuple[str, ast.AST], list[ast.Name]] = {}
+    for name, helper in helpers.items():
+        for node in file.by_name.get(name, ()):
+            assert isinstance(node, ast.Name)
+            scope = file.tree if torch_imports.written_at_top(node, file) else _scope(node, file)
+            found.setdefault((helper.value, scope), []).append(node)
+    return found
+
+
+def _scope(node: ast.Name, file: PythonFile) -> ast.AST:
+    _, statement = torch_imports.nearest(node, file)
+    return file.function(statement) if statement else file.function(node)
+
+
+def _at_top(helper: _Helper, nodes: list[ast.Name], file: PythonFile, mark: str, lines: list[str]) -> Iterator[Edit]:
+    own = helper.in_torch(torch_name(file).text, mark)
+    name = _own_constant(own.value, file)
+    set_to = [node for node in nodes if name is None and isinstance(file.parent(node), (ast.Assign, ast.AnnAssign))]
+    yield from (file.replace(node, own.once) for node in set_to)  # a variable of the file's own
+    nodes = [node for node in nodes if node not in set_to]
+    if not nodes:
+        return
+    if name is None and len(nodes) == 1 and (edit := _once(own.once, nodes[0], file)):
+        yield edit
+        return
+    if name is None:
+        name = f"TORCH_{own.name}".upper() if re.search(rf"\b{own.name}\b", file.text) else own.name
+        lines.append(f"{name} = {own.value}")
+    yield from (file.replace(node, name) for node in nodes)
+
+
+def _in_function(helper: _Helper, nodes: list[ast.Name], file: PythonFile, mark: str) -> Iterator[Edit]:
+    """Below the function's own import of torch, where that stands by itself."""
+    torch, statement = torch_imports.nearest(nodes[0], file)
+    own = helper.in_torch(torch or "torch", mark)
+    around = file.parent(statement) if statement else None
+    name = own.name.lower()
+    body = getattr(around, "body", [])
+    may_define = isinstance(statement, ast.Import) and isinstance(around, ast.FunctionDef) and statement in body
+    taken = around is not None and re.search(rf"\b{name}\b", file.source(around))
+    if may_define and not taken and file.alone_on_lines(statement) and len(nodes) > 1:  # type: ignore[arg-type]
+        assert isinstance(statement, ast.Import)
+        last: ast.stmt = statement
+        for each in body[body.index(statement) + 1 :]:
+            if not isinstance(each, (ast.Import, ast.ImportFrom)):
+                break
+            last = each
+        indent = file.text[file.line_start(statement) : file.span(statement)[0]]
+        yield file.insert_line(file.line_end(last), f"{indent}{name} = {own.value}")
+        yield from (file.replace(node, name) for node in nodes)
+        return
+    for node in nodes:
+        yield _once(own.once, node, file) or file.replace(node, f"({_quoted(own.once, node, file)})")
+
+
+def _string_around(node: ast.AST, file: PythonFile) -> ast.JoinedStr | None:
+    return next((each for each in file.ancestors(node) if isinstance(each, ast.JoinedStr)), None)
+
+
+def _quoted(text: str, node: ast.AST, file: PythonFile) -> str:
+    """The text with other quotation marks than a string around it."""
+    string = _string_around(node, file)
+    mark = ("'" if file.source(string).endswith('"') else '"') if string else ""
+    return re.sub("[\"']", mark, text) if mark else text
+
+
+def _once(text: str, node: ast.Name, file: PythonFile) -> Edit | None:
+    """The expression in the place of its only use; None where a string cannot hold it, or a decorator in old Python."""
+    parent = file.parent(node)
+    if any(node in ast.walk(each) for each in getattr(file.statement(node), "decorator_list", ())) and " if " in text:
+        return None
+    if isinstance(parent, ast.FormattedValue):
+        return _two_strings(text, parent, file)
+    if _string_around(node, file) and '"' in text.replace("'", '"'):
+        return None
+    is_last = isinstance(parent, ast.IfExp) and parent.orelse is node
+    takes_any = isinstance(parent, _TAKES_ANY) and getattr(parent, "func", None) is not node
+    return file.replace(node, text if is_last or takes_any or " if " not in text else f"({text})")
+
+
+def _two_strings(text: str, value: ast.FormattedValue, file: PythonFile) -> Edit | None:
+    """f"{DEVICE_TYPE}:{rank}" -> f"npu:{rank}" if hasattr(torch, "npu") else f"cuda:{rank}" """
+    string = file.parent(value)
+    choice = re.fullmatch(r"""["'](\w+)["'] if (.*) else ["'](\w+)["']""", text)
+    if not isinstance(string, ast.JoinedStr) or string.values[0] is not value or not choice:
+        return None
+    source = file.source(string)
+    inner = f"{{{file.source(value.value)}}}"
+    if source.count("NPUKIT_") != 1 or "\n" in source or not isinstance(file.parent(string), _TAKES_ANY):
+        return None
+    strings = [source.replace(inner, word) for word in (choice[1], choice[3])]
+    if len(string.values) == 2 and isinstance(string.values[1], ast.Constant):
+        strings = [each[1:] for each in strings]  # no longer an f-string
+    mark = source[-1]
+    condition = choice[2].replace('"', mark).replace("'", mark)
+    return file.replace(string, f"{strings[0]} if {condition} else {strings[1]}")
+
+
+def _own_constant(value: str, file: PythonFile) -> str | None:
+    """The name of the constant that an earlier migration wrote."""
+    for node in file.tree.body if "npu" in file.text or "accelerator" in file.text else ():
+        name = node.targets[0] if isinstance(node, ast.Assign) else None
+        if isinstance(name, ast.Name) and ast.unparse(node.value) == _plain(value):  # type: ignore[attr-defined]
+            return name.id
+    return None
+
+
+@lru_cache(maxsize=64)
+def _plain(value: str) -> str:
+    """A value whatever its quotation marks and layout."""
+    return ast.unparse(ast.parse(value))
+
+
+def is_own_constant(node: ast.Assign, file: PythonFile) -> bool:
+    """Whether the statement is one that a migration wrote."""
+    torch = torch_name(file).text
+    values = {helper.in_torch(torch).value for each in (_BY_NAME, _BY_ACCELERATOR) for helper in each.values()}
+    return ast.unparse(node.value) in {_plain(each) for each in values}
+
+
+def _below_imports(lines: list[str], file: PythonFile) -> Edit:
+    """Lines below the imports, with an empty line above and below."""
+    below = head.below_torch(file)
+    follows = file.text[below:]
+    is_apart = not follows or re.match(r"[ \t]*(?:\r?\n|$)", follows) or _ends_cell(file, below)
+    return file.insert_line(below, file.newline.join(["", *lines, *([] if is_apart else [""])]))
+
+
+def _ends_cell(file: PythonFile, offset: int) -> bool:
+    """Whether a cell of a notebook ends in front of this offset."""
+    if file.path.suffix != ".ipynb" or offset == 0:
+        return False
+    return file.place_of(offset - 1, offset).cell != file.place_of(offset, offset).cell

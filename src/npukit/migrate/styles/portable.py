@@ -1,0 +1,413 @@
+"""The portable style: the same file runs on CUDA, NPU and CPU.
+
+before:             device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+with torch >= 2.7:  device = torch.device(torch.accelerator.current_accelerator(check_available=True) or "cpu")
+with older torch:   device = torch.device("npu" if hasattr(torch, "npu") and torch.npu.is_available() else "cuda" …)
+
+Nothing changes on CUDA. `torch.accelerator` works with torch_npu since torch 2.7, except for its functions about
+memory, which are therefore taken from torch.npu or torch.cuda. A file that names further kinds of device, such as mps,
+goes on to choose by name: torch.accelerator would answer for those, too.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+
+from npukit.facts.versions import key
+from npukit.migrate import device_layers, torch_imports
+from npukit.migrate.callees import takes_device
+from npukit.migrate.cuda_graphs import graph_around
+from npukit.migrate.goal import Goal
+from npukit.migrate.needs_card import needs_one_anyway
+from npukit.migrate.patches import is_test
+from npukit.migrate.sinks import chosen_by_device
+from npukit.migrate.styles import helpers
+from npukit.migrate.styles.choices import branch, chosen, compared, is_where_available, own_device
+from npukit.migrate.styles.style import (
+    Edits,
+    Text,
+    call_of,
+    distributed_name,
+    quote,
+    replaced,
+    torch_name,
+)
+from npukit.source import Document, Edit, PythonFile
+
+# Functions of torch.cuda that torch.accelerator has, by the names that they have there.
+_ACCELERATOR = {
+    "is_available": "is_available",
+    "device_count": "device_count",
+    "set_device": "set_device_index",
+    "current_device": "current_device_index",
+    "synchronize": "synchronize",
+    "current_stream": "current_stream",
+    "set_stream": "set_stream",
+}
+_CLASSES = {"Stream": "2.4", "Event": "2.4"}  # of torch for every device, since that version
+_CUDA = re.compile(r"(?<=[\"'])cuda")
+_SEEDS = ("manual_seed", "manual_seed_all")
+_OTHER_DEVICES = re.compile(r"(?:mps|xpu|hpu|mlu|musa)\b")
+_NUMBERS = ("int", "torch.distributed.get_rank", "torch.distributed.get_node_local_rank", "torch.cuda.current_device")
+
+
+@lru_cache(maxsize=8)
+def by_accelerator(file: PythonFile, goal: Goal) -> bool:
+    """Whether a file is written with torch.accelerator: not where it asks for further kinds of device itself."""
+    if not goal.names_devices or not _OTHER_DEVICES.search(file.text):
+        return goal.names_devices
+    strings = (each.value for each in file.by_type.get(ast.Constant, ()))  # type: ignore[attr-defined]
+    return not any(map(_OTHER_DEVICES.fullmatch, (*file.by_name, *(each for each in strings if isinstance(each, str)))))
+
+
+class Portable:
+    """torch.accelerator where the project's torch has it, else the NPU's names beside CUDA's."""
+
+    accelerator = "accelerator"
+    imports_from_npu = False
+
+    def device(self, node: ast.AST, file: PythonFile, goal: Goal) -> Text | None:
+        if own := device_layers.said("device", node, file):
+            return Text(own)
+        if own := own_device(node, file):
+            return Text(own)
+        torch = _torch(node, file)
+        if torch is None:
+            return None
+        if by_accelerator(file, goal) and is_where_available(node, file):
+            return Text(f"{torch.text}.accelerator.current_accelerator()", torch.edits)
+        return Text(helpers.DEVICE, torch.edits)
+
+    def device_type(self, node: ast.AST, file: PythonFile, goal: Goal, of_card: bool = False) -> Text | None:
+        if own := device_layers.said("kind", node, file):
+            return Text(own)
+        torch = _torch(node, file)
+        if torch is None:
+            return None
+        if by_accelerator(file, goal) and not of_card and is_where_available(node, file):
+            return Text(f"{torch.text}.accelerator.current_accelerator().type", torch.edits)
+        return Text(helpers.DEVICE_TYPE, torch.edits)
+
+    def device_string(self, node: ast.expr, match: re.Match[str], file: PythonFile, goal: Goal) -> Edits:
+        _, mark, _, rest = match.groups()
+        choice, call, torch = chosen(node, file), file.parent(node), _torch(node, file)
+        if compared(call, file):
+            npu, cuda = (file.source(each) for each in (call.body, call.test))  # type: ignore[union-attr]
+            others = f"{_CUDA.sub('npu', npu)} if {_CUDA.sub('npu', cuda)} else "
+            return (file.insert(file.span(call)[0], others),)  # type: ignore[arg-type]
+        if torch is None:
+            return ()
+        if not by_accelerator(file, goal):
+            if choice is not None and not isinstance(node, ast.JoinedStr):
+                return (*torch.edits, file.insert(file.span(choice)[0], _for_npus(choice.body, mark, torch.text, file)))
+            return self._plain(node, match, file, goal)
+        whole = choice if choice is not None and choice.body is node else None
+        in_device = _is_device(file.parent(whole) if whole else call, file) or takes_device(whole or node, file)
+        if whole and not rest and in_device and _is(whole.orelse, "cpu"):
+            found = f"{torch.text}.accelerator.current_accelerator(check_available=True) or {mark}cpu{mark}"
+            return (*torch.edits, file.replace(whole, found))
+        outer = file.parent(call) if isinstance(call, ast.IfExp) else call
+        if _is_device(outer, file) and _runs_with_a_card(node, file) and (number := _number(node, rest, file)):
+            return (file.replace(node, number),)
+        if not rest and isinstance(call, ast.IfExp) and _is_device(outer, file):
+            return (*torch.edits, file.replace(node, f"{torch.text}.accelerator.current_accelerator()"))
+        return self._plain(node, match, file, goal)
+
+    def _plain(self, node: ast.expr, match: re.Match[str], file: PythonFile, goal: Goal) -> Edits:
+        """The device, or its kind, in the place of its name."""
+        prefix, mark, _, rest = match.groups()
+        call = file.parent(node)
+        if not rest and _is_device(call, file):
+            return self._made(node, call, file, goal)
+        if not rest and takes_device(node, file):
+            name = self.device(node, file, goal)
+            return replaced(name, node, file).edits if name else ()
+        if not rest and _is_numbered(call, node, file) and by_accelerator(file, goal) and _runs_with_a_card(node, file):
+            return (Edit(file.span(node)[0], file.span(call.args[1])[0], ""),)  # type: ignore[union-attr]
+        of_card = not rest and (_is_beside_cpu(node, file) or _is_for_autocast(node, file))
+        kind = self.device_type(node, file, goal, of_card)
+        if kind is None:
+            return ()
+        if not rest:
+            return replaced(kind, node, file).edits
+        if filled := _filled(node, kind.text, mark, rest, file):
+            return (*kind.edits, *filled)
+        start, _ = file.span(node)
+        marks = [] if "f" in prefix.lower() else [file.insert(start, "f")]
+        return (*kind.edits, *marks, Edit(start + match.start(3), start + match.end(3), f"{{{kind.text}}}"))
+
+    def _made(self, node: ast.expr, call: ast.AST | None, file: PythonFile, goal: Goal) -> Edits:
+        """torch.device("cuda"), which may be the file's own device"""
+        assert call is not None
+        name = self.device(call, file, goal)
+        if name is None:
+            return ()
+        if name.text != helpers.DEVICE or takes_device(call, file):
+            return replaced(name, call, file).edits
+        if by_accelerator(file, goal):
+            cpu = '"cpu"'.replace('"', quote(node, file))
+            return (
+                *name.edits,
+                file.replace(node, f"{torch_name(file).text}.accelerator.current_accelerator() or {cpu}"),
+            )
+        kind = self.device_type(node, file, goal)
+        return replaced(kind, node, file).edits if kind else ()
+
+    def moved(self, call: ast.Call, func: ast.Attribute, file: PythonFile, goal: Goal) -> Edits:
+        if any(isinstance(each, ast.Starred) for each in call.args) or any(k.arg is None for k in call.keywords):
+            return ()
+        device, end = self.device(call, file, goal), file.span(func)[1]
+        if device is None:
+            return ()
+        edits = [Edit(end - len("cuda"), end, "to")]
+        if file.resolve(func.value):  # torch.nn.Module.cuda(model)
+            given = file.insert(file.span(call.args[0])[1], f", {device.text}") if len(call.args) == 1 else None
+            return (*device.edits, *edits, given) if given else ()
+        keyword = "device=" if _is_storage(func.value, file) else ""  # a storage's `to` takes it no other way
+        if keyword and call.args:
+            edits.append(file.insert(file.span(call.args[0])[0], keyword))
+        if len(call.args) > 1:
+            edits.append(file.insert(file.span(call.args[1])[0], "non_blocking="))
+        given_device = file.argument(call, 0, "device")
+        if given_device is None:
+            at = file.text.index("(", end) + 1
+            more = ", " if call.keywords else ""
+            return (*device.edits, *edits, file.insert(at, f"{keyword}{device.text}{more}"))
+        if _is(given_device, None):
+            return (*device.edits, *edits, file.replace(given_device, device.text))
+        if _may_be_none(given_device, file):  # which `cuda` takes for the current card, and `to` for no device at all
+            source = file.source(given_device)
+            choice = file.insert(file.span(given_device)[0], f"{device.text} if {source} is None else ")
+            return (*device.edits, *edits, choice)
+        return tuple(edits)
+
+    def module(self, node: ast.AST, file: PythonFile, goal: Goal) -> Text:
+        torch = _torch(node, file)
+        return Text(helpers.MODULE, torch.edits if torch else ())
+
+    def named(self, function: str, node: ast.AST, file: PythonFile, goal: Goal) -> Text:
+        torch = _torch(node, file) or Text("torch")
+        patched = function in goal.patched and not is_test(file.path)  # in torch.cuda, by the project's tests
+        streams = function == "current_stream" or function in _CLASSES
+        if by_accelerator(file, goal) and not patched and not (streams and "cuda_stream" in file.text):
+            if function in _ACCELERATOR:
+                return Text(f"{torch.text}.accelerator.{_ACCELERATOR[function]}", torch.edits)
+            if function in _CLASSES:
+                return Text(f"{torch.text}.{function}", torch.edits)
+        return Text(f"{helpers.MODULE}.{function}" if function else helpers.MODULE, torch.edits)
+
+    def function(self, part: ast.expr, function: str, file: PythonFile, goal: Goal) -> Text | None:
+        torch = torch_name(file)
+        if function == "OutOfMemoryError":
+            return replaced(Text(f"{torch.text}.OutOfMemoryError", torch.edits), part, file)
+        if _is_annotation(part, file):
+            if function not in _CLASSES or key(goal.torch) < key(_CLASSES[function]):
+                return None
+            return replaced(Text(f"{torch.text}.{function}", torch.edits), part, file)
+        if own := device_layers.module_with(function, part, file, lambda: needs_one_anyway(part, file)):
+            return replaced(Text(f"{own}.{function}"), part, file)
+        if function == "is_available" and not by_accelerator(file, goal):
+            choice = branch(file.parent(call_of(part, file)) or part, file, goal)
+            if choice is not None and choice.test is call_of(part, file):
+                return Text("torch.npu as well", (*torch.edits, _branch_for_npus(choice, torch.text, file)))
+        return replaced(self.named(function, part, file, goal), part, file)
+
+    def backend(self, node: ast.AST, file: PythonFile, goal: Goal) -> Text | None:
+        if own := device_layers.said("backend", node, file):
+            return Text(own)
+        torch = _torch(node, file)
+        if torch is None:
+            return None
+        own = own_device(node, file) if by_accelerator(file, goal) else ""
+        if own and torch_imports.written_at_top(node, file):
+            return Text(f"{distributed_name(file)}.get_default_backend_for_device({own})", torch.edits)
+        return Text(helpers.BACKEND, torch.edits)
+
+    def backends(self, node: ast.AST, pairs: str, file: PythonFile, goal: Goal) -> Text | None:
+        torch, mark = _torch(node, file), pairs[-1]
+        others = pairs.replace("cuda:", "npu:").replace("nccl", "hccl")
+        return torch and Text(f"{others} if hasattr({torch.text}, {mark}npu{mark}) else {pairs}", torch.edits)
+
+    def keeps(self, node: ast.AST, file: PythonFile, goal: Goal) -> bool:
+        if graph_around(node, file) is not None or _is_seeded_anyway(node, file):
+            return True
+        if isinstance(node, ast.Compare) and chosen_by_device(node, file):  # whose backend is asked for
+            return True
+        if compared(file.parent(node), file) and file.parent(node).test is node:  # type: ignore[union-attr]
+            return True
+        if by_accelerator(file, goal):
+            return False
+        choice = branch(node, file, goal)
+        if choice is not None and not any(each is choice.test for each in (node, *file.ancestors(node))):
+            return True
+        call = file.parent(node)  # torch.cuda.is_available of a choice that gets one more part
+        choice_of = file.parent(call) if isinstance(call, ast.Call) and call.func is node else None
+        return isinstance(choice_of, ast.IfExp) and choice_of.test is call and _has_literal(choice_of.body, file)
+
+    def either(self, added: Sequence[Edit], renamed: Sequence[Edit], file: PythonFile) -> Edits:
+        return tuple(added)
+
+    def without(self, condition: ast.expr, before: ast.expr, file: PythonFile) -> Edits:
+        start, end = file.span(condition)
+        return file.insert(start, f'(hasattr({torch_name(file).text}, "npu") or '), file.insert(end, ")")
+
+    def finished(self, before: Document, after: Document, goal: Goal) -> Document:
+        file = before.python
+        accelerator = file is not None and by_accelerator(file, goal)
+        return helpers.with_helpers(before, after, accelerator, goal.loads_torch_npu)
+
+
+def _torch(node: ast.AST, file: PythonFile) -> Text | None:
+    """What torch is called where a node runs; None where nothing there loads it."""
+    if torch_imports.written_at_top(node, file):
+        return torch_name(file)
+    name = torch_imports.visible(node, file)
+    return Text(name) if name else None
+
+
+def _is(node: ast.expr, value: object) -> bool:
+    return isinstance(node, ast.Constant) and node.value == value
+
+
+def _is_device(call: ast.AST | None, file: PythonFile) -> bool:
+    """torch.device(...) with one argument"""
+    if not isinstance(call, ast.Call) or file.resolve(call.func) != "torch.device":
+        return False
+    return len(call.args) == 1 and not call.keywords
+
+
+def _is_numbered(call: ast.AST | None, node: ast.expr, file: PythonFile) -> bool:
+    """torch.device("cuda", rank)"""
+    is_device = isinstance(call, ast.Call) and file.resolve(call.func) == "torch.device"
+    return is_device and len(call.args) == 2 and call.args[0] is node  # type: ignore[union-attr]
+
+
+def _runs_with_a_card(node: ast.AST, file: PythonFile) -> bool:
+    """Whether the number of a card may stand for the card: not where a file is imported on a machine without one."""
+    return is_where_available(node, file) or file.function(node) is not file.tree
+
+
+def _number(node: ast.expr, rest: str, file: PythonFile) -> str:
+    """The number of the card in "cuda:0", or in f"cuda:{rank}" where it is known to be one; else "" """
+    if isinstance(node, ast.Constant):
+        return rest[1:] if rest[1:].isdigit() else ""
+    value = node.values[1] if isinstance(node, ast.JoinedStr) and len(node.values) == 2 else None
+    number = value.value if isinstance(value, ast.FormattedValue) else None
+    is_call = isinstance(number, ast.Call) and file.resolve(number.func) in _NUMBERS
+    bound = file.bindings(number) if isinstance(number, ast.Name) else []
+    is_int = bool(bound) and all(
+        (isinstance(each.value, ast.Call) and file.resolve(each.value.func) in _NUMBERS)
+        or (isinstance(each.node, ast.arg) and getattr(each.node.annotation, "id", "") == "int")
+        for each in bound
+    )
+    return file.source(number) if number is not None and is_int and not is_call else ""
+
+
+def _has_literal(node: ast.expr, file: PythonFile) -> bool:
+    """Whether it is "cuda", "cuda:0" or torch.device of these."""
+    value = node.args[0] if _is_device(node, file) else node  # type: ignore[attr-defined]
+    return isinstance(value, ast.Constant) and str(value.value).split(":")[0] == "cuda"
+
+
+def _for_npus(body: ast.expr, mark: str, torch: str, file: PythonFile) -> str:
+    """ "npu" if hasattr(torch, "npu") and torch.npu.is_available() else, in front of a choice of CUDA"""
+    first = _CUDA.sub("npu", file.source(body))
+    return f"{first} if hasattr({torch}, {mark}npu{mark}) and {torch}.npu.is_available() else "
+
+
+def _branch_for_npus(choice: ast.If, torch: str, file: PythonFile) -> Edit:
+    """elif hasattr(torch, "npu") and torch.npu.is_available(): with the same for NPUs as for CUDA"""
+    mark = quote(choice.body[0], file)
+    start, end = file.line_start(choice.body[0]), file.line_end(choice.body[-1])
+    body = re.sub(rf"(?<=[\"'])cuda|(?<=\b{torch}\.)cuda\b", "npu", file.text[start:end]).rstrip("\r\n")
+    indent = file.text[file.line_start(choice) : file.span(choice)[0]].removesuffix("el")
+    condition = f"elif hasattr({torch}, {mark}npu{mark}) and {torch}.npu.is_available():"
+    return file.insert_line(end, f"{indent}{condition}{file.newline}{body}")
+
+
+def _is_seeded_anyway(node: ast.AST, file: PythonFile) -> bool:
+    """torch.cuda.manual_seed_all(seed) beside torch.manual_seed(seed), which seeds every device"""
+    if getattr(node, "attr", getattr(node, "id", "")) not in _SEEDS:
+        return False
+    if (file.resolve(node) or "").rpartition(".")[0] != "torch.cuda":
+        return False
+    around = file.function(node)
+    seeds = (each for each in file.by_name.get("manual_seed", ()) if file.resolve(each) == "torch.manual_seed")
+    return any(file.function(each) is around for each in seeds)
+
+
+def _is_for_autocast(node: ast.AST, file: PythonFile) -> bool:
+    """torch.autocast("cuda"), GradScaler(device="cuda"), which turn themselves off without CUDA"""
+    parent = file.parent(node)
+    call = file.parent(parent) if isinstance(parent, ast.keyword) else parent
+    func = call.func if isinstance(call, ast.Call) else None
+    values = [each.value for each in file.bindings(func)] if isinstance(func, ast.Name) else []
+    parts = [part for each in values if isinstance(each, ast.IfExp) for part in (each.body, each.orelse)]
+    names = [file.resolve(each) or "" for each in (func, *parts) if each is not None]
+    return any(name == "torch.autocast" or name.startswith("torch.amp.") for name in names)
+
+
+def _is_beside_cpu(node: ast.AST, file: PythonFile) -> bool:
+    """["cpu", "cuda"], [("cpu", 1), ("cuda", 2)]: of two devices, one after the other"""
+    around = file.parent(node)
+    rows = file.parent(around) if isinstance(around, (ast.Tuple, ast.Call)) else None
+    found = rows if isinstance(rows, (ast.List, ast.Tuple)) else around
+    is_chosen = found is not None and isinstance(file.parent(found), ast.Subscript)  # ["cpu", "cuda"][on_card]
+    parts = found.elts if isinstance(found, (ast.List, ast.Tuple)) and not is_chosen else []
+    words = (each for part in parts for each in (part, *getattr(part, "elts", ()), *getattr(part, "args", ())))
+    return any(_is(each, "cpu") for each in words)
+
+
+def _filled(node: ast.AST, kind: str, mark: str, rest: str, file: PythonFile) -> Edits:
+    """One more value for a string that is filled in: "cuda:{}".format(i), "cuda:%d" % i, "cuda:" + i."""
+    parent = file.parent(node)
+    if isinstance(parent, ast.Attribute):
+        call = file.parent(parent)
+        if not isinstance(call, ast.Call) or re.search(r"\{[^}:!]", rest) or not call.args:
+            return (file.replace(node, f"({kind} + {mark}{rest}{mark})"),)
+        return file.replace(node, f"{mark}{{}}{rest}{mark}"), file.insert(file.span(call.args[0])[0], f"{kind}, ")
+    if isinstance(parent, ast.BinOp) and parent.left is node and isinstance(parent.op, ast.Mod):
+        start, end = file.span(parent.right)
+        new = file.replace(node, f"{mark}%s{rest}{mark}")
+        if isinstance(parent.right, ast.Tuple):
+            return new, file.insert(file.text.index("(", file.span(node)[1]) + 1, f"{kind}, ")
+        return new, file.insert(start, f"({kind}, "), file.insert(end, ")")
+    if isinstance(parent, ast.BinOp) and parent.left is node:
+        return (file.replace(node, f"{kind} + {mark}{rest}{mark}"),)
+    return ()
+
+
+def _is_storage(value: ast.expr, file: PythonFile) -> bool:
+    """Whether it is what torch.load hands to `map_location=lambda storage, location: ...`, under whatever name."""
+    function = next((each for each in file.ancestors(value) if isinstance(each, ast.Lambda)), None)
+    if function is None or [file.source(value)] != [each.arg for each in function.args.args[:1]]:
+        return False
+    call = next((each for each in file.ancestors(function) if isinstance(each, ast.Call)), None)
+    name = getattr(call.func, "attr", getattr(call.func, "id", "")) if call else ""
+    return call is not None and "load" in name and file.argument(call, 1, "map_location") is function
+
+
+def _may_be_none(given: ast.expr, file: PythonFile) -> bool:
+    """Whether it is a parameter that is None unless it is given, and nothing in the function asks whether it is."""
+    bound = file.bindings(given) if isinstance(given, ast.Name) else []
+    default = bound[0].value if len(bound) == 1 and bound[0].kind == "parameter" else None
+    name = re.escape(file.source(given))
+    asked = rf"\b(?:if|assert|not|and|or)\s+{name}\s*(?:$|:|\)|,|\b(?:and|or|else)\b)|\b{name}\s+(?:is|or)\b"
+    is_none = isinstance(default, ast.Constant) and default.value is None
+    return is_none and not re.search(asked, file.source(file.function(given)), re.MULTILINE)
+
+
+def _is_annotation(node: ast.AST, file: PythonFile) -> bool:
+    child = node
+    for parent in file.ancestors(node):
+        if child is getattr(parent, "annotation", None) or child is getattr(parent, "returns", None):
+            return True
+        if isinstance(parent, ast.Call) and parent.args[:1] == [child] and file.resolve(parent.func) == "typing.cast":
+            return True
+        if isinstance(parent, ast.Subscript) and (file.resolve(parent.value) or "").startswith("typing."):
+            return True  # an alias: IndexType = Union[int, torch.cuda.LongTensor]
+        child = parent
+    return False
