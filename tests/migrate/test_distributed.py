@@ -121,3 +121,17 @@ def test_what_is_not_in_sight_is_told_and_nothing_made_distributed(tmp_path: Pat
 def test_a_distributed_script_is_left_alone(tmp_path: Path, text: str) -> None:
     after, left = made_distributed(tmp_path, text)
     assert "DistributedDataParallel" not in after and not left
+
+
+@pytest.mark.parametrize(
+    ("card", "after"),
+    [
+        ('torch.device("cuda:0" if torch.cuda.is_available() else "cpu")', "torch.device(torch.accelerator.current"),
+        ('torch.device("cuda:0")', 'torch.device("npu" if hasattr(torch, "npu") else "cuda")'),
+        ('[torch.Generator("cuda:0"), "cuda:0"]', "[torch.Generator(DEVICE_TYPE), DEVICE_TYPE]"),
+    ],
+)
+def test_the_first_card_becomes_that_of_the_process(tmp_path: Path, card: str, after: str) -> None:
+    text = SCRIPT.replace("model = Net()", f"device = {card}\nmodel = Net()")
+    (tmp_path / "a.py").write_text(text)
+    assert after in migrate(tmp_path, Goal(distributed=True)).changes[0].after

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from npukit.migrate import head
@@ -14,6 +15,7 @@ from npukit.migrate.styles.style import Text, torch_name
 from npukit.migrate.training import LOOPS, method
 from npukit.source import Edit, PythonFile
 
+_KIND = re.compile(r"""f(["'])\{(?:\w*DEVICE(?:_TYPE)?|.*\.type)\}:0\1""")  # f"{DEVICE_TYPE}:0"
 _IMPORTS = (ast.Import, ast.ImportFrom)
 
 
@@ -84,14 +86,20 @@ def without_index(file: PythonFile) -> Iterator[Edit]:
     for node in file.nodes:
         if isinstance(node, ast.Constant) and node.value in ("npu:0", "cuda:0") and not _in_string(node, file):
             yield file.replace(node, repr(str(node.value)[:-2]).replace("'", file.source(node)[0]))
-        elif isinstance(node, ast.JoinedStr) and file.source(node).endswith(('.type}:0"', ".type}:0'")):
-            value = node.values[0]
-            if len(node.values) == 2 and isinstance(value, ast.FormattedValue):
-                yield file.replace(node, file.source(node)[3:-4])
+        elif isinstance(node, ast.JoinedStr) and len(node.values) == 2 and _KIND.fullmatch(file.source(node)):
+            yield file.replace(node, file.source(node)[3:-4])
+        elif isinstance(node, ast.IfExp) and getattr(node.body, "value", "") == 0 and _is_device(node, file):
+            yield file.replace(node.body, f"{torch_name(file).text}.accelerator.current_accelerator()")
         elif isinstance(node, ast.Call) and method(node) in ("cuda", "npu", "set_device", "to") and node.args:
             first = node.args[0]
             if isinstance(first, ast.Constant) and type(first.value) is int:
                 raise Unseen(node, "card", f"card {first.value} is hard-coded", "Select the card by LOCAL_RANK.")
+
+
+def _is_device(choice: ast.IfExp, file: PythonFile) -> bool:
+    """torch.device(0 if torch.accelerator.is_available() else "cpu")"""
+    call = file.parent(choice)
+    return isinstance(call, ast.Call) and file.resolve(call.func) == "torch.device"
 
 
 def _in_string(node: ast.AST, file: PythonFile) -> bool:
