@@ -7,7 +7,7 @@ bad:
 
 good:
     from unittest.mock import patch
-    with patch.object(ACCELERATOR, "empty_cache") as emptied:
+    with patch.object(device_module, "empty_cache") as emptied:
         release()
 """
 
