@@ -23,6 +23,16 @@ def test_warnings() -> None:
     assert [str(each.message) for each in heard] == ["torch.cuda.amp.GradScaler(args...) is deprecated."]
 
 
+def test_deprecations_are_told_to_whoever_wrote_the_call() -> None:
+    for own, told in ((True, 0), (False, 2)):
+        with warnings.catch_warnings(record=True) as heard:
+            warnings.simplefilter("always")
+            quiet.install(own)
+            warnings.warn("`gradient_checkpointing_enable` is deprecated", FutureWarning, stacklevel=1)
+            warnings.warn("this function will be removed", DeprecationWarning, stacklevel=1)
+        assert len(heard) == told
+
+
 def test_what_concerns_the_user_is_said_once() -> None:
     with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always")

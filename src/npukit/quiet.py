@@ -57,13 +57,18 @@ def verbosity() -> Verbosity:
     return "quiet" if wanted == "quiet" else "verbose" if wanted == "verbose" else "normal"
 
 
-def install() -> None:
-    """Keep this noise from the user, in this process.
+def install(own: bool = False) -> None:
+    """Keep this noise from the user, in this process; `own` if npukit is what runs in it, not a script of the user's.
+
+    What a library says about its deprecated functions is for whoever calls them: in a script that is the user.
 
     >>> install()
     """
     if verbosity() == "verbose":
         return
+    if own:
+        for category in (FutureWarning, DeprecationWarning, PendingDeprecationWarning):
+            warnings.filterwarnings("ignore", category=category)
     for pattern in (*WARNINGS, *(f".*{re.escape(part)}" for part in NATIVE)):
         warnings.filterwarnings("ignore", pattern)
     for pattern in ONCE:

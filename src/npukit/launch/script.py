@@ -42,7 +42,7 @@ def main() -> None:
     folder = str(Path.cwd() if arguments[0] == "-m" else Path(arguments[0]).resolve().parent)
     if not getattr(sys.flags, "safe_path", False):
         sys.path[0] = folder
-    quiet.install()
+    quiet.install(own=is_ours(arguments))
     hide_torch_npu()
     if auto:
         from npukit.shim.to_npu import apply
@@ -54,10 +54,15 @@ def main() -> None:
     except Exception as error:
         sys.exit(_tell_failure(_named_if_ours(error, arguments)))
     except KeyboardInterrupt:
-        if arguments[0] != "-m" or not arguments[1].startswith("npukit."):
+        if not is_ours(arguments):
             raise  # a script's own traceback shows where it was, as under `python`
         print("npukit: interrupted", file=sys.stderr)
         sys.exit(130)
+
+
+def is_ours(arguments: list[str]) -> bool:
+    """Whether npukit itself runs in this process, not a script of the user's."""
+    return arguments[0] == "-m" and arguments[1].startswith("npukit.")
 
 
 def run_command(arguments: list[str]) -> None:
@@ -134,8 +139,7 @@ def _named_if_ours(error: Exception, arguments: list[str]) -> Exception:
     from npukit.packages import missing_package
     from npukit.report.writing import disk_full
 
-    is_ours = arguments[0] == "-m" and arguments[1].startswith("npukit.")
-    return missing_package(error) or (is_ours and disk_full(error)) or error
+    return missing_package(error) or (is_ours(arguments) and disk_full(error)) or error
 
 
 def _tell_failure(error: Exception) -> int:

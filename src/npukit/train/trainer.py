@@ -49,7 +49,8 @@ SaveModel = Callable[[nn.Module, dict[str, Tensor], Path], None]
 class Trainer:
     """Trains any model on any data, on the devices that this process, or all processes of a launch, are given.
 
-    `loss(model, batch)` is the mean loss of a batch, `weight(batch)` the number of items that mean is over: however
+    `loss(model, batch)` is the mean loss of a batch, or that and a mapping of further means to show beside it;
+    `weight(batch)` the number of items that mean is over: however
     the items of a step are split into batches and ranks, the step follows the gradient of the mean over all of them.
     Speed is counted in these items, or in those of `size(batch)`.
     `metrics(model, batch)` is what evaluation reports, means of a batch too; the loss alone if not given.
@@ -84,7 +85,7 @@ class Trainer:
         self.options = options
         self.parallel = parallel = make_parallel(options)
         self._loss = one_number(loss)
-        self._metrics = metrics or (lambda model, batch: {"loss": self._loss(model, batch)})
+        self._metrics = metrics or self._loss_and_figures
         self._save_model = save_model
         self._save_frozen = save_frozen
         self.step = 0
@@ -183,30 +184,42 @@ class Trainer:
         parallel.sum(shared)
         per_item = parallel.world_size / shared[0].clamp(min=1)
         loss = torch.zeros((), device=parallel.device)
+        beside: dict[str, Tensor] = {}
         with self.around_step(self.step):
             for batch in counting(self._batches):
                 content = parallel.move(batch.content)
                 with parallel.exchanging(gradients=batch.ends_step):
                     with parallel.autocast():
-                        share = self._loss(parallel.model, content) * (batch.weight * per_item)
+                        mean, more = self._loss(parallel.model, content)
+                        share = mean * (batch.weight * per_item)
                     loss += share.detach()
+                    for name, each in more.items():
+                        beside[name] = beside.get(name, 0) + each.detach() * (batch.weight * per_item)
                     if batch.ends_step:
                         # On its way to the host while the device computes the backward pass.
-                        loss = parallel.sum(loss) / parallel.world_size
+                        loss, *means = parallel.sum(torch.stack([loss, *beside.values()])) / parallel.world_size
                         figures = fetch(torch.stack([loss, *shared, self._grad_norm]))
                     parallel.backward(share)
         value, _, items, stop, norm_before = figures()
         refuse_nonfinite_gradient(parallel, self.step, norm_before, rows_before)
-        refuse_nonfinite_loss(parallel, self.step + 1, value, self._loss, self._batches)
+        refuse_nonfinite_loss(parallel, self.step + 1, value, self._loss_alone, self._batches)
         self._features.check(self.step + 1, parallel.loss_scale)
         norm = parallel.update()
 
         self.step += 1
         self._grad_norm = torch.as_tensor(norm, device=parallel.device, dtype=torch.float32)
         self._position = self._position.after(self._batches[-1].ends_epoch)
-        if self._watch.step(self.step, self._epoch(), loss, norm, learning_rate, round(items), data_wait):
+        told = dict(zip(beside, means, strict=True))
+        if self._watch.step(self.step, self._epoch(), loss, norm, learning_rate, round(items), data_wait, told):
             self._tell_anomalies()
         return stop > 0
+
+    def _loss_and_figures(self, model: nn.Module, batch: Any) -> dict[str, Tensor]:
+        loss, figures = self._loss(model, batch)
+        return {"loss": loss, **figures}
+
+    def _loss_alone(self, model: nn.Module, batch: Any) -> Tensor:
+        return self._loss(model, batch)[0]
 
     def _tell_anomalies(self) -> None:
         """Say what the gradients of the last steps had in them, or stop because of it."""

@@ -112,18 +112,23 @@ def batch_of(reference: list[float], good: list[bool]) -> dict[str, Any]:
     ],
 )
 def test_losses_by_their_definitions(options: dict[str, Any], expected: float) -> None:
-    loss = pair_loss(Fixed([-1.0, -3.0]), batch_of([-2.0, -1.0], [True]), PreferenceOptions(**options))
+    loss, figures = pair_loss(Fixed([-1.0, -3.0]), batch_of([-2.0, -1.0], [True]), PreferenceOptions(**options))
     assert float(loss) == pytest.approx(expected, abs=1e-5)
+    assert figures["rewards/accuracies"] == 1
+    apart = figures["rewards/chosen"] - figures["rewards/rejected"]
+    assert figures["rewards/margins"] == pytest.approx(apart) and apart > 0
 
 
 def test_kto_by_its_definition() -> None:
     # Two answers, then the two mismatched rows that measure the drift: 1 here.
-    loss = marked_loss(
+    loss, figures = marked_loss(
         Fixed([-1.0, -3.0, 0.0, 0.0]), batch_of([-2.0, -1.0, -1.0, -1.0], [True, False]), PreferenceOptions()
     )
     drift = 1.0
     wanted = [1 - 1 / (1 + math.exp(-0.1 * (1 - drift))), 1 - 1 / (1 + math.exp(-0.1 * (drift + 2)))]
     assert float(loss) == pytest.approx(np.mean(wanted), abs=1e-6)
+    rewards = [float(figures[f"rewards/{name}"]) for name in ("chosen", "rejected", "accuracies")]
+    assert rewards == pytest.approx([0.1, -0.2, 1]) and figures["kl"] == drift
 
 
 @pytest.mark.parametrize("task", ["dpo", "kto", "rm"])
@@ -149,6 +154,7 @@ def test_training_learns_the_preference(tmp_path: Path, tiny_qwen2: Path, task: 
     log = [json.loads(line) for line in (tmp_path / "out" / "log.jsonl").read_text().splitlines()]
     losses = [entry["loss"] for entry in log if "loss" in entry]
     assert losses[-1] < losses[0]
+    assert log[-1].get("rewards/accuracies", 1) == 1 and any("rewards/chosen" in entry for entry in log)
     assert losses[0] == pytest.approx({"dpo": math.log(2), "kto": 0.5}.get(task, losses[0]), abs=1e-4)
     assert (tmp_path / "out" / "reference-train.npy").exists() == (task != "rm")
 

@@ -13,9 +13,10 @@ from npukit.report.terminal import console
 from npukit.train.watch.summary import Summary, size
 
 
-def as_text(record: Mapping[str, Any], item: str) -> str:
-    """The figures of a logging step in one short line."""
-    parts = [f"loss {record['loss']:.4f}", f"grad {record['grad_norm']:.3g}", f"lr {record['learning_rate']:.2e}"]
+def as_text(record: Mapping[str, Any], item: str, more: Mapping[str, float]) -> str:
+    """The figures of a logging step in one short line; `more` are those that belong to its loss."""
+    parts = [f"loss {record['loss']:.4f}", *(f"{name} {value:.3g}" for name, value in more.items())]
+    parts += [f"grad {record['grad_norm']:.3g}", f"lr {record['learning_rate']:.2e}"]
     parts.append(f"{record['items_per_second']:,.0f} {item}/s")
     if record.get("utilisation") is not None:
         parts.append(f"mfu {record['utilisation']:.1%}")
@@ -44,9 +45,9 @@ class Lines:
     def step(self, step: int) -> None:
         pass
 
-    def figures(self, record: Mapping[str, Any]) -> None:
+    def figures(self, record: Mapping[str, Any], more: Mapping[str, float]) -> None:
         left = f"  {duration(record['seconds_left'])} left"
-        self.say(f"step {record['step']}/{self._total}  {as_text(record, self._item)}{left}")
+        self.say(f"step {record['step']}/{self._total}  {as_text(record, self._item, more)}{left}")
 
     def say(self, line: str) -> None:
         print(line, flush=True)
@@ -89,8 +90,8 @@ class Bar(Lines):
     def step(self, step: int) -> None:
         self._progress.update(self._task, completed=step, description=f"step {step}/{self._total}")
 
-    def figures(self, record: Mapping[str, Any]) -> None:
-        self._progress.update(self._task, figures=as_text(record, self._item))
+    def figures(self, record: Mapping[str, Any], more: Mapping[str, float]) -> None:
+        self._progress.update(self._task, figures=as_text(record, self._item, more))
 
     def say(self, line: str) -> None:
         self._console.print(line)
@@ -111,7 +112,7 @@ class Bar(Lines):
 class Quiet(Lines):
     """The summary alone."""
 
-    def figures(self, record: Mapping[str, Any]) -> None:
+    def figures(self, record: Mapping[str, Any], more: Mapping[str, float]) -> None:
         pass
 
     def say(self, line: str) -> None:

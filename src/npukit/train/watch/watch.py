@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +59,7 @@ class Watch:
         self._seconds = self._data_wait = self._pauses = 0.0
         self._items = 0
         self._loss: Tensor | float = 0.0  # sum since the last line
+        self._figures: dict[str, Tensor | float] = {}  # the same of what is told beside it
         self._since = {"steps": 0, "items": 0, "seconds": 0.0, "data_wait": 0.0}
         self._mark = 0.0
         self._stands_still = False
@@ -90,13 +91,18 @@ class Watch:
         learning_rate: float,
         items: int,
         data_wait: float,
+        figures: Mapping[str, Tensor] | None = None,
     ) -> dict[str, Any] | None:
         """An optimizer step was done: `items` on all ranks together, `data_wait` seconds until its batches were there.
+
+        `figures` are means that are told beside the loss.
 
         The tensors are read every log_every steps and after the last one; then what was logged is returned.
         """
         self._step, self._epoch = step, epoch
         self._loss = self._loss + loss.detach().float()
+        for name, value in (figures or {}).items():
+            self._figures[name] = self._figures.get(name, 0.0) + value.float()
         self._since["steps"] += 1
         self._since["items"] += items
         self._since["data_wait"] += data_wait
@@ -106,9 +112,11 @@ class Watch:
             return None
         mean_loss = float(self._loss) / self._since["steps"]  # waits for the device
         self._since["seconds"] += self._lap()
-        record = self._record(mean_loss, float(grad_norm), learning_rate)
+        means = {name: float(value) / self._since["steps"] for name, value in self._figures.items()}
+        record = self._record(mean_loss, float(grad_norm), learning_rate) | means
+        self._figures = {}
         self._tell(record)
-        self._progress.figures(record)
+        self._progress.figures(record, means)
         self._look_for_standstill()
         return record
 
@@ -175,6 +183,7 @@ class Watch:
             "pauses": self._pauses,
             "items": self._items,
             "loss": float(self._loss),
+            "figures": {name: float(value) for name, value in self._figures.items()},
             "since": dict(self._since),
         }
 
@@ -183,6 +192,7 @@ class Watch:
         self._step, self._epoch = state["step"], state["epoch"]
         self._seconds, self._data_wait, self._pauses = state["seconds"], state["data_wait"], state["pauses"]
         self._items, self._loss, self._since = state["items"], state["loss"], dict(state["since"])
+        self._figures = dict(state.get("figures", {}))
 
     def _lap(self) -> float:
         now = time.perf_counter()

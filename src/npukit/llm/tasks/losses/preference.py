@@ -124,8 +124,8 @@ def _with_plain_loss(model: nn.Module, batch: dict[str, Any], mean: str) -> tupl
     return sums, lengths, -better.sum() / tokens.sum().clamp(min=1)
 
 
-def pair_loss(model: nn.Module, batch: dict[str, Any], options: PreferenceOptions) -> Tensor:
-    """The mean loss of a batch of pairs, as DPO, IPO, ORPO, SimPO or CPO define it."""
+def pair_loss(model: nn.Module, batch: dict[str, Any], options: PreferenceOptions) -> tuple[Tensor, dict[str, Tensor]]:
+    """The mean loss of a batch of pairs, as DPO, IPO, ORPO, SimPO or CPO define it, and the rewards behind it."""
     sums, lengths, plain = _with_plain_loss(model, batch, options.sft_mean)
     by_token = sums / lengths.clamp(min=1)
     uses_means = options.loss in ("ipo", "orpo", "simpo")
@@ -134,20 +134,37 @@ def pair_loss(model: nn.Module, batch: dict[str, Any], options: PreferenceOption
     wanted, unwanted = reference.chunk(2)
     margin = chosen - rejected - (0 if options.loss in WITHOUT_REFERENCE else wanted - unwanted)
     beta, smoothing = options.beta, options.label_smoothing
+    known = 0 if options.loss in WITHOUT_REFERENCE else torch.stack([wanted, unwanted])
+    figures = rewards(*(beta * (torch.stack([chosen, rejected]) - known)))
     if options.loss == "hinge":
         losses = F.relu(1 - beta * margin)
     elif options.loss == "ipo":
         losses = (margin - 1 / (2 * beta)) ** 2
     elif options.loss == "orpo":
         odds = margin - (torch.log1p(-chosen.exp()) - torch.log1p(-rejected.exp()))
-        return plain - beta * F.logsigmoid(odds).mean()
+        return plain - beta * F.logsigmoid(odds).mean(), figures
     else:
         scaled = beta * margin - (options.gamma if options.loss == "simpo" else 0)
         losses = -(1 - smoothing) * F.logsigmoid(scaled) - smoothing * F.logsigmoid(-scaled)
-    return losses.mean() + options.sft_weight * plain if options.sft_weight else losses.mean()
+    return losses.mean() + options.sft_weight * plain if options.sft_weight else losses.mean(), figures
 
 
-def marked_loss(model: nn.Module, batch: dict[str, Any], options: PreferenceOptions) -> Tensor:
+def rewards(chosen: Tensor, rejected: Tensor) -> dict[str, Tensor]:
+    """What TRL and its users call them: the mean reward of the better and of the worse answers, how far they are
+    apart, and the share of pairs in the right order.
+    """
+    chosen, rejected = chosen.detach().float(), rejected.detach().float()
+    return {
+        "rewards/chosen": chosen.mean(),
+        "rewards/rejected": rejected.mean(),
+        "rewards/margins": (chosen - rejected).mean(),
+        "rewards/accuracies": (chosen > rejected).float().mean(),
+    }
+
+
+def marked_loss(
+    model: nn.Module, batch: dict[str, Any], options: PreferenceOptions
+) -> tuple[Tensor, dict[str, Tensor]]:
     """KTO: good answers should become likelier than the reference has them, bad ones less likely."""
     sums, _ = log_probabilities(model, batch)
     ratios, moved = (sums - batch["reference"]).chunk(2)
@@ -155,7 +172,20 @@ def marked_loss(model: nn.Module, batch: dict[str, Any], options: PreferenceOpti
     good = batch["is_good"]
     direction = torch.where(good, 1.0, -1.0)
     weights = torch.where(good, options.desirable_weight, options.undesirable_weight)
-    return (weights * (1 - torch.sigmoid(options.beta * direction * (ratios - drift)))).mean()
+    losses = weights * (1 - torch.sigmoid(options.beta * direction * (ratios - drift)))
+    reward = options.beta * ratios.detach().float()
+    figures = {
+        "rewards/chosen": _mean_where(reward, good),
+        "rewards/rejected": _mean_where(reward, ~good),
+        "rewards/accuracies": ((reward > 0) == good).float().mean(),
+        "kl": drift.float(),
+    }
+    return losses.mean(), figures
+
+
+def _mean_where(values: Tensor, which: Tensor) -> Tensor:
+    """The mean of some values; zero where there are none."""
+    return (values * which).sum() / which.sum().clamp(min=1)
 
 
 def _mean_of_ranks(value: Tensor) -> Tensor:
@@ -165,11 +195,11 @@ def _mean_of_ranks(value: Tensor) -> Tensor:
     return value
 
 
-def reward_loss(model: nn.Module, batch: dict[str, Any]) -> Tensor:
+def reward_loss(model: nn.Module, batch: dict[str, Any]) -> tuple[Tensor, dict[str, Tensor]]:
     """The better answer should get the higher score."""
     scores = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits.float().squeeze(-1)
     chosen, rejected = scores.chunk(2)
-    return -F.logsigmoid(chosen - rejected).mean()
+    return -F.logsigmoid(chosen - rejected).mean(), rewards(chosen, rejected)
 
 
 def add_references(learning: Learning, parallel: Parallel, options: TrainOptions, log: Log) -> None:
