@@ -62,7 +62,7 @@ def train_file(tmp_path: Path) -> str:
 def test_rows_are_those_of_the_file(tiny_tokenizer: Any, train_file: str) -> None:
     result = prepared(tiny_tokenizer, train_file)
     assert plain(answers(tiny_tokenizer, result.train)) == [f"a{number}" for number in range(20)]
-    assert result.validation is None and result.problems.sentences() == []
+    assert result.validation is None and result.problems.sentences(64) == []
     row = result.train[0]
     assert tiny_tokenizer.decode(row["input_ids"]) == (
         "<|im_start|>user\na 0?<|im_end|>\n<|im_start|>assistant\na0<|im_end|>\n"
@@ -129,7 +129,26 @@ def test_a_pack_shorter_than_the_cutoff_cuts_rows(tiny_tokenizer: Any, tmp_path:
     file = write(tmp_path / "long.jsonl", [{"instruction": "Hi", "output": "word " * 300}])
     result = prepared(tiny_tokenizer, file, packing=True, pack_length=64)
     assert len(result.train) == 1 and result.problems.cut == 1
-    assert "longer than data.cutoff" in result.problems.sentences()[0]
+    assert "longer than 12 tokens" in result.problems.sentences(12)[0]
+
+
+def test_rows_that_lose_their_answers_are_refused_if_none_is_left(tiny_tokenizer: Any, tmp_path: Path) -> None:
+    long = {"instruction": "word " * 60, "output": "Yes"}
+    options: dict[str, Any] = {"tokens": "ms_swift", "template": "chatml", "cutoff": 32}
+    file = write(tmp_path / "some.jsonl", [long, {"instruction": "a", "output": "b"}])
+    some = prepared(tiny_tokenizer, file, **options)
+    assert (some.problems.cut, some.problems.unanswered) == (1, 1)
+    with pytest.raises(NpukitError, match="none of 2 rows"):
+        prepared(tiny_tokenizer, write(tmp_path / "all.jsonl", [long, long]), **options)
+
+
+def test_a_tokenizer_without_an_end_token_is_told_of(tiny_tokenizer: Any, tmp_path: Path) -> None:
+    tokenizer = copy.deepcopy(tiny_tokenizer)
+    said: list[str] = []
+    tokenizer.eos_token = None
+    file = write(tmp_path / "rows.jsonl", numbered("a", 2))
+    prepared(tokenizer, file, tell=said.append)
+    assert any("end token" in sentence for sentence in said)
 
 
 def test_bad_rows_are_counted_and_named(tiny_tokenizer: Any, tmp_path: Path) -> None:
@@ -137,7 +156,7 @@ def test_bad_rows_are_counted_and_named(tiny_tokenizer: Any, tmp_path: Path) -> 
     file = write(tmp_path / "train.jsonl", rows)
     for _ in range(2):  # the second time from the cache
         result = prepared(tiny_tokenizer, file, max_bad_rows=0.7)
-        sentences = result.problems.sentences()
+        sentences = result.problems.sentences(64)
         assert len(result.train) == 5 and result.problems.bad == 8
         assert sentences[0] == "8 of 13 rows cannot be used and were skipped:"
         assert f"{file}, line 4 has no output" in sentences[1] and sentences[-1].strip() == "and 3 more"

@@ -35,6 +35,7 @@ def encoded_rows(
     for _, result in usable_rows(table, data, task, encoder, problems, records):
         problems.cut += any(encoded.was_cut for encoded in result)
         problems.unmatched += sum(encoded.unmatched for encoded in result)
+        problems.unanswered += not any((encoded.tokens >= 0).any() for encoded in result)
         yield from result
 
 

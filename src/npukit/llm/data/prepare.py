@@ -129,6 +129,11 @@ class _Preparation:
         return Packed(rows, packs, self._pack_length, self._pad_id)
 
     def _tell_about_template(self) -> None:
+        if self._tokenizer.eos_token_id is None:
+            self._tell(
+                "Warning: the tokenizer has no end token, so the model does not learn where an answer ends: set "
+                "eos_token in its tokenizer_config.json."
+            )
         if not self._task.uses_template(self._data):
             return
         if self._data.template is None and self._template.name == "default":

@@ -16,6 +16,7 @@ class Problems:
     first: list[str] = field(default_factory=list)
     cut: int = 0
     unmatched: int = 0
+    unanswered: int = 0  # rows of which no token counts
 
     def add_bad(self, sentence: str) -> None:
         self.bad += 1
@@ -28,9 +29,10 @@ class Problems:
         self.first = (self.first + other.first)[:SHOWN]
         self.cut += other.cut
         self.unmatched += other.unmatched
+        self.unanswered += other.unanswered
 
-    def sentences(self) -> list[str]:
-        """What to tell the user; nothing where all is well."""
+    def sentences(self, longest: int) -> list[str]:
+        """What to warn the user of; nothing where all is well. `longest` is how many tokens a row may have."""
         said = []
         if self.bad:
             said.append(f"{self.bad:,} of {self.rows + self.bad:,} rows cannot be used and were skipped:")
@@ -38,7 +40,9 @@ class Problems:
             if self.bad > len(self.first):
                 said.append(f"  and {self.bad - len(self.first):,} more")
         if self.cut:
-            said.append(f"{self.cut:,} of {self.rows:,} rows are longer than data.cutoff or pack_length and were cut.")
+            said.append(f"{self.cut:,} of {self.rows:,} rows are longer than {longest:,} tokens and were cut.")
+        if self.unanswered:
+            said.append(f"{self.unanswered:,} of {self.rows:,} rows have no answer left to learn from.")
         if self.unmatched:
             said.append(
                 f"{self.unmatched:,} answers are not trained on: the chat template rewrites them once more turns "

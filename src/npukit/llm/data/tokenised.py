@@ -91,7 +91,7 @@ def tokenised(table: Table, data: DataOptions, task: Task, tokenizer: Any, templ
     if not data.cache:
         problems, counter = Problems(), Counter(table, tell)
         made_now = [each.tokens for each in counter.count(encoded_rows(table, data, task, encoder, problems))]
-        _refuse_unusable(table, problems)
+        _refuse_unusable(table, problems, data.cutoff)
         _refuse_mostly_bad(table, problems, data.max_bad_rows)
         return Rows.of(made_now, problems, tokenizer.eos_token_id or 0)
     place = cache_folder() / "data" / _key(table, data, task, tokenizer, template)
@@ -101,7 +101,7 @@ def tokenised(table: Table, data: DataOptions, task: Task, tokenizer: Any, templ
             if not made.exists():
                 with disk_errors_named(place, advice=MORE_ROOM):
                     parts = make_parts(place / "parts", table, data, task, encoder, tell)
-                    _refuse_unusable(table, parts.problems)
+                    _refuse_unusable(table, parts.problems, data.cutoff)
                     with complete_or_absent(made) as folder:
                         parts.join(folder)
                 shutil.rmtree(place / "parts")
@@ -121,9 +121,14 @@ def _refuse_mostly_bad(table: Table, problems: Problems, most: float) -> None:
         )
 
 
-def _refuse_unusable(table: Table, problems: Problems) -> None:
+def _refuse_unusable(table: Table, problems: Problems, cutoff: int) -> None:
     if not problems.rows:
         raise NpukitError(nothing_usable(table, problems.first) if problems.bad else f"{table.name} has no rows.")
+    if problems.unanswered == problems.rows:
+        raise NpukitError(
+            f"{table.name}: none of {problems.rows:,} rows keeps an answer to learn from within {cutoff:,} tokens: "
+            "raise data.cutoff, or check that the rows have answers."
+        )
 
 
 def _key(table: Table, data: DataOptions, task: Task, tokenizer: Any, template: Template) -> str:

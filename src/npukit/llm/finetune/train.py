@@ -87,8 +87,10 @@ def _train(config: Config, log: Log, is_main: bool) -> Summary:
 
 
 def _begin_run(config: Config, prepared: Prepared, log: Log) -> None:
-    for sentence in prepared.problems.sentences():
-        log(sentence)
+    data = config.data
+    longest = min(data.cutoff, data.pack_length or data.cutoff) if data.packing else data.cutoff
+    for sentence in prepared.problems.sentences(longest):
+        log(sentence if sentence.startswith(" ") else f"Warning: {sentence}")
     if config.training.resume == "never" or not (config.training.output / RUN).exists():
         save_run(config, config.training.output)  # a run that cannot go on leaves that of the one before
 
