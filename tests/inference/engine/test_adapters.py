@@ -82,3 +82,29 @@ def test_an_adapter_of_another_model_is_refused(make_model: MakeModel, tmp_path:
     save_adapter("gpt2", tmp_path, make_model, 4, rslora=False)
     with pytest.raises(NpukitError):
         Engine(make_model("llama"), EngineOptions(rows=2)).load_adapter("one", tmp_path)
+
+
+@pytest.mark.parametrize("paged", [True, False])
+def test_modules_that_were_trained_whole_and_the_output_layer(
+    paged: bool, make_model: MakeModel, tmp_path: Path
+) -> None:
+    kind = "llama"
+    expected = {None: [generated(make_model(kind), prompt, 8) for prompt in prompts(3)]}
+    whole = {"target_modules": ["q_proj"], "modules_to_save": ["embed_tokens", "lm_head"]}
+    for name, options in {"whole": whole, "head": {"target_modules": ["lm_head"]}}.items():
+        torch.manual_seed(3)
+        tuned = get_peft_model(make_model(kind), LoraConfig(r=4, init_lora_weights=False, **options))
+        for key, weight in tuned.named_parameters():
+            if "modules_to_save" in key:
+                weight.data += 0.1 * torch.randn_like(weight)
+        tuned.save_pretrained(tmp_path / name, save_embedding_layers=False)
+        expected[name] = [generated(tuned, prompt, 8) for prompt in prompts(3)]
+    engine = Engine(make_model(kind), EngineOptions(rows=9, prefill_tokens=24, ahead=True, paged=paged))
+    for name in ("whole", "head"):
+        engine.load_adapter(name, tmp_path / name)
+    requests = [Request(prompt, GREEDY, adapter=name) for name in expected for prompt in prompts(3)]
+    assert [answer.ids for answer in engine.generate(requests)] == [ids for each in expected.values() for ids in each]
+    assert expected["whole"] != expected[None] != expected["head"]
+    engine.unload_adapter("whole")
+    engine.unload_adapter("head")
+    assert [answer.ids for answer in engine.generate(requests[:3])] == expected[None]

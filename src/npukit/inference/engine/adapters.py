@@ -6,9 +6,13 @@ a mask keeps what belongs to its own: at the ranks that adapters have this costs
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import json
+from collections.abc import Iterator
 from collections.abc import Sequence as Many
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +30,7 @@ class Adapter:
     name: str
     rank: int
     layers: dict[str, tuple[Tensor, Tensor]]  # A [rank, in] and B [out, rank]
+    saved: dict[str, dict[str, Tensor]] = field(default_factory=dict)  # modules_to_save: their own weights
 
 
 class Adapters:
@@ -39,7 +44,7 @@ class Adapters:
     def __init__(self, model: nn.Module) -> None:
         self._model = model
         self._adapters: dict[str, Adapter] = {}
-        self._adapted: dict[str, AdaptedLinear] = {}
+        self._base: dict[str, nn.Module] = {}  # the modules in whose place those with adapters are
         self._rows: dict[str | None, Tensor] = {}  # of the mask, by adapter
         self._device = next(model.parameters()).device
         self.mask: Tensor | None = None
@@ -51,16 +56,19 @@ class Adapters:
 
     def add(self, key: str, adapter: Adapter) -> None:
         """Make an adapter known by a key; one that does not fit the model is refused, and changes nothing."""
-        modules = dict(self._model.named_modules())
+        modules = dict(self._model.named_modules()) | self._base
         for name, (a, b) in adapter.layers.items():
             linear = modules.get(name)
-            if isinstance(linear, AdaptedLinear):
-                linear = linear.base
             if linear is None or _sizes(linear) != (a.shape[1], b.shape[0]):
                 raise NpukitError(
                     f"The adapter {adapter.name} does not fit this model: its layer {name} is for "
                     f"{a.shape[1]} inputs and {b.shape[0]} outputs. Take the base model that it was trained on."
                 )
+        for name, weights in adapter.saved.items():
+            base = modules.get(name)
+            sizes = {each: value.shape for each, value in base.state_dict().items()} if base is not None else {}
+            if sizes != {each: value.shape for each, value in weights.items()}:
+                raise NpukitError(f"The adapter {adapter.name} does not fit this model: its {name} has another size.")
         self._adapters[key] = adapter
         self._rebuild()
 
@@ -83,44 +91,94 @@ class Adapters:
         self.mask = mask if place is None else place.copy_(mask)
         return self.mask
 
+    @contextlib.contextmanager
+    def at(self, places: Tensor | slice) -> Iterator[None]:
+        """Only these tokens of the batch: those that go through the output layer."""
+        mask = self.mask
+        if mask is not None:
+            self.mask = mask[places]
+        try:
+            yield
+        finally:
+            self.mask = mask
+
     def _rebuild(self) -> None:
         """Stack the matrices anew; a layer that no adapter has any more is as it was."""
-        wanted = {name for adapter in self._adapters.values() for name in adapter.layers}
-        for name in set(self._adapted) - wanted:
-            self._model.set_submodule(name, self._adapted.pop(name).base)
-        for name in wanted - set(self._adapted):
-            self._adapted[name] = AdaptedLinear(self._model.get_submodule(name), self)
-            self._model.set_submodule(name, self._adapted[name])
-        ranks = [each.rank for each in self._adapters.values()]
-        kinds = torch.repeat_interleave(torch.tensor(ranks, dtype=torch.int64))  # which adapter a column belongs to
-        self._rows = {name: (kinds == index).float() for index, name in enumerate(self._adapters)}
-        self._rows[None] = torch.zeros(len(kinds))
-        for name, module in self._adapted.items():
-            module.stack([(each.rank, each.layers.get(name)) for each in self._adapters.values()])
+        for name, module in self._base.items():
+            self._model.set_submodule(name, module)
+        adapters = list(self._adapters.values())
+        adapted = {name for adapter in adapters for name in adapter.layers}
+        replaced = {name for adapter in adapters for name in adapter.saved}
+        self._base = {name: self._model.get_submodule(name) for name in sorted(adapted | replaced)}
+        kinds = torch.repeat_interleave(torch.tensor([each.rank for each in adapters], dtype=torch.int64))
+        self._rows = {key: (kinds == index).float() for index, key in enumerate(self._adapters)}
+        self._rows[None] = torch.zeros(len(kinds))  # kinds: which adapter a column belongs to
+        columns = list(accumulate((each.rank for each in adapters), initial=0))
+        for name in replaced:
+            own = {
+                column: each.saved[name] for column, each in zip(columns, adapters, strict=False) if name in each.saved
+            }
+            self._model.set_submodule(name, ReplacedModule(self._base[name], self, own))
+        for name in adapted:
+            parts = [(each.rank, each.layers.get(name)) for each in adapters]
+            module = self._model.get_submodule(name)
+            self._model.set_submodule(name, AdaptedLinear(module, self, parts, _sizes(self._base[name])))
+
+
+class ReplacedModule(nn.Module):
+    """A module of which some adapters have a copy of their own (PEFT's modules_to_save).
+
+    `weights` are those of the copies, by the first column of the mask that their adapter has.
+    """
+
+    def __init__(self, base: nn.Module, adapters: Adapters, weights: dict[int, dict[str, Tensor]]) -> None:
+        super().__init__()
+        self.base, self._adapters = base, [adapters]  # in a list, so that it does not become a submodule
+        self.copies = nn.ModuleDict()
+        for column, state in weights.items():
+            own = copy.deepcopy(base)
+            own.load_state_dict(state)
+            self.copies[str(column)] = own
+
+    @property
+    def weight(self) -> Any:
+        """The base module's, for whoever asks for its size or type."""
+        return self.base.weight
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """For each token what its own adapter's module makes of it, or the base."""
+        result: Tensor = self.base(inputs)
+        mask = self._adapters[0].mask
+        if mask is None:
+            return result
+        for column, module in self.copies.items():
+            is_own = mask[-result.shape[-2] :, int(column), None] > 0
+            result = torch.where(is_own, module(inputs), result)
+        return result
 
 
 class AdaptedLinear(nn.Module):
-    """A linear layer with all its adapters."""
+    """A linear layer with all its adapters: the rank of each, and its matrices if it has some for this layer."""
 
-    def __init__(self, base: nn.Module, adapters: Adapters) -> None:
+    def __init__(
+        self,
+        base: nn.Module,
+        adapters: Adapters,
+        parts: Many[tuple[int, tuple[Tensor, Tensor] | None]],
+        sizes: tuple[int, int],
+    ) -> None:
         super().__init__()
         self.base, self._adapters = base, [adapters]  # in a list, so that it does not become a submodule
-        self.a: Tensor
-        self.b: Tensor
+        inputs, outputs = sizes
+        a = [torch.zeros(rank, inputs) if pair is None else pair[0] for rank, pair in parts]
+        b = [torch.zeros(outputs, rank) if pair is None else pair[1] for rank, pair in parts]
+        self.a = torch.cat(a).to(self.weight.device, self.weight.dtype)
+        self.b = torch.cat(b, dim=1).to(self.weight.device, self.weight.dtype)
 
     @property
     def weight(self) -> Any:
         """The base layer's, for whoever asks for its size or type."""
         return self.base.weight
-
-    def stack(self, parts: Many[tuple[int, tuple[Tensor, Tensor] | None]]) -> None:
-        """Take the matrices of each adapter; zeros where it has none for this layer."""
-        inputs, outputs = _sizes(self.base)
-        dtype, device = self.weight.dtype, self.weight.device
-        a = [torch.zeros(rank, inputs) if pair is None else pair[0] for rank, pair in parts]
-        b = [torch.zeros(outputs, rank) if pair is None else pair[1] for rank, pair in parts]
-        self.a = torch.cat(a).to(device, dtype)
-        self.b = torch.cat(b, dim=1).to(device, dtype)
 
     def forward(self, hidden: Tensor) -> Tensor:
         """The base, and for each token its own adapter."""
@@ -128,6 +186,7 @@ class AdaptedLinear(nn.Module):
         mask = self._adapters[0].mask
         if mask is None:
             return result
+        mask = mask[-hidden.shape[-2] :]  # the output layer may be given the last tokens only
         return result + ((hidden @ self.a.T) * mask.to(hidden.dtype)) @ self.b.T
 
 
@@ -167,18 +226,29 @@ def _adapter(name: str, config: dict[str, Any], weights: dict[str, Tensor]) -> A
                 a.float(),
                 b.float() * _factor(config, a.shape[0], layer),
             )
-    if not layers or len(weights) != 2 * len(layers):
+    saved = _saved(config, weights)
+    if not layers or len(weights) != 2 * len(layers) + sum(map(len, saved.values())):
         raise NpukitError(
             f"The adapter {name} changes more than linear layers: merge it with `npukit export --merge-lora`."
         )
-    return Adapter(name, max(a.shape[0] for a, _ in layers.values()), _same_rank(layers))
+    return Adapter(name, max(a.shape[0] for a, _ in layers.values()), _same_rank(layers), saved)
+
+
+def _saved(config: dict[str, Any], weights: dict[str, Tensor]) -> dict[str, dict[str, Tensor]]:
+    """The weights of modules that were trained as a whole, by module."""
+    saved: dict[str, dict[str, Tensor]] = {}
+    for key, value in weights.items():
+        module, _, weight = key.removeprefix("base_model.model.").rpartition(".")
+        if module.rpartition(".")[2] in (config.get("modules_to_save") or ()):
+            saved.setdefault(module, {})[weight] = value
+    return saved
 
 
 def _refuse_others(name: str, config: dict[str, Any]) -> None:
     """What changes more than a product of two matrices cannot be mixed in a batch."""
     if config.get("peft_type") != "LORA":
         raise NpukitError(f"The adapter {name} is of the kind {config.get('peft_type')}: only LoRA can be served.")
-    others = [key for key in ("use_dora", "modules_to_save", "trainable_token_indices") if config.get(key)]
+    others = [key for key in ("use_dora", "trainable_token_indices") if config.get(key)]
     if config.get("bias", "none") != "none":
         others.append("bias")
     if others:

@@ -43,7 +43,7 @@ class Runner:
         compile: bool,
     ) -> None:
         model.set_attn_implementation(register(model.device.type, model.dtype))
-        self._body, self._head = model.base_model, model.get_output_embeddings()
+        self._model, self._body = model, model.base_model
         self._cache, self._adapters, self._rows = cache, adapters, rows
         self.device = cache.last.device
         picks = max(rows, min(picks, CHEAP))
@@ -121,24 +121,29 @@ class Runner:
         on_host = host_lengths if self.device.type == "npu" else None
         batch = Batch(blocks * size + places % size, Rows(rows, cache.tables[rows], lengths, on_host))
         hidden = self._body(ids[None], position_ids=places[None], use_cache=False, batch=batch)[0]
-        logits = self._head(hidden[0, picks])
+        logits = self._logits(hidden[0], picks)
         tokens = logits.argmax(-1)
         cache.last[rows[picks]] = tokens
         return logits, tokens
+
+    def _logits(self, hidden: Tensor, places: Tensor | slice) -> Tensor:
+        """What the output layer, which an adapter may have changed, makes of these tokens of a pass."""
+        with self._adapters.at(places):
+            logits: Tensor = self._model.get_output_embeddings()(hidden[places])
+        return logits
 
     def _launch_prefill(self, chunks: list[Chunk]) -> list[Chosen]:
         hidden = self._prefill(chunks)
         ends, end = [], 0
         for chunk in chunks:
             if chunk.sequence.request.prompt_logprobs is not None:
-                own = hidden[end : end + chunk.stop - chunk.start]
-                score(chunk, lambda start, stop, own=own: self._head(own[start:stop]))  # type: ignore[misc]
+                score(chunk, lambda start, stop, at=end: self._logits(hidden, slice(at + start, at + stop)))  # type: ignore[misc]
             end += chunk.stop - chunk.start
             ends.append(end - 1)
         finished = [place for place, chunk in zip(ends, chunks, strict=True) if chunk.is_last]
         if not finished:
             return []
-        logits = self._head(hidden[to_device(torch.tensor(finished), self.device)])
+        logits = self._logits(hidden, to_device(torch.tensor(finished), self.device))
         sampled = [(chunk.sequence, chunk.stop) for chunk in chunks if chunk.is_last]
         return [self._choose(logits, logits.argmax(-1), sampled, write=True)]
 
