@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/results/*.md")])
 PAGES.remove(ROOT / "CHANGELOG.md")  # names pages as they were called then
 VERB_NAMES = {name for group in VERBS.values() for verb in group for name in (verb.name, *verb.also)}
+FENCED = re.compile(r"^( *)```.*?^\1```$", re.DOTALL | re.MULTILINE)
 INTERNAL = re.compile(  # how npukit's processes talk to each other
     r"NPUKIT_(AUTOLOAD_LATER|CAPTURE|CONFIG|DEVICE|HOOK|LAUNCHER|ONE_LOG|PROFILE|RANK_CPUS|SERVE|SIM_\w+|TASK|VERBOSITY"
     r"|WALK\w*)"
@@ -33,7 +34,7 @@ def _anchor(heading: str) -> str:
 
 
 def _outside_code(text: str) -> str:
-    return re.sub(r"^( *)```.*?^\1```", "", text, flags=re.DOTALL | re.MULTILINE)
+    return FENCED.sub("", text)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=_name)
@@ -113,3 +114,41 @@ def test_every_code_says_what_to_write_instead_and_how_to_check_it(folder: str) 
         text = page.read_text(encoding="utf-8")
         assert "**Check:** " in text, page.name
         assert "```" in text or page.stem in without_example, page.name
+
+
+TRANSLATED = [
+    ROOT / "README.md",
+    ROOT / "docs" / "README.md",
+    *ROOT.glob("docs/guides/*.md"),
+    *ROOT.glob("docs/concepts/*.md"),
+]
+
+
+@pytest.mark.parametrize("page", sorted(page for page in TRANSLATED if not page.name.endswith(".zh.md")), ids=_name)
+def test_the_chinese_page_has_the_same_headings_code_and_links(page: Path) -> None:
+    english, chinese = page.read_text(encoding="utf-8"), page.with_suffix(".zh.md").read_text(encoding="utf-8")
+    assert _code(chinese) == _code(english), "python scripts/update_translations.py copies the code of the English page"
+    assert _levels(chinese) == _levels(english)
+    assert sorted(_targets(chinese)) == sorted(_targets(english))
+
+
+def _code(text: str) -> list[str]:
+    return [found[0] for found in FENCED.finditer(text)]
+
+
+def _levels(text: str) -> list[str]:
+    return re.findall(r"^(#+) ", _outside_code(text), re.MULTILINE)
+
+
+def _targets(text: str) -> list[str]:
+    """What a page links to; the anchors are those of the headings, which are translated."""
+    text = re.sub(r"\[(English|简体中文)\]\([^)]*\)", "", _outside_code(text))
+    return [link.partition("#")[0].replace(".zh.md", ".md") for link in re.findall(r"\]\(([^)\s]+)\)", text)]
+
+
+def test_pages_are_shown_in_the_language_of_the_user(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("NPUKIT_LANG", "zh")
+    docs("fine-tune")
+    assert "微调" in capsys.readouterr().out
