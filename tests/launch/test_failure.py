@@ -16,6 +16,14 @@ def test_the_first_is_a_cause_and_not_what_followed() -> None:
     assert first([followed]) == followed
 
 
+def test_a_rank_that_left_is_the_cause_only_of_what_may_follow_from_it() -> None:
+    left = Failure(1, 0, 12.0, 0, "")
+    closed = Failure(0, 0, 10.0, 1, "RuntimeError: [gloo/transport/tcp/pair.cc:553] Connection closed by peer [::1]:1")
+    assert first([closed, left]) == left and first([Failure(0, 0, 10.0, 1, HEARD_NOTHING), left]) == left
+    own = Failure(2, 0, 11.0, 1, "KeyError: 'loss'")
+    assert first([closed, left, own]) == own
+
+
 def test_a_rank_hands_its_traceback_over(tmp_path: Path) -> None:
     file = str(tmp_path / "rank1.error")
     write_error_file(file, "ValueError: x", "Traceback (most recent call last):\nValueError: x\n", "traceback")

@@ -6,6 +6,7 @@ import os
 from dataclasses import replace
 from typing import Any
 
+from npukit.errors import NpukitError
 from npukit.inference.task import VARIABLE, Task
 
 
@@ -41,6 +42,11 @@ def _infer(task: Task) -> None:
         done = infer(task, told)
     if done is not None:
         show_inferred(done, task.json)
+        if done.failed:
+            raise NpukitError(
+                f"{done.failed} of {done.rows} rows have no answer: their `error` in {done.output} says why.",
+                on_the_way=True,
+            )
 
 
 def _evaluate(task: Task) -> None:

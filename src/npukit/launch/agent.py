@@ -21,6 +21,7 @@ from torch.distributed.run import config_from_args, parse_args
 
 from npukit.children import die_with
 from npukit.launch.failure import Failure, first, read_failure, report
+from npukit.launch.one_machine import LOOPBACK, stay_on_this_machine
 from npukit.launch.other_nodes import OtherNodes
 from npukit.launch.rank_logs import RankLogs, use
 from npukit.launch.script import LAUNCHER, ONE_LOG
@@ -32,7 +33,9 @@ def main() -> None:
         die_with(int(parent))
     arguments: Any = parse_args(sys.argv[1:])  # type: ignore[no-untyped-call]
     with temporary_folder("launch") as spare:
-        code = _launch(arguments, RankLogs(arguments.log_dir, Path(arguments.log_dir or spare)), str(spare))
+        logs = RankLogs(arguments.log_dir, Path(arguments.log_dir or spare))
+        code = _launch(arguments, logs, str(spare))
+        logs.remove_marks()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)  # a thread that waits for another node's store would keep the interpreter from ending
@@ -42,6 +45,8 @@ def _launch(arguments: Any, logs: RankLogs, spare: str) -> int:
     """Start the ranks, wait for their end and say why they failed; returns the exit code."""
     if arguments.standalone:
         arguments.rdzv_backend, arguments.rdzv_endpoint, arguments.rdzv_id = "c10d", "localhost:0", str(os.getpid())
+        arguments.local_addr = LOOPBACK
+        stay_on_this_machine()
     os.environ[LAUNCHER] = str(os.getpid())
     if arguments.log_dir:
         os.environ[ONE_LOG] = "1"
@@ -49,7 +54,7 @@ def _launch(arguments: Any, logs: RankLogs, spare: str) -> int:
     logging.disable(logging.ERROR)  # what torchrun says of a failure is said better below
     arguments.log_dir = os.devnull  # torchrun would make a folder of its own, and leave it there
     config, command, command_arguments = config_from_args(arguments)
-    use(logs, config, spare)
+    started = use(logs, config, spare)
     nodes = config.max_nodes
     others = OtherNodes(config.rdzv_endpoint, arguments.node_rank, nodes) if nodes > 1 else None
     try:
@@ -65,6 +70,7 @@ def _launch(arguments: Any, logs: RankLogs, spare: str) -> int:
         ]
         for failure in mine:
             logs.keep(failure)
+        mine += [Failure(rank, arguments.node_rank, time.time(), 0, "", log) for rank, log in started.left(logs)]
     except SignalException as stopped:
         mine = []
         if others is None or not others.have_failed:

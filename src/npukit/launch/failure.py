@@ -44,17 +44,28 @@ class Failure:
     @property
     def is_consequence(self) -> bool:
         """Whether it says no more than that another rank is gone, or that it was told to end."""
+        return self.may_be_consequence and "cause" not in self._kinds
+
+    @property
+    def may_be_consequence(self) -> bool:
+        """The same, but it may be a cause as well: a closed connection is either."""
+        return self.was_stopped or "consequence" in self._kinds
+
+    @property
+    def _kinds(self) -> set[str]:
         from npukit.explain import explain
 
-        if self.was_stopped:
-            return True
-        kinds = {error.kind for error in explain(self.text)}
-        return "consequence" in kinds and "cause" not in kinds
+        return set() if self.was_stopped else {error.kind for error in explain(self.text)}
 
     @property
     def was_stopped(self) -> bool:
         """Whether it ended because it was told to; a rank with an error of its own may be told so while it ends."""
         return self.kind == "log" and (self.ended_by_signal or self.exit_code == -signal.SIGTERM)
+
+    @property
+    def left(self) -> bool:
+        """Whether it ended as if all were done; that may be why others, which waited for it, failed."""
+        return self.exit_code == 0
 
     @property
     def ended_by_signal(self) -> bool:
@@ -71,7 +82,10 @@ class Failure:
 
 def first(failures: list[Failure]) -> Failure:
     """The one that brought the others about."""
-    return min(failures, key=lambda failure: (failure.is_consequence, failure.time))
+    failed = [failure for failure in failures if not failure.left]
+    if len(failed) < len(failures) and all(failure.may_be_consequence for failure in failed):
+        return min((failure for failure in failures if failure.left), key=lambda failure: failure.time)
+    return min(failed, key=lambda failure: (failure.is_consequence, failure.may_be_consequence, failure.time))
 
 
 def write_error_file(file: str, message: str, text: str, kind: Kind, exit_code: int = 1) -> None:
@@ -97,7 +111,10 @@ def report(failure: Failure, nodes: int) -> str:
     """What the user sees in place of every rank's traceback."""
     who = f"rank {failure.rank}" if failure.rank >= 0 else "the launcher"
     where = who + (f" on node {failure.node}" if nodes > 1 else "")
-    parts = [f"npukit: {where} failed first, {_how(failure)}; the other ranks were stopped."]
+    what = "left, with exit code 0, while others still needed it" if failure.left else f"failed first, {_how(failure)}"
+    parts = [f"npukit: {where} {what}; the other ranks were stopped."]
+    if failure.left:
+        parts.append("Every rank must reach every collective: give all of them the same number of batches and steps.")
     if failure.exit_code < 0 and failure.kind == "log":
         parts[0] += "\n" + SIGNALS.get(signal.Signals(-failure.exit_code).name, "")
     parts.append(textwrap.indent(printable(_shown(failure.text)), "    "))

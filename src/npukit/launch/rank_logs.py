@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from torch.distributed.elastic.agent.server import local_elastic_agent
 from torch.distributed.elastic.multiprocessing.api import SubprocessContext
 
 from npukit.launch.failure import Failure
-from npukit.launch.script import ERROR_FILE
+from npukit.launch.script import DONE, ERROR_FILE
 
 try:
     from torch.distributed.elastic.multiprocessing.api import LogsDest, LogsSpecs
@@ -39,6 +40,7 @@ class RankLogs(LogsSpecs):
     def __init__(self, folder: str | None, errors: Path) -> None:
         super().__init__(folder)
         self.logs: dict[int, str] = {}  # by rank
+        self._marks: dict[int, Path] = {}  # of ranks whose script is done, though they may still be ending
         self._restarts = 0
         self._errors = errors
 
@@ -53,6 +55,8 @@ class RankLogs(LogsSpecs):
         folder.mkdir(parents=True, exist_ok=True)
         ranks = {local: int(env["RANK"]) for local, env in envs.items()}
         errors = {local: str(folder / f"rank{rank}.error") for local, rank in ranks.items()}
+        self._marks = {rank: Path(errors[local]).with_suffix(DONE) for local, rank in ranks.items()}
+        self.remove_marks()
         for local, env in envs.items():
             Path(errors[local]).unlink(missing_ok=True)
             env[ERROR_FILE] = errors[local]
@@ -63,6 +67,14 @@ class RankLogs(LogsSpecs):
         self.logs = {rank: logs[local] for local, rank in ranks.items()}
         return LogsDest(logs, terminal, {0: logs[0]}, {}, errors)
 
+    def is_done(self, rank: int) -> bool:
+        """Whether the script of a rank has come to its end."""
+        return self._marks[rank].exists()
+
+    def remove_marks(self) -> None:
+        for mark in self._marks.values():
+            mark.unlink(missing_ok=True)
+
     def keep(self, failure: Failure) -> None:
         """Write the traceback that a rank handed over to the end of its log."""
         if failure.log and failure.kind == "traceback":
@@ -70,17 +82,51 @@ class RankLogs(LogsSpecs):
                 log.write(failure.text)
 
 
-def use(logs: RankLogs, config: Any, spare: str) -> None:
-    """Have the ranks of this configuration write there; an older torchrun makes folders of its own in `spare`."""
-    if hasattr(config, "logs_specs"):
-        config.logs_specs = logs
-        return
+class Started:
+    """The ranks that torchrun started last on this node."""
 
-    def start_processes(name: str, entrypoint: str, args: Any, envs: dict[int, dict[str, str]], **_: Any) -> Any:
-        context = SubprocessContext(name, entrypoint, args, envs, **vars(logs.reify(envs)))
-        context.start()
+    def __init__(self) -> None:
+        self._context: Any = None
+
+    def keep(self, context: Any) -> Any:
+        """Remember them. When they are ended, those that somebody stopped are woken first, or they would not listen."""
+        close = context._close
+
+        def wake_and_close(*args: Any, **kwargs: Any) -> None:
+            for handler in context.subprocess_handlers.values():
+                handler.proc.send_signal(signal.SIGCONT)  # nothing where it has ended
+            close(*args, **kwargs)
+
+        context._close = wake_and_close
+        self._context = context
         return context
 
-    config.log_dir = spare
+    def left(self, logs: RankLogs) -> list[tuple[int, str]]:
+        """The ranks that had ended, or were ending, with exit code 0 when another failed, and their logs."""
+        context = self._context
+        if context is None:
+            return []
+        ended = {local for local, each in context.subprocess_handlers.items() if each.proc.returncode == 0}
+        ranks = {local: int(context.envs[local]["RANK"]) for local in context.subprocess_handlers}
+        done = {local for local, rank in ranks.items() if logs.is_done(rank)} | ended - context._running_local_ranks
+        return [(ranks[local], logs.logs.get(ranks[local], "")) for local in sorted(done)]
+
+
+def use(logs: RankLogs, config: Any, spare: str) -> Started:
+    """Have the ranks of this configuration write there; an older torchrun makes folders of its own in `spare`."""
     agent: Any = local_elastic_agent
+    started, torchs_own = Started(), agent.start_processes
+
+    def start_processes(name: str, entrypoint: str, args: Any, envs: dict[int, dict[str, str]], **others: Any) -> Any:
+        if hasattr(config, "logs_specs"):
+            return started.keep(torchs_own(name, entrypoint, args, envs, **others))
+        context = SubprocessContext(name, entrypoint, args, envs, **vars(logs.reify(envs)))
+        context.start()
+        return started.keep(context)
+
+    if hasattr(config, "logs_specs"):
+        config.logs_specs = logs
+    else:
+        config.log_dir = spare
     agent.start_processes = start_processes
+    return started

@@ -29,6 +29,7 @@ AUTOLOAD_LATER = "NPUKIT_AUTOLOAD_LATER"  # the launcher alone goes without a de
 RANK_CPUS = "NPUKIT_RANK_CPUS"  # "0-7;8-15": the CPUs of each local rank
 ONE_LOG = "NPUKIT_ONE_LOG"  # errors go where output goes
 HOOK = "NPUKIT_HOOK"  # "module:function", to be called before the script runs
+DONE = ".done"  # beside that file, for a rank that came to its end
 ERROR_FILE = "TORCHELASTIC_ERROR_FILE"  # where torchrun looks for the reason of a rank's failure
 
 
@@ -51,6 +52,11 @@ def main() -> None:
     try:
         call_hook()
         run_command(arguments)
+        _mark_done()
+    except SystemExit as ended:
+        if ended.code in (None, 0):
+            _mark_done()
+        raise
     except Exception as error:
         sys.exit(_tell_failure(_named_if_ours(error, arguments)))
     except KeyboardInterrupt:
@@ -91,6 +97,15 @@ def compile_script(path: str) -> types.CodeType:
     if own_code := sys.modules.get("npukit.shim.own_code"):
         return own_code.compile_own(source, path)  # type: ignore[no-any-return]
     return compile(source, path, "exec", dont_inherit=True)
+
+
+def _mark_done() -> None:
+    """Tell the launcher that this rank is done, which may take seconds to end: those that wait for it will fail."""
+    from contextlib import suppress
+
+    if error_file := os.environ.get(ERROR_FILE):
+        with suppress(OSError):
+            Path(error_file).with_suffix(DONE).touch()
 
 
 def call_hook() -> None:

@@ -221,3 +221,18 @@ def test_control_tokens_that_a_tokenizer_lacks(tiny_tokenizer: Any) -> None:
         "<|eot_id|>",
         "<|start_header_id|>",
     ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{% macro again(n) %}{{ again(n + 1) }}{% endmacro %}{{ again(0) }}",
+        "{{ 1 // 0 }}",
+        "{{ messages[0].content + 1 }}",
+        "{{ range(10 ** 9) | list }}",
+        "{{ messages | map(attribute='nothing') | sum }}",
+    ],
+)
+def test_however_a_template_fails_it_is_a_bad_row(text: str) -> None:
+    with pytest.raises(NotRendered):
+        Renderer(Template("failing", text), SPECIAL).render(TURNS)

@@ -6,13 +6,15 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow
+import pyarrow.parquet
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from npukit.errors import NpukitError
 from npukit.llm.data import files, json_array
-from npukit.llm.data.files import read_file
+from npukit.llm.data.files import MOST_CHARACTERS, read_file
 
 ROWS = [{"text": "one", "n": "1"}, {"text": "zwei\nLines", "n": "2"}, {"text": "三 \u2028", "n": "3"}]
 
@@ -92,3 +94,32 @@ def test_what_stands_after_an_array_is_said(tmp_path: Path) -> None:
     file.write_text('[{"a": 1}]\n[{"a": 2}]')
     with pytest.raises(NpukitError, match="line 2: there is more after the end"):
         list(read_file(file))
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".json", ".csv", ".parquet"])
+def test_a_row_without_end_is_a_bad_row_and_the_others_are_read(tmp_path: Path, suffix: str) -> None:
+    """A tokenizer would be busy with it for minutes, to keep the few thousand tokens of the cutoff."""
+    rows = [{"instruction": "Hi", "output": text} for text in ("Hello", "a" * (MOST_CHARACTERS + 1), "Bye")]
+    path = tmp_path / f"rows{suffix}"
+    if suffix == ".parquet":
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+    elif suffix == ".csv":
+        path.write_text("instruction,output\n" + "".join(f"{row['instruction']},{row['output']}\n" for row in rows))
+    else:
+        lines = "".join(json.dumps(row) + "\n" for row in rows)
+        path.write_text(json.dumps(rows) if suffix == ".json" else lines)
+    read = list(read_file(path))
+    assert [record.problem is None for record in read] == [True, False, True] and read[2].value["output"] == "Bye"
+
+
+@pytest.mark.parametrize("stored_once", [True, False])
+def test_a_small_file_that_holds_gigabytes_is_refused(tmp_path: Path, stored_once: bool) -> None:
+    text = "a" * (1 << 22)
+    values = pyarrow.DictionaryArray.from_arrays([0] * 1000, [text]) if stored_once else [text] * 70
+    table = pyarrow.table({"text": values})
+    path = tmp_path / "rows.parquet"
+    pyarrow.parquet.write_table(table, path, compression="zstd", use_dictionary=stored_once)
+    assert path.stat().st_size < 100_000
+    with pytest.raises(NpukitError, match="times its own size"):
+        for _ in read_file(path):
+            pass

@@ -54,7 +54,7 @@ class Renderer:
         self._eos = self._variables["eos_token"] or ""
         self._stops = tuple(stop for stop in (self._eos, *stops) if stop)
         self._marked = MARK.search(template.text) is not None
-        self._error = jinja2.exceptions.TemplateError
+        self._syntax_error = jinja2.exceptions.TemplateSyntaxError
         self._unasked_prompt = ""
         try:
             self._unasked_prompt = self._find_unasked_prompt()
@@ -73,8 +73,6 @@ class Renderer:
                 spans, unmatched = self._spans_by_prefixes(messages, text, tools)
         except BadTurns as error:
             raise NotRendered(str(error)) from error
-        except (self._error, TypeError, KeyError, AttributeError) as error:
-            raise NotRendered(f"is refused by the chat template ({error})") from error
         if lost := [name for name in _names(tools, messages) if name not in text]:
             raise NotRendered(f"has a tool, {lost[0]}, which the chat template does not write: choose one that does")
         return self._ended(text, spans, unmatched)
@@ -82,14 +80,19 @@ class Renderer:
     def _jinja(
         self, turns: Sequence[Mapping[str, Any]], prompt: bool, tools: list[Any] | None = None
     ) -> tuple[str, list[Span]]:
-        texts, spans = self._render_jinja(
-            [turns],
-            tools=tools,
-            chat_template=self._template.text,
-            return_assistant_tokens_mask=self._marked,
-            add_generation_prompt=prompt,
-            **self._variables,
-        )
+        try:
+            texts, spans = self._render_jinja(
+                [turns],
+                tools=tools,
+                chat_template=self._template.text,
+                return_assistant_tokens_mask=self._marked,
+                add_generation_prompt=prompt,
+                **self._variables,
+            )
+        except self._syntax_error:
+            raise
+        except Exception as error:  # a template is a program, and this conversation makes it fail
+            raise NotRendered(f"is refused by the chat template ({error})") from error
         text = texts[0] if prompt else texts[0].removesuffix(self._unasked_prompt)
         return text, spans[0] if spans else []
 

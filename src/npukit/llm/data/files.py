@@ -8,13 +8,16 @@ from __future__ import annotations
 import csv
 import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from npukit.errors import NpukitError
 from npukit.llm.data.json_array import read_json_values
 
+MOST_CHARACTERS = 1 << 24  # of a row: no cutoff is near, and a tokenizer would be busy with more for minutes
+MOST_TIMES, UNSUSPICIOUS = 1000, 1 << 28  # a file that holds so many times its size, and so much at all, is a bomb
+_AT_ONCE = 16  # rows
 TEXT_PIECE = 1 << 16  # characters of a .txt file that are one row; tokenising gigabytes at once would not do
 
 
@@ -42,14 +45,35 @@ def read_file(path: Path) -> Iterator[Record]:
             head = file.read(4096)
         if wrong := _wrong_content(head, suffix):
             raise NpukitError(f"{path} {wrong}")
-        yield from READERS[suffix](path)
+        most, characters = _most(path), 0
+        for record in READERS[suffix](path):
+            size = _size(record.value)
+            characters += size
+            if characters > most:
+                raise _bomb(path)
+            yield record if size <= MOST_CHARACTERS else record._replace(value=None, problem=TOO_LARGE)
     except UnicodeDecodeError as error:
         raise NpukitError(f"{path} is not UTF-8 ({error.reason} {error.object[error.start]:#x}): {CONVERT}") from error
     except OSError as error:
         raise NpukitError(f"{path} cannot be read: {error.strerror or error}.") from error
 
 
+TOO_LARGE = f"has more than {MOST_CHARACTERS:,} characters: split it"
 CONVERT = "convert it, for example with iconv -f GB18030 -t UTF-8."
+
+
+def _size(value: Any) -> int:
+    """How many characters a row has, in all its texts."""
+    waiting, size = [value], 0
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, str):
+            size += len(each)
+        elif isinstance(each, dict):
+            waiting.extend(each.values())
+        elif isinstance(each, list):
+            waiting.extend(each)
+    return size
 
 
 def _wrong_content(head: bytes, suffix: str) -> str | None:
@@ -90,7 +114,7 @@ def _json_lines(path: Path) -> Iterator[Record]:
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
             if line.strip():
-                value, problem = _loads(line)
+                value, problem = _loads(line) if len(line) <= 4 * MOST_CHARACTERS else (None, TOO_LARGE)
                 yield Record(str(path), number, value, problem)
 
 
@@ -147,11 +171,12 @@ def _parquet(path: Path) -> Iterator[Record]:
     import pyarrow
     import pyarrow.parquet
 
-    numbers = itertools.count(1)
     try:
-        for batch in pyarrow.parquet.ParquetFile(path).iter_batches(1024):
-            for value in batch.to_pylist():
-                yield Record(str(path), next(numbers), value, unit="row")
+        file = pyarrow.parquet.ParquetFile(path)
+        groups = (file.metadata.row_group(number) for number in range(file.metadata.num_row_groups))
+        if sum(group.total_byte_size for group in groups) > _most(path):
+            raise _bomb(path)
+        yield from _batches(path, file.iter_batches(1024))
     except pyarrow.ArrowException as error:
         raise NpukitError(f"{path} is a broken Parquet file: copy or download it again.") from error
 
@@ -160,14 +185,29 @@ def _arrow(path: Path) -> Iterator[Record]:
     """As datasets' save_to_disk writes it."""
     import pyarrow
 
-    numbers = itertools.count(1)
     try:
         with pyarrow.memory_map(str(path)) as file:
-            for batch in pyarrow.ipc.open_stream(file):
-                for value in batch.to_pylist():
-                    yield Record(str(path), next(numbers), value, unit="row")
+            yield from _batches(path, pyarrow.ipc.open_stream(file))
     except pyarrow.ArrowException as error:
         raise NpukitError(f"{path} is a broken Arrow file: save the data set again.") from error
+
+
+def _batches(path: Path, batches: Iterable[Any]) -> Iterator[Record]:
+    """The rows of Arrow batches, a few at a time: a value that is stored once may stand in every one of them."""
+    numbers = itertools.count(1)
+    for batch in batches:
+        for start in range(0, batch.num_rows, _AT_ONCE):
+            for value in batch.slice(start, _AT_ONCE).to_pylist():
+                yield Record(str(path), next(numbers), value, unit="row")
+
+
+def _most(path: Path) -> int:
+    """How much a file of this size may hold."""
+    return max(UNSUSPICIOUS, MOST_TIMES * path.stat().st_size)
+
+
+def _bomb(path: Path) -> NpukitError:
+    return NpukitError(f"{path} holds more than {MOST_TIMES:,} times its own size: such a file is not read.")
 
 
 def _text(path: Path) -> Iterator[Record]:
