@@ -146,6 +146,12 @@ def test_pytest_option_without_a_number_is_one_device_and_leaves_the_path_alone(
     said = pytest_there(project, "--npu-sim", "tests")
     assert "1 failed, 1 passed" in said
     assert "assert 1 == 2" in said
+    assert "npukit migrate" not in said
+
+
+def test_tests_that_ask_for_cuda_are_told_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "test_cuda.py").write_text("import torch\ndef test_it(): torch.cuda.set_device(0)\n")
+    assert "npukit migrate" in pytest_there(tmp_path, "--npu-sim")
 
 
 def test_pytest_without_the_option_is_left_alone(project: Path) -> None:

@@ -35,6 +35,7 @@ Model = Annotated[
 MergeLora = Annotated[bool, typer.Option("--merge-lora", help="Merge the adapters; done anyway if there are any.")]
 Onnx = Annotated[bool, typer.Option("--onnx", help="Write ONNX, checked against PyTorch with onnxruntime.")]
 Om = Annotated[bool, typer.Option("--om", help="Write ONNX, and compile it with atc; without atc, write a script.")]
+Gguf = Annotated[bool, typer.Option("--gguf", help="Write GGUF for llama.cpp and Ollama.")]
 W8a8 = Annotated[bool, typer.Option("--w8a8", help="Quantise to int8 for vllm-ascend (W8A8_DYNAMIC).")]
 DtypeOption = Annotated[Dtype, typer.Option(help="Type of the written weights; auto keeps it.")]
 ShardSize = Annotated[str, typer.Option(help="Largest size of a weights file.")]
@@ -55,6 +56,7 @@ def export(
     onnx: Onnx = False,
     om: Om = False,
     w8a8: W8a8 = False,
+    gguf: Gguf = False,
     dtype: DtypeOption = Dtype.auto,
     shard_size: ShardSize = "5GB",
     opset: Opset = 13,
@@ -74,9 +76,10 @@ def export(
     """
     from npukit.inference.task import Wanted
 
-    if onnx + om + w8a8 > 1:
-        raise NpukitError("Choose one of --onnx, --om and --w8a8.")
-    kind = "onnx" if onnx else "om" if om else "w8a8" if w8a8 else "merged"
+    kinds = [name for name, wanted in (("onnx", onnx), ("om", om), ("w8a8", w8a8), ("gguf", gguf)) if wanted]
+    if len(kinds) > 1:
+        raise NpukitError("Choose one of --onnx, --om, --w8a8 and --gguf.")
+    kind = kinds[0] if kinds else "merged"
     output = output or Path(f"{model.rstrip('/')}-{kind}")
     wanted = Wanted(model, tuple(adapter or ()), trust_remote_code=trust_remote_code, allow_pickles=True)
     if merge_lora and not _parts(wanted)[1]:
@@ -85,6 +88,8 @@ def export(
         _export_onnx(wanted, output, opset, om, card, batch, tuple(length or (512,)), force, json)
     elif w8a8:
         _quantise(wanted, output, text, force, json)
+    elif gguf:
+        _export_gguf(wanted, output, dtype.value, force, json)
     else:
         _merge(wanted, output, dtype.value, _bytes(shard_size), force, json)
 
@@ -115,6 +120,18 @@ def _merge(wanted: Wanted, output: Path, dtype: str, shard_bytes: int, force: bo
         print(f"npukit: {note}", file=sys.stderr)
     merged = f", {done.changed} changed by {', '.join(done.adapters)}" if done.adapters else ""
     _show(done, f"{done.output}: {done.tensors} tensors{merged}; {_size(done.bytes)} in {done.dtype}", json)
+
+
+def _export_gguf(wanted: Wanted, output: Path, dtype: str, force: bool, json: bool) -> None:
+    from npukit.export.gguf import FILE, export_gguf
+    from npukit.report.progress import progress
+
+    folder, adapters = _parts(wanted)
+    with progress("writing", "bytes") as told:
+        done = export_gguf(folder, adapters, output, dtype=dtype, force=force, progress=told)
+    merged = f", with {', '.join(done.adapters)} merged" if done.adapters else ""
+    figures = f"{done.architecture}, {done.tensors} tensors{merged}; {_size(done.bytes)} in {done.dtype}"
+    _show(done, f"{done.output / FILE}: {figures}. For Ollama: ollama create NAME -f {done.output}/Modelfile", json)
 
 
 def _export_onnx(

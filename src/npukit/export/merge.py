@@ -62,7 +62,7 @@ def merge(
     if "quantization_config" in config and adapters:
         raise NpukitError(f"The weights of {model} are quantised: merge into the model that they were made from.")
     weights = open_checkpoint(model)
-    merged = _Merged(model, weights, adapters, trust_remote_code)
+    merged = MergedWeights(model, weights, adapters, trust_remote_code)
     plan = merged.plan(None if dtype == "auto" else getattr(torch, dtype))
     total = sum(each.bytes for each in plan.values())
     done = 0
@@ -82,7 +82,7 @@ def merge(
     return Exported(output, tuple(files), len(plan), len(merged.changes), total, ", ".join(kinds), names, merged.notes)
 
 
-class _Merged:
+class MergedWeights:
     """The tensors of the merged model: which there are, and each of them when it is asked for."""
 
     def __init__(self, model: Path, weights: Checkpoint, adapters: Sequence[Path], trust_remote_code: bool) -> None:

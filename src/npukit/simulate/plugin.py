@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 
 import pytest
@@ -64,3 +65,22 @@ def _give_npus(devices: int, config: pytest.Config) -> None:
         os.execve(sys.executable, [sys.executable, "-m", "pytest", *arguments], environment(devices))
     if not is_late:
         activate(devices)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say what to do about tests that asked for CUDA, which no torch for NPUs has."""
+    if terminalreporter.config.getoption("npu_sim") is None:
+        return
+    from npukit.facts.errors import known_errors
+    from npukit.report.report import counted
+
+    error = known_errors()["no-cuda"]
+    failed = [each for kind in ("failed", "error") for each in terminalreporter.stats.get(kind, [])]
+    asking = sum(bool(re.search(error.pattern, each.longreprtext)) for each in failed)
+    if asking:
+        terminalreporter.section("npukit")
+        terminalreporter.write_line(
+            f"{counted(asking, 'failure')} because the tests need CUDA, which a torch for NPUs does not have. "
+            "Rewrite the code with `npukit migrate`, "
+            "or run the tests unchanged: npukit run --auto --device sim -m pytest"
+        )
