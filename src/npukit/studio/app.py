@@ -11,6 +11,7 @@ from typing import Any
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -64,7 +65,7 @@ def make_app(options: StudioOptions) -> Guard:
 
     pages = [Route("/", index), Route("/page/{name}", file), Route("/api/session", session)]
     parts = [each for module in (machine, port, data, train, runs, chat, verbs) for each in module.routes(studio)]
-    app = Starlette(routes=[*pages, *parts], lifespan=lifespan, exception_handlers={404: _missing, 405: _missing})
+    app = Starlette(routes=[*pages, *parts], lifespan=lifespan, exception_handlers={HTTPException: _refused})
     return Guard(app, options)
 
 
@@ -77,5 +78,6 @@ async def _tick(studio: Studio) -> None:
         await asyncio.sleep(SECONDS_BETWEEN)
 
 
-async def _missing(_: Request, error: Exception) -> Response:
-    return refusal(getattr(error, "status_code", 404), "There is no such page.")
+async def _refused(_: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return refusal(error.status_code, "There is no such page." if error.status_code == 404 else error.detail)

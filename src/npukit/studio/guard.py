@@ -7,6 +7,7 @@ import hmac
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
 from starlette.requests import cookie_parser
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -17,6 +18,7 @@ from npukit.web.assets import HEADERS
 COOKIE = "npukit-studio"
 CSRF = "x-npukit-csrf"
 MAX_BODY = 2 * 2**20
+TOO_LARGE = "The request is too large."
 READING = ("GET", "HEAD")
 WITHOUT_CSRF = "/served/"  # the chat page speaks OpenAI's API; its origin is checked, and its cookie is SameSite
 SIGN_IN = (
@@ -24,10 +26,6 @@ SIGN_IN = (
     "<p>Open the address that <code>npukit studio</code> printed when it started: it has the token."
     "<p>请打开 <code>npukit studio</code> 启动时打印的地址 (包含访问令牌)。"
 )
-
-
-class TooLarge(Exception):
-    """A body beyond the limit."""
 
 
 class Guard:
@@ -52,10 +50,7 @@ class Guard:
         answer = self._refusal(scope)
         if answer is not None:
             return await answer(scope, receive, send)
-        try:
-            await self._app(scope, self._limited(receive), send)
-        except TooLarge:
-            await refusal(413, "The request is too large.")(scope, receive, send)
+        await self._app(scope, self._limited(receive), send)
 
     def _refusal(self, scope: Scope) -> Response | None:
         headers = Headers(scope=scope)
@@ -74,7 +69,7 @@ class Guard:
                 return refusal(403, "The page is out of date: reload it.")
         length = headers.get("content-length", "0")
         if not length.isdigit() or int(length) > MAX_BODY:
-            return refusal(413, "The request is too large.")
+            return refusal(413, TOO_LARGE)
         return None
 
     def _is_known(self, headers: Headers) -> bool:
@@ -106,7 +101,7 @@ class Guard:
             message = await receive()
             received += len(message.get("body", b""))
             if received > MAX_BODY:
-                raise TooLarge
+                raise HTTPException(413, TOO_LARGE)
             return message
 
         return limited

@@ -74,6 +74,8 @@ class Studio:
             return refusal(403, str(error))
         except (NpukitError, Wrong) as error:
             return refusal(422, str(error))
+        except OSError as error:  # a name that is too long, a file that nobody may read, a full disk
+            return refusal(422, f"{error.strerror or error}.")
         if isinstance(made, Response):
             return made
         return Response(_json(made), 200, HEADERS, "application/json")

@@ -21,12 +21,12 @@ MOST_TOKENS = 1500  # of a row that is shown
 def routes(studio: Studio) -> list[Route]:
     async def preview(given: dict[str, Any]) -> Any:
         names = ("model", "data", "template", "task", "tokens")
-        wanted = {name: text(given, name, "") for name in names}
+        wanted = {name: text(given, name, "", longest=4096) for name in names}
         if not wanted["model"] or not wanted["data"]:
             raise Wrong("Choose a model and a data set.")
         for name in ("model", "data", "template"):
             studio.folders.check(wanted[name].partition("#")[0])
-        wanted["folder"] = text(given, "folder", "data")
+        wanted["folder"] = text(given, "folder", "data", longest=4096)
         studio.folders.inside(wanted["folder"])
         cutoff, page = number(given, "cutoff", 2048, 1, 2**22), number(given, "page", 0, 0, 10**6)
         return await studio.workers.do(look, wanted, cutoff, page)

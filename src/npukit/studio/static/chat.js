@@ -31,12 +31,13 @@ export async function show(main, { model }) {
   const start = async () => {
     const adapters = adapter.input.value.trim() ? adapter.input.value.split(",").map((each) => each.trim()) : [];
     const { id } = await api("chat/start", { model: chosen.input.value.trim(), device: device.value, adapters });
+    load.open = false;
     open([...shown, id].slice(-2));
   };
   const others = live.filter((each) => !shown.includes(each.id));
-  main.append(page(word("chat"), word("chatLead"),
-    session.read_only ? "" : h("details", { class: "card", open: !shown.length || !!model }, h("summary", {}, h("h2", {}, word("loadModel"))), h("div", { class: "fields" }, field(word("model"), chosen.input, word("chatModelHint"), { around: chosen.around }), field(word("adapters"), adapter.input, word("adaptersHint"), { around: adapter.around }), field(word("device"), device)),
-      row(button(word("loadModel"), start, "primary"), ...others.map((each) => button(word("openChat", { name: each.title }), () => open([...shown, each.id].slice(-2)))))), both, frames));
+  const load = h("details", { class: "card", open: !shown.length || !!model }, h("summary", {}, h("h2", {}, word("loadModel"))), h("div", { class: "fields" }, field(word("model"), chosen.input, word("chatModelHint"), { around: chosen.around }), field(word("adapters"), adapter.input, word("adaptersHint"), { around: adapter.around }), field(word("device"), device)),
+      row(button(word("loadModel"), start, "primary"), ...others.map((each) => button(word("openChat", { name: each.title }), () => open([...shown, each.id].slice(-2))))));
+  main.append(page(word("chat"), word("chatLead"), session.read_only ? "" : load, both, frames));
   open(shown);
 }
 

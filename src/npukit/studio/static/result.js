@@ -27,9 +27,9 @@ export function verification(data) {
       table([{ title: "", cell: ([name]) => word(name) }, { title: word("device"), cell: ([, run]) => run.device }, { title: word("time"), cell: ([, run]) => word("seconds", { count: run.seconds }), number: true }, { title: word("exitCode"), cell: ([, run]) => run.exit_code, number: true }], runs)),
     boxes.length ? h("div", { class: "charts" }, boxes) : null,
     card(word("compared"), table([
-      { title: word("figure"), cell: (each) => readable(`${word(`kind_${each.kind}`)}${each.name ? ` ${each.name}` : ""}`) }, { title: word("count"), cell: (each) => whole(each.count), number: true }, { title: word("first"), cell: (each) => figure(each.first), number: true },
+      { title: word("figure"), cell: (each) => readable(each.name && each.name !== each.kind ? `${word(`kind_${each.kind}`)}: ${each.name}` : word(`kind_${each.kind}`)) }, { title: word("count"), cell: (each) => whole(each.count), number: true }, { title: word("first"), cell: (each) => figure(each.first), number: true },
       { title: word("last"), cell: (each) => figure(each.last), number: true }, { title: word("largestDifference"), cell: (each) => figure(each.largest_difference), number: true }, { title: word("tolerance"), cell: (each) => figure(each.tolerance), number: true },
-    ], data.compared)),
+    ], [...data.compared].sort((one, other) => (one.kind === "settings") - (other.kind === "settings")))),
     data.cpu_fallbacks.length ? card(word("fallbacks"), table([{ title: word("operator"), cell: (each) => h("code", {}, each.op) }, { title: word("place"), cell: (each) => each.line }, { title: word("count"), cell: (each) => whole(each.count), number: true }], data.cpu_fallbacks)) : null,
   ].filter(Boolean);
 }

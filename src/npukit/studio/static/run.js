@@ -80,7 +80,7 @@ function drawTiles(box, found, last) {
 function drawCurves(box, boxes, found, look, again) {
   const order = Object.keys(names);
   const wanted = Object.keys(found.curves).filter((name) => name !== "eval_loss" || !found.curves.loss).sort((a, b) => (order.indexOf(a) + 99) % 99 - (order.indexOf(b) + 99) % 99);
-  const key = `${wanted.join()} ${document.documentElement.lang}`;
+  const key = `${Object.keys(found.curves).join()} ${document.documentElement.lang}`;
   if (boxes.key !== key) {
     boxes.key = key;
     const tools = wanted.length ? h("div", { class: "row tools full" }, controls(look.smooth, look.log, (change) => { Object.assign(look, change); again(); })) : "";
