@@ -75,7 +75,10 @@ def test_a_policy_without_inline_scripts(folder: Path) -> None:
     assert not re.search(r"<script(?! type=\"module\" src=)|\son\w+=|\sstyle=", answer.text)
 
 
-@pytest.mark.parametrize("path", ["..", "../secret.txt", "/etc/passwd", "link/secret.txt", "~root", "a\0b", "link/../secret.txt"])
+OUTSIDE = ("..", "../secret.txt", "/etc/passwd", "link/secret.txt", "~root", "a\0b", "link/../secret.txt")
+
+
+@pytest.mark.parametrize("path", OUTSIDE)
 def test_paths_outside_the_folders_are_refused(folder: Path, path: str) -> None:
     mine = client(folder)
     asked = [
@@ -85,7 +88,8 @@ def test_paths_outside_the_folders_are_refused(folder: Path, path: str) -> None:
         mine.post("/api/port/write", json={"path": ".", "output": path}),
         mine.post("/api/data/preview", json={"model": path, "data": "x.jsonl"}),
         mine.post("/api/data/preview", json={"model": "m", "data": path}),
-        mine.post("/api/chat/start", json={"model": path, "device": "cpu"}),
+        mine.post("/api/forms/start", json={"verb": "serve", "values": {"model": path, "device": "cpu"}}),
+        mine.post("/api/forms/start", json={"verb": "serve", "values": {"model": "m", "adapter": [f"a={path}"]}}),
         mine.post("/api/forms/start", json={"verb": "eval", "values": {"model": "m", "data": [path]}}),
         mine.post("/api/forms/start", json={"verb": "export", "values": {"model": "m", "output": path}}),
         mine.post("/api/train/start", json={"device": "cpu", "values": {"training.output": path}}),
@@ -99,7 +103,8 @@ def test_options_cannot_be_smuggled_in(folder: Path) -> None:
     mine = client(folder)
     for values in ({"model": "--trust-remote-code"}, {"model": "m", "unknown": 1}, {"model": {"a": 1}}, {"model": ""}):
         assert mine.post("/api/forms/start", json={"verb": "export", "values": values}).status_code == 422
-    assert mine.post("/api/chat/start", json={"model": "--host=0.0.0.0"}).status_code == 422
+    for values in ({"model": "--host=0.0.0.0"}, {"model": "m", "host": "0.0.0.0"}, {"model": "m", "port": 1}):
+        assert mine.post("/api/forms/start", json={"verb": "serve", "values": values}).status_code == 422
 
 
 def test_bodies_are_bounded(folder: Path) -> None:
@@ -111,7 +116,7 @@ def test_bodies_are_bounded(folder: Path) -> None:
 
 def test_a_studio_for_showing_starts_nothing(folder: Path) -> None:
     mine = client(folder, read_only=True)
-    for path in ("train/start", "chat/start", "forms/start", "port/write", "port/verify", "run/delete", "run/stop"):
+    for path in ("train/start", "forms/start", "port/write", "port/verify", "run/delete", "run/stop"):
         assert mine.post(f"/api/{path}", json={}).status_code == 403, path
     assert mine.post("/api/train/check", json={"values": {}}).status_code == 200
     assert mine.get("/api/runs").status_code == 200

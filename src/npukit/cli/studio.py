@@ -33,11 +33,15 @@ AllowHost = Annotated[
     ),
 ]
 PATHS = ("model", "data", "adapter", "words", "profiles")  # text that names a file, or something on a hub
+# What the studio sets itself: how its own server reaches the model's.
+NOT_IN_FORMS = ("context", "json", "dry_run", "host", "port", "api_key", "no_key", "cors")
+NOT_IN_FORMS += ("ssl_keyfile", "ssl_certfile")
 # Verbs that have a form of their own in the studio, and the option that writes a page.
 FORMS = {
     "export": "",
     "eval": "",
     "infer": "",
+    "serve": "",
     "precision compare": "--html",
     "precision bisect": "",
     "precision check": "",
@@ -84,7 +88,7 @@ def form(name: str) -> dict[str, Any]:
     declared = inspect.signature(function).parameters
     page = FORMS[name]
     hints = typing.get_type_hints(function, include_extras=True)
-    hints = {each: hints[each] for each in declared if each not in ("json", page.strip("-"))}
+    hints = {each: hints[each] for each in declared if each not in (*NOT_IN_FORMS, page.strip("-"))}
     fields = [_field(each, hint, declared[each].default) for each, hint in hints.items()]
     return {
         "options": fields,

@@ -17,9 +17,8 @@ from starlette.routing import Route
 from npukit.errors import NpukitError
 from npukit.inference import server
 from npukit.studio.guard import refusal
-from npukit.studio.queue import device_of
 from npukit.studio.runs import Run, State
-from npukit.studio.studio import Studio, Wrong, text
+from npukit.studio.studio import Studio, text
 from npukit.web.assets import HEADERS, POLICY, SHARED, asset
 
 HEAD = 1 << 16  # bytes of a response's head
@@ -29,32 +28,6 @@ FRAMED = HEADERS | {"Content-Security-Policy": f"{POLICY}frame-ancestors 'self'"
 
 
 def routes(studio: Studio) -> list[Route]:
-    def start(given: dict[str, Any]) -> Any:
-        model, device = text(given, "model", longest=4096), text(given, "device", "auto")
-        adapters = given.get("adapters", [])
-        if not model or model.startswith("-"):
-            raise Wrong("Choose a model.")
-        if device not in ("auto", "npu", "cuda", "sim", "cpu"):
-            raise Wrong("device should be npu, cuda, sim or cpu.")
-        if not isinstance(adapters, list) or not all(isinstance(each, str) for each in adapters):
-            raise Wrong("adapters should be a list of folders.")
-        studio.folders.check([model, *adapters])
-        words = [model, "--device", device, "--port", str(_free_port())]
-        for each in adapters:
-            words += ["--adapter", f"{_adapter_name(each)}={each}"]
-        kind = device_of(device)
-        run = studio.runs.add(
-            "serve",
-            words,
-            studio.folders.workspace,
-            title=model,
-            device=kind,
-            cards=0 if kind == "cpu" else 1,
-            variables={"NPUKIT_API_KEY": secrets.token_urlsafe(24)},
-        )
-        studio.queue.tick()
-        return {"id": run.folder.name, "command": run.record.command}
-
     async def ready(given: dict[str, Any]) -> Any:
         run = studio.runs.find(text(given, "id"))
         state = run.state
@@ -98,7 +71,6 @@ def routes(studio: Studio) -> list[Route]:
         return StreamingResponse(_body(reader, writer), status, HEADERS, kind)
 
     return [
-        studio.post("/api/chat/start", start),
         studio.get("/api/chat/ready", ready),
         Route("/served/{id}", index),
         Route("/served/{id}/", index),
@@ -131,9 +103,9 @@ async def _body(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> A
         writer.close()
 
 
-def _adapter_name(path: str) -> str:
-    folder = Path(path)
-    return f"{folder.parent.name}-{folder.name}" if folder.name.startswith("checkpoint-") else folder.name
+def reached_by_us() -> tuple[list[str], dict[str, str]]:
+    """The words and the variables with which a server listens on this machine, for the studio alone."""
+    return ["--port", str(_free_port())], {"NPUKIT_API_KEY": secrets.token_urlsafe(24)}
 
 
 def _free_port() -> int:

@@ -7,6 +7,7 @@ from typing import Any
 
 from starlette.routing import Route
 
+from npukit.studio.api.chat import reached_by_us
 from npukit.studio.forms import words
 from npukit.studio.queue import device_of
 from npukit.studio.studio import Studio, Wrong, number, text
@@ -27,17 +28,18 @@ def routes(studio: Studio) -> list[Route]:
         told = words(form, values, studio.folders)
         device = device_of(str(values.get("device") or "auto")) if "device" in form["names"] else "cpu"
         cards = number(values, "devices", 1, 1, 1024) if values.get("devices") else 1
-        page = form.get("page")
+        more, variables = reached_by_us() if verb == "serve" else ([], {})
         run = studio.runs.add(
             verb,
-            [*told, *(["--json"] if form["json"] else [])],
+            [*told, *more, *(["--json"] if form["json"] else [])],
             studio.folders.workspace,
-            title=_title(values),
+            title=_title(verb, values),
             device=device,
             cards=0 if device == "cpu" else cards,
             has_result=bool(form["json"]),
             output=str(values.get("output") or ""),
-            page=page,
+            page=form["page"],
+            variables=variables,
         )
         studio.queue.tick()
         return {"id": run.folder.name, "command": run.record.command}
@@ -61,9 +63,9 @@ def _entries(studio: Studio, path: str) -> dict[str, Any]:
     }
 
 
-def _title(values: dict[str, Any]) -> str:
+def _title(verb: str, values: dict[str, Any]) -> str:
     first = next((value for value in values.values() if isinstance(value, str) and value), "")
-    return Path(first).name[:80]
+    return (first if verb == "serve" else Path(first).name)[:120]
 
 
 def find_models(studio: Studio) -> dict[str, Any]:

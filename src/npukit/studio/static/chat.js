@@ -1,10 +1,11 @@
 // Chat: the chat page of `npukit serve`, one model or two side by side.
-import { api, button, command, empty, every, field, h, link, page, pathInput, query, row, select, session, tag, word, working } from "./ui.js";
+import { api, button, command, empty, every, h, link, page, query, row, session, tag, word, working } from "./ui.js";
+import { form } from "./verb.js";
 
 const KEPT = "npukit-chats";
 
 export async function show(main, { model }) {
-  const [found, choices, runs] = await Promise.all([api("models"), api("machine/choices"), api("runs")]);
+  const [found, choices, runs, forms] = await Promise.all([api("models"), api("machine/choices"), api("runs"), api("forms")]);
   const live = runs.filter((each) => each.kind === "serve" && ["queued", "running"].includes(each.state));
   const kept = JSON.parse(sessionStorage.getItem(KEPT) ?? "[]").filter((id) => live.some((each) => each.id === id));
   let shown = kept.length ? kept : live.slice(0, 1).map((each) => each.id);
@@ -24,19 +25,10 @@ export async function show(main, { model }) {
     for (const each of frames.querySelectorAll("iframe")) each.contentWindow.postMessage({ ask: ask.value }, location.origin);
     ask.value = "";
   };
-  const chosen = pathInput(model ?? "", { found: [...found.models, ...found.adapters], folders: true });
-  chosen.input.placeholder = found.adapters[0] ?? found.models[0] ?? word("modelFolder");
-  const adapter = pathInput("", { found: found.adapters, folders: true });
-  const device = select(choices.devices.map((value) => ({ value, text: word(`device_${value}`) })), choices.devices[0]);
-  const start = async () => {
-    const adapters = adapter.input.value.trim() ? adapter.input.value.split(",").map((each) => each.trim()) : [];
-    const { id } = await api("chat/start", { model: chosen.input.value.trim(), device: device.value, adapters });
-    load.open = false;
-    open([...shown, id].slice(-2));
-  };
+  const loaded = (id) => { load.open = false; open([...shown, id].slice(-2)); };
   const others = live.filter((each) => !shown.includes(each.id));
-  const load = h("details", { class: "card", open: !shown.length || !!model }, h("summary", {}, h("h2", {}, word("loadModel"))), h("div", { class: "fields" }, field(word("model"), chosen.input, word("chatModelHint"), { around: chosen.around }), field(word("adapters"), adapter.input, word("adaptersHint"), { around: adapter.around }), field(word("device"), device)),
-      row(button(word("loadModel"), start, "primary"), ...others.map((each) => button(word("openChat", { name: each.title }), () => open([...shown, each.id].slice(-2))))));
+  const load = h("details", { open: !shown.length || !!model }, h("summary", {}, h("b", {}, word("loadModel"))), form("serve", forms.serve, { model }, found, choices, loaded, word("loadModel")),
+    row(...others.map((each) => button(word("openChat", { name: each.title }), () => open([...shown, each.id].slice(-2))))));
   main.append(page(word("chat"), word("chatLead"), session.read_only ? "" : load, both, frames));
   open(shown);
 }

@@ -1,5 +1,5 @@
 // Train: a form of every option, the file and the command that it stands for, and what the run would take.
-import { api, button, bytes, card, command, duration, empty, field, go, h, page, pathInput, problem, query, readable, say, select, session, tag, whole, word } from "./ui.js";
+import { api, button, bytes, card, command, copyButton, duration, empty, field, go, h, page, pathInput, problem, query, readable, say, select, session, tag, whole, word } from "./ui.js";
 import { knows } from "./look.js";
 import { deviceChoices } from "./devices.js";
 
@@ -17,7 +17,7 @@ export async function show(main, { from }) {
   }
   const known = Object.fromEntries(options.map((each) => [each.key, each]));
   const boxes = {}; // by key: {box, show()}
-  const side = { mistakes: h("div", { "aria-live": "polite" }), plan: h("div", { class: "plan" }), yaml: h("pre", { class: "yaml", tabindex: "0" }), line: h("div") };
+  const side = { mistakes: h("div", { "aria-live": "polite" }), plan: h("div", { class: "plan" }), yaml: h("pre", { class: "yaml", tabindex: "0" }), line: h("div"), copy: h("span") };
   let timer = 0, asked = 0;
   const check = async () => {
     sessionStorage.setItem(KEPT, JSON.stringify(state));
@@ -81,7 +81,7 @@ export async function show(main, { from }) {
   main.append(page(word("train"), word("trainLead"),
     h("div", { class: "row tools" }, search, h("label", { class: "switch" }, only, h("span", {}, word("onlyChanged"))), h("span", { class: "space" }), h("label", { class: "button", for: "upload" }, word("uploadConfig")), upload, clear), uploaded,
     h("div", { class: "split" }, h("div", {}, essentials, ...parts),
-      h("div", { class: "side" }, card(word("where"), deviceChoices(choices, state, changed), side.mistakes, start), card(word("estimate"), side.plan), card(word("fileAndCommand"), side.yaml, side.line)))));
+      h("div", { class: "side" }, card(word("where"), deviceChoices(choices, state, changed), side.mistakes, start), card(word("estimate"), side.plan), card(h("span", { class: "with-copy" }, word("fileAndCommand"), side.copy), side.yaml, side.line)))));
   applies();
   check();
 }
@@ -121,6 +121,7 @@ function optionField(option, state, set, found) {
 
 function drawSide(side, answer, state) {
   side.yaml.textContent = answer.yaml.trim() && answer.yaml.trim() !== "{}" ? answer.yaml.trim() : word("nothingChosen");
+  side.copy.replaceChildren(copyButton(answer.yaml));
   side.line.replaceChildren(answer.command ? command(answer.command) : "");
   const untouched = !Object.keys(state.values).length;
   side.mistakes.replaceChildren(answer.mistakes.length && !untouched ? problem(h("ul", {}, answer.mistakes.map((each) => h("li", {}, each)))) : "", answer.notes.length ? h("ul", { class: "plain-list" }, answer.notes.map((each) => h("li", {}, each))) : "");

@@ -11,7 +11,7 @@ export async function show(main, values, name) {
   const body = h("div"), past = h("div");
   const draw = () => {
     tabs.replaceChildren(...verbs.map((each) => h("button", { type: "button", "aria-pressed": String(each === verb), onclick: () => { verb = each; draw(); } }, word(`form_${each.replaceAll(" ", "_")}`))));
-    body.replaceChildren(form(verb, forms[verb], { ...values }, found, choices));
+    body.replaceChildren(form(verb, forms[verb], { ...values }, found, choices, (id) => go("run", { id })));
   };
   draw();
   main.append(page(word(name), word(`${name}Lead`), tabs, body, past));
@@ -26,7 +26,8 @@ export async function show(main, values, name) {
   });
 }
 
-function form(verb, given, values, found, choices) {
+// The options of a verb as fields, the command that they stand for, and a button that starts it.
+export function form(verb, given, values, found, choices, start, text) {
   const line = h("div");
   const clean = {};
   const tell = () => {
@@ -65,5 +66,5 @@ function form(verb, given, values, found, choices) {
   const first = inputs.filter(([option]) => !option.flag || ["output", "device", "adapter"].includes(option.name)), rest = inputs.filter((each) => !first.includes(each));
   tell();
   return card(given.summary, h("div", { class: "fields" }, first.map(([, input]) => input)), rest.length ? h("details", {}, h("summary", {}, word("moreOptions", { count: rest.length })), h("div", { class: "fields" }, rest.map(([, input]) => input))) : "",
-    line, session.read_only ? "" : row(button(word("start"), async () => { const { id } = await api("forms/start", { verb, values: clean }); go("run", { id }); }, "primary")));
+    line, session.read_only ? "" : row(button(text ?? word("start"), async () => { const { id } = await api("forms/start", { verb, values: clean }); start(id); }, "primary")));
 }
