@@ -138,12 +138,16 @@ def _idle(number: int) -> DeviceStatus:
 
 def test_a_long_curve_is_thinned_and_keeps_its_spike(tmp_path: Path) -> None:
     log = tmp_path / "log.jsonl"
-    rows = [{"step": step, "loss": 1.0, "memory": 2} for step in range(1, 50_001)]
+    rows = [{"step": step, "loss": 1.0, "memory_gib": 2.0, "note_of_nobody": "x" * 40} for step in range(1, 50_001)]
     rows[31_337]["loss"] = 9.0
     rows.insert(40_000, {"step": 40_000, "eval_loss": 0.5})
     text = "".join(json.dumps(row) + "\n" for row in rows)
     log.write_text(text)
     logs = Logs()
+    sampled = logs.figures(log).curves["loss"].pairs()  # at once, before all of it is read
+    assert len(sampled[0]) > 100 and sampled[0][-1] == 50_000
+    while (reader := logs.figures(log).reader) and reader.is_alive():
+        time.sleep(0.01)
     steps, values = logs.figures(log).curves["loss"].pairs()
     assert len(steps) <= 2 * POINTS + 1 and steps == sorted(steps) and steps[-1] == 50_000
     assert max(values) == 9.0 and steps[values.index(9.0)] == 31_338

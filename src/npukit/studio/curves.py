@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -14,6 +15,8 @@ from typing import Any
 POINTS = 600  # of a curve; each is the lowest and the highest value of some steps
 PIECE = 1 << 20  # bytes that are parsed at a time
 KEPT = 64  # runs whose curves stay in memory
+LONG = 4 << 20  # bytes of a log that takes more than a moment to read
+SAMPLES, SAMPLE = 250, 1500  # pieces of it, and their bytes
 NOT_CURVES = ("step", "epoch", "seconds", "seconds_left", "checkpoint", "note")
 Row = dict[str, Any]
 
@@ -70,46 +73,55 @@ class Figures:
         self.curves: dict[str, Curve] = {}
         self.events: list[Row] = []  # checkpoints and notes
         self.last: Row = {}
+        self.reader: threading.Thread | None = None  # reads a long log for the first time
         self.lock = threading.Lock()
 
     def update(self) -> None:
         """Read what was added; a log that was written anew is read from its beginning."""
-        try:
-            with self._file.open("rb") as log:
-                found = os.fstat(log.fileno())
-                if (found.st_dev, found.st_ino) != self._identity or found.st_size < self._offset:
-                    self._identity, self._offset = (found.st_dev, found.st_ino), 0
-                    self.curves, self.events, self.last = {}, [], {}
-                group = max(1, found.st_size // (200 * 2 * POINTS)) if not self._offset else 1
-                log.seek(self._offset)
-                rest = b""
-                while piece := log.read(PIECE):
-                    lines = (rest + piece).split(b"\n")
-                    rest = lines.pop()
-                    self._offset = log.tell() - len(rest)
-                    self._add(list(_rows(lines)), group)
-        except FileNotFoundError:
-            return
+        with self.lock, contextlib.suppress(FileNotFoundError), self._file.open("rb") as log:
+            found = os.fstat(log.fileno())
+            if (found.st_dev, found.st_ino) != self._identity or found.st_size < self._offset:
+                self._identity, self._offset = (found.st_dev, found.st_ino), 0
+                self.curves, self.events, self.last = {}, [], {}
+            group = max(1, found.st_size // (200 * 2 * POINTS)) if not self._offset else 1
+            log.seek(self._offset)
+            rest = b""
+            while piece := log.read(PIECE):
+                lines = (rest + piece).split(b"\n")
+                rest = lines.pop()
+                self._offset = log.tell() - len(rest)
+                self.add(list(_rows(lines)), group)
 
-    def _add(self, rows: list[Row], group: int) -> None:
+    def add(self, rows: list[Row], group: int = 1) -> None:
+        """Add rows; `group` of them become a point at once."""
         for at in range(0, len(rows), group):
             some = rows[at : at + group]
-            for name in some[0]:
+            keys = some[0].keys()
+            others = [row for row in some if row.keys() != keys]  # evaluations, checkpoints, notes
+            alike = [row for row in some if row.keys() == keys] if others else some
+            for name in keys:
                 if name not in NOT_CURVES:
-                    self._add_curve(name, some)
-            for row in some[1:]:
-                if row.keys() != some[0].keys():
-                    for name in row.keys() - some[0].keys() - set(NOT_CURVES):
-                        self._add_curve(name, [row])
-            self.events += [row for row in some if "checkpoint" in row or "note" in row][-200:]
+                    self._add_curve(name, alike)
+            for row in others:
+                for name in row.keys() - set(NOT_CURVES):
+                    self._add_curve(name, [row])
+            self.events += [row for row in (*others, some[0]) if "checkpoint" in row or "note" in row]
         self.events = self.events[-500:]
         trained = [row for row in rows[-50:] if "loss" in row]
         self.last = trained[-1] if trained else self.last
 
     def _add_curve(self, name: str, rows: list[Row]) -> None:
-        found = [(row["step"], value) for row in rows if (value := _number(row.get(name))) is not None]
-        if found:
-            self.curves.setdefault(name, Curve()).add([step for step, _ in found], [value for _, value in found])
+        values = [row[name] for row in rows]
+        steps = [row["step"] for row in rows]
+        try:
+            usable = math.isfinite(sum(values))
+        except TypeError:  # null, or NaN as text
+            usable = False
+        if not usable:
+            kept = [(step, value) for step, value in zip(steps, values, strict=True) if _is_number(value)]
+            steps, values = [step for step, _ in kept], [value for _, value in kept]
+        if values:
+            self.curves.setdefault(name, Curve()).add(steps, values)
 
 
 class Logs:
@@ -120,7 +132,7 @@ class Logs:
         self._lock = threading.Lock()
 
     def figures(self, file: Path) -> Figures:
-        """Up to date.
+        """Up to date; of a long log that is read for the first time, what some of its lines show meanwhile.
 
         >>> Logs().figures(Path("run/log.jsonl")).curves["loss"].pairs()
         ([1, 2, 10], [3.2, 3.1, 2.8])
@@ -130,9 +142,26 @@ class Logs:
             self._known.move_to_end(file)
             while len(self._known) > KEPT:
                 self._known.popitem(last=False)
-        with found.lock:
-            found.update()
+            is_long = file.is_file() and file.stat().st_size > LONG
+            if found.reader is None and is_long:
+                found.reader = threading.Thread(target=found.update, daemon=True)
+                found.reader.start()
+        if found.reader and found.reader.is_alive():
+            return sample(file)
+        found.update()
         return found
+
+
+def sample(file: Path) -> Figures:
+    """Figures from pieces of a log, at equal distances."""
+    made = Figures(file)
+    with file.open("rb") as log:
+        size = os.fstat(log.fileno()).st_size
+        for number in range(SAMPLES):
+            log.seek(number * (size - SAMPLE) // (SAMPLES - 1))
+            lines = log.read(SAMPLE).split(b"\n")
+            made.add(list(_rows(lines[bool(number) : -1])))
+    return made
 
 
 def tail(file: Path, size: int = 4096) -> Row:
@@ -165,6 +194,5 @@ def _row(line: bytes) -> Any:
         return None
 
 
-def _number(value: Any) -> float | None:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    return value if is_number else None
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -1,6 +1,7 @@
 // Train: a form of every option, the file and the command that it stands for, and what the run would take.
 import { api, button, bytes, card, command, copyButton, duration, empty, field, go, h, page, pathInput, problem, query, readable, say, select, session, tag, whole, word } from "./ui.js";
-import { knows } from "./look.js";
+import { knows, look } from "./look.js";
+import { MEANINGS } from "./meanings.js";
 import { deviceChoices } from "./devices.js";
 
 const KEPT = "npukit-train";
@@ -47,7 +48,7 @@ export async function show(main, { from }) {
   const filter = () => {
     const text = search.value.toLowerCase();
     const narrowed = text || only.checked;
-    for (const each of options) boxes[each.key].box.hidden = !!narrowed && !((!text || `${each.key} ${each.name} ${each.meaning}`.toLowerCase().includes(text)) && (!only.checked || each.key in state.values));
+    for (const each of options) boxes[each.key].box.hidden = !!narrowed && !((!text || `${each.key} ${each.name} ${each.meaning} ${MEANINGS[each.meaning] ?? ""}`.toLowerCase().includes(text)) && (!only.checked || each.key in state.values));
     for (const part of [essentials, ...parts]) {
       part.hidden = !!narrowed && ![...part.querySelectorAll(".field")].some((each) => !each.hidden);
       if (part.tagName === "DETAILS" && narrowed) part.open = !part.hidden;
@@ -115,7 +116,7 @@ function optionField(option, state, set, found) {
   const show = () => { input.value = text(written()); };
   show();
   const beside = h("code", { class: "key" }, option.key);
-  const help = [option.meaning, option.when ? `. ${word("onlyWith", { key: option.when.key, value: option.when.values.join(", ") })}` : ""].join("");
+  const help = [(look.language === "zh" && MEANINGS[option.meaning]) || option.meaning, option.when ? `${word("stop_sentence")}${word("onlyWith", { key: option.when.key, value: option.when.values.join(", ") })}` : ""].join("");
   return { box: field(knows(`option_${option.key}`) ? word(`option_${option.key}`) : readable(option.name), input, help, { beside, around }), show };
 }
 
