@@ -34,8 +34,8 @@ AllowHost = Annotated[
 ]
 PATHS = ("model", "data", "adapter", "words", "profiles")  # text that names a file, or something on a hub
 # What the studio sets itself: how its own server reaches the model's.
-NOT_IN_FORMS = ("context", "json", "dry_run", "host", "port", "api_key", "no_key", "cors")
-NOT_IN_FORMS += ("ssl_keyfile", "ssl_certfile")
+SET_BY_STUDIO = ("host", "port", "api_key", "no_key", "cors", "ssl_keyfile", "ssl_certfile")
+NOT_IN_FORMS = ("context", "json", "dry_run", *SET_BY_STUDIO)
 # Verbs that have a form of their own in the studio, and the option that writes a page.
 FORMS = {
     "export": "",

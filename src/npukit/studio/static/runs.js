@@ -39,11 +39,11 @@ function columns(chosen, draw) {
     { title: "", cell: pick, class: "pick" },
     { title: word("run"), cell: (each) => [h("a", { href: address("run", { id: each.id }) }, each.title), h("div", { class: "soft small" }, word(`verb_${each.kind.split(" ")[0]}`), each.notes ? ` · ${each.notes.slice(0, 60)}` : "")], class: "wide" },
     { title: word("state"), cell: (each) => badge(each.state) },
-    { title: word("step"), cell: (each) => (each.step ? whole(each.step) : "–"), number: true },
+    { title: word("step"), cell: (each) => (each.step ? whole(each.step) : "–"), number: true, class: "extra" },
     { title: word("loss"), cell: (each) => figure(each.loss), number: true },
-    { title: word("evaluation"), cell: (each) => figure(each.evaluation), number: true },
-    { title: word("time"), cell: (each) => duration(each.seconds), number: true },
-    { title: word("started"), cell: (each) => when(each.created), number: true },
+    { title: word("evaluation"), cell: (each) => figure(each.evaluation), number: true, class: "extra" },
+    { title: word("time"), cell: (each) => duration(each.seconds), number: true, class: "extra" },
+    { title: word("started"), cell: (each) => when(each.created), number: true, class: "extra" },
   ];
 }
 
