@@ -236,7 +236,7 @@ CASES: list[tuple[str, str | None, str | None]] = [
     (
         "with torch.autocast('cuda', torch.float16): pass",
         "with torch.autocast('npu', torch.float16): pass",
-        'with torch.autocast("npu" if hasattr(torch, "npu") else "cuda", torch.float16): pass',
+        "with torch.autocast('npu' if hasattr(torch, 'npu') else 'cuda', torch.float16): pass",
     ),
     (
         'with torch.amp.autocast(device_type="cuda"): pass',
@@ -337,7 +337,7 @@ CASES: list[tuple[str, str | None, str | None]] = [
     (
         "d = torch.device('cuda', 1)",
         "d = torch.device('npu', 1)",
-        'd = torch.device("npu" if hasattr(torch, "npu") else "cuda", 1)',
+        "d = torch.device('npu' if hasattr(torch, 'npu') else 'cuda', 1)",
     ),
     (
         """d = torch.device(f"cuda:{os.environ['R']}")""",
@@ -352,7 +352,7 @@ CASES: list[tuple[str, str | None, str | None]] = [
     (
         "d = torch.device(type='cuda', index=1)",
         "d = torch.device(type='npu', index=1)",
-        'd = torch.device(type="npu" if hasattr(torch, "npu") else "cuda", index=1)',
+        "d = torch.device(type='npu' if hasattr(torch, 'npu') else 'cuda', index=1)",
     ),
     (
         'd = torch.device("cuda:0")',
@@ -671,11 +671,11 @@ CASES: list[tuple[str, str | None, str | None]] = [
         'dist.init_process_group(backend="hccl", rank=r)',
         'dist.init_process_group(backend="hccl" if hasattr(torch, "npu") else "nccl", rank=r)',
     ),
-    ("backend = 'nccl'", "backend = 'hccl'", 'backend = "hccl" if hasattr(torch, "npu") else "nccl"'),
+    ("backend = 'nccl'", "backend = 'hccl'", "backend = 'hccl' if hasattr(torch, 'npu') else 'nccl'"),
     (
         "args.dist_backend = 'nccl'",
         "args.dist_backend = 'hccl'",
-        'args.dist_backend = "hccl" if hasattr(torch, "npu") else "nccl"',
+        "args.dist_backend = 'hccl' if hasattr(torch, 'npu') else 'nccl'",
     ),
     (
         'p.add_argument("--dist-backend", default="nccl")',

@@ -25,6 +25,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from importlib.util import find_spec
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -267,11 +268,11 @@ def _by_width(before: Document, after: Document, width: int) -> Document:
     for kind, a, a_end, b, b_end in blocks(old, new):
         breaks = kind != "equal" and all(len(line) <= width for line in old[a:a_end])
         for line in new[b:b_end]:
-            lines += _broken(line) if breaks and len(line) > width else [line]
+            lines += _broken(line, width) if breaks and len(line) > width else [line]
     return _with(after, "\n".join(lines))
 
 
-def _broken(line: str) -> list[str]:
+def _broken(line: str, width: int) -> list[str]:
     """A line with what is in its last call on a line of its own, else with its value or condition in parentheses."""
     indent = line[: len(line) - len(line.lstrip())]
     try:
@@ -282,9 +283,22 @@ def _broken(line: str) -> list[str]:
         return [line]
     for start, end in reversed(list(_outermost(line))):
         if end - start > _SMALL and len(line) - end < _SMALL and re.match(r"[\w\])]", line[start - 1]):
-            return [line[: start + 1], f"{indent}    {line[start + 1 : end].strip()}", f"{indent}{line[end:]}"]
+            inside = _alternatives(f"{indent}    {line[start + 1 : end].strip()}", width)
+            return [line[: start + 1], *inside, f"{indent}{line[end:]}"]
     match = _VALUE.fullmatch(line)
-    return [f"{match[1]} (", f"{indent}    {match[2]}", f"{indent}){match[3]}"] if match else [line]
+    inside = _alternatives(f"{indent}    {match[2]}", width) if match else []
+    return [f"{match[1]} (", *inside, f"{indent}){match[3]}"] if match else [line]
+
+
+def _alternatives(line: str, width: int) -> list[str]:
+    """A line that is still too long with each part of a choice on a line of its own: a if b / else c if d / else e"""
+    pairs = list(_outermost(line))
+    marks = [each.start() for each in re.finditer(" else |, ", line) if not any(a < each.start() < b for a, b in pairs)]
+    if len(line) <= width or not marks or any(line[at] == "," for at in marks):
+        return [line]
+    indent = line[: len(line) - len(line.lstrip())]
+    ends = [*marks, len(line)]
+    return [line[: ends[0]], *(f"{indent}{line[a + 1 : b]}" for a, b in pairwise(ends))]
 
 
 def _outermost(line: str) -> Iterator[tuple[int, int]]:

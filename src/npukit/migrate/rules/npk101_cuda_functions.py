@@ -129,6 +129,8 @@ def by_name(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
 
 
 def _check(node: ast.Attribute | ast.Name, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+    if _is_fallback(node, file):
+        return
     part, function = _function(node, file)
     if function in _OTHER_RULES or _is_type_argument(node, function, file):
         return
@@ -175,6 +177,13 @@ def _check(node: ast.Attribute | ast.Name, file: PythonFile, goal: Goal) -> Iter
                 *retold(call_of(node, file), file, goal),
             ),
         )
+
+
+def _is_fallback(node: ast.expr, file: PythonFile) -> bool:
+    """getattr(torch, device.type, torch.cuda), which is written for every device"""
+    call = file.parent(node)
+    is_last = isinstance(call, ast.Call) and call.args[2:] == [node]
+    return is_last and getattr(call.func, "id", "") == "getattr"  # type: ignore[union-attr]
 
 
 def _apart(node: ast.expr, file: PythonFile) -> Iterator[Edit]:

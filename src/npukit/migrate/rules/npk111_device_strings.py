@@ -22,7 +22,7 @@ from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Effort, Rule
 from npukit.migrate.sinks import DEVICE, is_choice, reaches
 from npukit.migrate.styles import style_of
-from npukit.migrate.styles.choices import chosen
+from npukit.migrate.styles.choices import is_chosen
 from npukit.report import Finding, Severity
 from npukit.source import Edit, PythonFile
 
@@ -65,7 +65,7 @@ def check(node: ast.Constant | ast.JoinedStr, file: PythonFile, goal: Goal) -> I
             edits=[file.insert(file.span(pair[0])[0], f"{twin}, ")],
         )
         return
-    if not reaches(node, DEVICE, file) and not _is_chosen(node, file):
+    if not reaches(node, DEVICE, file) and not is_chosen(node, file):
         if isinstance(node, ast.Constant) and _may_be_device(node, file):
             yield rule.finding(
                 (file, node), f"{node.value!r} looks like a CUDA device", why=_UNCLEAR, severity=Severity.warning
@@ -93,12 +93,6 @@ def _pair_of_map_location(node: ast.expr, file: PythonFile) -> tuple[ast.expr, a
         return None
     value = parent.values[parent.keys.index(key)]
     return (key, value) if "cuda" in file.source(value) else None
-
-
-def _is_chosen(node: ast.expr, file: PythonFile) -> bool:
-    """`"cuda" if torch.cuda.is_available() else "cpu"`, whatever becomes of it."""
-    choice = chosen(node, file)
-    return choice is not None and isinstance(choice.orelse, ast.Constant) and choice.orelse.value == "cpu"
 
 
 def _may_be_device(node: ast.Constant, file: PythonFile) -> bool:

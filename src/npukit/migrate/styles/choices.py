@@ -130,7 +130,7 @@ def compared(choice: ast.AST | None, file: PythonFile) -> bool:
     if not isinstance(choice, ast.IfExp) or not isinstance(choice.test, (ast.Compare, ast.Call)):
         return False
     words = [each.value for each in ast.walk(choice.test) if isinstance(each, ast.Constant)]
-    is_literal = isinstance(choice.body, ast.Constant) and choice.body.value == "cuda"
+    is_literal = isinstance(choice.body, ast.Constant) and choice.body.value == "cuda" and is_from_cpu(choice, file)
     return is_literal and words == ["cuda"] and not _is_negative(choice.test) and not is_asked(choice.test, file)
 
 
@@ -145,6 +145,28 @@ def chosen(node: ast.AST, file: PythonFile) -> ast.IfExp | None:
         child, parent = parent, file.parent(parent)
     is_choice = isinstance(parent, ast.IfExp) and parent.body is child and is_asked(parent.test, file)
     return parent if is_choice else None  # type: ignore[return-value]
+
+
+def is_from_cpu(choice: ast.IfExp, file: PythonFile) -> bool:
+    """Whether the other part of a choice is the CPU, which shows that it is about devices."""
+    return bool(re.search(r"[\"']cpu[\"']", file.source(choice.orelse)))
+
+
+def is_chosen(node: ast.AST, file: PythonFile) -> bool:
+    """Whether a string is a device by what it is chosen instead of: "cuda" if torch.cuda.is_available() else "cpu" """
+    choice = file.parent(node)
+    if not isinstance(choice, ast.IfExp) or choice.body is not node:
+        return False
+    return compared(choice, file) or (asked_in(choice, file) is not None and is_from_cpu(choice, file))
+
+
+def asked_in(choice: ast.AST | None, file: PythonFile) -> ast.Call | None:
+    """torch.cuda.is_available() in the test of a choice, alone or beside what costs nothing to ask again."""
+    test = choice.test if isinstance(choice, ast.IfExp) else None
+    parts = test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]
+    asked = [each for each in parts if isinstance(each, ast.Call) and is_asked(each, file)]
+    calls = [node for part in parts if part for node in ast.walk(part) if isinstance(node, ast.Call)]
+    return asked[0] if len(asked) == len(calls) == 1 else None
 
 
 def branch(node: ast.AST, file: PythonFile, goal: Goal) -> ast.If | None:

@@ -123,9 +123,19 @@ def _at_top(helper: _Helper, nodes: list[ast.Name], file: PythonFile, mark: str,
         yield edit
         return
     if name is None:
-        name = f"TORCH_{own.name}".upper() if re.search(rf"\b{own.name}\b", file.text) else own.name
+        name = f"TORCH_{own.name}".upper() if _is_taken(own.name, file) else own.name
         lines.append(f"{name} = {own.value}")
     yield from (file.replace(node, name) for node in nodes)
+
+
+def _is_taken(name: str, file: PythonFile) -> bool:
+    """Whether the file gives something this name, outside of comments and strings."""
+    if not re.search(rf"\b{name}\b", file.text):
+        return False
+    kinds = (ast.Name, ast.arg, ast.alias, ast.FunctionDef, ast.ClassDef)
+    fields = ("id", "arg", "asname", "name")
+    nodes = (node for kind in kinds for node in file.by_type.get(kind, ()))
+    return any(getattr(node, field, "") == name for node in nodes for field in fields)
 
 
 def _in_function(helper: _Helper, nodes: list[ast.Name], file: PythonFile, mark: str) -> Iterator[Edit]:
@@ -166,7 +176,8 @@ def _quoted(text: str, node: ast.AST, file: PythonFile) -> str:
 def _once(text: str, node: ast.Name, file: PythonFile) -> Edit | None:
     """The expression in the place of its only use; None where a string cannot hold it, or a decorator in old Python."""
     parent = file.parent(node)
-    if any(node in ast.walk(each) for each in getattr(file.statement(node), "decorator_list", ())) and " if " in text:
+    decorators = getattr(file.statement(node), "decorator_list", ())
+    if isinstance(parent, ast.Attribute) and any(node in ast.walk(each) for each in decorators):
         return None
     if isinstance(parent, ast.FormattedValue):
         return _two_strings(text, parent, file)

@@ -25,7 +25,25 @@ from npukit.migrate.needs_card import needs_one_anyway
 from npukit.migrate.patches import is_test
 from npukit.migrate.sinks import chosen_by_device
 from npukit.migrate.styles import helpers
-from npukit.migrate.styles.choices import branch, chosen, compared, is_where_available, own_device
+from npukit.migrate.styles.choices import (
+    asked_in,
+    branch,
+    chosen,
+    compared,
+    is_from_cpu,
+    is_where_available,
+    own_device,
+)
+from npukit.migrate.styles.strings import (
+    extended,
+    filled,
+    is_beside_cpu,
+    is_device,
+    is_for_autocast,
+    is_value,
+    names_cuda,
+    number,
+)
 from npukit.migrate.styles.style import (
     Edits,
     Text,
@@ -51,7 +69,6 @@ _CLASSES = {"Stream": "2.4", "Event": "2.4"}  # of torch for every device, since
 _CUDA = re.compile(r"(?<=[\"'])cuda")
 _SEEDS = ("manual_seed", "manual_seed_all")
 _OTHER_DEVICES = re.compile(r"(?:mps|xpu|hpu|mlu|musa)\b")
-_NUMBERS = ("int", "torch.distributed.get_rank", "torch.distributed.get_node_local_rank", "torch.cuda.current_device")
 
 
 @lru_cache(maxsize=8)
@@ -101,18 +118,18 @@ class Portable:
         if torch is None:
             return ()
         if not by_accelerator(file, goal):
-            if choice is not None and not isinstance(node, ast.JoinedStr):
-                return (*torch.edits, file.insert(file.span(choice)[0], _for_npus(choice.body, mark, torch.text, file)))
+            if longer := extended(node, mark, torch.text, file):
+                return (*torch.edits, longer)
             return self._plain(node, match, file, goal)
         whole = choice if choice is not None and choice.body is node else None
-        in_device = _is_device(file.parent(whole) if whole else call, file) or takes_device(whole or node, file)
-        if whole and not rest and in_device and _is(whole.orelse, "cpu"):
+        in_device = is_device(file.parent(whole) if whole else call, file) or takes_device(whole or node, file)
+        if whole and not rest and in_device and is_value(whole.orelse, "cpu"):
             found = f"{torch.text}.accelerator.current_accelerator(check_available=True) or {mark}cpu{mark}"
             return (*torch.edits, file.replace(whole, found))
         outer = file.parent(call) if isinstance(call, ast.IfExp) else call
-        if _is_device(outer, file) and _runs_with_a_card(node, file) and (number := _number(node, rest, file)):
-            return (file.replace(node, number),)
-        if not rest and isinstance(call, ast.IfExp) and _is_device(outer, file):
+        if is_device(outer, file) and _runs_with_a_card(node, file) and (card := number(node, rest, file)):
+            return (file.replace(node, card),)
+        if not rest and isinstance(call, ast.IfExp) and is_device(outer, file):
             return (*torch.edits, file.replace(node, f"{torch.text}.accelerator.current_accelerator()"))
         return self._plain(node, match, file, goal)
 
@@ -120,21 +137,21 @@ class Portable:
         """The device, or its kind, in the place of its name."""
         prefix, mark, _, rest = match.groups()
         call = file.parent(node)
-        if not rest and _is_device(call, file):
+        if not rest and is_device(call, file):
             return self._made(node, call, file, goal)
         if not rest and takes_device(node, file):
             name = self.device(node, file, goal)
             return replaced(name, node, file).edits if name else ()
         if not rest and _is_numbered(call, node, file) and by_accelerator(file, goal) and _runs_with_a_card(node, file):
             return (Edit(file.span(node)[0], file.span(call.args[1])[0], ""),)  # type: ignore[union-attr]
-        of_card = not rest and (_is_beside_cpu(node, file) or _is_for_autocast(node, file))
+        of_card = not rest and (is_beside_cpu(node, file) or is_for_autocast(node, file))
         kind = self.device_type(node, file, goal, of_card)
         if kind is None:
             return ()
         if not rest:
             return replaced(kind, node, file).edits
-        if filled := _filled(node, kind.text, mark, rest, file):
-            return (*kind.edits, *filled)
+        if more := filled(node, kind.text, mark, rest, file):
+            return (*kind.edits, *more)
         start, _ = file.span(node)
         marks = [] if "f" in prefix.lower() else [file.insert(start, "f")]
         return (*kind.edits, *marks, Edit(start + match.start(3), start + match.end(3), f"{{{kind.text}}}"))
@@ -147,7 +164,7 @@ class Portable:
             return ()
         if name.text != helpers.DEVICE or takes_device(call, file):
             return replaced(name, call, file).edits
-        if by_accelerator(file, goal):
+        if by_accelerator(file, goal) and not is_beside_cpu(call, file):
             cpu = '"cpu"'.replace('"', quote(node, file))
             return (
                 *name.edits,
@@ -176,7 +193,7 @@ class Portable:
             at = file.text.index("(", end) + 1
             more = ", " if call.keywords else ""
             return (*device.edits, *edits, file.insert(at, f"{keyword}{device.text}{more}"))
-        if _is(given_device, None):
+        if is_value(given_device, None):
             return (*device.edits, *edits, file.replace(given_device, device.text))
         if _may_be_none(given_device, file):  # which `cuda` takes for the current card, and `to` for no device at all
             source = file.source(given_device)
@@ -244,8 +261,14 @@ class Portable:
         if choice is not None and not any(each is choice.test for each in (node, *file.ancestors(node))):
             return True
         call = file.parent(node)  # torch.cuda.is_available of a choice that gets one more part
-        choice_of = file.parent(call) if isinstance(call, ast.Call) and call.func is node else None
-        return isinstance(choice_of, ast.IfExp) and choice_of.test is call and _has_literal(choice_of.body, file)
+        parents = list(file.ancestors(call))[:2] if isinstance(call, ast.Call) and call.func is node else []
+        return any(
+            isinstance(each, ast.IfExp)
+            and asked_in(each, file) is call
+            and names_cuda(each.body, file)
+            and is_from_cpu(each, file)
+            for each in parents
+        )
 
     def either(self, added: Sequence[Edit], renamed: Sequence[Edit], file: PythonFile) -> Edits:
         return tuple(added)
@@ -268,17 +291,6 @@ def _torch(node: ast.AST, file: PythonFile) -> Text | None:
     return Text(name) if name else None
 
 
-def _is(node: ast.expr, value: object) -> bool:
-    return isinstance(node, ast.Constant) and node.value == value
-
-
-def _is_device(call: ast.AST | None, file: PythonFile) -> bool:
-    """torch.device(...) with one argument"""
-    if not isinstance(call, ast.Call) or file.resolve(call.func) != "torch.device":
-        return False
-    return len(call.args) == 1 and not call.keywords
-
-
 def _is_numbered(call: ast.AST | None, node: ast.expr, file: PythonFile) -> bool:
     """torch.device("cuda", rank)"""
     is_device = isinstance(call, ast.Call) and file.resolve(call.func) == "torch.device"
@@ -288,34 +300,6 @@ def _is_numbered(call: ast.AST | None, node: ast.expr, file: PythonFile) -> bool
 def _runs_with_a_card(node: ast.AST, file: PythonFile) -> bool:
     """Whether the number of a card may stand for the card: not where a file is imported on a machine without one."""
     return is_where_available(node, file) or file.function(node) is not file.tree
-
-
-def _number(node: ast.expr, rest: str, file: PythonFile) -> str:
-    """The number of the card in "cuda:0", or in f"cuda:{rank}" where it is known to be one; else "" """
-    if isinstance(node, ast.Constant):
-        return rest[1:] if rest[1:].isdigit() else ""
-    value = node.values[1] if isinstance(node, ast.JoinedStr) and len(node.values) == 2 else None
-    number = value.value if isinstance(value, ast.FormattedValue) else None
-    is_call = isinstance(number, ast.Call) and file.resolve(number.func) in _NUMBERS
-    bound = file.bindings(number) if isinstance(number, ast.Name) else []
-    is_int = bool(bound) and all(
-        (isinstance(each.value, ast.Call) and file.resolve(each.value.func) in _NUMBERS)
-        or (isinstance(each.node, ast.arg) and getattr(each.node.annotation, "id", "") == "int")
-        for each in bound
-    )
-    return file.source(number) if number is not None and is_int and not is_call else ""
-
-
-def _has_literal(node: ast.expr, file: PythonFile) -> bool:
-    """Whether it is "cuda", "cuda:0" or torch.device of these."""
-    value = node.args[0] if _is_device(node, file) else node  # type: ignore[attr-defined]
-    return isinstance(value, ast.Constant) and str(value.value).split(":")[0] == "cuda"
-
-
-def _for_npus(body: ast.expr, mark: str, torch: str, file: PythonFile) -> str:
-    """ "npu" if hasattr(torch, "npu") and torch.npu.is_available() else, in front of a choice of CUDA"""
-    first = _CUDA.sub("npu", file.source(body))
-    return f"{first} if hasattr({torch}, {mark}npu{mark}) and {torch}.npu.is_available() else "
 
 
 def _branch_for_npus(choice: ast.If, torch: str, file: PythonFile) -> Edit:
@@ -337,47 +321,6 @@ def _is_seeded_anyway(node: ast.AST, file: PythonFile) -> bool:
     around = file.function(node)
     seeds = (each for each in file.by_name.get("manual_seed", ()) if file.resolve(each) == "torch.manual_seed")
     return any(file.function(each) is around for each in seeds)
-
-
-def _is_for_autocast(node: ast.AST, file: PythonFile) -> bool:
-    """torch.autocast("cuda"), GradScaler(device="cuda"), which turn themselves off without CUDA"""
-    parent = file.parent(node)
-    call = file.parent(parent) if isinstance(parent, ast.keyword) else parent
-    func = call.func if isinstance(call, ast.Call) else None
-    values = [each.value for each in file.bindings(func)] if isinstance(func, ast.Name) else []
-    parts = [part for each in values if isinstance(each, ast.IfExp) for part in (each.body, each.orelse)]
-    names = [file.resolve(each) or "" for each in (func, *parts) if each is not None]
-    return any(name == "torch.autocast" or name.startswith("torch.amp.") for name in names)
-
-
-def _is_beside_cpu(node: ast.AST, file: PythonFile) -> bool:
-    """["cpu", "cuda"], [("cpu", 1), ("cuda", 2)]: of two devices, one after the other"""
-    around = file.parent(node)
-    rows = file.parent(around) if isinstance(around, (ast.Tuple, ast.Call)) else None
-    found = rows if isinstance(rows, (ast.List, ast.Tuple)) else around
-    is_chosen = found is not None and isinstance(file.parent(found), ast.Subscript)  # ["cpu", "cuda"][on_card]
-    parts = found.elts if isinstance(found, (ast.List, ast.Tuple)) and not is_chosen else []
-    words = (each for part in parts for each in (part, *getattr(part, "elts", ()), *getattr(part, "args", ())))
-    return any(_is(each, "cpu") for each in words)
-
-
-def _filled(node: ast.AST, kind: str, mark: str, rest: str, file: PythonFile) -> Edits:
-    """One more value for a string that is filled in: "cuda:{}".format(i), "cuda:%d" % i, "cuda:" + i."""
-    parent = file.parent(node)
-    if isinstance(parent, ast.Attribute):
-        call = file.parent(parent)
-        if not isinstance(call, ast.Call) or re.search(r"\{[^}:!]", rest) or not call.args:
-            return (file.replace(node, f"({kind} + {mark}{rest}{mark})"),)
-        return file.replace(node, f"{mark}{{}}{rest}{mark}"), file.insert(file.span(call.args[0])[0], f"{kind}, ")
-    if isinstance(parent, ast.BinOp) and parent.left is node and isinstance(parent.op, ast.Mod):
-        start, end = file.span(parent.right)
-        new = file.replace(node, f"{mark}%s{rest}{mark}")
-        if isinstance(parent.right, ast.Tuple):
-            return new, file.insert(file.text.index("(", file.span(node)[1]) + 1, f"{kind}, ")
-        return new, file.insert(start, f"({kind}, "), file.insert(end, ")")
-    if isinstance(parent, ast.BinOp) and parent.left is node:
-        return (file.replace(node, f"{kind} + {mark}{rest}{mark}"),)
-    return ()
 
 
 def _is_storage(value: ast.expr, file: PythonFile) -> bool:

@@ -1,0 +1,105 @@
+"""Strings that name a CUDA device, and what stands around them."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from npukit.migrate.styles.choices import asked_in, is_from_cpu
+from npukit.migrate.styles.style import Edits
+from npukit.source import Edit, PythonFile
+
+_NUMBERS = ("int", "torch.distributed.get_rank", "torch.distributed.get_node_local_rank", "torch.cuda.current_device")
+_CUDA = re.compile(r"(?<=[\"'])cuda")
+
+
+def is_value(node: ast.expr, value: object) -> bool:
+    return isinstance(node, ast.Constant) and node.value == value
+
+
+def is_device(call: ast.AST | None, file: PythonFile) -> bool:
+    """torch.device(...) with one argument"""
+    if not isinstance(call, ast.Call) or file.resolve(call.func) != "torch.device":
+        return False
+    return len(call.args) == 1 and not call.keywords
+
+
+def number(node: ast.expr, rest: str, file: PythonFile) -> str:
+    """The number of the card in "cuda:0", or in f"cuda:{rank}" where it is known to be one; else "" """
+    if isinstance(node, ast.Constant):
+        return rest[1:] if rest[1:].isdigit() else ""
+    value = node.values[1] if isinstance(node, ast.JoinedStr) and len(node.values) == 2 else None
+    card = value.value if isinstance(value, ast.FormattedValue) else None
+    bound = file.bindings(card) if isinstance(card, ast.Name) else []
+    is_int = bool(bound) and all(
+        (isinstance(each.value, ast.Call) and file.resolve(each.value.func) in _NUMBERS)
+        or (isinstance(each.node, ast.arg) and getattr(each.node.annotation, "id", "") == "int")
+        for each in bound
+    )
+    return file.source(card) if card is not None and is_int else ""
+
+
+def names_cuda(node: ast.expr, file: PythonFile) -> bool:
+    """Whether it is "cuda", f"cuda:{rank}" or torch.device of these."""
+    value = node.args[0] if is_device(node, file) else node  # type: ignore[attr-defined]
+    first = value.values[0] if isinstance(value, ast.JoinedStr) and value.values else value
+    return isinstance(first, ast.Constant) and str(first.value).split(":")[0] == "cuda"
+
+
+def extended(node: ast.expr, mark: str, torch: str, file: PythonFile) -> Edit | None:
+    """ "npu" if hasattr(torch, "npu") and torch.npu.is_available() else, in front of a choice of CUDA"""
+    body: ast.AST = file.parent(node) if is_device(file.parent(node), file) else node  # type: ignore[assignment]
+    choice = file.parent(body)
+    asked = asked_in(choice, file)
+    if not isinstance(choice, ast.IfExp) or choice.body is not body or asked is None or not is_from_cpu(choice, file):
+        return None
+    (start, end), at = file.span(asked), file.span(choice.test)[0]
+    test = file.source(choice.test)
+    npus = f"hasattr({torch}, {mark}npu{mark}) and {torch}.npu.is_available()"
+    condition = f"{test[: start - at]}{npus}{test[end - at :]}"
+    return file.insert(file.span(choice)[0], f"{_CUDA.sub('npu', file.source(body))} if {condition} else ")
+
+
+def is_for_autocast(node: ast.AST, file: PythonFile) -> bool:
+    """torch.autocast("cuda"), GradScaler(device="cuda"), which turn themselves off without CUDA"""
+    parent = file.parent(node)
+    call = file.parent(parent) if isinstance(parent, ast.keyword) else parent
+    func = call.func if isinstance(call, ast.Call) else None
+    values = [each.value for each in file.bindings(func)] if isinstance(func, ast.Name) else []
+    parts = [part for each in values if isinstance(each, ast.IfExp) for part in (each.body, each.orelse)]
+    names = [file.resolve(each) or "" for each in (func, *parts) if each is not None]
+    return any(name == "torch.autocast" or name.startswith("torch.amp.") for name in names)
+
+
+def is_beside_cpu(node: ast.AST, file: PythonFile) -> bool:
+    """["cpu", "cuda"], [("cpu", 1), pytest.param("cuda", 2)]: of two devices, one after the other"""
+    around: ast.AST = node
+    while (parent := file.parent(around)) is not None and _is_row(parent):
+        around = parent
+    is_list = isinstance(around, (ast.List, ast.Tuple)) and not isinstance(file.parent(around), ast.Subscript)
+    return is_list and any(is_value(each, "cpu") for each in ast.walk(around) if isinstance(each, ast.Constant))
+
+
+def _is_row(node: ast.AST) -> bool:
+    """A list, a tuple, pytest.param(...), torch.device(...)"""
+    called = getattr(node.func, "attr", "") if isinstance(node, ast.Call) else ""
+    return isinstance(node, (ast.List, ast.Tuple)) or called in ("param", "device")
+
+
+def filled(node: ast.AST, kind: str, mark: str, rest: str, file: PythonFile) -> Edits:
+    """One more value for a string that is filled in: "cuda:{}".format(i), "cuda:%d" % i, "cuda:" + i."""
+    parent = file.parent(node)
+    if isinstance(parent, ast.Attribute):
+        call = file.parent(parent)
+        if not isinstance(call, ast.Call) or re.search(r"\{[^}:!]", rest) or not call.args:
+            return (file.replace(node, f"({kind} + {mark}{rest}{mark})"),)
+        return file.replace(node, f"{mark}{{}}{rest}{mark}"), file.insert(file.span(call.args[0])[0], f"{kind}, ")
+    if isinstance(parent, ast.BinOp) and parent.left is node and isinstance(parent.op, ast.Mod):
+        start, end = file.span(parent.right)
+        new = file.replace(node, f"{mark}%s{rest}{mark}")
+        if isinstance(parent.right, ast.Tuple):
+            return new, file.insert(file.text.index("(", file.span(node)[1]) + 1, f"{kind}, ")
+        return new, file.insert(start, f"({kind}, "), file.insert(end, ")")
+    if isinstance(parent, ast.BinOp) and parent.left is node:
+        return (file.replace(node, f"{kind} + {mark}{rest}{mark}"),)
+    return ()

@@ -1,0 +1,105 @@
+"""What the portable style writes depends on the project's torch, and on what the file itself says about devices."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from npukit.migrate.goal import Goal
+from npukit.migrate.migration import migrate_document
+from npukit.migrate.selection import Selection
+from npukit.source import read
+
+_RULES = Selection().rules()
+NPU = 'hasattr(torch, "npu") and torch.npu.is_available()'
+
+
+def after(text: str, torch: str = "") -> str:
+    goal = Goal(oldest_torch=torch)
+    document = read(Path("/no/formatter/a.py"), f"import torch\n\n{text}".encode())
+    change, _ = migrate_document(document, _RULES, goal)
+    written = change.after if change else document.text
+    again, _ = migrate_document(read(document.path, written.encode()), _RULES, goal)
+    assert again is None, again.after
+    return written.removeprefix("import torch\n\n")
+
+
+CHOICE = 'device = torch.device("cuda" if torch.cuda.is_available() else "cpu")\n'
+CHOSEN = 'device = torch.device(torch.accelerator.current_accelerator(check_available=True) or "cpu")\n'
+
+
+def test_the_files_own_device_is_used_where_it_holds_the_accelerator() -> None:
+    use = "model = Net().cuda()\nx = torch.ones(2, device='cuda')\n"
+    assert after(CHOICE + use) == CHOSEN + use.replace("cuda()", "to(device)").replace("'cuda'", "device")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"def f():\n    {CHOICE}def g(x):\n    return x.cuda()\n",  # of another function
+        f"x = x.cuda()\n{CHOICE}",  # not yet
+        f"{CHOICE}if args.cpu:\n    device = 'cpu'\nx = x.cuda()\n",  # set again
+        'device = torch.device("cuda" if args.gpu else "cpu")\nx = x.cuda()\n',  # an option
+        f"{CHOICE}def g(x, device):\n    return x.cuda()\n",  # hidden
+    ],
+)
+def test_another_device_is_not(text: str) -> None:
+    assert "x.to(torch.accelerator.current_accelerator())" in after(text)
+
+
+def test_a_constant_is_written_for_what_is_used_again() -> None:
+    once = "def f(x):\n    return x.cuda()\n"
+    assert after(once) == once.replace("cuda()", "to(torch.accelerator.current_accelerator())")
+    twice = once + "def g(x):\n    return x.cuda()\n"
+    constant = 'DEVICE = torch.device(torch.accelerator.current_accelerator() or "cpu")\n\n'
+    assert after(twice) == constant + twice.replace("cuda()", "to(DEVICE)")
+
+
+BRANCHES = """def choose():
+    if torch.cuda.is_available():
+        return torch.device("cuda")
+    elif torch.backends.mps.is_available():
+        return torch.device("mps")
+    return torch.device("cpu")
+"""
+
+
+def test_a_choice_among_further_devices_gets_one_more_branch() -> None:
+    branch = f'    elif {NPU}:\n        return torch.device("npu")\n'
+    assert after(BRANCHES) == BRANCHES.replace("    elif torch.backends", f"{branch}    elif torch.backends")
+    chain = '"cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"'
+    found = after(f"device = {chain}\n")
+    assert f'"npu" if {NPU}\n    else "cuda" if torch.cuda.is_available()\n    else "mps" if' in found
+
+
+@pytest.mark.parametrize(
+    ("before", "written"),
+    [
+        (CHOICE, f'"npu" if {NPU} else "cuda" if torch.cuda.is_available() else "cpu"'),
+        ('d = f"cuda:{i}" if torch.cuda.is_available() and i > 0 else "cpu"\n', f'f"npu:{{i}}" if {NPU} and i > 0'),
+        ('kind = "cuda" if "cuda" in device else "cpu"\n', '"npu" if "npu" in device else "cuda" if "cuda" in device'),
+        (
+            'if torch.cuda.is_available():\n    device = "cuda"\nelse:\n    device = "cpu"\n',
+            f'elif {NPU}:\n    device = "npu"\nelse:',
+        ),
+    ],
+)
+def test_older_torch_gets_the_name_of_npus_beside_that_of_cuda(before: str, written: str) -> None:
+    assert written in after(before, "2.5")
+
+
+def test_mixed_precision_stays_off_on_a_cpu() -> None:
+    text = 'if torch.cuda.is_available():\n    with torch.autocast("cuda"):\n        step()\n'
+    assert 'torch.autocast("npu" if hasattr(torch, "npu") else "cuda")' in after(text)
+
+
+def test_a_module_for_any_device_stays() -> None:
+    text = "count = getattr(torch, kind, torch.cuda).device_count()\n"
+    assert after(text) == text
+
+
+def test_devices_beside_the_cpu_are_never_the_cpu() -> None:
+    assert after('DEVICES = [torch.device("cpu"), torch.device("cuda")]\n') == (
+        'DEVICES = [torch.device("cpu"), torch.device("npu" if hasattr(torch, "npu") else "cuda")]\n'
+    )
