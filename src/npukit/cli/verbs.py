@@ -76,6 +76,7 @@ VERBS = {
         Verb("precision", page="loss-differs"),
         Verb("sim", page="simulated-npu"),
         Verb("docs", page="index"),
+        Verb("skill", page="agents"),
     ),
 }
 

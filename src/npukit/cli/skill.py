@@ -1,0 +1,68 @@
+"""npukit skill"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from npukit.cli.options import JsonOption
+from npukit.errors import NpukitError
+
+PROJECT, HOME = Path(".agents/skills"), Path("~/.agents/skills")
+
+
+def skill(
+    install: Annotated[bool, typer.Option("--install", help="Write it to a folder instead of printing it.")] = False,
+    everywhere: Annotated[
+        bool, typer.Option("--global", help="Install it for all projects of this user, in ~/.agents/skills.")
+    ] = False,
+    folder: Annotated[
+        Path | None,
+        typer.Option(help="Folder of skills to install it in, such as .claude/skills.", show_default=".agents/skills"),
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Print or install a skill with which an agent uses npukit.
+
+    It is an Agent Skill (a folder with SKILL.md and references) that fits this version of npukit. Most agents read
+    .agents/skills; for Claude Code, use --folder .claude/skills.
+    """
+    from npukit.skill import install as install_skill
+    from npukit.skill import skill_files
+
+    if everywhere and folder:
+        raise NpukitError("Give either --global or --folder.")
+    if not (install or everywhere or folder):
+        files = skill_files(_helps())
+        if json:
+            from npukit.report.json import to_json
+
+            print(to_json(files))
+        else:
+            print(files["SKILL.md"], end="")
+        return
+    parent = folder or (HOME.expanduser() if everywhere else PROJECT)
+    parent.mkdir(parents=True, exist_ok=True)
+    target = install_skill(parent, _helps())
+    if json:
+        from npukit.report.json import to_json
+
+        print(to_json({"folder": str(target)}))
+    else:
+        print(f"Wrote {target}. An agent that reads {parent} finds it at its next start.")
+
+
+def _helps() -> dict[str, str]:
+    """Each command of npukit, with its help."""
+    from npukit.cli.verbs import VERBS, load
+
+    helps: dict[str, str] = {}
+    for verb in (verb for group in VERBS.values() for verb in group):
+        command = load(verb)
+        for name, each in (getattr(command, "commands", None) or {"": command}).items():
+            title = f"npukit {verb.name} {name}".strip()
+            context: Any = typer.Context(each, info_name=title)
+            helps[title] = each.get_help(context)
+    return helps
