@@ -93,6 +93,8 @@ USES = [
     Use("sim", "info", "sim"),
     Use("verify", "{folder} {folder} -- python script.py", "sim"),
     Use("port", "--help"),
+    Use("studio", "--help"),
+    Use("schema", "--help"),
     Use("docs", ""),
 ]
 
