@@ -723,7 +723,7 @@ CASES: list[tuple[str, str | None, str | None]] = [
     (
         'os.environ.setdefault("CUDA_LAUNCH_BLOCKING", "1")',
         'os.environ.setdefault("ASCEND_LAUNCH_BLOCKING", "1")',
-        'os.environ.setdefault("CUDA_LAUNCH_BLOCKING", "1")\nos.environ.setdefault("ASCEND_LAUNCH_BLOCKING", "1")',
+        'os.environ.setdefault("CUDA_LAUNCH_BLOCKING", "1")\nos.environ.setdefault("ASCEND_LAUNCH_BLOCKING", os.environ["CUDA_LAUNCH_BLOCKING"])',
     ),
     (
         'f = "CUDA_VISIBLE_DEVICES" not in os.environ',
@@ -916,4 +916,30 @@ CASES: list[tuple[str, str | None, str | None]] = [
     ("n = torch.tensor([start_time], dtype=torch.double)\ndist.all_reduce(n)", SAME, SAME),
     ("n = torch.zeros(2, dtype=torch.double)\nfor x in y: n += x\ndist.all_reduce(n)", SAME, SAME),
     ("n = torch.zeros(2, dtype=torch.double) if new else old\ndist.all_reduce(n)", SAME, SAME),
+    # what belongs together
+    (
+        "p.add_argument('--device', default='cuda', choices=['cuda', 'cpu'])",
+        "p.add_argument('--device', default='npu', choices=['npu', 'cpu'])",
+        "p.add_argument('--device', default='npu' if hasattr(torch, 'npu') else 'cuda', choices=['cuda', 'npu', 'cpu'])",
+    ),
+    (
+        "@click.option('--device', type=click.Choice(['cpu', 'cuda']), default='cuda')\ndef f(device): pass",
+        "@click.option('--device', type=click.Choice(['cpu', 'npu']), default='npu')\ndef f(device): pass",
+        "@click.option('--device', type=click.Choice(['cpu', 'cuda', 'npu']), default='npu' if hasattr(torch, 'npu') else 'cuda')\ndef f(device): pass",
+    ),
+    (
+        "def f(device: Literal['cuda', 'cpu'] = 'cuda'): pass",
+        "def f(device: Literal['npu', 'cpu'] = 'npu'): pass",
+        "def f(device: Literal['cuda', 'npu', 'cpu'] = 'npu' if hasattr(torch, 'npu') else 'cuda'): pass",
+    ),
+    (
+        "os.environ.setdefault('CUDA_VISIBLE_DEVICES', '0')\nn = os.environ['CUDA_VISIBLE_DEVICES']",
+        "os.environ.setdefault('ASCEND_RT_VISIBLE_DEVICES', '0')\nn = os.environ['ASCEND_RT_VISIBLE_DEVICES']",
+        "os.environ.setdefault('CUDA_VISIBLE_DEVICES', '0')\nos.environ.setdefault('ASCEND_RT_VISIBLE_DEVICES', os.environ['CUDA_VISIBLE_DEVICES'])\nn = os.environ.get('ASCEND_RT_VISIBLE_DEVICES') or os.environ['CUDA_VISIBLE_DEVICES']",
+    ),
+    (
+        "s = {'cpu': torch.get_rng_state(), 'cuda': torch.cuda.get_rng_state()}\ntorch.cuda.set_rng_state(s['cuda'])",
+        "s = {'cpu': torch.get_rng_state(), 'cuda': torch.npu.get_rng_state()}\ntorch.npu.set_rng_state(s['cuda'])",
+        "s = {'cpu': torch.get_rng_state(), 'cuda': device_module.get_rng_state()}\ndevice_module.set_rng_state(s['cuda'])",
+    ),
 ]

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from npukit.cli.options import report_place
 from npukit.errors import NpukitError
 from npukit.migrate import journal, show
 from npukit.migrate.analysis import analyze
@@ -686,3 +687,21 @@ def test_torch_is_imported_with_a_notebooks_first_imports_where_later_ones_are_f
     (tmp_path / "a.ipynb").write_text(json.dumps({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}))
     after = next(each.after for each in migrate(tmp_path).changes if each.path.suffix == ".ipynb")
     assert "import torch" in "".join(json.loads(after)["cells"][0]["source"])
+
+
+def test_one_file_is_written_to_a_file(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text(CUDA)
+    journal.write_copy(migrate(tmp_path / "a.py"), tmp_path / "a.py", tmp_path / "b.py")
+    assert "torch.accelerator" in (tmp_path / "b.py").read_text() and (tmp_path / "a.py").read_text() == CUDA
+    journal.write_copy(migrate(tmp_path / "a.py"), tmp_path / "a.py", tmp_path / "folder")
+    assert (tmp_path / "folder" / "a.py").read_bytes() == (tmp_path / "b.py").read_bytes()
+    with pytest.raises(NpukitError):
+        journal.write_copy(migrate(tmp_path / "a.py"), tmp_path / "a.py", tmp_path / "a.py")
+
+
+@pytest.mark.parametrize("name", ["report.pdf", "report", "report.txt"])
+def test_a_report_of_an_unknown_format_is_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / "a.py").write_text(CUDA)
+    with pytest.raises(NpukitError):
+        report_place(tmp_path / name)
+    assert report_place(tmp_path / "report.md") == tmp_path / "report.md"

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from npukit.errors import NpukitError
 from npukit.facts.target import Target
 from npukit.launch.devices import Wanted
 from npukit.report.rendering import Format
@@ -25,6 +26,13 @@ def file_place(path: Path | None) -> Path | None:
     if path:
         check_file(path)
     return path
+
+
+def report_place(path: Path | None) -> Path | None:
+    """The same for a report, whose format is that of its name."""
+    if path and path.suffix not in (".html", ".md", ".json"):
+        raise NpukitError(f"{path} is no report that npukit can write: name a .html, .md or .json file.")
+    return file_place(path)
 
 
 DeviceOption = Annotated[
@@ -67,7 +75,7 @@ ReportOption = Annotated[
     Path | None,
     typer.Option(
         "--report",
-        callback=file_place,
+        callback=report_place,
         show_default=False,
         help="Also write a report to this .html, .md or .json.",
     ),

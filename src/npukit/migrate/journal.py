@@ -61,7 +61,16 @@ def _keep_originals(migration: Migration) -> None:
 
 
 def write_copy(migration: Migration, source: Path, output: Path) -> None:
-    """Copy the project (or the one file) and write the migrated files into the copy."""
+    """Copy the project and write the migrated files into the copy; one file goes to a file or into a folder.
+
+    >>> write_copy(migration, Path("train.py"), Path("train_npu.py"))
+    """
+    if source.is_file() and output.suffix == source.suffix and not output.is_dir():
+        if output.resolve() == source.resolve():
+            raise NpukitError(f"{output} is the file itself: use --in-place, or name another one.")
+        data = [change.after.encode(change.encoding) for change in migration.changes]
+        write_bytes(output, data[0] if data else source.read_bytes())
+        return
     with whole_folder(output) as copy:
         if source.is_dir():
             shutil.copytree(source, copy, symlinks=True, ignore=_left_out, dirs_exist_ok=True)

@@ -190,7 +190,14 @@ def is_choice(node: ast.AST, file: PythonFile) -> bool:
         return any(isinstance(use, ast.Compare) and isinstance(use.ops[0], (ast.In, ast.NotIn)) for use in uses)
     if isinstance(outside, ast.Return):  # def supported_devices(self): return ["cuda"]
         return "supported" in getattr(file.function(outside), "name", "")
+    if isinstance(outside, ast.Call):
+        return _is_choice_of_click(outside)
     return isinstance(outside, ast.keyword) and outside.arg == "choices"
+
+
+def _is_choice_of_click(call: ast.Call) -> bool:
+    """type=click.Choice(["cuda", "cpu"])"""
+    return getattr(call.func, "attr", getattr(call.func, "id", "")) == "Choice"
 
 
 def chosen_by_device(test: ast.AST | None, file: PythonFile) -> ast.IfExp | None:
@@ -278,7 +285,7 @@ def _keyword(keyword: ast.keyword, sink: Sink, file: PythonFile, depth: int) -> 
         return False
     method = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
     if method in ("add_argument", "option", "Option", "Argument", "field", "Field"):
-        if keyword.arg not in ("default", "default_factory", "choices", "const"):
+        if keyword.arg not in ("default", "default_factory", "choices", "const", "type"):
             return False
         is_field = method not in ("add_argument", "option")
         return _option(call, sink, file) or (is_field and reaches(call, sink, file, depth))
@@ -305,6 +312,8 @@ def _option(call: ast.Call, sink: Sink, file: PythonFile) -> bool:
 def _argument(node: ast.AST, call: ast.Call, sink: Sink, file: PythonFile, depth: int) -> bool:
     if node not in call.args:
         return False
+    if _is_choice_of_click(call):
+        return reaches(call, sink, file, depth)
     position = call.args.index(node)
     func = call.func
     name = file.resolve(func)

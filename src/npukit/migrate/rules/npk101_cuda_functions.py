@@ -255,7 +255,8 @@ def _unknown_argument(node: ast.expr, function: str, file: PythonFile) -> str:
     """torch.cuda.Event(external=True)"""
     call = call_of(node, file)
     given = [each.arg for each in call.keywords] if isinstance(call, ast.Call) else []
-    return f"torch.npu.{function} has no argument {_LACKS[function]}." if _LACKS.get(function) in given else ""
+    lacks = _LACKS.get(function)
+    return f"torch.npu.{function} has no argument {lacks}." if lacks and lacks in given else ""
 
 
 def _part_of_a_graph(function: str, file: PythonFile, goal: Goal) -> str:

@@ -184,6 +184,8 @@ def _portable(node: ast.Constant, access: _Access, new: str, file: PythonFile) -
     at = file.span(node)[0] + 1 - start
     source = file.text[start:end]
     twin = source[:at] + new + source[at + len(str(node.value)) :]
+    if isinstance(access, ast.Call) and file.resolve(access.func) == "os.environ.setdefault":  # to what the other has
+        twin = f"{file.source(access.func)}({name}, {file.source(access.func.value)}[{file.source(node)}])"  # type: ignore[attr-defined]
     if isinstance(access, ast.Subscript) and isinstance(access.ctx, ast.Store):
         return _set_too(file.parent(access), twin, end, file)
     if choice := _with_default(access, file):
@@ -191,7 +193,7 @@ def _portable(node: ast.Constant, access: _Access, new: str, file: PythonFile) -
         old = file.source(node)
         return (file.replace(choice, f"{environment}.get({name}, {environment}.get({old}, {default}))"),)
     if isinstance(access, ast.Subscript) and isinstance(access.ctx, ast.Load):
-        either = f'{file.source(access.value)}.get("{new}") or '
+        either = f"{file.source(access.value)}.get({name}) or "
         if isinstance(file.parent(access), (ast.Assign, ast.Return, ast.keyword)):
             return (file.insert(start, either),)
         return file.insert(start, f"({either}"), file.insert(end, ")")
