@@ -95,7 +95,7 @@ def test_ctrl_c_is_one_line_in_npukit_s_own_modules(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(script, "run_command", interrupt)
-    monkeypatch.setattr("npukit.quiet.install", lambda: None)
+    monkeypatch.setattr("npukit.quiet.install", lambda own: None)
     monkeypatch.setattr(sys, "argv", ["script", "-m", module])
     monkeypatch.setattr(sys, "path", ["", *sys.path])
     with pytest.raises(SystemExit if stderr else KeyboardInterrupt) as ended:
