@@ -179,15 +179,15 @@ def test_what_is_refused_is_named_in_one_sentence(
 
 
 def test_the_target_decides_what_is_advised(tmp_path: Path) -> None:
-    """torch.get_device_module knows every device since torch 2.7."""
+    """torch.accelerator works with torch_npu since torch 2.7."""
     folder = project(tmp_path, a_py="import torch\ntorch.cuda.synchronize()\n")
     for torch_npu, advised in (("2.6", False), ("2.7", True), (versions()[-1], True)):
         target = Target.of(torch_npu)
         remedy = analyze([folder], target).findings[0].remedy
         after = migrate(folder, Goal(target=target)).changes[0].after
-        assert ("get_device_module" in remedy, "get_device_module" in after) == (advised, advised)
+        assert ("torch.accelerator" in remedy, "torch.accelerator" in after) == (advised, advised)
     (folder / "requirements.txt").write_text("torch==2.6.0\n")
-    assert "get_device_module" not in migrate(folder).changes[0].after
+    assert "torch.accelerator" not in migrate(folder).changes[0].after
 
 
 @pytest.mark.parametrize(

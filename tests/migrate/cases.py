@@ -942,4 +942,9 @@ CASES: list[tuple[str, str | None, str | None]] = [
         "s = {'cpu': torch.get_rng_state(), 'cuda': torch.npu.get_rng_state()}\ntorch.npu.set_rng_state(s['cuda'])",
         "s = {'cpu': torch.get_rng_state(), 'cuda': device_module.get_rng_state()}\ndevice_module.set_rng_state(s['cuda'])",
     ),
+    (
+        "torch.manual_seed(s)\ntorch.cuda.manual_seed_all(s + rank)",
+        "torch.manual_seed(s)\ntorch.npu.manual_seed_all(s + rank)",
+        'torch.manual_seed(s)\n(torch.npu if hasattr(torch, "npu") else torch.cuda).manual_seed_all(s + rank)',
+    ),
 ]

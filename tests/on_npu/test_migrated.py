@@ -1,4 +1,4 @@
-"""The two lines of the portable style, as they stand in migrated files, on the device."""
+"""What the portable style writes, as it stands in migrated files, on the device."""
 
 from __future__ import annotations
 

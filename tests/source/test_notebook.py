@@ -35,7 +35,7 @@ def test_attention_outside_of_functions(tmp_path: Path) -> None:
 
 
 def test_lines_below_a_cell_that_ends_with_a_newline(tmp_path: Path) -> None:
-    (tmp_path / "a.ipynb").write_text(notebook("import torch\n", "model.cuda()"))
+    (tmp_path / "a.ipynb").write_text(notebook("import torch\n", "model.cuda().cuda()"))
     (change,) = migrate(tmp_path).changes
     imports = json.loads(change.after)["cells"][0]["source"]
     assert imports.startswith("import torch\n\nDEVICE = ")

@@ -30,6 +30,7 @@ from npukit.migrate.device_choices import under_a_condition
 from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Effort, Rule
 from npukit.migrate.styles import style_of
+from npukit.migrate.styles.helpers import spelled_out
 from npukit.migrate.styles.npu import RENAMED
 from npukit.migrate.styles.style import call_of
 from npukit.migrate.told import is_compared_with_cuda, is_told, retold
@@ -170,6 +171,7 @@ def _check(node: ast.Attribute | ast.Name, file: PythonFile, goal: Goal) -> Iter
         yield rule.finding(
             (file, node),
             f"torch.cuda{'.' + function if function else ''} requires a CUDA device",
+            remedy=f"Use {spelled_out(new.text)}.",
             edits=(
                 *new.edits,
                 *_without_cudnn(node, function, file, goal),

@@ -95,6 +95,17 @@ def with_helpers(before: Document, after: Document, by_accelerator: bool, loads_
     return after.edited(edits) if edits else after
 
 
+def spelled_out(text: str) -> str:
+    """Written code for a sentence, with what its placeholder stands for.
+
+    >>> spelled_out("NPUKIT_MODULE.empty_cache")
+    '(torch.npu if hasattr(torch, "npu") else torch.cuda).empty_cache'
+    """
+    for name in (DEVICE_TYPE, DEVICE, MODULE, BACKEND):
+        text = text.replace(name, f"({_BY_NAME[name].once.format('torch')})")
+    return text
+
+
 def _uses(file: PythonFile, helpers: dict[str, _Helper]) -> dict[tuple[str, ast.AST], list[ast.Name]]:
     """Where each value is used, by the scope that imports torch."""
     found: dict[tuple[str, ast.AST], list[ast.Name]] = {}

@@ -318,9 +318,14 @@ def _is_seeded_anyway(node: ast.AST, file: PythonFile) -> bool:
         return False
     if (file.resolve(node) or "").rpartition(".")[0] != "torch.cuda":
         return False
-    around = file.function(node)
+    around, seed = file.function(node), _arguments(node, file)
     seeds = (each for each in file.by_name.get("manual_seed", ()) if file.resolve(each) == "torch.manual_seed")
-    return any(file.function(each) is around for each in seeds)
+    return seed != "" and any(file.function(each) is around and _arguments(each, file) == seed for each in seeds)
+
+
+def _arguments(func: ast.AST, file: PythonFile) -> str:
+    call = file.parent(func)
+    return ", ".join(file.source(each) for each in call.args) if isinstance(call, ast.Call) else ""
 
 
 def _is_storage(value: ast.expr, file: PythonFile) -> bool:
