@@ -152,3 +152,16 @@ def test_pages_are_shown_in_the_language_of_the_user(
     monkeypatch.setenv("NPUKIT_LANG", "zh")
     docs("fine-tune")
     assert "微调" in capsys.readouterr().out
+
+
+def test_the_readme_shows_every_verb() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    missing = {verb.name for group in VERBS.values() for verb in group if f"`npukit {verb.name}`" not in readme}
+    assert not missing, "add it to the table of commands in README.md and README.zh.md"
+
+
+def test_every_guide_and_concept_is_in_the_navigation() -> None:
+    nav = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    pages = [*ROOT.glob("docs/guides/*.md"), *ROOT.glob("docs/concepts/*.md")]
+    names = {f"{page.parent.name}/{page.name}" for page in pages if not page.name.endswith(".zh.md")}
+    assert {name for name in names if f"- {name}\n" not in nav} == set()

@@ -50,9 +50,11 @@ def models_page() -> str:
     lines = [
         "# Models",
         "",
-        "Any causal language model of transformers can be trained, and most can be served. The families below have "
-        "more: packing without padding, the chunked loss and fused NPU operators in training, the paged cache in "
-        "serving. `model_type` is in a model's `config.json`.",
+        "npukit knows the families below: packing without padding, chunked loss and fused NPU operators in training, "
+        "and the paged cache in serving. They are tested with small random models. Nothing is assumed about other "
+        "causal language models of transformers: they are trained without packing, and how they are served is decided "
+        "when they are loaded ([How serving works](../concepts/serving-engine.md)). `model_type` is in a model's "
+        "`config.json`.",
         "",
         "| `model_type` | packing | fused rotary embedding on NPUs | paged serving | remarks |",
         "|---|---|---|---|---|",
@@ -66,7 +68,8 @@ def models_page() -> str:
         lines.append(f"| `{name}` | {yes[0]} | {yes[1]} | {yes[2]} | {remark} |")
     lines += [
         "",
-        "For example, Qwen3-30B-A3B is a `qwen3_moe`: it can be trained (without packing) and served.",
+        "For example, Qwen3-30B-A3B is a `qwen3_moe`: the family is supported, without packing and without graphs; "
+        "this model itself was not run. Serving uses one card; `--engine vllm` is for models that need several.",
         "",
         "Multimodal models can be neither trained nor served; GRPO and PPO are not supported.",
         "",

@@ -1,6 +1,6 @@
 """The device waits for the host to hand over work: Python, the framework and the launches take longer than the kernels.
 
-Counted is the time in which the device did nothing and the call that launches the next kernel had not returned yet,
+This counts the time in which the device did nothing and the call that launches the next kernel had not returned yet,
 less what the data loader, garbage collection, synchronising calls, allocations and compilation explain.
 On the CPU it is the time between operators.
 

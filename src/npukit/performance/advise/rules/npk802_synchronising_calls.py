@@ -1,7 +1,7 @@
 """The host waits for the device in the middle of a step, so that nothing is queued up when the device is done.
 
 `.item()`, `.tolist()`, `.cpu()`, `print(loss)`, `if tensor:`, `nonzero` and `torch.npu.synchronize()` do this.
-Counted is the time in which the device then had nothing to do, not the time in which the host waited.
+This counts the time in which the device then had nothing to do, not the time in which the host waited.
 
 example:
     total += loss.detach()                    # not: total += loss.item()

@@ -1,6 +1,6 @@
 """The step waits for the next batch.
 
-Counted is the time in which the device did nothing while the training loop was inside of the DataLoader's `next`.
+This counts the time in which the device did nothing while the training loop was inside of the DataLoader's `next`.
 Of a profile with a single step, that is what precedes the step's first kernel. A log.jsonl of `npukit train` tells
 the share of a whole run.
 

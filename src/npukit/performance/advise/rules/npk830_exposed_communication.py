@@ -1,6 +1,6 @@
 """Data moves between ranks while nothing is computed.
 
-Counted is only the time that moving the data takes; waiting for ranks that come late is NPK831.
+This counts only the time that moving the data takes; waiting for ranks that come late is NPK831.
 
 example:
     with contextlib.nullcontext() if last else model.no_sync():

@@ -1,6 +1,6 @@
 """One link between two cards is slower than others of the same kind.
 
-Compared are links of the same transport (HCCS, SIO, RDMA, PCIe) that carried more than a few megabytes.
+It compares links of the same transport (HCCS, SIO, RDMA, PCIe) that carried more than a few megabytes.
 
 example:
     hccn_tool -i 0 -link -g

@@ -1,6 +1,6 @@
 """A stage of the pipeline waits for its neighbours.
 
-Counted is the time of send and receive, batched or not, beyond what moving their data takes. (The profiler's own column
+This counts the time of send and receive beyond what moving their data takes, batched or not. (The profiler's column
 Bubble knows hcom_receive only, and is 0 where send and receive are batched.)
 
 example:
