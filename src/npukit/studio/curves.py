@@ -16,6 +16,7 @@ POINTS = 600  # of a curve; each is the lowest and the highest value of some ste
 PIECE = 1 << 20  # bytes that are parsed at a time
 KEPT = 64  # runs whose curves stay in memory
 LONG = 4 << 20  # bytes of a log that takes more than a moment to read
+LATER = 0.3  # seconds until it is read, so that the first answer need not share the processor
 SAMPLES, SAMPLE = 250, 1500  # pieces of it, and their bytes
 NOT_CURVES = ("step", "epoch", "seconds", "seconds_left", "checkpoint", "note")
 Row = dict[str, Any]
@@ -73,7 +74,7 @@ class Figures:
         self.curves: dict[str, Curve] = {}
         self.events: list[Row] = []  # checkpoints and notes
         self.last: Row = {}
-        self.reader: threading.Thread | None = None  # reads a long log for the first time
+        self.reader: threading.Timer | None = None  # reads a long log for the first time
         self.lock = threading.Lock()
 
     def update(self) -> None:
@@ -144,7 +145,8 @@ class Logs:
                 self._known.popitem(last=False)
             is_long = file.is_file() and file.stat().st_size > LONG
             if found.reader is None and is_long:
-                found.reader = threading.Thread(target=found.update, daemon=True)
+                found.reader = threading.Timer(LATER, found.update)
+                found.reader.daemon = True
                 found.reader.start()
         if found.reader and found.reader.is_alive():
             return sample(file)

@@ -21,10 +21,9 @@ export async function show(main, { id }) {
   let curves = null;
   const draw = () => { if (curves) drawCurves(plots, boxes, curves, look, draw); };
   every(2000, async () => {
-    found = await query("run", { id });
+    [found, curves] = await Promise.all([state ? query("run", { id }) : found, isTraining ? query("run/curves", { id }) : null]);
     drawHead(head, found);
     if (isTraining) {
-      curves = await query("run/curves", { id });
       drawTiles(tiles, found, curves.last);
       draw();
     }

@@ -1,11 +1,11 @@
 // Words that every page has.
 export const COMMON = {
   en: {
-    name: "EN", model: "Model", language: "切换到中文", theme: "Light or dark", settings: "Settings", close: "Close", send: "Send",
+    name: "EN", model: "Model", language: "EN: 切换到中文", theme: "Light or dark", settings: "Settings", close: "Close", send: "Send",
     stop: "Stop", copy: "Copy", copied: "Copied", edit: "Edit", unreachable: "The server cannot be reached.",
   },
   zh: {
-    name: "中", model: "模型", language: "Switch to English", theme: "浅色或深色", settings: "设置", close: "关闭", send: "发送",
+    name: "中", model: "模型", language: "中: Switch to English", theme: "浅色或深色", settings: "设置", close: "关闭", send: "发送",
     stop: "停止", copy: "复制", copied: "已复制", edit: "编辑", unreachable: "无法连接服务器。",
   },
 };
