@@ -22,6 +22,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[2]
+PICTURES = os.environ.get("NPUKIT_SCREENSHOTS")
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 HOSTILE = "<img src=x onerror='document.title=1'>"
 YAML = """
@@ -166,6 +167,7 @@ def test_a_project_is_analysed_migrated_and_verified(browser: Any, server: Serve
     until(browser, "return document.querySelectorAll('details.finding').length === 1")
     act(browser, "button('See the migration').click()")
     until(browser, "return document.querySelectorAll('.hunk').length > 5")
+    keep(browser, "studio-migration")
     # One change is dropped: that of the shell script.
     act(browser, "[...document.querySelectorAll('.file')].at(-1).querySelector('.hunk input').click()")
     act(browser, "write(labelled('Write a migrated copy to'), 'migrated'); button('Write the copy').click()")
@@ -211,6 +213,10 @@ def test_a_training_goes_on_without_page_and_server(browser: Any, server: Server
         "Rank 0",
         "Rank 1",
     ]
+    keep(browser, "studio-run")
+    act(browser, "document.getElementById('theme').click()")
+    keep(browser, "studio-run-dark")
+    act(browser, "document.getElementById('theme').click()")
 
 
 def test_the_verification_shows_both_curves(browser: Any, server: Server) -> None:
@@ -238,6 +244,7 @@ def test_chat_with_the_run_and_export_it(browser: Any, server: Server, folder: P
     until(browser, "return document.querySelector('.figures')?.textContent.includes('tokens/s')")
     assert browser.find_element("css selector", ".assistant .prose").text
     browser.switch_to.default_content()
+    keep(browser, "studio-chat")
 
 
 def test_text_of_files_is_never_markup(browser: Any, server: Server) -> None:
@@ -258,7 +265,6 @@ def test_text_of_files_is_never_markup(browser: Any, server: Server) -> None:
 
 
 def test_every_page_in_both_languages_on_both_widths(browser: Any, server: Server) -> None:
-    pictures = os.environ.get("NPUKIT_SCREENSHOTS")
     for width, language, theme in ((1280, "en", "light"), (390, "zh", "dark")):
         size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
         browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
@@ -274,16 +280,19 @@ def test_every_page_in_both_languages_on_both_widths(browser: Any, server: Serve
             assert browser.execute_script(wide) == [], page
             raw = r"/\b(state|verb|form|group|device|check)_\w+|undefined|NaN|\[object/g"
             assert browser.execute_script(f"return document.body.innerText.match({raw})") is None, page
-            if pictures:
-                keep(browser, Path(pictures), f"studio-{page}-{width}-{theme}")
+            keep(browser, f"studio-{page}-{width}-{theme}")
 
 
-def keep(browser: Any, folder: Path, name: str) -> None:
+def keep(browser: Any, name: str) -> None:
+    """A picture of what is shown, where pictures are wanted."""
+    if not PICTURES:
+        return
     from PIL import Image
 
     time.sleep(1.5)
     picture = Image.open(io.BytesIO(browser.get_screenshot_as_png()))
-    picture.convert("P", palette=Image.Palette.ADAPTIVE, colors=64).save(folder / f"{name}.png", optimize=True)
+    palette = picture.convert("P", palette=Image.Palette.ADAPTIVE, colors=64)
+    palette.save(Path(PICTURES) / f"{name}.png", optimize=True)
 
 
 def test_nothing_came_from_another_host(browser: Any, server: Server) -> None:

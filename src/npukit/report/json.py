@@ -18,11 +18,12 @@ def to_json(value: Any) -> str:
     >>> to_json({"file": Path("a.py"), "name": "\x1b"})
     '{\n  "file": "a.py",\n  "name": "\\u001b"\n}'
     """
-    text = json.dumps(value, indent=2, ensure_ascii=False, default=_plain)
+    text = json.dumps(value, indent=2, ensure_ascii=False, default=plain)
     return UNSAFE.sub(lambda match: json.dumps(match[0])[1:-1], text)
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """What JSON has no form for, as what it has one for: the `default` of json.dumps."""
     if is_dataclass(value) and not isinstance(value, type):
         return {each.name: getattr(value, each.name) for each in fields(value)}
     if hasattr(value, "model_dump"):

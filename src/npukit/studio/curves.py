@@ -7,13 +7,15 @@ import json
 import math
 import os
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 POINTS = 600  # of a curve; each is the lowest and the highest value of some steps
-PIECE = 1 << 20  # bytes that are parsed at a time
+PIECE = 1 << 18  # bytes that are parsed at a time
+REST = 0.02  # seconds between two of them in the background, for whoever asks meanwhile
 KEPT = 64  # runs whose curves stay in memory
 LONG = 4 << 20  # bytes of a log that takes more than a moment to read
 LATER = 0.3  # seconds until it is read, so that the first answer need not share the processor
@@ -74,10 +76,10 @@ class Figures:
         self.curves: dict[str, Curve] = {}
         self.events: list[Row] = []  # checkpoints and notes
         self.last: Row = {}
-        self.reader: threading.Timer | None = None  # reads a long log for the first time
+        self.was_read = False
         self.lock = threading.Lock()
 
-    def update(self) -> None:
+    def update(self, rest_between: float = 0.0) -> None:
         """Read what was added; a log that was written anew is read from its beginning."""
         with self.lock, contextlib.suppress(FileNotFoundError), self._file.open("rb") as log:
             found = os.fstat(log.fileno())
@@ -92,6 +94,8 @@ class Figures:
                 rest = lines.pop()
                 self._offset = log.tell() - len(rest)
                 self.add(list(_rows(lines)), group)
+                time.sleep(rest_between)
+            self.was_read = True
 
     def add(self, rows: list[Row], group: int = 1) -> None:
         """Add rows; `group` of them become a point at once."""
@@ -131,6 +135,7 @@ class Logs:
     def __init__(self) -> None:
         self._known: OrderedDict[Path, Figures] = OrderedDict()
         self._lock = threading.Lock()
+        self._reader = threading.Timer(0, lambda: None)  # reads long logs
 
     def figures(self, file: Path) -> Figures:
         """Up to date; of a long log that is read for the first time, what some of its lines show meanwhile.
@@ -143,13 +148,12 @@ class Logs:
             self._known.move_to_end(file)
             while len(self._known) > KEPT:
                 self._known.popitem(last=False)
-            is_long = file.is_file() and file.stat().st_size > LONG
-            if found.reader is None and is_long:
-                found.reader = threading.Timer(LATER, found.update)
-                found.reader.daemon = True
-                found.reader.start()
-        if found.reader and found.reader.is_alive():
-            return sample(file)
+            if not found.was_read and file.is_file() and file.stat().st_size > LONG:
+                if not self._reader.is_alive():  # one at a time; whoever looks on gets the next turn
+                    self._reader = threading.Timer(LATER, found.update, [REST])
+                    self._reader.daemon = True
+                    self._reader.start()
+                return sample(file)
         found.update()
         return found
 

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from npukit.errors import NpukitError
-from npukit.report.json import to_json
+from npukit.report.json import plain, to_json
 from npukit.studio.curves import Logs
 from npukit.studio.find import Finder
 from npukit.studio.folders import Folders, Refused
@@ -107,10 +107,11 @@ def number(given: dict[str, Any], name: str, default: int, least: int = 0, most:
 
 def _json(value: Any) -> str:
     """JSON as browsers read it, which know neither NaN nor Inf."""
-    made = to_json(value)
-    if "NaN" not in made and "Infinity" not in made:
-        return made
-    return json.dumps(json.loads(made, parse_constant=lambda _: None), ensure_ascii=False)
+    try:
+        return json.dumps(value, default=plain, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    except ValueError:
+        made = json.loads(to_json(value), parse_constant=lambda _: None)
+        return json.dumps(made, ensure_ascii=False)
 
 
 def _is_async(answer: Answer) -> bool:

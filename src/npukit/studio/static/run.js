@@ -10,6 +10,7 @@ const NOISY = ["loss", "grad_norm", "items_per_second"];
 const TOGETHER = { loss: ["loss", "eval_loss"] };
 
 export async function show(main, { id }) {
+  const first = query("run/curves", { id }).catch(() => null); // asked for while the rest is
   let found = await query("run", { id });
   const head = h("div"), tiles = h("div"), plots = h("div", { class: "charts" }), error = h("div"), result = h("div"), logs = h("div");
   const isTraining = Object.keys(found.configuration).length > 0 || found.step !== undefined;
@@ -21,9 +22,9 @@ export async function show(main, { id }) {
   let curves = null;
   const draw = () => { if (curves) drawCurves(plots, boxes, curves, look, draw); };
   every(2000, async () => {
-    [found, curves] = await Promise.all([state ? query("run", { id }) : found, isTraining ? query("run/curves", { id }) : null]);
+    [found, curves] = await Promise.all([state ? query("run", { id }) : found, isTraining ? (state ? query("run/curves", { id }) : first) : null]);
     drawHead(head, found);
-    if (isTraining) {
+    if (curves) {
       drawTiles(tiles, found, curves.last);
       draw();
     }
