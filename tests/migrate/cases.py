@@ -203,12 +203,6 @@ CASES: list[tuple[str, str | None, str | None]] = [
         'a = torch.accelerator.is_available() and (hasattr(torch, "npu") or torch.backends.cudnn.is_available())',
     ),
     ("register(torch.cuda.amp.GradScaler)", SAME, SAME),  # which makes one without a device
-    (
-        "def f(x):\n    if not torch.backends.cudnn.enabled: return False\n"
-        "    if x.device.type != 'cuda': return False\n    return True",
-        SAME,
-        SAME,
-    ),
     ("from u import TORCH_NPU_AVAILABLE\nif 'cuda' in device: x = x.cuda()", SAME, SAME),
     (
         "a = torch.is_autocast_enabled()",
@@ -617,7 +611,6 @@ CASES: list[tuple[str, str | None, str | None]] = [
     ("def _is_nvidia(): return torch.cuda.is_available() and torch.version.hip is None", SAME, SAME),
     ('def f(device): return device.type == "cuda" and torch.cuda.get_device_properties(device).major >= 9', SAME, SAME),
     ('c = torch.cuda.is_available() and d != "cpu"\np = ["CUDAExecutionProvider"] if c else []', SAME, SAME),
-    ("r = f\"onnxruntime{'-gpu' if torch.cuda.is_available() else ''}\"", SAME, SAME),
     ('if device_type != "cuda": print("no FP8")\nelse:\n    from project.fp8 import convert', SAME, SAME),
     ("io.bind_input(device_id=x.device.index if x.device.type == 'cuda' else 0)", SAME, SAME),
     ("def f(d, load_8bit):\n    if not load_8bit: return False\n    if d != 'cuda': return False", SAME, SAME),

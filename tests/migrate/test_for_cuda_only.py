@@ -17,7 +17,7 @@ BODY = "    x = torch.ones(1, device='cuda')\n"
 def migrated(folder: Path, **files: str) -> Migration:
     for name, text in files.items():
         path = folder / name.replace("__", "/")
-        path.parent.mkdir(exist_ok=True)
+        path.parent.mkdir(exist_ok=True, parents=True)
         path.with_suffix(".py").write_text(f"import pytest\nimport torch\n{text}")
         ast.parse(text)
     return migrate(folder)
@@ -26,9 +26,6 @@ def migrated(folder: Path, **files: str) -> Migration:
 @pytest.mark.parametrize(
     "text",
     [
-        "class T:\n def setUp(self):\n"
-        "  self.device = torch.device('cuda' if torch.cuda.is_available() else 'cpu')\n"
-        "  if self.device.type == 'cpu': self.skipTest('Triton kernels need CUDA')\n",
         f"import ops\nfrom ops import kernel\n{SKIP}class TestIt:\n"
         " def setUp(self): self.device = torch.device('cuda')\n"
         " def test_it(self): kernel(torch.ones(1, device=self.device))\n",
@@ -76,15 +73,7 @@ def test_what_is_skipped_without_any_accelerator_is_migrated(tmp_path: Path, tex
     )
 
 
-def test_a_test_with_mocks_gets_what_it_asserts(tmp_path: Path) -> None:
-    mocked = "def test_it(mock_group):\n    create(backend='nccl')\n    assert mock_group.kwargs['backend'] == 'nccl'\n"
-    real = "def test_real():\n    grid = create(backend='nccl')\n    assert grid.backend == 'nccl'\n"
-    after = migrated(tmp_path, test_it=mocked + real).changes[0].after
-    assert mocked in after
-    assert real not in after and "assert grid.backend in ('nccl', 'hccl')" in after
-
-
-@pytest.mark.parametrize("name", ["nccl_allocator", "nvshmem__planner", "test_dsa_cudnn_kernels"])
+@pytest.mark.parametrize("name", ["nccl_allocator", "nvshmem__planner", "kernels__cuda__scan"])
 def test_a_file_named_after_something_of_cuda_stays_and_is_told_once(tmp_path: Path, name: str) -> None:
     result = migrated(
         tmp_path, **{name: "torch.cuda.synchronize()\npool = torch.cuda.MemPool()\n" + SKIP + "def f(): ...\n"}
@@ -253,22 +242,11 @@ def test_probes_of_compiled_operators_stay(tmp_path: Path) -> None:
     assert not migrated(tmp_path, a=f"if 'pytest' in sys.modules and torch.cuda.is_available():\n{probe}").changes
 
 
-def test_a_list_that_a_kernel_gets_decides_about_the_condition_that_fills_it(tmp_path: Path) -> None:
-    fill = "def f(ps):\n    a, b = [], []\n    for p in ps:\n        if p.is_cuda:\n            a.append(p)\n"
-    assert not migrated(tmp_path, a=f"{fill}    multi_tensor_applier(scale, a)\n").changes
-    assert migrated(tmp_path, a=f"{fill}    torch._foreach_mul_(a, 2)\n").changes
-
-
 def test_a_guard_of_a_compiled_optimizer_stays(tmp_path: Path) -> None:
     loads = (
         "if torch.cuda.is_available():\n    op = Loader().load().multi_tensor_adam\n    x = torch.cuda.IntTensor([0])\n"
     )
     assert not migrated(tmp_path, a=loads).changes
-
-
-def test_a_simulator_that_a_method_imports_keeps_the_device_of_its_class(tmp_path: Path) -> None:
-    text = "class Env:\n    device = 'cuda:0'\n    def start(self):\n        from isaaclab.app import AppLauncher\n"
-    assert not migrated(tmp_path, a=text).changes
 
 
 def test_rows_of_parameterized_tests_are_devices_by_the_parameter_that_they_are_for(tmp_path: Path) -> None:
@@ -347,16 +325,7 @@ def test_a_function_that_does_without_kernels_where_there_are_none_is_tested_any
     )
 
 
-def test_a_condition_in_a_folder_of_kernels_leaves_no_other_way(tmp_path: Path) -> None:
-    kernels = OPTIONAL_KERNELS.replace("HAVE_TRITON", "len(x)")
-    text = f"from triton.ops import scale_anywhere\n{SKIP}def test_it():\n{BODY}    scale_anywhere(x)\n"
-    assert not migrated(tmp_path, triton__ops=kernels, test_it=text).changes
-
-
 def test_what_prepares_a_capture_stays_with_it_and_a_graph_without_torch_cuda_is_reported(tmp_path: Path) -> None:
-    make = "    runner = CUDAGraphRunner(x)\n"
-    assert not migrated(tmp_path, engine=f"def capture_model():\n{BODY}{make}").changes
-    assert migrated(tmp_path, engine=f"def train():\n{BODY}{make}").changes
     result = migrated(tmp_path, engine=f"def replay_cuda_graph():\n{BODY}")
     assert not result.changes
     assert [each.what for each in result.left if each.code == "NPK101"] == ["replay_cuda_graph is about CUDA graphs"]
@@ -391,16 +360,14 @@ def test_recipes_for_one_kind_of_nvidia_s_machines_are_only_reported(tmp_path: P
     "test",
     [
         "HAVE_TE and new",
-        "self.nccl_ub",
-        "uvm_mempool is not None",
-        "args.cuda_graph_impl == 'transformer_engine'",
-        "args.cuda_graph_impl != 'none'",
+        "HAS_APEX",
+        "is_flash_attn_available()",
     ],
 )
 def test_what_an_option_for_cuda_turns_on_stays(tmp_path: Path, test: str) -> None:
     text = f"def f(self, args):\n    if {test}:\n        return torch.zeros(1, device='cuda')\n"
     assert not migrated(tmp_path, a=text).changes
-    other = text.replace(test, "args.cuda_graph_impl == 'none'")
+    other = text.replace(test, "args.fast")
     assert migrated(tmp_path, a=other).changes
     below = "    return torch.zeros(1, device='cuda')\n"
     for ends in (f"    if not ({test}):\n        return\n", f"    assert {test}\n"):
@@ -428,12 +395,6 @@ def test_what_an_older_torch_needs_stays(tmp_path: Path) -> None:
     )
     (change,) = migrated(tmp_path, a=text).changes
     assert change.after.endswith("else:\n    fwd = torch.cuda.amp.custom_fwd\n")
-
-
-def test_an_optimizer_that_torch_npus_scaler_cannot_step_is_not_fused(tmp_path: Path) -> None:
-    text = "import torch_npu\nscaler = {}()\nfused = {{'fused': True}} if new and p.is_cuda else {{}}\n"
-    assert not migrated(tmp_path, a=text.format("torch_npu.npu.amp.GradScaler")).changes
-    assert migrated(tmp_path, a=text.format("Scaler").replace("import torch_npu\n", "")).changes
 
 
 def test_a_function_that_is_skipped_without_nvml_stays_in_a_script_as_well(tmp_path: Path) -> None:

@@ -182,9 +182,7 @@ def test_what_fails_on_npus_is_reported(tmp_path: Path, name: str, text: str, co
 @pytest.mark.parametrize(
     "text",
     [
-        "from checks import CUDA_IS_AVAILABLE\nassert torch.cuda.is_available() == CUDA_IS_AVAILABLE\n",
         "@pytest.mark.parametrize('refit_backend', ['nvshmem', 'nccl', 'gloo'])\ndef test_it(refit_backend): ...\n",
-        "class Accelerator(ABC):\n    @abstractmethod\n    def get_rng_state(self, device='cuda'): ...\n",
     ],
 )
 def test_names_that_belong_to_cuda_or_to_the_project_stay(tmp_path: Path, text: str) -> None:
@@ -199,16 +197,6 @@ def test_devices_that_a_method_calls_supported_get_one_more(tmp_path: Path) -> N
 def test_a_modality_is_no_library_of_nvidia(tmp_path: Path) -> None:
     text = 'if torch.cuda.is_available():\n    run({"modality_inputs": x}, tampered=1)\n'
     assert "torch.accelerator.is_available()" in after(tmp_path, text)
-
-
-def test_what_is_for_cuda_beside_the_choice_of_a_device_gets_a_condition_of_its_own(tmp_path: Path) -> None:
-    text = (
-        "if {}.is_available():\n    {}(rank)\n    device = torch.device({}rank)\n"
-        '    {}symm_mem.set_backend("NCCL")\nelse:\n    device = torch.device("cpu")\n'
-    )
-    before = text.format("torch.cuda", "torch.cuda.set_device", '"cuda", ', "")
-    alone = "if torch.cuda.is_available():\n        "
-    assert after(tmp_path, before) == text.format("torch.accelerator", "torch.accelerator.set_device_index", "", alone)
 
 
 def test_memory_that_is_compared_exactly_is_reported(tmp_path: Path) -> None:
@@ -290,15 +278,6 @@ def test_a_module_of_torch_is_not_looked_up_by_a_device_that_may_be_the_cpu(tmp_
     result = migrated(tmp_path, a=text)
     assert not result.changes
     assert [(each.code, each.place.line) for each in result.left if each.place] == [("NPK111", 5), ("NPK111", 6)]
-
-
-def test_a_class_that_reads_the_sensors_of_cudas_cards_turns_itself_on_with_cuda_alone(tmp_path: Path) -> None:
-    text = (
-        "import torch\nclass Watch:\n"
-        " def start(self):\n  if torch.cuda.is_available():\n   self.event = torch.cuda.Event()\n"
-        " def stop(self):\n  return torch.cuda.temperature(), torch.cuda.synchronize()\n"
-    )
-    assert not migrated(tmp_path, a=text).changes
 
 
 def test_a_function_about_cudas_cards_that_runs_nvidia_smi_stays(tmp_path: Path) -> None:

@@ -20,18 +20,29 @@ class Library:
     verdict: Verdict
     why: str
     packages: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    needs_cuda: bool = False
+    own_devices: bool = False
     instead: str = ""
     needs: str = ""
     since: str = ""
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether NPU machines do not have it: what asks for it gets no for an answer."""
+        return self.needs_cuda or self.verdict in ("replace", "blocks")
+
+
+_LISTS = ("imports", "packages", "names")
+_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+_BETWEEN = re.compile(r"[\W_]+")
 
 
 @functools.cache
 def libraries() -> tuple[Library, ...]:
     """Every known library."""
-    return tuple(
-        Library(**{**row, "imports": tuple(row["imports"]), "packages": tuple(row.get("packages", row["imports"]))})
-        for row in _rows("libraries.yaml")
-    )
+    rows = ({"packages": row["imports"], **row} for row in _rows("libraries.yaml"))
+    return tuple(Library(**row | {key: tuple(row.get(key, ())) for key in _LISTS}) for row in rows)
 
 
 @functools.cache
@@ -39,20 +50,41 @@ def own_devices() -> dict[str, str]:
     """The modules that take devices of their own, no NPU among them, and what to use instead where it is known.
 
     >>> own_devices()["onnxruntime"], own_devices()["faiss"]
-    ('Use CANNExecutionProvider of onnxruntime-cann.', '')
+    ('CANNExecutionProvider of onnxruntime-cann', '')
     """
-    return {module: row.get("instead", "") for row in _rows("own_devices.yaml") for module in row["imports"]}
+    return {name: library.instead for library in libraries() if library.own_devices for name in library.imports}
+
+
+@functools.lru_cache(maxsize=65536)
+def named(text: str) -> Library | None:
+    """The library of which a name or a short text speaks, in whole words.
+
+    >>> named("HAS_FLASH_ATTN").name, named("FlashAttention").name, named("flashy")
+    ('FlashAttention', 'FlashAttention', None)
+    """
+    pattern, by_name = _names()
+    found = pattern.search(_HUMP.sub("_", text).lower())
+    return by_name[_BETWEEN.sub("", found[0])] if found else None
 
 
 @functools.cache
-def for_cuda(kind: str) -> re.Pattern[str]:
-    """Matches the full names of the modules of a kind in cuda_modules.yaml, which only CUDA machines can use.
+def _names() -> tuple[re.Pattern[str], dict[str, Library]]:
+    """What finds a name in a text of lower case, and the library of each name without its underscores."""
+    by_name = {name: library for library in libraries() for name in library.names}
+    longest_first = sorted(by_name, key=len, reverse=True)
+    words = "|".join(re.escape(name).replace("_", r"[\W_]?") for name in longest_first)
+    pattern = re.compile(rf"(?<![^\W_])(?:{words})(?![^\W_])")
+    return pattern, {name.replace("_", ""): library for name, library in by_name.items()}
 
-    >>> bool(for_cuda("needed").match("triton.language")), bool(for_cuda("needed").match("tritonclient"))
-    (True, False)
+
+def needs_cuda(module: str) -> Library | None:
+    """The library without which a file that imports this module does not run, and which only CUDA machines have.
+
+    >>> needs_cuda("triton.language").name, needs_cuda("tritonclient")
+    ('Triton', None)
     """
-    modules = "|".join(name.replace(".", r"\.") for name in _rows("cuda_modules.yaml")[kind])
-    return re.compile(rf"(?:{modules})(?:\.|$)")
+    library = imported(module)
+    return library if library and library.needs_cuda else None
 
 
 def _rows(name: str) -> Any:

@@ -21,7 +21,7 @@ from typing import TypeVar
 
 from npukit.children import die_with
 from npukit.facts.target import Target
-from npukit.migrate import guards
+from npukit.migrate.decision import is_line_for_cuda
 from npukit.migrate.goal import Goal
 from npukit.migrate.prefilter import active_rules, kinds_of, may_skip
 from npukit.migrate.rule import Check, Rule
@@ -219,8 +219,7 @@ def _where_cuda_is(finding: Finding, file: PythonFile) -> Finding:
         return finding
     if finding.severity is Severity.note:
         return finding
-    inside = any(first <= place.line <= last for first, last in guards.lines_for_cuda(file))
-    return replace(finding, severity=Severity.note) if inside else finding
+    return replace(finding, severity=Severity.note) if is_line_for_cuda(place.line, file) else finding
 
 
 def _broken(check: Check, error: Exception, path: Path, node: object) -> Finding:

@@ -19,21 +19,19 @@ from itertools import pairwise
 
 from npukit.facts.torch_npu.names import names_of
 from npukit.facts.versions import key
-from npukit.migrate import guards, lookup, writing
-from npukit.migrate.conditions import asked_for_cards
-from npukit.migrate.cuda_functions import functions_for_cuda
-from npukit.migrate.cuda_graphs import graph_around, graph_parts
-from npukit.migrate.cuda_imports import needed_to_import
-from npukit.migrate.cuda_layers import why_for_cuda
-from npukit.migrate.cuda_only import ABOUT_THE_CARD
-from npukit.migrate.device_choices import under_a_condition
+from npukit.migrate import lookup
+from npukit.migrate.decision import parts_for_cuda, stays, why_left
+from npukit.migrate.definitions import graph_around, graph_parts, of_file
+from npukit.migrate.evidence import ABOUT_THE_CARD
 from npukit.migrate.goal import Goal
+from npukit.migrate.messages import is_told, retold
+from npukit.migrate.patches import is_test
+from npukit.migrate.questions import asked_for_cards
 from npukit.migrate.rule import Effort, Rule
 from npukit.migrate.styles import style_of
 from npukit.migrate.styles.helpers import spelled_out
 from npukit.migrate.styles.npu import RENAMED
 from npukit.migrate.styles.style import call_of
-from npukit.migrate.told import is_compared_with_cuda, is_told, retold
 from npukit.migrate.torch_imports import speaks_of_another_framework
 from npukit.report import Finding, Severity
 from npukit.source import Edit, PythonFile
@@ -60,23 +58,18 @@ _OUT_OF_MEMORY_SINCE = "2.5"  # torch.OutOfMemoryError, which all devices raise
 @rule.on(ast.Module)
 def check(module: ast.Module, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     names = lookup.cuda_names(file)
-    if why := why_for_cuda(file):
+    if evidence := of_file(file):
         if names or _IN_CODE.search(file.text):
+            blocks = evidence.kind != "name" and not is_test(file.path)
+            severity = Severity.warning if blocks else Severity.note
             place = (file, names[0][0] if names else file.tree.body[0])
-            blocks = needed_to_import(file) and not file.path.name.startswith("test")
-            yield _left(place, f"{file.path.name} is for CUDA only", why, Severity.warning if blocks else Severity.note)
+            yield _left(place, f"{file.path.name} is for CUDA only", evidence.sentence, severity)
         return
-    tests = guards.left_tests(file)
-    if tests:
-        several = f" and {len(tests) - 1} more tests or classes of tests" if len(tests) > 1 else ""
-        need = "need" if several else "needs"
-        what = f"{getattr(tests[0], 'name', 'a test')}{several} {need} a library or kernels for CUDA"
-        yield _left((file, tests[0]), what, "On an NPU they are skipped or fail, whatever the device is called.")
-    for part in functions_for_cuda(file):
-        if any(each in tests for each in (part, file.parent(part))):
-            continue
-        why_it = "It is about FP8, or needs a library or kernels for CUDA."
-        yield _left((file, part), f"{getattr(part, 'name', 'it')} is for CUDA only", why_it)
+    parts = list(parts_for_cuda(file).items())
+    for part, shown in parts[: 1 if is_test(file.path) else None]:
+        more = f" and {len(parts) - 1} more tests" if is_test(file.path) and len(parts) > 1 else ""
+        verb = "are" if more else "is"
+        yield _left((file, part), f"{getattr(part, 'name', 'it')}{more} {verb} for CUDA only", shown.sentence)
     graphs: set[ast.AST] = set()
     for node, _ in names:
         graph = graph_around(node, file) if goal.portable else None
@@ -86,7 +79,8 @@ def check(module: ast.Module, file: PythonFile, goal: Goal) -> Iterator[Finding]
             graphs.add(graph)
             yield _left_for_graphs(graph, node, file, goal)
     for part in graph_parts(file) if goal.portable else ():
-        if part not in graphs and _IN_CODE.search(file.source(part)):
+        if graph_around(part, file) not in graphs and _IN_CODE.search(file.source(part)):
+            graphs.add(part)
             yield _left_for_graphs(part, part, file, goal)
 
 
@@ -119,7 +113,7 @@ def by_name(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     function, name = file.resolve(call.func), call.args[-1].value
     module = function == "getattr" and len(call.args) == 2 and file.resolve(call.args[0]) == "torch" and name == "cuda"
     imported = function in ("importlib.import_module", "__import__") and str(name).startswith("torch.cuda")
-    if not (module or imported) or writing.stays(call, file, goal):
+    if not (module or imported) or stays(call, file, goal):
         return
     new = style_of(goal).module(call, file, goal)
     yield rule.finding(
@@ -138,7 +132,9 @@ def _check(node: ast.Attribute | ast.Name, file: PythonFile, goal: Goal) -> Iter
     condition = call_of(node, file) if function == "is_available" else None
     if function == "device_count":
         condition = asked_for_cards(node, file)
-    if condition is not None and (reason := guards.why_left(condition, file)):
+    if any(each in parts_for_cuda(file) for each in file.ancestors(node)):
+        return
+    if condition is not None and (reason := why_left(condition, file)):
         yield rule.finding(
             (file, node),
             f"torch.cuda.{function}() decides about code for CUDA only",
@@ -147,11 +143,9 @@ def _check(node: ast.Attribute | ast.Name, file: PythonFile, goal: Goal) -> Iter
             severity=Severity.note,
         )
         return
-    if writing.stays(node, file, goal) or _is_counted_for_another(node, function, file):
+    if stays(node, file, goal) or _is_counted_for_another(node, function, file):
         return
     if function == "is_available" and is_told(call_of(node, file), file):
-        return
-    if function in ("is_available", "device_count") and is_compared_with_cuda(call_of(node, file), file):
         return
     why = (
         _why_not(function, goal)
@@ -175,7 +169,6 @@ def _check(node: ast.Attribute | ast.Name, file: PythonFile, goal: Goal) -> Iter
             edits=(
                 *new.edits,
                 *_without_cudnn(node, function, file, goal),
-                *_apart(node, file),
                 *retold(call_of(node, file), file, goal),
             ),
         )
@@ -186,12 +179,6 @@ def _is_fallback(node: ast.expr, file: PythonFile) -> bool:
     call = file.parent(node)
     is_last = isinstance(call, ast.Call) and call.args[2:] == [node]
     return is_last and getattr(call.func, "id", "") == "getattr"  # type: ignore[union-attr]
-
-
-def _apart(node: ast.expr, file: PythonFile) -> Iterator[Edit]:
-    """What is for CUDA alone in a branch that chooses the device, under a condition of its own."""
-    condition = call_of(node, file)
-    return under_a_condition(guards.alone_for_cuda(file).get(condition, ()), condition, file)
 
 
 def _without_cudnn(node: ast.Attribute | ast.Name, function: str, file: PythonFile, goal: Goal) -> Iterator[Edit]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from npukit.migrate import writing
+from npukit.migrate.decision import stays
 from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Effort, Rule
 from npukit.migrate.styles import style_of
@@ -34,7 +34,7 @@ rule = Rule(
 @rule.on(ast.ImportFrom)
 def check(node: ast.ImportFrom, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     is_ours = style_of(goal).imports_from_npu and not node.level and node.module == "torch.cuda"
-    if not is_ours or writing.stays(node, file, goal) or not goes_over(node, goal):
+    if not is_ours or stays(node, file, goal) or not goes_over(node, goal):
         return
     start = file.span(node)[0]
     at = file.text.index("torch.cuda", start) + len("torch.")

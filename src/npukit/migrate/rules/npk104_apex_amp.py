@@ -15,7 +15,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from npukit.migrate import head, writing
+from npukit.migrate import head
+from npukit.migrate.decision import stays
 from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Effort, Rule
 from npukit.migrate.styles import style_of
@@ -40,7 +41,7 @@ _Edits = list[Edit]
 def check(node: ast.ImportFrom, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     if node.module != "apex" or not any(alias.name == "amp" for alias in node.names):
         return
-    if writing.stays(node, file, goal):
+    if stays(node, file, goal):
         return
     yield rule.finding((file, node), "apex.amp works on CUDA devices only", edits=_edits(node, file, goal) or ())
 

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from npukit.facts.versions import key
-from npukit.migrate import writing
+from npukit.migrate.decision import stays
 from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Rule
 from npukit.migrate.training import tolerates_failure
@@ -64,7 +64,7 @@ _MODULES = {
 @rule.on(ast.ImportFrom)
 def check(node: ast.ImportFrom, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     classes = [_CLASSES.get(alias.name) for alias in node.names] if node.module in _MODULES else []
-    if not classes or tolerates_failure(node, file) or writing.stays(node, file, goal):
+    if not classes or tolerates_failure(node, file) or stays(node, file, goal):
         return
     edits: list[Edit] = []
     names: list[str] = []

@@ -14,9 +14,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from npukit.migrate import writing
+from npukit.migrate.decision import stays
 from npukit.migrate.goal import Goal
-from npukit.migrate.own_cuda import has_own_cuda
+from npukit.migrate.own_cuda import needs_cuda, own_cuda
 from npukit.migrate.rule import Effort, Rule
 from npukit.migrate.styles import style_of
 from npukit.migrate.torch_imports import is_of_another_framework
@@ -45,7 +45,12 @@ def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
         what = "super().cuda() moves to a CUDA device"
         yield rule.finding((file, call), what, why=_OVERRIDDEN, severity=Severity.note)
         return
-    if _own_method(func, file) or has_own_cuda(func.value, file) or writing.stays(call, file, goal):
+    if _own_method(func, file) or stays(call, file, goal):
+        return
+    if method := own_cuda(func.value, file):
+        if needs_cuda(method):
+            what = f"{file.source(func)[:60]}() is a method of the project that moves to a CUDA device"
+            yield rule.finding((file, call), what, why=_OVERRIDDEN, remedy="Let the method take a device.")
         return
     edits = style_of(goal).moved(call, func, file, goal)
     yield rule.finding(

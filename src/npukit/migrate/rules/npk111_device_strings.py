@@ -15,9 +15,9 @@ import ast
 import re
 from collections.abc import Iterator
 
-from npukit.migrate import writing
 from npukit.migrate.callees import looks_up_module
-from npukit.migrate.cuda_only import ABOUT_THE_CARD
+from npukit.migrate.decision import stays
+from npukit.migrate.evidence import ABOUT_THE_CARD
 from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Effort, Rule
 from npukit.migrate.sinks import DEVICE, is_choice, reaches
@@ -50,7 +50,7 @@ _UNCLEAR = "npukit cannot see where the string is used, so it did not change it.
 @rule.on(ast.JoinedStr)
 @rule.on(ast.Constant, says=("cuda",))
 def check(node: ast.Constant | ast.JoinedStr, file: PythonFile, goal: Goal) -> Iterator[Finding]:
-    if not _is_cuda(node) or isinstance(file.parent(node), ast.JoinedStr) or writing.stays(node, file, goal):
+    if not _is_cuda(node) or isinstance(file.parent(node), ast.JoinedStr) or stays(node, file, goal):
         return
     if _is_asked_about(node, file) or _is_compared(node, file):
         return

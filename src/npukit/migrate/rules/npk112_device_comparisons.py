@@ -15,10 +15,9 @@ import ast
 import re
 from collections.abc import Iterator
 
-from npukit.migrate import guards, writing
-from npukit.migrate.conditions import decides_about_torch
+from npukit.migrate.decision import decides_about_torch, stays, why_left
+from npukit.migrate.evidence import first
 from npukit.migrate.goal import Goal
-from npukit.migrate.purposes import is_for_cuda
 from npukit.migrate.rule import Effort, Rule
 from npukit.migrate.sinks import BACKEND, DEVICE
 from npukit.migrate.styles import style_of
@@ -79,7 +78,7 @@ def pickled(module: ast.Module, file: PythonFile, goal: Goal) -> Iterator[Findin
     """b"cuda" in buffer: the device of a pickled tensor"""
     for node in file.by_type.get(ast.Compare, ()):
         looks = isinstance(node, ast.Compare) and isinstance(node.left, ast.Constant) and node.left.value == b"cuda"
-        if looks and not writing.stays(node, file, goal):
+        if looks and not stays(node, file, goal):
             yield rule.finding((file, node), f"{file.source(node)[:60]} looks for CUDA only")
 
 
@@ -120,7 +119,7 @@ def entry(key: ast.Constant, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     if key.value != "cuda" or not isinstance(node, ast.Subscript) or not isinstance(node.ctx, ast.Store):
         return
     cpus = file.source(node).replace("cuda", "cpu")
-    if f"{cpus} = " in file.text and not writing.stays(node, file, goal):
+    if f"{cpus} = " in file.text and not stays(node, file, goal):
         what = f"{file.source(node)[:60]} has no counterpart for NPUs"
         why = "What is looked up by the kind of a device is not found."
         yield rule.finding((file, node), what, why=why, remedy="Add an entry for NPUs.", severity=Severity.warning)
@@ -132,7 +131,7 @@ def case(node: ast.MatchValue, file: PythonFile, goal: Goal) -> Iterator[Finding
     word = _word(node.value, file)
     match = next((each for each in file.ancestors(node) if isinstance(each, ast.Match)), None)
     branch = file.parent(node)
-    if isinstance(branch, ast.match_case) and is_for_cuda(branch.body, file):
+    if isinstance(branch, ast.match_case) and first(branch.body, (), file):
         return
     if word and match and _names(match.subject, word, file):
         source = file.source(node.value)
@@ -147,7 +146,7 @@ def out_of_memory(node: ast.Constant, file: PythonFile, goal: Goal) -> Iterator[
         return
     if not isinstance(compare.ops[0], (ast.In, ast.NotIn)) or not str(node.value).startswith(_NO_MEMORY):
         return
-    if writing.stays(node, file, goal):
+    if stays(node, file, goal):
         return
     at = file.span(node)[0] + file.source(node).index(_NO_MEMORY)
     yield rule.finding(
@@ -292,10 +291,10 @@ def _report(
     portable: tuple[Edit, ...],
     constant: ast.AST | None = None,
 ) -> Iterator[Finding]:
-    if writing.stays(node, file, goal):
+    if stays(node, file, goal):
         return
     new = _WORDS[word][0]
-    reason = guards.why_left(node, file)
+    reason = why_left(node, file)
     edits: tuple[Edit, ...] = ()
     if not reason:
         edits = style_of(goal).either(portable, _npu(node, word, file), file)

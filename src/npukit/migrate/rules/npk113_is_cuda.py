@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from npukit.migrate import guards, writing
+from npukit.migrate.decision import stays, why_left
 from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Effort, Rule
 from npukit.migrate.sinks import DEVICE, reaches
@@ -37,11 +37,11 @@ _NAMES_CUDA = "What it chooses is called CUDA, and goes where an NPU may not be 
 
 @rule.on(ast.Attribute, says=("is_cuda",))
 def check(node: ast.Attribute, file: PythonFile, goal: Goal) -> Iterator[Finding]:
-    if not isinstance(node.ctx, ast.Load) or writing.stays(node, file, goal):
+    if not isinstance(node.ctx, ast.Load) or stays(node, file, goal):
         return
     if (isinstance(node.value, ast.Name) and node.value.id == "self") or _is_imported(node.value, file):
         return
-    reason = guards.why_left(node, file) or (_NAMES_CUDA if _chooses_cuda(node, file) else "")
+    reason = why_left(node, file) or (_NAMES_CUDA if _chooses_cuda(node, file) else "")
     end = file.span(node)[1]
     old = Edit(end - len("is_cuda"), end, "is_npu")
     edits = style_of(goal).either(_with_npus(node, file), (*import_torch_npu(file), old), file)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from npukit.migrate import writing
+from npukit.migrate.decision import stays
 from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Effort, Rule
 from npukit.migrate.styles import style_of
@@ -30,7 +30,7 @@ rule = Rule(
 
 @rule.on(ast.Attribute, says=("cuda_stream", "cuda_event"))
 def check(node: ast.Attribute, file: PythonFile, goal: Goal) -> Iterator[Finding]:
-    if not isinstance(node.ctx, ast.Load) or node.attr not in rule.words or writing.stays(node, file, goal):
+    if not isinstance(node.ctx, ast.Load) or node.attr not in rule.words or stays(node, file, goal):
         return
     if isinstance(node.value, ast.Name) and node.value.id in ("self", "cls"):  # an attribute of the project's own
         return

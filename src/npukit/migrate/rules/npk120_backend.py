@@ -14,7 +14,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from npukit.migrate import torch_imports, writing
+from npukit.migrate import torch_imports
+from npukit.migrate.decision import stays
 from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Effort, Rule
 from npukit.migrate.sinks import BACKEND, chosen_by_device, is_choice, reaches
@@ -54,7 +55,7 @@ def check(node: ast.Constant, file: PythonFile, goal: Goal) -> Iterator[Finding]
     match = _LITERAL.fullmatch(file.source(node))
     kept = _why_kept(node, file)
     is_unclear = node.value == "nccl" and _is_given_by_position(node, file)
-    if not match or not (kept or is_unclear or reaches(node, BACKEND, file)) or writing.stays(node, file, goal):
+    if not match or not (kept or is_unclear or reaches(node, BACKEND, file)) or stays(node, file, goal):
         return
     if is_unclear:
         what = f"{file.source(node)} looks like a backend"
@@ -115,7 +116,7 @@ def of_the_cpu(node: ast.Constant, file: PythonFile, goal: Goal) -> Iterator[Fin
         return
     parent = file.parent(node)
     by_default = isinstance(parent, (ast.AnnAssign, ast.arguments)) or getattr(parent, "arg", "") == "default"
-    if by_default and reaches(node, BACKEND, file) and not writing.stays(node, file, goal):
+    if by_default and reaches(node, BACKEND, file) and not stays(node, file, goal):
         what = "the backend is gloo unless another is chosen"
         yield rule.finding((file, node), what, why=_CPU, remedy=_CHOOSE, severity=Severity.warning)
 
@@ -146,7 +147,7 @@ def of_ray(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
 def member(node: ast.Attribute, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     if isinstance(file.parent(node), (ast.Compare, ast.Dict)):
         return
-    if file.resolve(node) != "torch.distributed.Backend.NCCL" or writing.stays(node, file, goal):
+    if file.resolve(node) != "torch.distributed.Backend.NCCL" or stays(node, file, goal):
         return
     backend = style_of(goal).backend(node, file, goal)
     edits = (*backend.edits, file.replace(node, backend.text)) if backend else ()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from npukit.migrate import writing
+from npukit.migrate.decision import stays
 from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Effort, Rule
 from npukit.migrate.styles import style_of
@@ -31,7 +31,7 @@ rule = Rule(
 
 @rule.on_call(("is_nccl_available",))
 def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
-    if file.resolve(call.func) != "torch.distributed.is_nccl_available" or writing.stays(call, file, goal):
+    if file.resolve(call.func) != "torch.distributed.is_nccl_available" or stays(call, file, goal):
         return
     backend = style_of(goal).backend(call, file, goal)
     if backend is None:

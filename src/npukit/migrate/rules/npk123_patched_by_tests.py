@@ -17,7 +17,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from npukit.migrate.cuda_layers import is_file_for_cuda
+from npukit.migrate.definitions import of_file
 from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Effort, Rule
 from npukit.report import Finding, Severity
@@ -44,7 +44,7 @@ def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     given = [_name(each, file) for each in call.args[:2]]
     by_name = given and isinstance(call.args[0], ast.Constant)
     name = given[0] if by_name else ".".join(given)
-    if _CUDA.fullmatch(name) and re.search(r"mock|patch", file.source(call.func)) and not is_file_for_cuda(file):
+    if _CUDA.fullmatch(name) and re.search(r"mock|patch", file.source(call.func)) and not of_file(file):
         yield rule.finding((file, call), f"the test replaces {name}", subject=name)
 
 

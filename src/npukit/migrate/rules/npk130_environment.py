@@ -15,7 +15,7 @@ import ast
 import re
 from collections.abc import Iterator, Sequence
 
-from npukit.migrate import writing
+from npukit.migrate.decision import stays
 from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Effort, Rule
 from npukit.migrate.styles import style_of
@@ -50,7 +50,7 @@ _CALLS = ("os.environ.get", "os.getenv", "os.environ.setdefault", "os.environ.po
 
 @rule.on(ast.Constant)
 def check(node: ast.Constant, file: PythonFile, goal: Goal) -> Iterator[Finding]:
-    if not isinstance(node.value, str) or node.value not in VARIABLES or writing.stays(node, file, goal):
+    if not isinstance(node.value, str) or node.value not in VARIABLES or stays(node, file, goal):
         return
     access = _access(node, file)
     around = file.function(node)
@@ -83,7 +83,7 @@ def _is_told(node: ast.Constant, file: PythonFile) -> bool:
 def keyword(node: ast.keyword, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     """dict(os.environ, CUDA_VISIBLE_DEVICES="0"), os.environ.update(CUDA_VISIBLE_DEVICES="0")"""
     call = file.parent(node)
-    if node.arg not in VARIABLES or not isinstance(call, ast.Call) or writing.stays(node, file, goal):
+    if node.arg not in VARIABLES or not isinstance(call, ast.Call) or stays(node, file, goal):
         return
     if file.resolve(call.func) != "os.environ.update" and not any(_is_environment(each, file) for each in call.args):
         return

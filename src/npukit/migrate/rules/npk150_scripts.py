@@ -16,11 +16,11 @@ import re
 from collections.abc import Iterable, Iterator
 
 from npukit.migrate import shell_reads
+from npukit.migrate.decision import stays
 from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Effort, Rule, place_in
 from npukit.migrate.rules.npk130_environment import ONLY_FOR_CUDA, VARIABLES
 from npukit.migrate.torch_imports import speaks_of_another_framework
-from npukit.migrate.writing import stays
 from npukit.report import Finding, Severity
 from npukit.source import Document, Edit, Place, PythonFile
 

@@ -11,7 +11,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from npukit.migrate import writing
+from npukit.migrate.decision import stays
 from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Effort, Rule
 from npukit.migrate.styles import style_of
@@ -42,7 +42,7 @@ def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     func = call.func
     if not isinstance(func, ast.Attribute):
         return
-    if len(call.args) != 1 or not (match := _type(call.args[0], file)) or writing.stays(call, file, goal):
+    if len(call.args) != 1 or not (match := _type(call.args[0], file)) or stays(call, file, goal):
         return
     name = style_of(goal).device(call, file, goal)
     edits = (*name.edits, *_by_device(call, func, match[1], name.text, file)) if name else ()

@@ -15,7 +15,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from npukit.migrate import writing
+from npukit.migrate.decision import stays
 from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Effort, Rule
 from npukit.migrate.styles import style_of
@@ -43,7 +43,7 @@ _FLOAT64 = ("torch.float64", "torch.double")
 @rule.on_call(_NAMES)
 def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     found = list(_doubles(call, file))
-    if not found or writing.stays(call, file, goal):
+    if not found or stays(call, file, goal):
         return
     function = file.function(call)
     beside = (each for each in file.by_type.get(ast.Call, ()) if file.function(each) is function)

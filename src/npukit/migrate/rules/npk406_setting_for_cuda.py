@@ -14,8 +14,8 @@ import re
 from collections.abc import Iterator, Mapping
 
 from npukit.facts.libraries import own_devices
+from npukit.migrate.decision import for_cuda_only
 from npukit.migrate.goal import Goal
-from npukit.migrate.guards import for_cuda_only
 from npukit.migrate.rule import Effort, Rule, place_in
 from npukit.migrate.sinks import imports_own_devices, library_without_npus
 from npukit.report import Finding, Severity
@@ -155,7 +155,7 @@ def check_library(module: ast.Module, file: PythonFile, goal: Goal) -> Iterator[
     for call in file.by_type.get(ast.Call, ()) if imports_own_devices(file) else ():
         library, text = library_without_npus(call, file), file.source(call)  # type: ignore[arg-type]
         if library and _CUDA.search(text) and not for_cuda_only(call, file):
-            remedy = own_devices()[library] or _ON_CPU
+            remedy = f"Use {own_devices()[library]}." if own_devices()[library] else _ON_CPU
             severity = Severity.note if "CPUExecutionProvider" in text else None
             what = f"{library} is told to use CUDA"
             yield rule.finding((file, call), what, why=_OTHERS, remedy=remedy, severity=severity)

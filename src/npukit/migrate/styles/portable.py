@@ -19,10 +19,10 @@ from functools import lru_cache
 from npukit.facts.versions import key
 from npukit.migrate import device_layers, torch_imports
 from npukit.migrate.callees import takes_device
-from npukit.migrate.cuda_graphs import graph_around
+from npukit.migrate.definitions import graph_around
 from npukit.migrate.goal import Goal
-from npukit.migrate.needs_card import needs_one_anyway
 from npukit.migrate.patches import is_test
+from npukit.migrate.regions import is_behind_a_refusal
 from npukit.migrate.sinks import chosen_by_device
 from npukit.migrate.styles import helpers
 from npukit.migrate.styles.choices import (
@@ -224,7 +224,7 @@ class Portable:
             if function not in _CLASSES or key(goal.torch) < key(_CLASSES[function]):
                 return None
             return replaced(Text(f"{torch.text}.{function}", torch.edits), part, file)
-        if own := device_layers.module_with(function, part, file, lambda: needs_one_anyway(part, file)):
+        if own := device_layers.module_with(function, part, file, lambda: is_behind_a_refusal(part, file)):
             return replaced(Text(f"{own}.{function}"), part, file)
         if function == "is_available" and not by_accelerator(file, goal):
             choice = branch(file.parent(call_of(part, file)) or part, file, goal)

@@ -1,4 +1,4 @@
-"""What people are told about CUDA: under its name it stays, and why a test is skipped goes with the condition.
+"""Messages about CUDA: under its name a value stays, and why a test is skipped goes with the condition.
 
 before: @pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA not available")
 after:  @pytest.mark.skipif(not torch.accelerator.is_available(), reason="accelerator not available")
@@ -26,7 +26,7 @@ _MISSED = (
 
 
 def is_told(node: ast.expr, file: PythonFile) -> bool:
-    """print("CUDA available:", torch.cuda.is_available()), f"CUDA: {torch.cuda.is_available()}": what is told stays."""
+    """print("CUDA available:", torch.cuda.is_available()), f"CUDA: {torch.cuda.is_available()}" """
     parent = file.parent(node)
     text = file.parent(parent) if isinstance(parent, ast.FormattedValue) else parent
     if isinstance(text, ast.Call) and node in text.args:
@@ -35,16 +35,6 @@ def is_told(node: ast.expr, file: PythonFile) -> bool:
         said = text.values if isinstance(text, ast.JoinedStr) else []
     texts = [str(each.value).lower() for each in said if isinstance(each, ast.Constant)]
     return any("cuda" in each and re.search(r"[\s:]", each) for each in texts)  # a label, and no key such as "use_cuda"
-
-
-def is_compared_with_cuda(call: ast.expr, file: PythonFile) -> bool:
-    """assert torch.cuda.is_available() == CUDA_IS_AVAILABLE, which another file asks of CUDA"""
-    compare = file.parent(call)
-    others = [compare.left, *compare.comparators] if isinstance(compare, ast.Compare) else []
-    return any(
-        isinstance(each, ast.Name) and "CUDA" in each.id and any(b.kind == "import" for b in file.bindings(each))
-        for each in others
-    )
 
 
 def retold(condition: ast.expr, file: PythonFile, goal: Goal) -> Iterator[Edit]:

@@ -1,0 +1,304 @@
+"""Whether code is migrated: it stays where it runs for CUDA only, or serves NPUs already.
+
+stays:    if torch.cuda.is_available(): major, _ = torch.cuda.get_device_capability()
+          HAS_TRITON = torch.cuda.is_available() and find_spec("triton")
+          if HAVE_TE: x = x.cuda()         # what holds there is evidence by itself
+becomes:  if torch.cuda.is_available(): model.cuda()
+
+A question for CUDA stays where the regions that it decides have evidence, and so does the code in them.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+
+from npukit.facts.libraries import imported
+from npukit.facts.target import Target
+from npukit.facts.versions import key
+from npukit.migrate.definitions import asks_what_there_is, definitions, of_file
+from npukit.migrate.evidence import Evidence, first, of_call, of_node
+from npukit.migrate.goal import Goal
+from npukit.migrate.kernels import Definition, always_run, modules, needed
+from npukit.migrate.presence import missing, present
+from npukit.migrate.questions import is_negated, questions
+from npukit.migrate.regions import Condition, Region, conditions, decided_by, held_at
+from npukit.migrate.requirements import allowed_torch
+from npukit.migrate.styles import style_of
+from npukit.source import PythonFile
+
+_OTHERS = re.compile(r"[\"'](?:xpu|hpu|musa|mlu|tpu|xla|rocm|hip|nvshmem|nixl)[\"':]")
+_SEVERAL = "It chooses among several backends, and NPUs are not one of them."
+_VERSION = re.compile(r"[\"'](\d+\.\d+)")
+_ASKS_TORCH = re.compile(r"\bis_torch_(?:min_version|version_(?:at_least|ge))\b")
+_PATCHED = re.compile(
+    r"(?:patch|setattr)(?:\.object)?\(\s*[\"']?[\w.]*torch\.cuda\b|^[ \t]*torch\.cuda\.\w+ = ", re.MULTILINE
+)
+_SETS = re.compile(r"^[ \t]*torch\.cuda(?:\.\w+)* = ", re.MULTILINE)
+_NPU = re.compile(r"ASCEND_|(?<![A-Za-z])npu(?![a-z])|hccl|transfer_to_npu", re.IGNORECASE)
+_NPU_QUICKLY = re.compile(r"npu(?![a-z])(?<![a-z]npu)")  # in lower case; a search that starts with letters is quick
+_COMMENTED_OUT = re.compile(r"""#\s*["'](?:npu|hccl)["'],?\s*$""", re.MULTILINE)  # in a list: to be supported
+# Code that asks whether there are NPUs chooses among devices itself; neither style writes these names.
+_CHOOSES_NPU = re.compile(r"\b(?:(?:is_)?(?:torch_|ascend_)?npu_available|(?:has|is|use)_npu)\b", re.IGNORECASE)
+
+
+def stays(node: ast.AST, file: PythonFile, goal: Goal) -> bool:
+    """Whether code stays as it is: it runs for CUDA only, or serves NPUs already."""
+    if style_of(goal).keeps(node, file, goal):
+        return True
+    return for_cuda_only(node, file) is not None or _serves_npus(node, file)
+
+
+def for_cuda_only(node: ast.AST, file: PythonFile) -> Evidence | None:
+    """Why a node runs for CUDA only: its file, a function or class around it, or a condition that holds there."""
+    return of_file(file) or _replaces_cuda(node, file) or _around(node, file)
+
+
+def _around(node: ast.AST, file: PythonFile) -> Evidence | None:
+    decided, defined = _decided(file), definitions(file)
+    for each in (node, *file.ancestors(node)):
+        if found := decided.get(each) or defined.get(each):
+            return found
+    return next(filter(None, (_shown(each, file) for each in held_at(node, file))), None)
+
+
+def why_left(question: ast.expr, file: PythonFile) -> str:
+    """Why a question for CUDA is not ours to change; empty when it is."""
+    if question in _judged(file):
+        return f"What it decides is for CUDA only: {_judged(file)[question].sentence}"
+    around = _chain(question, file)
+    names_no_device = isinstance(question, ast.Call) and not question.args
+    is_asserted = isinstance(file.parent(around), ast.Assert)  # x.is_cuda or x.device.type == "xla"
+    several = not (names_no_device or is_asserted) and _OTHERS.search(file.source(around))
+    return _SEVERAL if several and not decides_about_torch(question, file) else ""
+
+
+def _chain(question: ast.expr, file: PythonFile) -> ast.AST:
+    """The whole statement or expression that branches by the question."""
+    around: ast.AST = question
+    for parent in file.ancestors(question):
+        if not isinstance(parent, (ast.BoolOp, ast.UnaryOp, ast.If, ast.IfExp)):
+            break
+        around = parent
+        if isinstance(parent, ast.If):
+            break
+    return around
+
+
+def decides_about_torch(question: ast.expr, file: PythonFile) -> bool:
+    """Whether what runs where the answer is yes is written with torch.cuda or nccl, and so goes over with it.
+
+    >>> decides_about_torch(test, file)  # if kind == "cuda": torch.cuda.synchronize()
+    True
+    """
+    test, choice = question, file.parent(question)
+    if isinstance(choice, ast.BoolOp) and isinstance(choice.op, ast.And):
+        test, choice = choice, file.parent(choice)
+    if not isinstance(choice, (ast.If, ast.IfExp)) or choice.test is not test or is_negated(question):
+        return False
+    body = choice.body if isinstance(choice.body, list) else [choice.body]
+    return any(
+        getattr(node, "attr", "") == "cuda" or getattr(node, "value", "") == "nccl"
+        for statement in body
+        for node in ast.walk(statement)
+    )
+
+
+@lru_cache(maxsize=4)
+def _judged(file: PythonFile) -> dict[ast.expr, Evidence]:
+    """The questions for CUDA in a file that stay, each with what shows it."""
+    stay: dict[ast.expr, Evidence] = {}
+    for question in questions(file):
+        regions = decided_by(question, file)
+        if not any(_is_for_any(each, file) for each in regions):
+            found = (_of_region(each, question, file) for each in regions)
+            if evidence := next(filter(None, found), None):
+                stay[question] = evidence
+    return stay
+
+
+def _of_region(region: Region, question: ast.expr, file: PythonFile) -> Evidence | None:
+    if region.has_kernels:
+        return Evidence("kernel", "a kernel of this file", file.place(question))
+    if isinstance(question, ast.Compare) and not is_negated(question) and _only_refuses(region, file):
+        return Evidence("name", "It refuses something on CUDA, which need not hold on an NPU", file.place(question))
+    return first(region.nodes, region.texts, file)
+
+
+def _only_refuses(region: Region, file: PythonFile) -> bool:
+    """if device.type == "cuda": raise NotImplementedError"""
+    asks_torch = any("torch.cuda" in file.source(each) for each in region.nodes)  # assert torch.cuda.is_available()
+    return (
+        bool(region.nodes)
+        and not asks_torch
+        and all(isinstance(each, (ast.Raise, ast.Assert)) for each in region.nodes)
+    )
+
+
+def _is_for_any(region: Region, file: PythonFile) -> bool:
+    """Whether a region does what NPUs do as well; what an empty one does is not known."""
+    if region.has_kernels or region.on_cpu:
+        return False
+    if not region.nodes and not region.texts:
+        return True
+    found = [node for each in region.nodes for node in always_run(each)]
+    if first((), region.texts, file) or any(of_node(node, file) for node in found):
+        return False
+    return any(
+        (isinstance(node, ast.Attribute) and node.attr in ("cuda", "to") and _moves(node, file))
+        or (isinstance(node, ast.Constant) and _is_device(node, file))
+        for node in found
+    )
+
+
+def _is_device(node: ast.Constant, file: PythonFile) -> bool:
+    """ "cuda:0", but not impl == "cuda" beside the question"""
+    return str(node.value).startswith("cuda") and not isinstance(file.parent(node), ast.Compare)
+
+
+def _moves(node: ast.Attribute, file: PythonFile) -> bool:
+    """Whether a method moves to any device: not model.to(memory_format=...), nor a cuda() of the project's own"""
+    call = file.parent(node)
+    if not isinstance(call, ast.Call):
+        return True
+    sets_layout = not call.args and [each.arg for each in call.keywords] == ["memory_format"]
+    return not sets_layout and not of_call(call, file)
+
+
+@lru_cache(maxsize=4)
+def _decided(file: PythonFile) -> dict[ast.AST, Evidence]:
+    """What runs only where a question that stays is answered with yes, and what only such code uses."""
+    decided = {
+        node: evidence
+        for question, evidence in _judged(file).items()
+        for region in decided_by(question, file)
+        for node in region.nodes
+    }
+    known = set(decided) | set(definitions(file))
+    while helpers := set(_helpers(known, file)) - known:
+        decided |= {each: Evidence("name", getattr(each, "name", ""), file.place(each)) for each in helpers}
+        known |= helpers
+    return decided
+
+
+def _helpers(known: set[ast.AST], file: PythonFile) -> Iterator[ast.AST]:
+    """The functions and classes of a file's own, as those of tests are, that only code which stays uses."""
+    prefix = "" if file.path.name.startswith("test") else "_"
+    for part in file.tree.body if known else ():
+        if isinstance(part, Definition) and part.name.startswith(prefix) and not part.name.startswith("test"):
+            uses = [each for each in file.by_name.get(part.name, ()) if isinstance(each, ast.Name)]
+            if uses and all(any(each in known for each in file.ancestors(use)) for use in uses):
+                yield part
+
+
+@lru_cache(maxsize=1024)
+def _shown(condition: Condition, file: PythonFile) -> Evidence | None:
+    """What a condition shows that holds somewhere: a library for CUDA is there, torch is older than the project's."""
+    asked, holds = condition
+    if isinstance(asked, (ast.Import, ast.ImportFrom)):
+        library = needed(asked)
+        if library is None and isinstance(file.parent(asked), ast.Try):  # class Norm(apex.FusedLayerNorm): ...
+            found = (imported(module) for module in modules(asked))
+            library = next((each for each in found if each and each.names and each.is_missing), None)
+        return Evidence("library", library.name, file.place(asked)) if library and library.name != "Triton" else None
+    if isinstance(asked, ast.Constant) and asked.value == "cuda":
+        return Evidence("name", "an entry called cuda", file.place(asked))
+    if isinstance(asked, ast.MatchValue):
+        case = file.parent(asked)
+        is_cuda = getattr(asked.value, "value", "") == "cuda" and isinstance(case, ast.match_case)
+        return first(case.body, (), file) if is_cuda and isinstance(case, ast.match_case) else None
+    if isinstance(asked, ast.UnaryOp) and isinstance(asked.op, ast.Not):
+        return _shown((asked.operand, not holds), file)
+    if isinstance(asked, ast.BoolOp) and isinstance(asked.op, ast.And) == holds:
+        return next(filter(None, (_shown((each, holds), file) for each in asked.values)), None)
+    if not isinstance(asked, ast.expr):
+        return None
+    if _is_older(asked, holds, file):
+        return Evidence("name", "an older torch", file.place(asked))
+    library_name = (present if holds else missing)(asked, file.names) if asks_what_there_is(asked, file) else ""
+    return Evidence("library", library_name, file.place(asked)) if library_name else None
+
+
+def _is_older(asked: ast.expr, holds: bool, file: PythonFile) -> bool:
+    """Whether it holds only with a torch from before the project's: version.parse(torch.__version__) < "2.4"."""
+    if isinstance(asked, ast.Compare) and "torch.__version__" in file.source(asked.left):
+        is_older = isinstance(asked.ops[0], (ast.Lt, ast.LtE)) == holds
+        version = _VERSION.search(file.source(asked.comparators[0]))
+    elif isinstance(asked, ast.Call) and _ASKS_TORCH.search(file.source(asked.func)):
+        is_older, version = not holds, _VERSION.search(file.source(asked))
+    else:
+        return False
+    return is_older and version is not None and key(version[1]) <= key(_torch_of(file.names.root))
+
+
+@lru_cache(maxsize=8)
+def _torch_of(root: Path | None) -> str:
+    return (allowed_torch(root)[1] if root else "") or Target.of().torch
+
+
+def _replaces_cuda(node: ast.AST, file: PythonFile) -> Evidence | None:
+    """Whether the code around puts something else in the place of torch.cuda: torch.cuda.synchronize = ours, or a
+    test with patch("torch.cuda.is_available"). A file that does so several times is left alone as a whole."""
+    if not _patches(file):
+        return None
+    around = file.function(node) if len(_SETS.findall(file.text)) < 3 else file.tree
+    parts = (*getattr(around, "decorator_list", ()), around)
+    is_whole = around is file.tree and len(_SETS.findall(file.text)) > 2
+    patched = is_whole or (around is not file.tree and any(_PATCHED.search(file.source(each)) for each in parts))
+    return Evidence("name", "a replacement of torch.cuda", file.place(node)) if patched else None
+
+
+@lru_cache(maxsize=4)
+def _patches(file: PythonFile) -> bool:
+    return "torch.cuda" in file.text and _PATCHED.search(file.text) is not None
+
+
+@lru_cache(maxsize=4)
+def parts_for_cuda(file: PythonFile) -> dict[ast.AST, Evidence]:
+    """The outermost functions, classes and tests of a file that are left and speak of CUDA, for the report."""
+    found = definitions(file)
+    imports = (each for each in file.names.imports if isinstance(each, ast.ImportFrom))
+    torchs = (each for each in imports if (each.module or "").startswith("torch.cuda"))
+    names = (alias.asname or alias.name for each in torchs for alias in each.names)
+    said = re.compile("|".join(["(?i:cuda)", *(rf"\b{re.escape(name)}\b" for name in names)]))
+    chosen = (each for choice in file.tree.body if isinstance(choice, ast.If) for each in choice.body)
+    optional = {each: shown for each in chosen if isinstance(each, Definition) and (shown := for_cuda_only(each, file))}
+    outermost = {each: shown for each, shown in found.items() if file.parent(each) not in found} | optional
+    return {each: shown for each, shown in outermost.items() if said.search(file.source(each))}
+
+
+def is_line_for_cuda(line: int, file: PythonFile) -> bool:
+    """Whether what stands on a line runs for CUDA only, though its file does not."""
+    if of_file(file):
+        return False
+    around = (each for each in conditions(file) if each.lineno <= line <= (each.end_lineno or line))  # type: ignore[attr-defined]
+    inner = max(around, key=lambda each: each.lineno, default=None)  # type: ignore[attr-defined]
+    return inner is not None and _around(inner, file) is not None
+
+
+@lru_cache(maxsize=4)
+def _speaks_of_npus(file: PythonFile) -> bool:
+    lowered = file.text.lower()
+    return "hccl" in lowered or "ascend_" in lowered or bool(_NPU_QUICKLY.search(lowered))
+
+
+def _serves_npus(node: ast.AST, file: PythonFile) -> bool:
+    """Whether the code around the node (its function, else its statement or class) knows of NPUs, or its file asks for
+    them."""
+    if not _speaks_of_npus(file):
+        return False
+    around: ast.AST = file.function(node)
+    if around is file.tree:
+        around = node
+        for parent in file.ancestors(node):
+            if parent is file.tree:
+                break
+            around = parent
+    if file.imports("torch_npu.contrib.transfer_to_npu") or _CHOOSES_NPU.search(file.text):
+        return True
+    start = min((file.span(each)[0] for each in getattr(around, "decorator_list", ())), default=file.span(around)[0])
+    text = file.text[start : file.span(around)[1]]
+    return bool(_NPU.search(text) and _NPU.search(_COMMENTED_OUT.sub("", text)))

@@ -1,0 +1,363 @@
+"""What must hold where a statement runs, and what a question for CUDA decides.
+
+if HAS_TRITON: <1>            1: HAS_TRITON holds, as behind `assert HAS_TRITON` and `import triton`
+if not ready: return          2: ready holds
+<2>
+@pytest.mark.skipif(no_gpu)   3: no_gpu does not hold
+def test_x(): <3>
+
+One forward pass over a file gives each statement its conditions. A question for CUDA (torch.cuda.is_available(),
+x.is_cuda, device.type == "cuda") decides regions: the branch below it, what follows an early exit or an assertion, the
+tests that a mark skips, and what the users of a variable or the callers of a function decide by it.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from npukit.migrate.evidence import first, leaves
+from npukit.migrate.kernels import imports_kernels
+from npukit.migrate.questions import is_negated
+from npukit.source import PythonFile
+
+Condition = tuple[ast.AST, bool]  # an expression, an import or a case, and whether it holds
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
+_Test = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+_SKIPS = ("skipif", "skipIf", "skipUnless")
+_SETUPS = ("setUp", "setUpClass", "setup_method", "setup_class")
+_REFUSAL = re.compile(r"[Kk]ernel|CUDA tensor|NVML|[Tt]riton|TileLang|cuDNN|cuBLAS|TensorRT|[Ff][Pp]8|[Qq]uantiz")
+_STREAMS = re.compile(r"\btorch\.cuda\.(?:current_stream|stream)\(")  # what torch does on a device, not kernels
+_DEVICE = re.compile(r"cuda|gpu|npu|accelerator|(?-i:\bDEVICE\b)", re.IGNORECASE)
+_NEED_A_CARD = ("get_device_name", "get_device_properties", "mem_get_info", "reset_peak_memory_stats")
+
+
+@dataclass(frozen=True)
+class Region:
+    """What runs only where a question for CUDA is answered with yes.
+
+    Without nodes and texts it may be anything; `on_cpu` is code that holds on the CPU only, or warns there.
+    """
+
+    nodes: tuple[ast.AST, ...] = ()
+    texts: tuple[str, ...] = ()  # names and messages that say what it is about
+    has_kernels: bool = False  # whether the file's kernels are what a tensor is asked for
+    on_cpu: bool = False
+
+
+@lru_cache(maxsize=4)
+def conditions(file: PythonFile) -> dict[ast.AST, tuple[Condition, ...]]:
+    """The conditions that hold at each statement of a file."""
+    found: dict[ast.AST, tuple[Condition, ...]] = {}
+    _forward(file.tree.body, (), found)
+    return found
+
+
+def _forward(
+    block: Sequence[ast.stmt], held: tuple[Condition, ...], found: dict[ast.AST, tuple[Condition, ...]]
+) -> tuple[Condition, ...]:
+    """Note what holds at each statement of a block; what holds behind it."""
+    for statement in block:
+        found[statement] = held
+        if isinstance(statement, (ast.If, ast.While)):
+            _forward(statement.body, (*held, (statement.test, True)), found)
+            _forward(statement.orelse, (*held, (statement.test, False)), found)
+            if isinstance(statement, ast.If) and leaves(statement.body[-1]) and not statement.orelse:
+                held = (*held, (statement.test, False))
+        elif isinstance(statement, ast.Assert):
+            held = (*held, (statement.test, True))
+        elif isinstance(statement, ast.Try):
+            behind = _forward(statement.body, held, found)
+            for handler in statement.handlers:
+                _forward(handler.body, held, found)
+            _forward(statement.orelse, behind, found)
+            _forward(statement.finalbody, held, found)
+            held = behind if all(leaves(each.body[-1]) for each in statement.handlers) else held
+        elif isinstance(statement, _Test):
+            _forward(statement.body, (*held, *_marks(statement)), found)
+        elif isinstance(statement, ast.Match):
+            for case in statement.cases:
+                _forward(case.body, (*held, (case.pattern, True)), found)
+        elif isinstance(statement, (ast.Import, ast.ImportFrom)):
+            held = (*held, (statement, True))
+        else:
+            for name in ("body", "orelse"):
+                _forward(getattr(statement, name, ()), held, found)
+    return held
+
+
+def _marks(test: _Test) -> Iterator[Condition]:
+    """not no_gpu, of @pytest.mark.skipif(no_gpu)"""
+    for mark in test.decorator_list:
+        kind = getattr(mark.func, "attr", "") if isinstance(mark, ast.Call) and mark.args else ""
+        if kind in _SKIPS:
+            yield mark.args[0], kind == "skipUnless"  # type: ignore[attr-defined]
+
+
+def held_at(node: ast.AST, file: PythonFile) -> Iterator[Condition]:
+    """The conditions that hold at a node, those of its statement and of the expression around it; innermost first."""
+    child = node
+    for parent in file.ancestors(node):
+        if isinstance(child, ast.stmt):
+            break
+        if isinstance(parent, ast.IfExp) and child is not parent.test:
+            yield parent.test, child is parent.body
+        elif isinstance(parent, ast.BoolOp) and child in parent.values:
+            before = parent.values[: parent.values.index(child)]
+            yield from ((each, isinstance(parent.op, ast.And)) for each in before)
+        elif isinstance(parent, ast.Dict) and child in parent.values and not isinstance(child, ast.Constant):
+            key = parent.keys[parent.values.index(child)]
+            if (
+                isinstance(key, ast.Constant) and key.value == "cuda"
+            ):  # {"cpu": ..., "cuda": torch.cuda.get_rng_state()}
+                yield key, True
+        child = parent
+    if isinstance(child, ast.stmt):
+        yield from reversed(conditions(file).get(child, ()))
+
+
+def is_guarded(node: ast.AST, file: PythonFile) -> bool:
+    """Whether a node runs only where a question about the device was answered."""
+    return any(
+        holds and not isinstance(each, ast.stmt) and _DEVICE.search(file.source(each))
+        for each, holds in held_at(node, file)
+    )
+
+
+def is_behind_a_refusal(node: ast.AST, file: PythonFile) -> bool:
+    """Whether code above has left where there is no card, or the same function asks a card for what the CPU has not."""
+    for each, holds in held_at(node, file):
+        if (
+            not holds
+            and isinstance(each, ast.UnaryOp)
+            and isinstance(each.op, ast.Not)
+            and "is_available" in file.source(each)
+        ):
+            return True
+    chosen = [each for each in file.ancestors(node) if isinstance(each, ast.With)]
+    if any("cuda.device(" in file.source(item.context_expr) for each in chosen for item in each.items):
+        return True
+    around = file.function(node)
+    return around is not file.tree and any(
+        file.function(each) is around and file.resolve(each) == f"torch.cuda.{name}" and not is_guarded(each, file)
+        for name in _NEED_A_CARD
+        for each in file.by_name.get(name, ())
+    )
+
+
+def _is_cpu(condition: ast.AST) -> bool:
+    """device.type == "cpu" """
+    sides = (condition.left, *condition.comparators) if isinstance(condition, ast.Compare) else ()
+    return any(getattr(each, "value", None) == "cpu" for each in sides) and not is_negated(condition)
+
+
+def decided_by(question: ast.expr, file: PythonFile, depth: int = 2) -> list[Region]:
+    """Everything that runs only where a question is answered with yes: one region for each place that asks."""
+    node, negated, beside = _whole(question, file)
+    if any(_is_cpu(each) for each in beside):
+        return [Region(on_cpu=True)]
+    parent = file.parent(node)
+    kernels = _is_about_kernels(question, parent, file)
+    if isinstance(parent, (ast.If, ast.IfExp, ast.While)) and parent.test is node:
+        return [_branch(parent, negated, beside, kernels, file)]
+    if isinstance(parent, ast.Call) and (tests := _skipped(parent, file)):
+        whole = (Region((*beside, *each.nodes), each.texts) for each in tests)
+        return [each if first(each.nodes, each.texts, file) else Region() for each in whole]  # all of them must need it
+    if isinstance(parent, ast.Assert):
+        return [Region((*beside, *after(parent, file)), has_kernels=kernels)]
+    if isinstance(parent, ast.Return):
+        return _by_callers(file.function(parent), beside, file, depth)
+    if isinstance(parent, (ast.Assign, ast.AnnAssign)) and depth:
+        return _by_variable(parent, beside, file, depth)
+    if isinstance(parent, ast.keyword) and (call := file.parent(parent)):  # faiss.Kmeans(d, k, gpu=use_cuda)
+        taker = _taker(call, file)
+        return [Region((*beside, call), taker)] if taker else [Region(tuple(beside))] if beside else []
+    return [Region(tuple(beside))] if beside else []
+
+
+def _whole(question: ast.expr, file: PythonFile) -> tuple[ast.AST, bool, list[ast.AST]]:
+    """The expression around a question that asks the same, whether it asks the opposite, and what else must hold."""
+    negated = is_negated(question)
+    node: ast.AST = question
+    beside: list[ast.AST] = []
+    while (parent := file.parent(node)) is not None:
+        if isinstance(parent, ast.UnaryOp):
+            negated = negated != isinstance(parent.op, ast.Not)
+        elif isinstance(parent, ast.BoolOp):
+            beside += [each for each in parent.values if each is not node and isinstance(parent.op, ast.And) != negated]
+        elif not _asks_the_same(node, parent):
+            break
+        elif isinstance(parent, ast.Compare):  # torch.cuda.is_available() is False
+            negated = negated != (not parent.comparators[0].value)  # type: ignore[attr-defined]
+        node = parent
+    return node, negated, beside
+
+
+def _asks_the_same(node: ast.AST, parent: ast.AST) -> bool:
+    """Whether the parent asks the same as the node: of each of several tensors, or whether it is True or False."""
+    if isinstance(parent, ast.GeneratorExp):
+        return parent.elt is node
+    if isinstance(parent, ast.IfExp):  # True if ... else False
+        values = [getattr(each, "value", None) for each in (parent.body, parent.orelse)]
+        return parent.test is node and values == [True, False]
+    if isinstance(parent, ast.Call):
+        return isinstance(node, ast.GeneratorExp) and getattr(parent.func, "id", "") in ("all", "any")
+    if not isinstance(parent, ast.Compare) or len(parent.comparators) != 1 or not isinstance(node, ast.Call):
+        return False
+    against = getattr(parent.comparators[0], "value", None)
+    return isinstance(parent.ops[0], (ast.Is, ast.Eq)) and against in (True, False)
+
+
+def _is_about_kernels(question: ast.expr, parent: ast.AST | None, file: PythonFile) -> bool:
+    """Whether a tensor is asked where it is in a file with kernels: if x.is_cuda: return ours.scan(x)"""
+    if not isinstance(question, ast.Attribute) or question.attr != "is_cuda" or _only_places(parent):
+        return False
+    is_expected = isinstance(parent, ast.Assert) and getattr(file.function(parent), "name", "").startswith("test")
+    return not is_expected and not _STREAMS.search(file.source(file.function(question))) and imports_kernels(file)
+
+
+def _only_places(choice: ast.AST | None) -> bool:
+    """if not x.is_cuda: x = x.cuda(); if x.is_cuda: x = x.cpu()"""
+    body: Sequence[ast.AST] = choice.body if isinstance(choice, ast.If) and not choice.orelse else []
+    values = [each.value if isinstance(each, ast.Assign) else None for each in body]
+    if isinstance(choice, ast.IfExp):  # x.to("cpu") if x.is_cuda else x
+        body = values = [choice.body]  # type: ignore[assignment]
+    return bool(body) and all(
+        isinstance(each, ast.Call) and getattr(each.func, "attr", "") in ("cuda", "cpu", "to") for each in values
+    )
+
+
+def _branch(
+    choice: ast.If | ast.IfExp | ast.While, negated: bool, beside: list[ast.AST], kernels: bool, file: PythonFile
+) -> Region:
+    taker = _taker(file.parent(choice), file) if isinstance(choice, ast.IfExp) else ()
+    body = choice.body if isinstance(choice.body, list) else [choice.body]
+    orelse = choice.orelse if isinstance(choice.orelse, list) else [choice.orelse]
+    kernels = kernels or _refuses_for_kernels(body)
+    if not negated:
+        return Region((*beside, *body), taker, kernels)
+    refusal = body if kernels and isinstance(choice, ast.If) else []
+    if isinstance(choice, ast.If) and not choice.orelse and leaves(choice.body[-1]):
+        behind, about = behind_an_exit(choice, file)
+        return Region((*beside, *refusal, *behind), (*taker, *about), kernels)
+    return Region((*beside, *refusal, *orelse), taker, kernels, on_cpu=not orelse)  # if not use_cuda: warn("slow")
+
+
+def _taker(call: ast.AST | None, file: PythonFile) -> tuple[str, ...]:
+    """The function that gets what is chosen: io.bind_input(device_id=x.device.index if x.is_cuda else 0)"""
+    call = file.parent(call) if isinstance(call, ast.keyword) else call
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
+        return ()
+    return call.func.attr, (file.resolve(call.func) or "").split(".")[0]
+
+
+def _refuses_for_kernels(body: list[ast.stmt] | list[ast.expr]) -> bool:
+    """if not x.is_cuda: raise ValueError("Only CUDA tensors are supported")"""
+    last = body[-1]
+    texts = (
+        (each.value for each in ast.walk(last) if isinstance(each, ast.Constant))
+        if isinstance(last, (ast.Raise, ast.Expr))
+        else ()
+    )
+    return any(isinstance(text, str) and _REFUSAL.search(text) for text in texts)
+
+
+def behind_an_exit(choice: ast.If, file: PythonFile) -> tuple[list[ast.AST], list[str]]:
+    """What runs only where an early exit was passed, with what must hold to come so far; and what it is about."""
+    above = (each for each, holds in conditions(file).get(choice, ()) if not isinstance(each, (ast.stmt, ast.pattern)))
+    required = [each.operand for each in above if isinstance(each, ast.UnaryOp) and isinstance(each.op, ast.Not)]
+    about = [getattr(file.function(choice), "name", "")]
+    stem = file.path.stem
+    if stem.startswith("test_") or stem.endswith("_test"):  # test_fp8.py, triton/test_norm.py
+        about += [stem, file.path.parent.name]
+    return [*required, *after(choice, file)], about
+
+
+def after(statement: ast.stmt, file: PythonFile) -> list[ast.AST]:
+    """The statements of the same block that follow."""
+    parent = file.parent(statement)
+    for name in ("body", "orelse", "finalbody"):
+        block = getattr(parent, name, None)
+        if isinstance(block, list) and statement in block:
+            return list(block[block.index(statement) + 1 :])
+    return []
+
+
+def _skipped(call: ast.Call, file: PythonFile) -> list[Region]:
+    """What the tests do that a call skips, a region for each method: @pytest.mark.skipif(...), needs_cuda = ..."""
+    if getattr(call.func, "attr", "") not in _SKIPS:
+        return []
+    given = (*call.args[1:], *(keyword.value for keyword in call.keywords))
+    about = [str(each.value) for each in given if isinstance(each, ast.Constant) and isinstance(each.value, str)]
+    if file.path.stem.startswith("test_") or file.path.stem.endswith("_test"):
+        about += [file.path.stem, file.path.parent.name]
+    return [region for test in _tests(call, file) for region in _methods(test, about, file)]
+
+
+def _tests(call: ast.Call, file: PythonFile) -> Iterator[_Test]:
+    """The tests that a mark stands above, itself or by its name."""
+    around = file.parent(call)
+    if isinstance(around, ast.List):  # pytestmark = [pytest.mark.skipif(...)]
+        around = file.parent(around)
+    if isinstance(around, _Test) and call in around.decorator_list:
+        yield around
+    target = around.targets[0] if isinstance(around, ast.Assign) else None
+    if not isinstance(target, ast.Name):
+        return
+    if target.id == "pytestmark":
+        scope = file.parent(around) if around else None
+        tests = (each for each in getattr(scope, "body", ()) if isinstance(each, _Test))
+        yield from (each for each in tests if each.name.lower().startswith("test"))
+    for use in file.uses(target):
+        test = file.parent(use)
+        if isinstance(test, _Test) and use in test.decorator_list:
+            yield test
+
+
+def _methods(test: _Test, about: list[str], file: PythonFile) -> Iterator[Region]:
+    owner = test if isinstance(test, ast.ClassDef) else file.parent(test)
+    methods = [each for each in owner.body if isinstance(each, _Function)] if isinstance(owner, ast.ClassDef) else []
+    setups = [part for each in methods if each.name in _SETUPS for part in each.body]
+    tests = [each for each in methods if each.name.startswith("test")] if isinstance(test, ast.ClassDef) else [test]
+    for each in tests:
+        called = {getattr(node.func, "attr", "") for node in ast.walk(each) if isinstance(node, ast.Call)}
+        helpers = [part for method in methods if method.name in called for part in method.body]
+        marks = [mark for mark, _ in _marks(test)]
+        yield Region((*marks, *setups, *each.body, *helpers), (*about, test.name, each.name))
+
+
+def _by_callers(function: ast.AST, beside: list[ast.AST], file: PythonFile, depth: int) -> list[Region]:
+    """What is decided by a function that returns the answer: its name says it, or those in this file who call it."""
+    name = getattr(function, "name", "")
+    about = Region(tuple(beside), (name,), has_kernels=imports_kernels(file))
+    if about.has_kernels or first(about.nodes, about.texts, file):
+        return [about]
+    is_method = isinstance(file.parent(function), ast.ClassDef)
+    calls = [file.parent(each) for each in file.by_name.get(name, ()) if isinstance(each, ast.Name)]
+    asked = [each for each in calls if isinstance(each, ast.Call)] if depth and not is_method else []
+    found = [decided_by(call, file, depth - 1) for call in asked]
+    return [region for regions in found for region in regions] if found and all(found) else [about]
+
+
+def _by_variable(
+    statement: ast.Assign | ast.AnnAssign, beside: list[ast.AST], file: PythonFile, depth: int
+) -> list[Region]:
+    target = statement.targets[0] if isinstance(statement, ast.Assign) else statement.target
+    name = target.id if isinstance(target, ast.Name) else getattr(target, "attr", "")
+    if first(beside, (name,), file):
+        return [Region(tuple(beside), (name,))]
+    uses = file.uses(target) if isinstance(target, ast.Name) else _uses_of_attribute(target, file)
+    found = [decided_by(use, file, depth - 1) for use in uses]
+    return [region for regions in found for region in regions] if found and all(found) else [Region()]
+
+
+def _uses_of_attribute(target: ast.expr, file: PythonFile) -> list[ast.expr]:
+    """self.use_flash, wherever its class reads it"""
+    if not isinstance(target, ast.Attribute) or getattr(target.value, "id", "") != "self":
+        return []
+    owner = next((each for each in file.ancestors(target) if isinstance(each, ast.ClassDef)), None)
+    named = [each for each in file.by_name[target.attr] if isinstance(each.ctx, ast.Load)]
+    return [each for each in named if file.source(each) == file.source(target) and owner in set(file.ancestors(each))]
