@@ -123,7 +123,8 @@ def _judged(file: PythonFile) -> dict[ast.expr, Evidence]:
 def _of_region(region: Region, question: ast.expr, file: PythonFile) -> Evidence | None:
     if region.has_kernels:
         return Evidence("kernel", "a kernel of this file", file.place(question))
-    if isinstance(question, ast.Compare) and not is_negated(question) and _only_refuses(region, file):
+    is_whole = isinstance(question, ast.Compare) and isinstance(file.parent(question), ast.If)
+    if is_whole and not is_negated(question) and _only_refuses(region, file):
         return Evidence("name", "It refuses something on CUDA, which need not hold on an NPU", file.place(question))
     return first(region.nodes, region.texts, file)
 

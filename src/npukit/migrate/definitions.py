@@ -71,6 +71,7 @@ def _imported(node: ast.stmt, file: PythonFile) -> str:
     library = needed(node) or next(filter(None, map(needs_cuda, parts)), None)  # ours.triton, which is made elsewhere
     if library is None and where is not None and re.match("test|bench", file.path.stem):
         library = needed_at_top(where)
+        return library.name if library and library.name != "Triton" else ""  # whose kernels are looked for one by one
     return library.name if library else ""
 
 
