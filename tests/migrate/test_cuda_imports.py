@@ -20,7 +20,6 @@ USE = "x = torch.ones(1, device='cuda')\n"
         "import triton\nimport triton.language as tl\n",
         "from kernel.triton import rms_norm\n",
         "from bitsandbytes.optim.optimizer import Optimizer2State\n",
-        "import os\nos.environ['RWKV_CUDA_ON'] = '1'\nfrom rwkv.model import RWKV\n",
         "from torch.utils.cpp_extension import load\nwkv = load(\n    name='wkv', sources=['wkv.cpp', 'wkv.cu']\n)\n",
         "from stash import copy_kernel\ndef stash(x):\n    copy_kernel[grid](x)\n",
     ],

@@ -31,7 +31,7 @@ def migrated(folder: Path, **files: str) -> Migration:
         " def test_it(self): kernel(torch.ones(1, device=self.device))\n",
         f"from ops import kernel\nneeds_gpu = {SKIP[1:]}@needs_gpu\ndef test_it():\n{BODY}    kernel(x)\n",
         f"pytestmark = [{SKIP[1:].strip()}]\nfrom ops import kernel\n"
-        f"def make():\n    return torch.ones(1, device='cuda')\ndef test_it():\n{BODY}    kernel(x)\n",
+        f"def make():\n    return torch.ones(1, device='cuda')\ndef test_it():\n{BODY}    kernel(make())\n",
         f"@pytest.mark.skipif(torch.cuda.device_count() < 2, reason='needs two GPUs')\ndef test_fp8():\n{BODY}",
         f"def test_it():\n    if torch.cuda.device_count() < 2: pytest.skip('TileLang needs CUDA')\n{BODY}",
         f"{SKIP}@pytest.mark.skipif(not HAVE_OPS, reason='Triton 3 is not installed')\ndef test_it():\n{BODY}",

@@ -108,11 +108,9 @@ def held_at(node: ast.AST, file: PythonFile) -> Iterator[Condition]:
         elif isinstance(parent, ast.BoolOp) and child in parent.values:
             before = parent.values[: parent.values.index(child)]
             yield from ((each, isinstance(parent.op, ast.And)) for each in before)
-        elif isinstance(parent, ast.Dict) and child in parent.values and not isinstance(child, ast.Constant):
+        elif isinstance(parent, ast.Dict) and child in parent.values and "is_available" in file.source(child)[-16:]:
             key = parent.keys[parent.values.index(child)]
-            if (
-                isinstance(key, ast.Constant) and key.value == "cuda"
-            ):  # {"cpu": ..., "cuda": torch.cuda.get_rng_state()}
+            if isinstance(key, ast.Constant) and key.value == "cuda":  # {"cuda": torch.cuda.is_available()}
                 yield key, True
         child = parent
     if isinstance(child, ast.stmt):

@@ -13,7 +13,7 @@ import ast
 import re
 from collections.abc import Iterator, Mapping
 
-from npukit.facts.libraries import imported, own_devices
+from npukit.facts.libraries import own_devices
 from npukit.migrate.decision import for_cuda_only
 from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Effort, Rule, place_in
@@ -154,8 +154,7 @@ def check_library(module: ast.Module, file: PythonFile, goal: Goal) -> Iterator[
     """RWKV(path, strategy="cuda fp16"), ort.InferenceSession(path, providers=["CUDAExecutionProvider"])"""
     for call in file.by_type.get(ast.Call, ()) if imports_own_devices(file) else ():
         library, text = library_without_npus(call, file), file.source(call)  # type: ignore[arg-type]
-        shown = for_cuda_only(call, file) if library and _CUDA.search(text) else None
-        if library and _CUDA.search(text) and (shown is None or shown.library == imported(library).name):  # type: ignore[union-attr]
+        if library and _CUDA.search(text) and not for_cuda_only(call, file):
             remedy = f"Use {own_devices()[library]}." if own_devices()[library] else _ON_CPU
             severity = Severity.note if "CPUExecutionProvider" in text else None
             what = f"{library} is told to use CUDA"
