@@ -15,15 +15,16 @@ import tempfile
 import time
 from pathlib import Path
 
-from npukit.inference.task import Task, Wanted, environment
+from npukit.inference.start import Job, handed_over
 from npukit.launch.devices import choose
+from npukit.llm.config.use import Use
 
 ROWS = 200
 MAKE = Path(__file__).parents[1] / "examples" / "finetune" / "make.py"
 
 
-def start(task: Task) -> subprocess.Popen[bytes]:
-    variables = {**choose("cpu").environment(), **environment(task), "OMP_NUM_THREADS": "1"}
+def start(use: Use) -> subprocess.Popen[bytes]:
+    variables = {**choose("cpu").environment(), **handed_over(Job("infer", use)), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "npukit.inference.process"]
     return subprocess.Popen(command, env=variables, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
 
@@ -32,11 +33,11 @@ def answered(part: Path) -> int:
     return sum(file.read_bytes().count(b"\n") for file in part.glob("rows-*"))
 
 
-def run_and_kill(task: Task, part: Path, kills: int, pick: random.Random) -> int:
+def run_and_kill(use: Use, part: Path, kills: int, pick: random.Random) -> int:
     """Start it again and again; each time kill it once it has answered some more. Returns how often that was."""
     done = 0
     while done < kills:
-        process, before = start(task), answered(part)
+        process, before = start(use), answered(part)
         wait = before + pick.randint(1, max(1, (ROWS - before) // (kills - done + 1)))
         while answered(part) < wait and process.poll() is None:
             time.sleep(0.005)
@@ -46,7 +47,7 @@ def run_and_kill(task: Task, part: Path, kills: int, pick: random.Random) -> int
             break
         done += 1
         print(f"kill {done}: {answered(part)} of {ROWS} rows answered", flush=True)
-    assert start(task).wait() == 0 or (part.parent / "killed.jsonl").exists()
+    assert start(use).wait() == 0 or (part.parent / "killed.jsonl").exists()
     return done
 
 
@@ -57,10 +58,13 @@ def main() -> None:
         subprocess.run([sys.executable, MAKE, folder], check=True, capture_output=True)
         data = folder / "rows.jsonl"
         data.write_text("".join(json.dumps({"prompt": f"Question number {n}?"}) + "\n" for n in range(ROWS)))
-        sampling = {"temperature": 1.0, "max_tokens": 40}
+        sampling = {"temperature": 1.0, "max_new_tokens": 40}
         tasks = {
-            output: Task(
-                "infer", Wanted(str(folder / "model")), (str(data),), folder / f"{output}.jsonl", sampling, rows=8
+            output: Use(
+                model={"path": str(folder / "model")},
+                data={"input": [str(data)], "output": folder / f"{output}.jsonl"},
+                sampling=sampling,
+                engine={"max_num_seqs": 8},
             )
             for output in ("whole", "killed")
         }

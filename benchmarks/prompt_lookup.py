@@ -69,7 +69,12 @@ def model_that_says(prompt: list[int], answer: list[int], layers: int, width: in
 
 def answered(model: Any, requests: list[Request], lookup: int) -> tuple[list[list[int]], int, float]:
     """Answers, passes over the weights, seconds."""
-    engine = Engine(model, EngineOptions(rows=8, longest=1024, blocks=300, lookup=lookup, reuse=False))
+    engine = Engine(
+        model,
+        EngineOptions(
+            max_num_seqs=8, max_model_len=1024, num_blocks=300, prompt_lookup=lookup, enable_prefix_caching=False
+        ),
+    )
     engine.warm_up()
     launch, passes = engine._runner.launch, 0
 

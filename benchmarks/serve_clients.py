@@ -53,7 +53,7 @@ def offline(model: Path, adapters: dict[str, Path]) -> dict[tuple[str, str], str
     from npukit.inference.text import TextStream
 
     loaded = load(Wanted(str(model)))
-    engine = Engine(loaded.model, EngineOptions(rows=1))
+    engine = Engine(loaded.model, EngineOptions(max_num_seqs=1))
     for name, folder in adapters.items():
         engine.load_adapter(name, folder)
     answers = {}

@@ -82,7 +82,7 @@ def outcome(kind: str) -> str:
         expected = [generated(model, prompt) for prompt in prompts]
     except Exception as error:  # transformers' own code, with a configuration that nobody has
         return f"left out: {type(error).__name__}: {str(error).splitlines()[0][:80] if str(error) else ''}"
-    engine = Engine(model, EngineOptions(longest=128, rows=4, blocks=64))
+    engine = Engine(model, EngineOptions(max_model_len=128, max_num_seqs=4, num_blocks=64))
     requests = [Request(prompt, Sampling(temperature=0, max_tokens=ANSWER)) for prompt in prompts]
     if [answer.ids for answer in engine.generate(requests)] != expected:
         return "DIFFERENT"

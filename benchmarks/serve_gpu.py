@@ -57,7 +57,7 @@ def main() -> None:
     works = {count: make_work(count * ROUNDS, arguments, words) for count in arguments.requests}
     few = min(works)
     peers = {name: measured(PEERS[name], model, works[few][:few]) for name in arguments.peers}
-    engine = Engine(model, EngineOptions(longest=2048, rows=max(works), memory=0.85))
+    engine = Engine(model, EngineOptions(max_model_len=2048, max_num_seqs=max(works), gpu_memory_utilization=0.85))
     start = time.perf_counter()
     engine.warm_up()
     print(f"  warmed up in {time.perf_counter() - start:.0f} s", flush=True)

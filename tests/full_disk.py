@@ -20,8 +20,8 @@ from transformers import AutoTokenizer
 from npukit.errors import NpukitError
 from npukit.export.merge import merge
 from npukit.inference.batch import infer
-from npukit.inference.task import Task, Wanted
 from npukit.llm.config.options import DataOptions
+from npukit.llm.config.use import Use
 from npukit.llm.data.prepare import prepare
 from npukit.llm.tasks.task import named
 from npukit.migrate.journal import write_copy, write_in_place
@@ -53,8 +53,8 @@ def tokenise(folder: Path) -> None:
 def answer(folder: Path) -> None:
     if not QUESTIONS.exists():
         QUESTIONS.write_text("".join(json.dumps({"prompt": f"Number {n}?"}) + "\n" for n in range(40)))
-    wanted = {"temperature": 0, "max_tokens": 4}
-    infer(Task("infer", Wanted(str(MODEL)), (str(QUESTIONS),), folder / "answers.jsonl", wanted))
+    data = {"input": [str(QUESTIONS)], "output": folder / "answers.jsonl"}
+    infer(Use(model={"path": str(MODEL)}, data=data, sampling={"temperature": 0, "max_new_tokens": 4}))
 
 
 def project(folder: Path) -> Path:

@@ -12,7 +12,7 @@ import pytest
 from npukit.errors import NpukitError
 from npukit.export.om import atc_command, make_om
 from npukit.export.onnx import export_onnx
-from npukit.inference.task import Wanted
+from npukit.llm.config.use import Use
 
 # ATC's list of ONNX operators lacks these, which other ways of exporting bring along.
 UNKNOWN_TO_ATC = {"IsNaN", "ScaledDotProductAttention", "Attention", "GatherND"}
@@ -22,13 +22,13 @@ UNKNOWN_TO_ATC = {"IsNaN", "ScaledDotProductAttention", "Attention", "GatherND"}
 def test_onnx_computes_as_pytorch_does(family: str, make_model: Any, tmp_path: Path) -> None:
     import onnx
 
-    done = export_onnx(Wanted(str(make_model(family))), tmp_path / "out")
+    done = export_onnx(Use(model={"path": str(make_model(family))}), tmp_path / "out")
     assert done.difference < 1e-4 and (tmp_path / "out/tokenizer.json").is_file()
     model = onnx.load(str(tmp_path / "out/model.onnx"))
     assert [(each.domain, each.version) for each in model.opset_import] == [("", 13)]
     assert not UNKNOWN_TO_ATC & {node.op_type for node in model.graph.node}
     with pytest.raises(NpukitError, match="--force"):
-        export_onnx(Wanted("anything"), tmp_path / "out")
+        export_onnx(Use(model={"path": "anything"}), tmp_path / "out")
 
 
 def test_the_command_for_one_length_and_for_gears() -> None:

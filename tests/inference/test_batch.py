@@ -14,12 +14,29 @@ import pytest
 from npukit.errors import NpukitError
 from npukit.inference.batch import infer
 from npukit.inference.metrics import measure, words
-from npukit.inference.task import Task, Wanted
+from npukit.llm.config.use import Use
 from npukit.llm.data.files import Record
 from npukit.llm.data.questions import question_of
 from npukit.llm.data.row import BadRow, Layout
 
-GREEDY = {"temperature": 0, "max_tokens": 12}
+GREEDY = {"temperature": 0, "max_new_tokens": 12}
+
+
+def asked(
+    model: Path,
+    data: Path,
+    output: Path,
+    sampling: dict[str, Any] = GREEDY,
+    rows: int = 256,
+    template: str | None = None,
+) -> Use:
+    return Use(
+        model={"path": str(model)},
+        chat={"template": template},
+        data={"input": [str(data)], "output": output},
+        sampling=sampling,
+        engine={"max_num_seqs": rows},
+    )
 
 
 def rows_of(file: Path) -> list[dict[str, Any]]:
@@ -60,8 +77,8 @@ def test_rows_with_tools(tiny_qwen2: Path, tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text(json.dumps(ADD) + "\n")
     (tmp_path / "tools.jinja").write_text("{{ tools[0].function.name }}{{ messages[0].content }}")
     for number, template in enumerate((str(tmp_path / "tools.jinja"), None)):  # the tokenizer's own has no tools
-        wanted, output = Wanted(str(tiny_qwen2), template=template), tmp_path / f"out-{number}.jsonl"
-        done = infer(Task("infer", wanted, (str(tmp_path / "rows.jsonl"),), output, GREEDY))
+        output = tmp_path / f"out-{number}.jsonl"
+        done = infer(asked(tiny_qwen2, tmp_path / "rows.jsonl", output, template=template))
         assert done and done.failed == 0
         assert rows_of(output)[0]["tools"][0]["function"]["name"] == "add"
 
@@ -75,14 +92,14 @@ def test_bad_rows_are_told_and_the_others_answered_in_order(tiny_qwen2: Path, tm
     data = tmp_path / "rows.jsonl"
     lines = ['{"prompt": "One?"}', '{"prompt": ', '{"prompt": "Two?", "completion": "2"}', '{"text": "The quick"}']
     data.write_text("\n".join([*lines, json.dumps({"prompt": "long " * 5000})]) + "\n")
-    done = infer(Task("infer", Wanted(str(tiny_qwen2)), (str(data),), tmp_path / "out.jsonl", GREEDY, rows=2))
+    done = infer(asked(tiny_qwen2, data, tmp_path / "out.jsonl", rows=2))
     assert done and (done.rows, done.failed) == (5, 2) and done.metrics and done.metrics.pairs == 1
     rows = rows_of(tmp_path / "out.jsonl")
     assert [row["row"] for row in rows] == [1, 2, 3, 4, 5]
     assert "line 2" in rows[1]["error"] and rows[2]["label"] == "2" and rows[3]["text"] == "The quick"
     assert "tokens" in rows[4]["error"] and all(rows[number]["response"] for number in (0, 2, 3))
     with pytest.raises(NpukitError, match="--force"):
-        infer(Task("infer", Wanted(str(tiny_qwen2)), (str(data),), tmp_path / "out.jsonl", GREEDY))
+        infer(asked(tiny_qwen2, data, tmp_path / "out.jsonl"))
 
 
 def test_answers_are_those_of_generate(tiny_qwen2: Path, tmp_path: Path) -> None:
@@ -90,7 +107,7 @@ def test_answers_are_those_of_generate(tiny_qwen2: Path, tmp_path: Path) -> None
 
     data = tmp_path / "rows.csv"
     data.write_text("question,answer\nWho?,Me\nWhat is it?,That\n")
-    infer(Task("infer", Wanted(str(tiny_qwen2)), (str(data),), tmp_path / "out.jsonl", GREEDY))
+    infer(asked(tiny_qwen2, data, tmp_path / "out.jsonl"))
     tokenizer, model = AutoTokenizer.from_pretrained(tiny_qwen2), AutoModelForCausalLM.from_pretrained(tiny_qwen2)
     for row in rows_of(tmp_path / "out.jsonl"):
         inputs = tokenizer.apply_chat_template(
@@ -103,10 +120,9 @@ def test_answers_are_those_of_generate(tiny_qwen2: Path, tmp_path: Path) -> None
 def test_killed_twice_the_output_is_as_undisturbed(tiny_qwen2: Path, tmp_path: Path) -> None:
     data = tmp_path / "rows.jsonl"
     data.write_text("".join(json.dumps({"prompt": f"Number {n}?"}) + "\n" for n in range(20)))
-    sampling = {"temperature": 0.9, "max_tokens": 40}
-    wanted = Wanted(str(tiny_qwen2))
-    infer(Task("infer", wanted, (str(data),), tmp_path / "whole.jsonl", sampling, seed=3, rows=4))
-    task = Task("infer", wanted, (str(data),), tmp_path / "killed.jsonl", sampling, seed=3, rows=4)
+    sampling = {"temperature": 0.9, "max_new_tokens": 40, "seed": 3}
+    infer(asked(tiny_qwen2, data, tmp_path / "whole.jsonl", sampling, rows=4))
+    task = asked(tiny_qwen2, data, tmp_path / "killed.jsonl", sampling, rows=4)
     part = tmp_path / "killed.jsonl.part"
     pick = random.Random(0)
     for least in (1, 8):
@@ -130,12 +146,11 @@ def test_killed_twice_the_output_is_as_undisturbed(tiny_qwen2: Path, tmp_path: P
 def test_ranks_share_the_rows(tiny_qwen2: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = tmp_path / "rows.jsonl"
     data.write_text("".join(json.dumps({"prompt": f"Number {n}?"}) + "\n" for n in range(7)))
-    wanted = Wanted(str(tiny_qwen2))
-    infer(Task("infer", wanted, (str(data),), tmp_path / "one.jsonl", GREEDY))
+    infer(asked(tiny_qwen2, data, tmp_path / "one.jsonl"))
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
     for rank in ("0", "1"):
         monkeypatch.setenv("LOCAL_RANK", rank)
-        done = infer(Task("infer", wanted, (str(data),), tmp_path / "two.jsonl", GREEDY))
+        done = infer(asked(tiny_qwen2, data, tmp_path / "two.jsonl"))
         assert (done is None) == (rank == "0"), "the last one writes the output"
     assert (tmp_path / "two.jsonl").read_bytes() == (tmp_path / "one.jsonl").read_bytes()
 
@@ -147,7 +162,7 @@ def test_a_run_with_other_settings_is_not_gone_on_with(tiny_qwen2: Path, tmp_pat
     part.mkdir()
     (part / "settings.json").write_text(json.dumps({"seed": 7}))
     with pytest.raises(NpukitError, match="seed"):
-        infer(Task("infer", Wanted(str(tiny_qwen2)), (str(data),), tmp_path / "out.jsonl", GREEDY))
+        infer(asked(tiny_qwen2, data, tmp_path / "out.jsonl"))
 
 
 def test_metrics() -> None:

@@ -17,13 +17,14 @@ from npukit.errors import NpukitError
 from npukit.inference.chat import Conversation
 from npukit.inference.engine import Engine
 from npukit.inference.loading import load
-from npukit.inference.task import Task, Wanted, environment
+from npukit.inference.start import Job, handed_over
 from npukit.launch.devices import choose
+from npukit.llm.config.use import Use
 
 
 @pytest.fixture(scope="module")
 def parts(tiny_qwen2: Path) -> tuple[Any, Any]:
-    loaded = load(Wanted(str(tiny_qwen2)), torch.device("cpu"))
+    loaded = load(Use(model={"path": str(tiny_qwen2)}), torch.device("cpu"))
     return loaded, Engine(loaded.model)
 
 
@@ -97,8 +98,13 @@ def test_a_question_that_does_not_fit_leaves_the_history(talk: Conversation) -> 
 
 @pytest.fixture
 def terminal(tiny_qwen2: Path, tmp_path: Path) -> Iterator[Any]:
-    task = Task("chat", Wanted(str(tiny_qwen2)), sampling={"temperature": 0, "max_tokens": 4000})
-    variables = {**choose("cpu").environment(), **environment(task), "OMP_NUM_THREADS": "1", "NO_COLOR": "1"}
+    use = Use(model={"path": str(tiny_qwen2)}, sampling={"temperature": 0, "max_new_tokens": 4000})
+    variables = {
+        **choose("cpu").environment(),
+        **handed_over(Job("chat", use)),
+        "OMP_NUM_THREADS": "1",
+        "NO_COLOR": "1",
+    }
     command = [sys.executable, ["-m", "npukit.inference.process"]]
     child = pexpect.spawn(*command, env=variables, cwd=str(tmp_path), encoding="utf-8", timeout=600)
     yield child

@@ -13,14 +13,14 @@ from npukit.errors import NpukitError
 from npukit.inference.engine import Engine, EngineOptions
 from npukit.inference.evaluate import _windows, evaluate, mean_loss, read_choices
 from npukit.inference.loading import load
-from npukit.inference.task import Wanted
+from npukit.llm.config.use import Use
 
 TEXT = "The quick brown fox jumps over the lazy dog. Explain why the sky is blue. " * 8
 
 
 @pytest.fixture(scope="module")
 def loaded(tiny_qwen2: Path) -> Any:
-    return load(Wanted(str(tiny_qwen2)), torch.device("cpu"))
+    return load(Use(model={"path": str(tiny_qwen2)}), torch.device("cpu"))
 
 
 def test_perplexity_is_the_loss_of_transformers(loaded: Any, tiny_qwen2: Path, tmp_path: Path) -> None:
@@ -28,7 +28,7 @@ def test_perplexity_is_the_loss_of_transformers(loaded: Any, tiny_qwen2: Path, t
     with torch.no_grad():
         expected = loaded.model(ids, labels=ids).loss.item()
     (tmp_path / "text.txt").write_text(TEXT)
-    (found,) = evaluate(Wanted(str(tiny_qwen2)), [str(tmp_path)]).files
+    (found,) = evaluate(Use(model={"path": str(tiny_qwen2)}), [str(tmp_path)]).files
     assert found.tokens == ids.shape[1] - 1
     assert found.perplexity == pytest.approx(math.exp(expected), rel=1e-4)
 
@@ -36,7 +36,7 @@ def test_perplexity_is_the_loss_of_transformers(loaded: Any, tiny_qwen2: Path, t
 def test_each_token_of_a_long_text_counts_once(loaded: Any) -> None:
     assert list(_windows(10, 4)) == [(0, 0, 4), (4, 2, 6), (6, 4, 8), (8, 6, 10)]
     ids = loaded.tokenizer(TEXT)["input_ids"]
-    _, tokens = mean_loss(Engine(loaded.model, EngineOptions(longest=33)), ids)
+    _, tokens = mean_loss(Engine(loaded.model, EngineOptions(max_model_len=33)), ids)
     assert tokens == len(ids) - 1
 
 
@@ -57,7 +57,7 @@ def test_layouts_of_multiple_choice(text: str, tmp_path: Path) -> None:
 
 
 def test_the_likeliest_letter_is_the_answer(tiny_qwen2: Path, tmp_path: Path) -> None:
-    loaded = load(Wanted(str(tiny_qwen2)), torch.device("cpu"))  # an engine takes a model for itself
+    loaded = load(Use(model={"path": str(tiny_qwen2)}), torch.device("cpu"))  # an engine takes a model for itself
     rows = [("Sky?", "blue", "red", "no", "yes"), ("Dog?", "lazy", "quick", "fox", "cat")]
     expected = []
     for question, *answers in rows:
@@ -70,12 +70,12 @@ def test_the_likeliest_letter_is_the_answer(tiny_qwen2: Path, tmp_path: Path) ->
         expected.append(min(losses, key=lambda letter: losses[letter]))
     lines = [",".join([*row, letter]) for row, letter in zip(rows, expected, strict=True)]
     (tmp_path / "right.csv").write_text("\n".join(lines) + "\n")
-    assert evaluate(Wanted(str(tiny_qwen2)), [str(tmp_path)]).accuracy == 100
+    assert evaluate(Use(model={"path": str(tiny_qwen2)}), [str(tmp_path)]).accuracy == 100
 
 
 def test_wrong_files_are_told(tiny_qwen2: Path, tmp_path: Path) -> None:
     (tmp_path / "bad.csv").write_text("a,b\n1,2\n")
     with pytest.raises(NpukitError, match="columns"):
-        evaluate(Wanted(str(tiny_qwen2)), [str(tmp_path / "bad.csv")])
+        evaluate(Use(model={"path": str(tiny_qwen2)}), [str(tmp_path / "bad.csv")])
     with pytest.raises(NpukitError, match="no file"):
-        evaluate(Wanted(str(tiny_qwen2)), ["nothing.txt"])
+        evaluate(Use(model={"path": str(tiny_qwen2)}), ["nothing.txt"])

@@ -76,7 +76,7 @@ def answers_as_generate_does(kind: str) -> bool:
         model.generate(torch.tensor([ids]), max_new_tokens=8, do_sample=False, attention_mask=torch.ones(1, len(ids)))
         for ids in prompts
     ]
-    engine = Engine(model, EngineOptions(longest=64))
+    engine = Engine(model, EngineOptions(max_model_len=64))
     answers = engine.generate([Request(tuple(ids), Sampling(temperature=0, max_tokens=8)) for ids in prompts])
     assert [[*ids, *answer.ids] for ids, answer in zip(prompts, answers, strict=True)] == [
         each[0].tolist() for each in expected

@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from npukit.errors import NpukitError
 from npukit.inference import loading
 from npukit.inference.loading import load
-from npukit.inference.task import Wanted
+from npukit.llm.config.use import Use
 
 CPU = torch.device("cpu")
 IDS = torch.arange(5, 29).view(2, 12)
@@ -47,20 +47,20 @@ def lora(model: Path, tmp_path: Path) -> tuple[Path, torch.Tensor]:
 
 def test_an_adapter_alone_brings_its_base(lora: tuple[Path, torch.Tensor], model: Path) -> None:
     folder, expected = lora
-    loaded = load(Wanted(str(folder)), CPU)
+    loaded = load(Use(model={"path": str(folder)}), CPU)
     with torch.no_grad():
         assert (loaded.model(IDS).logits - expected).abs().max() < 1e-5 * expected.abs().max()
     assert loaded.folder == model and loaded.adapters == (folder,)
     assert loaded.tokenizer.eos_token_id in loaded.end_tokens
-    both = load(Wanted(str(model), adapters=(str(folder),)), CPU)
+    both = load(Use(model={"path": str(model)}, adapters=[str(folder)]), CPU)
     assert torch.equal(both.model.lm_head.weight, loaded.model.lm_head.weight)
 
 
 def test_defaults_are_the_models_own(model: Path) -> None:
-    assert load(Wanted(str(model)), CPU).defaults.temperature == 0
+    assert load(Use(model={"path": str(model)}), CPU).defaults.temperature == 0
     written = {"do_sample": True, "temperature": 0.7, "top_k": 20, "repetition_penalty": 1.05, "eos_token_id": [1, 7]}
     (model / "generation_config.json").write_text(json.dumps(written))
-    loaded = load(Wanted(str(model)), CPU)
+    loaded = load(Use(model={"path": str(model)}), CPU)
     assert (loaded.defaults.temperature, loaded.defaults.top_k, loaded.defaults.repetition_penalty) == (0.7, 20, 1.05)
     assert {1, 7} <= loaded.end_tokens
 
@@ -69,11 +69,11 @@ def test_missing_and_misshapen_weights_are_named(model: Path) -> None:
     weights = load_file(model / "model.safetensors")
     save_file({name: each for name, each in weights.items() if "layers.1.mlp" not in name}, model / "model.safetensors")
     with pytest.raises(NpukitError, match=r"layers\.1\.mlp\.down_proj"):
-        load(Wanted(str(model)), CPU)
+        load(Use(model={"path": str(model)}), CPU)
     weights["model.norm.weight"] = torch.ones(65)
     save_file(weights, model / "model.safetensors", metadata={"format": "pt"})
     with pytest.raises(NpukitError, match=r"model\.norm\.weight is \(65,\) instead of \(64,\)"):
-        load(Wanted(str(model)), CPU)
+        load(Use(model={"path": str(model)}), CPU)
 
 
 def test_pickles_and_foreign_code_are_refused_unless_asked_for(model: Path) -> None:
@@ -81,25 +81,25 @@ def test_pickles_and_foreign_code_are_refused_unless_asked_for(model: Path) -> N
     (model / "model.safetensors").unlink()
     torch.save(weights, model / "pytorch_model.bin")
     with pytest.raises(NpukitError, match="--allow-pickles"):
-        load(Wanted(str(model)), CPU)
-    loaded = load(Wanted(str(model), allow_pickles=True), CPU)
+        load(Use(model={"path": str(model)}), CPU)
+    loaded = load(Use(model={"path": str(model)}, engine={"allow_pickles": True}), CPU)
     assert torch.equal(loaded.model.lm_head.weight, weights.get("lm_head.weight", weights["model.embed_tokens.weight"]))
     config = json.loads((model / "config.json").read_text())
     foreign = {**config, "model_type": "own", "auto_map": {"AutoConfig": "own.Config"}}
     (model / "config.json").write_text(json.dumps(foreign))
     with pytest.raises(NpukitError, match="--trust-remote-code"):
-        load(Wanted(str(model), allow_pickles=True), CPU)
+        load(Use(model={"path": str(model)}, engine={"allow_pickles": True}), CPU)
 
 
 def test_a_model_that_does_not_fit_is_refused_before_it_is_read(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loading, "_host_memory", lambda: 1000)
     monkeypatch.setattr(loading, "_load_weights", None)
     with pytest.raises(NpukitError, match="GiB"):
-        load(Wanted(str(model)), CPU)
+        load(Use(model={"path": str(model)}), CPU)
 
 
 def test_a_cut_download_is_told(model: Path) -> None:
     file = model / "model.safetensors"
     file.write_bytes(file.read_bytes()[:-100])
     with pytest.raises(NpukitError, match="download it again"):
-        load(Wanted(str(model)), CPU)
+        load(Use(model={"path": str(model)}), CPU)

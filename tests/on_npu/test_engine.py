@@ -11,11 +11,14 @@ from tests.inference.engine.conftest import LLAMA, generated, prompts
 from npukit.inference.engine import Engine, EngineOptions, Request, Sampling
 
 WAYS = {
-    "fp32, torch's attention": (torch.float32, EngineOptions(rows=4, longest=300)),
-    "fused operators": (torch.float16, EngineOptions(rows=4, longest=300, graphs=False)),
-    "graphs": (torch.float16, EngineOptions(rows=4, longest=300)),
-    "graphs, prompt lookup": (torch.float16, EngineOptions(rows=4, longest=300, lookup=4)),
-    "graphs, chunks": (torch.float16, EngineOptions(rows=4, longest=300, blocks=9, prefill_tokens=100)),
+    "fp32, torch's attention": (torch.float32, EngineOptions(max_num_seqs=4, max_model_len=300)),
+    "fused operators": (torch.float16, EngineOptions(max_num_seqs=4, max_model_len=300, enforce_eager=True)),
+    "graphs": (torch.float16, EngineOptions(max_num_seqs=4, max_model_len=300)),
+    "graphs, prompt lookup": (torch.float16, EngineOptions(max_num_seqs=4, max_model_len=300, prompt_lookup=4)),
+    "graphs, chunks": (
+        torch.float16,
+        EngineOptions(max_num_seqs=4, max_model_len=300, num_blocks=9, max_num_batched_tokens=100),
+    ),
 }
 
 
@@ -46,6 +49,6 @@ def test_experts_give_the_tokens_that_they_give_on_a_cpu() -> None:
     model = make_model("qwen3_moe", torch.float32, **EXPERTS)
     asked = prompts(5, 200)
     expected = [generated(model, prompt, 8) for prompt in asked]
-    engine = Engine(model.to("npu"), EngineOptions(rows=4, longest=300))
+    engine = Engine(model.to("npu"), EngineOptions(max_num_seqs=4, max_model_len=300))
     answers = engine.generate([Request(prompt, Sampling(temperature=0, max_tokens=8)) for prompt in asked])
     assert engine.is_paged and [answer.ids for answer in answers] == expected

@@ -4,68 +4,44 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from npukit.cli.options import CardOption, JsonOption, OutputOption
-from npukit.cli.using import AdapterOption, RemoteCodeOption
+from npukit.cli.options import CardOption, JsonOption
 from npukit.errors import NpukitError
 from npukit.facts.cards import DEFAULT_CARD
 
 if TYPE_CHECKING:
-    from npukit.inference.task import Wanted
+    from npukit.llm.config.use import Use
 
 UNITS = {"kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
 
 
-class Dtype(str, Enum):
-    auto = "auto"
-    bfloat16 = "bfloat16"
-    float16 = "float16"
-    float32 = "float32"
-
-
-Model = Annotated[
-    str,
-    typer.Argument(help="Folder or hub name of a model, of a LoRA adapter or of a training run.", show_default=False),
-]
-MergeLora = Annotated[bool, typer.Option("--merge-lora", help="Merge the adapters; done anyway if there are any.")]
 Onnx = Annotated[bool, typer.Option("--onnx", help="Write ONNX, checked against PyTorch with onnxruntime.")]
 Om = Annotated[bool, typer.Option("--om", help="Write ONNX, and compile it with atc; without atc, write a script.")]
 Gguf = Annotated[bool, typer.Option("--gguf", help="Write GGUF for llama.cpp and Ollama.")]
 W8a8 = Annotated[bool, typer.Option("--w8a8", help="Quantise to int8 for vllm-ascend (W8A8_DYNAMIC).")]
-DtypeOption = Annotated[Dtype, typer.Option(help="Type of the written weights; auto keeps it.")]
-ShardSize = Annotated[str, typer.Option(help="Largest size of a weights file.")]
 Opset = Annotated[int, typer.Option(help="onnx: 13, which ATC reads, or 17.")]
 Length = Annotated[list[int] | None, typer.Option("--length", help="om: tokens of a text. Repeatable: gears.")]
 Batch = Annotated[int, typer.Option("--batch", min=1, help="om: texts at a time.")]
 Text = Annotated[
     Path | None, typer.Option("--text", exists=True, dir_okay=False, help="w8a8: text to measure the perplexity on.")
 ]
-Force = Annotated[bool, typer.Option("--force", help="Replace what is at --output.")]
 
 
 def export(
-    model: Model,
-    output: OutputOption = None,
-    adapter: AdapterOption = None,
-    merge_lora: MergeLora = False,
+    use: Use,
     onnx: Onnx = False,
     om: Om = False,
     w8a8: W8a8 = False,
     gguf: Gguf = False,
-    dtype: DtypeOption = Dtype.auto,
-    shard_size: ShardSize = "5GB",
     opset: Opset = 13,
     length: Length = None,
     batch: Batch = 1,
     card: CardOption = DEFAULT_CARD,
     text: Text = None,
-    force: Force = False,
-    trust_remote_code: RemoteCodeOption = False,
     json: JsonOption = False,
 ) -> None:
     """Write a model for other programs, with its adapters merged.
@@ -74,46 +50,45 @@ def export(
     tensor at a time. Nothing appears under the name of the output until it is complete. ms-swift's `export` and
     LLaMA-Factory's export options work unchanged.
     """
-    from npukit.inference.task import Wanted
-
-    kinds = [name for name, wanted in (("onnx", onnx), ("om", om), ("w8a8", w8a8), ("gguf", gguf)) if wanted]
+    chosen = {"onnx": onnx, "om": om, "w8a8": w8a8, "gguf": gguf}
+    kinds = [name for name, is_chosen in chosen.items() if is_chosen]
     if len(kinds) > 1:
         raise NpukitError("Choose one of --onnx, --om, --w8a8 and --gguf.")
     kind = kinds[0] if kinds else "merged"
-    output = output or Path(f"{model.rstrip('/')}-{kind}")
-    wanted = Wanted(model, tuple(adapter or ()), trust_remote_code=trust_remote_code, allow_pickles=True)
-    if merge_lora and not _parts(wanted)[1]:
-        raise NpukitError(f"--merge-lora: {model} is not an adapter: name one with --adapter.")
+    output = use.export.output or Path(f"{use.model.path.rstrip('/')}-{kind}")
+    use = use.model_copy(update={"engine": use.engine.model_copy(update={"allow_pickles": True})})
+    if use.export.merge_lora and not _parts(use)[1]:
+        raise NpukitError(f"--merge-lora: {use.model.path} is not an adapter: name one with --adapter.")
     if onnx or om:
-        _export_onnx(wanted, output, opset, om, card, batch, tuple(length or (512,)), force, json)
+        _export_onnx(use, output, opset, om, card, batch, tuple(length or (512,)), json)
     elif w8a8:
-        _quantise(wanted, output, text, force, json)
+        _quantise(use, output, text, json)
     elif gguf:
-        _export_gguf(wanted, output, dtype.value, force, json)
+        _export_gguf(use, output, json)
     else:
-        _merge(wanted, output, dtype.value, _bytes(shard_size), force, json)
+        _merge(use, output, json)
 
 
-def _parts(wanted: Wanted) -> tuple[Path, tuple[Path, ...]]:
+def _parts(use: Use) -> tuple[Path, tuple[Path, ...]]:
     from npukit.llm.models.folder import find_parts
 
-    return find_parts(wanted.model, wanted.adapters)
+    return find_parts(use.model.path, use.merged)
 
 
-def _merge(wanted: Wanted, output: Path, dtype: str, shard_bytes: int, force: bool, json: bool) -> None:
+def _merge(use: Use, output: Path, json: bool) -> None:
     from npukit.export.merge import merge
     from npukit.report.progress import progress
 
-    folder, adapters = _parts(wanted)
+    folder, adapters = _parts(use)
     with progress("writing", "bytes") as told:
         done = merge(
             folder,
             adapters,
             output,
-            dtype=dtype,
-            shard_bytes=shard_bytes,
-            force=force,
-            trust_remote_code=wanted.trust_remote_code,
+            dtype=use.export.dtype,
+            shard_bytes=_bytes(use.export.shard_size),
+            force=use.export.force,
+            trust_remote_code=use.model.trust_remote_code,
             progress=told,
         )
     for note in done.notes:
@@ -122,27 +97,27 @@ def _merge(wanted: Wanted, output: Path, dtype: str, shard_bytes: int, force: bo
     _show(done, f"{done.output}: {done.tensors} tensors{merged}; {_size(done.bytes)} in {done.dtype}", json)
 
 
-def _export_gguf(wanted: Wanted, output: Path, dtype: str, force: bool, json: bool) -> None:
+def _export_gguf(use: Use, output: Path, json: bool) -> None:
     from npukit.export.gguf import FILE, export_gguf
     from npukit.report.progress import progress
 
-    folder, adapters = _parts(wanted)
+    folder, adapters = _parts(use)
     with progress("writing", "bytes") as told:
-        done = export_gguf(folder, adapters, output, dtype=dtype, force=force, progress=told)
+        options = use.export
+        done = export_gguf(folder, adapters, output, dtype=options.dtype, force=options.force, progress=told)
     merged = f", with {', '.join(done.adapters)} merged" if done.adapters else ""
     figures = f"{done.architecture}, {done.tensors} tensors{merged}; {_size(done.bytes)} in {done.dtype}"
     _show(done, f"{done.output / FILE}: {figures}. For Ollama: ollama create NAME -f {done.output}/Modelfile", json)
 
 
 def _export_onnx(
-    wanted: Wanted,
+    use: Use,
     output: Path,
     opset: int,
     om: bool,
     card: str,
     batch: int,
     lengths: tuple[int, ...],
-    force: bool,
     json: bool,
 ) -> None:
     from npukit.explain.explanation import explain
@@ -152,7 +127,7 @@ def _export_onnx(
 
     if om:
         atc_command(Path(FILE), output, card, batch, lengths)  # a mistake is told before the work
-    done = export_onnx(wanted, output, opset, force)
+    done = export_onnx(use, output, opset, use.export.force)
     figures = f"opset {done.opset}, {done.operators} operators, {_size(done.bytes)}"
     text = f"{done.output / FILE}: {figures}; differs from PyTorch by {done.difference:.1e}"
     if not om:
@@ -165,15 +140,15 @@ def _export_onnx(
     _show(made, f"{text}\n{made.output}: {how}", json)
 
 
-def _quantise(wanted: Wanted, output: Path, text: Path | None, force: bool, json: bool) -> None:
+def _quantise(use: Use, output: Path, text: Path | None, json: bool) -> None:
     from npukit.export.w8a8 import quantise
     from npukit.report.progress import progress
 
-    folder, adapters = _parts(wanted)
+    folder, adapters = _parts(use)
     if adapters:
         raise NpukitError("Merge the adapters first: `npukit export MODEL --adapter A`, then --w8a8 on what it writes.")
     with progress("writing", "bytes") as told:
-        done = quantise(folder, output, text, force, wanted.trust_remote_code, told)
+        done = quantise(folder, output, text, use.export.force, use.model.trust_remote_code, told)
     before, after = done.perplexity_before, done.perplexity_after
     size = f"{_size(done.bytes_before)} became {_size(done.bytes)}, {done.layers} layers in int8"
     _show(done, f"{done.output}: {size}; perplexity {before:.4f} before, {after:.4f} after", json)

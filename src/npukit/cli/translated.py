@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from typer.core import TyperCommand
 
+from npukit.cli import using
 from npukit.report.terminal import printable
 
 if TYPE_CHECKING:
@@ -24,14 +25,6 @@ FILES = (".yaml", ".yml", ".json")
 # What is said in another way: MODEL, its variable, the rows to answer; a trained model brings its tokenizer.
 OTHERWISE = {"model.path", "model.hub", "chat.tokenizer", "chat.from_run"}
 ROWS = {"data.input", "data.of_run", "data.run", "data.run_seed"}
-NOT_FLAGS = {
-    "chat": OTHERWISE,
-    "infer": OTHERWISE | ROWS,
-    "serve": OTHERWISE,
-    "export": OTHERWISE | {"model.dtype", "export.merge_lora"},
-}
-# Other flags are named like their option.
-FLAGS = {"chat.template": ("--template", "--chat-template"), "adapters": ("--adapter",)}
 
 
 class TranslatedCommand(TyperCommand):
@@ -40,6 +33,9 @@ class TranslatedCommand(TyperCommand):
     verb: Verb
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if "--explain" in args:
+            print(using.explain(self.verb, next((word for word in args if not word.startswith("-")), "")))
+            ctx.exit()
         flags = {name: param for param in self.params for name in (*param.opts, *param.secondary_opts)}
         if self._is_anothers(args, flags):
             args = self._translated(args, flags)
@@ -101,23 +97,25 @@ def _words(use: Use, verb: Verb, flags: Mapping[str, Any], unused: list[str]) ->
     from npukit.llm.config.schema import options
     from npukit.llm.config.use import USED, Use
 
+    known = using.flags(verb)
     model, use = _model(use)
     yield model
     if verb == "infer":
         yield from _rows(use)
     for key, option in options(Use).items():
         group, _, name = key.partition(".")
-        if group not in USED[verb] or key in NOT_FLAGS[verb] or key.startswith("adapters.") or key.count(".") > 1:
+        if group not in USED[verb] or key in OTHERWISE | ROWS or key.startswith("adapters.") or key.count(".") > 1:
+            continue
+        if verb == "export" and key in ("model.dtype", "export.merge_lora"):  # as for the written weights; done anyway
             continue
         value = getattr(getattr(use, group), name) if name else getattr(use, group)
         if value == option.field.default:
             continue
-        known = next((flag for flag in FLAGS.get(key, (f"--{name.replace('_', '-')}",)) if flag in flags), None)
-        if known is None:
+        if key not in known:
             unused.append(key)
             continue
         for each in value if isinstance(value, tuple) else (value,):
-            yield from _option(known, each, flags[known])
+            yield from _option(known[key][0], each, flags[known[key][0]])
 
 
 def _model(use: Use) -> tuple[str, Use]:

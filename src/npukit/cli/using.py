@@ -1,110 +1,144 @@
-"""The options of verbs that use a model: which one, and how it answers."""
+"""The options of verbs that use a model, made from their one declaration in `llm/config/use.py`.
+
+A verb's function takes `use`, the whole configuration, and what is the verb's own, such as the device. `with_options`
+puts MODEL and a flag for each declared option in the place of `use`.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import inspect
+import typing
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from npukit.errors import NpukitError
+if TYPE_CHECKING:
+    from npukit.llm.config.schema import Option
+    from npukit.llm.config.use import Flag, Use, Verb
 
-DEFAULT_TOKENS = 1024
-DTYPES = ("auto", "bfloat16", "float16", "float32")
-
-
-def _dtype(name: str) -> str:
-    if name not in DTYPES:
-        raise NpukitError(f"--dtype {name}: choose one of {', '.join(DTYPES)}.")
-    return name
-
-
-ModelArgument = Annotated[
+METAVARS = {int: "N", float: "X", str: "TEXT", Path: "PATH"}
+Explain = Annotated[bool, typer.Option("--explain", help="Describe every option, or those that match a word.")]
+Model = Annotated[
     str,
     typer.Argument(help="Folder or hub name of a model, of a LoRA adapter or of a training run.", show_default=False),
 ]
-AdapterOption = Annotated[
-    list[str] | None,
-    typer.Option("--adapter", show_default=False, help="LoRA adapter to merge into the model. Repeatable."),
-]
-DtypeOption = Annotated[str, typer.Option("--dtype", callback=_dtype, help=f"Of the weights: {', '.join(DTYPES)}.")]
-TemplateOption = Annotated[
-    str | None, typer.Option("--chat-template", help="Name or file of a chat template.", show_default="the tokenizer's")
-]
-SystemOption = Annotated[
-    str | None, typer.Option("--system", help="System message for conversations without one.", show_default=False)
-]
-ThinkingOption = Annotated[
-    bool | None,
-    typer.Option(
-        "--enable-thinking/--no-enable-thinking",
-        help="Let the model reason first, if its chat template has a switch for it.",
-    ),
-]
-RemoteCodeOption = Annotated[
-    bool, typer.Option("--trust-remote-code", help="Run Python code that comes with the model.")
-]
-PicklesOption = Annotated[bool, typer.Option("--allow-pickles", help="Load weights that are not in safetensors.")]
-LongestOption = Annotated[
-    int | None,
-    typer.Option(
-        "--max-model-len", min=2, help="Longest prompt with its answer, in tokens.", show_default="the model's"
-    ),
-]
-RowsOption = Annotated[int, typer.Option("--max-num-seqs", min=1, help="Answers generated at the same time.")]
-LookupOption = Annotated[
-    int,
-    typer.Option(
-        "--prompt-lookup",
-        min=0,
-        max=64,
-        help="Guess up to this many tokens at once from the prompt and the answer so far; answers stay the same.",
-    ),
-]
 
 
-def _sampling(name: str, help: str, **limits: Any) -> Any:
-    return typer.Option(name, help=help, show_default=False, rich_help_panel="Sampling", **limits)
+def flags(verb: Verb) -> dict[str, tuple[str, ...]]:
+    """The options that are flags of a verb, by their keys, with the names of the flags.
+
+    >>> flags("serve")["engine.gpu_memory_utilization"]
+    ('--memory', '--gpu-memory-utilization')
+    """
+    from npukit.llm.config.schema import options
+    from npukit.llm.config.use import MODEL_FLAGS, USED, Use
+
+    found = {}
+    for key, option in options(Use).items():
+        group, _, name = key.partition(".")
+        flag = _flag(option)
+        is_inner = key.startswith("adapters.") or key.count(".") > 1 or (group == "model" and key not in MODEL_FLAGS)
+        if group in USED[verb] and (flag.verbs is None or verb in flag.verbs) and not is_inner:
+            found[key] = flag.names or (f"--{name.replace('_', '-')}",)
+    if verb == "export":
+        del found["model.dtype"]  # of the loaded weights; export.dtype is that of the written ones
+    return found
 
 
-TemperatureOption = Annotated[
-    float | None, _sampling("--temperature", "Randomness; 0 always chooses the likeliest token.", min=0)
-]
-TopPOption = Annotated[
-    float | None, _sampling("--top-p", "Consider only the likeliest tokens up to this total probability.", min=0, max=1)
-]
-TopKOption = Annotated[
-    int | None, _sampling("--top-k", "Consider only this many of the likeliest tokens; 0 means all.", min=-1)
-]
-MinPOption = Annotated[
-    float | None, _sampling("--min-p", "Consider only tokens this likely relative to the likeliest.", min=0, max=1)
-]
-RepetitionOption = Annotated[
-    float | None, _sampling("--repetition-penalty", "Above 1 makes repetitions less likely.", min=0.01)
-]
-TokensOption = Annotated[
-    int, typer.Option("--max-new-tokens", "--max-tokens", min=1, help="Longest answer, in tokens.")
-]
-StopOption = Annotated[list[str] | None, _sampling("--stop", "Text that ends an answer. Repeatable.")]
-SeedOption = Annotated[int, typer.Option("--seed", help="Makes sampling repeatable.")]
+def _flag(option: Option) -> Flag:
+    from npukit.llm.config.use import Flag
+
+    return next((each for each in option.field.metadata if isinstance(each, Flag)), Flag())
 
 
-def sampling(
-    temperature: float | None,
-    top_p: float | None,
-    top_k: int | None,
-    min_p: float | None,
-    repetition_penalty: float | None,
-    max_tokens: int | None = None,
-) -> dict[str, Any]:
-    """What of it was given; the rest is as the model's generation_config.json says."""
-    given: dict[str, Any] = {
-        "temperature": temperature,
-        "top_p": top_p,
-        "top_k": None if top_k is None else max(0, top_k),
-        "min_p": min_p,
-        "repetition_penalty": repetition_penalty,
-        "max_tokens": max_tokens,
-    }
-    if temperature is None and (top_p is not None or top_k is not None):
-        given["temperature"] = 1.0  # whoever sets these wants to sample
-    return {name: value for name, value in given.items() if value is not None}
+def with_options(function: Callable[..., None], verb: Verb) -> Callable[..., None]:
+    """The function with MODEL and flags as parameters, from which `use` is made."""
+    from npukit.llm.config.schema import options
+    from npukit.llm.config.use import Use
+
+    known = options(Use)
+    named = {_name(names): (key, names) for key, names in flags(verb).items()}
+    own = [each for each in inspect.signature(function).parameters.values() if each.name != "use"]
+    own = [each.replace(annotation=eval(str(each.annotation), function.__globals__)) for each in own]
+    arguments = [each for each in own if _is_argument(each.annotation)]
+    parameters = [
+        inspect.Parameter("model", inspect.Parameter.KEYWORD_ONLY, annotation=Model),
+        *arguments,
+        *(_parameter(name, known[key], names) for name, (key, names) in named.items()),
+        *(each for each in own if each not in arguments),
+        inspect.Parameter("explain", inspect.Parameter.KEYWORD_ONLY, annotation=Explain, default=False),
+    ]
+    parameters = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in parameters]
+
+    def made(**values: Any) -> None:
+        given = {names[0]: (key, values.pop(name)) for name, (key, names) in named.items()}
+        del values["explain"]  # which TranslatedCommand has done already
+        function(use=_use(verb, values.pop("model"), given), **values)
+
+    made.__doc__, made.__name__ = function.__doc__, function.__name__
+    made.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return made
+
+
+def _use(verb: Verb, model: str, given: Mapping[str, tuple[str, Any]]) -> Use:
+    """The configuration that flags make; what is wrong is said in the flag's own name."""
+    from npukit.llm.config.given import COMMAND_LINE, Given, Mistakes
+    from npukit.llm.config.names import Names
+    from npukit.llm.config.schema import options
+    from npukit.llm.config.use import Use
+    from npukit.llm.config.validation import validate
+
+    written = Given()
+    written.set(("model", "path"), model, COMMAND_LINE, "MODEL")
+    for flag, (key, value) in given.items():
+        if value is not None and value != options(Use)[key].field.default:
+            value = list(value) if isinstance(value, tuple) else value
+            written.set(tuple(key.split(".")), value, COMMAND_LINE, flag)
+    use, mistakes = validate(written, Use, Names({}, f"npukit {verb} --help"))
+    if use and use.named and verb != "serve":
+        mistakes.append(written.mistake(("adapters",), "--adapter NAME=PATH is for npukit serve: leave the name out."))
+    if mistakes or use is None:
+        raise Mistakes(mistakes)
+    return use
+
+
+def _name(names: tuple[str, ...]) -> str:
+    return names[0].lstrip("-").replace("-", "_")
+
+
+def _is_argument(annotation: Any) -> bool:
+    return any(isinstance(each, typer.models.ArgumentInfo) for each in getattr(annotation, "__metadata__", ()))
+
+
+def _parameter(name: str, option: Option, names: tuple[str, ...]) -> inspect.Parameter:
+    """A flag as typer takes it; bounds are checked with the rest, so that the sentences are the same everywhere."""
+    from npukit.llm.config.schema import parts
+
+    annotation, default = option.field.annotation, option.field.default
+    kinds = [each for each in parts(annotation) if isinstance(each, type) or typing.get_origin(each) is Literal]
+    kind = next(each for each in kinds if each is not type(None))
+    is_list = typing.get_origin(annotation) is tuple
+    if kind is bool and default is not False:
+        names = (f"{names[0]}/--no-{names[0][2:]}", *names[1:])
+    if is_list:
+        kind, default = list[str] | None, None
+    meaning = option.meaning[0].upper() + option.meaning[1:]
+    info = typer.Option(
+        *names,
+        help=f"{meaning}.{' Repeatable.' * is_list}",
+        show_default=default not in (None, False, ""),
+        metavar="TEXT" if is_list else METAVARS.get(kind),
+        envvar=_flag(option).variable,
+    )
+    kind = kind if is_list or default is not None else kind | None
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, info])
+
+
+def explain(verb: Verb, word: str) -> str:
+    """The options of a verb as a table: those that match a word, or all."""
+    from npukit.llm.config.explain import as_text
+    from npukit.llm.config.use import USED, Use
+
+    return as_text(Use, word, USED[verb])

@@ -8,12 +8,13 @@ from __future__ import annotations
 import importlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from npukit.cli.translated import TranslatedCommand
+from npukit.cli.using import with_options
 
 SCRIPT_FOLLOWS = {"allow_interspersed_args": False, "ignore_unknown_options": True}
 COMMAND_FOLLOWS = {"allow_interspersed_args": False}
@@ -30,7 +31,8 @@ class Verb:
     settings: Mapping[str, Any] = field(default_factory=dict)  # click's context settings
     also: tuple[str, ...] = ()  # what other tools call it
     page: str = ""  # of the documentation; named like the verb unless said otherwise
-    translates: str = ""  # the verb of npukit.llm.config.use as which other tools' words are read
+    # The verb of npukit.llm.config.use whose options it has, in our words or another tool's.
+    uses: Literal["chat", "infer", "serve", "export", "eval", ""] = ""
     extra: str = "sim"  # of npukit, with which everything that this verb can do is installed
 
 
@@ -60,13 +62,11 @@ VERBS = {
         Verb("schema", page="fine-tune", extra="train"),
     ),
     "Use": (
-        Verb("chat", page="infer", translates="chat", extra="use"),
-        Verb("infer", translates="infer", extra="use"),
-        Verb(
-            "serve", settings=MORE_OPTIONS, also=("deploy", "api", "app", "webchat"), translates="serve", extra="serve"
-        ),
-        Verb("export", also=("merge-lora",), translates="export", extra="use"),
-        Verb("eval", page="infer", extra="use"),
+        Verb("chat", page="infer", uses="chat", extra="use"),
+        Verb("infer", uses="infer", extra="use"),
+        Verb("serve", settings=MORE_OPTIONS, also=("deploy", "api", "app", "webchat"), uses="serve", extra="serve"),
+        Verb("export", also=("merge-lora",), uses="export", extra="use"),
+        Verb("eval", page="infer", uses="eval", extra="use"),
     ),
     "Look into": (
         Verb("studio", extra="studio"),
@@ -98,11 +98,12 @@ class Group(TyperGroup):
         return super().parse_args(ctx, args or ["--help"])
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        self.list_in(formatter, "Commands", {name: self.get_command(ctx, name) for name in self.list_commands(ctx)})
+        commands: dict[str, Any] = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
+        self.list_in(formatter, "Commands", {name: command.help for name, command in commands.items()})
 
-    def list_in(self, formatter: Any, title: str, commands: Mapping[str, Any], width: int = 0) -> None:
+    def list_in(self, formatter: Any, title: str, commands: Mapping[str, str], width: int = 0) -> None:
         """Write a section of help: each command with the whole first line of its own help."""
-        rows = [(f"{name:<{width}}", command.help.partition("\n")[0]) for name, command in commands.items()]
+        rows = [(f"{name:<{width}}", help.partition("\n")[0]) for name, help in commands.items()]
         with formatter.section(title):
             formatter.write_dl(rows)
 
@@ -120,7 +121,13 @@ class Verbs(Group):
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         width = max(map(len, self.list_commands(ctx)))
         for title, verbs in VERBS.items():
-            self.list_in(formatter, title, {verb.name: load(verb) for verb in verbs}, width)
+            self.list_in(formatter, title, {verb.name: described(verb) for verb in verbs}, width)
+
+
+def described(verb: Verb) -> str:
+    """What a verb says of itself; its options, which take longer to make, are not looked at."""
+    made = getattr(importlib.import_module(f"npukit.cli.{verb.module or verb.name}"), verb.name)
+    return str(load(verb).help if isinstance(made, typer.Typer) else made.__doc__)
 
 
 def load(verb: Verb) -> Any:
@@ -132,10 +139,11 @@ def load(verb: Verb) -> Any:
     made = getattr(importlib.import_module(f"npukit.cli.{verb.module or verb.name}"), verb.name)
     if not isinstance(made, typer.Typer):
         function, made = made, new_app()
-        kind = TranslatedCommand if verb.translates else TyperCommand
+        function = with_options(function, verb.uses) if verb.uses else function
+        kind = TranslatedCommand if verb.uses else TyperCommand
         made.command(name=verb.name, cls=kind, context_settings=dict(verb.settings))(function)
     command: Any = typer.main.get_command(made)
-    command.verb = verb.translates
+    command.verb = verb.uses
     command.epilog = f"Guide: npukit docs {verb.page or verb.name}"
     command.name = verb.name
     return command

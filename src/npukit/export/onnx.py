@@ -21,7 +21,7 @@ from npukit.errors import NpukitError
 from npukit.export.folder import check_output, new_folder
 from npukit.export.merge import copy_others
 from npukit.inference.loading import load
-from npukit.inference.task import Wanted
+from npukit.llm.config.use import Use
 from npukit.packages import require
 
 OPSETS = (13, 17)  # ATC reads ONNX 1.12, whose last opset is 17
@@ -54,21 +54,22 @@ class _Logits(nn.Module):
         return logits
 
 
-def export_onnx(wanted: Wanted, output: Path, opset: int = 13, force: bool = False) -> OnnxExported:
+def export_onnx(use: Use, output: Path, opset: int = 13, force: bool = False) -> OnnxExported:
     """Write `output`/model.onnx with its tokenizer: input_ids and attention_mask of any size in, logits out, in fp32.
 
-    >>> export_onnx(Wanted("tiny-qwen2"), Path("tiny-onnx")).difference < 1e-4
+    >>> export_onnx(Use(model={"path": "tiny-qwen2"}), Path("tiny-onnx")).difference < 1e-4
     True
     """
     require("onnx", "onnxruntime", extra="use")
     if opset not in OPSETS:
         raise NpukitError(f"Opset {opset} cannot be written: choose 13, which ATC reads, or 17.")
     check_output(output, force)
-    loaded = load(Wanted(**{**vars(wanted), "dtype": "float32"}), torch.device("cpu"))
+    in_fp32 = use.model_copy(update={"model": use.model.model_copy(update={"dtype": "float32"})})
+    loaded = load(in_fp32, torch.device("cpu"))
     size = 4 * sum(weight.numel() for weight in loaded.model.parameters())
     if size > LARGEST:
         raise NpukitError(
-            f"{wanted.model} takes {size / 1e9:.1f} GB in fp32, and an ONNX file can have 2 GB: export a smaller "
+            f"{use.model.path} takes {size / 1e9:.1f} GB in fp32, and an ONNX file can have 2 GB: export a smaller "
             "model, or serve this one with `npukit serve`."
         )
     with new_folder(output, size, force, (loaded.folder, *loaded.adapters)) as folder:

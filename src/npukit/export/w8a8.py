@@ -20,7 +20,8 @@ from npukit.export.folder import check_output, new_folder
 from npukit.export.merge import GB, Progress, copy_others, make_skeleton
 from npukit.export.safetensors import Planned, write_sharded
 from npukit.inference.loading import load
-from npukit.inference.task import Wanted
+from npukit.llm.config.options import ModelOptions
+from npukit.llm.config.use import EngineOptions, Use
 from npukit.llm.models.checkpoint import Checkpoint, open_checkpoint
 from npukit.llm.models.folder import read_json
 
@@ -82,7 +83,8 @@ def quantise(
         kinds = {name: QUANTISED if tensors.is_quantised(name) else PLAIN for name in plan}
         description = json.dumps({"model_quant_type": QUANTISED, "version": "1.0.0", **kinds}, indent=2)
         (folder / DESCRIPTION).write_text(description + "\n", encoding="utf-8")
-        loaded = load(Wanted(str(model), trust_remote_code=trust_remote_code, allow_pickles=True), torch.device("cpu"))
+        wanted = ModelOptions(path=str(model), trust_remote_code=trust_remote_code)
+        loaded = load(Use(model=wanted, engine=EngineOptions(allow_pickles=True)), torch.device("cpu"))
         sample = (text or SAMPLE).read_text(encoding="utf-8")
         before, after = perplexities(loaded.model, loaded.tokenizer, sample)
     return Quantised(output, len(linear), total, weights.bytes, tensors.error, before, after)

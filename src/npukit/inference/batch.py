@@ -11,15 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from npukit.errors import NpukitError
-from npukit.inference.engine import EngineOptions
 from npukit.inference.engine.request import Output, Request, Sampling
 from npukit.inference.loading import Loaded, load, start_engine
 from npukit.inference.metrics import Metrics, measure
-from npukit.inference.rows import Answers, find_tables, records
-from npukit.inference.task import Task
+from npukit.inference.rows import ANSWERS, Answers, find_tables, records
 from npukit.inference.text import TextStream
 from npukit.llm.chat.chat import Prompt
 from npukit.llm.chat.messages import BadConversation
+from npukit.llm.config.use import Use
 from npukit.llm.data.questions import Question, question_of
 from npukit.llm.data.row import BadRow
 from npukit.llm.data.sources import Table
@@ -51,52 +50,51 @@ class _Running:
     tokens: int = 0
 
 
-def infer(options: Task, told: Told = lambda done, total: None) -> Inferred | None:
+def infer(use: Use, told: Told = lambda done, total: None) -> Inferred | None:
     """Answer all rows, or this rank's share of them; None where other ranks have not ended yet.
 
     A run that was killed goes on where it was when it is started again in the same way.
     """
     rank, ranks = int(os.environ.get("LOCAL_RANK", "0")), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    assert options.output is not None
-    tables = find_tables(options.data, options.data_folder)
+    limit = f"#{use.data.max_rows}" if use.data.max_rows else ""
+    paths, output = [f"{source.path}{limit}" for source in use.data.input], use.data.output or ANSWERS
+    tables = find_tables(paths, use.data.folder)
     total = sum(1 for _ in records(tables))
     if not total:
-        raise NpukitError(f"{', '.join(options.data)}: there are no rows.")
-    answers = Answers(options.output, _settings(options, tables), rank)
+        raise NpukitError(f"{', '.join(paths)}: there are no rows.")
+    answers = Answers(output, _settings(use, paths, tables), rank)
     resumed, start, tokens = len(answers.done), time.monotonic(), 0
     mine = [number for number in range(1, total + 1) if number % ranks == rank % ranks and number not in answers.done]
     if mine:
-        tokens = _Batch(options, answers, told, total, resumed).run(tables, set(mine))
+        tokens = _Batch(use, answers, told, total, resumed).run(tables, set(mine))
     if not answers.finish(total):
         return None
     seconds = time.monotonic() - start
-    failed, problems, metrics = _look_at(options.output)
-    return Inferred(options.output, total, failed, resumed, tokens, seconds, metrics, problems)
+    failed, problems, metrics = _look_at(output)
+    return Inferred(output, total, failed, resumed, tokens, seconds, metrics, problems)
 
 
-def _settings(options: Task, tables: list[Table]) -> dict[str, Any]:
+def _settings(use: Use, paths: list[str], tables: list[Table]) -> dict[str, Any]:
     """What must be the same for a run to go on: the rows and whatever an answer depends on."""
     files = [file for table in tables for file in table.files]
     return {
-        "model": [options.wanted.model, *options.wanted.adapters],
-        "data": [[str(file), file.stat().st_size, file.stat().st_mtime_ns] for file in files] or list(options.data),
-        "sampling": json.loads(json.dumps({**options.sampling, "stops": options.stops}, default=list)),
-        "seed": options.seed,
-        "dtype": options.wanted.dtype,
-        "template": [options.wanted.template, options.wanted.system],
-        "longest": options.longest,
+        "model": [use.model.path, *use.merged],
+        "data": [[str(file), file.stat().st_size, file.stat().st_mtime_ns] for file in files] or paths,
+        **use.sampling.model_dump(mode="json"),
+        "dtype": use.model.dtype,
+        "template": [use.chat.template, use.chat.system],
+        "max_model_len": use.engine.max_model_len,
     }
 
 
 class _Batch:
     """Keeps the engine filled with rows, and writes down each answer as it ends."""
 
-    def __init__(self, options: Task, answers: Answers, told: Told, total: int, done: int) -> None:
-        self._options, self._answers, self._told, self._total, self._done = options, answers, told, total, done
-        self._loaded: Loaded = load(options.wanted)
-        size = EngineOptions(longest=options.longest, rows=options.rows, lookup=options.lookup)
-        self._engine = start_engine(self._loaded, size)
-        self._sampling: Sampling = replace(self._loaded.defaults, **options.sampling)
+    def __init__(self, use: Use, answers: Answers, told: Told, total: int, done: int) -> None:
+        self._use, self._answers, self._told, self._total, self._done = use, answers, told, total, done
+        self._loaded: Loaded = load(use)
+        self._engine = start_engine(self._loaded, use.engine)
+        self._sampling: Sampling = replace(self._loaded.defaults, **use.sampling.of_an_answer())
         special = frozenset(self._loaded.tokenizer.all_special_ids)
         self._hidden = special - self._loaded.chat.marker_ids
         self._running: dict[int, _Running] = {}
@@ -108,7 +106,7 @@ class _Batch:
         waiting = self._waiting(tables, wanted)
         more = True
         while more or self._running:
-            while more and len(self._running) < 2 * self._options.rows:
+            while more and len(self._running) < 2 * self._use.engine.max_num_seqs:
                 more = self._start(waiting)
             for output in self._engine.step() if self._running else ():
                 self._take(output)
@@ -129,14 +127,14 @@ class _Batch:
         if found is None:
             return False
         number, question = found
-        sampling = replace(self._sampling, seed=self._options.seed + number)
+        sampling = replace(self._sampling, seed=self._sampling.seed + number)
         try:
             prompt = self._prompt(question)
             running = self._engine.add(Request(tuple(prompt.ids), sampling))
         except (BadConversation, NpukitError) as error:
             self._end(number, {**_asked(question), "error": str(error)})
             return True
-        stream = TextStream(self._loaded.tokenizer, self._options.stops, hidden=self._hidden)
+        stream = TextStream(self._loaded.tokenizer, self._use.sampling.stop, hidden=self._hidden)
         self._running[running] = _Running(number, question, prompt, stream)
         return True
 

@@ -17,8 +17,8 @@ from torch import Tensor
 
 from npukit.errors import NpukitError
 from npukit.inference.loading import load_body, load_tokenizer
-from npukit.inference.task import Wanted
 from npukit.launch.devices import torch_device
+from npukit.llm.config.use import Use
 from npukit.llm.models.folder import find_parts, read_json
 
 ROWS = 32  # texts that are computed together
@@ -34,7 +34,7 @@ def is_embedding_model(model: str) -> bool:
 class Embedder:
     """A model that turns token ids into vectors.
 
-    >>> embedder = load_embedder(Wanted("models/bge-small"))
+    >>> embedder = load_embedder(Use(model={"path": "models/bge-small"}))
     >>> embedder.embed([[101, 7592, 102]]).shape
     torch.Size([1, 384])
     """
@@ -66,16 +66,16 @@ class Embedder:
         return (torch.nn.functional.normalize(vectors, dim=-1) if self.normalize else vectors).cpu()
 
 
-def load_embedder(wanted: Wanted) -> Embedder:
+def load_embedder(use: Use) -> Embedder:
     """Load an embedding model onto the device of this process."""
-    folder = find_parts(wanted.model)[0]
+    folder = find_parts(use.model.path)[0]
     pooling, normalize = _steps(folder)
     device = torch_device()
-    model = load_body(folder, wanted, device)
+    model = load_body(folder, use, device)
     limits = [getattr(model.config, "max_position_embeddings", None)]
     if (file := folder / "sentence_bert_config.json").is_file():
         limits.append(read_json(file).get("max_seq_length"))
-    return Embedder(model, load_tokenizer(wanted), pooling, normalize, min(each for each in limits if each))
+    return Embedder(model, load_tokenizer(use), pooling, normalize, min(each for each in limits if each))
 
 
 def _pooled(hidden: Tensor, mask: Tensor, lengths: Tensor, pooling: str) -> Tensor:

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from npukit.errors import NpukitError
-from npukit.inference.engine import Engine, EngineOptions
+from npukit.inference.engine import Engine
 from npukit.inference.engine.request import Request, Sampling
 from npukit.inference.loading import load, start_engine
-from npukit.inference.task import Wanted
+from npukit.llm.config.use import Use
 
 LETTERS = ("A", "B", "C", "D")
 COLUMNS = ("question", *(letter.lower() for letter in LETTERS), "answer")
@@ -60,22 +60,16 @@ class Choice:
         return f"{self.question.strip()}\n{listed}\n{ask}"
 
 
-def evaluate(
-    wanted: Wanted,
-    paths: Sequence[str],
-    longest: int | None = None,
-    rows: int = 256,
-    told: Told = lambda done, total: None,
-) -> Evaluated:
+def evaluate(use: Use, paths: Sequence[str], told: Told = lambda done, total: None) -> Evaluated:
     """Evaluate a model on .txt files (perplexity) and .csv files (multiple choice), or folders of them.
 
-    >>> evaluate(Wanted("qwen2"), ["ceval/val"]).accuracy
+    >>> evaluate(Use(model={"path": "qwen2"}), ["ceval/val"]).accuracy
     71.3
     """
     files = _find(paths)
     choices = {file: read_choices(file) for file in files if file.suffix == ".csv"}
-    loaded = load(wanted)
-    engine = start_engine(loaded, EngineOptions(longest=longest, rows=rows))
+    loaded = load(use)
+    engine = start_engine(loaded, use.engine)
     results = []
     for number, file in enumerate(files):
         told(number, len(files))
@@ -87,7 +81,7 @@ def evaluate(
             results.append(FileResult(str(file), tokens, math.exp(mean)))
     told(len(files), len(files))
     scores = [each.accuracy for each in results if each.accuracy is not None]
-    return Evaluated(wanted.model, tuple(results), sum(scores) / len(scores) if scores else None)
+    return Evaluated(use.model.path, tuple(results), sum(scores) / len(scores) if scores else None)
 
 
 def _find(paths: Sequence[str]) -> list[Path]:

@@ -14,13 +14,14 @@ from typing import Any
 import torch
 
 from npukit.errors import NpukitError
-from npukit.inference.engine import Engine, EngineOptions
+from npukit.inference.engine import Engine
 from npukit.inference.engine.request import Sampling
-from npukit.inference.task import Wanted
+from npukit.launch.abilities import abilities
 from npukit.launch.devices import torch_device
 from npukit.llm.chat.chat import Chat, Prompt
 from npukit.llm.chat.messages import Message
 from npukit.llm.chat.templates import find_template
+from npukit.llm.config.use import EngineOptions, Use
 from npukit.llm.models.adapter import apply_adapter
 from npukit.llm.models.checkpoint import Checkpoint, open_checkpoint
 from npukit.llm.models.folder import find_parts, read_json
@@ -50,42 +51,42 @@ class Loaded:
         return self.chat.stop_ids
 
 
-def load(wanted: Wanted, device: torch.device | None = None) -> Loaded:
+def load(use: Use, device: torch.device | None = None) -> Loaded:
     """Load a model with its adapters merged, onto the device of this process unless another one is given.
 
-    >>> load(Wanted("runs/lora")).chat.prompt([{"role": "user", "content": "Hi"}]).ids
+    >>> load(Use(model={"path": "runs/lora"})).chat.prompt([{"role": "user", "content": "Hi"}]).ids
     """
     device = device or torch_device()
-    if device.type != "cpu":
+    if abilities(device).own_memory:
         torch.get_device_module(device).set_device(device)  # a rank's card need not be the first
-    folder, adapters = find_parts(wanted.model, wanted.adapters)
-    weights = open_checkpoint(folder, pickles=wanted.allow_pickles)
-    config = _config(folder, wanted)
-    dtype = choose_dtype(wanted.dtype, weights, device)
+    folder, adapters = find_parts(use.model.path, use.merged)
+    weights = open_checkpoint(folder, pickles=use.engine.allow_pickles)
+    config = _config(folder, use)
+    dtype = choose_dtype(use.model.dtype, weights, device)
     _check_memory(weights, dtype, device, folder)
     from transformers import AutoModelForCausalLM
 
-    model = _load_weights(folder, config, dtype, wanted, AutoModelForCausalLM)
+    model = _load_weights(folder, config, dtype, use, AutoModelForCausalLM)
     for adapter in adapters:
         apply_adapter(model, adapter)
     model = model.to(device).eval()
-    tokenizer = load_tokenizer(wanted)
+    tokenizer = load_tokenizer(use)
     generation = _generation_config([*reversed(adapters), folder])
-    chat = Chat(tokenizer, find_template(wanted.template, tokenizer), wanted.system, _end_tokens(generation))
-    thinking = {} if wanted.enable_thinking is None else {"enable_thinking": wanted.enable_thinking}
+    chat = Chat(tokenizer, find_template(use.chat.template, tokenizer), use.chat.system, _end_tokens(generation))
+    thinking = {} if use.chat.enable_thinking is None else {"enable_thinking": use.chat.enable_thinking}
     return Loaded(folder, model, tokenizer, chat, _defaults(generation, chat), adapters, thinking)
 
 
-def load_body(folder: Path, wanted: Wanted, device: torch.device) -> Any:
+def load_body(folder: Path, use: Use, device: torch.device) -> Any:
     """The transformer alone, without a head, on a device; as strict as `load`."""
     from transformers import AutoModel
 
-    if device.type != "cpu":
+    if abilities(device).own_memory:
         torch.get_device_module(device).set_device(device)
-    weights = open_checkpoint(folder, pickles=wanted.allow_pickles)
-    config, dtype = _config(folder, wanted), choose_dtype(wanted.dtype, weights, device)
+    weights = open_checkpoint(folder, pickles=use.engine.allow_pickles)
+    config, dtype = _config(folder, use), choose_dtype(use.model.dtype, weights, device)
     _check_memory(weights, dtype, device, folder)
-    return _load_weights(folder, config, dtype, wanted, AutoModel).to(device).eval()
+    return _load_weights(folder, config, dtype, use, AutoModel).to(device).eval()
 
 
 def choose_dtype(name: str, weights: Checkpoint, device: torch.device) -> torch.dtype:
@@ -100,7 +101,7 @@ def choose_dtype(name: str, weights: Checkpoint, device: torch.device) -> torch.
         if entry.dtype.is_floating_point:
             sizes[entry.dtype] = sizes.get(entry.dtype, 0) + entry.bytes
     saved = max(sizes, key=lambda each: sizes[each], default=torch.float32)
-    if device.type == "cpu":
+    if not abilities(device).own_memory:
         return torch.float32 if saved is torch.float16 else saved
     has_bf16 = torch.get_device_module(device).is_bf16_supported()
     if saved is torch.float16 or not has_bf16:
@@ -114,7 +115,7 @@ def _check_memory(weights: Checkpoint, dtype: torch.dtype, device: torch.device,
         for entry in weights.entries.values()
     )
     places = {"the host": _host_memory()}
-    if device.type != "cpu":
+    if abilities(device).own_memory:
         places[str(device)] = torch.get_device_module(device).mem_get_info(device)[0]
     for place, free in places.items():
         if needed > free:
@@ -130,11 +131,11 @@ def _host_memory() -> int:
     return int(lines["MemAvailable"].split()[0]) * 1024
 
 
-def _config(folder: Path, wanted: Wanted) -> Any:
+def _config(folder: Path, use: Use) -> Any:
     from transformers import AutoConfig
 
     raw = read_json(folder / "config.json")
-    if "auto_map" in raw and not wanted.trust_remote_code:
+    if "auto_map" in raw and not use.model.trust_remote_code:
         from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
         if raw.get("model_type") not in CONFIG_MAPPING:
@@ -142,16 +143,16 @@ def _config(folder: Path, wanted: Wanted) -> Any:
                 f"{folder} comes with Python code of its own: read it, then allow it with --trust-remote-code."
             )
     with _named(folder):
-        return AutoConfig.from_pretrained(folder, trust_remote_code=wanted.trust_remote_code)
+        return AutoConfig.from_pretrained(folder, trust_remote_code=use.model.trust_remote_code)
 
 
-def _load_weights(folder: Path, config: Any, dtype: torch.dtype, wanted: Wanted, kind: Any) -> Any:
+def _load_weights(folder: Path, config: Any, dtype: torch.dtype, use: Use, kind: Any) -> Any:
     with _named(folder), quiet():
         model, told = kind.from_pretrained(
             folder,
             config=config,
             dtype=dtype,
-            trust_remote_code=wanted.trust_remote_code,
+            trust_remote_code=use.model.trust_remote_code,
             output_loading_info=True,
             ignore_mismatched_sizes=True,  # they are told below, all at once
         )
@@ -167,15 +168,15 @@ def _some(names: list[str], count: int) -> str:
     return ", ".join(names) + (f" and {count - len(names)} others" if count > len(names) else "")
 
 
-def load_tokenizer(wanted: Wanted) -> Any:
+def load_tokenizer(use: Use) -> Any:
     """The tokenizer alone: the adapter's own, if it was saved with one."""
     from transformers import AutoTokenizer
 
-    model, adapters = find_parts(wanted.model, wanted.adapters)
+    model, adapters = find_parts(use.model.path, use.merged)
     folders = [*reversed(adapters), model]
     folder = next((each for each in folders if (each / "tokenizer_config.json").is_file()), folders[-1])
     with _named(folder), quiet():
-        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=wanted.trust_remote_code)
+        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=use.model.trust_remote_code)
     if len(tokenizer) <= len(tokenizer.all_special_tokens):  # what transformers makes where there is none
         raise NpukitError(f"{folder} has no tokenizer: copy its tokenizer.json there.")
     return tokenizer
@@ -236,7 +237,7 @@ def quiet() -> Iterator[None]:
 def start_engine(loaded: Loaded, options: EngineOptions) -> Engine:
     """An engine for a model; says so where it can only run one sequence at a time.
 
-    >>> start_engine(load(Wanted("qwen2")), EngineOptions(rows=8))
+    >>> start_engine(load(Use(model={"path": "qwen2"})), EngineOptions(max_num_seqs=8))
     """
     with quiet():  # it may try the model on a few tokens
         engine = Engine(loaded.model, options)

@@ -1,47 +1,43 @@
-"""The process that chats, answers a batch or evaluates: a verb starts it on its device, its task in a variable."""
+"""The process that chats, answers a batch or evaluates: a verb starts it on its device, its job in a variable."""
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from typing import Any
 
 from npukit.errors import NpukitError
-from npukit.inference.task import VARIABLE, Task
+from npukit.inference.start import Job, taken_over
 
 
 def main() -> None:
-    """Do the task of this process. What the user can fix is told by npukit.launch.script."""
-    from pydantic import TypeAdapter
-
-    task = TypeAdapter(Task).validate_json(os.environ.pop(VARIABLE))
-    {"chat": _chat, "infer": _infer, "eval": _evaluate}[task.kind](task)
+    """Do the job of this process. What the user can fix is told by npukit.launch.script."""
+    job = taken_over()
+    {"chat": _chat, "infer": _infer, "eval": _evaluate}[job.verb](job)
 
 
-def _chat(task: Task) -> None:
+def _chat(job: Job) -> None:
     from npukit.inference.chat import Conversation
-    from npukit.inference.engine import EngineOptions
     from npukit.inference.loading import load, start_engine
     from npukit.inference.terminal import talk
 
-    loaded = load(task.wanted)
-    engine = start_engine(loaded, EngineOptions(longest=task.longest, rows=1, lookup=task.lookup))
-    sampling = replace(loaded.defaults, **{"seed": task.seed, **task.sampling})
+    loaded = load(job.use)
+    engine = start_engine(loaded, job.use.engine.model_copy(update={"max_num_seqs": 1}))
+    sampling = replace(loaded.defaults, **job.use.sampling.of_an_answer())
     dtype = str(loaded.model.dtype).removeprefix("torch.")
     with_adapters = f" with {', '.join(map(str, loaded.adapters))}" if loaded.adapters else ""
     greeting = f"{loaded.folder}{with_adapters}, {dtype} on {device_name(loaded.model.device)}"
-    talk(Conversation(loaded, engine, sampling, task.stops), greeting)
+    talk(Conversation(loaded, engine, sampling, job.use.sampling.stop), greeting)
 
 
-def _infer(task: Task) -> None:
+def _infer(job: Job) -> None:
     from npukit.inference.batch import infer
     from npukit.inference.show import show_inferred
     from npukit.report.progress import progress
 
     with progress("answering", "rows") as told:
-        done = infer(task, told)
+        done = infer(job.use, told)
     if done is not None:
-        show_inferred(done, task.json)
+        show_inferred(done, job.json)
         if done.failed:
             raise NpukitError(
                 f"{done.failed} of {done.rows} rows have no answer: their `error` in {done.output} says why.",
@@ -49,21 +45,22 @@ def _infer(task: Task) -> None:
             )
 
 
-def _evaluate(task: Task) -> None:
+def _evaluate(job: Job) -> None:
     from npukit.inference.evaluate import evaluate
     from npukit.inference.show import show_evaluated
     from npukit.report.progress import progress
 
     with progress("evaluating", "rows") as told:
-        done = evaluate(task.wanted, task.data, longest=task.longest, rows=task.rows, told=told)
-    show_evaluated(done, task.json)
+        done = evaluate(job.use, [source.path for source in job.use.data.input], told)
+    show_evaluated(done, job.json)
 
 
 def device_name(device: Any) -> str:
     """A device as people call it; a simulated NPU is called one."""
+    from npukit.launch.abilities import abilities
     from npukit.launch.devices import is_simulated
 
-    if device.type == "cpu":
+    if not abilities(device).own_memory:
         return "the CPU"
     return f"{'a simulated ' if is_simulated() else ''}{device}"
 

@@ -23,6 +23,7 @@ from npukit.llm.data.files import Record
 from npukit.llm.data.sources import Table, find_table
 from npukit.report.writing import check_file, disk_errors_named, whole_file, write_json
 
+ANSWERS = Path("answers.jsonl")  # where no output is named
 STILL_THERE = "Free some space: answers so far are kept, and the same command answers the other rows."
 
 

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 from npukit.errors import NpukitError
 from npukit.inference.engine.request import Output, Request
+from npukit.launch.abilities import abilities
 
 T = TypeVar("T")
 QUEUE = 4096  # outputs that wait for one reader
@@ -173,7 +174,7 @@ class Service:
 def _use_device(engine: Any) -> None:
     """The current accelerator is a thread's own, on NPU as on CUDA."""
     device = getattr(engine, "device", None)
-    if device is not None and device.type != "cpu":
+    if device is not None and abilities(device).own_memory:
         import torch
 
         torch.get_device_module(device).set_device(device)

@@ -41,7 +41,7 @@ def test_mixed_in_one_batch(kind: str, make_model: MakeModel, tmp_path: Path) ->
         "small": save_adapter(kind, tmp_path / "small", make_model, 4, rslora=False),
         "large": save_adapter(kind, tmp_path / "large", make_model, 12, rslora=True),
     }
-    engine = Engine(make_model(kind), EngineOptions(rows=9, prefill_tokens=24, ahead=True))
+    engine = Engine(make_model(kind), EngineOptions(max_num_seqs=9, max_num_batched_tokens=24, async_scheduling=True))
     engine.load_adapter("small", tmp_path / "small")
     engine.load_adapter("large", tmp_path / "large")
     requests = [Request(prompt, GREEDY, adapter=name) for name in expected for prompt in prompts(3)]
@@ -52,7 +52,7 @@ def test_mixed_in_one_batch(kind: str, make_model: MakeModel, tmp_path: Path) ->
 
 def test_unloading_waits_for_who_uses_it(make_model: MakeModel, tmp_path: Path) -> None:
     expected = save_adapter("llama", tmp_path / "one", make_model, 4, rslora=False)
-    engine = Engine(make_model("llama"), EngineOptions(rows=2))
+    engine = Engine(make_model("llama"), EngineOptions(max_num_seqs=2))
     engine.load_adapter("one", tmp_path / "one")
     number = engine.add(Request(prompts(3)[0], GREEDY, adapter="one"))
     engine.step()
@@ -72,7 +72,7 @@ def test_other_kinds_are_refused(change: dict[str, object], make_model: MakeMode
     save_adapter("llama", tmp_path, make_model, 4, rslora=False)
     file = tmp_path / "adapter_config.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), **change}))
-    engine = Engine(make_model("llama"), EngineOptions(rows=2))
+    engine = Engine(make_model("llama"), EngineOptions(max_num_seqs=2))
     with pytest.raises(NpukitError):
         engine.load_adapter("one", tmp_path)
     assert engine.adapters == []
@@ -81,7 +81,7 @@ def test_other_kinds_are_refused(change: dict[str, object], make_model: MakeMode
 def test_an_adapter_of_another_model_is_refused(make_model: MakeModel, tmp_path: Path) -> None:
     save_adapter("gpt2", tmp_path, make_model, 4, rslora=False)
     with pytest.raises(NpukitError):
-        Engine(make_model("llama"), EngineOptions(rows=2)).load_adapter("one", tmp_path)
+        Engine(make_model("llama"), EngineOptions(max_num_seqs=2)).load_adapter("one", tmp_path)
 
 
 @pytest.mark.parametrize("paged", [True, False])
@@ -91,15 +91,16 @@ def test_modules_that_were_trained_whole_and_the_output_layer(
     kind = "llama"
     expected = {None: [generated(make_model(kind), prompt, 8) for prompt in prompts(3)]}
     whole = {"target_modules": ["q_proj"], "modules_to_save": ["embed_tokens", "lm_head"]}
-    for name, options in {"whole": whole, "head": {"target_modules": ["lm_head"]}}.items():
+    for name, tuning in {"whole": whole, "head": {"target_modules": ["lm_head"]}}.items():
         torch.manual_seed(3)
-        tuned = get_peft_model(make_model(kind), LoraConfig(r=4, init_lora_weights=False, **options))
+        tuned = get_peft_model(make_model(kind), LoraConfig(r=4, init_lora_weights=False, **tuning))
         for key, weight in tuned.named_parameters():
             if "modules_to_save" in key:
                 weight.data += 0.1 * torch.randn_like(weight)
         tuned.save_pretrained(tmp_path / name, save_embedding_layers=False)
         expected[name] = [generated(tuned, prompt, 8) for prompt in prompts(3)]
-    engine = Engine(make_model(kind), EngineOptions(rows=9, prefill_tokens=24, ahead=True, paged=paged))
+    options = EngineOptions(max_num_seqs=9, max_num_batched_tokens=24, async_scheduling=True, paged=paged)
+    engine = Engine(make_model(kind), options)
     for name in ("whole", "head"):
         engine.load_adapter(name, tmp_path / name)
     requests = [Request(prompt, GREEDY, adapter=name) for name in expected for prompt in prompts(3)]

@@ -14,15 +14,21 @@ from npukit.inference.engine.results import Launched
 
 GREEDY = Sampling(temperature=0, max_tokens=12)
 WAYS = {
-    "at once": EngineOptions(rows=8),
-    "ahead": EngineOptions(rows=8, ahead=True),
-    "few rows": EngineOptions(rows=2, ahead=True),
-    "few blocks, in chunks": EngineOptions(rows=8, blocks=10, prefill_tokens=16, ahead=True),
-    "no reuse": EngineOptions(rows=8, reuse=False),
-    "prompts beside decoding": EngineOptions(rows=8, together=1024),
-    "prompt lookup": EngineOptions(rows=8, lookup=6),
-    "prompt lookup, few blocks, beside": EngineOptions(rows=3, blocks=10, together=256, lookup=4),
-    "beside, few rows and blocks, ahead": EngineOptions(rows=3, blocks=10, together=256, ahead=True),
+    "at once": EngineOptions(max_num_seqs=8),
+    "ahead": EngineOptions(max_num_seqs=8, async_scheduling=True),
+    "few rows": EngineOptions(max_num_seqs=2, async_scheduling=True),
+    "few blocks, in chunks": EngineOptions(
+        max_num_seqs=8, num_blocks=10, max_num_batched_tokens=16, async_scheduling=True
+    ),
+    "no reuse": EngineOptions(max_num_seqs=8, enable_prefix_caching=False),
+    "prompts beside decoding": EngineOptions(max_num_seqs=8, max_num_mixed_tokens=1024),
+    "prompt lookup": EngineOptions(max_num_seqs=8, prompt_lookup=6),
+    "prompt lookup, few blocks, beside": EngineOptions(
+        max_num_seqs=3, num_blocks=10, max_num_mixed_tokens=256, prompt_lookup=4
+    ),
+    "beside, few rows and blocks, ahead": EngineOptions(
+        max_num_seqs=3, num_blocks=10, max_num_mixed_tokens=256, async_scheduling=True
+    ),
 }
 
 
@@ -42,7 +48,7 @@ def test_batched_answers_equal_generate(kind: str, make_model: MakeModel) -> Non
 def test_a_step_is_launched_before_the_one_before_is_waited_for(
     make_model: MakeModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine = Engine(make_model("qwen2"), EngineOptions(rows=2, ahead=True))
+    engine = Engine(make_model("qwen2"), EngineOptions(max_num_seqs=2, async_scheduling=True))
     newer = []
     wait = Launched.tokens
 
@@ -60,7 +66,7 @@ def test_a_step_is_launched_before_the_one_before_is_waited_for(
 
 def test_the_youngest_gives_way_where_blocks_run_out(make_model: MakeModel) -> None:
     asked = [prompt * 15 for prompt in ((5,), (6,), (7,), (8,))]  # a block each, and each grows to four
-    engine = Engine(make_model("qwen2"), EngineOptions(rows=4, blocks=7, ahead=True))
+    engine = Engine(make_model("qwen2"), EngineOptions(max_num_seqs=4, num_blocks=7, async_scheduling=True))
     settings = Sampling(temperature=0, max_tokens=40)
     answers = engine.generate([Request(prompt, settings) for prompt in asked])
     assert engine.stats().preemptions > 0
@@ -81,7 +87,9 @@ def test_guessed_tokens_change_no_answer_greedy_or_drawn(lookup: int, make_model
         Sampling(temperature=0.7, min_tokens=20, end_tokens=frozenset([2]), **few),
     ]
     requests = [Request(prompt, each) for prompt, each in zip(asked, settings, strict=True)]
-    plain, guessing = (Engine(make_model("qwen2"), EngineOptions(rows=4, lookup=each)) for each in (0, lookup))
+    plain, guessing = (
+        Engine(make_model("qwen2"), EngineOptions(max_num_seqs=4, prompt_lookup=each)) for each in (0, lookup)
+    )
     expected, answers = plain.generate(requests), guessing.generate(requests)
     assert [answer.ids for answer in answers] == [answer.ids for answer in expected]
     assert [answer.finish for answer in answers] == [answer.finish for answer in expected]
@@ -93,7 +101,7 @@ def test_guessed_tokens_change_no_answer_greedy_or_drawn(lookup: int, make_model
 
 
 def test_a_prefix_is_reused(make_model: MakeModel) -> None:
-    engine = Engine(make_model("qwen2"), EngineOptions(rows=4))
+    engine = Engine(make_model("qwen2"), EngineOptions(max_num_seqs=4))
     prompt = prompts(1, 60)[0] * 3
     first, second = (engine.generate([Request(prompt, GREEDY)])[0].ids for _ in range(2))
     assert first == second
@@ -103,7 +111,7 @@ def test_a_prefix_is_reused(make_model: MakeModel) -> None:
 
 
 def test_an_end_token_ends(make_model: MakeModel) -> None:
-    engine = Engine(make_model("qwen2"), EngineOptions(rows=4))
+    engine = Engine(make_model("qwen2"), EngineOptions(max_num_seqs=4))
     prompt = prompts(1)[0]
     ids = engine.generate([Request(prompt, GREEDY)])[0].ids
     end = Sampling(temperature=0, max_tokens=12, end_tokens=frozenset([ids[3]]))
@@ -115,7 +123,7 @@ def test_an_end_token_ends(make_model: MakeModel) -> None:
 
 
 def test_a_cancelled_request_frees_its_place(make_model: MakeModel) -> None:
-    engine = Engine(make_model("llama"), EngineOptions(rows=1))
+    engine = Engine(make_model("llama"), EngineOptions(max_num_seqs=1))
     first, second = engine.add(Request((5,) * 40)), engine.add(Request((6, 7), GREEDY))
     engine.step()
     engine.cancel(first)
@@ -132,7 +140,7 @@ def test_a_cancelled_request_frees_its_place(make_model: MakeModel) -> None:
     "request_", [Request(()), Request((1,) * 256), Request((300,)), Request((-1,)), Request((1,), adapter="none")]
 )
 def test_what_cannot_be_answered_is_refused(request_: Request, make_model: MakeModel) -> None:
-    engine = Engine(make_model("llama"), EngineOptions(rows=1))
+    engine = Engine(make_model("llama"), EngineOptions(max_num_seqs=1))
     with pytest.raises(NpukitError):
         engine.add(request_)
     assert engine.is_idle
@@ -144,7 +152,7 @@ def test_logprobs_are_the_models(make_model: MakeModel) -> None:
     model = make_model("qwen2")
     prompt = prompts(1)[0] * 2
     settings = Sampling(temperature=0, max_tokens=4, logprobs=2)
-    answer = Engine(make_model("qwen2"), EngineOptions(rows=2, prefill_tokens=10)).generate(
+    answer = Engine(make_model("qwen2"), EngineOptions(max_num_seqs=2, max_num_batched_tokens=10)).generate(
         [Request(prompt, settings, prompt_logprobs=1)]
     )[0]
     ids = [*prompt, *answer.ids]
@@ -168,7 +176,7 @@ def test_a_model_that_cannot_be_batched_is_said_once(
     from npukit.inference.loading import start_engine
 
     loaded: Any = SimpleNamespace(model=make_model(kind))
-    start_engine(loaded, EngineOptions(rows=2))
+    start_engine(loaded, EngineOptions(max_num_seqs=2))
     assert capsys.readouterr().err.count(kind) == told
 
 
@@ -194,8 +202,8 @@ class Failing:
 @pytest.mark.parametrize("kind", ["llama", "gemma2"])
 def test_an_error_in_one_request_ends_that_request_alone(kind: str, late: bool, make_model: MakeModel) -> None:
     greedy = Sampling(temperature=0, max_tokens=6)
-    alone = Engine(make_model(kind), EngineOptions(rows=4)).generate([Request((5, 6, 7), greedy)])[0].ids
-    engine = Engine(make_model(kind), EngineOptions(rows=4))
+    alone = Engine(make_model(kind), EngineOptions(max_num_seqs=4)).generate([Request((5, 6, 7), greedy)])[0].ids
+    engine = Engine(make_model(kind), EngineOptions(max_num_seqs=4))
     bad = Request((5, 6, 7), greedy, grammar=Failing(late))
     first, broken, last = engine.generate([Request((5, 6, 7), greedy), bad, Request((5, 6, 7), greedy)])
     assert first.ids == last.ids == alone
@@ -214,7 +222,7 @@ def test_an_error_in_one_request_ends_that_request_alone(kind: str, late: bool, 
     ],
 )
 def test_numbers_that_cannot_be_computed_with_are_refused(sampling: dict[str, Any], make_model: MakeModel) -> None:
-    engine = Engine(make_model("llama"), EngineOptions(rows=2))
+    engine = Engine(make_model("llama"), EngineOptions(max_num_seqs=2))
     with pytest.raises(NpukitError):
         engine.add(Request((1, 2), Sampling(**sampling)))
     assert engine.is_idle

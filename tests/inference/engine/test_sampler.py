@@ -53,7 +53,7 @@ def test_penalties_and_biases() -> None:
 
 
 def test_a_seed_gives_the_same_answer_in_every_company(make_model: MakeModel) -> None:
-    engine = Engine(make_model("llama"), EngineOptions(rows=8))
+    engine = Engine(make_model("llama"), EngineOptions(max_num_seqs=8))
     asked = prompts(5)
     wanted = Request(asked[0], Sampling(temperature=0.9, top_p=0.9, max_tokens=10, seed=7))
     others = [

@@ -134,18 +134,18 @@ def scripted(tiny_tokenizer: Any) -> Iterator[Any]:
     import uvicorn
 
     from npukit.inference.server.app import make_app
-    from npukit.inference.server.options import ServerOptions
     from npukit.inference.server.protocol import LimitedProtocol
     from npukit.inference.server.serving import Serving
     from npukit.inference.server.start import listen
     from npukit.inference.service import Service
     from npukit.llm.chat.chat import Chat
     from npukit.llm.chat.templates import find_template
+    from npukit.llm.config.use import ServeOptions
 
     running = []
 
     def serve(engine: Any, template: Path | None = None) -> str:
-        options = ServerOptions(port=0, names=("first", "second"))
+        options = ServeOptions(port=0, served_model_name=("first", "second"))
         chat = Chat(tiny_tokenizer, find_template(str(template) if template else None, tiny_tokenizer))
         app = make_app(Serving(options, Service(engine), chat, 4096, len(tiny_tokenizer)))
         listener = listen(options)

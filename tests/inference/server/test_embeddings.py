@@ -11,7 +11,7 @@ import torch
 
 from npukit.errors import NpukitError
 from npukit.inference.embedding import is_embedding_model, load_embedder
-from npukit.inference.task import Wanted
+from npukit.llm.config.use import Use
 
 TEXTS = ["a b c", "b", "c c a b a"]
 
@@ -45,7 +45,7 @@ def expected(model: Any, ids: list[int], pooling: str) -> Any:
 @pytest.mark.parametrize("pooling", ["cls_token", "mean_tokens", "lasttoken"])
 def test_texts_together_are_as_each_alone(pooling: str, tmp_path: Path) -> None:
     model = save(tmp_path, pooling)
-    embedder = load_embedder(Wanted(str(tmp_path)))
+    embedder = load_embedder(Use(model={"path": str(tmp_path)}))
     ids = [embedder.tokenizer(text)["input_ids"] for text in TEXTS]
     found = embedder.embed(ids)
     for vector, own in zip(found, ids, strict=True):
@@ -58,12 +58,14 @@ def test_the_api(tmp_path: Path) -> None:
     from starlette.testclient import TestClient
 
     from npukit.inference.server.embeddings import make_embedding_app
-    from npukit.inference.server.options import ServerOptions
+    from npukit.llm.config.use import ServeOptions
 
     save(tmp_path, "mean_tokens", "Normalize")
     assert is_embedding_model(str(tmp_path))
-    options = ServerOptions(names=("small",), api_keys=("key",))
-    client = TestClient(make_embedding_app(load_embedder(Wanted(str(tmp_path))), options), "http://localhost")
+    options = ServeOptions(served_model_name=("small",), api_key=("key",))
+    client = TestClient(
+        make_embedding_app(load_embedder(Use(model={"path": str(tmp_path)})), options), "http://localhost"
+    )
     assert client.post("/v1/embeddings", json={"input": "a"}).status_code == 401
     client.headers["Authorization"] = "Bearer key"
     answer = client.post("/v1/embeddings", json={"input": TEXTS, "model": "small"}).json()
@@ -83,4 +85,4 @@ def test_the_api(tmp_path: Path) -> None:
 def test_steps_that_are_not_known_are_refused(tmp_path: Path) -> None:
     save(tmp_path, "mean_tokens", "Dense")
     with pytest.raises(NpukitError, match="Dense"):
-        load_embedder(Wanted(str(tmp_path)))
+        load_embedder(Use(model={"path": str(tmp_path)}))

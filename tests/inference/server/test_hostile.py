@@ -23,8 +23,9 @@ from npukit.inference.engine import Engine, EngineOptions
 from npukit.inference.engine.request import Output, Token
 from npukit.inference.server import protocol
 from npukit.inference.server.lanes import LARGE, Lanes
-from npukit.inference.server.options import ServeOptions, ServerOptions
 from npukit.inference.server.start import listen, serve
+from npukit.inference.start import Job, handed_over
+from npukit.llm.config.use import ServeOptions, Use
 
 HI: dict[str, Any] = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 5, "temperature": 0}
 CHAT, COMPLETIONS, RESPONSES = "/v1/chat/completions", "/v1/completions", "/v1/responses"
@@ -36,7 +37,7 @@ def server(scripted: Any, tiny_qwen2: Path, template: Path) -> Any:
     from transformers import AutoModelForCausalLM
 
     model = AutoModelForCausalLM.from_pretrained(tiny_qwen2)
-    return SimpleNamespace(url=scripted.serve(Engine(model, EngineOptions(rows=8)), template))
+    return SimpleNamespace(url=scripted.serve(Engine(model, EngineOptions(max_num_seqs=8)), template))
 
 
 def test_every_number_of_every_request_has_two_bounds() -> None:
@@ -189,7 +190,7 @@ def test_packets_are_sent_at_once() -> None:
     assert asyncio.run(main())
 
 
-OPTIONS = ServerOptions(port=0)
+OPTIONS = ServeOptions(port=0)
 
 
 def connected(server: Any) -> socket.socket:
@@ -232,7 +233,9 @@ def test_an_engine_that_dies_ends_the_process(tiny_qwen2: Path) -> None:
         def fail(_: Engine) -> list[Output]:
             raise ValueError("planted")
 
-        os.environ |= process.environment(ServeOptions(str(tiny_qwen2), server=ServerOptions(port=port)))
+        os.environ |= handed_over(
+            Job("serve", Use(model={"path": str(tiny_qwen2)}, serve={"port": port}).ready_to_serve())
+        )
         Engine.warm_up = lambda _: None  # type: ignore[method-assign]
         Engine.step = fail  # type: ignore[method-assign]
         try:
@@ -260,7 +263,7 @@ def test_answers_that_do_not_end_in_time_end_with_an_error(scripted: Any, tiny_t
             time.sleep(0.01)
             return [Output(number, Token(70)) for number in self._left]
 
-    options = ServerOptions(port=free_port(), drain=1)
+    options = ServeOptions(port=free_port(), drain=1)
 
     def run() -> None:
         os.dup2(os.open(tmp_path / "log", os.O_CREAT | os.O_WRONLY), 2)

@@ -67,6 +67,58 @@ def test_an_option_that_is_added_is_everywhere(tmp_path: Path) -> None:
     assert found == {**ours, "form": 0, "schema": 0, "LLaMA-Factory": 5, "ms-swift": 4}
 
 
+# One line more in the file that declares what serving takes.
+ADDED_TO_USE = """
+import json, os, sys, types
+from pathlib import Path
+import npukit.llm.config
+name, line = "npukit.llm.config.use", "    allow_pickles: bool ="
+file = Path(npukit.llm.config.__file__).with_name("use.py")
+more = '    patience: Annotated[PositiveInt, Called(swift="be_patient")] = Field(7, description="an added option")'
+text = file.read_text().replace(line, more + chr(10) + line)
+module = sys.modules[name] = types.ModuleType(name)
+exec(compile(text, str(file), "exec"), module.__dict__)
+
+from npukit.cli import using
+from npukit.cli.verbs import VERBS, load
+from npukit.inference.start import Job, handed_over, taken_over
+from npukit.llm.reading.read_use import read_use
+
+def value(*words):
+    return read_use("serve", words, {}).use.engine.patience
+def flag(*words):
+    found = []
+    verb = using.with_options(lambda use: found.append(use.engine.patience), "chat")
+    command = load(next(each for each in VERBS["Use"] if each.name == "chat"))
+    own = command.make_context("chat", list(words)).params
+    verb(**{key: each for key, each in own.items() if key not in ("device", "card")})
+    return found[0]
+commands = {verb.name: load(verb) for verb in VERBS["Use"]}
+os.environ |= handed_over(Job("serve", read_use("serve", ["m", "--patience", "2"], {}).use))
+print(json.dumps({
+    "default": value("m"),
+    "flag": flag("m", "--patience", "2"),
+    "YAML": value("ours.yaml"),
+    "help": [name for name, each in commands.items() if "--patience" in each.get_help(each.make_context(name, ["m"]))],
+    "explain": using.explain("serve", "patience"),
+    "ms-swift": value("--model", "m", "--be_patient", "4"),
+    "child": taken_over().use.engine.patience,
+}))
+"""
+
+
+def test_an_option_of_serving_that_is_added_is_everywhere(tmp_path: Path) -> None:
+    (tmp_path / "m").mkdir()
+    (tmp_path / "m" / "config.json").write_text("{}")
+    (tmp_path / "ours.yaml").write_text("model: {path: m}\nengine: {patience: 3}\n")
+    done = subprocess.run([sys.executable, "-c", ADDED_TO_USE], capture_output=True, text=True, cwd=tmp_path)
+    assert not done.returncode, done.stderr
+    found = json.loads(done.stdout)
+    assert "engine.patience" in found.pop("explain")
+    assert found.pop("help") == ["chat", "infer", "serve", "eval"]
+    assert found == {"default": 7, "flag": 2, "YAML": 3, "ms-swift": 4, "child": 2}
+
+
 def test_every_option_is_data_for_a_form_and_stands_in_the_schema() -> None:
     schema, rows = json_schema(Config, "npukit train"), {row["key"]: row for row in as_data(Config)}
     assert rows.keys() == options(Config).keys()

@@ -82,7 +82,7 @@ def test_llama_factory_files(folder: Path) -> None:
 def test_llama_factorys_server_is_set_up_by_variables(folder: Path) -> None:
     words = ("--model_name_or_path", "models/tiny", "--template", "qwen3")
     found = use("serve", *words, API_HOST="0.0.0.0", API_PORT="9", API_KEY="k", API_MODEL_NAME="m").serve
-    assert (found.host, found.port, found.api_key, found.served_model_name) == ("0.0.0.0", 9, "k", ("m",))
+    assert (found.host, found.port, found.api_key, found.served_model_name) == ("0.0.0.0", 9, ("k",), ("m",))
     assert use("serve", *words).serve.host == "127.0.0.1", "nobody is let in by default"
 
 

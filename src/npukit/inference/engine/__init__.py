@@ -1,6 +1,6 @@
 """The inference engine: continuous batching over a paged cache, for the language models of transformers.
 
-    engine = Engine(model, EngineOptions(longest=4096))
+    engine = Engine(model, EngineOptions(max_model_len=4096))
     answers = engine.generate([Request((1, 2, 3), Sampling(temperature=0, max_tokens=8))])
 
 or step by step, which is what a server does (see npukit.inference.service):
@@ -18,10 +18,10 @@ does not have) is an NpukitError of `add`.
 """
 
 from npukit.inference.engine.engine import Engine as Engine
-from npukit.inference.engine.engine import EngineOptions as EngineOptions
 from npukit.inference.engine.request import Answer as Answer
 from npukit.inference.engine.request import Output as Output
 from npukit.inference.engine.request import Request as Request
 from npukit.inference.engine.request import Sampling as Sampling
 from npukit.inference.engine.request import Stats as Stats
 from npukit.inference.engine.request import Token as Token
+from npukit.llm.config.use import EngineOptions as EngineOptions

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,38 +21,18 @@ from npukit.inference.engine.scheduler import CHEAP, CHEAP_ON_HOST, Scheduler
 from npukit.inference.engine.sequence import Sequence
 from npukit.inference.engine.sizes import blocks_that_fit
 from npukit.inference.engine.trial import TOKENS, agrees
+from npukit.launch.abilities import abilities
 from npukit.llm import families
+from npukit.llm.config.use import EngineOptions
 
 log = logging.getLogger(__name__)
 UNLIMITED = 8192  # tokens of a text where nothing in the model limits them
 
 
-@dataclass(frozen=True)
-class EngineOptions:
-    """How large an engine is. What is None is chosen for the device.
-
-    >>> EngineOptions(longest=8192, rows=64)
-    """
-
-    longest: int | None = None  # tokens of a prompt with its answer; None: what the model was made for
-    rows: int = 256  # answers at a time
-    blocks: int | None = None  # of the cache; None: what fits into memory
-    block_size: int | None = None  # tokens a block
-    memory: float = 0.9  # the share of the device's memory that may be used in all
-    prefill_tokens: int | None = None  # of prompts in a pass of their own
-    together: int | None = None  # tokens of a pass of decoding and prompts; 0: never together; None: 1,024 with graphs
-    reuse: bool = True  # of what is in the cache of an earlier prompt
-    graphs: bool | None = None  # decode as graphs; None: on NPU and CUDA
-    compile: bool | None = None  # the layers; None: on CUDA
-    ahead: bool | None = None  # launch a step before the last one's tokens are known; None: on NPU and CUDA
-    lookup: int = 0  # tokens of each answer that are guessed from its prompt; not ahead then
-    paged: bool | None = None  # None: where the model's attention is one that the paged cache computes
-
-
 class Engine:
     """Answers many requests at once with one model.
 
-    >>> engine = Engine(model, EngineOptions(longest=4096))
+    >>> engine = Engine(model, EngineOptions(max_model_len=4096))
     >>> engine.generate([Request((1, 2, 3), Sampling(temperature=0, max_tokens=2))])[0].ids
     [15, 7]
     """
@@ -61,26 +41,30 @@ class Engine:
         options = options or EngineOptions()
         model.eval()
         self.device = model.device
-        if self.device.type == "npu":  # torch_npu has no grouped products, which are transformers' choice for experts
+        if not abilities(self.device).grouped_products:  # which are transformers' choice for experts
             model.set_experts_implementation("eager")
         self.words = model.get_output_embeddings().weight.shape[0]
         made_for = getattr(model.config.get_text_config(), "max_position_embeddings", None)
-        self.longest = min(options.longest or made_for or UNLIMITED, made_for or UNLIMITED)
+        self.longest = min(options.max_model_len or made_for or UNLIMITED, made_for or UNLIMITED)
         self.is_paged = options.paged if options.paged is not None else _can_page(model, self.longest)
         self._adapters, self._loads = Adapters(model), 0
         self._newest: dict[str, str] = {}  # the key of each adapter that requests can ask for, by its name
-        prefill = options.prefill_tokens or (512 if self.device.type == "cpu" else 8192)
+        prefill = options.max_num_batched_tokens or (8192 if abilities(self.device).own_memory else 512)
         if self.is_paged:
-            graphs = options.graphs if options.graphs is not None else can_record(model)
-            together = options.together if options.together is not None else 1024 if graphs else 0
-            pool, self._runner = self._make_paged(model, options, graphs, together)
-            cheap = CHEAP_ON_HOST if self.device.type == "cpu" else CHEAP
-            self._scheduler = Scheduler(pool, options.rows, prefill, options.reuse, together, options.lookup, cheap)
+            graphs = not options.enforce_eager and can_record(model)
+            mixed = options.max_num_mixed_tokens
+            mixed = mixed if mixed is not None else 1024 if graphs else 0
+            pool, self._runner = self._make_paged(model, options, graphs, mixed)
+            cheap = CHEAP if abilities(self.device).own_memory else CHEAP_ON_HOST
+            self._scheduler = Scheduler(
+                pool, options.max_num_seqs, prefill, options.enable_prefix_caching, mixed, options.prompt_lookup, cheap
+            )
         else:  # a block is the whole of a sequence
             self._runner = OwnCaches(model, self._adapters)
-            self._scheduler = Scheduler(BlockPool(options.rows + 1, self.longest), options.rows, prefill, reuse=False)
-        ahead = options.ahead if options.ahead is not None else self.device.type != "cpu"
-        self._ahead = ahead and self.is_paged and not options.lookup
+            seqs = options.max_num_seqs
+            self._scheduler = Scheduler(BlockPool(seqs + 1, self.longest), seqs, prefill, reuse=False)
+        ahead = abilities(self.device).own_memory if options.async_scheduling is None else options.async_scheduling
+        self._ahead = ahead and self.is_paged and not options.prompt_lookup
         self._launched: Launched | None = None
         self._sequences: dict[int, Sequence] = {}
         self._ended: list[Output] = []
@@ -88,16 +72,18 @@ class Engine:
         self._guessed_tokens = self._confirmed_tokens = 0
 
     def _make_paged(
-        self, model: Any, options: EngineOptions, graphs: bool, together: int
+        self, model: Any, options: EngineOptions, graphs: bool, mixed: int
     ) -> tuple[BlockPool, Runner | OwnCaches]:
-        size = options.block_size or {"npu": 128, "cuda": 64}.get(self.device.type, 16)
+        size, seqs = options.block_size or abilities(self.device).block_size, options.max_num_seqs
         shape = CacheShape.of(model)
-        blocks = options.blocks or blocks_that_fit(shape, size, options.rows, self.longest, options.memory, self.device)
+        blocks = options.num_blocks or blocks_that_fit(
+            shape, size, seqs, self.longest, options.gpu_memory_utilization, self.device
+        )
         self.longest = min(self.longest, (blocks - 1) * size)
-        cache = Cache(model, shape, blocks, size, options.rows, self.longest)
-        compile = options.compile if options.compile is not None else graphs and self.device.type == "cuda"
-        picks = options.rows * (1 + options.lookup)
-        runner = Runner(model, cache, self._adapters, options.rows, picks, together, graphs, compile)
+        cache = Cache(model, shape, blocks, size, seqs, self.longest)
+        compile = options.compile if options.compile is not None else graphs and abilities(self.device).compiles
+        picks = seqs * (1 + options.prompt_lookup)
+        runner = Runner(model, cache, self._adapters, seqs, picks, mixed, graphs, compile)
         return BlockPool(blocks, size), runner
 
     def warm_up(self) -> None:
@@ -303,9 +289,11 @@ def _can_page(model: Any, longest: int) -> bool:
     config = families.as_mapping(model.config)
     family = families.of(config)
     window = family.window(config)
-    if model.device.type == "npu" and window is not None and window < longest:
+    if abilities(model.device).torch_npu and window is not None and window < longest:
         return False  # the NPU's kernel for decoding looks back over everything
     if family is families.UNKNOWN:
-        size = EngineOptions(longest=TOKENS, rows=2, blocks=12, graphs=False, compile=False, paged=True)
+        size = EngineOptions(
+            max_model_len=TOKENS, max_num_seqs=2, num_blocks=12, enforce_eager=True, compile=False, paged=True
+        )
         return agrees(model, lambda requests: Engine(model, size).generate(requests))
     return family.attention == "plain" and family.plain_logits

@@ -15,6 +15,7 @@ from torch import Tensor
 from npukit.inference.engine.adapters import Adapters
 from npukit.inference.engine.inputs import Inputs, Numbers, Pass, lay_out
 from npukit.inference.engine.scheduler import padded
+from npukit.launch.abilities import abilities
 from npukit.llm import families
 
 _USUAL = 64  # tokens
@@ -43,7 +44,7 @@ class Recorder:
         module = torch.get_device_module(self.device)
         compute()  # what is only done once is done before
         self.synchronize()
-        is_npu = self.device.type == "npu"
+        is_npu = abilities(self.device).torch_npu
         graph = module.NPUGraph() if is_npu else module.CUDAGraph()
         options = {"auto_dispatch_capture": True} if is_npu else {"capture_error_mode": "thread_local"}
         with module.graph(graph, pool=self._pool, **options):
@@ -100,10 +101,12 @@ class Graphs:
         self._inputs.send(numbers)
         if recorded.mask is not None:
             self._adapters.select(adapters, counts, recorded.mask)
-        if self._recorder.device.type == "npu":  # lengths are changed in the graph, which may not be running then
+        if abilities(
+            self._recorder.device
+        ).torch_npu:  # lengths are changed in the graph, which may not be running then
             self._recorder.synchronize()
         recorded.graph.replay()
-        if self._recorder.device.type == "npu":
+        if abilities(self._recorder.device).torch_npu:
             recorded.graph.update(cpu_update_input=[{"actual_seq_lengths_kv": numbers[size : 2 * size].tolist()}])
         return recorded.results
 
@@ -121,4 +124,4 @@ def can_record(model: Any) -> bool:
     in transformers' code, and perhaps that of a family that npukit does not know.
     """
     is_half, family = model.dtype in (torch.float16, torch.bfloat16), families.of(model.config)
-    return model.device.type in ("cuda", "npu") and is_half and family is not families.UNKNOWN and not family.experts
+    return abilities(model.device).records_graphs and is_half and family is not families.UNKNOWN and not family.experts

@@ -13,6 +13,7 @@ from torch import Tensor
 from npukit.inference.engine.pool import NOWHERE
 from npukit.inference.engine.scheduler import Chunk
 from npukit.inference.engine.sequence import Sequence
+from npukit.launch.abilities import abilities
 
 Numbers = npt.NDArray[np.int64]
 NEWEST = -1  # instead of a token's id: the one that the row was last given, which only the device may know
@@ -39,7 +40,7 @@ class Inputs:
         self.device = device
         size = 4 * tokens + picks
         self._device = torch.zeros(size, dtype=torch.int64, device=device)
-        self._hosts = [torch.zeros(size, dtype=torch.int64, pin_memory=device.type != "cpu") for _ in range(2)]
+        self._hosts = [torch.zeros(size, dtype=torch.int64, pin_memory=abilities(device).own_memory) for _ in range(2)]
 
     def on_device(self, tokens: int, picks: int) -> Pass:
         """Where a pass of this size finds its numbers; the same place each time."""

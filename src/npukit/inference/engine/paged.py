@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from npukit.inference.engine.scheduler import Chunk
+from npukit.launch.abilities import abilities
 
 
 @dataclass(frozen=True)
@@ -95,4 +96,4 @@ def write(call: Call) -> None:
 
 def to_device(tensor: Tensor, device: torch.device) -> Tensor:
     """Copy to the device without waiting for what it is doing, which a copy of ordinary memory does."""
-    return tensor if device.type == "cpu" else tensor.pin_memory().to(device, non_blocking=True)
+    return tensor.pin_memory().to(device, non_blocking=True) if abilities(device).own_memory else tensor

@@ -12,6 +12,7 @@ from torch import Tensor
 from npukit.inference.engine.request import Token
 from npukit.inference.engine.sampler import Chosen, chosen_of
 from npukit.inference.engine.scheduler import Chunk, Step
+from npukit.launch.abilities import abilities
 
 # Rows of logits that are made at once to score a prompt; those of a long one would be large.
 _ROWS = 128
@@ -24,7 +25,7 @@ class Launched:
         self.step = step
         self._parts = [_to_host(part) for part in parts]
         self._done: Any = None
-        if device.type != "cpu":
+        if abilities(device).own_memory:
             self._done = torch.get_device_module(device).Event()
             self._done.record()
 
@@ -81,7 +82,7 @@ def _tokens(part: Chosen, wanted: list[int | None]) -> list[Token]:
 
 def _to_host(part: Chosen, wait: bool = False) -> Chosen:
     def moved(tensor: Tensor) -> Tensor:
-        if wait or tensor.device.type == "cpu":
+        if wait or not abilities(tensor.device).own_memory:
             return tensor.cpu()
         return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True).copy_(tensor, non_blocking=True)
 

@@ -24,6 +24,7 @@ from npukit.inference.engine.results import Launched, score
 from npukit.inference.engine.sampler import Chosen, choose
 from npukit.inference.engine.scheduler import CHEAP, Chunk, Step, padded
 from npukit.inference.engine.sequence import Sequence
+from npukit.launch.abilities import abilities
 
 
 class Runner:
@@ -118,7 +119,7 @@ class Runner:
         places = lengths - 1
         cache.tables[rows, places // size] = blocks.int()
         ids = torch.where(ids == NEWEST, cache.last[rows], ids)
-        on_host = host_lengths if self.device.type == "npu" else None
+        on_host = host_lengths if abilities(self.device).torch_npu else None
         batch = Batch(blocks * size + places % size, Rows(rows, cache.tables[rows], lengths, on_host))
         hidden = self._body(ids[None], position_ids=places[None], use_cache=False, batch=batch)[0]
         logits = self._logits(hidden[0], picks)

@@ -8,6 +8,7 @@ import torch
 
 from npukit.errors import NpukitError
 from npukit.inference.engine.cache import CacheShape
+from npukit.launch.abilities import abilities
 
 # Of the host's free memory, since its other programs need some, too.
 HOST_SHARE = 0.25
@@ -27,7 +28,7 @@ def blocks_that_fit(shape: CacheShape, size: int, rows: int, longest: int, share
 
 
 def _free(share: float, device: torch.device) -> int:
-    if device.type == "cpu":
+    if not abilities(device).own_memory:
         return int(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") * HOST_SHARE)
     free, total = torch.get_device_module(device).mem_get_info(device)
     return max(0, int(free - (1 - share) * total))

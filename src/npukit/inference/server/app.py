@@ -13,8 +13,8 @@ from npukit.inference.server import chat, completions, more, page, responses
 from npukit.inference.server.errors import answer_errors
 from npukit.inference.server.guard import Guard
 from npukit.inference.server.metrics import Metrics
-from npukit.inference.server.options import ServerOptions
 from npukit.inference.server.serving import Serving
+from npukit.llm.config.use import ServeOptions
 
 
 def make_app(serving: Serving) -> FastAPI:
@@ -32,7 +32,7 @@ def make_app(serving: Serving) -> FastAPI:
     return finish_app(app, serving.options, serving.metrics)
 
 
-def finish_app(app: FastAPI, options: ServerOptions, metrics: Metrics) -> FastAPI:
+def finish_app(app: FastAPI, options: ServeOptions, metrics: Metrics) -> FastAPI:
     """What stands around the routes of every server."""
     answer_errors(app)
     app.add_middleware(Guard, options=options, metrics=metrics)

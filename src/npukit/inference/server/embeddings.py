@@ -20,9 +20,9 @@ from npukit.inference.server.body import make_router
 from npukit.inference.server.errors import ApiError, bad_request, too_long
 from npukit.inference.server.lanes import Lanes
 from npukit.inference.server.metrics import Metrics
-from npukit.inference.server.options import ServerOptions
 from npukit.inference.server.schema import Count, Lenient, TokenIds
 from npukit.inference.text import max_characters
+from npukit.llm.config.use import ServeOptions
 
 MOST = 2048  # texts of a request; OpenAI's limit, too
 Ids = Annotated[TokenIds, Field(min_length=1)]
@@ -43,7 +43,7 @@ class EmbeddingRequest(Lenient):
 class Embedding:
     """An embedder with the thread that computes; one request at a time, the others wait their turn."""
 
-    def __init__(self, embedder: Embedder, options: ServerOptions) -> None:
+    def __init__(self, embedder: Embedder, options: ServeOptions) -> None:
         self.embedder, self.options = embedder, options
         self.started = int(time.time())
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="embedder")
@@ -54,7 +54,7 @@ class Embedding:
 
     async def answer(self, asked: EmbeddingRequest, request: Request) -> dict[str, Any]:
         """Vectors in the order of the texts."""
-        if asked.model is not None and asked.model not in self.options.names:
+        if asked.model is not None and asked.model not in self.options.served_model_name:
             raise ApiError(404, f"The model {asked.model!r} does not exist.", "model", "model_not_found")
         if self._waiting >= self.options.max_waiting:
             raise ApiError(429, "The server is busy: try again in a moment.", code="rate_limit_exceeded")
@@ -75,7 +75,7 @@ class Embedding:
                 {"object": "embedding", "index": index, "embedding": _encoded(vector, asked.encoding_format)}
                 for index, vector in enumerate(vectors)
             ],
-            "model": asked.model or self.options.names[0],
+            "model": asked.model or self.options.served_model_name[0],
             "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
         }
 
@@ -95,7 +95,7 @@ class Embedding:
         return texts
 
 
-def make_embedding_app(embedder: Embedder, options: ServerOptions) -> FastAPI:
+def make_embedding_app(embedder: Embedder, options: ServeOptions) -> FastAPI:
     """The application of one embedding model."""
     embedding, router = Embedding(embedder, options), make_router()
 
@@ -106,7 +106,7 @@ def make_embedding_app(embedder: Embedder, options: ServerOptions) -> FastAPI:
     @router.get("/v1/models")
     async def models() -> dict[str, Any]:
         own = {"object": "model", "created": embedding.started, "owned_by": "npukit", "max_model_len": embedder.longest}
-        return {"object": "list", "data": [{"id": name, **own} for name in options.names]}
+        return {"object": "list", "data": [{"id": name, **own} for name in options.served_model_name]}
 
     @router.get("/health")
     async def health() -> str:
@@ -118,7 +118,7 @@ def make_embedding_app(embedder: Embedder, options: ServerOptions) -> FastAPI:
 
     app = FastAPI(title="npukit serve", version=__version__, docs_url=None, redoc_url=None)
     app.include_router(router)
-    return finish_app(app, options, Metrics(options.names[0]))
+    return finish_app(app, options, Metrics(options.served_model_name[0]))
 
 
 def _encoded(vector: Tensor, format: str) -> list[float] | str:

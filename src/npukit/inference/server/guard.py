@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from npukit.inference.server.answering import event
 from npukit.inference.server.errors import ApiError, bad_request
 from npukit.inference.server.metrics import Metrics
-from npukit.inference.server.options import ServerOptions
+from npukit.llm.config.use import ServeOptions
 
 OPEN = ("/", "/health", "/ping", "/version", "/favicon.ico")  # and the page's own files: they hold nothing of anybody's
 OPEN_FOLDER = "/page/"
@@ -21,9 +21,10 @@ LOCAL_NAMES = ("localhost", "127.0.0.1", "[::1]")
 class Guard:
     """Answers what must not reach the routes."""
 
-    def __init__(self, app: ASGIApp, options: ServerOptions, metrics: Metrics) -> None:
+    def __init__(self, app: ASGIApp, options: ServeOptions, metrics: Metrics) -> None:
         self._app, self._options, self._metrics = app, options, metrics
-        self._keys = [key.encode() for key in options.api_keys]
+        self._max_body = int(options.max_body * 2**20)  # bytes
+        self._keys = [key.encode() for key in options.api_key]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a request through, or answer it."""
@@ -44,7 +45,7 @@ class Guard:
 
     def _check_host(self, headers: Headers) -> None:
         """Without a key, a page of another site could reach a local server under a name of its own."""
-        if self._options.api_keys or not self._options.is_local:
+        if self._options.api_key or not self._options.is_local:
             return
         host = headers.get("host", "").lower()
         name = host[: host.rfind("]") + 1] if host.startswith("[") else host.partition(":")[0]
@@ -63,11 +64,11 @@ class Guard:
 
     def _check_length(self, headers: Headers) -> None:
         length = headers.get("content-length", "0")
-        if length.isdigit() and int(length) > self._options.max_body:
+        if length.isdigit() and int(length) > self._max_body:
             raise self._too_large()
 
     def _too_large(self) -> ApiError:
-        return bad_request(f"The request is larger than {self._options.max_body} bytes.", code="request_too_large")
+        return bad_request(f"The request is larger than {self._max_body} bytes.", code="request_too_large")
 
     def _limited(self, receive: Receive) -> Receive:
         """Bodies that do not say how long they are, are counted."""
@@ -77,7 +78,7 @@ class Guard:
             nonlocal received
             message = await receive()
             received += len(message.get("body", b""))
-            if received > self._options.max_body:
+            if received > self._max_body:
                 raise self._too_large()
             return message
 

@@ -23,7 +23,7 @@ def routes(serving: Serving) -> APIRouter:
 
     @router.get("/v1/models")
     async def models() -> dict[str, Any]:
-        names = [*serving.options.names, *serving.adapters]
+        names = [*serving.options.served_model_name, *serving.adapters]
         return {"object": "list", "data": [_model(serving, name) for name in names]}
 
     @router.get("/v1/models/{name:path}")
@@ -61,7 +61,7 @@ def routes(serving: Serving) -> APIRouter:
         stats = await serving.service.call(lambda: serving.service.engine.stats())
         return PlainTextResponse(serving.metrics.text(stats), media_type="text/plain; version=0.0.4")
 
-    if serving.options.change_adapters:
+    if serving.options.allow_adapter_changes:
         _adapter_routes(router, serving)
     return router
 
@@ -70,7 +70,7 @@ def _adapter_routes(router: APIRouter, serving: Serving) -> None:
     @router.post("/v1/load_lora_adapter")
     async def load(asked: AdapterRequest, request: Request) -> Response:
         name, path = asked.lora_name, Path(asked.lora_path)
-        if name in serving.options.names or (name in serving.adapters and not asked.load_inplace):
+        if name in serving.options.served_model_name or (name in serving.adapters and not asked.load_inplace):
             raise bad_request(f"There is a model {name!r} already.", "lora_name")
         try:
             adapter = await serving.aside(request, lambda: read_adapter(name, path))
@@ -96,8 +96,8 @@ def _model(serving: Serving, name: str) -> dict[str, Any]:
         "object": "model",
         "created": serving.started,
         "owned_by": "npukit",
-        "root": serving.options.names[0],
-        "parent": serving.options.names[0] if is_adapter else None,
+        "root": serving.options.served_model_name[0],
+        "parent": serving.options.served_model_name[0] if is_adapter else None,
         "max_model_len": serving.longest,
     }
 

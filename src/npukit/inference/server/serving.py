@@ -18,9 +18,9 @@ from npukit.inference.grammar import Grammars
 from npukit.inference.server.errors import ApiError, bad_request
 from npukit.inference.server.lanes import Lanes
 from npukit.inference.server.metrics import Metrics
-from npukit.inference.server.options import ServerOptions
 from npukit.inference.service import Service
 from npukit.inference.text import BROKEN, decoder, max_characters, special_ids
+from npukit.llm.config.use import ServeOptions
 
 if TYPE_CHECKING:
     from npukit.llm.chat.chat import Chat
@@ -32,7 +32,7 @@ T = TypeVar("T")
 class Serving:
     """A model that is being served. It belongs to the event loop; `aside` does what would hold that up."""
 
-    options: ServerOptions
+    options: ServeOptions
     service: Service
     chat: Chat
     longest: int  # tokens of a prompt and its answer
@@ -45,7 +45,7 @@ class Serving:
         self.tokenizer: Any = self.chat.tokenizer
         self.decode = decoder(self.tokenizer)
         self.special = special_ids(self.tokenizer)
-        self.metrics = Metrics(self.options.names[0])
+        self.metrics = Metrics(self.options.served_model_name[0])
         self.started = int(time.time())
         self._grammars: Grammars | None = None
         self._tokens: dict[int, tuple[str, bytes]] = {}
@@ -80,13 +80,13 @@ class Serving:
         """The adapter that a model's name stands for; None is the model itself."""
         if model in self.adapters:
             return model
-        if model is None or model in self.options.names:
+        if model is None or model in self.options.served_model_name:
             return None
         raise ApiError(404, f"The model {model!r} does not exist.", "model", "model_not_found")
 
     def name(self, model: str | None) -> str:
         """What the answers call the model."""
-        return model or self.options.names[0]
+        return model or self.options.served_model_name[0]
 
     @contextlib.contextmanager
     def places(self, number: int) -> Iterator[None]:

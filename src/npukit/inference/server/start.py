@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from npukit.errors import NpukitError
-from npukit.inference.server.options import ServerOptions
+from npukit.llm.config.use import ServeOptions
 from npukit.packages import require
 
 FILES = 65536  # that the process may have open
@@ -22,7 +22,7 @@ def check_packages() -> None:
     )
 
 
-def listen(options: ServerOptions) -> socket.socket:
+def listen(options: ServeOptions) -> socket.socket:
     """The server's socket: whether the address can be had is known before a model is loaded."""
     family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
     # asyncio sends small packets at once (TCP_NODELAY) only where the protocol is named.
@@ -40,7 +40,7 @@ def listen(options: ServerOptions) -> socket.socket:
 
 def serve(
     app: Any,
-    options: ServerOptions,
+    options: ServeOptions,
     listener: socket.socket,
     ready: Callable[[str], None],
     failure: Callable[[], BaseException | None] = lambda: None,
@@ -54,7 +54,7 @@ def serve(
     from npukit.inference.server.protocol import LimitedProtocol
 
     _allow_many_connections()
-    scheme = "https" if options.tls_certificate else "http"
+    scheme = "https" if options.ssl_certfile else "http"
     host, port = listener.getsockname()[:2]
     config = uvicorn.Config(
         app,
@@ -64,8 +64,8 @@ def serve(
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=int(options.drain),
-        ssl_keyfile=options.tls_key and str(options.tls_key),
-        ssl_certfile=options.tls_certificate and str(options.tls_certificate),
+        ssl_keyfile=options.ssl_keyfile and str(options.ssl_keyfile),
+        ssl_certfile=options.ssl_certfile and str(options.ssl_certfile),
     )
 
     class Server(uvicorn.Server):

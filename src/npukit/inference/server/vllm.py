@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from npukit.errors import NpukitError
-from npukit.inference.server.options import ServeOptions, ServerOptions
+from npukit.llm.config.use import ServeOptions, Use
 
 # What vllm-ascend's documentation advises; what the user has set stays.
 ON_NPU = {
@@ -20,15 +20,6 @@ ON_NPU = {
     "PYTORCH_NPU_ALLOC_CONF": "expandable_segments:True",
     "TASK_QUEUE_ENABLE": "1",
 }
-
-
-@dataclass(frozen=True)
-class Parallel:
-    """How many cards share a model."""
-
-    tensor: int = 1
-    pipeline: int = 1
-    data: int = 1
 
 
 @dataclass(frozen=True)
@@ -45,61 +36,55 @@ class VllmCommand:
 
 
 def vllm_command(
-    options: ServeOptions,
-    python: Path,
-    parallel: Parallel,
-    on_npu: bool,
-    environ: Mapping[str, str],
-    words: tuple[str, ...] = (),
+    use: Use, python: Path, on_npu: bool, environ: Mapping[str, str], words: tuple[str, ...] = ()
 ) -> VllmCommand:
     """The same server as a command of vLLM; `words` are options of its own, which are handed on.
 
-    >>> print(vllm_command(ServeOptions("models/qwen2"), Path("/opt/vllm/bin/python"), Parallel(tensor=2), True, {}))
-    HCCL_BUFFSIZE=1024 … /opt/vllm/bin/vllm serve models/qwen2 --served-model-name model --tensor-parallel-size 2 …
+    >>> print(vllm_command(Use(model={"path": "models/qwen2"}), Path("/opt/vllm/bin/python"), True, {}))
+    HCCL_BUFFSIZE=1024 … /opt/vllm/bin/vllm serve models/qwen2 --served-model-name qwen2 --host 127.0.0.1 …
     """
-    server = options.server
-    _refuse(options)
-    guessing = {"method": "ngram", "num_speculative_tokens": options.lookup, "prompt_lookup_max": 3}
+    _refuse(use)
+    engine, server = use.engine, use.serve
+    guessing = {"method": "ngram", "num_speculative_tokens": engine.prompt_lookup, "prompt_lookup_max": 3}
     flags: dict[str, object] = {
         "host": server.host,
         "port": server.port,
-        "dtype": options.dtype,
-        "max-num-seqs": options.rows,
-        "gpu-memory-utilization": options.memory,
-        "max-model-len": options.longest,
-        "max-logprobs": server.max_logprobs if server.max_logprobs != ServerOptions.max_logprobs else None,
-        "tensor-parallel-size": parallel.tensor if parallel.tensor > 1 else None,
-        "pipeline-parallel-size": parallel.pipeline if parallel.pipeline > 1 else None,
-        "data-parallel-size": parallel.data if parallel.data > 1 else None,
-        "chat-template": options.template,
-        "speculative-config": json.dumps(guessing) if options.lookup else None,
-        "override-generation-config": json.dumps(options.sampling) if options.sampling else None,
-        "ssl-keyfile": server.tls_key,
-        "ssl-certfile": server.tls_certificate,
+        "dtype": use.model.dtype,
+        "max-num-seqs": engine.max_num_seqs,
+        "gpu-memory-utilization": engine.gpu_memory_utilization,
+        "max-model-len": engine.max_model_len,
+        "max-logprobs": server.max_logprobs if server.max_logprobs != ServeOptions().max_logprobs else None,
+        "chat-template": use.chat.template,
+        "speculative-config": json.dumps(guessing) if engine.prompt_lookup else None,
+        "override-generation-config": json.dumps(use.sampling.given()) if use.sampling.given() else None,
+        "ssl-keyfile": server.ssl_keyfile,
+        "ssl-certfile": server.ssl_certfile,
     }
-    argv = [str(python.parent / "vllm"), "serve", options.model, "--served-model-name", *server.names]
-    for name, value in flags.items():
+    for name in ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size"):
+        flags[name.replace("_", "-")] = getattr(engine, name) if getattr(engine, name) > 1 else None
+    argv = [str(python.parent / "vllm"), "serve", use.model.path, "--served-model-name", *server.served_model_name]
+    for name, value in (*flags.items(), *((key.replace("_", "-"), value) for key, value in engine.extra.items())):
         argv += [] if value is None else [f"--{name}", str(value)]
-    argv += ["--enforce-eager"] if options.eager else []
-    argv += ["--trust-remote-code"] if options.trust_remote_code else []
-    argv += [word for origin in server.cors[:1] for word in ("--allowed-origins", f'["{origin}"]')]
-    if options.adapters:
-        argv += ["--enable-lora", "--lora-modules", *(f"{name}={path}" for name, path in options.adapters.items())]
+    argv += ["--enforce-eager"] if engine.enforce_eager else []
+    argv += ["--trust-remote-code"] if use.model.trust_remote_code else []
+    argv += ["--allowed-origins", json.dumps(server.cors)] if server.cors else []
+    if use.named:
+        argv += ["--enable-lora", "--lora-modules", *(f"{name}={path}" for name, path in use.named.items())]
     variables = {name: value for name, value in ON_NPU.items() if on_npu and name not in environ}
-    if server.api_keys:  # not an argument: everyone on the machine can read those
-        variables["VLLM_API_KEY"] = server.api_keys[0]
-    if server.change_adapters:
+    if server.api_key:  # not an argument: everyone on the machine can read those
+        variables["VLLM_API_KEY"] = server.api_key[0]
+    if server.allow_adapter_changes:
         variables["VLLM_ALLOW_RUNTIME_LORA_UPDATING"] = "1"
     return VllmCommand((*argv, *words), variables)
 
 
-def _refuse(options: ServeOptions) -> None:
+def _refuse(use: Use) -> None:
     """What vLLM cannot be told must not be lost silently."""
-    if options.system is not None:
+    if use.chat.system is not None:
         raise NpukitError("vLLM has no default system message: put it into the chat template, or leave --system out.")
-    if options.merged:
+    if use.merged:
         raise NpukitError("vLLM does not merge adapters: give it a name, or merge it first with `npukit export`.")
-    if len(options.server.api_keys) > 1:
+    if len(use.serve.api_key) > 1:
         raise NpukitError("vLLM takes one key from its environment: give one --api-key.")
 
 

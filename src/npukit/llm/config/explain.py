@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Annotated, Any
 
 from pydantic import BaseModel, TypeAdapter
@@ -26,10 +27,12 @@ def matching(schema: type[BaseModel], word: str) -> list[Option]:
     return wanted
 
 
-def as_text(schema: type[BaseModel], word: str = "") -> str:
-    """The table for people."""
+def as_text(schema: type[BaseModel], word: str = "", groups: Collection[str] = ()) -> str:
+    """The table for people; of some groups of options, or of all."""
     lines = []
     for option in matching(schema, word):
+        if groups and option.key.partition(".")[0] not in groups:
+            continue
         default = "required" if option.field.is_required() else f"default {option.default}"
         only = ""
         if when := option.when:

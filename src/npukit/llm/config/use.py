@@ -1,27 +1,46 @@
 """One configuration for using a model: which one, how to talk with it, and what to do with it.
 
-`npukit chat`, `infer`, `serve` and `export` take it, each its part; `read_use` makes it from what the user wrote.
+`npukit chat`, `infer`, `serve`, `eval` and `export` take it, each its part. An option is declared here and nowhere
+else: flags, YAML, other tools' names, `--explain`, the JSON schema and the process that is started follow from it.
 """
 
 from __future__ import annotations
 
+import ipaddress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
+from npukit.errors import NpukitError
 from npukit.llm.config.options import DataOptions, ModelOptions, Sources
-from npukit.train.options import Fraction, Options
+from npukit.train.options import Called, Fraction, Options
 
-Verb = Literal["chat", "infer", "serve", "export"]
+Verb = Literal["chat", "infer", "serve", "export", "eval"]
 PENALTY, SHARE = Field(ge=-2, le=2), Field(gt=0, le=1)
 # The groups that a verb makes use of.
 USED: dict[Verb, frozenset[str]] = {
     "chat": frozenset({"model", "adapters", "chat", "sampling", "engine"}),
     "infer": frozenset({"model", "adapters", "chat", "sampling", "engine", "data"}),
     "serve": frozenset({"model", "adapters", "chat", "sampling", "engine", "serve"}),
+    "eval": frozenset({"model", "adapters", "engine"}),
     "export": frozenset({"model", "adapters", "export"}),
 }
+DEFAULT_TOKENS = 1024  # of an answer
+MODEL_FLAGS = {"model.dtype", "model.trust_remote_code"}  # the other options of a model are for training
+
+
+@dataclass(frozen=True)
+class Flag:
+    """How an option is a flag, where it is not simply --its-name of all verbs that use its group."""
+
+    names: tuple[str, ...] = ()
+    verbs: tuple[Verb, ...] | None = None  # these alone; () is a flag of none
+    variable: str | None = None  # of the environment, which stands for it
+
+
+NO_FLAG, SERVING, ANSWERING = Flag(verbs=()), Flag(verbs=("serve",)), Flag(verbs=("chat", "infer"))
 
 
 class Adapter(Options):
@@ -50,97 +69,282 @@ def _as_adapter(value: Any) -> Any:
 ADAPTERS = str | Adapter | list[str | Adapter]  # as they may be written
 
 
+def _as_names(value: Any) -> Any:
+    return (value,) if isinstance(value, str) else value
+
+
+NAMES = str | list[str]
+Names = Annotated[tuple[str, ...], BeforeValidator(_as_names, json_schema_input_type=NAMES)]
+
+
 class ChatOptions(Options):
     """How messages become text."""
 
-    template: str | None = Field(
+    template: Annotated[str | None, Called(swift="template"), Flag(("--chat-template", "--template"))] = Field(
         None, description="chat template, by name or as a Jinja file; the tokenizer's if empty"
     )
-    tokenizer: str | None = Field(None, description="folder of the tokenizer; the adapter's or the model's if empty")
-    from_run: bool = Field(True, description="take template and system message from the run that trained the model")
-    system: str | None = Field(None, description="system message for conversations without one")
-    enable_thinking: bool | None = Field(None, description="reason first, if the template can switch that")
+    tokenizer: Annotated[str | None, NO_FLAG] = Field(
+        None, description="folder of the tokenizer; the adapter's or the model's if empty"
+    )
+    from_run: Annotated[bool, Called(swift="load_args"), NO_FLAG] = Field(
+        True, description="take template and system message from the run that trained the model"
+    )
+    system: Annotated[str | None, Called(llama_factory="default_system")] = Field(
+        None, description="system message for conversations without one"
+    )
+    enable_thinking: Annotated[bool | None, Called(llama_factory="enable_thinking", swift="enable_thinking")] = Field(
+        None, description="let the model reason first, if its chat template has a switch for it"
+    )
 
 
 class SamplingOptions(Options):
     """How tokens are chosen; what is empty is as the model's generation_config.json says."""
 
-    temperature: NonNegativeFloat | None = Field(None, description="0 always takes the likeliest token")
-    top_p: Annotated[float, SHARE] | None = Field(None, description="only the likeliest tokens up to this share")
-    top_k: int | None = Field(None, description="only so many of the likeliest tokens; 0 or -1 means all", ge=-1)
-    min_p: Fraction | None = Field(None, description="only tokens at least this likely compared with the likeliest")
-    repetition_penalty: PositiveFloat | None = Field(None, description="above 1 makes repetitions less likely")
-    presence_penalty: Annotated[float, PENALTY] | None = Field(None, description="lowers tokens that have occurred")
-    frequency_penalty: Annotated[float, PENALTY] | None = Field(None, description="the same, times how often")
-    max_new_tokens: PositiveInt | None = Field(None, description="longest answer; up to the context's end if empty")
-    stop: tuple[str, ...] = Field((), description="texts that end an answer")
-    seed: int | None = Field(None, description="makes sampling repeatable")
-    logprobs: bool = Field(False, description="give the log-probability of each token")
-    top_logprobs: Annotated[int, Field(ge=0, le=20)] = Field(0, description="and those of so many of the likeliest")
+    temperature: Annotated[NonNegativeFloat | None, Called(swift="temperature")] = Field(
+        None, description="randomness; 0 always chooses the likeliest token"
+    )
+    top_p: Annotated[Annotated[float, SHARE] | None, Called(swift="top_p")] = Field(
+        None, description="consider only the likeliest tokens up to this total probability"
+    )
+    top_k: Annotated[int | None, Field(ge=-1), Called(swift="top_k")] = Field(
+        None, description="consider only this many of the likeliest tokens; 0 or -1 means all"
+    )
+    min_p: Fraction | None = Field(None, description="consider only tokens this likely relative to the likeliest")
+    repetition_penalty: Annotated[
+        PositiveFloat | None, Called(llama_factory="repetition_penalty", swift="repetition_penalty")
+    ] = Field(None, description="above 1 makes repetitions less likely")
+    presence_penalty: Annotated[float, PENALTY] | None = Field(
+        None, description="above 0 makes tokens that have occurred less likely"
+    )
+    frequency_penalty: Annotated[float, PENALTY] | None = Field(None, description="the same, by how often they have")
+    max_new_tokens: Annotated[
+        PositiveInt | None,
+        Called(swift="max_new_tokens"),
+        Flag(("--max-new-tokens", "--max-tokens"), verbs=("chat", "infer")),
+    ] = Field(None, description="longest answer, in tokens; 1,024 if empty")
+    stop: Annotated[Names, ANSWERING] = Field((), description="text that ends an answer")
+    seed: Annotated[int | None, Called(llama_factory="seed", swift="seed"), ANSWERING] = Field(
+        None, description="makes sampling repeatable"
+    )
+    logprobs: Annotated[bool, Called(swift="logprobs"), NO_FLAG] = Field(
+        False, description="give the log-probability of each token"
+    )
+    top_logprobs: Annotated[int, Field(ge=0, le=20), NO_FLAG] = Field(
+        0, description="and those of so many of the likeliest"
+    )
+
+    def of_an_answer(self) -> dict[str, Any]:
+        """The same for answers that nobody else limits or seeds: in the terminal, and of rows."""
+        return {**self.given(), "max_tokens": self.max_new_tokens or DEFAULT_TOKENS, "seed": self.seed or 0}
+
+    def given(self) -> dict[str, Any]:
+        """What was chosen about each token, by the names that a request has for it; the rest is the model's own."""
+        names = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty")
+        chosen = {name: getattr(self, name) for name in (*names, "frequency_penalty")}
+        if self.temperature is None and (self.top_p is not None or self.top_k is not None):
+            chosen["temperature"] = 1.0  # whoever sets these wants to sample
+        if self.top_k is not None:
+            chosen["top_k"] = max(0, self.top_k)
+        return {name: value for name, value in chosen.items() if value is not None}
 
 
 class EngineOptions(Options):
-    """What generates the tokens."""
+    """What generates the tokens, and how large it is. What is empty is chosen for the device."""
 
-    engine: Literal["npukit", "vllm"] = Field("npukit", description="npukit's own engine, or vLLM from its environment")
-    max_model_len: PositiveInt | None = Field(None, description="longest prompt with its answer, in tokens")
-    max_num_seqs: PositiveInt | None = Field(None, description="answers generated at the same time")
-    memory: Annotated[float, SHARE] | None = Field(None, description="share of the device's memory to use")
-    enforce_eager: bool = Field(False, description="do not capture decoding as graphs")
-    tensor_parallel_size: PositiveInt = Field(1, description="vllm: devices that share each layer")
-    pipeline_parallel_size: PositiveInt = Field(1, description="vllm: devices that share the layers")
-    data_parallel_size: PositiveInt = Field(1, description="copies of the model")
-    extra: dict[str, Any] = Field({}, description="vllm: more of its own options")
+    engine: Annotated[Literal["npukit", "vllm"], SERVING] = Field(
+        "npukit", description="what generates the tokens: npukit's own engine, or vLLM from its environment"
+    )
+    max_model_len: Annotated[
+        int | None, Field(ge=2), Called(llama_factory="vllm_maxlen", swift=("max_model_len", "vllm_max_model_len"))
+    ] = Field(None, description="longest prompt with its answer, in tokens; what the model was made for if empty")
+    max_num_seqs: Annotated[PositiveInt, Flag(verbs=("infer", "serve", "eval"))] = Field(
+        256, description="answers generated at the same time"
+    )
+    gpu_memory_utilization: Annotated[
+        float,
+        SHARE,
+        Called(llama_factory="vllm_gpu_util", swift="vllm_gpu_memory_utilization"),
+        Flag(("--memory", "--gpu-memory-utilization")),
+    ] = Field(0.9, description="share of the device's memory to use in all")
+    enforce_eager: Annotated[bool, Called(llama_factory="vllm_enforce_eager", swift="vllm_enforce_eager")] = Field(
+        False, description="do not capture decoding as graphs, as is done on NPU and CUDA"
+    )
+    prompt_lookup: Annotated[int, Field(ge=0, le=64)] = Field(
+        0,
+        description="guess up to this many tokens at once from the prompt and the answer so far; answers stay the same",
+    )
+    allow_pickles: bool = Field(False, description="load weights that are not in safetensors")
+    num_blocks: Annotated[PositiveInt | None, NO_FLAG] = Field(
+        None, description="blocks of the paged cache; what fits into memory if empty"
+    )
+    block_size: Annotated[PositiveInt | None, NO_FLAG] = Field(None, description="tokens in a block of the paged cache")
+    max_num_batched_tokens: Annotated[PositiveInt | None, NO_FLAG] = Field(
+        None, description="tokens of prompts that are computed in one pass"
+    )
+    max_num_mixed_tokens: Annotated[NonNegativeInt | None, NO_FLAG] = Field(
+        None, description="tokens of a pass that decodes and reads prompts; 0 never does both"
+    )
+    enable_prefix_caching: Annotated[bool, NO_FLAG] = Field(
+        True, description="reuse what the cache has of an earlier prompt"
+    )
+    compile: Annotated[bool | None, NO_FLAG] = Field(None, description="compile the layers; if empty, on CUDA")
+    async_scheduling: Annotated[bool | None, NO_FLAG] = Field(
+        None, description="launch a step before the tokens of the last one are known; if empty, on NPU and CUDA"
+    )
+    paged: Annotated[bool | None, NO_FLAG] = Field(
+        None, description="a paged cache; if empty, where the model's attention is one that it computes"
+    )
+    python: Annotated[Path | None, SERVING] = Field(None, description="with vLLM: Python of its environment")
+    tensor_parallel_size: Annotated[PositiveInt, Called(swift="vllm_tensor_parallel_size"), SERVING] = Field(
+        1, description="with vLLM: devices that share each layer"
+    )
+    pipeline_parallel_size: Annotated[PositiveInt, Called(swift="vllm_pipeline_parallel_size"), SERVING] = Field(
+        1, description="with vLLM: devices that share the layers"
+    )
+    data_parallel_size: Annotated[PositiveInt, Called(swift="vllm_data_parallel_size"), SERVING] = Field(
+        1, description="with vLLM: copies of the model"
+    )
+    extra: Annotated[dict[str, Any], Called(llama_factory="vllm_config", swift="vllm_engine_kwargs"), NO_FLAG] = Field(
+        {}, description="with vLLM: more of its own options"
+    )
 
 
 class InferOptions(Options):
     """Which rows are answered, and where the answers go."""
 
-    input: Sources = Field((), description="files or data sets with questions; without any, infer is a conversation")
-    folder: Path = Field(Path("data"), description="where dataset_info.json and files named without a path are")
-    max_rows: PositiveInt | None = Field(None, description="of each data set")
-    output: Path | None = Field(None, description="JSON lines file to write")
-    force: bool = Field(False, description="start over, and replace the output")
-    metrics: tuple[Literal["accuracy", "rouge", "bleu"], ...] = Field((), description="compare with the references")
-    of_run: bool = Field(False, description="answer the validation rows of the run that trained the model")
-    run: DataOptions | None = Field(None, description="the data of that run, found beside the model")
-    run_seed: int = Field(42, description="the seed of that run, which chose its validation rows")
+    input: Annotated[Sources, NO_FLAG] = Field(
+        (), description="files or data sets with questions; without any, infer is a conversation"
+    )
+    folder: Annotated[Path, Called(llama_factory="dataset_dir")] = Field(
+        Path("data"), description="where dataset_info.json is, for data sets named in it"
+    )
+    max_rows: Annotated[PositiveInt | None, Called(llama_factory="max_samples", swift="val_dataset_sample")] = Field(
+        None, description="use at most this many rows of each data set"
+    )
+    output: Annotated[Path | None, Called(swift="result_path"), Flag(("--output", "-o"))] = Field(
+        None, description="write the result to this file or folder"
+    )
+    force: Annotated[bool, Called(llama_factory="overwrite_output_dir")] = Field(
+        False, description="start over, and replace the output"
+    )
+    metrics: Annotated[tuple[Literal["accuracy", "rouge", "bleu"], ...], NO_FLAG] = Field(
+        (), description="compare with the references"
+    )
+    of_run: Annotated[bool, Called(swift="load_data_args"), NO_FLAG] = Field(
+        False, description="answer the validation rows of the run that trained the model"
+    )
+    run: Annotated[DataOptions | None, NO_FLAG] = Field(
+        None, description="the data of that run, found beside the model"
+    )
+    run_seed: Annotated[int, NO_FLAG] = Field(42, description="the seed of that run, which chose its validation rows")
 
 
 class ServeOptions(Options):
-    """How a server is reached."""
+    """How a server is reached, who may use it and how much of it."""
 
-    host: str = Field("127.0.0.1", description="address to listen on")
-    port: NonNegativeInt = Field(8000, description="port to listen on; 0 picks a free one", le=65535)
-    api_key: str | None = Field(None, description="key that clients must send")
-    served_model_name: tuple[str, ...] = Field(
+    host: Annotated[str, Called(swift=("host", "server_name"))] = Field("127.0.0.1", description="address to listen on")
+    port: Annotated[NonNegativeInt, Field(le=65535), Called(swift=("port", "server_port"))] = Field(
+        8000, description="port to listen on; 0 picks a free one"
+    )
+    served_model_name: Annotated[Names, Flag(("--served-model-name", "--name"))] = Field(
         (), description="what clients call the model; by default its folder's name"
     )
-    ssl_keyfile: Path | None = Field(None, description="key for HTTPS")
-    ssl_certfile: Path | None = Field(None, description="certificate for HTTPS")
-    max_logprobs: NonNegativeInt = Field(20, description="most log-probabilities that a request may ask for")
+    api_key: Annotated[Names, Called(swift="api_key"), Flag(variable="NPUKIT_API_KEY")] = Field(
+        (), description="key that clients must send", repr=False
+    )
+    no_key: bool = Field(False, description="serve without a key on an address that others can reach")
+    cors: Names = Field((), description="origin whose web pages may use the API")
+    ssl_keyfile: Annotated[Path | None, Called(swift="ssl_keyfile")] = Field(None, description="key for HTTPS")
+    ssl_certfile: Annotated[Path | None, Called(swift="ssl_certfile")] = Field(
+        None, description="certificate for HTTPS"
+    )
+    allow_adapter_changes: bool = Field(False, description="let clients load and remove adapters while it runs")
+    max_body: PositiveFloat = Field(16, description="largest request, in MiB")
+    max_waiting: PositiveInt = Field(512, description="answers that may run or wait; further requests get status 429")
+    max_logprobs: Annotated[NonNegativeInt, Called(swift="max_logprobs")] = Field(
+        20, description="most log-probabilities that a request may ask for"
+    )
+    timeout: PositiveFloat = Field(600, description="time limit of an answer in seconds; it is cut off there")
+    drain: NonNegativeFloat = Field(30, description="seconds that running answers may take after SIGTERM")
+
+    @property
+    def is_local(self) -> bool:
+        """Whether only programs on this machine can reach it."""
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
+
+    def check(self) -> None:
+        """Refuse what nobody can mean."""
+        if not self.is_local and not self.api_key and not self.no_key:
+            raise NpukitError(
+                f"Anyone who can reach {self.host} could use this server: set a key with --api-key, "
+                "or say --no-key if that is what you want."
+            )
+        if any(not key or not key.isascii() for key in self.api_key):
+            raise NpukitError("An API key must be printable ASCII text.")
+        if (self.ssl_keyfile is None) != (self.ssl_certfile is None):
+            raise NpukitError("TLS needs both --ssl-keyfile and --ssl-certfile.")
 
 
 class ExportOptions(Options):
     """What is written."""
 
-    output: Path | None = Field(None, description="folder to write; MODEL-merged if empty")
-    merge_lora: bool = Field(False, description="merge the adapters into the weights")
-    shard_size: str = Field("5GB", description="largest weights file")
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field("auto", description="of the written weights")
-    force: bool = Field(False, description="replace what is there")
+    output: Annotated[Path | None, Called(llama_factory="export_dir", swift="output_dir"), Flag(("--output", "-o"))] = (
+        Field(None, description="write the result to this file or folder")
+    )
+    merge_lora: bool = Field(False, description="merge the adapters; done anyway if there are any")
+    shard_size: Annotated[str, Called(swift="max_shard_size")] = Field(
+        "5GB", description="largest size of a weights file"
+    )
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
+        "auto", description="type of the written weights; auto keeps it"
+    )
+    force: Annotated[bool, Called(swift="exist_ok")] = Field(False, description="replace what is at the output")
 
 
 class Use(Options):
-    """A model, and all that its use depends on."""
+    """A model, and all that its use depends on.
+
+    >>> Use(model={"path": "runs/lora"}, engine={"max_num_seqs": 64})
+    """
 
     model: ModelOptions
-    adapters: Annotated[tuple[Adapter, ...], BeforeValidator(_as_adapters, json_schema_input_type=ADAPTERS)] = Field(
-        (), description="LoRA adapters, as PATH or NAME=PATH"
-    )
+    adapters: Annotated[
+        tuple[Adapter, ...],
+        BeforeValidator(_as_adapters, json_schema_input_type=ADAPTERS),
+        Flag(("--adapter",)),
+    ] = Field((), description="LoRA adapter, as PATH; NAME=PATH is one that clients of a server choose by its name")
     chat: ChatOptions = ChatOptions()
     sampling: SamplingOptions = SamplingOptions()
     engine: EngineOptions = EngineOptions()
     data: InferOptions = InferOptions()
     serve: ServeOptions = ServeOptions()
     export: ExportOptions = ExportOptions()
+
+    @property
+    def merged(self) -> tuple[str, ...]:
+        """The adapters that belong to the model."""
+        return tuple(each.path for each in self.adapters if each.name is None)
+
+    @property
+    def named(self) -> dict[str, str]:
+        """The adapters that are chosen by a name."""
+        return {each.name: each.path for each in self.adapters if each.name is not None}
+
+    def ready_to_serve(self) -> Use:
+        """The same with a name for the model, once nothing about the server and the names is wrong."""
+        self.serve.check()
+        names = self.serve.served_model_name or (Path(self.model.path).name or self.model.path,)
+        known = list(names)
+        for each in self.adapters:
+            if each.name is None:
+                continue
+            if not each.name or not each.path:
+                raise NpukitError(f"--adapter {each.name}={each.path}: write NAME=PATH.")
+            if each.name in known:
+                text = f"there is a model {each.name!r} already; give it another name."
+                raise NpukitError(f"--adapter {each.name}={each.path}: {text}")
+            known.append(each.name)
+        return self.model_copy(update={"serve": self.serve.model_copy(update={"served_model_name": names})})

@@ -1,0 +1,55 @@
+"""Start the process that uses a model: to chat, to answer rows, to evaluate, to serve. Nothing here needs torch."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NoReturn
+
+from npukit.llm.config.options import Source
+from npukit.llm.config.use import Use, Verb
+
+if TYPE_CHECKING:
+    from npukit.launch.devices import Devices
+
+VARIABLE = "NPUKIT_USE"  # not an argument: there may be a key in it, and everyone can see arguments
+PROCESSES = {"serve": "npukit.inference.server.process"}  # of the other verbs: npukit.inference.process
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a process is started for."""
+
+    verb: Verb
+    use: Use
+    json: bool = False  # show the result as JSON
+
+
+def handed_over(job: Job) -> dict[str, str]:
+    """The variable that tells a process its job."""
+    return {VARIABLE: json.dumps({"verb": job.verb, "use": job.use.model_dump(mode="json"), "json": job.json})}
+
+
+def taken_over() -> Job:
+    """The job that this process was started for."""
+    given = json.loads(os.environ.pop(VARIABLE))
+    return Job(given["verb"], Use.model_validate(given["use"]), given["json"])
+
+
+def start(verb: Verb, use: Use, devices: Devices, data: Sequence[str] = (), json: bool = False) -> NoReturn:
+    """Become the process, or the ranks, that do it; `data` are the rows to answer or the files to evaluate on."""
+    from npukit.facts.launch_settings import launch_settings
+    from npukit.launch.run import run
+    from npukit.llm.models.folder import check_reachable
+
+    check_reachable(use.model.path)
+    if data:
+        use = use.model_copy(
+            update={"data": use.data.model_copy(update={"input": tuple(Source(path=each) for each in data)})}
+        )
+    settings = devices.environment()
+    more = launch_settings(settings, devices.kind == "npu", 1, {}) if verb != "serve" else ()
+    settings |= {each.name: each.value for each in more} | handed_over(Job(verb, use, json))
+    run(["-m", PROCESSES.get(verb, "npukit.inference.process")], settings, ranks=devices.count)
