@@ -49,10 +49,11 @@ class Tally:
 def offline(model: Path, adapters: dict[str, Path]) -> dict[tuple[str, str], str]:
     """What an engine in this process says, one question after the other."""
     from npukit.inference.engine import Engine, EngineOptions, Request, Sampling
-    from npukit.inference.loading import Wanted, load
+    from npukit.inference.loading import load
     from npukit.inference.text import TextStream
+    from npukit.llm.config.use import Use
 
-    loaded = load(Wanted(str(model)))
+    loaded = load(Use(model={"path": str(model)}))
     engine = Engine(loaded.model, EngineOptions(max_num_seqs=1))
     for name, folder in adapters.items():
         engine.load_adapter(name, folder)

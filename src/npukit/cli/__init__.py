@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import traceback
 from typing import Annotated, Any
 
 import typer
@@ -13,10 +12,8 @@ import typer
 from npukit import __version__
 from npukit.cli.verbs import Verbs, extra_of, new_app
 from npukit.errors import NpukitError
-from npukit.packages import missing_package
 from npukit.quiet import VERBOSITY, verbosity
 from npukit.report.terminal import printable
-from npukit.report.writing import disk_full
 
 app = new_app(name="npukit", cls=Verbs)
 WAYS_OUT = {
@@ -61,9 +58,14 @@ def main() -> None:
         code = app(prog_name="npukit", standalone_mode=False)
     except NpukitError as error:
         if verbosity() == "verbose":
+            import traceback
+
             traceback.print_exc()
         code = _say(str(error), error.exit_code)
     except (OSError, ModuleNotFoundError) as error:
+        from npukit.packages import missing_package
+        from npukit.report.writing import disk_full
+
         known = disk_full(error) or missing_package(error, extra_of(sys.argv[1:]))
         if known is None:
             raise

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from npukit.inference.loading import Wanted, load
+from npukit.inference.loading import load
 from npukit.llm.chat.chat import Chat, writes_alike
 from npukit.llm.chat.messages import BadConversation, prepared
 from npukit.llm.chat.templates import Template, find_template, names
+from npukit.llm.config.use import Use
 
 USER = {"role": "user", "content": "Hi"}
 TOOLS = [{"type": "function", "function": {"name": "weather", "parameters": {"type": "object", "properties": {}}}}]
@@ -102,7 +103,7 @@ def test_the_models_own_end_tokens_count(tiny_qwen2: Path, tmp_path: Path) -> No
     for file in tiny_qwen2.iterdir():
         (tmp_path / file.name).write_bytes(file.read_bytes())
     (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": [7, 8]}))
-    assert {7, 8} <= load(Wanted(str(tmp_path))).chat.stop_ids
+    assert {7, 8} <= load(Use(model={"path": str(tmp_path)})).chat.stop_ids
 
 
 def test_variables_of_the_template(chat: Chat) -> None:
