@@ -16,7 +16,7 @@ HI = [{"role": "user", "content": "What is the capital of France?"}]
 
 @pytest.fixture(scope="module")
 def llm(tiny_qwen2: Path) -> LLM:
-    return LLM(str(tiny_qwen2), EngineOptions(rows=4))
+    return LLM(str(tiny_qwen2), EngineOptions(max_num_seqs=4))
 
 
 def expected(llm: LLM, folder: Path, ids: list[int]) -> str:

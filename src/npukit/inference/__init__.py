@@ -8,18 +8,18 @@ See npukit.inference.llm.
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from npukit.inference.engine.engine import EngineOptions as EngineOptions
     from npukit.inference.engine.request import Sampling as Sampling
     from npukit.inference.llm import LLM as LLM
     from npukit.inference.llm import Completion as Completion
-    from npukit.inference.task import Wanted as Wanted
+    from npukit.llm.config.use import EngineOptions as EngineOptions
+    from npukit.llm.config.use import Use as Use
 
 _HOMES = {
-    "LLM": "llm",
-    "Completion": "llm",
-    "EngineOptions": "engine.engine",
-    "Sampling": "engine.request",
-    "Wanted": "task",
+    "LLM": "npukit.inference.llm",
+    "Completion": "npukit.inference.llm",
+    "EngineOptions": "npukit.llm.config.use",
+    "Sampling": "npukit.inference.engine.request",
+    "Use": "npukit.llm.config.use",
 }
 
 
@@ -29,4 +29,4 @@ def __getattr__(name: str) -> Any:
 
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return getattr(import_module(_HOMES[name]), name)

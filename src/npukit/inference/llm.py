@@ -18,13 +18,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from npukit.inference.engine import EngineOptions
 from npukit.inference.engine.request import Finish, Output, Request, Sampling
 from npukit.inference.loading import load, start_engine
-from npukit.inference.task import Wanted
 from npukit.inference.text import TextStream
 from npukit.llm.chat.answer import Content, ToolCall
 from npukit.llm.chat.messages import Message
+from npukit.llm.config.options import ModelOptions
+from npukit.llm.config.use import EngineOptions, Use
 
 Tools = Sequence[Mapping[str, Any]]
 
@@ -44,13 +44,14 @@ class Completion:
 class LLM:
     """A model on the device of this process.
 
-    >>> llm = LLM(Wanted("models/qwen2", adapters=("runs/lora",)), EngineOptions(longest=4096))
+    >>> llm = LLM(Use(model={"path": "models/qwen2"}, adapters=["runs/lora"], engine={"max_model_len": 4096}))
     >>> llm.chat([{"role": "user", "content": "Hi"}], Sampling(max_tokens=64)).text
     """
 
-    def __init__(self, model: str | Wanted, options: EngineOptions | None = None) -> None:
-        self._loaded = load(Wanted(model) if isinstance(model, str) else model)
-        self.engine = start_engine(self._loaded, options or EngineOptions())
+    def __init__(self, model: str | Use, options: EngineOptions | None = None) -> None:
+        use = Use(model=ModelOptions(path=model)) if isinstance(model, str) else model
+        self._loaded = load(use)
+        self.engine = start_engine(self._loaded, options or use.engine)
         self.tokenizer = self._loaded.tokenizer
         self.default_sampling = self._loaded.defaults  # as the model's generation_config.json wants it
 
