@@ -12,6 +12,9 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from npukit.cli.using import with_options
+from npukit.cli.verbs import VERBS
+
 Folder = Annotated[
     list[Path] | None,
     typer.Argument(
@@ -85,10 +88,16 @@ def form(name: str) -> dict[str, Any]:
     """
     module, _, inner = name.partition(" ")
     function = getattr(importlib.import_module(f"npukit.cli.{module}"), inner or module)
+    uses = next(verb.uses for group in VERBS.values() for verb in group if verb.name == module)
+    function = with_options(function, uses) if uses else function
     declared = inspect.signature(function).parameters
     page = FORMS[name]
     hints = typing.get_type_hints(function, include_extras=True)
+<<<<<<< HEAD
     hints = {each: hints[each] for each in declared if each not in (*NOT_IN_FORMS, page.strip("-"))}
+=======
+    hints = {each: hints[each] for each in declared if each not in ("json", "explain", page.strip("-"))}
+>>>>>>> fe3de3a (studio: forms of verbs that use a model come from its declaration)
     fields = [_field(each, hint, declared[each].default) for each, hint in hints.items()]
     return {
         "options": fields,

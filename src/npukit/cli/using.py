@@ -78,6 +78,7 @@ def with_options(function: Callable[..., None], verb: Verb) -> Callable[..., Non
         function(use=_use(verb, values.pop("model"), given), **values)
 
     made.__doc__, made.__name__ = function.__doc__, function.__name__
+    made.__annotations__ = {each.name: each.annotation for each in parameters}
     made.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     return made
 

@@ -126,9 +126,8 @@ class Verbs(Group):
 def described(verb: Verb) -> str:
     """The first line of a verb's help, read from its file: to import all of them takes longer than all the rest."""
     text = Path(__file__).with_name(f"{verb.module or verb.name}.py").read_text(encoding="utf-8")
-    found = re.search(
-        rf'^(?:def {verb.name}\(|{verb.name} = ).*?(?:"""|\(help=")([^"\n]+)', text, re.DOTALL | re.MULTILINE
-    )
+    pattern = rf'^(?:def {verb.name}\(.*?"""|{verb.name} = _verb\(.*?"""|{verb.name} = new_app\(help=")([^"\n]+)'
+    found = re.search(pattern, text, re.DOTALL | re.MULTILINE)
     return found[1] if found else ""
 
 
