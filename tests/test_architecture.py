@@ -96,6 +96,22 @@ def test_packages_that_work_without_torch_never_import_it() -> None:
     assert not wrong
 
 
+def lines_with(pattern: str, *outside: str) -> set[str]:
+    """The modules in which a line matches, but for those of some packages."""
+    found = {name for name, file in MODULES.items() if re.search(pattern, file.read_text(encoding="utf-8"))}
+    return {name for name in found if not name.startswith(tuple(f"npukit.{each}" for each in outside))}
+
+
+def test_one_module_tells_kinds_of_devices_apart() -> None:
+    asked = lines_with(r"device\b[^\n]*\.type (==|!=|in|not in) ", "simulate", "migrate", "shim", "launch")
+    # These two record what happens on which device: where a tensor is is their subject.
+    assert asked <= {"npukit.performance.plan.observe", "npukit.verify.observe"}, "ask launch/abilities.py"
+
+
+def test_nothing_but_a_task_knows_tasks_by_name() -> None:
+    assert not lines_with(r"config\.task (==|!=|in|not in) ", "llm.tasks")
+
+
 def test_there_are_no_circles_between_packages(arrows: dict[str, set[str]]) -> None:
     packages: dict[str, set[str]] = defaultdict(set)
     for name, imported in arrows.items():
