@@ -9,7 +9,8 @@ import pytest
 from npukit.errors import NpukitError
 from npukit.inference import batch, process
 from npukit.inference.batch import Inferred
-from npukit.inference.task import Task, Wanted
+from npukit.inference.start import Job
+from npukit.llm.config.use import Use
 
 
 @pytest.mark.parametrize("failed", [0, 1, 2])
@@ -17,11 +18,11 @@ def test_rows_without_an_answer_are_no_success(
     failed: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(batch, "infer", lambda *_: Inferred(Path("answers.jsonl"), 2, failed, 0, 5, 1.0))
-    task = Task("infer", Wanted("model"), ("rows.jsonl",))
+    job = Job("infer", Use(model={"path": "model"}, data={"input": ["rows.jsonl"]}))
     if not failed:
-        process._infer(task)
+        process._infer(job)
     else:
         with pytest.raises(NpukitError) as told:
-            process._infer(task)
+            process._infer(job)
         assert told.value.exit_code == 1
     assert f"{2 - failed} of 2 rows answered" in capsys.readouterr().out

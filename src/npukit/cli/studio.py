@@ -38,7 +38,7 @@ AllowHost = Annotated[
 PATHS = ("model", "data", "adapter", "words", "profiles")  # text that names a file, or something on a hub
 # What the studio sets itself: how its own server reaches the model's.
 SET_BY_STUDIO = ("host", "port", "api_key", "no_key", "cors", "ssl_keyfile", "ssl_certfile")
-NOT_IN_FORMS = ("context", "json", "dry_run", *SET_BY_STUDIO)
+NOT_IN_FORMS = ("explain", "context", "json", "dry_run", *SET_BY_STUDIO)
 # Verbs that have a form of their own in the studio, and the option that writes a page.
 FORMS = {
     "export": "",
@@ -93,11 +93,7 @@ def form(name: str) -> dict[str, Any]:
     declared = inspect.signature(function).parameters
     page = FORMS[name]
     hints = typing.get_type_hints(function, include_extras=True)
-<<<<<<< HEAD
     hints = {each: hints[each] for each in declared if each not in (*NOT_IN_FORMS, page.strip("-"))}
-=======
-    hints = {each: hints[each] for each in declared if each not in ("json", "explain", page.strip("-"))}
->>>>>>> fe3de3a (studio: forms of verbs that use a model come from its declaration)
     fields = [_field(each, hint, declared[each].default) for each, hint in hints.items()]
     return {
         "options": fields,

@@ -190,7 +190,7 @@ def test_packets_are_sent_at_once() -> None:
     assert asyncio.run(main())
 
 
-OPTIONS = ServeOptions(port=0)
+OPTIONS = ServeOptions(port=0, served_model_name=("model",))
 
 
 def connected(server: Any) -> socket.socket:
@@ -263,7 +263,7 @@ def test_answers_that_do_not_end_in_time_end_with_an_error(scripted: Any, tiny_t
             time.sleep(0.01)
             return [Output(number, Token(70)) for number in self._left]
 
-    options = ServeOptions(port=free_port(), drain=1)
+    options = ServeOptions(port=free_port(), drain=1, served_model_name=("model",))
 
     def run() -> None:
         os.dup2(os.open(tmp_path / "log", os.O_CREAT | os.O_WRONLY), 2)
