@@ -114,7 +114,7 @@ export const command = (text) =>
 // columns: [{title, cell(row), number}]
 export function table(columns, rows, act) {
   const cell = (column, each) => h("td", { class: `${column.number ? "number " : ""}${column.class ?? ""}`, "data-title": column.title }, column.cell(each));
-  const head = columns.map((column) => h("th", { class: `${column.number ? "number " : ""}${column.class ?? ""}`, scope: "col" }, column.title));
+  const head = columns.map((column) => h(column.title ? "th" : "td", { class: `${column.number ? "number " : ""}${column.class ?? ""}`, scope: column.title && "col" }, column.title));
   const body = rows.map((each) => h("tr", { class: act && "link", onclick: act && ((event) => { if (!event.target.closest("a, input, button")) act(each); }) },
     columns.map((column) => cell(column, each))));
   return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": columns.map((each) => each.title).filter(Boolean).join(", ") }, h("table", {}, h("thead", {}, h("tr", {}, head)), h("tbody", {}, body)));
