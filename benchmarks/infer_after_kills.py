@@ -15,7 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from npukit.inference.start import Job, handed_over
+from npukit.inference.start import UseJob, handed_over
 from npukit.launch.devices import choose
 from npukit.llm.config.use import Use
 
@@ -24,7 +24,7 @@ MAKE = Path(__file__).parents[1] / "examples" / "finetune" / "make.py"
 
 
 def start(use: Use) -> subprocess.Popen[bytes]:
-    variables = {**choose("cpu").environment(), **handed_over(Job("infer", use)), "OMP_NUM_THREADS": "1"}
+    variables = {**choose("cpu").environment(), **handed_over(UseJob("infer", use)), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "npukit.inference.process"]
     return subprocess.Popen(command, env=variables, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
 

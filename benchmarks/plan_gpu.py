@@ -248,7 +248,7 @@ def measure(job: Job, steps: int = 9) -> tuple[int, float]:
 
 def main() -> None:
     from npukit.facts.planning import planning, speed_of
-    from npukit.performance.plan.work import Work, step_time
+    from npukit.performance.plan.work import PlannedWork, step_time
 
     predicted = json.loads(FILE.read_text())
     name = next(each for each in ("H200", "H100", "A100") if each in torch.cuda.get_device_name())
@@ -256,10 +256,10 @@ def main() -> None:
     assert speed is not None
 
     def seconds(job: Job, launch: float, share: float) -> float:
-        work = [Work(**each) for each in predicted[str(job)]["work"]]
+        work = [PlannedWork(**each) for each in predicted[str(job)]["work"]]
         shares = {part: (share * value, share * value) for part, value in SHARES.items()}
         assumed = replace(planning(), launch_us=(launch, launch), **shares)  # type: ignore[arg-type]
-        work.append(Work("matmul", (odd - 1) * predicted[str(job)]["odd"], 0.0, 0))
+        work.append(PlannedWork("matmul", (odd - 1) * predicted[str(job)]["odd"], 0.0, 0))
         found = step_time(work, speed, assumed=assumed)
         assert found is not None
         return found.step[0]

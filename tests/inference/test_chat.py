@@ -17,7 +17,7 @@ from npukit.errors import NpukitError
 from npukit.inference.chat import Conversation
 from npukit.inference.engine import Engine
 from npukit.inference.loading import load
-from npukit.inference.start import Job, handed_over
+from npukit.inference.start import UseJob, handed_over
 from npukit.launch.devices import choose
 from npukit.llm.config.use import Use
 
@@ -101,7 +101,7 @@ def terminal(tiny_qwen2: Path, tmp_path: Path) -> Iterator[Any]:
     use = Use(model={"path": str(tiny_qwen2)}, sampling={"temperature": 0, "max_new_tokens": 4000})
     variables = {
         **choose("cpu").environment(),
-        **handed_over(Job("chat", use)),
+        **handed_over(UseJob("chat", use)),
         "OMP_NUM_THREADS": "1",
         "NO_COLOR": "1",
     }

@@ -9,7 +9,7 @@ import pytest
 from npukit.errors import NpukitError
 from npukit.inference import batch, process
 from npukit.inference.batch import Inferred
-from npukit.inference.start import Job
+from npukit.inference.start import UseJob
 from npukit.llm.config.use import Use
 
 
@@ -18,7 +18,7 @@ def test_rows_without_an_answer_are_no_success(
     failed: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(batch, "infer", lambda *_: Inferred(Path("answers.jsonl"), 2, failed, 0, 5, 1.0))
-    job = Job("infer", Use(model={"path": "model"}, data={"input": ["rows.jsonl"]}))
+    job = UseJob("infer", Use(model={"path": "model"}, data={"input": ["rows.jsonl"]}))
     if not failed:
         process._infer(job)
     else:

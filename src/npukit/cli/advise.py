@@ -33,14 +33,14 @@ def advise(
     compared: what got slower from the first to the second.
     """
     from npukit.performance.advise.advise import advise as judge
-    from npukit.performance.advise.compare import Comparison
+    from npukit.performance.advise.compare import ProfileComparison
     from npukit.performance.advise.page import write_report
     from npukit.performance.advise.text import as_text, comparison_text
 
     waiting = console(sys.stderr).status("Reading profiles") if sys.stderr.isatty() else contextlib.nullcontext()
     with waiting:
         result = write_report(profiles, report) if report else judge(profiles)
-    if isinstance(result, Comparison):
+    if isinstance(result, ProfileComparison):
         text = comparison_text(result)
     else:
         text = as_text(result, has_color(), min(shutil.get_terminal_size((100, 24)).columns, 120))

@@ -13,7 +13,7 @@ from typing import Any
 from npukit.errors import NpukitError
 from npukit.inference.engine.request import Output, Request, Sampling
 from npukit.inference.loading import Loaded, load, start_engine
-from npukit.inference.metrics import Metrics, measure
+from npukit.inference.metrics import AnswerMetrics, measure
 from npukit.inference.rows import ANSWERS, Answers, find_tables, records
 from npukit.inference.text import TextStream
 from npukit.llm.chat.chat import Prompt
@@ -36,7 +36,7 @@ class Inferred:
     resumed: int  # rows that an earlier run had answered
     generated_tokens: int
     seconds: float
-    metrics: Metrics | None = None  # where rows have references
+    metrics: AnswerMetrics | None = None  # where rows have references
     problems: tuple[str, ...] = ()  # the first bad rows
 
 
@@ -180,7 +180,7 @@ def _asked(question: Question) -> dict[str, Any]:
     return asked if question.reference is None else {**asked, "label": question.reference}
 
 
-def _look_at(output: Path) -> tuple[int, tuple[str, ...], Metrics | None]:
+def _look_at(output: Path) -> tuple[int, tuple[str, ...], AnswerMetrics | None]:
     failed, problems, pairs = 0, [], []
     with output.open(encoding="utf-8") as file:
         for line in file:

@@ -25,7 +25,7 @@ Told = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
-class FileResult:
+class EvaluatedFile:
     """What was found on one file: a perplexity for a text, an accuracy in per cent for questions."""
 
     file: str
@@ -40,7 +40,7 @@ class Evaluated:
     """What was found on all files; `accuracy` is the mean over files, as C-Eval, MMLU and CMMLU report it."""
 
     model: str
-    files: tuple[FileResult, ...]
+    files: tuple[EvaluatedFile, ...]
     accuracy: float | None = None
 
 
@@ -78,7 +78,7 @@ def evaluate(use: Use, paths: Sequence[str], told: Told = lambda done, total: No
         else:
             text = file.read_text(encoding="utf-8")
             mean, tokens = mean_loss(engine, loaded.tokenizer(text)["input_ids"], file)
-            results.append(FileResult(str(file), tokens, math.exp(mean)))
+            results.append(EvaluatedFile(str(file), tokens, math.exp(mean)))
     told(len(files), len(files))
     scores = [each.accuracy for each in results if each.accuracy is not None]
     return Evaluated(use.model.path, tuple(results), sum(scores) / len(scores) if scores else None)
@@ -152,7 +152,7 @@ def read_choices(file: Path) -> list[Choice]:
     return choices
 
 
-def _choose(engine: Engine, tokenizer: Any, file: Path, choices: list[Choice]) -> FileResult:
+def _choose(engine: Engine, tokenizer: Any, file: Path, choices: list[Choice]) -> EvaluatedFile:
     """The letter that the model finds likeliest after the question is its answer."""
     requests, starts = [], []
     for choice in choices:
@@ -170,4 +170,4 @@ def _choose(engine: Engine, tokenizer: Any, file: Path, choices: list[Choice]) -
     for number, choice in enumerate(choices):
         own = scores[number * len(LETTERS) : (number + 1) * len(LETTERS)]
         right += LETTERS[own.index(max(own))] == choice.right
-    return FileResult(str(file), questions=len(choices), accuracy=100 * right / len(choices))
+    return EvaluatedFile(str(file), questions=len(choices), accuracy=100 * right / len(choices))

@@ -14,7 +14,7 @@ WORD = re.compile(
 
 
 @dataclass(frozen=True)
-class Metrics:
+class AnswerMetrics:
     """Means over all pairs, in per cent. What needs a library that is not installed is None."""
 
     pairs: int
@@ -25,7 +25,7 @@ class Metrics:
     bleu_4: float | None = None
 
 
-def measure(pairs: Sequence[tuple[str, str]]) -> Metrics:
+def measure(pairs: Sequence[tuple[str, str]]) -> AnswerMetrics:
     """Compare (answer, reference) pairs.
 
     >>> measure([("Paris", "Paris"), ("Rome", "Paris")]).accuracy
@@ -34,7 +34,7 @@ def measure(pairs: Sequence[tuple[str, str]]) -> Metrics:
     exact = 100 * sum(answer.strip() == reference.strip() for answer, reference in pairs) / len(pairs)
     rouge = _rouge(pairs) if find_spec("rouge_score") else {}
     bleu = _bleu(pairs) if find_spec("sacrebleu") else None
-    return Metrics(len(pairs), exact, rouge.get("rouge1"), rouge.get("rouge2"), rouge.get("rougeL"), bleu)
+    return AnswerMetrics(len(pairs), exact, rouge.get("rouge1"), rouge.get("rouge2"), rouge.get("rougeL"), bleu)
 
 
 def words(text: str) -> list[str]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from npukit.errors import NpukitError
-from npukit.inference.start import Job, taken_over
+from npukit.inference.start import UseJob, taken_over
 
 
 def main() -> None:
@@ -15,7 +15,7 @@ def main() -> None:
     {"chat": _chat, "infer": _infer, "eval": _evaluate}[job.verb](job)
 
 
-def _chat(job: Job) -> None:
+def _chat(job: UseJob) -> None:
     from npukit.inference.chat import Conversation
     from npukit.inference.loading import load, start_engine
     from npukit.inference.terminal import talk
@@ -29,7 +29,7 @@ def _chat(job: Job) -> None:
     talk(Conversation(loaded, engine, sampling, job.use.sampling.stop), greeting)
 
 
-def _infer(job: Job) -> None:
+def _infer(job: UseJob) -> None:
     from npukit.inference.batch import infer
     from npukit.inference.show import show_inferred
     from npukit.report.progress import progress
@@ -45,7 +45,7 @@ def _infer(job: Job) -> None:
             )
 
 
-def _evaluate(job: Job) -> None:
+def _evaluate(job: UseJob) -> None:
     from npukit.inference.evaluate import evaluate
     from npukit.inference.show import show_evaluated
     from npukit.report.progress import progress

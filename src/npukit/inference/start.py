@@ -19,7 +19,7 @@ PROCESSES = {"serve": "npukit.inference.server.process"}  # of the other verbs: 
 
 
 @dataclass(frozen=True)
-class Job:
+class UseJob:
     """What a process is started for."""
 
     verb: Verb
@@ -27,15 +27,15 @@ class Job:
     json: bool = False  # show the result as JSON
 
 
-def handed_over(job: Job) -> dict[str, str]:
+def handed_over(job: UseJob) -> dict[str, str]:
     """The variable that tells a process its job."""
     return {VARIABLE: json.dumps({"verb": job.verb, "use": job.use.model_dump(mode="json"), "json": job.json})}
 
 
-def taken_over() -> Job:
+def taken_over() -> UseJob:
     """The job that this process was started for."""
     given = json.loads(os.environ.pop(VARIABLE))
-    return Job(given["verb"], Use.model_validate(given["use"]), given["json"])
+    return UseJob(given["verb"], Use.model_validate(given["use"]), given["json"])
 
 
 def start(verb: Verb, use: Use, devices: Devices, data: Sequence[str] = (), json: bool = False) -> NoReturn:
@@ -51,5 +51,5 @@ def start(verb: Verb, use: Use, devices: Devices, data: Sequence[str] = (), json
         )
     settings = devices.environment()
     more = launch_settings(settings, devices.kind == "npu", 1, {}) if verb != "serve" else ()
-    settings |= {each.name: each.value for each in more} | handed_over(Job(verb, use, json))
+    settings |= {each.name: each.value for each in more} | handed_over(UseJob(verb, use, json))
     run(["-m", PROCESSES.get(verb, "npukit.inference.process")], settings, ranks=devices.count)

@@ -12,7 +12,7 @@ from npukit.simulate import build
 
 
 @dataclass(frozen=True)
-class Part:
+class SimulatedPart:
     """One of the things that set-up makes."""
 
     name: str
@@ -26,7 +26,7 @@ class Information:
     """The state of the simulated NPU for the installed torch."""
 
     torch: str
-    parts: list[Part]
+    parts: list[SimulatedPart]
     cards: list[Card]
 
 
@@ -34,9 +34,9 @@ def information() -> Information:
     """Look, and build nothing."""
     setup = build.plan()
     parts = [
-        Part("torch_npu", _torch_npu_version(setup.torch_npu), setup.torch_npu.exists(), str(setup.torch_npu)),
-        Part("CANN (simulated)", setup.cann_version, setup.home.exists(), str(setup.home)),
-        Part("operators", __version__, setup.operators.exists(), str(setup.operators)),
+        SimulatedPart("torch_npu", _torch_npu_version(setup.torch_npu), setup.torch_npu.exists(), str(setup.torch_npu)),
+        SimulatedPart("CANN (simulated)", setup.cann_version, setup.home.exists(), str(setup.home)),
+        SimulatedPart("operators", __version__, setup.operators.exists(), str(setup.operators)),
     ]
     return Information(setup.torch_version, parts, [*cards().values()])
 

@@ -24,7 +24,7 @@ from npukit.inference.engine.request import Output, Token
 from npukit.inference.server import protocol
 from npukit.inference.server.lanes import LARGE, Lanes
 from npukit.inference.server.start import listen, serve
-from npukit.inference.start import Job, handed_over
+from npukit.inference.start import UseJob, handed_over
 from npukit.llm.config.use import ServeOptions, Use
 
 HI: dict[str, Any] = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 5, "temperature": 0}
@@ -234,7 +234,7 @@ def test_an_engine_that_dies_ends_the_process(tiny_qwen2: Path) -> None:
             raise ValueError("planted")
 
         os.environ |= handed_over(
-            Job("serve", Use(model={"path": str(tiny_qwen2)}, serve={"port": port}).ready_to_serve())
+            UseJob("serve", Use(model={"path": str(tiny_qwen2)}, serve={"port": port}).ready_to_serve())
         )
         Engine.warm_up = lambda _: None  # type: ignore[method-assign]
         Engine.step = fail  # type: ignore[method-assign]

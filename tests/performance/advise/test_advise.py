@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from npukit.cli import app
 from npukit.errors import NpukitError
 from npukit.performance.advise.advise import Advised, advise, judge
-from npukit.performance.advise.compare import Comparison
+from npukit.performance.advise.compare import ProfileComparison
 from npukit.performance.advise.page import write_report
 from npukit.performance.advise.pages import page
 from npukit.performance.advise.rules import all_rules
@@ -21,7 +21,7 @@ from npukit.performance.advise.text import as_text
 from npukit.performance.read import read_profiles
 
 
-def codes(advised: Advised | Comparison) -> dict[str, float]:
+def codes(advised: Advised | ProfileComparison) -> dict[str, float]:
     assert isinstance(advised, Advised)
     return {each.finding.code: each.ms for each in advised.advice}
 
@@ -100,7 +100,7 @@ def test_findings_with_a_line_as_sarif(tmp_path: Path) -> None:
 def test_two_profiles_of_the_same_rank_are_compared(tmp_path: Path) -> None:
     before, after = kineto_trace(tmp_path / "a.json", loader_ms=0), kineto_trace(tmp_path / "b.json", slower=2)
     result = advise([before, after])
-    assert isinstance(result, Comparison)
+    assert isinstance(result, ProfileComparison)
     assert (result.before.step_ms, result.after.step_ms) == pytest.approx((90.3, 100.3), abs=1)
     assert (result.kinds[0].name, round(result.kinds[0].ms)) == ("matmul", 30)
     output = CliRunner().invoke(app, ["advise", str(before), str(after)])

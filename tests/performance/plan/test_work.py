@@ -6,14 +6,14 @@ import pytest
 
 from npukit.facts.models import known_model
 from npukit.facts.planning import Speed, planning, speed_of
-from npukit.performance.plan.work import Work, step_time
+from npukit.performance.plan.work import PlannedWork, step_time
 
 SPEED = Speed(flops=1e14, bandwidth=1e12, link=1e11, network=1e10)
 
 
 def test_an_operator_takes_as_long_as_its_scarcer_resource() -> None:
-    computing = step_time([Work("matmul", 1e14, 1e9, 1)], SPEED)
-    moving = step_time([Work("vector", 1e9, 1e12, 1)], SPEED)
+    computing = step_time([PlannedWork("matmul", 1e14, 1e9, 1)], SPEED)
+    moving = step_time([PlannedWork("vector", 1e9, 1e12, 1)], SPEED)
     assert computing and moving
     low, high = planning().compute
     assert computing.compute == pytest.approx((1 / high, 1 / low)) and computing.memory == (0, 0)
@@ -21,12 +21,12 @@ def test_an_operator_takes_as_long_as_its_scarcer_resource() -> None:
 
 
 def test_many_small_operators_are_bound_by_the_host() -> None:
-    found = step_time([Work("vector", 0, 1e6, 10_000)], SPEED)
+    found = step_time([PlannedWork("vector", 0, 1e6, 10_000)], SPEED)
     assert found and found.step == found.host and found.host[0] == pytest.approx(planning().launch_us[0] * 1e-2)
 
 
 def test_ranks_on_several_servers_exchange_over_the_network() -> None:
-    work = [Work("matmul", 1e12, 0, 1), Work("collective", 0, 1e10, 1)]
+    work = [PlannedWork("matmul", 1e12, 0, 1), PlannedWork("collective", 0, 1e10, 1)]
     near, far = step_time(work, SPEED), step_time(work, SPEED, between_servers=True)
     assert near and far and far.collectives[0] > 5 * near.collectives[0] and far.step[1] > near.step[1]
     assert step_time(work, Speed(1e14, 1e12)) is None, "no link is known"

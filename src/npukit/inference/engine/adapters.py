@@ -24,7 +24,7 @@ from npukit.inference.engine.paged import to_device
 
 
 @dataclass(frozen=True)
-class Adapter:
+class LoadedAdapter:
     """One adapter as PEFT saves it: its matrices by the name of the layer that they belong to, its factor in B."""
 
     name: str
@@ -43,7 +43,7 @@ class Adapters:
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
-        self._adapters: dict[str, Adapter] = {}
+        self._adapters: dict[str, LoadedAdapter] = {}
         self._base: dict[str, nn.Module] = {}  # the modules in whose place those with adapters are
         self._rows: dict[str | None, Tensor] = {}  # of the mask, by adapter
         self._device = next(model.parameters()).device
@@ -54,7 +54,7 @@ class Adapters:
         """In the order in which they were added."""
         return list(self._adapters)
 
-    def add(self, key: str, adapter: Adapter) -> None:
+    def add(self, key: str, adapter: LoadedAdapter) -> None:
         """Make an adapter known by a key; one that does not fit the model is refused, and changes nothing."""
         modules = dict(self._model.named_modules()) | self._base
         for name, (a, b) in adapter.layers.items():
@@ -197,7 +197,7 @@ def _sizes(linear: Any) -> tuple[int, int]:
     return int(linear.weight.shape[0]), int(linear.weight.shape[1])
 
 
-def read_adapter(name: str, folder: Path) -> Adapter:
+def read_adapter(name: str, folder: Path) -> LoadedAdapter:
     """Read an adapter that PEFT saved.
 
     >>> read_adapter("french", Path("saves/lora")).rank
@@ -215,7 +215,7 @@ def read_adapter(name: str, folder: Path) -> Adapter:
         raise NpukitError(f"{folder} is not a LoRA adapter that can be read: {error}") from error
 
 
-def _adapter(name: str, config: dict[str, Any], weights: dict[str, Tensor]) -> Adapter:
+def _adapter(name: str, config: dict[str, Any], weights: dict[str, Tensor]) -> LoadedAdapter:
     _refuse_others(name, config)
     layers: dict[str, tuple[Tensor, Tensor]] = {}
     for key, a in weights.items():
@@ -231,7 +231,7 @@ def _adapter(name: str, config: dict[str, Any], weights: dict[str, Tensor]) -> A
         raise NpukitError(
             f"The adapter {name} changes more than linear layers: merge it with `npukit export --merge-lora`."
         )
-    return Adapter(name, max(a.shape[0] for a, _ in layers.values()), _same_rank(layers), saved)
+    return LoadedAdapter(name, max(a.shape[0] for a, _ in layers.values()), _same_rank(layers), saved)
 
 
 def _saved(config: dict[str, Any], weights: dict[str, Tensor]) -> dict[str, dict[str, Tensor]]:

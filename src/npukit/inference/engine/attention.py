@@ -14,10 +14,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from npukit.inference.engine.paged import Batch, Call, Prefill, Rows, write
+from npukit.inference.engine.paged import PagedBatch, PagedCall, PagedRows, Prefill, write
 
-AttendRows = Callable[[Call, Rows], Tensor]
-AttendPrefill = Callable[[Call, Prefill], Tensor]
+AttendRows = Callable[[PagedCall, PagedRows], Tensor]
+AttendPrefill = Callable[[PagedCall, Prefill], Tensor]
 
 
 def register(kind: str, dtype: torch.dtype) -> str:
@@ -44,7 +44,7 @@ def paged_attention(
     key: Tensor,
     value: Tensor,
     attention_mask: Tensor | None,
-    batch: Batch,
+    batch: PagedBatch,
     scaling: float | None = None,
     sliding_window: int | None = None,
     **_: Any,
@@ -52,12 +52,12 @@ def paged_attention(
     """Query, key, value are [1, heads, tokens, size]; the result is [1, tokens, heads, size]."""
     query, key, value = (part.squeeze(0).transpose(0, 1) for part in (query, key, value))
     scale = scaling if scaling is not None else query.shape[-1] ** -0.5
-    call = Call(query, key, value, module.key_cache, module.value_cache, batch.slots, scale, sliding_window)
-    result = attend_rows(call, batch.kind) if isinstance(batch.kind, Rows) else attend_prefill(call, batch.kind)
+    call = PagedCall(query, key, value, module.key_cache, module.value_cache, batch.slots, scale, sliding_window)
+    result = attend_rows(call, batch.kind) if isinstance(batch.kind, PagedRows) else attend_prefill(call, batch.kind)
     return result.unsqueeze(0), None
 
 
-def rows_anywhere(call: Call, rows: Rows) -> Tensor:
+def rows_anywhere(call: PagedCall, rows: PagedRows) -> Tensor:
     """With torch's own attention: the rows side by side, each as long as the longest, under a mask."""
     write(call)
     size = call.key_cache.shape[1]
@@ -74,7 +74,7 @@ def rows_anywhere(call: Call, rows: Rows) -> Tensor:
     return torch_attention(call.query.unsqueeze(2), keys, values, seen[:, None, None, :], call.scale).squeeze(2)
 
 
-def prefill_anywhere(call: Call, prompts: Prefill) -> Tensor:
+def prefill_anywhere(call: PagedCall, prompts: Prefill) -> Tensor:
     """With torch's own attention, one sequence after the other."""
     write(call)
     results = []

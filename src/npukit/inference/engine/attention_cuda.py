@@ -12,7 +12,7 @@ import triton
 from torch import Tensor
 
 from npukit.inference.engine.kernels_cuda import attend, store
-from npukit.inference.engine.paged import Call, Prefill, Rows
+from npukit.inference.engine.paged import PagedCall, PagedRows, Prefill
 
 _KEYS, _WARPS, _STAGES = 64, 4, 3  # keys that a program looks at together, and how it is compiled
 _QUERIES = 16  # the least that the tensor cores take
@@ -21,7 +21,7 @@ _MOST_SPLITS = 16
 _arrivals: dict[torch.device, Tensor] = {}  # how many parts of a sequence are done; all zero between two calls
 
 
-def attend_rows(call: Call, rows: Rows) -> Tensor:
+def attend_rows(call: PagedCall, rows: PagedRows) -> Tensor:
     """Each query over its own length."""
     query, key, value, key_cache, value_cache, slots, scale, window = call
     result: Tensor = _attend_rows(
@@ -125,7 +125,7 @@ def _write(key: Tensor, value: Tensor, key_cache: Tensor, value_cache: Tensor, s
     )
 
 
-def attend_prefill(call: Call, prompts: Prefill) -> Tensor:
+def attend_prefill(call: PagedCall, prompts: Prefill) -> Tensor:
     """The sequences one behind the other; each new token sees what its own sequence has before it."""
     query, key, value, key_cache, value_cache, slots, scale, window = call
     borders = prompts.new_borders, prompts.borders

@@ -8,11 +8,11 @@ import torch
 import torch_npu
 from torch import Tensor
 
-from npukit.inference.engine.paged import Call, Prefill, Rows, write
+from npukit.inference.engine.paged import PagedCall, PagedRows, Prefill, write
 from npukit.llm.models.attention import NPU_CAUSAL, causal_mask
 
 
-def attend_rows(call: Call, rows: Rows) -> Tensor:
+def attend_rows(call: PagedCall, rows: PagedRows) -> Tensor:
     """One query a row, in the layout (BSH) for which paging is documented on every card."""
     _write(call)
     result: Tensor = torch_npu.npu_fused_infer_attention_score(
@@ -30,7 +30,7 @@ def attend_rows(call: Call, rows: Rows) -> Tensor:
     return result.view_as(call.query)
 
 
-def attend_prefill(call: Call, prompts: Prefill) -> Tensor:
+def attend_prefill(call: PagedCall, prompts: Prefill) -> Tensor:
     """The sequences one behind the other (TND), their keys and values fetched from the cache."""
     _write(call)
     keys, values = (cache.flatten(0, 1)[prompts.slots] for cache in (call.key_cache, call.value_cache))
@@ -58,7 +58,7 @@ def _has_plain_caches() -> bool:
 _PLAIN_CACHES = _has_plain_caches()
 
 
-def _write(call: Call) -> None:
+def _write(call: PagedCall) -> None:
     if _PLAIN_CACHES:
         tokens, caches = (call.key.contiguous(), call.value.contiguous()), (call.key_cache, call.value_cache)
         torch_npu.npu_scatter_pa_kv_cache(*tokens, *caches, call.slots, cache_mode="Norm")

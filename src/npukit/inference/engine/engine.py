@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from npukit.errors import NpukitError
-from npukit.inference.engine.adapters import Adapter, Adapters, read_adapter
+from npukit.inference.engine.adapters import Adapters, LoadedAdapter, read_adapter
 from npukit.inference.engine.cache import Cache, CacheShape
 from npukit.inference.engine.graphs import can_record
 from npukit.inference.engine.own_caches import OwnCaches
@@ -100,7 +100,7 @@ class Engine:
         """Read a LoRA adapter that PEFT saved, and make it known under a name; a name that is taken is refused."""
         self.add_adapter(read_adapter(name, folder))
 
-    def add_adapter(self, adapter: Adapter, replace: bool = False) -> None:
+    def add_adapter(self, adapter: LoadedAdapter, replace: bool = False) -> None:
         """Make an adapter known under its name. With `replace` it takes the place of one of that name, which answers
         that have begun with it keep; if it does not fit, the old one stays.
         """

@@ -1,7 +1,8 @@
 """Where the tokens of a pass belong in the paged cache, and what every way of attention is given.
 
-A pass has two forms. `Rows` are tokens that each look at the cache on their own: the next token of a running sequence,
-or a token of a prompt, which then is a row like any other, with its own length. `Prefill` is long prompts, one behind
+A pass has two forms. `PagedRows` are tokens that each look at the cache on their own: the next token of a running
+sequence, or a token of a prompt, which then is a row like any other, with its own length.
+`Prefill` is long prompts, one behind
 the other, for kernels that share what neighbouring tokens read.
 """
 
@@ -20,7 +21,7 @@ from npukit.launch.abilities import abilities
 
 
 @dataclass(frozen=True)
-class Rows:
+class PagedRows:
     """Each token with the blocks of its sequence, and how many tokens of it it sees, itself included."""
 
     rows: Tensor  # whose token it is; those of one sequence stand together, in their order
@@ -46,14 +47,14 @@ class Prefill:
 
 
 @dataclass(frozen=True)
-class Batch:
+class PagedBatch:
     """The new tokens of a pass. The slot of a token is its block times the block size, plus its place in the block."""
 
     slots: Tensor
-    kind: Rows | Prefill
+    kind: PagedRows | Prefill
 
 
-class Call(NamedTuple):
+class PagedCall(NamedTuple):
     """One layer's attention: the new tokens' queries, keys and values, [tokens, heads, size], and the layer's cache."""
 
     query: Tensor
@@ -88,7 +89,7 @@ def pack(chunks: Many[Chunk], block_size: int) -> Prompts:
     return Prompts(torch.cat(numbers, 1), Prefill(torch.cat(slots), new_borders, borders, new, total))
 
 
-def write(call: Call) -> None:
+def write(call: PagedCall) -> None:
     """Put each token's key and value where it belongs."""
     call.key_cache.flatten(0, 1)[call.slots] = call.key
     call.value_cache.flatten(0, 1)[call.slots] = call.value

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from npukit.inference.engine.request import Token
-from npukit.inference.engine.sampler import Chosen, chosen_of
+from npukit.inference.engine.sampler import ChosenTokens, chosen_of
 from npukit.inference.engine.scheduler import Chunk, Step
 from npukit.launch.abilities import abilities
 
@@ -21,7 +21,7 @@ _ROWS = 128
 class Launched:
     """A step that the device has been told to do; `parts` are its results in the order of step.sampled."""
 
-    def __init__(self, step: Step, parts: list[Chosen], device: torch.device) -> None:
+    def __init__(self, step: Step, parts: list[ChosenTokens], device: torch.device) -> None:
         self.step = step
         self._parts = [_to_host(part) for part in parts]
         self._done: Any = None
@@ -66,7 +66,7 @@ def _score(chunk: Chunk, logits: Callable[[int, int], Tensor]) -> None:
         known += _tokens(_to_host(chosen_of(ids, found, wanted or 0), wait=True), [wanted] * len(ids))
 
 
-def _tokens(part: Chosen, wanted: list[int | None]) -> list[Token]:
+def _tokens(part: ChosenTokens, wanted: list[int | None]) -> list[Token]:
     ids = part.tokens.tolist()
     if part.logprobs is None:
         return [Token(each) for each in ids]
@@ -80,11 +80,11 @@ def _tokens(part: Chosen, wanted: list[int | None]) -> list[Token]:
     ]
 
 
-def _to_host(part: Chosen, wait: bool = False) -> Chosen:
+def _to_host(part: ChosenTokens, wait: bool = False) -> ChosenTokens:
     def moved(tensor: Tensor) -> Tensor:
         if wait or not abilities(tensor.device).own_memory:
             return tensor.cpu()
         return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True).copy_(tensor, non_blocking=True)
 
     top = None if part.top is None else (moved(part.top[0]), moved(part.top[1]))
-    return Chosen(moved(part.tokens), None if part.logprobs is None else moved(part.logprobs), top)
+    return ChosenTokens(moved(part.tokens), None if part.logprobs is None else moved(part.logprobs), top)

@@ -19,9 +19,9 @@ from npukit.inference.engine.cache import Cache, attention_modules
 from npukit.inference.engine.fused import fuse
 from npukit.inference.engine.graphs import Graphs
 from npukit.inference.engine.inputs import NEWEST, Inputs, Pass, lay_out
-from npukit.inference.engine.paged import Batch, Rows, pack, to_device
+from npukit.inference.engine.paged import PagedBatch, PagedRows, pack, to_device
 from npukit.inference.engine.results import Launched, score
-from npukit.inference.engine.sampler import Chosen, choose
+from npukit.inference.engine.sampler import ChosenTokens, choose
 from npukit.inference.engine.scheduler import CHEAP, Chunk, Step, padded
 from npukit.inference.engine.sequence import Sequence
 from npukit.launch.abilities import abilities
@@ -90,7 +90,7 @@ class Runner:
             parts += self._launch_prefill(step.apart)
         return Launched(step, parts, self.device)
 
-    def _launch_rows(self, decodes: list[Sequence], chunks: list[Chunk]) -> Chosen:
+    def _launch_rows(self, decodes: list[Sequence], chunks: list[Chunk]) -> ChosenTokens:
         """A pass in which every token is a row of its own."""
         cache, graphs = self._cache, self._graphs
         for chunk in chunks:
@@ -120,7 +120,7 @@ class Runner:
         cache.tables[rows, places // size] = blocks.int()
         ids = torch.where(ids == NEWEST, cache.last[rows], ids)
         on_host = host_lengths if abilities(self.device).torch_npu else None
-        batch = Batch(blocks * size + places % size, Rows(rows, cache.tables[rows], lengths, on_host))
+        batch = PagedBatch(blocks * size + places % size, PagedRows(rows, cache.tables[rows], lengths, on_host))
         hidden = self._body(ids[None], position_ids=places[None], use_cache=False, batch=batch)[0]
         logits = self._logits(hidden[0], picks)
         tokens = logits.argmax(-1)
@@ -133,7 +133,7 @@ class Runner:
             logits: Tensor = self._model.get_output_embeddings()(hidden[places])
         return logits
 
-    def _launch_prefill(self, chunks: list[Chunk]) -> list[Chosen]:
+    def _launch_prefill(self, chunks: list[Chunk]) -> list[ChosenTokens]:
         hidden = self._prefill(chunks)
         ends, end = [], 0
         for chunk in chunks:
@@ -155,17 +155,17 @@ class Runner:
         prompts = pack(chunks, self._cache.block_size)
         self._adapters.select([chunk.sequence.request.adapter for chunk in chunks], prompts.kind.new)
         ids, positions, slots = to_device(prompts.numbers, self.device)
-        batch = Batch(slots, prompts.kind.to(self.device))
+        batch = PagedBatch(slots, prompts.kind.to(self.device))
         hidden: Tensor = self._body(ids[None], position_ids=positions[None], use_cache=False, batch=batch)[0]
         return hidden[0]
 
     def _choose(
         self, logits: Tensor, tokens: Tensor, sampled: Many[tuple[Sequence, int]], write: bool = False
-    ) -> Chosen:
+    ) -> ChosenTokens:
         """The next token of each sequence after so many of its tokens. `tokens` are the likeliest; where more is asked
         for, the sampler's take their place.
         """
-        chosen = Chosen(tokens)
+        chosen = ChosenTokens(tokens)
         if not all(sequence.is_plain for sequence, _ in sampled):
             chosen = choose(logits, [sequence for sequence, _ in sampled], [length for _, length in sampled])
             write = True

@@ -18,7 +18,7 @@ from npukit.inference.engine.sequence import Sequence
 
 
 @dataclass(frozen=True)
-class Chosen:
+class ChosenTokens:
     """The tokens, and where they were asked for their log-probabilities and those of the likeliest."""
 
     tokens: Tensor
@@ -26,13 +26,15 @@ class Chosen:
     top: tuple[Tensor, Tensor] | None = None  # values and ids
 
 
-def chosen_of(tokens: Tensor, logprobs: Tensor, wanted: int) -> Chosen:
+def chosen_of(tokens: Tensor, logprobs: Tensor, wanted: int) -> ChosenTokens:
     """Tokens with their log-probabilities, and those of the `wanted` likeliest."""
     top = logprobs.topk(wanted, -1) if wanted else None
-    return Chosen(tokens, logprobs.gather(1, tokens[:, None]).squeeze(1), (top.values, top.indices) if top else None)
+    return ChosenTokens(
+        tokens, logprobs.gather(1, tokens[:, None]).squeeze(1), (top.values, top.indices) if top else None
+    )
 
 
-def choose(logits: Tensor, sequences: Many[Sequence], positions: Many[int]) -> Chosen:
+def choose(logits: Tensor, sequences: Many[Sequence], positions: Many[int]) -> ChosenTokens:
     """The next token of each sequence, [sequences], from logits [sequences, words]. `positions` says how many tokens
     each sequence has by now.
     """
@@ -49,7 +51,7 @@ def choose(logits: Tensor, sequences: Many[Sequence], positions: Many[int]) -> C
         chosen = to_device(torch.tensor(rows), logits.device)
         tokens[chosen] = _draw(logits[chosen], [settings[row] for row in rows], [positions[row] for row in rows])
     if raw is None:
-        return Chosen(tokens)
+        return ChosenTokens(tokens)
     return chosen_of(tokens, raw, wanted or 0)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import yaml
 
-from npukit.llm.config.dialects.table import Row, row_of
+from npukit.llm.config.dialects.table import DialectRow, row_of
 from npukit.llm.config.nearest import nearest
 
 
@@ -17,7 +17,7 @@ from npukit.llm.config.nearest import nearest
 class Names:
     """What other tools call the options of one configuration, and the command that lists ours."""
 
-    tables: Mapping[str, Mapping[str, Row]]  # by tool
+    tables: Mapping[str, Mapping[str, DialectRow]]  # by tool
     listing: str
 
     def suggestion(self, word: str, above: str, siblings: Collection[str], known: Collection[str]) -> str:

@@ -43,7 +43,7 @@ class Flag:
 NO_FLAG, SERVING, ANSWERING = Flag(verbs=()), Flag(verbs=("serve",)), Flag(verbs=("chat", "infer"))
 
 
-class Adapter(Options):
+class ChosenAdapter(Options):
     """A LoRA adapter; one with a name is chosen by that name, those without are always applied, in their order."""
 
     PLURAL: ClassVar[str] = "adapters, as PATH or NAME=PATH"
@@ -53,7 +53,7 @@ class Adapter(Options):
 
 
 def _as_adapters(value: Any) -> Any:
-    several = [value] if isinstance(value, str | dict | Adapter) else value
+    several = [value] if isinstance(value, str | dict | ChosenAdapter) else value
     if not isinstance(several, list | tuple):
         return value
     return tuple(_as_adapter(each) for each in several)
@@ -66,7 +66,7 @@ def _as_adapter(value: Any) -> Any:
     return {"path": path, "name": name} if equals else {"path": value}
 
 
-ADAPTERS = str | Adapter | list[str | Adapter]  # as they may be written
+ADAPTERS = str | ChosenAdapter | list[str | ChosenAdapter]  # as they may be written
 
 
 def _as_names(value: Any) -> Any:
@@ -312,7 +312,7 @@ class Use(Options):
 
     model: ModelOptions
     adapters: Annotated[
-        tuple[Adapter, ...],
+        tuple[ChosenAdapter, ...],
         BeforeValidator(_as_adapters, json_schema_input_type=ADAPTERS),
         Flag(("--adapter",)),
     ] = Field((), description="LoRA adapter, as PATH; NAME=PATH is one that clients of a server choose by its name")

@@ -20,7 +20,7 @@ MARKS = 12  # tokens that a chat template adds to a conversation, about
 
 
 @dataclass(frozen=True)
-class Rows:
+class RowCount:
     """Rows, and their mean number of tokens."""
 
     count: int
@@ -28,7 +28,7 @@ class Rows:
     tokens: float
 
 
-def count_rows(config: Config) -> Rows | None:
+def count_rows(config: Config) -> RowCount | None:
     """The rows to train on, before packing and before a part is set apart; None where data is not local."""
     tokens_of = _tokens_of(config.model.path)
     tables = []
@@ -42,7 +42,7 @@ def count_rows(config: Config) -> Rows | None:
         tables.append(_count(table, tokens_of, config.data.cutoff))
     count = sum(each.count for each in tables)
     tokens = sum(each.count * each.tokens for each in tables) / max(1, count)
-    return Rows(count, all(each.exact for each in tables), tokens)
+    return RowCount(count, all(each.exact for each in tables), tokens)
 
 
 def about_rows(table: Table) -> int:
@@ -52,18 +52,18 @@ def about_rows(table: Table) -> int:
     return _count(table, lambda _: 0.0, 1).count
 
 
-def _count(table: Table, tokens_of: Callable[[Any], float], cutoff: int) -> Rows:
+def _count(table: Table, tokens_of: Callable[[Any], float], cutoff: int) -> RowCount:
     size = sum(file.stat().st_size for file in table.files)
     records = (record for record in table.records() if record.problem is None)
     rows = itertools.islice(records, table.limit)
     sample = [record.value for record in itertools.islice(rows, SAMPLE)]
     mean = sum(min(cutoff, tokens_of(row)) for row in sample) / max(1, len(sample))
     if all(file.suffix == ".parquet" for file in table.files):
-        return Rows(min(_parquet_rows(table.files), table.limit or 2**62), True, mean)
+        return RowCount(min(_parquet_rows(table.files), table.limit or 2**62), True, mean)
     if size <= COUNTED or (table.limit or 2**62) <= 10_000:
-        return Rows(len(sample) + sum(1 for _ in rows), True, mean)
+        return RowCount(len(sample) + sum(1 for _ in rows), True, mean)
     bytes_a_row = sum(len(json.dumps(row, ensure_ascii=False).encode()) + 1 for row in sample) / max(1, len(sample))
-    return Rows(min(int(size / bytes_a_row), table.limit or 2**62), False, mean)
+    return RowCount(min(int(size / bytes_a_row), table.limit or 2**62), False, mean)
 
 
 def _parquet_rows(files: tuple[Path, ...]) -> int:

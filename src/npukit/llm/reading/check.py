@@ -22,7 +22,7 @@ from npukit.llm.tasks.task import of as task_of
 
 
 @dataclass(frozen=True)
-class Problem:
+class ConfigProblem:
     """A sentence about an option."""
 
     key: str
@@ -53,7 +53,7 @@ def _keys(key: str) -> Keys:
     return tuple(int(part) if part.isdigit() else part for part in key.split("."))
 
 
-def _without_effect(config: Config, given: Given) -> Iterator[Problem]:
+def _without_effect(config: Config, given: Given) -> Iterator[ConfigProblem]:
     """Options that were written although what was chosen makes no use of them."""
     for key, option in options(Config).items():
         when = option.when
@@ -61,7 +61,7 @@ def _without_effect(config: Config, given: Given) -> Iterator[Problem]:
             if _value(config, key) == option.field.default:
                 continue
             chosen = f"{when.key} is {plain(_value(config, when.key))}"
-            yield Problem(key, f"{given.name(_keys(key))} has no effect because {chosen}")
+            yield ConfigProblem(key, f"{given.name(_keys(key))} has no effect because {chosen}")
 
 
 def _was_overridden(key: str, given: Given) -> bool:
@@ -78,82 +78,90 @@ def _value(config: Config, key: str) -> Any:
     return value
 
 
-def _options_together(config: Config, given: Given) -> Iterator[Problem]:
+def _options_together(config: Config, given: Given) -> Iterator[ConfigProblem]:
     data, training, tuning, model = config.data, config.training, config.tuning, config.model
-    yield from (Problem(key, text) for key, text in task_of(config).problems(config))
+    yield from (ConfigProblem(key, text) for key, text in task_of(config).problems(config))
     if data.streaming and training.max_steps is None:
-        yield Problem("data.streaming", "streamed data has no known length: set training.max_steps.")
+        yield ConfigProblem("data.streaming", "streamed data has no known length: set training.max_steps.")
     if data.streaming and isinstance(data.validation, float) and 0 < data.validation < 1:
-        yield Problem("data.validation", "a share of a stream is not known: give a number of rows, or files.")
+        yield ConfigProblem("data.validation", "a share of a stream is not known: give a number of rows, or files.")
     if data.pack_length and data.packing and data.pack_length < data.cutoff:
         text = f"rows of up to {data.cutoff} tokens (data.cutoff) do not fit into {data.pack_length}: increase it."
-        yield Problem("data.pack_length", text)
+        yield ConfigProblem("data.pack_length", text)
     if data.train_on_prompt and data.last_answer_only:
-        yield Problem(
+        yield ConfigProblem(
             "data.last_answer_only", "data.train_on_prompt and data.last_answer_only contradict each other: remove one."
         )
     if training.eval_every and not data.validation:
-        yield Problem("training.eval_every", "there is no data to evaluate on: set data.validation.")
+        yield ConfigProblem("training.eval_every", "there is no data to evaluate on: set data.validation.")
     if training.early_stopping and not training.eval_every:
-        yield Problem("training.early_stopping", "early stopping needs evaluations: set training.eval_every.")
+        yield ConfigProblem("training.early_stopping", "early stopping needs evaluations: set training.eval_every.")
     if training.load_best and not (training.eval_every and training.save_every):
         text = "the best model is a checkpoint found by evaluations: set training.eval_every and training.save_every."
-        yield Problem("training.load_best", text)
+        yield ConfigProblem("training.load_best", text)
     if training.best_metric != LOSS:
-        yield Problem("training.best_metric", f"evaluations compute {LOSS} only: leave it out.")
+        yield ConfigProblem("training.best_metric", f"evaluations compute {LOSS} only: leave it out.")
     if training.min_learning_rate > training.learning_rate:
         text = f"training.min_learning_rate is above training.learning_rate ({training.learning_rate:g})."
-        yield Problem("training.min_learning_rate", text)
+        yield ConfigProblem("training.min_learning_rate", text)
     if training.warmup > 1 and training.warmup % 1:
-        yield Problem(
+        yield ConfigProblem(
             "training.warmup",
             f"{training.warmup:g} is neither a whole number of steps nor a share below 1.",
         )
     if training.optimizer not in ("adamw", "adam", "sgd") and training.parallel != "ddp":
-        yield Problem("training.optimizer", f"{training.optimizer} needs whole parameters: set training.parallel=ddp.")
+        yield ConfigProblem(
+            "training.optimizer", f"{training.optimizer} needs whole parameters: set training.parallel=ddp."
+        )
     if training.optimizer not in ("adamw", "adam", "sgd") and tuning.plus_ratio:
-        yield Problem("training.optimizer", f"LoRA+ goes with adamw, adam or sgd, not with {training.optimizer}.")
+        yield ConfigProblem("training.optimizer", f"LoRA+ goes with adamw, adam or sgd, not with {training.optimizer}.")
     if training.offload and training.parallel == "ddp":
-        yield Problem("training.offload", "ddp cannot offload: use zero2, zero3 or fsdp2.")
+        yield ConfigProblem("training.offload", "ddp cannot offload: use zero2, zero3 or fsdp2.")
     if model.from_config and tuning.is_adapter:
-        yield Problem("model.from_config", "new weights must all be trained: set tuning.method=full.")
+        yield ConfigProblem("model.from_config", "new weights must all be trained: set tuning.method=full.")
     if model.rope and not ("rope_type" in model.rope and ("factor" in model.rope or model.length)):
-        yield Problem("model.rope", "model.rope needs a rope_type, and a factor or model.length.")
+        yield ConfigProblem("model.rope", "model.rope needs a rope_type, and a factor or model.length.")
     if model.dtype == "float16" and not tuning.is_adapter:
-        yield Problem("model.dtype", "float16 is too imprecise for trained weights: use float32 or bfloat16.")
+        yield ConfigProblem("model.dtype", "float16 is too imprecise for trained weights: use float32 or bfloat16.")
     if model.quantize and not tuning.is_adapter:
-        yield Problem("model.quantize", f"quantised weights cannot be trained by {tuning.method}: use lora.")
+        yield ConfigProblem("model.quantize", f"quantised weights cannot be trained by {tuning.method}: use lora.")
     if model.quantize and training.parallel != "ddp":
-        yield Problem("model.quantize", "quantised weights are not sharded: set training.parallel=ddp.")
+        yield ConfigProblem("model.quantize", "quantised weights are not sharded: set training.parallel=ddp.")
     if tuning.layers == 0:
-        yield Problem("tuning.layers", "tuning.layers must not be 0: 2 trains the last two layers, -2 the first two.")
+        yield ConfigProblem(
+            "tuning.layers", "tuning.layers must not be 0: 2 trains the last two layers, -2 the first two."
+        )
     if (tuning.turns or tuning.method == "adalora") and training.parallel != "ddp":
         name = "tuning.turns" if tuning.turns else "tuning.method"
-        yield Problem(name, f"{tuning.turns or tuning.method} needs whole parameters: set training.parallel=ddp.")
+        yield ConfigProblem(name, f"{tuning.turns or tuning.method} needs whole parameters: set training.parallel=ddp.")
     if tuning.converts and (tuning.dora or "rank_pattern" in tuning.peft):
-        yield Problem("tuning.convert", "an adapter with dora or a rank_pattern cannot be saved as a plain LoRA.")
+        yield ConfigProblem("tuning.convert", "an adapter with dora or a rank_pattern cannot be saved as a plain LoRA.")
     if tuning.init == "lora_ga" and tuning.method == "lora" and (model.quantize or data.streaming):
-        yield Problem("tuning.init", "lora_ga computes gradients of whole weights: no quantised weights, no streaming.")
+        yield ConfigProblem(
+            "tuning.init", "lora_ga computes gradients of whole weights: no quantised weights, no streaming."
+        )
     if model.adapter and tuning.method != "lora":
-        yield Problem("model.adapter", f"an adapter can only be continued with lora; tuning.method is {tuning.method}.")
+        yield ConfigProblem(
+            "model.adapter", f"an adapter can only be continued with lora; tuning.method is {tuning.method}."
+        )
 
 
 LOSS = "eval_loss"
 HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
 
-def _model_files(config: Config, given: Given) -> Iterator[Problem]:
+def _model_files(config: Config, given: Given) -> Iterator[ConfigProblem]:
     path = Path(config.model.path).expanduser()
     if config.model.path == MISSING:
         return
     if path.is_file():
-        yield Problem("model.path", f"{path} is a file: name the folder that it is in.")
+        yield ConfigProblem("model.path", f"{path} is a file: name the folder that it is in.")
     elif path.is_dir() and not (path / "config.json").is_file():
         inside = [each.parent for each in path.glob("*/config.json")] + [
             each.parent for each in path.glob("*/*/config.json")
         ]
         hint = f": did you mean {inside[0]}?" if inside else ": it is not a model."
-        yield Problem("model.path", f"{path} has no config.json{hint}")
+        yield ConfigProblem("model.path", f"{path} has no config.json{hint}")
     elif path.is_dir():
         yield from _config_json(path / "config.json")
         sentences = broken_tokenizer(path)
@@ -161,22 +169,22 @@ def _model_files(config: Config, given: Given) -> Iterator[Problem]:
             sentences += broken_weights(path)
             if not has_weights(path):
                 sentences.append(f"{path} has no weights: download them, or set model.from_config for new ones.")
-        yield from (Problem("model.path", sentence) for sentence in sentences)
+        yield from (ConfigProblem("model.path", sentence) for sentence in sentences)
     elif not HUB_NAME.fullmatch(config.model.path) or config.model.path.startswith("."):
-        yield Problem("model.path", f"there is no folder {path}{nearest_file(path) or '.'}")
+        yield ConfigProblem("model.path", f"there is no folder {path}{nearest_file(path) or '.'}")
     elif path.parent != Path() and any(
         path.parent.glob("*/config.json")
     ):  # else an owner on the hub, a folder by chance
-        yield Problem("model.path", f"there is no folder {path}{nearest_file(path) or f', only {path.parent}.'}")
+        yield ConfigProblem("model.path", f"there is no folder {path}{nearest_file(path) or f', only {path.parent}.'}")
     yield from _targets(config)
     adapter = config.model.adapter
     if adapter and not (adapter.expanduser() / "adapter_config.json").is_file():
-        yield Problem("model.adapter", f"{adapter} has no adapter_config.json: it is not an adapter.")
+        yield ConfigProblem("model.adapter", f"{adapter} has no adapter_config.json: it is not an adapter.")
     elif adapter and not next(adapter.expanduser().glob("adapter_model.*"), None):
-        yield Problem("model.adapter", f"{adapter} has no adapter_model.safetensors: it is not complete.")
+        yield ConfigProblem("model.adapter", f"{adapter} has no adapter_model.safetensors: it is not complete.")
 
 
-def _targets(config: Config) -> Iterator[Problem]:
+def _targets(config: Config) -> Iterator[ConfigProblem]:
     """Whether an adapter finds its modules, where the model is at hand."""
     targets = config.tuning.targets
     model = look_at(config.model) if config.tuning.is_adapter and targets != "all-linear" else None
@@ -187,18 +195,18 @@ def _targets(config: Config) -> Iterator[Problem]:
             names = sorted({module.rpartition(".")[2] for module in modules})
             near = nearest(target, names)
             hint = f"did you mean {near}?" if near else f"choose from {', '.join(names)}, or all-linear."
-            yield Problem("tuning.targets", f"the model has no linear module {target}: {hint}")
+            yield ConfigProblem("tuning.targets", f"the model has no linear module {target}: {hint}")
 
 
-def _config_json(file: Path) -> Iterator[Problem]:
+def _config_json(file: Path) -> Iterator[ConfigProblem]:
     try:
         if not isinstance(json.loads(file.read_text(encoding="utf-8")), dict):
-            yield Problem("model.path", f"{file} is not a JSON object: it is not a model's.")
+            yield ConfigProblem("model.path", f"{file} is not a JSON object: it is not a model's.")
     except (ValueError, OSError) as error:
-        yield Problem("model.path", f"{file} cannot be read: {error}.")
+        yield ConfigProblem("model.path", f"{file} cannot be read: {error}.")
 
 
-def _data_files(config: Config, given: Given) -> Iterator[Problem]:
+def _data_files(config: Config, given: Given) -> Iterator[ConfigProblem]:
     from npukit.llm.data.check import check_files
 
     sources = {f"data.train.{index}": source for index, source in enumerate(config.data.train)}
@@ -209,7 +217,7 @@ def _data_files(config: Config, given: Given) -> Iterator[Problem]:
             continue
         alone = config.data.model_copy(update={"train": (source,), "validation": 0.0})
         sentences = list(check_files(alone, task_of(config)))
-        yield from (Problem(key, sentence) for sentence in sentences)
+        yield from (ConfigProblem(key, sentence) for sentence in sentences)
         if sentences:
             return
     wanted = config.data.validation
@@ -217,7 +225,7 @@ def _data_files(config: Config, given: Given) -> Iterator[Problem]:
         yield from _enough_rows(config, wanted)
 
 
-def _enough_rows(config: Config, wanted: float) -> Iterator[Problem]:
+def _enough_rows(config: Config, wanted: float) -> Iterator[ConfigProblem]:
     """Whether a number of rows for validation leaves some to train on, where all of them are on this machine."""
     from npukit.llm.data.count import about_rows
     from npukit.llm.data.sources import find_table
@@ -226,32 +234,32 @@ def _enough_rows(config: Config, wanted: float) -> Iterator[Problem]:
     total = sum(map(about_rows, tables))
     if tables and not any(table.hub for table in tables) and wanted >= total:
         text = f"{wanted:g} of {total:,} rows are for validation, which leaves none to train on."
-        yield Problem("data.validation", text)
+        yield ConfigProblem("data.validation", text)
 
 
-def _media(config: Config, given: Given) -> Iterator[Problem]:
+def _media(config: Config, given: Given) -> Iterator[ConfigProblem]:
     """What can be known by name alone; the rows of other data say it themselves."""
     later = "images, audio and video are not supported yet"
     if not Path(config.model.path).expanduser().exists() and is_media_model(config.model.path):
-        yield Problem("model.path", f"{config.model.path} is a multimodal model: {later}.")
+        yield ConfigProblem("model.path", f"{config.model.path} is a multimodal model: {later}.")
     validation = config.data.validation if isinstance(config.data.validation, tuple) else ()
     for name, sources in (("train", config.data.train), ("validation", validation)):
         for index, source in enumerate(sources):
             if is_media_data(source.path) and not Path(source.path).exists():
-                yield Problem(f"data.{name}.{index}", f"{source.path} is a multimodal data set: {later}.")
+                yield ConfigProblem(f"data.{name}.{index}", f"{source.path} is a multimodal data set: {later}.")
 
 
-def _template(config: Config, given: Given) -> Iterator[Problem]:
+def _template(config: Config, given: Given) -> Iterator[ConfigProblem]:
     from npukit.llm.chat.templates import find_template
 
     try:
         if config.data.template is not None and task_of(config).uses_template(config.data):
             find_template(config.data.template, tokens=config.data.tokens)
     except NpukitError as error:
-        yield Problem("data.template", str(error))
+        yield ConfigProblem("data.template", str(error))
 
 
-def _words_or_files(config: Config, given: Given) -> Iterator[Problem]:
+def _words_or_files(config: Config, given: Given) -> Iterator[ConfigProblem]:
     """Where a word or a path may be written, a word that is not known looks like a path."""
     training = config.training
     if isinstance(training.parallel, Path):
@@ -259,29 +267,29 @@ def _words_or_files(config: Config, given: Given) -> Iterator[Problem]:
     if isinstance(training.resume, Path) and not training.resume.is_dir():
         near = nearest(str(training.resume), ["auto", "never"])
         hint = f": did you mean {near}?" if near else nearest_file(training.resume) or "."
-        yield Problem("training.resume", f"there is no checkpoint {training.resume}{hint}")
+        yield ConfigProblem("training.resume", f"there is no checkpoint {training.resume}{hint}")
     there = next(place for place in (training.output, *training.output.absolute().parents) if place.exists())
     if there.is_file():
-        yield Problem("training.output", f"{there} is a file: name a folder.")
+        yield ConfigProblem("training.output", f"{there} is a file: name a folder.")
     elif not os.access(there, os.W_OK):
-        yield Problem("training.output", f"{there} cannot be written to: name another folder.")
+        yield ConfigProblem("training.output", f"{there} cannot be written to: name another folder.")
 
 
-def _deepspeed_file(path: Path, given: Given) -> Iterator[Problem]:
+def _deepspeed_file(path: Path, given: Given) -> Iterator[ConfigProblem]:
     if not path.is_file():
         words = ["ddp", "fsdp2", "zero1", "zero2", "zero3"]
         near = nearest(str(path), words)
         hint = f": did you mean {near}?" if near else f", and it is none of {', '.join(words)}."
-        yield Problem("training.parallel", f"there is no DeepSpeed file {path}{hint}")
+        yield ConfigProblem("training.parallel", f"there is no DeepSpeed file {path}{hint}")
         return
     try:
         if not isinstance(json.loads(path.read_text(encoding="utf-8")), dict):
-            yield Problem("training.parallel", f"{path} is not a JSON object: it is not a DeepSpeed file.")
+            yield ConfigProblem("training.parallel", f"{path} is not a JSON object: it is not a DeepSpeed file.")
     except (ValueError, OSError) as error:
-        yield Problem("training.parallel", f"{path} is not a DeepSpeed file: {error}.")
+        yield ConfigProblem("training.parallel", f"{path} is not a DeepSpeed file: {error}.")
 
 
-CHECKS: tuple[Callable[[Config, Given], Iterator[Problem]], ...] = (
+CHECKS: tuple[Callable[[Config, Given], Iterator[ConfigProblem]], ...] = (
     _options_together,
     _media,
     _model_files,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from npukit.performance.advise.compare import Comparison, compared
+from npukit.performance.advise.compare import ProfileComparison, compared
 from npukit.performance.advise.rank import Rank, RankSplit, split_of
 from npukit.performance.advise.rule import Advice, Unjudged
 from npukit.performance.advise.rules import all_rules
@@ -28,7 +28,7 @@ class Advised:
     notes: tuple[str, ...]  # files that could not be read
 
 
-def advise(paths: Sequence[Path]) -> Advised | Comparison:
+def advise(paths: Sequence[Path]) -> Advised | ProfileComparison:
     """Read the profiles of a job and judge them; two that are of the same rank are compared.
 
     >>> advise([Path("profile")]).advice[0].finding.code

@@ -28,7 +28,7 @@ OTHER = "other element-wise"
 
 
 @dataclass(frozen=True)
-class Change:
+class ProfileChange:
     """A kind of operator before and after, in milliseconds per step."""
 
     name: str
@@ -44,23 +44,23 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ProfileComparison:
     """What changed between two profiles."""
 
     before: RankSplit
     after: RankSplit
-    parts: tuple[Change, ...]  # of the step's split
-    kinds: tuple[Change, ...]  # of operators, the largest change first
-    operators: tuple[Change, ...]
+    parts: tuple[ProfileChange, ...]  # of the step's split
+    kinds: tuple[ProfileChange, ...]  # of operators, the largest change first
+    operators: tuple[ProfileChange, ...]
 
 
-def compared(before: Rank, after: Rank) -> Comparison:
+def compared(before: Rank, after: Rank) -> ProfileComparison:
     """What changed from one rank's profile to another's.
 
     >>> compared(gpu, npu).kinds[0].name
     'attention'
     """
-    return Comparison(
+    return ProfileComparison(
         split_of(before),
         split_of(after),
         tuple(_parts(before, after)),
@@ -69,17 +69,17 @@ def compared(before: Rank, after: Rank) -> Comparison:
     )
 
 
-def _parts(before: Rank, after: Rank) -> Sequence[Change]:
+def _parts(before: Rank, after: Rank) -> Sequence[ProfileChange]:
     step = before.split.step or 1.0
     found = []
     for name in ("compute", "communication", "copy", "host", "idle"):
         old, new = (getattr(rank.split, name) or 0.0 for rank in (before, after))
         if max(old, new) > 0:
-            found.append(Change(name, old, new, 1, 1, 100 * (new - old) / step))
+            found.append(ProfileChange(name, old, new, 1, 1, 100 * (new - old) / step))
     return found
 
 
-def _changes(before: Rank, after: Rank, name_of: Callable[[Kernel], str]) -> tuple[Change, ...]:
+def _changes(before: Rank, after: Rank, name_of: Callable[[Kernel], str]) -> tuple[ProfileChange, ...]:
     old, new = _summed(before, name_of), _summed(after, name_of)
     step = before.split.step or 1.0
     found = []
@@ -87,7 +87,7 @@ def _changes(before: Rank, after: Rank, name_of: Callable[[Kernel], str]) -> tup
         (ms, calls), (ms_after, calls_after) = old.get(name, (0.0, 0.0)), new.get(name, (0.0, 0.0))
         percent = 100 * (ms_after - ms) / step
         if abs(percent) >= LEAST_PERCENT:
-            found.append(Change(name, ms, ms_after, calls, calls_after, percent))
+            found.append(ProfileChange(name, ms, ms_after, calls, calls_after, percent))
     return tuple(sorted(found, key=lambda change: -abs(change.ms)))
 
 

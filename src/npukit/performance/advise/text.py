@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import groupby
 
 from npukit.performance.advise.advise import Advised
-from npukit.performance.advise.compare import Comparison
+from npukit.performance.advise.compare import ProfileComparison
 from npukit.performance.advise.rank import RankSplit
 from npukit.performance.advise.rule import Advice
 from npukit.report import Severity
@@ -40,7 +40,7 @@ def as_text(advised: Advised, color: bool = False, width: int = 100) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-def comparison_text(comparison: Comparison) -> str:
+def comparison_text(comparison: ProfileComparison) -> str:
     """Two profiles beside each other.
 
     >>> print(comparison_text(advise([Path("gpu"), Path("npu")])))

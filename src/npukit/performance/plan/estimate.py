@@ -16,7 +16,7 @@ from npukit.performance.plan.memory import (
     stage_of,
     trained_parameters,
 )
-from npukit.performance.plan.work import Work
+from npukit.performance.plan.work import PlannedWork
 
 BACKWARD_OF_ATTENTION = 2.5  # times its forward pass: five products instead of two
 OPERATORS_OF_A_LAYER = 30  # forward, of those that a card runs; twice as many backward
@@ -26,7 +26,7 @@ HEAD_BYTES = 14  # moved for each weight of a trained output layer, for each par
 TRAFFIC, WITH_ADAPTER = 2.4, 3.5  # how often what a layer makes is moved in a pass
 
 
-def estimate(config: Config, model: Outline, devices: int) -> list[Work]:
+def estimate(config: Config, model: Outline, devices: int) -> list[PlannedWork]:
     """The work of one optimizer step on one of `devices` devices, every row being of the maximum length."""
     training, sizes = config.training, model.sizes
     tokens = float(batch_tokens(config))
@@ -49,22 +49,24 @@ def estimate(config: Config, model: Outline, devices: int) -> list[Work]:
         moved += 6 * inside + HEAD_BYTES * head * parts  # the weights are cast for every pass
     times = training.accumulation
     return [
-        Work("matmul", products * times, 0.0, 0),
-        Work("attention", scores * times, 0.0, 0),
-        Work("vector", 0.0, moved * times, calls * times),
-        Work("vector", 0.0, trained * OPTIMIZER_BYTES / (devices if stage_of(config) else 1), 10),
+        PlannedWork("matmul", products * times, 0.0, 0),
+        PlannedWork("attention", scores * times, 0.0, 0),
+        PlannedWork("vector", 0.0, moved * times, calls * times),
+        PlannedWork("vector", 0.0, trained * OPTIMIZER_BYTES / (devices if stage_of(config) else 1), 10),
         *_exchanged(config, model, devices, trained, low),
     ]
 
 
-def _exchanged(config: Config, model: Outline, devices: int, trained: int, low: int) -> Iterator[Work]:
+def _exchanged(config: Config, model: Outline, devices: int, trained: int, low: int) -> Iterator[PlannedWork]:
     """A ring sends nearly everything once for a gather or a scatter, and twice for a sum."""
     if devices == 1:
         return
     stage, part = stage_of(config), (devices - 1) / devices
     passes = 2 * config.training.accumulation
     if stage == 3:
-        yield Work("collective", 0.0, part * model.parameters * low * passes, model.sizes.layers * passes)
-        yield Work("collective", 0.0, part * trained * 4, model.sizes.layers)
+        yield PlannedWork("collective", 0.0, part * model.parameters * low * passes, model.sizes.layers * passes)
+        yield PlannedWork("collective", 0.0, part * trained * 4, model.sizes.layers)
     else:
-        yield Work("collective", 0.0, 2 * part * trained * (low if stage else 4), max(1, trained * 4 // (25 << 20)))
+        yield PlannedWork(
+            "collective", 0.0, 2 * part * trained * (low if stage else 4), max(1, trained * 4 // (25 << 20))
+        )

@@ -10,14 +10,14 @@ from typing import Any
 from npukit.facts.cards import card as find_card
 from npukit.facts.planning import Range, planning, speed_of
 from npukit.llm.config.options import Config
-from npukit.llm.data.count import Rows, count_rows
+from npukit.llm.data.count import RowCount, count_rows
 from npukit.llm.models.outline import look_at
 from npukit.llm.tasks import task as tasks
 from npukit.performance.plan.estimate import estimate
 from npukit.performance.plan.memory import Memory, batch_tokens, memory, row_length, stage_of, trained_parameters
 from npukit.performance.plan.walk import walk_config, walk_script
 from npukit.performance.plan.walked import ACCUMULATION, Held, Walked
-from npukit.performance.plan.work import StepTime, Work, step_time
+from npukit.performance.plan.work import PlannedWork, StepTime, step_time
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ def walk_of_script(command: Sequence[str], devices: int, card: str, nodes: int =
     return _with_time(seen, seen.of_step(), card, nodes)
 
 
-def _with_time(seen: Walked, work: Sequence[Work], card: str, nodes: int) -> Walk:
+def _with_time(seen: Walked, work: Sequence[PlannedWork], card: str, nodes: int) -> Walk:
     speed = speed_of(card)
     outside = planning().outside_mib * 2**20
     time = step_time(work, speed, nodes > 1) if speed else None
@@ -160,7 +160,7 @@ def needed_and_usable(config: Config, devices: int, card: str) -> tuple[float, f
     return (memory(config, model, devices).total, usable_memory(card)) if model else None
 
 
-def _rows_of_batches(config: Config, rows: Rows | None) -> int | None:
+def _rows_of_batches(config: Config, rows: RowCount | None) -> int | None:
     """How many rows an epoch has once they are packed, and those for validation are set apart."""
     if rows is None:
         return None

@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_flatten
 from npukit.facts.planning import planning
 from npukit.performance.plan.operators import flops_of, kind_of, moved_bytes
 from npukit.performance.plan.walked import Held, Walked
-from npukit.performance.plan.work import Work
+from npukit.performance.plan.work import PlannedWork
 
 BLOCK = 512  # the allocator hands out multiples of it
 LARGE_ON_HOST = 2**24  # elements of a tensor of zeros that is only a source to copy from
@@ -269,11 +269,11 @@ class Observer(_Mode):  # type: ignore[misc]
         yield from (Held(role, module, size) for (role, module), size in totals.items())
         yield Held("inside operators", "", max(0, peak - self._highest))
 
-    def _last_step(self, in_optimizer: bool) -> Iterable[Work]:
+    def _last_step(self, in_optimizer: bool) -> Iterable[PlannedWork]:
         step = self._work[-1]
         for (kind, of_optimizer, cost, flops, moved), calls in step.items():
             if of_optimizer == in_optimizer:
-                yield Work(kind, flops * calls, moved * calls, cost * calls)
+                yield PlannedWork(kind, flops * calls, moved * calls, cost * calls)
 
 
 def _issuing(phase: str) -> float:

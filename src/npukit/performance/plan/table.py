@@ -24,7 +24,7 @@ WAYS = (
 
 
 @dataclass(frozen=True)
-class Row:
+class PlanRow:
     """One way to train."""
 
     method: str
@@ -35,7 +35,7 @@ class Row:
     tokens_per_second: Range | None  # of all cards together
 
 
-def make_table(config: Config, card: str) -> list[Row]:
+def make_table(config: Config, card: str) -> list[PlanRow]:
     """LoRA and full training of the configuration's model; everything else is as it is configured.
 
     >>> make_table(config, "910B3")[0].cards
@@ -54,5 +54,5 @@ def make_table(config: Config, card: str) -> list[Row]:
                 path = config.model.path
                 raise NpukitError(f"The sizes of {path} are not known: name a folder with its config.json.")
             speed = found.time.tokens_per_second(found.tokens_per_step) if found.time else None
-            rows.append(Row(method, cards, parallel, found.memory.total, bool(found.fits), speed))
+            rows.append(PlanRow(method, cards, parallel, found.memory.total, bool(found.fits), speed))
     return rows

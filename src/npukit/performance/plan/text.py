@@ -11,7 +11,7 @@ from npukit.llm.tasks import task as tasks
 from npukit.performance.plan.fit import Fit
 from npukit.performance.plan.job import Plan, Walk
 from npukit.performance.plan.memory import GIB
-from npukit.performance.plan.table import Row
+from npukit.performance.plan.table import PlanRow
 from npukit.performance.plan.work import StepTime
 from npukit.report.terminal import printable_line
 
@@ -88,7 +88,7 @@ def fit_text(found: Fit, devices: int) -> str:
     return "\n".join([f"{KINDS[found.kind]}:", f"  {' '.join([*cards, *changes])}", "", as_text(found.plan)])
 
 
-def table_text(rows: Iterable[Row], card: str) -> str:
+def table_text(rows: Iterable[PlanRow], card: str) -> str:
     """For a terminal."""
     lines = [f"{'tuning':8}{'cards':>6}  {'parallel':10}{'GiB per card':>14}  {f'fits a {card}':16}tokens/s in all"]
     for row in rows:

@@ -6,7 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any
 
-from npukit.performance.plan.work import Work
+from npukit.performance.plan.work import PlannedWork
 
 ACCUMULATION = 2  # the second batch of a step meets the gradients of the first; further ones are like it
 
@@ -28,10 +28,10 @@ class Walked:
     reserved: int
     held: tuple[Held, ...]
     steps: int
-    work: tuple[Work, ...]  # forward and backward
-    update: tuple[Work, ...]  # the optimizer
+    work: tuple[PlannedWork, ...]  # forward and backward
+    update: tuple[PlannedWork, ...]  # the optimizer
 
-    def of_step(self, batches: float = 1.0, gathers: bool = False) -> tuple[Work, ...]:
+    def of_step(self, batches: float = 1.0, gathers: bool = False) -> tuple[PlannedWork, ...]:
         """The work of a step that has `batches` times as many batches as the one that was walked through.
 
         Gradients are exchanged once a step; weights that are gathered (`gathers`) in every batch.
@@ -53,7 +53,7 @@ def from_json(data: dict[str, Any]) -> Walked:
         **{
             **data,
             "held": tuple(Held(**each) for each in data["held"]),
-            "work": tuple(Work(**each) for each in data["work"]),
-            "update": tuple(Work(**each) for each in data["update"]),
+            "work": tuple(PlannedWork(**each) for each in data["work"]),
+            "update": tuple(PlannedWork(**each) for each in data["update"]),
         }
     )

@@ -12,7 +12,7 @@ Kind = Literal["matmul", "attention", "vector", "collective"]
 
 
 @dataclass(frozen=True)
-class Work:
+class PlannedWork:
     """Operators of one kind and size, all calls together."""
 
     kind: Kind
@@ -20,9 +20,9 @@ class Work:
     bytes: float  # read and written; of a collective, sent by one rank
     calls: float  # as the host issues them: one that costs as much as two counts as two
 
-    def times(self, number: float) -> Work:
+    def times(self, number: float) -> PlannedWork:
         """So many times this work."""
-        return Work(self.kind, self.flops * number, self.bytes * number, self.calls * number)
+        return PlannedWork(self.kind, self.flops * number, self.bytes * number, self.calls * number)
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class StepTime:
 
 
 def step_time(
-    work: Iterable[Work], speed: Speed, between_servers: bool = False, assumed: Planning | None = None
+    work: Iterable[PlannedWork], speed: Speed, between_servers: bool = False, assumed: Planning | None = None
 ) -> StepTime | None:
     """The time of one step of one rank; None if ranks exchange something and the speed of their link is not known.
 
@@ -57,7 +57,7 @@ def step_time(
     return StepTime(**parts)
 
 
-def _bound(work: list[Work], speed: Speed, link: float, assumed: Planning, slow: bool) -> dict[str, float]:
+def _bound(work: list[PlannedWork], speed: Speed, link: float, assumed: Planning, slow: bool) -> dict[str, float]:
     share, cost = (0, 1) if slow else (1, 0)  # the lower share of a peak is slow, the higher cost is
     compute = memory = host = collectives = 0.0
     for each in work:

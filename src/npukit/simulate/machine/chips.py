@@ -12,7 +12,7 @@ BUSES = (0xC1, 0xC2, 0x81, 0x82, 0x01, 0x02, 0x41, 0x42)
 
 
 @dataclass(frozen=True)
-class Chip:
+class SimulatedChip:
     """One chip: `device` counts chips, `npu` counts what is plugged in, which may hold two of them."""
 
     device: int
@@ -32,11 +32,11 @@ def simulated_card() -> Card:
     return card(os.environ.get("NPUKIT_SIM_CARD", DEFAULT_CARD))
 
 
-def chips() -> list[Chip]:
+def chips() -> list[SimulatedChip]:
     """The chips that this process sees."""
     chips_per_npu = 2 if simulated_card().links == "pairs" else 1
     return [
-        Chip(
+        SimulatedChip(
             device, *divmod(device, chips_per_npu), f"{device // len(BUSES):04X}:{BUSES[device % len(BUSES)]:02X}:00.0"
         )
         for device in range(int(os.environ.get("NPUKIT_SIM_DEVICES", "0")))

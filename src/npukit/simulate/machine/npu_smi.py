@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 
-from npukit.simulate.machine.chips import Chip, chips, simulated_card
+from npukit.simulate.machine.chips import SimulatedChip, chips, simulated_card
 from npukit.simulate.machine.home import DRIVER_VERSION
 
 VERSION = f"{DRIVER_VERSION} (simulated)"
@@ -52,7 +52,7 @@ def info() -> str:
     return "\n".join(lines)
 
 
-def _rows(chip: Chip, paired: bool) -> list[str]:
+def _rows(chip: SimulatedChip, paired: bool) -> list[str]:
     card = simulated_card()
     power = "-" if chip.number else "0.0"
     identity = f"{chip.number:<6}{chip.device}" if paired else f"{chip.number}"
@@ -77,7 +77,7 @@ def topology() -> str:
     return f"{matrix}\n\nLegend:\n\n{legend}"
 
 
-def _link(one: Chip, other: Chip, links: str) -> str:
+def _link(one: SimulatedChip, other: SimulatedChip, links: str) -> str:
     if one == other:
         return "X"
     if links == "pairs":
@@ -100,7 +100,7 @@ def health(npu: int) -> str:
     return "\n".join(_fields({"Health": chip.health, "Chip ID": chip.number}) for chip in _of_npu(npu))
 
 
-def _of_npu(npu: int) -> list[Chip]:
+def _of_npu(npu: int) -> list[SimulatedChip]:
     found = [chip for chip in chips() if chip.npu == npu]
     if not found:
         sys.exit(f"npu-smi: there is no NPU {npu}.")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from npukit.simulate.profiler import tables
-from npukit.simulate.profiler.recording import Recording, Task
+from npukit.simulate.profiler.recording import ProfiledTask, Recording
 
 NODE, ACL = 10000, 20000  # levels of CANN_API
 BYTES = 2  # the HCCL data type int8: counts are bytes
@@ -57,7 +57,7 @@ def write_database(recording: Recording, path: Path, card: str) -> None:
     _write(path, rows)
 
 
-def _add(rows: dict[str, list[tuple[Any, ...]]], strings: _Strings, pid: int, number: int, task: Task) -> None:
+def _add(rows: dict[str, list[tuple[Any, ...]]], strings: _Strings, pid: int, number: int, task: ProfiledTask) -> None:
     thread, handed_over = pid << 32 | task.thread, max(task.start, task.issued)
     rows["CANN_API"].append((task.issued, handed_over, NODE, thread, number, strings("launch")))
     rows["TASK"].append(

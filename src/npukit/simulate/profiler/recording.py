@@ -14,7 +14,7 @@ CAMEL = {"AlltoAll": "alltoall", "AlltoAllV": "alltoallv", "SendRecv": "batchSen
 
 
 @dataclass(frozen=True)
-class Call:
+class ProfiledCall:
     """A call of the host to CANN; times are nanoseconds since 1970, as in all files of the profiler."""
 
     name: str
@@ -24,7 +24,7 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Task:
+class ProfiledTask:
     """One piece of work on a stream of a device, and when the host asked for it."""
 
     kind: str  # kernel, copy or collective
@@ -45,8 +45,8 @@ class Recording:
     """Everything of one process, in the order of time."""
 
     pid: int
-    tasks: list[Task]
-    calls: list[Call]
+    tasks: list[ProfiledTask]
+    calls: list[ProfiledCall]
 
     @property
     def devices(self) -> list[int]:
@@ -61,15 +61,15 @@ def read_recording(folder: Path, vector_cores: bool) -> Recording:
     """
     began = ast.literal_eval((folder / "host" / "start_info").read_text())
     shift = int(began["collectionTimeBegin"]) * 1000 - int(began["clockMonotonicRaw"])
-    tasks: list[Task] = []
-    calls: list[Call] = []
+    tasks: list[ProfiledTask] = []
+    calls: list[ProfiledCall] = []
     counts: dict[str, int] = {}
     for line in _lines(folder / "host" / "simulated.jsonl"):
         for moment in ("issued", "start", "end"):
             if moment in line:
                 line[moment] += shift
         if line["kind"] == "call":
-            calls.append(Call(line["name"], line["thread"], line["start"], line["end"]))
+            calls.append(ProfiledCall(line["name"], line["thread"], line["start"], line["end"]))
         else:
             tasks.append(_task(line, counts, vector_cores))
     pid = re.search(r"(\d+)$", folder.name)
@@ -88,7 +88,7 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
                 yield json.loads(text)
 
 
-def _task(line: dict[str, Any], counts: dict[str, int], vector_cores: bool) -> Task:
+def _task(line: dict[str, Any], counts: dict[str, int], vector_cores: bool) -> ProfiledTask:
     kind, name = line.pop("kind"), line.pop("name")
     core, kernel_type = "MEMCPY_ASYNC", name
     if kind == "kernel":
@@ -101,4 +101,4 @@ def _task(line: dict[str, Any], counts: dict[str, int], vector_cores: bool) -> T
         number = counts[group] = counts.get(group, -1) + 1
         name = f"{kernel_type}_{sum(group.encode()) % 1000:03d}_{number}_1"
     where = {key: line.pop(key) for key in ("device", "stream", "thread", "issued", "start", "end")}
-    return Task(kind, name, kernel_type, core, fields=line, **where)
+    return ProfiledTask(kind, name, kernel_type, core, fields=line, **where)

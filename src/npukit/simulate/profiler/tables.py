@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from npukit.simulate.profiler.recording import Recording, Task
+from npukit.simulate.profiler.recording import ProfiledTask, Recording
 
 Row = dict[str, Any]
 TYPES = {
@@ -35,7 +35,7 @@ def op_summary(recording: Recording) -> list[Row]:
     return rows
 
 
-def _summary(task: Task, number: int, waited: int) -> Row:
+def _summary(task: ProfiledTask, number: int, waited: int) -> Row:
     inputs, outputs = task.fields.get("inputs", []), task.fields.get("outputs", [])
     return {
         "Device_id": task.device,
@@ -135,7 +135,7 @@ def task_time(recording: Recording) -> list[Row]:
     ]
 
 
-def communication(tasks: Iterable[Task]) -> dict[str, Any]:
+def communication(tasks: Iterable[ProfiledTask]) -> dict[str, Any]:
     """communication.json: what each collective moved, and how long it took."""
     found: dict[str, Any] = {}
     for task in tasks:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from npukit.simulate.profiler.recording import Recording, Task
+from npukit.simulate.profiler.recording import ProfiledTask, Recording
 from npukit.spans import Spans, minus, union
 
 Event = dict[str, Any]
@@ -48,7 +48,7 @@ def _process(recording: Recording, process: int, device: int, label: str) -> Ite
         yield {"ph": "M", "name": name, "pid": pid, "tid": 0, "args": {key: value}}
 
 
-def _streams(recording: Recording, device: int, tasks: Sequence[Task]) -> Iterator[Event]:
+def _streams(recording: Recording, device: int, tasks: Sequence[ProfiledTask]) -> Iterator[Event]:
     for stream in sorted({task.stream for task in tasks}):
         pid = _pid(recording, HARDWARE, device)
         yield {"ph": "M", "name": "thread_name", "pid": pid, "tid": stream, "args": {"name": f"Stream {stream}"}}
@@ -74,7 +74,7 @@ def _us(nanoseconds: int) -> str:
     return f"{nanoseconds // 1000}.{nanoseconds % 1000:03d}"
 
 
-def _task(recording: Recording, task: Task, connection: str) -> Iterator[Event]:
+def _task(recording: Recording, task: ProfiledTask, connection: str) -> Iterator[Event]:
     host, device = _pid(recording, CANN, 0), _pid(recording, HARDWARE, task.device)
     yield _span(
         host, task.thread, "Node@launch", task.issued, max(task.start, task.issued), Mode="launch", level="node",
@@ -94,7 +94,7 @@ def _task(recording: Recording, task: Task, connection: str) -> Iterator[Event]:
     yield {"ph": "f", "bp": "e", "pid": device, "tid": task.stream, "ts": _us(task.start), **flow}
 
 
-def _overlap(recording: Recording, device: int, tasks: Sequence[Task]) -> Iterator[Event]:
+def _overlap(recording: Recording, device: int, tasks: Sequence[ProfiledTask]) -> Iterator[Event]:
     computing = union((task.start, task.end) for task in tasks if task.kind == "kernel")
     communicating = union((task.start, task.end) for task in tasks if task.kind == "collective")
     busy = union(computing + communicating)

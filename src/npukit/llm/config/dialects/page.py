@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 
 from pydantic import BaseModel
 
-from npukit.llm.config.dialects.table import Row
+from npukit.llm.config.dialects.table import DialectRow
 from npukit.llm.config.schema import options, plain
 
 
-def table(rows: Mapping[str, Row], schema: type[BaseModel]) -> Iterator[str]:
+def table(rows: Mapping[str, DialectRow], schema: type[BaseModel]) -> Iterator[str]:
     """What can be written, what has no effect, and what is rejected."""
     ordered = sorted(rows.items())
     yield from ("| key | here | default |", "|---|---|---|")
@@ -23,7 +23,7 @@ def table(rows: Mapping[str, Row], schema: type[BaseModel]) -> Iterator[str]:
     yield from (f"| `{key}` | {row.unsupported} |" for key, row in ordered if row.unsupported)
 
 
-def _default(row: Row, schema: type[BaseModel]) -> str:
+def _default(row: DialectRow, schema: type[BaseModel]) -> str:
     """Theirs, where it differs from ours."""
     if "default" not in row.model_fields_set:
         return ""

@@ -20,7 +20,7 @@ SCHEMAS: dict[str, type[BaseModel]] = {"training": Config, "use": Use}
 Function = Callable[[Values], Mapping[str, Any]]
 
 
-class Row(BaseModel):
+class DialectRow(BaseModel):
     """One key; the head of training/transformers.yaml says what the fields mean."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -47,10 +47,10 @@ class Dialect:
     """Another tool's way to write a configuration."""
 
     name: str
-    rows: Mapping[str, Row]
+    rows: Mapping[str, DialectRow]
     functions: Mapping[str, Function]
 
-    def row(self, key: str) -> Row | None:
+    def row(self, key: str) -> DialectRow | None:
         """The row of a key, which may be one that ends in *."""
         return row_of(key, self.rows)
 
@@ -69,7 +69,7 @@ class Dialect:
         return [key for key in self.rows if not key.endswith("*")]
 
 
-def row_of(key: str, rows: Mapping[str, Row]) -> Row | None:
+def row_of(key: str, rows: Mapping[str, DialectRow]) -> DialectRow | None:
     """The row of a key in a table."""
     if key in rows:
         return rows[key]
@@ -78,28 +78,28 @@ def row_of(key: str, rows: Mapping[str, Row]) -> Row | None:
 
 
 @functools.cache
-def load(*names: str) -> dict[str, Row]:
+def load(*names: str) -> dict[str, DialectRow]:
     """The rows of these tables, the later ones over the earlier.
 
     >>> load("training/transformers", "training/swift")["lora_rank"].to
     ('tuning.rank',)
     """
-    rows: dict[str, Row] = {}
+    rows: dict[str, DialectRow] = {}
     for name in names:
         rows |= _declared(name)
         text = (Path(__file__).parent / f"{name}.yaml").read_text(encoding="utf-8")
-        rows |= {key: Row(**row) for key, row in yaml.load(text, _loader()).items()}
+        rows |= {key: DialectRow(**row) for key, row in yaml.load(text, _loader()).items()}
     return rows
 
 
-def _declared(table: str) -> dict[str, Row]:
+def _declared(table: str) -> dict[str, DialectRow]:
     """The keys that are nothing but another name of an option, which its declaration says."""
     purpose, tool = table.split("/")
-    rows: dict[str, Row] = {}
+    rows: dict[str, DialectRow] = {}
     for key, option in options(SCHEMAS[purpose]).items():
         is_of_training = purpose == "use" and key.startswith(("model.", "data.run."))
         if option.called and not is_of_training:
-            rows |= {name: Row(to=(key,)) for name in option.called.by(tool)}
+            rows |= {name: DialectRow(to=(key,)) for name in option.called.by(tool)}
     return rows
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from npukit.llm.config.dialects.table import Row
+from npukit.llm.config.dialects.table import DialectRow
 from npukit.llm.config.dialects.values import Refused, Values
 
 BACKENDS = {**dict.fromkeys(("huggingface", "hf", "transformers", "pt"), "npukit"), "vllm": "vllm"}
@@ -18,6 +18,6 @@ def backend(values: Values) -> str:
     return str(values.choice("infer_backend", BACKENDS, "transformers"))
 
 
-def for_training(rows: Mapping[str, Row]) -> dict[str, Row]:
+def for_training(rows: Mapping[str, DialectRow]) -> dict[str, DialectRow]:
     """Keys of a training have no effect here."""
-    return {key: Row(ignored="only for training") for key in rows}
+    return {key: DialectRow(ignored="only for training") for key in rows}
