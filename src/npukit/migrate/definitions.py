@@ -44,7 +44,8 @@ def of_file(file: PythonFile) -> Evidence | None:
     root, path = file.names.root, file.path
     inside_root = path.relative_to(root) if root and path.is_relative_to(root) else Path(path.name)
     name = inside_root.with_suffix("").as_posix()
-    library = named_for_cuda(name)
+    parts = (*inside_root.with_suffix("").parts, name)
+    library = next(filter(None, map(named_for_cuda, parts)), None)
     if library and library.verdict != "adapter" and not _WITHOUT.search(name):
         return Evidence("name", library.name, file.place(file.tree))
     for node in file.tree.body:

@@ -117,7 +117,10 @@ def of_call(node: ast.AST, file: PythonFile) -> tuple[str, str] | None:
     if definition is not None:
         parts = (each for statement in definition.body for each in always_run(statement))
         asks = (isinstance(each, ast.Attribute) and each.attr == "get_device_capability" for each in parts)
-        return ("card", name) if (is_named and _always_says(definition.body, file)) or any(asks) else None
+        makes_kernel = is_named and "autograd.Function" in ast.unparse(definition)  # def _bias_act_cuda(): class ...
+        return (
+            ("card", name) if makes_kernel or (is_named and _always_says(definition.body, file)) or any(asks) else None
+        )
     if (file.resolve(func) or "").startswith("torch."):
         return None
     owner = func.value if isinstance(func, ast.Attribute) else None
