@@ -105,7 +105,7 @@ class Fuzzer:
             return {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 12}
         texts = {"/v1/responses": "input", "/v1/embeddings": "input"}
         body: dict[str, Any] = {"tokens": [5, 6]} if path == "/detokenize" else {texts.get(path, "prompt"): "Hi"}
-        return body
+        return body | ({"max_output_tokens": 12} if path == "/v1/responses" else {})
 
     def _numbers(self, body: dict[str, Any], path: str) -> None:
         for name in self._pick.choices(self._fields[path], k=3):

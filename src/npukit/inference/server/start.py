@@ -12,6 +12,7 @@ from npukit.errors import NpukitError
 from npukit.llm.config.use import ServeOptions
 from npukit.packages import require
 
+KEEP_ALIVE = 30  # seconds without a request; clients give up theirs after 5, and must not use one that is just closed
 FILES = 65536  # that the process may have open
 
 
@@ -63,6 +64,7 @@ def serve(
         log_level="warning",
         access_log=False,
         server_header=False,
+        timeout_keep_alive=KEEP_ALIVE,
         timeout_graceful_shutdown=int(options.drain),
         ssl_keyfile=options.ssl_keyfile and str(options.ssl_keyfile),
         ssl_certfile=options.ssl_certfile and str(options.ssl_certfile),
