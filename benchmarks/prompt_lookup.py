@@ -21,7 +21,7 @@ import torch
 from torch import nn
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from npukit.inference.engine import Engine, EngineOptions, Request, Sampling
+from npukit.inference.engine import Engine, EngineOptions, Request, SamplingParams
 
 CUDA = torch.cuda.is_available()
 WORD = re.compile(r"\w+|\s+|[^\w\s]")
@@ -105,7 +105,7 @@ def main() -> None:
         model = model_that_says(prompt, answer[: given.tokens], given.layers, given.width)
         for name, temperature, clients in (("greedy, 1 client", 0, 1), ("drawn, 1 client", 1, 1), ("drawn, 4", 1, 4)):
             requests = [
-                Request(tuple(prompt), Sampling(temperature=temperature, seed=seed, max_tokens=given.tokens))
+                Request(tuple(prompt), SamplingParams(temperature=temperature, seed=seed, max_tokens=given.tokens))
                 for seed in range(clients)
             ]
             plain, passes, seconds = answered(model, requests, 0)

@@ -48,7 +48,7 @@ class Tally:
 
 def offline(model: Path, adapters: dict[str, Path]) -> dict[tuple[str, str], str]:
     """What an engine in this process says, one question after the other."""
-    from npukit.inference.engine import Engine, EngineOptions, Request, Sampling
+    from npukit.inference.engine import Engine, EngineOptions, Request, SamplingParams
     from npukit.inference.loading import load
     from npukit.inference.text import TextStream
     from npukit.llm.config.use import Use
@@ -61,7 +61,7 @@ def offline(model: Path, adapters: dict[str, Path]) -> dict[tuple[str, str], str
     for name in MODELS:
         for question in QUESTIONS:
             prompt = loaded.chat.prompt([{"role": "user", "content": question}]).ids
-            sampling = Sampling(max_tokens=LONGEST, temperature=0, end_tokens=loaded.end_tokens)
+            sampling = SamplingParams(max_tokens=LONGEST, temperature=0, end_tokens=loaded.end_tokens)
             request = Request(tuple(prompt), sampling, None if name == "tiny" else name)
             text = TextStream(loaded.tokenizer)
             ids = engine.generate([request])[0].ids

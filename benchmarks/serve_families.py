@@ -20,7 +20,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, logging
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
-from npukit.inference.engine import Engine, EngineOptions, Request, Sampling
+from npukit.inference.engine import Engine, EngineOptions, Request, SamplingParams
 
 WORDS, ANSWER, LARGEST = 300, 12, 30_000_000
 SIZES: dict[str, int] = {
@@ -83,7 +83,7 @@ def outcome(kind: str) -> str:
     except Exception as error:  # transformers' own code, with a configuration that nobody has
         return f"left out: {type(error).__name__}: {str(error).splitlines()[0][:80] if str(error) else ''}"
     engine = Engine(model, EngineOptions(max_model_len=128, max_num_seqs=4, num_blocks=64))
-    requests = [Request(prompt, Sampling(temperature=0, max_tokens=ANSWER)) for prompt in prompts]
+    requests = [Request(prompt, SamplingParams(temperature=0, max_tokens=ANSWER)) for prompt in prompts]
     if [answer.ids for answer in engine.generate(requests)] != expected:
         return "DIFFERENT"
     return "paged" if engine.is_paged else "own cache"

@@ -19,7 +19,7 @@ import torch
 from transformers import AutoModelForCausalLM, Qwen2Config
 
 from npukit.facts.models import known_model
-from npukit.inference.engine import Engine, EngineOptions, Output, Request, Sampling
+from npukit.inference.engine import Engine, EngineOptions, Output, Request, SamplingParams
 
 SHAPES: dict[str, dict[str, Any]] = {
     "small": {
@@ -118,7 +118,7 @@ def run_engine(engine: Engine, work: Work, at_once: int, temperature: float = 0)
     """So many clients, each of which sends its next request when it has its answer; what the last ones leave empty at
     the end counts in the whole figure, and the rate while all clients were busy is printed beside it.
     """
-    requests = [Request(prompt, Sampling(temperature=temperature, max_tokens=length)) for prompt, length in work]
+    requests = [Request(prompt, SamplingParams(temperature=temperature, max_tokens=length)) for prompt, length in work]
     tokens = running = ended = 0
     busy: list[tuple[float, int]] = []  # when the first answer ended, and when the last request was sent
     while requests or not engine.is_idle:
@@ -149,7 +149,7 @@ def first_token(engine: Engine, work: Work, rate: float) -> float:
         now = time.perf_counter() - start
         while left and now >= gap * len(sent):
             prompt, length = left.pop()
-            sent[engine.add(Request(prompt, Sampling(temperature=0, max_tokens=length)))] = time.perf_counter()
+            sent[engine.add(Request(prompt, SamplingParams(temperature=0, max_tokens=length)))] = time.perf_counter()
         outputs: list[Output] = [] if engine.is_idle else engine.step()
         for output in outputs:
             if output.number in sent and output.token is not None:

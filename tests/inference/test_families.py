@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from npukit.inference.engine import Engine, EngineOptions, Request, Sampling
+from npukit.inference.engine import Engine, EngineOptions, Request, SamplingParams
 from npukit.llm import families
 
 SMALL = {
@@ -77,7 +77,7 @@ def answers_as_generate_does(kind: str) -> bool:
         for ids in prompts
     ]
     engine = Engine(model, EngineOptions(max_model_len=64))
-    answers = engine.generate([Request(tuple(ids), Sampling(temperature=0, max_tokens=8)) for ids in prompts])
+    answers = engine.generate([Request(tuple(ids), SamplingParams(temperature=0, max_tokens=8)) for ids in prompts])
     assert [[*ids, *answer.ids] for ids, answer in zip(prompts, answers, strict=True)] == [
         each[0].tolist() for each in expected
     ]

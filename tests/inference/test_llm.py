@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from npukit.errors import NpukitError
-from npukit.inference import LLM, EngineOptions, Sampling
+from npukit.inference import LLM, EngineOptions, SamplingParams
 
-GREEDY = Sampling(temperature=0, max_tokens=10)
+GREEDY = SamplingParams(temperature=0, max_tokens=10)
 HI = [{"role": "user", "content": "What is the capital of France?"}]
 
 
@@ -50,7 +50,7 @@ def test_a_stop_string_ends_the_text(llm: LLM) -> None:
 
 
 def test_who_leaves_a_stream_ends_it(llm: LLM) -> None:
-    stream: Any = llm.stream("The capital of", Sampling(max_tokens=1000))
+    stream: Any = llm.stream("The capital of", SamplingParams(max_tokens=1000))
     next(stream)
     stream.close()
     assert llm.engine.is_idle and llm.generate("The", GREEDY)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from tests.inference.engine.conftest import LLAMA, generated, prompts
 
-from npukit.inference.engine import Engine, EngineOptions, Request, Sampling
+from npukit.inference.engine import Engine, EngineOptions, Request, SamplingParams
 
 WAYS = {
     "fp32, torch's attention": (torch.float32, EngineOptions(max_num_seqs=4, max_model_len=300)),
@@ -40,7 +40,7 @@ def test_answers_equal_generate(way: str) -> None:
     asked = prompts(5, 200)
     expected = [generated(model, prompt, 8) for prompt in asked]
     answers = Engine(model, options).generate(
-        [Request(prompt, Sampling(temperature=0, max_tokens=8)) for prompt in asked]
+        [Request(prompt, SamplingParams(temperature=0, max_tokens=8)) for prompt in asked]
     )
     assert [answer.ids for answer in answers] == expected
 
@@ -50,5 +50,5 @@ def test_experts_give_the_tokens_that_they_give_on_a_cpu() -> None:
     asked = prompts(5, 200)
     expected = [generated(model, prompt, 8) for prompt in asked]
     engine = Engine(model.to("npu"), EngineOptions(max_num_seqs=4, max_model_len=300))
-    answers = engine.generate([Request(prompt, Sampling(temperature=0, max_tokens=8)) for prompt in asked])
+    answers = engine.generate([Request(prompt, SamplingParams(temperature=0, max_tokens=8)) for prompt in asked])
     assert engine.is_paged and [answer.ids for answer in answers] == expected

@@ -1,6 +1,6 @@
 """Use a language model: the engine that generates tokens, and chat, batch inference, a server and evaluation on it.
 
-    from npukit.inference import LLM, EngineOptions, Sampling
+    from npukit.inference import LLM, EngineOptions, SamplingParams
 
 See npukit.inference.llm.
 """
@@ -8,7 +8,7 @@ See npukit.inference.llm.
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from npukit.inference.engine.request import Sampling as Sampling
+    from npukit.inference.engine.request import SamplingParams as SamplingParams
     from npukit.inference.llm import LLM as LLM
     from npukit.inference.llm import Completion as Completion
     from npukit.llm.config.use import EngineOptions as EngineOptions
@@ -18,7 +18,7 @@ _HOMES = {
     "LLM": "npukit.inference.llm",
     "Completion": "npukit.inference.llm",
     "EngineOptions": "npukit.llm.config.use",
-    "Sampling": "npukit.inference.engine.request",
+    "SamplingParams": "npukit.inference.engine.request",
     "Use": "npukit.llm.config.use",
 }
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from npukit.errors import NpukitError
-from npukit.inference.engine.request import Output, Request, Sampling
+from npukit.inference.engine.request import Output, Request, SamplingParams
 from npukit.inference.loading import Loaded, load, start_engine
 from npukit.inference.metrics import AnswerMetrics, measure
 from npukit.inference.rows import ANSWERS, Answers, find_tables, records
@@ -94,7 +94,7 @@ class _Batch:
         self._use, self._answers, self._told, self._total, self._done = use, answers, told, total, done
         self._loaded: Loaded = load(use)
         self._engine = start_engine(self._loaded, use.engine)
-        self._sampling: Sampling = replace(self._loaded.defaults, **use.sampling.of_an_answer())
+        self._sampling: SamplingParams = replace(self._loaded.defaults, **use.sampling.of_an_answer())
         special = frozenset(self._loaded.tokenizer.all_special_ids)
         self._hidden = special - self._loaded.chat.marker_ids
         self._running: dict[int, _Running] = {}

@@ -11,7 +11,7 @@ from typing import Any
 
 from npukit.errors import NpukitError
 from npukit.inference.engine import Engine
-from npukit.inference.engine.request import Finish, Request, Sampling
+from npukit.inference.engine.request import Finish, Request, SamplingParams
 from npukit.inference.loading import Loaded
 from npukit.inference.text import TextStream
 from npukit.llm.chat.answer import Content, Part
@@ -55,7 +55,7 @@ class Conversation:
     """
 
     def __init__(
-        self, loaded: Loaded, engine: Engine, sampling: Sampling | None = None, stops: tuple[str, ...] = ()
+        self, loaded: Loaded, engine: Engine, sampling: SamplingParams | None = None, stops: tuple[str, ...] = ()
     ) -> None:
         self.messages: list[dict[str, Any]] = []
         self.system = loaded.chat.system
@@ -126,7 +126,7 @@ class Conversation:
         name = {"max_new_tokens": "max_tokens"}.get(name, name)
         if name not in SETTINGS:
             raise NpukitError(f"There is no setting {name}: set one of {', '.join(SETTINGS)}.")
-        kind = next(str(each.type) for each in fields(Sampling) if each.name == name)
+        kind = next(str(each.type) for each in fields(SamplingParams) if each.name == name)
         try:
             number: Any = int(value) if kind.startswith("int") else float(value)
         except ValueError:

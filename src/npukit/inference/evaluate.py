@@ -12,14 +12,14 @@ from typing import Any
 
 from npukit.errors import NpukitError
 from npukit.inference.engine import Engine
-from npukit.inference.engine.request import Request, Sampling
+from npukit.inference.engine.request import Request, SamplingParams
 from npukit.inference.loading import load, start_engine
 from npukit.llm.config.use import Use
 
 LETTERS = ("A", "B", "C", "D")
 COLUMNS = ("question", *(letter.lower() for letter in LETTERS), "answer")
 WINDOW = 2048  # tokens that are seen at once, where the model can
-ONE = Sampling(temperature=0, max_tokens=1)
+ONE = SamplingParams(temperature=0, max_tokens=1)
 CJK = re.compile(r"[\u4e00-\u9fff]")
 Told = Callable[[int, int], None]
 

@@ -1,9 +1,9 @@
 """The engine as a library: a language model that answers texts and conversations.
 
-    from npukit.inference import LLM, EngineOptions, Sampling
+    from npukit.inference import LLM, EngineOptions, SamplingParams
 
     llm = LLM("models/qwen2")
-    llm.generate(["The capital of France is"], Sampling(temperature=0, max_tokens=16))[0].text
+    llm.generate(["The capital of France is"], SamplingParams(temperature=0, max_tokens=16))[0].text
     llm.chat([{"role": "user", "content": "Who are you?"}]).text
     for text in llm.stream([{"role": "user", "content": "Tell me a story."}]):
         print(text, end="")
@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from npukit.inference.engine.request import Finish, Output, Request, Sampling
+from npukit.inference.engine.request import Finish, Output, Request, SamplingParams
 from npukit.inference.loading import load, start_engine
 from npukit.inference.text import TextStream
 from npukit.llm.chat.answer import Content, ToolCall
@@ -45,7 +45,7 @@ class LLM:
     """A model on the device of this process.
 
     >>> llm = LLM(Use(model={"path": "models/qwen2"}, adapters=["runs/lora"], engine={"max_model_len": 4096}))
-    >>> llm.chat([{"role": "user", "content": "Hi"}], Sampling(max_tokens=64)).text
+    >>> llm.chat([{"role": "user", "content": "Hi"}], SamplingParams(max_tokens=64)).text
     """
 
     def __init__(self, model: str | Use, options: EngineOptions | None = None) -> None:
@@ -56,11 +56,11 @@ class LLM:
         self.default_sampling = self._loaded.defaults  # as the model's generation_config.json wants it
 
     def generate(
-        self, prompts: str | Sequence[str], sampling: Sampling | None = None, stop: Sequence[str] = ()
+        self, prompts: str | Sequence[str], sampling: SamplingParams | None = None, stop: Sequence[str] = ()
     ) -> list[Completion]:
         """Continue each text, all of them in one batch.
 
-        >>> llm.generate(["One, two,", "Red, green,"], Sampling(temperature=0, max_tokens=8))
+        >>> llm.generate(["One, two,", "Red, green,"], SamplingParams(temperature=0, max_tokens=8))
         """
         texts = [prompts] if isinstance(prompts, str) else prompts
         return self._answer([self._request(self.tokenizer.encode(text), sampling) for text in texts], stop)
@@ -68,7 +68,7 @@ class LLM:
     def chat(
         self,
         messages: Sequence[Message],
-        sampling: Sampling | None = None,
+        sampling: SamplingParams | None = None,
         stop: Sequence[str] = (),
         tools: Tools | None = None,
     ) -> Completion:
@@ -82,7 +82,7 @@ class LLM:
         return replace(answer, text=parts.content, reasoning=parts.reasoning, tool_calls=parts.calls)
 
     def stream(
-        self, prompt: str | Sequence[Message], sampling: Sampling | None = None, stop: Sequence[str] = ()
+        self, prompt: str | Sequence[Message], sampling: SamplingParams | None = None, stop: Sequence[str] = ()
     ) -> Iterator[str]:
         """The answer to a text or a conversation, piece by piece. Whoever leaves the loop ends it."""
         if isinstance(prompt, str):
@@ -95,7 +95,7 @@ class LLM:
             yield from (part.text for part in parser.feed(piece) if isinstance(part, Content))
         yield from (part.text for part in parser.end() if isinstance(part, Content))
 
-    def _request(self, ids: Sequence[int], sampling: Sampling | None) -> Request:
+    def _request(self, ids: Sequence[int], sampling: SamplingParams | None) -> Request:
         chosen = sampling or self.default_sampling
         return Request(tuple(ids), replace(chosen, end_tokens=chosen.end_tokens | self._loaded.end_tokens))
 

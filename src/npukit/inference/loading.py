@@ -15,7 +15,7 @@ import torch
 
 from npukit.errors import NpukitError
 from npukit.inference.engine import Engine
-from npukit.inference.engine.request import Sampling
+from npukit.inference.engine.request import SamplingParams
 from npukit.launch.abilities import abilities
 from npukit.launch.devices import torch_device
 from npukit.llm.chat.chat import Chat, Prompt
@@ -38,7 +38,7 @@ class Loaded:
     model: Any
     tokenizer: Any
     chat: Chat
-    defaults: Sampling  # as the model's generation_config.json wants it
+    defaults: SamplingParams  # as the model's generation_config.json wants it
     adapters: tuple[Path, ...]
     template_kwargs: Mapping[str, Any] = field(default_factory=dict)  # variables of the chat template
 
@@ -194,16 +194,16 @@ def _end_tokens(generation: dict[str, Any]) -> list[int]:
     return [found] if isinstance(found, int) else list(found or [])
 
 
-def _defaults(generation: dict[str, Any], chat: Chat) -> Sampling:
+def _defaults(generation: dict[str, Any], chat: Chat) -> SamplingParams:
     """Greedy, unless the model's authors say how it is to be sampled."""
     common: dict[str, Any] = {
         "end_tokens": chat.stop_ids,
         "repetition_penalty": generation.get("repetition_penalty") or 1.0,
     }
     if not generation.get("do_sample"):
-        return Sampling(temperature=0, **common)
+        return SamplingParams(temperature=0, **common)
     named = {name: generation[name] for name in ("temperature", "top_p", "top_k", "min_p") if generation.get(name)}
-    return Sampling(**named, **common)
+    return SamplingParams(**named, **common)
 
 
 @contextlib.contextmanager

@@ -25,7 +25,7 @@ T = TypeVar("T")
 QUEUE = 4096  # outputs that wait for one reader
 
 
-class Answering:
+class OutputStream:
     """A request on its way: iterate over it for its outputs, as many at a time as there are."""
 
     def __init__(self, service: Service, queue: int) -> None:
@@ -76,7 +76,7 @@ class Service:
         self.engine = engine
         self._queue = queue
         self._work: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        self._open: dict[int, Answering] = {}
+        self._open: dict[int, OutputStream] = {}
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
 
     async def __aenter__(self) -> Service:
@@ -88,9 +88,9 @@ class Service:
         self._work.put(None)
         await asyncio.to_thread(self._thread.join)
 
-    async def submit(self, request: Request) -> Answering:
+    async def submit(self, request: Request) -> OutputStream:
         """Hand a request to the engine; what it cannot take is the NpukitError of `Engine.add`."""
-        answering = Answering(self, self._queue)
+        answering = OutputStream(self, self._queue)
 
         def add() -> None:
             answering.number = self.engine.add(request)

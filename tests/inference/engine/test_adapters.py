@@ -11,9 +11,9 @@ from peft import LoraConfig, get_peft_model
 from tests.inference.engine.conftest import MakeModel, generated, prompts
 
 from npukit.errors import NpukitError
-from npukit.inference.engine import Engine, EngineOptions, Request, Sampling
+from npukit.inference.engine import Engine, EngineOptions, Request, SamplingParams
 
-GREEDY = Sampling(temperature=0, max_tokens=8)
+GREEDY = SamplingParams(temperature=0, max_tokens=8)
 LAYERS = {"llama": ["q_proj", "down_proj"], "gpt2": ["c_attn", "c_fc"]}
 
 

@@ -9,10 +9,10 @@ import pytest
 from tests.inference.engine.conftest import MakeModel, generated, prompts
 
 from npukit.errors import NpukitError
-from npukit.inference.engine import Engine, EngineOptions, Output, Request, Sampling, Token
-from npukit.inference.engine.results import Launched
+from npukit.inference.engine import Engine, EngineOptions, Output, Request, SamplingParams, Token
+from npukit.inference.engine.results import PendingStep
 
-GREEDY = Sampling(temperature=0, max_tokens=12)
+GREEDY = SamplingParams(temperature=0, max_tokens=12)
 WAYS = {
     "at once": EngineOptions(max_num_seqs=8),
     "ahead": EngineOptions(max_num_seqs=8, async_scheduling=True),
@@ -50,24 +50,24 @@ def test_a_step_is_launched_before_the_one_before_is_waited_for(
 ) -> None:
     engine = Engine(make_model("qwen2"), EngineOptions(max_num_seqs=2, async_scheduling=True))
     newer = []
-    wait = Launched.tokens
+    wait = PendingStep.tokens
 
-    def tokens(launched: Launched) -> Iterator[list[Token]]:
+    def tokens(launched: PendingStep) -> Iterator[list[Token]]:
         newer.append(engine._launched is not launched)
         return wait(launched)
 
-    monkeypatch.setattr(Launched, "tokens", tokens)
+    monkeypatch.setattr(PendingStep, "tokens", tokens)
     engine.generate([Request((1, 2, 3), GREEDY)])
     assert newer == [True] * 12
     newer.clear()
-    engine.generate([Request((1, 2, 3), Sampling(temperature=0, max_tokens=12, repetition_penalty=1.1))])
+    engine.generate([Request((1, 2, 3), SamplingParams(temperature=0, max_tokens=12, repetition_penalty=1.1))])
     assert newer == [False] * 12  # its next token depends on the last one
 
 
 def test_the_youngest_gives_way_where_blocks_run_out(make_model: MakeModel) -> None:
     asked = [prompt * 15 for prompt in ((5,), (6,), (7,), (8,))]  # a block each, and each grows to four
     engine = Engine(make_model("qwen2"), EngineOptions(max_num_seqs=4, num_blocks=7, async_scheduling=True))
-    settings = Sampling(temperature=0, max_tokens=40)
+    settings = SamplingParams(temperature=0, max_tokens=40)
     answers = engine.generate([Request(prompt, settings) for prompt in asked])
     assert engine.stats().preemptions > 0
     assert [answer.ids for answer in answers] == [generated(make_model("qwen2"), prompt, 40) for prompt in asked]
@@ -81,10 +81,10 @@ def test_guessed_tokens_change_no_answer_greedy_or_drawn(lookup: int, make_model
     }  # so that the same ones follow each other
     asked = prompts(4)
     settings = [
-        Sampling(temperature=0, **few),
-        Sampling(temperature=0.7, seed=5, logprobs=2, **few),
-        Sampling(temperature=0, repetition_penalty=1.1, **few),  # is never guessed
-        Sampling(temperature=0.7, min_tokens=20, end_tokens=frozenset([2]), **few),
+        SamplingParams(temperature=0, **few),
+        SamplingParams(temperature=0.7, seed=5, logprobs=2, **few),
+        SamplingParams(temperature=0, repetition_penalty=1.1, **few),  # is never guessed
+        SamplingParams(temperature=0.7, min_tokens=20, end_tokens=frozenset([2]), **few),
     ]
     requests = [Request(prompt, each) for prompt, each in zip(asked, settings, strict=True)]
     plain, guessing = (
@@ -114,11 +114,11 @@ def test_an_end_token_ends(make_model: MakeModel) -> None:
     engine = Engine(make_model("qwen2"), EngineOptions(max_num_seqs=4))
     prompt = prompts(1)[0]
     ids = engine.generate([Request(prompt, GREEDY)])[0].ids
-    end = Sampling(temperature=0, max_tokens=12, end_tokens=frozenset([ids[3]]))
+    end = SamplingParams(temperature=0, max_tokens=12, end_tokens=frozenset([ids[3]]))
     answer = engine.generate([Request(prompt, end)])[0]
     assert answer.ids == ids[: ids.index(ids[3]) + 1]
     assert answer.finish == "stop"
-    late = Sampling(temperature=0, max_tokens=12, end_tokens=frozenset([ids[3]]), min_tokens=6)
+    late = SamplingParams(temperature=0, max_tokens=12, end_tokens=frozenset([ids[3]]), min_tokens=6)
     assert len(engine.generate([Request(prompt, late)])[0].ids) > 6
 
 
@@ -151,7 +151,7 @@ def test_logprobs_are_the_models(make_model: MakeModel) -> None:
 
     model = make_model("qwen2")
     prompt = prompts(1)[0] * 2
-    settings = Sampling(temperature=0, max_tokens=4, logprobs=2)
+    settings = SamplingParams(temperature=0, max_tokens=4, logprobs=2)
     answer = Engine(make_model("qwen2"), EngineOptions(max_num_seqs=2, max_num_batched_tokens=10)).generate(
         [Request(prompt, settings, prompt_logprobs=1)]
     )[0]
@@ -201,7 +201,7 @@ class Failing:
 @pytest.mark.parametrize("late", [False, True])
 @pytest.mark.parametrize("kind", ["llama", "gemma2"])
 def test_an_error_in_one_request_ends_that_request_alone(kind: str, late: bool, make_model: MakeModel) -> None:
-    greedy = Sampling(temperature=0, max_tokens=6)
+    greedy = SamplingParams(temperature=0, max_tokens=6)
     alone = Engine(make_model(kind), EngineOptions(max_num_seqs=4)).generate([Request((5, 6, 7), greedy)])[0].ids
     engine = Engine(make_model(kind), EngineOptions(max_num_seqs=4))
     bad = Request((5, 6, 7), greedy, grammar=Failing(late))
@@ -224,5 +224,5 @@ def test_an_error_in_one_request_ends_that_request_alone(kind: str, late: bool, 
 def test_numbers_that_cannot_be_computed_with_are_refused(sampling: dict[str, Any], make_model: MakeModel) -> None:
     engine = Engine(make_model("llama"), EngineOptions(max_num_seqs=2))
     with pytest.raises(NpukitError):
-        engine.add(Request((1, 2), Sampling(**sampling)))
+        engine.add(Request((1, 2), SamplingParams(**sampling)))
     assert engine.is_idle

@@ -6,7 +6,7 @@ import pytest
 import torch
 from tests.inference.engine.conftest import MakeModel, prompts
 
-from npukit.inference.engine import Engine, EngineOptions, Request, Sampling
+from npukit.inference.engine import Engine, EngineOptions, Request, SamplingParams
 from npukit.inference.engine.sampler import choose
 from npukit.inference.engine.sequence import Sequence
 
@@ -16,7 +16,7 @@ LOGITS = torch.tensor([3.0, 2.0, 1.0, 0.0, -1.0])
 def drawn(count: int = 400, tokens: tuple[int, ...] = (0,), **settings: object) -> list[float]:
     """How often each token comes, from as many seeds."""
     sequences = [
-        Sequence(seed, Request((0,), Sampling(seed=seed, **settings)), list(tokens), 100)  # type: ignore[arg-type]
+        Sequence(seed, Request((0,), SamplingParams(seed=seed, **settings)), list(tokens), 100)  # type: ignore[arg-type]
         for seed in range(count)
     ]
     tokens_ = choose(LOGITS.repeat(count, 1), sequences, [len(tokens)] * count).tokens
@@ -55,12 +55,12 @@ def test_penalties_and_biases() -> None:
 def test_a_seed_gives_the_same_answer_in_every_company(make_model: MakeModel) -> None:
     engine = Engine(make_model("llama"), EngineOptions(max_num_seqs=8))
     asked = prompts(5)
-    wanted = Request(asked[0], Sampling(temperature=0.9, top_p=0.9, max_tokens=10, seed=7))
+    wanted = Request(asked[0], SamplingParams(temperature=0.9, top_p=0.9, max_tokens=10, seed=7))
     others = [
-        Request(prompt, Sampling(seed=seed, top_k=seed, repetition_penalty=1 + seed / 10, max_tokens=9))
+        Request(prompt, SamplingParams(seed=seed, top_k=seed, repetition_penalty=1 + seed / 10, max_tokens=9))
         for seed, prompt in enumerate(asked)
     ]
     alone = engine.generate([wanted])[0].ids
     assert engine.generate([*others, wanted])[-1].ids == alone
-    other_seed = Request(asked[0], Sampling(temperature=0.9, top_p=0.9, max_tokens=10, seed=8))
+    other_seed = Request(asked[0], SamplingParams(temperature=0.9, top_p=0.9, max_tokens=10, seed=8))
     assert engine.generate([other_seed])[0].ids != alone

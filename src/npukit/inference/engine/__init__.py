@@ -1,7 +1,7 @@
 """The inference engine: continuous batching over a paged cache, for the language models of transformers.
 
     engine = Engine(model, EngineOptions(max_model_len=4096))
-    answers = engine.generate([Request((1, 2, 3), Sampling(temperature=0, max_tokens=8))])
+    answers = engine.generate([Request((1, 2, 3), SamplingParams(temperature=0, max_tokens=8))])
 
 or step by step, which is what a server does (see npukit.inference.service):
 
@@ -21,7 +21,7 @@ from npukit.inference.engine.engine import Engine as Engine
 from npukit.inference.engine.request import Answer as Answer
 from npukit.inference.engine.request import Output as Output
 from npukit.inference.engine.request import Request as Request
-from npukit.inference.engine.request import Sampling as Sampling
+from npukit.inference.engine.request import SamplingParams as SamplingParams
 from npukit.inference.engine.request import Stats as Stats
 from npukit.inference.engine.request import Token as Token
 from npukit.llm.config.use import EngineOptions as EngineOptions

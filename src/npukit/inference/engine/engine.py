@@ -14,8 +14,8 @@ from npukit.inference.engine.cache import Cache, CacheShape
 from npukit.inference.engine.graphs import can_record
 from npukit.inference.engine.own_caches import OwnCaches
 from npukit.inference.engine.pool import BlockPool
-from npukit.inference.engine.request import Answer, Finish, Output, Request, Sampling, Stats, Token
-from npukit.inference.engine.results import Launched
+from npukit.inference.engine.request import Answer, Finish, Output, Request, SamplingParams, Stats, Token
+from npukit.inference.engine.results import PendingStep
 from npukit.inference.engine.runner import Runner
 from npukit.inference.engine.scheduler import CHEAP, CHEAP_ON_HOST, Scheduler
 from npukit.inference.engine.sequence import Sequence
@@ -33,7 +33,7 @@ class Engine:
     """Answers many requests at once with one model.
 
     >>> engine = Engine(model, EngineOptions(max_model_len=4096))
-    >>> engine.generate([Request((1, 2, 3), Sampling(temperature=0, max_tokens=2))])[0].ids
+    >>> engine.generate([Request((1, 2, 3), SamplingParams(temperature=0, max_tokens=2))])[0].ids
     [15, 7]
     """
 
@@ -65,7 +65,7 @@ class Engine:
             self._scheduler = Scheduler(BlockPool(seqs + 1, self.longest), seqs, prefill, reuse=False)
         ahead = abilities(self.device).own_memory if options.async_scheduling is None else options.async_scheduling
         self._ahead = ahead and self.is_paged and not options.prompt_lookup
-        self._launched: Launched | None = None
+        self._launched: PendingStep | None = None
         self._sequences: dict[int, Sequence] = {}
         self._ended: list[Output] = []
         self._next_number = self._prompt_tokens = self._generated_tokens = 0
@@ -89,7 +89,7 @@ class Engine:
     def warm_up(self) -> None:
         """Do before the first request what would make some of the first ones wait."""
         self._runner.warm_up()
-        self.generate([Request((0,) * length, Sampling(temperature=0, max_tokens=2)) for length in (3, 5)])
+        self.generate([Request((0,) * length, SamplingParams(temperature=0, max_tokens=2)) for length in (3, 5)])
 
     @property
     def adapters(self) -> list[str]:
@@ -228,7 +228,7 @@ class Engine:
         step = self._scheduler.next()
         self._launched = self._runner.launch(step) if step.decodes or step.chunks else None
 
-    def _accept(self, launched: Launched) -> list[Output]:
+    def _accept(self, launched: PendingStep) -> list[Output]:
         """Take in what a step has generated."""
         outputs = []
         for sequence, tokens in zip(launched.step.sampled, launched.tokens(), strict=True):

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from npukit.inference.engine.adapters import Adapters
-from npukit.inference.engine.results import Launched, score
+from npukit.inference.engine.results import PendingStep, score
 from npukit.inference.engine.sampler import choose
 from npukit.inference.engine.scheduler import Chunk, Step
 from npukit.inference.engine.sequence import Sequence
@@ -34,14 +34,14 @@ class OwnCaches:
         """There are none."""
 
     @torch.no_grad()
-    def launch(self, step: Step) -> Launched:
+    def launch(self, step: Step) -> PendingStep:
         """Do a step; results come in the order of step.sampled."""
         logits = [self._decode(sequence) for sequence in step.decodes]
         logits += [last for chunk in step.chunks if (last := self._prefill(chunk)) is not None]
         if not logits:
-            return Launched(step, [], self.device)
+            return PendingStep(step, [], self.device)
         chosen = choose(torch.stack(logits), step.sampled, [sequence.cached for sequence in step.sampled])
-        return Launched(step, [chosen], self.device)
+        return PendingStep(step, [chosen], self.device)
 
     def _decode(self, sequence: Sequence) -> Tensor:
         return self._call(sequence, len(sequence.tokens) - 1, len(sequence.tokens))[-1]

@@ -29,10 +29,10 @@ class Grammar(Protocol):
 
 
 @dataclass(frozen=True)
-class Sampling:
+class SamplingParams:
     """How the next token is chosen. The defaults are the model's own distribution; a temperature of 0 is greedy.
 
-    >>> Sampling(temperature=0.7, top_p=0.9, max_tokens=256, seed=1)
+    >>> SamplingParams(temperature=0.7, top_p=0.9, max_tokens=256, seed=1)
     """
 
     max_tokens: int | None = None  # None: up to the engine's longest sequence
@@ -68,7 +68,7 @@ class Sampling:
     def check(self, vocabulary: int) -> None:
         """Refuse numbers that the sampler cannot compute with; one bad row would fail the whole batch.
 
-        >>> Sampling(top_k=2**63).check(vocabulary=32000)
+        >>> SamplingParams(top_k=2**63).check(vocabulary=32000)
         NpukitError: top_k must be a whole number from 0 to 2147483647.
         """
         for each in fields(self):
@@ -92,13 +92,13 @@ _LARGEST = dict.fromkeys(("max_tokens", "min_tokens", "top_k", "logprobs"), 2**3
 class Request:
     """A prompt to be continued.
 
-    >>> Request(prompt=(1, 15043), sampling=Sampling(temperature=0, max_tokens=16))
+    >>> Request(prompt=(1, 15043), sampling=SamplingParams(temperature=0, max_tokens=16))
     """
 
     prompt: tuple[int, ...]
-    sampling: Sampling = field(default_factory=Sampling)
+    sampling: SamplingParams = field(default_factory=SamplingParams)
     adapter: str | None = None  # the name of a LoRA adapter that the engine has
-    prompt_logprobs: int | None = None  # as Sampling.logprobs, for the prompt's own tokens
+    prompt_logprobs: int | None = None  # as SamplingParams.logprobs, for the prompt's own tokens
     grammar: Grammar | None = None
 
 

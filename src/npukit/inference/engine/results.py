@@ -18,7 +18,7 @@ from npukit.launch.abilities import abilities
 _ROWS = 128
 
 
-class Launched:
+class PendingStep:
     """A step that the device has been told to do; `parts` are its results in the order of step.sampled."""
 
     def __init__(self, step: Step, parts: list[ChosenTokens], device: torch.device) -> None:

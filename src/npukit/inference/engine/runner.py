@@ -20,7 +20,7 @@ from npukit.inference.engine.fused import fuse
 from npukit.inference.engine.graphs import Graphs
 from npukit.inference.engine.inputs import NEWEST, Inputs, Pass, lay_out
 from npukit.inference.engine.paged import PagedBatch, PagedRows, pack, to_device
-from npukit.inference.engine.results import Launched, score
+from npukit.inference.engine.results import PendingStep, score
 from npukit.inference.engine.sampler import ChosenTokens, choose
 from npukit.inference.engine.scheduler import CHEAP, Chunk, Step, padded
 from npukit.inference.engine.sequence import Sequence
@@ -81,14 +81,14 @@ class Runner:
                     layer.compile(dynamic=True)
 
     @torch.no_grad()
-    def launch(self, step: Step) -> Launched:
+    def launch(self, step: Step) -> PendingStep:
         """Start a step; results come in the order of step.sampled."""
         parts = []
         if step.decodes or step.beside:
             parts.append(self._launch_rows(step.decodes, step.beside))
         if step.apart:
             parts += self._launch_prefill(step.apart)
-        return Launched(step, parts, self.device)
+        return PendingStep(step, parts, self.device)
 
     def _launch_rows(self, decodes: list[Sequence], chunks: list[Chunk]) -> ChosenTokens:
         """A pass in which every token is a row of its own."""

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from npukit.inference.engine.paged import to_device
-from npukit.inference.engine.request import Sampling
+from npukit.inference.engine.request import SamplingParams
 from npukit.inference.engine.sequence import Sequence
 
 
@@ -82,7 +82,7 @@ def _change(logits: Tensor, sequence: Sequence, position: int) -> None:
     logits.masked_fill_(to_device(~allowed, logits.device), -torch.inf)
 
 
-def _penalised(logits: Tensor, tokens: list[int], prompt: int, sampling: Sampling) -> Tensor:
+def _penalised(logits: Tensor, tokens: list[int], prompt: int, sampling: SamplingParams) -> Tensor:
     """A repeated token is made less likely: by a factor where it occurred at all, the prompt included; by a
     difference, once or for each time, where it was generated.
     """
@@ -102,7 +102,7 @@ def _bits(mask: bytes, words: int) -> Tensor:
     return torch.nn.functional.pad(flat, (0, max(0, words - flat.numel())))[:words]
 
 
-def _draw(logits: Tensor, settings: Many[Sampling], positions: Many[int]) -> Tensor:
+def _draw(logits: Tensor, settings: Many[SamplingParams], positions: Many[int]) -> Tensor:
     """Draw from the distributions, cut as asked: by top_k, then top_p, then min_p."""
     device = logits.device
     columns = [(each.temperature, each.top_p, each.min_p) for each in settings]

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from npukit.inference.engine.cache import attention_modules
-from npukit.inference.engine.request import Answer, Request, Sampling
+from npukit.inference.engine.request import Answer, Request, SamplingParams
 
 TOKENS = 64  # of the longest text that is tried
 _LENGTHS = 5, 37
@@ -29,7 +29,9 @@ def agrees(model: Any, answers: Callable[[list[Request]], list[Answer]]) -> bool
     draw = torch.Generator().manual_seed(0)
     words = model.get_output_embeddings().weight.shape[0]
     texts = [tuple(torch.randint(words, (length,), generator=draw).tolist()) for length in _LENGTHS]
-    asked = [Request(text, Sampling(temperature=0, max_tokens=6, logprobs=0), prompt_logprobs=0) for text in texts]
+    asked = [
+        Request(text, SamplingParams(temperature=0, max_tokens=6, logprobs=0), prompt_logprobs=0) for text in texts
+    ]
     try:
         found = answers(asked)
     except Exception:  # whatever the code of a model does with an attention that it was not written for

@@ -11,7 +11,10 @@ from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse, Response
 
 from npukit.inference.engine.request import Token
-from npukit.inference.server.answering import (
+from npukit.inference.server.body import make_router
+from npukit.inference.server.choice_request import constraint_of, make_choices
+from npukit.inference.server.generate import ChoiceRequest, Generation, Piece, whole
+from npukit.inference.server.output_stream import (
     EventStream,
     counted,
     event,
@@ -21,12 +24,9 @@ from npukit.inference.server.answering import (
     usage,
     while_connected,
 )
-from npukit.inference.server.body import make_router
-from npukit.inference.server.generate import Generation, Piece, Wish, whole
 from npukit.inference.server.schema import ChatRequest
 from npukit.inference.server.serving import Serving
 from npukit.inference.server.tools import DemandedCalls, constraint_of_tools, demanded
-from npukit.inference.server.wishes import constraint_of, make_wishes
 from npukit.llm.chat.answer import Content, Part, Reasoning, ToolCall
 from npukit.llm.chat.chat import Prompt
 from npukit.llm.chat.messages import prepared
@@ -57,29 +57,29 @@ def routes(serving: Serving) -> APIRouter:
 
     @router.post("/v1/chat/completions")
     async def create(asked: ChatRequest, request: Request) -> Response:
-        conversation = await serving.aside(request, lambda: Conversation.read(serving, asked))
-        generation = await Generation.start(serving, conversation.wishes)
+        conversation = await serving.aside(request, lambda: ChatCompletion.read(serving, asked))
+        generation = await Generation.start(serving, conversation.choices)
         if asked.stream:
             return EventStream(generation, conversation.events(generation))
         async with generation:
-            answers = await while_connected(request, whole(generation, len(conversation.wishes)))
+            answers = await while_connected(request, whole(generation, len(conversation.choices)))
         return JSONResponse(conversation.as_json(answers))
 
     return router
 
 
 @dataclass(frozen=True)
-class Conversation:
+class ChatCompletion:
     """One request of /v1/chat/completions and what becomes of it."""
 
     serving: Serving
     asked: ChatRequest
     prompt: Prompt
-    wishes: list[Wish]
+    choices: list[ChoiceRequest]
     head: dict[str, Any]
 
     @classmethod
-    def read(cls, serving: Serving, asked: ChatRequest) -> Conversation:
+    def read(cls, serving: Serving, asked: ChatRequest) -> ChatCompletion:
         """Render and tokenise a conversation; call it aside."""
         serving.adapter(asked.model)
         offered = () if asked.tool_choice == "none" else asked.tools or ()
@@ -97,15 +97,15 @@ class Conversation:
         )
         constraint = constraint_of_tools(serving, asked) if demanded(asked) else constraint_of(serving, asked)
         logprobs = (asked.top_logprobs or 0) if asked.logprobs else None
-        wishes = make_wishes(serving, asked, prompt.ids, asked.longest, logprobs, constraint, serving.chat.marker_ids)
+        choices = make_choices(serving, asked, prompt.ids, asked.longest, logprobs, constraint, serving.chat.marker_ids)
         head = {"id": new_id("chatcmpl-"), "created": int(time.time()), "model": serving.name(asked.model)}
-        return cls(serving, asked, prompt, wishes, head)
+        return cls(serving, asked, prompt, choices, head)
 
     def parser(self) -> Parser:
         """A new parser for an answer to this request."""
         if demanded(self.asked):
             return DemandedCalls(self.asked)
-        if self.wishes[0].request.grammar is not None:
+        if self.choices[0].request.grammar is not None:
             return PlainText()
         return self.serving.chat.parser(self.prompt)
 
@@ -116,7 +116,7 @@ class Conversation:
             **self.head,
             "object": "chat.completion",
             "choices": [self._choice(answer) for answer in answers],
-            "usage": usage(len(self.wishes[0].request.prompt), counted(answers)),
+            "usage": usage(len(self.choices[0].request.prompt), counted(answers)),
             "prompt_logprobs": prompt_logprobs(self.serving, answers[0].prompt) if asked else None,
         }
 
@@ -150,7 +150,7 @@ class Conversation:
 
     async def events(self, generation: Generation) -> AsyncIterator[str]:
         """All of it piece by piece."""
-        streams = [ChoiceStream(self, index) for index in range(len(self.wishes))]
+        streams = [ChoiceStream(self, index) for index in range(len(self.choices))]
         wanted = self.asked.stream_options
         for stream in streams:
             yield self._event([stream.start(self._echoed())], 0)
@@ -165,7 +165,7 @@ class Conversation:
         chunk = {**self.head, "object": "chat.completion.chunk", "choices": choices}
         if wanted := self.asked.stream_options:
             counts = wanted.include_usage and (wanted.continuous_usage_stats or not choices)
-            chunk["usage"] = usage(len(self.wishes[0].request.prompt), length) if counts else None
+            chunk["usage"] = usage(len(self.choices[0].request.prompt), length) if counts else None
         return event(chunk)
 
     def _logprobs(self, tokens: tuple[Token, ...]) -> dict[str, Any] | None:
@@ -185,7 +185,7 @@ class Conversation:
 class ChoiceStream:
     """One answer of a stream: parts become deltas, and the end comes with the last of them."""
 
-    def __init__(self, conversation: Conversation, index: int) -> None:
+    def __init__(self, conversation: ChatCompletion, index: int) -> None:
         self.length = 0
         self._conversation, self._index = conversation, index
         self._parser = conversation.parser()

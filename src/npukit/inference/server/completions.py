@@ -11,7 +11,11 @@ from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse, Response
 
 from npukit.inference.engine.request import Token
-from npukit.inference.server.answering import (
+from npukit.inference.server.body import make_router
+from npukit.inference.server.choice_request import constraint_of, make_choices
+from npukit.inference.server.errors import bad_request, too_long
+from npukit.inference.server.generate import ChoiceRequest, Generation, Piece, whole
+from npukit.inference.server.output_stream import (
     EventStream,
     counted,
     event,
@@ -21,12 +25,8 @@ from npukit.inference.server.answering import (
     usage,
     while_connected,
 )
-from npukit.inference.server.body import make_router
-from npukit.inference.server.errors import bad_request, too_long
-from npukit.inference.server.generate import Generation, Piece, Wish, whole
 from npukit.inference.server.schema import CompletionRequest
 from npukit.inference.server.serving import Serving
-from npukit.inference.server.wishes import constraint_of, make_wishes
 
 DEFAULT_LENGTH = 16  # OpenAI's
 MOST_PROMPTS = 2048
@@ -38,19 +38,19 @@ def routes(serving: Serving) -> APIRouter:
 
     @router.post("/v1/completions")
     async def create(asked: CompletionRequest, request: Request) -> Response:
-        wishes = await serving.aside(request, lambda: _wishes(serving, asked))
-        completion = Completion(serving, asked, wishes)
-        generation = await Generation.start(serving, wishes)
+        choices = await serving.aside(request, lambda: _choices(serving, asked))
+        completion = Completion(serving, asked, choices)
+        generation = await Generation.start(serving, choices)
         if asked.stream:
             return EventStream(generation, completion.events(generation))
         async with generation:
-            answers = await while_connected(request, whole(generation, len(wishes)))
+            answers = await while_connected(request, whole(generation, len(choices)))
         return JSONResponse(completion.as_json(answers))
 
     return router
 
 
-def _wishes(serving: Serving, asked: CompletionRequest) -> list[Wish]:
+def _choices(serving: Serving, asked: CompletionRequest) -> list[ChoiceRequest]:
     prompts = _prompts(asked)
     if len(prompts) * (asked.n or 1) > MOST_PROMPTS:
         raise bad_request(f"A request can have {MOST_PROMPTS} answers at most.", "prompt")
@@ -63,7 +63,7 @@ def _wishes(serving: Serving, asked: CompletionRequest) -> list[Wish]:
         asked = asked.model_copy(update={"prompt_logprobs": asked.logprobs})
     constraint = constraint_of(serving, asked)
     every = (_ids(serving, prompt, asked) for prompt in prompts)
-    made = [make_wishes(serving, asked, ids, longest, asked.logprobs, constraint) for ids in every]
+    made = [make_choices(serving, asked, ids, longest, asked.logprobs, constraint) for ids in every]
     return list(itertools.chain.from_iterable(made))
 
 
@@ -89,15 +89,15 @@ def _ids(serving: Serving, prompt: str | list[int], asked: CompletionRequest) ->
 class Completion:
     """The answer to one request of /v1/completions."""
 
-    def __init__(self, serving: Serving, asked: CompletionRequest, wishes: list[Wish]) -> None:
-        self._serving, self._asked, self._wishes = serving, asked, wishes
+    def __init__(self, serving: Serving, asked: CompletionRequest, choices: list[ChoiceRequest]) -> None:
+        self._serving, self._asked, self._choices = serving, asked, choices
         self._head = {
             "id": new_id("cmpl-"),
             "object": "text_completion",
             "created": int(time.time()),
             "model": serving.name(asked.model),
         }
-        self._prompt_tokens = sum(len(wish.request.prompt) for wish in wishes[:: asked.n or 1])
+        self._prompt_tokens = sum(len(choice.request.prompt) for choice in choices[:: asked.n or 1])
 
     def as_json(self, answers: list[Piece]) -> dict[str, Any]:
         """All of it at once."""
@@ -110,8 +110,8 @@ class Completion:
         """All of it piece by piece."""
         wanted = self._asked.stream_options
         continuous = wanted is not None and wanted.include_usage and wanted.continuous_usage_stats
-        lengths = [0] * len(self._wishes)
-        offsets = [0] * len(self._wishes)
+        lengths = [0] * len(self._choices)
+        offsets = [0] * len(self._choices)
         async for piece in generation:
             is_first = not lengths[piece.index]
             lengths[piece.index] += len(piece.tokens)
@@ -125,7 +125,7 @@ class Completion:
         yield "data: [DONE]\n\n"
 
     def _choice(self, piece: Piece, first: bool, offset: int = 0) -> dict[str, Any]:
-        prompt = self._wishes[piece.index].request.prompt
+        prompt = self._choices[piece.index].request.prompt
         echoed = self._serving.decode(list(prompt)) if self._asked.echo and first else ""
         tokens = (*piece.prompt, *piece.tokens) if self._asked.echo else piece.tokens
         choice: dict[str, Any] = {

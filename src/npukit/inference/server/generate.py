@@ -12,12 +12,12 @@ from typing import Literal
 from npukit.inference.engine.request import Output, Request, Token
 from npukit.inference.server.errors import as_api_error
 from npukit.inference.server.serving import Serving
-from npukit.inference.service import Answering
+from npukit.inference.service import OutputStream
 from npukit.inference.text import TextStream
 
 
 @dataclass(frozen=True)
-class Wish:
+class ChoiceRequest:
     """One answer that a client wants."""
 
     request: Request
@@ -42,9 +42,9 @@ class Piece:
 class Reader:
     """Makes pieces of the outputs for one answer."""
 
-    def __init__(self, index: int, wish: Wish, serving: Serving) -> None:
-        self._index, self._wish, self._metrics = index, wish, serving.metrics
-        self._text = TextStream(serving.tokenizer, wish.stops, wish.keep_stop, wish.hidden)
+    def __init__(self, index: int, choice: ChoiceRequest, serving: Serving) -> None:
+        self._index, self._choice, self._metrics = index, choice, serving.metrics
+        self._text = TextStream(serving.tokenizer, choice.stops, choice.keep_stop, choice.hidden)
         self._start = self._last = time.monotonic()
         self._count = 0
 
@@ -63,7 +63,7 @@ class Reader:
                 tokens.append(output.token)
                 is_end = output.finish == "stop"
                 text += "" if is_end else self._text.add(output.token.id)
-                reason = output.token.id if is_end and output.token.id in self._wish.stop_tokens else None
+                reason = output.token.id if is_end and output.token.id in self._choice.stop_tokens else None
             if self._text.stopped is not None:
                 finish, reason = "stop", self._text.stopped
                 break
@@ -84,7 +84,7 @@ class Reader:
         self._last, self._count = now, self._count + tokens
         if finish:
             self._metrics.whole.observe(now - self._start)
-            self._metrics.prompt_length.observe(len(self._wish.request.prompt))
+            self._metrics.prompt_length.observe(len(self._choice.request.prompt))
             self._metrics.answer_length.observe(self._count)
             self._metrics.finished(finish)
 
@@ -92,23 +92,23 @@ class Reader:
 class Generation:
     """The answers to one HTTP request. Iterate over it for pieces of all of them; close it in any case.
 
-    >>> async with await Generation.start(serving, wishes) as generation:
+    >>> async with await Generation.start(serving, choices) as generation:
     ...     async for piece in generation: ...
     """
 
-    def __init__(self, serving: Serving, wishes: Sequence[Wish]) -> None:
-        self._serving, self._wishes = serving, wishes
-        self._answers: list[Answering] = []
+    def __init__(self, serving: Serving, choices: Sequence[ChoiceRequest]) -> None:
+        self._serving, self._choices = serving, choices
+        self._answers: list[OutputStream] = []
         self._cleanup = contextlib.ExitStack()
 
     @classmethod
-    async def start(cls, serving: Serving, wishes: Sequence[Wish]) -> Generation:
+    async def start(cls, serving: Serving, choices: Sequence[ChoiceRequest]) -> Generation:
         """Hand the requests to the engine; what it cannot take, and having no place, are errors here."""
-        self = cls(serving, wishes)
+        self = cls(serving, choices)
         try:
-            self._cleanup.enter_context(serving.places(len(wishes)))
-            for wish in wishes:
-                answering = await serving.service.submit(wish.request)
+            self._cleanup.enter_context(serving.places(len(choices)))
+            for choice in choices:
+                answering = await serving.service.submit(choice.request)
                 self._answers.append(answering)
                 self._cleanup.callback(answering.cancel)
                 timer = asyncio.get_running_loop().call_later(serving.options.timeout, self._cut, answering)
@@ -128,7 +128,7 @@ class Generation:
     async def __aexit__(self, *_: object) -> None:
         self.close()
 
-    def _cut(self, answering: Answering) -> None:
+    def _cut(self, answering: OutputStream) -> None:
         """Time is up: the answer ends here, as if it had been its length."""
         number = answering.number
         answering.put(Output(number, finish="length"))
@@ -145,7 +145,7 @@ class Generation:
 
     async def _read(self, index: int) -> AsyncIterator[Piece]:
         answering = self._answers[index]
-        reader = Reader(index, self._wishes[index], self._serving)
+        reader = Reader(index, self._choices[index], self._serving)
         async for outputs in answering:
             piece = reader.read(outputs)
             yield piece
@@ -183,7 +183,7 @@ async def _merged(sources: Sequence[AsyncIterator[Piece]]) -> AsyncIterator[Piec
 
 
 async def whole(generation: Generation, number: int) -> list[Piece]:
-    """Every answer as one piece, in the order of the wishes."""
+    """Every answer as one piece, in the order of the choices."""
     parts: list[list[Piece]] = [[] for _ in range(number)]
     async for piece in generation:
         parts[piece.index].append(piece)

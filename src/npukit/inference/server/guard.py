@@ -8,9 +8,9 @@ import hmac
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from npukit.inference.server.answering import event
 from npukit.inference.server.errors import ApiError, bad_request
 from npukit.inference.server.metrics import Metrics
+from npukit.inference.server.output_stream import event
 from npukit.llm.config.use import ServeOptions
 
 OPEN = ("/", "/health", "/ping", "/version", "/favicon.ico")  # and the page's own files: they hold nothing of anybody's

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from npukit.inference.server.answering import event, new_id
+from npukit.inference.server.output_stream import event, new_id
 from npukit.llm.chat.answer import Content, Part, Reasoning, ToolCall
 
 

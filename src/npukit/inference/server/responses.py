@@ -10,11 +10,11 @@ from fastapi import APIRouter, Request
 from pydantic import Field, ValidationError
 from starlette.responses import JSONResponse, Response
 
-from npukit.inference.server.answering import EventStream, new_id, while_connected
 from npukit.inference.server.body import make_router
-from npukit.inference.server.chat import Conversation
+from npukit.inference.server.chat import ChatCompletion
 from npukit.inference.server.errors import bad_request, invalid_fields
 from npukit.inference.server.generate import Generation, Piece, whole
+from npukit.inference.server.output_stream import EventStream, new_id, while_connected
 from npukit.inference.server.response_events import ResponseEvents, item_of
 from npukit.inference.server.schema import ChatRequest, Count, FunctionTool, Lenient, Messages
 from npukit.inference.server.serving import Serving
@@ -80,9 +80,9 @@ def routes(serving: Serving) -> APIRouter:
     async def create(asked: ResponseRequest, request: Request) -> Response:
         if asked.previous_response_id or asked.background:
             raise bad_request("Responses are not stored here: send the whole conversation, in the foreground.")
-        conversation = await serving.aside(request, lambda: Conversation.read(serving, as_chat(asked)))
+        conversation = await serving.aside(request, lambda: ChatCompletion.read(serving, as_chat(asked)))
         answer = ResponseAnswer(asked, conversation)
-        generation = await Generation.start(serving, conversation.wishes)
+        generation = await Generation.start(serving, conversation.choices)
         if asked.stream:
             return EventStream(generation, answer.events(generation))
         async with generation:
@@ -93,7 +93,7 @@ def routes(serving: Serving) -> APIRouter:
 
 
 def as_chat(asked: ResponseRequest) -> ChatRequest:
-    """The same wish in the words of /v1/chat/completions."""
+    """The same choice in the words of /v1/chat/completions."""
     messages = [{"role": "system", "content": asked.instructions}] if asked.instructions else []
     messages += [{"role": "user", "content": asked.input}] if isinstance(asked.input, str) else _messages(asked.input)
     if not messages:
@@ -155,7 +155,7 @@ def _text(content: Any, number: int) -> str:
 class ResponseAnswer:
     """The answer to one request of /v1/responses."""
 
-    def __init__(self, asked: ResponseRequest, conversation: Conversation) -> None:
+    def __init__(self, asked: ResponseRequest, conversation: ChatCompletion) -> None:
         self._asked, self._conversation = asked, conversation
         self._id, self._created = new_id("resp_"), int(time.time())
 
@@ -185,7 +185,7 @@ class ResponseAnswer:
     def state(self, status: str, output: list[dict[str, Any]], length: int | None) -> dict[str, Any]:
         """The response object as it is now."""
         asked, prompt = self._asked, len(self._conversation.prompt.ids)
-        sampling = self._conversation.wishes[0].request.sampling
+        sampling = self._conversation.choices[0].request.sampling
         choice = asked.tool_choice
         shape = asked.text.format if asked.text and asked.text.format else TextFormat()
         return {

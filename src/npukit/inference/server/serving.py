@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from starlette.requests import Request
 
-from npukit.inference.engine.request import Sampling
+from npukit.inference.engine.request import SamplingParams
 from npukit.inference.grammar import Grammars
 from npukit.inference.server.errors import ApiError, bad_request
 from npukit.inference.server.lanes import Lanes
@@ -37,7 +37,7 @@ class Serving:
     chat: Chat
     longest: int  # tokens of a prompt and its answer
     vocabulary: int  # the size of the model's output
-    defaults: Sampling = field(default_factory=Sampling)
+    defaults: SamplingParams = field(default_factory=SamplingParams)
     adapters: dict[str, Path] = field(default_factory=dict)
     enable_thinking: bool | None = None  # for requests that do not say; None: as the chat template has it
 

@@ -7,16 +7,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from npukit.inference.engine.request import Request, Sampling
+from npukit.inference.engine.request import Request, SamplingParams
 from npukit.inference.grammar import Constraint
 from npukit.inference.server.body import parse_json
 from npukit.inference.server.errors import bad_request
-from npukit.inference.server.generate import Wish
+from npukit.inference.server.generate import ChoiceRequest
 from npukit.inference.server.schema import SamplingFields
 from npukit.inference.server.serving import Serving
 
 
-def make_wishes(
+def make_choices(
     serving: Serving,
     asked: SamplingFields,
     prompt: Sequence[int],
@@ -24,8 +24,8 @@ def make_wishes(
     logprobs: int | None = None,
     constraint: Constraint | None = None,
     shown: frozenset[int] = frozenset(),
-) -> list[Wish]:
-    """`n` wishes for the same prompt; each has its own seed, and its own copy of the constraint.
+) -> list[ChoiceRequest]:
+    """`n` choices for the same prompt; each has its own seed, and its own copy of the constraint.
 
     `shown` are special tokens that belong into the text.
     """
@@ -36,14 +36,14 @@ def make_wishes(
     request = Request(tuple(prompt), sampling, serving.adapter(asked.model), scored)
     hidden = serving.special - shown if asked.skip_special_tokens is not False else frozenset()
     stop_tokens = frozenset(asked.stop_token_ids or ())
-    wish = Wish(request, tuple(asked.stops), bool(asked.include_stop_str_in_output), hidden, stop_tokens)
-    return [_numbered(wish, number, constraint) for number in range(asked.n or 1)]
+    choice = ChoiceRequest(request, tuple(asked.stops), bool(asked.include_stop_str_in_output), hidden, stop_tokens)
+    return [_numbered(choice, number, constraint) for number in range(asked.n or 1)]
 
 
-def _numbered(wish: Wish, number: int, constraint: Constraint | None) -> Wish:
-    sampling = replace(wish.request.sampling, seed=(wish.request.sampling.seed + number) % 2**63)
+def _numbered(choice: ChoiceRequest, number: int, constraint: Constraint | None) -> ChoiceRequest:
+    sampling = replace(choice.request.sampling, seed=(choice.request.sampling.seed + number) % 2**63)
     grammar = constraint.copy() if constraint else None
-    return replace(wish, request=replace(wish.request, sampling=sampling, grammar=grammar))
+    return replace(choice, request=replace(choice.request, sampling=sampling, grammar=grammar))
 
 
 def _check_logprobs(serving: Serving, name: str, wanted: int | None) -> int | None:
@@ -76,7 +76,7 @@ def _check_length(serving: Serving, prompt: Sequence[int], wanted: int | None) -
     return room if wanted is None else max(1, wanted)
 
 
-def _sampling(serving: Serving, asked: SamplingFields, longest: int, logprobs: int | None) -> Sampling:
+def _sampling(serving: Serving, asked: SamplingFields, longest: int, logprobs: int | None) -> SamplingParams:
     given: dict[str, Any] = {
         "temperature": asked.temperature,
         "top_p": asked.top_p,
