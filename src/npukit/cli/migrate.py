@@ -35,7 +35,8 @@ def migrate(
     diff: Annotated[bool, typer.Option("--diff", help="Print the changes as a patch and write nothing.")] = False,
     undo: Annotated[bool, typer.Option("--undo", help="Undo the last migration in place.")] = False,
     style: Annotated[
-        Style, typer.Option(help="portable: runs on CUDA, NPU and CPU; npu: torch_npu, .npu(), hccl.")
+        Style,
+        typer.Option(help="portable: runs on CUDA and NPU, and on the CPU where it did before; npu: torch_npu only."),
     ] = Style.portable,
     distributed: Annotated[
         bool, typer.Option("--distributed", help="Also make single-card training scripts run on several cards.")

@@ -17,7 +17,8 @@ def port(
     project: Annotated[Path, typer.Argument(help="Folder of the project, in a git repository.", show_default=False)],
     command: Annotated[list[str] | None, typer.Argument(metavar="[-- COMMAND]", show_default=False)] = None,
     style: Annotated[
-        Style, typer.Option(help="portable: runs on CUDA, NPU and CPU; npu: torch_npu, .npu(), hccl.")
+        Style,
+        typer.Option(help="portable: runs on CUDA and NPU, and on the CPU where it did before; npu: torch_npu only."),
     ] = Style.portable,
     branch: Annotated[str, typer.Option(help="Branch to write the migration to.")] = "npukit/port",
     tests: Annotated[
