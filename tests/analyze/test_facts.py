@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import re
 from pathlib import Path
 
 import pytest
+import torch
 
 from npukit.errors import NpukitError
 from npukit.facts import torch_npu
 from npukit.facts.affinity import _fused
 from npukit.facts.cuda_apis import _by_name, cuda_api
 from npukit.facts.libraries import imported, libraries, packaged
+from npukit.facts.removed_names import RemovedName, removed_names
 from npukit.facts.target import Target
 from npukit.facts.torch_npu import versions
 from npukit.facts.torch_npu.names import names_of
@@ -105,3 +109,16 @@ def test_libraries_are_found_by_import_and_by_package() -> None:
     flash, plain = imported("flash_attn.bert_padding"), imported("numba")
     assert flash is packaged("flash_attn") is packaged("Flash-Attn")
     assert plain is None and imported("numba.cuda") is not None
+
+
+@pytest.mark.parametrize("removed", removed_names().values(), ids=lambda removed: removed.name)
+def test_removed_names_are_not_in_the_installed_torch(removed: RemovedName) -> None:
+    """Some functions are left as stubs that raise whatever they are given."""
+    owner, _, last = removed.name.rpartition(".")
+    try:
+        value = getattr(importlib.import_module(owner), last)
+    except (ImportError, AttributeError):
+        return
+    arguments = [torch.eye(2)] * len(inspect.signature(value).parameters.keys() & {"input", "A", "self"})
+    with pytest.raises(RuntimeError, match="removed"):
+        value(*arguments)

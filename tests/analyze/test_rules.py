@@ -221,3 +221,31 @@ def test_a_star_import_may_be_used() -> None:
     (rule,) = [each for each in FINDING_RULES if each.code == "NPK401"]
     star, one = (found(rule, f"from pynvml import {names}\nnvmlInit()\n") for names in ("*", "nvmlShutdown"))
     assert star[0].why != one[0].why
+
+
+def test_a_table_of_devices_is_one_finding() -> None:
+    rows = "".join(f"    'layer.{i}.weight': 'cuda:{i}',\n" for i in range(20))
+    assert [each.place.line for each in found(by_code("NPK111"), f"expected = {{\n{rows}}}\n") if each.place] == [2]
+
+
+@pytest.mark.parametrize(
+    ("text", "severity"),
+    [
+        ("from torch._six import container_abcs, inf", "error"),
+        ("from torch import _six", "error"),
+        ("import torch._six as six", "error"),
+        ("import torch\nx = torch.solve(b, a)[0]", "error"),
+        ("from torch._utils import _accumulate", "error"),
+        ("try:\n    from torch._six import inf\nexcept ImportError:\n    from math import inf", "note"),
+        ("if TORCH_MAJOR < 2:\n    from torch._six import inf", None),
+        ("from ._six import inf\nimport torch", None),
+        ("import torch\nx = torch.linalg.solve(a, b)", None),
+    ],
+)
+def test_names_that_torch_no_longer_has(text: str, severity: str | None) -> None:
+    assert [each.severity.value for each in found(by_code("NPK307"), f"{text}\n")] == [severity] * bool(severity)
+
+
+def test_a_name_is_reported_for_the_releases_that_lack_it() -> None:
+    text = "from torch._utils import _accumulate\n"
+    assert not found(by_code("NPK307"), text, goal=Goal(target=Target.of("2.1")))

@@ -9,6 +9,7 @@ from itertools import groupby
 from npukit.facts.affinity import operators as affinity_operators
 from npukit.facts.cuda_apis import cuda_apis
 from npukit.facts.libraries import libraries
+from npukit.facts.removed_names import removed_names
 from npukit.migrate.rule import Rule
 from npukit.migrate.rules import all_rules, rule_of
 
@@ -102,6 +103,8 @@ def _fact_rows(code: str) -> Iterator[tuple[str, str, str]]:
     for api in cuda_apis():
         if api.kind == kinds.get(code):
             yield f"`{api.name}`", api.remedy, api.why
+    for removed in removed_names().values() if code == "NPK307" else ():
+        yield f"`{removed.name}`", removed.instead, f"not in torch {removed.missing_from} and newer"
     for operator in affinity_operators():
         if operator.pattern in patterns.get(code, "").split():
             yield f"`{operator.call}`", operator.portable and f"or `{operator.portable}`", operator.trap

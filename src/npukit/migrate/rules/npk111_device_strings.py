@@ -66,7 +66,7 @@ def check(node: ast.Constant | ast.JoinedStr, file: PythonFile, goal: Goal) -> I
         )
         return
     if not reaches(node, DEVICE, file) and not is_chosen(node, file):
-        if isinstance(node, ast.Constant) and _may_be_device(node, file):
+        if isinstance(node, ast.Constant) and _may_be_device(node, file) and _is_first_of_table(node, file):
             yield rule.finding(
                 (file, node), f"{node.value!r} looks like a CUDA device", why=_UNCLEAR, severity=Severity.warning
             )
@@ -108,6 +108,14 @@ def _may_be_device(node: ast.Constant, file: PythonFile) -> bool:
     return func is not None and (
         not _TAKES_NAMES.match(func.attr) if isinstance(func, ast.Attribute) else looks_up_module(func, file)
     )
+
+
+def _is_first_of_table(node: ast.Constant, file: PythonFile) -> bool:
+    """Whether no device stands before it in the same literal: a table of where each layer is counts once."""
+    table: ast.AST = node
+    while isinstance(parent := file.parent(table), (ast.Dict, ast.List, ast.Tuple, ast.Set)):
+        table = parent
+    return not _NUMBERED.search(file.text, file.span(table)[0], file.span(node)[0])
 
 
 def _is_key(node: ast.Constant, file: PythonFile) -> bool:

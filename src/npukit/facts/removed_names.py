@@ -1,0 +1,39 @@
+"""Names that releases of torch no longer have, and what to write instead."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from pathlib import Path
+
+from npukit.facts.versions import key
+
+
+@dataclass(frozen=True)
+class RemovedName:
+    """A name; the comments at the head of removed_names.yaml say what each field means."""
+
+    name: str
+    missing_from: str
+    instead: str
+
+
+@functools.cache
+def removed_names() -> dict[str, RemovedName]:
+    """Every name that is known to be gone, by itself."""
+    import yaml
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    rows = yaml.load(Path(__file__).with_name("removed_names.yaml").read_text(encoding="utf-8"), Loader=loader)
+    return {row["name"]: RemovedName(**row) for row in rows}
+
+
+def removed_name(name: str, torch: str) -> RemovedName | None:
+    """The entry that a dotted name lies in, if that release of torch does not have it.
+
+    >>> removed_name("torch._six.inf", "2.7").name
+    'torch._six'
+    """
+    parts = name.split(".")
+    found = (removed_names().get(".".join(parts[:length])) for length in range(len(parts), 1, -1))
+    return next((each for each in found if each and key(torch) >= key(each.missing_from)), None)
