@@ -20,7 +20,9 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from npukit import packages
 from npukit.cli.verbs import VERBS, Verb
+from npukit.errors import NpukitError
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -238,3 +240,17 @@ def _names(node: ast.AST) -> list[str]:
     if isinstance(node, ast.Import):
         return [each.name for each in node.names]
     return [node.module] if isinstance(node, ast.ImportFrom) and node.module and not node.level else []
+
+
+def test_sources_that_were_never_installed_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on PYTHONPATH, where no metadata says which extra brings a package."""
+
+    def nowhere(name: str) -> None:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "requires", nowhere)
+    packages.extras.cache_clear()
+    packages.require("yaml")
+    with pytest.raises(NpukitError, match="pip install no-such-package"):
+        packages.require("no_such_package")
+    packages.extras.cache_clear()

@@ -55,7 +55,11 @@ def extras() -> dict[str, dict[str, str]]:
     {'numpy': '', 'torch': '>=2.1'}
     """
     found: dict[str, dict[str, str]] = {}
-    for line in importlib.metadata.requires("npukit") or ():
+    try:
+        lines = importlib.metadata.requires("npukit") or ()
+    except importlib.metadata.PackageNotFoundError:  # sources on PYTHONPATH, which were never installed
+        return found
+    for line in lines:
         requirement = REQUIREMENT.match(line)
         if requirement and requirement["extra"] not in (None, FOR_DEVELOPERS):
             name = requirement["name"].lower().replace("-", "_")
