@@ -253,6 +253,16 @@ def test_a_function_that_needs_a_card_has_one_name_for_its_module(tmp_path: Path
     assert "torch.accelerator.synchronize(device)" in after(tmp_path, text.format("torch.cuda"))
 
 
+@pytest.mark.parametrize("test", ["not enabled or not cudnn.enabled", "not cudnn.enabled"])
+def test_a_guard_that_also_asks_for_cudnn_stays(tmp_path: Path, test: str) -> None:
+    text = (
+        f"from torch.backends import cudnn\ndef use_ours(x):\n    if {test}:\n        return False\n"
+        "    if x.device.type != 'cuda':\n        return False\n    return True\n"
+    )
+    assert not migrated(tmp_path, ops=text).changes
+    assert migrated(tmp_path, ops=text.replace("cudnn.enabled", "ready")).changes
+
+
 def test_a_case_about_the_model_of_a_gpu_stays(tmp_path: Path) -> None:
     text = "def count(device_type):\n    match device_type:\n        case {}: {}\n        case _: return 1\n"
     of_gpus = "return torch.cuda.get_device_properties(0).multi_processor_count"

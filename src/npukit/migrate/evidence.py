@@ -26,7 +26,7 @@ from npukit.source.names import definition_of
 ABOUT_THE_CARD = {"major", "minor", "multi_processor_count", "max_threads_per_multi_processor"}
 ABOUT_THE_CARD |= {f"shared_memory_per_{each}" for each in ("block", "block_optin", "multiprocessor")}
 ABOUT_THE_CARD |= {"regs_per_multiprocessor", "warp_size", "gcnArchName"}
-_CUDNN_SWITCHES = {"allow_tf32", "benchmark", "deterministic"}
+_CUDNN_SWITCHES = {"allow_tf32", "benchmark", "deterministic", "enabled"}
 _CALLED_CUDA = re.compile(r"(?:^|_)cuda(?:_|$)|^cuda|cuda$", re.IGNORECASE)
 _FOR_ANY = re.compile(
     r"(?:^|_)(?:to|move|copy|put|use|has|is|on|init|set|get|empty|clear|reset|sync\w*|with)_?cuda|^cuda$|is_cuda"
@@ -88,7 +88,7 @@ def _of_attribute(node: ast.Attribute) -> tuple[str, str] | None:
         return ("api", f"torch.cuda.{name}") if is_torch and npu_lacks(name) else None
     if getattr(owner, "attr", "") == "version" and name in ("cuda", "hip"):
         return "card", f"torch.version.{name}"
-    asks_cudnn = getattr(owner, "attr", "") == "cudnn" and isinstance(node.ctx, ast.Load)
+    asks_cudnn = getattr(owner, "attr", getattr(owner, "id", "")) == "cudnn" and isinstance(node.ctx, ast.Load)
     if name in ABOUT_THE_CARD or (asks_cudnn and name in _CUDNN_SWITCHES):
         return "card", name
     return _speaks(name)

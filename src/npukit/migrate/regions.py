@@ -158,6 +158,8 @@ def decided_by(question: ast.expr, file: PythonFile, depth: int = 2) -> list[Reg
     if any(_is_cpu(each) for each in beside):
         return [Region(on_cpu=True)]
     parent = file.parent(node)
+    if isinstance(parent, ast.If) and parent.test is node and _is_answer(parent, file):
+        return _by_callers(file.function(parent), [*beside, *behind_an_exit(parent, file)[0]], file, depth)
     kernels = _is_about_kernels(question, parent, file)
     if isinstance(parent, (ast.If, ast.IfExp, ast.While)) and parent.test is node:
         return [_branch(parent, negated, beside, kernels, file)]
@@ -228,6 +230,13 @@ def _only_places(choice: ast.AST | None) -> bool:
     )
 
 
+def _is_answer(choice: ast.If, file: PythonFile) -> bool:
+    """Whether a function returns nothing but the answer: if x.device.type != "cuda": return False; return True"""
+    rest = choice.orelse or after(choice, file)
+    returned = [each.value for each in (choice.body[0], *rest[:1]) if isinstance(each, ast.Return)]
+    return {getattr(each, "value", None) for each in returned} == {True, False}
+
+
 def _branch(
     choice: ast.If | ast.IfExp | ast.While, negated: bool, beside: list[ast.AST], kernels: bool, file: PythonFile
 ) -> Region:
@@ -265,13 +274,22 @@ def _refuses_for_kernels(body: list[ast.stmt] | list[ast.expr]) -> bool:
 
 def behind_an_exit(choice: ast.If, file: PythonFile) -> tuple[list[ast.AST], list[str]]:
     """What runs only where an early exit was passed, with what must hold to come so far; and what it is about."""
-    above = (each for each, holds in conditions(file).get(choice, ()) if not isinstance(each, (ast.stmt, ast.pattern)))
-    required = [each.operand for each in above if isinstance(each, ast.UnaryOp) and isinstance(each.op, ast.Not)]
+    exits = (each for each, holds in conditions(file).get(choice, ()) if not holds)
+    required = [part for each in exits for part in _required(each)]
     about = [getattr(file.function(choice), "name", "")]
     stem = file.path.stem
     if stem.startswith("test_") or stem.endswith("_test"):  # test_fp8.py, triton/test_norm.py
         about += [stem, file.path.parent.name]
     return [*required, *after(choice, file)], about
+
+
+def _required(exit_test: ast.AST) -> Iterator[ast.AST]:
+    """What holds behind an early exit: enabled and HAVE_TE, behind `if not enabled or not HAVE_TE: return`"""
+    for each in (
+        exit_test.values if isinstance(exit_test, ast.BoolOp) and isinstance(exit_test.op, ast.Or) else [exit_test]
+    ):
+        if isinstance(each, ast.UnaryOp) and isinstance(each.op, ast.Not):
+            yield each.operand
 
 
 def after(statement: ast.stmt, file: PythonFile) -> list[ast.AST]:
