@@ -93,6 +93,18 @@ def by_code(code: str) -> Rule:
         ("NPK501", "import torch\nidx = torch.nonzero(x)\n"),
         ("NPK502", "from torch.utils.data import DataLoader\nDataLoader(d, batch_size=8)\n"),
         ("NPK705", "for e in range(3):\n    train(optimizer)\n    optimizer.step()\n    scheduler.step()\n"),
+        ("NPK714", "import torch\ntorch.distributed.init_process_group('gloo', rank=0, world_size=4)\n"),
+        (
+            "NPK714",
+            "import torch.multiprocessing as mp\nname = 'cuda'\ndef run(rank, x):\n    check(x)\n"
+            "def check(x):\n    assert x\nmp.spawn(run, args=(x,), nprocs=4)\n",
+        ),
+        ("NPK713", "import torch\ndef test(path):\n    torch.save(model, path)\n    model = torch.load(path)\n"),
+        (
+            "NPK713",
+            "import torch\nclass PointsDataset:\n    def get(self, i):\n        return torch.load(path(i))\n",
+        ),
+        ("NPK709", "import pytest, torch\ntypes = [pytest.param(torch.float64, id='a')]\n"),
         ("NPK714", "import torch\ntorch.distributed.init_process_group('nccl', world_size=args.world_size)\n"),
         ("NPK207", "print('see nvidia-smi for the memory')\n"),
         ("NPK406", "TrainingArguments(load_in_4bit=False, optim='adamw_torch', tf32=None)\n"),
@@ -249,3 +261,62 @@ def test_names_that_torch_no_longer_has(text: str, severity: str | None) -> None
 def test_a_name_is_reported_for_the_releases_that_lack_it() -> None:
     text = "from torch._utils import _accumulate\n"
     assert not found(by_code("NPK307"), text, goal=Goal(target=Target.of("2.1")))
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("import pytorch_lightning as pl\ntrainer = pl.Trainer(gpus=args.gpus)", 1),
+        ("from lightning.pytorch import Trainer\nTrainer(gpus=[0, 1])\nTrainer(gpus=0)\nTrainer(gpus=None)", 1),
+        ("trainer = Trainer(gpus=2)", 0),
+        ("import lightning as L\nL.Fabric(accelerator='gpu')\nL.Trainer(accelerator='cpu')", 1),
+        ("import ray\nray.init(num_gpus=8)\nbundles = [{'GPU': 1, 'CPU': 4}]", 2),
+        ("from ray.train import ScalingConfig\nScalingConfig(num_workers=2, use_gpu=True)", 1),
+        ("from ray.train import ScalingConfig\nScalingConfig(num_workers=2, use_gpu=False)", 0),
+        ("from ray import tune\ntune.run(train, resources_per_trial={'cpu': 2, 'gpu': n})", 1),
+        ("import ray\nnames = {'GPU': 'cuda', 'NPU': 'npu'}", 0),
+        ("row = {'GPU': 1, 'gpu': 2}\nuse(use_gpu=True)", 0),
+        ("import torch\nwith torch.autograd.profiler.profile(use_cuda=True) as prof: pass", 1),
+        ("import torch\nwith torch.autograd.profiler.profile(use_cuda=False) as prof: pass", 0),
+    ],
+)
+def test_gpus_that_libraries_choose_are_reported(text: str, count: int) -> None:
+    assert len(found(by_code("NPK406"), f"{text}\n")) == count
+
+
+@pytest.mark.parametrize(
+    ("text", "severity"),
+    [
+        ("x = torch.from_numpy(a).double()", "note"),
+        ("x = torch.tensor([1.0, 2.0])\ny = x.to(torch.float64)", "note"),
+        ("state = torch.load(path, map_location=lambda storage, place: storage)\ny = state['mean'].double()", "note"),
+        ("state = torch.load(path, map_location=device)\ny = state['mean'].double()", "warning"),
+        ("x = torch.tensor([1.0]).to(device)\ny = x.double()", "warning"),
+        ("x = torch.tensor([1.0], device=device).double()", "warning"),
+        ("def f(x):\n    return x.double()", "warning"),
+    ],
+)
+def test_double_precision_on_the_cpu_is_a_note(text: str, severity: str) -> None:
+    assert [each.severity.value for each in found(by_code("NPK709"), f"import torch\n{text}\n")] == [severity]
+
+
+def test_processes_that_use_cards_are_counted() -> None:
+    text = "import torch.multiprocessing as mp\ndef run(rank):\n    setup(rank)\n"
+    setup = "def setup(rank):\n    join('nccl')\nmp.spawn(run, nprocs=4)\n"
+    assert len(found(by_code("NPK714"), text + setup)) == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "count"),
+    [
+        ("list(map(torch.Tensor.cuda, batch))", 1),
+        ("y = getattr(x, 'cuda')()", 1),
+        ("y = map(operator.methodcaller('cuda'), batch)", 1),
+        ("flag = getattr(args, 'cuda')", 0),
+        ("flag = getattr(self, 'cuda', None)", 0),
+        ("present = hasattr(x, 'cuda')", 0),
+    ],
+)
+def test_moves_that_are_named_and_not_called_are_reported(line: str, count: int) -> None:
+    findings = found(by_code("NPK110"), f"import operator\nimport torch\n{line}\n")
+    assert [each.fixable for each in findings] == [False] * count

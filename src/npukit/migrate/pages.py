@@ -8,6 +8,7 @@ from itertools import groupby
 
 from npukit.facts.affinity import operators as affinity_operators
 from npukit.facts.cuda_apis import cuda_apis
+from npukit.facts.cuda_settings import cuda_settings
 from npukit.facts.libraries import libraries
 from npukit.facts.removed_names import removed_names
 from npukit.migrate.rule import Rule
@@ -105,6 +106,8 @@ def _fact_rows(code: str) -> Iterator[tuple[str, str, str]]:
             yield f"`{api.name}`", api.remedy, api.why
     for removed in removed_names().values() if code == "NPK307" else ():
         yield f"`{removed.name}`", removed.instead, f"not in torch {removed.missing_from} and newer"
+    for setting in cuda_settings().values() if code == "NPK406" else ():
+        yield f"`{setting.name}`", setting.remedy, setting.why
     for operator in affinity_operators():
         if operator.pattern in patterns.get(code, "").split():
             yield f"`{operator.call}`", operator.portable and f"or `{operator.portable}`", operator.trap

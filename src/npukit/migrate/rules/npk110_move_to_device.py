@@ -6,12 +6,14 @@ after (portable): x = x.to(rank, non_blocking=True)
 
 Without an argument it becomes `x.to(device)`, with the device that the file has chosen, else with the current
 accelerator. A number means a card of the accelerator in `to` as well. A class that defines its own `cuda` method keeps
-it, as do calls of that method on `self`, on `super()` and on its objects.
+it, as do calls of that method on `self`, on `super()` and on its objects. A method that is named and not
+called, as in `map(torch.Tensor.cuda, batch)` and `getattr(x, "cuda")`, is reported.
 """
 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from npukit.migrate.decision import stays
@@ -33,6 +35,9 @@ rule = Rule(
     effort=Effort(15, 5),
 )
 
+_UNBOUND = ("torch.Tensor.cuda", "torch.nn.Module.cuda")
+_OPTIONS = re.compile(r"args|opts?|options|cfg|conf|config|params|flags|torch", re.IGNORECASE)  # args.cuda is a flag
+_NAMED = "Call .to() with the device: map(lambda x: x.to(device), batch)."
 _OVERRIDDEN = "The method is for CUDA. Migrated code calls .to() instead."
 
 
@@ -58,6 +63,30 @@ def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
         f"{file.source(func)[:60]}() moves to a CUDA device",
         edits=edits,
     )
+
+
+@rule.on(ast.Attribute, says=("cuda",))
+def check_unbound(method: ast.Attribute, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+    """map(torch.Tensor.cuda, batch)"""
+    parent = file.parent(method)
+    is_called = isinstance(parent, ast.Call) and parent.func is method
+    if is_called or not isinstance(method.ctx, ast.Load) or file.resolve(method) not in _UNBOUND:
+        return
+    if not stays(method, file, goal):
+        yield rule.finding((file, method), f"{file.source(method)} moves to a CUDA device", remedy=_NAMED)
+
+
+@rule.on_call(("getattr", "methodcaller"))
+def check_name(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
+    """getattr(x, "cuda")(), map(operator.methodcaller("cuda"), batch)"""
+    if not call.args or len(call.args) > 2 or getattr(call.args[-1], "value", None) != "cuda":
+        return
+    receiver = call.args[:-1]
+    is_getattr = isinstance(call.func, ast.Name) and call.func.id == "getattr"
+    if is_getattr != bool(receiver) or (receiver and _OPTIONS.fullmatch(file.source(receiver[0]).rpartition(".")[2])):
+        return
+    if not stays(call, file, goal):
+        yield rule.finding((file, call), f"{file.source(call)[:60]} moves to a CUDA device", remedy=_NAMED)
 
 
 def _own_method(func: ast.Attribute, file: PythonFile) -> bool:

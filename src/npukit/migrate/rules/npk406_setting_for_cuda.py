@@ -5,14 +5,25 @@ bad (config.json):
 
 good (config.json):
     {"device": "auto", "optim": "adamw_torch"}
+
+bad:
+    import ray
+    @ray.remote(num_gpus=1)
+    class Worker: ...
+
+good:
+    import ray
+    @ray.remote(resources={"NPU": 1})
+    class Worker: ...
 """
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
+from npukit.facts.cuda_settings import CudaSetting, cuda_settings
 from npukit.facts.libraries import own_devices
 from npukit.migrate.decision import for_cuda_only
 from npukit.migrate.goal import Goal
@@ -21,23 +32,12 @@ from npukit.migrate.sinks import imports_own_devices, library_without_npus
 from npukit.report import Finding, Severity
 from npukit.source import Document, Place, PythonFile
 
-_MORE = ("CUDAExecutionProvider", "flash_attention")
+_CODE = {name: each for name, each in cuda_settings().items() if not each.data_only}
+_DATA = {name: each for name, each in cuda_settings().items() if not each.imports}
 rule = Rule(
     "NPK406",
     "setting-for-cuda",
-    words=(
-        "load_in_4bit",
-        "load_in_8bit",
-        "tf32",
-        "8bit",
-        "bnb",
-        "paged",
-        "nccl",
-        "cuda",
-        "accelerator",
-        "num_gpus",
-        *_MORE,
-    ),
+    words=(*cuda_settings(), "nccl", "cuda", "CUDAExecutionProvider"),
     severity=Severity.warning,
     why="The setting requests something that only CUDA provides.",
     remedy="Use what works on NPUs: sdpa for attention, adamw_torch for 8-bit optimizers, bf16 for quantized weights.",
@@ -45,85 +45,46 @@ rule = Rule(
     supersedes=("NPK150",),
 )
 
-_QUANTIZED = ("bitsandbytes quantization requires CUDA", "Load the model in bf16, with LoRA if memory is short.")
-_OPTIMIZER = (
-    "bitsandbytes optimizers require CUDA",
-    "Use adamw_torch, or adamw_torch_npu_fused in transformers.",
-)
-_RAY = "Ray schedules NPUs as a resource of their own, NPU, and sets ASCEND_RT_VISIBLE_DEVICES for it."
-_LIGHTNING = "Pass an Accelerator of your own for NPUs: Lightning has none built in."
-_FLASH = "Use sdpa, which becomes NPU flash attention. flash_attention_2 also works with transformers 4.51 or newer."
-_SETTINGS = {
-    "attn_implementation": (r"flash_attention_\d", "FlashAttention is CUDA code", _FLASH),
-    "use_flash_attention_2": ("true", "FlashAttention is CUDA code", _FLASH),
-    "load_in_4bit": ("true", *_QUANTIZED),
-    "load_in_8bit": ("true", *_QUANTIZED),
-    "optim": (r"\w*(?:8bit|bnb|paged)\w*", *_OPTIMIZER),
-    "tf32": ("true", "TF32 is available on CUDA only", "Remove it. NPUs have torch.npu.matmul.allow_hf32."),
-    "accelerator": ("gpu|cuda", "Lightning trains on CUDA with this accelerator", _LIGHTNING),
-}
-_IN_DATA = {
-    **_SETTINGS,
-    "device": (r"cuda(?::\d+)?", "a CUDA device is hard-coded", "Use npu, or let the code choose the device."),
-    "backend": ("nccl", "the NCCL backend is hard-coded", "Use hccl, or let the code choose the backend."),
-}
-_BITSANDBYTES = "Its kernels are CUDA code. Newer versions have experimental NPU support for NF4 only."
-_PACKAGE = "The package flash-attn cannot be installed on an NPU machine; newer versions of transformers do without it."
-_WHY = {
-    "attn_implementation": _PACKAGE,
-    "use_flash_attention_2": _PACKAGE,
-    "load_in_4bit": _BITSANDBYTES,
-    "load_in_8bit": _BITSANDBYTES,
-    "optim": _BITSANDBYTES,
-    "accelerator": "CUDA is not available on an NPU machine.",
-    "tf32": "TF32 is a data type of NVIDIA tensor cores. transformers rejects it elsewhere.",
-    "device": "CUDA and NCCL are not available on an NPU machine.",
-    "backend": "CUDA and NCCL are not available on an NPU machine.",
-}
 _CUDA = re.compile(r"""["'](?:cuda\b|gpu["']|CUDAExecutionProvider)""", re.IGNORECASE)
 _OTHERS = "The library has devices of its own, and NPUs are not among them."
 _ON_CPU = "Let it use the CPU, or take a library that supports NPUs."
-_LINE = re.compile(rf"""["']?\b({"|".join(_IN_DATA)})["']?[ \t]*[:=][ \t]*["']?([\w:]+)""")
-
-_OPTION = re.compile(rf"""--({"|".join(_SETTINGS)})(?:[ \t]+|=)["']?(\w+)""")
+_LINE = re.compile(rf"""["']?\b({"|".join(_DATA)})["']?[ \t]*[:=][ \t]*["']?([\w:]+)""")
+_OPTION = re.compile(rf"""--({"|".join(name for name in _DATA if name in _CODE)})(?:[ \t]+|=)["']?(\w+)""")
 
 
 @rule.on_text("json", "toml", "yaml")
 def check_data(document: Document, goal: Goal) -> Iterator[Finding]:
     for match in _LINE.finditer(document.text):
-        name, value = match.groups()
-        if document.kind == "yaml" and name not in _SETTINGS:
+        setting = _DATA[match[1]]
+        if document.kind == "yaml" and setting.data_only:
             continue  # NPK150 changes these
-        if finding := _finding(name, value, _IN_DATA, place_in(document, *match.span()), match[0]):
-            yield finding
+        yield from _findings(setting, match[2], place_in(document, *match.span()), match[0])
 
 
 @rule.on_text("shell")
 def check_options(document: Document, goal: Goal) -> Iterator[Finding]:
     """--tf32 True, --optim=adamw_bnb_8bit"""
     for match in _OPTION.finditer(document.text):
-        if finding := _finding(match[1], match[2], _SETTINGS, place_in(document, *match.span()), match[0]):
-            yield finding
+        yield from _findings(_CODE[match[1]], match[2], place_in(document, *match.span()), match[0])
 
 
-@rule.on(ast.keyword, says=(*_SETTINGS, "num_gpus"))
+@rule.on(ast.keyword, says=_CODE)
 def check_argument(keyword: ast.keyword, file: PythonFile, goal: Goal) -> Iterator[Finding]:
-    if keyword.arg == "num_gpus" and _schedules(keyword, file):
-        what = "Ray waits for a GPU, which an NPU machine never has"
-        yield rule.finding((file, keyword), what, why=_RAY, remedy='Ask for resources={"NPU": 1} there.')
-    if keyword.arg in _SETTINGS and isinstance(keyword.value, ast.Constant):
-        value, place = str(keyword.value.value), file.place(keyword)
-        if finding := _finding(keyword.arg, value, _SETTINGS, place, file.source(keyword)):
-            yield finding
+    """Trainer(accelerator="gpu"), ray.remote(num_gpus=1), profile(use_cuda=True)"""
+    setting, call = _CODE.get(keyword.arg or ""), file.parent(keyword)
+    if setting is None or not isinstance(call, ast.Call):
+        return
+    if not setting.calls or getattr(call.func, "attr", getattr(call.func, "id", "")) in setting.calls:
+        yield from _set(setting, keyword.value, keyword, file.source(keyword), file)
 
 
-@rule.on(ast.Constant, says=_SETTINGS)
+@rule.on(ast.Constant, says=_CODE)
 def check_item(key: ast.Constant, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     """kwargs["load_in_8bit"] = True"""
     target = file.parent(key)
     node = file.parent(target) if isinstance(target, ast.Subscript) else None
-    if isinstance(node, ast.Assign) and node.targets[0] is target:
-        yield from _set(key.value, node.value, node, file)
+    if isinstance(node, ast.Assign) and node.targets[0] is target and (setting := _setting(key)):
+        yield from _set(setting, node.value, node, file.line_of(node).strip(), file)
 
 
 @rule.on(ast.Attribute, says=("attn_implementation", "_attn_implementation"))
@@ -131,22 +92,33 @@ def check_attribute(target: ast.Attribute, file: PythonFile, goal: Goal) -> Iter
     """config._attn_implementation = "flash_attention_2" """
     node = file.parent(target)
     if isinstance(node, ast.Assign) and node.targets[0] is target:
-        yield from _set("attn_implementation", node.value, node, file)
+        yield from _set(_CODE["attn_implementation"], node.value, node, file.line_of(node).strip(), file)
 
 
 @rule.on(ast.Dict)
 def check_table(table: ast.Dict, file: PythonFile, goal: Goal) -> Iterator[Finding]:
-    """AutoModel.from_pretrained(path, **{"attn_implementation": "flash_attention_2"})"""
+    """AutoModel.from_pretrained(path, **{"attn_implementation": "flash_attention_2"}), placement_group([{"GPU": 1}])"""
     for key, value in zip(table.keys, table.values, strict=True):
-        if isinstance(key, ast.Constant) and key.value in _SETTINGS:
-            yield from _set(key.value, value, key, file)
+        if key and (setting := _setting(key)):
+            yield from _set(setting, value, key, file.line_of(key).strip(), file)
 
 
-def _set(name: object, value: ast.expr, node: ast.AST, file: PythonFile) -> Iterator[Finding]:
-    if name in _SETTINGS and isinstance(value, ast.Constant):
-        place, text = file.place(node), file.line_of(node).strip()
-        if finding := _finding(str(name), str(value.value), _SETTINGS, place, text):
-            yield finding
+def _setting(key: ast.expr) -> CudaSetting | None:
+    return _CODE.get(key.value) if isinstance(key, ast.Constant) and isinstance(key.value, str) else None
+
+
+def _set(setting: CudaSetting, value: ast.expr, node: ast.AST, text: str, file: PythonFile) -> Iterator[Finding]:
+    """The finding of a setting in code, unless it is another library's or the file serves NPUs already."""
+    if setting.imports and ("NPU" in file.text or not _imports_one(setting.imports, file)):
+        return
+    if isinstance(value, ast.Constant):
+        yield from _findings(setting, str(value.value), file.place(node), text)
+    elif setting.computed:
+        yield from _findings(setting, file.source(value), file.place(node), text)
+
+
+def _imports_one(modules: Iterable[str], file: PythonFile) -> bool:
+    return any(f"{name}.".startswith(f"{module}.") for name in file.imported for module in modules)
 
 
 @rule.on(ast.Module)
@@ -161,18 +133,9 @@ def check_library(module: ast.Module, file: PythonFile, goal: Goal) -> Iterator[
             yield rule.finding((file, call), what, why=_OTHERS, remedy=remedy, severity=severity)
 
 
-def _schedules(keyword: ast.keyword, file: PythonFile) -> bool:
-    """@ray.remote(num_gpus=1), Worker.options(num_gpus=n)"""
-    call = file.parent(keyword)
-    asks = isinstance(call, ast.Call) and getattr(call.func, "attr", "") in ("remote", "options")
-    return asks and getattr(keyword.value, "value", 1) != 0 and file.imports("ray") and "NPU" not in file.text
-
-
-def _finding(
-    name: str, value: str, settings: Mapping[str, tuple[str, str, str]], place: Place, text: str
-) -> Finding | None:
-    pattern, what, remedy = settings[name]
-    if not re.fullmatch(pattern, value, re.IGNORECASE):
-        return None
-    severity = Severity.note if value == "flash_attention_2" or name == "use_flash_attention_2" else None
-    return rule.finding(place, what, why=_WHY[name], remedy=remedy, evidence=text, severity=severity)
+def _findings(setting: CudaSetting, value: str, place: Place, text: str) -> Iterator[Finding]:
+    if setting.requests_cuda(value):
+        severity = Severity.note if setting.is_note(value) else None
+        yield rule.finding(
+            place, setting.what, why=setting.why, remedy=setting.remedy, evidence=text, severity=severity
+        )

@@ -13,6 +13,7 @@ good:
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from npukit.migrate.goal import Goal
@@ -33,19 +34,28 @@ rule = Rule(
 )
 
 _TYPES = {"torch.float64", "torch.double", "torch.complex128", "torch.cdouble", "torch.DoubleTensor"}
+_HOST = "It matters only if the tensor is moved to an NPU, which has no double-precision units."
+_FACTORIES = {
+    f"torch.{name}"
+    for name in (
+        *("arange", "as_tensor", "empty", "eye", "from_numpy", "full", "linspace", "logspace", "ones", "rand"),
+        *("randint", "randn", "randperm", "tensor", "zeros", "Tensor", "FloatTensor"),
+    )
+}
+_READERS = ("torch.load", "torch.hub.load_state_dict_from_url")
+_CPU = re.compile(r"""\.cpu\(\)|\.numpy\(\)|["']cpu["']""")
 _LAST_NAMES = {name.removeprefix("torch.") for name in _TYPES}
 
 
 @rule.on(ast.Attribute, says=_LAST_NAMES)
 def check_name(name: ast.Attribute, file: PythonFile, goal: Goal) -> Iterator[Finding]:
-    if (
-        file.resolve(name) in _TYPES
-        and not _is_compared(name, file)
-        and not _on_cpu(name, file)
-        and not _is_elsewhere(name, file)
-    ):
-        severity = Severity.note if _made_on_host(name, file) else None
-        yield rule.finding((file, name), "double precision is used on the device", severity=severity)
+    if file.resolve(name) not in _TYPES or _is_only_named(name, file) or _is_elsewhere(name, file):
+        return
+    call = file.parent(name)
+    if isinstance(call, ast.keyword):
+        call = file.parent(call)
+    if not _on_cpu(name, file):
+        yield _finding(name, isinstance(call, ast.Call) and _is_made_on_host(call, file), file)
 
 
 @rule.on_call(("double",))
@@ -53,12 +63,21 @@ def check_method(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Findi
     if method(call) != "double" or call.args or call.keywords or "torch" not in file.text:
         return
     if not (file.resolve(call.func) or "").startswith(("torch.", "numpy.")) and not _on_cpu(call, file):
-        yield rule.finding((file, call), "double precision is used on the device")
+        yield _finding(call, _is_made_on_host(call, file), file)
 
 
-def _is_compared(name: ast.Attribute, file: PythonFile) -> bool:
-    """`x.dtype == torch.float64`, tables of types: the type is only named."""
-    return isinstance(file.parent(name), (ast.Compare, ast.Dict, ast.Tuple, ast.List, ast.Set))
+def _finding(node: ast.AST, on_host: bool, file: PythonFile) -> Finding:
+    if on_host:
+        return rule.finding((file, node), "a tensor on the CPU has double precision", why=_HOST, severity=Severity.note)
+    return rule.finding((file, node), "double precision is used on the device")
+
+
+def _is_only_named(name: ast.Attribute, file: PythonFile) -> bool:
+    """`x.dtype == torch.float64`, tables of types, pytest.param(torch.float64)"""
+    parent = file.parent(name)
+    if isinstance(parent, ast.Call) and file.resolve(parent.func) == "pytest.param":
+        return True
+    return isinstance(parent, (ast.Compare, ast.Dict, ast.Tuple, ast.List, ast.Set))
 
 
 def _is_elsewhere(name: ast.Attribute, file: PythonFile) -> bool:
@@ -68,16 +87,32 @@ def _is_elsewhere(name: ast.Attribute, file: PythonFile) -> bool:
     return isinstance(choice, ast.IfExp) and choice.orelse is name and '"npu"' in asked
 
 
-def _made_on_host(name: ast.Attribute, file: PythonFile) -> bool:
-    """torch.zeros(3, dtype=torch.float64) without a device: it matters only if it is moved to one."""
-    call = file.parent(file.parent(name) or name)
-    if not isinstance(call, ast.Call) or not (file.resolve(call.func) or "").startswith("torch."):
+def _is_made_on_host(node: ast.expr, file: PythonFile, depth: int = 4) -> bool:
+    """Whether a tensor is made on the CPU, and what follows leaves it there: torch.ones(3).double()"""
+    if isinstance(node, ast.Name) and depth:
+        values = [each.value for each in file.bindings(node)]
+        return bool(values) and all(isinstance(v, ast.expr) and _is_made_on_host(v, file, depth - 1) for v in values)
+    if isinstance(node, ast.Subscript):
+        return _is_made_on_host(node.value, file, depth)
+    if not isinstance(node, ast.Call) or any(each.arg in ("device", None) for each in node.keywords):
         return False
-    return not any(keyword.arg in ("device", None) for keyword in call.keywords)
+    name = file.resolve(node.func) or ""
+    if name in _READERS:
+        return isinstance(file.argument(node, 1, "map_location"), ast.Lambda) or _names_cpu(node, file)
+    if name.startswith("torch."):
+        return name in _FACTORIES and "set_default_device" not in file.text
+    stays = isinstance(node.func, ast.Attribute) and node.func.attr not in ("cuda", "npu")
+    types = all((file.resolve(each) or "").startswith("torch.") for each in node.args) or method(node) != "to"
+    return stays and types and _is_made_on_host(node.func.value, file, depth)  # type: ignore[attr-defined]
+
+
+def _names_cpu(node: ast.AST, file: PythonFile) -> bool:
+    return bool(_CPU.search(file.source(node)))
 
 
 def _on_cpu(node: ast.AST, file: PythonFile) -> bool:
-    text = (
-        file.source(file.statement(node)) if not isinstance(file.statement(node), (ast.If, ast.For, ast.With)) else ""
-    )
-    return ".cpu()" in text or ".numpy()" in text or '"cpu"' in text or "'cpu'" in text
+    """Whether the statement speaks of the CPU."""
+    statement = file.statement(node)
+    if isinstance(statement, (ast.If, ast.For, ast.With)):
+        return False
+    return _names_cpu(statement, file)

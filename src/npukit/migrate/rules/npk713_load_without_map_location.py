@@ -34,6 +34,7 @@ rule = Rule(
 
 _LOADERS = {"torch.load": 1, "torch.hub.load_state_dict_from_url": 2, "torch.utils.model_zoo.load_url": 2}
 _DATA = re.compile(r"cache|dataset|feature|vocab|token|label|sample|batch", re.IGNORECASE)  # made on the CPU
+_DATA_CLASS = re.compile(r"dataset|database|data_?module", re.IGNORECASE)
 _MODEL = re.compile(r"model|ckpt|checkpoint|weight|state|\.pth\b", re.IGNORECASE)
 
 
@@ -42,6 +43,25 @@ def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     position = _LOADERS.get(file.resolve(call.func) or "")
     if position is None or has_double_star(call) or file.argument(call, position, "map_location") is not None:
         return
-    if call.args and _DATA.search(file.source(call.args[0])) and not _MODEL.search(file.source(call.args[0])):
+    path = file.source(call.args[0]) if call.args else ""
+    is_data = _DATA.search(path) or _DATA_CLASS.search(_class(call, file))
+    if _is_saved_beside(path, call, file) or (is_data and not _MODEL.search(path)):
         return
     yield rule.finding((file, call), "checkpoints saved on CUDA need map_location")
+
+
+def _class(node: ast.AST, file: PythonFile) -> str:
+    """The name of the class that the node is in, or ""."""
+    return next((each.name for each in file.ancestors(node) if isinstance(each, ast.ClassDef)), "")
+
+
+def _is_saved_beside(path: str, call: ast.Call, file: PythonFile) -> bool:
+    """Whether the same function saves what it loads: the tensors are of a device that the machine has."""
+    scope = next((each for each in file.ancestors(call) if isinstance(each, (ast.FunctionDef, ast.Module))), None)
+    return any(
+        isinstance(node, ast.Call)
+        and file.resolve(node.func) == "torch.save"
+        and len(node.args) > 1
+        and file.source(node.args[1]) == path
+        for node in (ast.walk(scope) if isinstance(scope, ast.FunctionDef) and "save" in file.by_name else ())
+    )

@@ -12,6 +12,7 @@ good:
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from npukit.migrate.goal import Goal
@@ -31,6 +32,7 @@ rule = Rule(
 )
 
 _OLD = 'Take it from the launcher: int(os.environ["WORLD_SIZE"]).'  # torch.accelerator is newer
+_CARDS = re.compile(r"cuda|npu|nccl|hccl|accelerator|device", re.IGNORECASE)
 _ARGUMENTS = {
     "torch.distributed.init_process_group": (3, "world_size"),
     "torch.multiprocessing.spawn": (2, "nprocs"),
@@ -45,10 +47,25 @@ def check(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     if isinstance(size, ast.Name):
         values = [binding.value for binding in file.bindings(size) if binding.kind == "assign"]
         size = values[0] if len(values) == 1 else size
-    if isinstance(size, ast.Constant) and isinstance(size.value, int) and size.value > 1:
+    if isinstance(size, ast.Constant) and isinstance(size.value, int) and size.value > 1 and _uses_cards(call, file):
         yield rule.finding(
             (file, call),
             "the number of processes is hard-coded",
             remedy="" if goal.names_devices else _OLD,
             evidence=f"{name}={size.value}",
         )
+
+
+def _uses_cards(call: ast.Call, file: PythonFile) -> bool:
+    """Whether each process may need a card: not those of gloo, nor those of a function that speaks of no device."""
+    first = file.argument(call, 0, "backend") or file.argument(call, 0, "fn")
+    if isinstance(first, ast.Constant):
+        return first.value not in ("gloo", "mpi")
+    functions = {each.name: each for each in file.by_type.get(ast.FunctionDef, ()) if isinstance(each, ast.FunctionDef)}
+    names = [first.id] if isinstance(first, ast.Name) and first.id in functions else []
+    texts = [] if names else [file.text]
+    while names:
+        if function := functions.pop(names.pop(), None):
+            texts.append(file.source(function))
+            names += [node.id for node in ast.walk(function) if isinstance(node, ast.Name)]
+    return any(_CARDS.search(text) for text in texts)

@@ -1,0 +1,47 @@
+"""Settings of libraries that request what only CUDA has, and what to set for NPUs."""
+
+from __future__ import annotations
+
+import functools
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class CudaSetting:
+    """A setting; the comments at the head of cuda_settings.yaml say what each field means."""
+
+    name: str
+    values: str
+    what: str
+    why: str
+    remedy: str
+    calls: tuple[str, ...] = ()
+    imports: tuple[str, ...] = ()
+    computed: bool = False
+    data_only: bool = False
+    note: str = ""
+
+    def requests_cuda(self, value: str) -> bool:
+        """Whether the setting requests CUDA with this value."""
+        return bool(re.fullmatch(self.values, value, re.IGNORECASE))
+
+    def is_note(self, value: str) -> bool:
+        """Whether the value deserves only a note."""
+        return bool(self.note and re.fullmatch(self.note, value, re.IGNORECASE))
+
+
+@functools.cache
+def cuda_settings() -> dict[str, CudaSetting]:
+    """Every known setting, by name.
+
+    >>> cuda_settings()["tf32"].requests_cuda("True")
+    True
+    """
+    import yaml
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    rows = yaml.load(Path(__file__).with_name("cuda_settings.yaml").read_text(encoding="utf-8"), Loader=loader)
+    lists = ("calls", "imports")
+    return {row["name"]: CudaSetting(**row | {key: tuple(row.get(key, ())) for key in lists}) for row in rows}
