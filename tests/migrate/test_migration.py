@@ -396,13 +396,23 @@ def test_a_torch_that_never_had_a_torch_npu_is_replaced_on_npus(tmp_path: Path) 
         ("environment.yaml", "  - pytorch::pytorch=2.0.1=py3.9_cuda11.7\n  - pytorch-cuda=11.8\n", ("2.0", "2.0")),
         ("README.md", "Tested with **PyTorch 1.8+**, and with PyTorch 2.0; torch-fidelity 0.3\n", ("1.8", "")),
         ("INSTALL.md", "    conda install pytorch==1.7.1 torchvision==0.8.2\n", ("1.7", "")),
+        ("get_started.md", "- Install `PyTorch>=1.8.0` and `torchvision>=0.9.0`\n", ("1.8", "")),
+        ("docs/get_started.md", "MMDetection works with PyTorch 1.8+.\n", ("1.8", "")),
+        ("docs/benchmarks.md", "Measured with PyTorch 1.3.\n", ("", "")),
+        ("CHANGELOG.md", "Support for PyTorch 1.3 is gone.\n", ("", "")),
+        ("Dockerfile", "FROM pytorch/pytorch:1.8.1-cuda11.1-cudnn8-devel\n", ("1.8", "")),
+        ("docker/Dockerfile", 'ARG PYTORCH="1.6.0"\n# torch==1.2\n', ("1.6", "")),
+        ("Dockerfile", "FROM nvcr.io/nvidia/pytorch:23.10-py3\nRUN pip install reformer-pytorch==1.4\n", ("", "")),
+        (".github/workflows/test.yml", "matrix:\n  torch-version: ['2.0.1', 1.13.1]\n", ("1.13", "")),
+        (".github/workflows/test.yml", "run: pip install torch==1.9.0+cpu torchvision==0.10.0\n", ("1.9", "")),
+        ("envs/environment.yml", "dependencies:\n  - pytorch=1.12\n", ("1.12", "")),
         ("pyproject.toml", 'torch = "2.1.2"\n', ("2.1", "2.1")),
         ("pyproject.toml", 'torch = {version = ">=2.2,<2.5", optional = true}\n', ("2.2", "2.4")),
         ("pyproject.toml", 'torch = "^2.1"\ndependencies = ["torch>=2.6.0"]\n', ("2.1", "")),
     ],
 )
 def test_the_torch_that_a_project_allows(tmp_path: Path, file: str, text: str, allowed: tuple[str, str]) -> None:
-    (tmp_path / file).parent.mkdir(exist_ok=True)
+    (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / file).write_text(text)
     assert allowed_torch(tmp_path) == allowed
 

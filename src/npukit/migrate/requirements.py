@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from npukit.facts.versions import key
@@ -27,11 +28,33 @@ _COMMENT = re.compile(r"(?:^|\s)#.*", re.MULTILINE)
 _TORCH = re.compile(
     r"""(?<![\w-])(?:py)?torch\s*(?:=\s*\{\s*version\s*)?(?:=\s*["'])?((?:\s*[<>!~=^]{1,3}\s*["']?\d[\w.*+]*\s*,?)+)"""
 )
-_INSTRUCTIONS = re.compile(r"(?:readme|install)\w*\.(?:md|rst|txt)", re.IGNORECASE)
+# What else says which torch a project runs with: its documents, environments, images and CI.
+_DOCUMENTS = (
+    *("*.md", "*.rst", "README*.txt", "INSTALL*.txt"),
+    *(f"{folder}/{name}" for folder in ("doc", "docs", "docs/*") for name in ("*.md", "*.rst")),
+)
+_MACHINES = (
+    *("Dockerfile*", "*.Dockerfile", "docker/*Dockerfile*", "docker/*/Dockerfile*", ".devcontainer/*Dockerfile*"),
+    *("environment*.y*ml", "conda*.y*ml", "*/environment*.y*ml", "Makefile", "*.sh", "tox.ini", "noxfile.py"),
+    *(".github/workflows/*.y*ml", ".gitlab-ci.y*ml", ".circleci/config.yml", ".travis.yml", "azure-pipelines*.yml"),
+)
+_HISTORY = re.compile(r"change|history|news|release|contribut|license|code_of|security|citation|roadmap", re.IGNORECASE)
+_INSTALLATION = re.compile(
+    r"(?:\d+[-_])?(?:readme|install|get.*start|quick.*start|setup|require|environment|prepar|index)", re.IGNORECASE
+)
+_MAX_FILES = 64
+_MAX_CHARACTERS = 1 << 18
 # PyTorch 1.8+, pytorch==1.12.1, torch >= 2.0, PyTorch (1.7.1), PyTorch version 1.10
 _SPEAKS_OF_TORCH = re.compile(
-    r"\b(?:py)?torch\b[ \t]*(?:version )?[(`]?(?:[>=~]=|≥|=)?[ \t]*v?([12]\.\d+)", re.IGNORECASE
+    r"(?<![\w-])(?:py)?torch\b[ \t]*(?:version )?[(`]?(?:[>=~]=|≥|=)?[ \t]*v?([12]\.\d+)", re.IGNORECASE
 )
+# FROM pytorch/pytorch:1.8.0-cuda11.1, ARG PYTORCH="1.6.0", torch-version: ["1.13.1", "2.0"], pip install torch==1.9
+_SETS_TORCH = re.compile(
+    r"""(?<![\w-])(?:py)?torch(?:[-_]?version)?["']?[ \t]*(?:[>=~]=|[:=])[ \t]*"""
+    r"""(\[[^\]\n]*\]|["']?v?[12]\.\d+)""",
+    re.IGNORECASE,
+)
+_RELEASE = re.compile(r"(?<![\w.])v?([12]\.\d+)")
 _LOWER = re.compile(r"""(?<![<>!~=])(?:={1,3}|~=|>=?|\^)\s*["']?(\d+)(?:\.(\d+))?""")
 _UPPER = re.compile(r"""(?<![<>!~=])(={1,3}|~=|<=?)\s*["']?(\d+)\.(\d+)(\.0*[1-9])?""")
 
@@ -102,6 +125,8 @@ def newest_allowed(version: str) -> str:
 def allowed_torch(root: Path) -> tuple[str, str]:
     """The oldest and the newest torch that a project's requirements allow, each "" where they set no bound.
 
+    Where they set no lower bound, the oldest torch that the project's documents, images and CI files name is taken.
+
     >>> allowed_torch(Path("project"))  # requirements.txt: torch>=1.12,<2.0
     ('1.12', '1.13')
     """
@@ -112,14 +137,38 @@ def allowed_torch(root: Path) -> tuple[str, str]:
             for match in _TORCH.finditer(text):
                 oldest = oldest or max(_oldest(match[1]), key=key, default="")
                 newest = newest or newest_allowed(match[1])
-    return oldest or _told(root), newest
+    return oldest or _mentioned(root), newest
 
 
-def _told(root: Path) -> str:
-    """The oldest torch that a project's README and instructions speak of."""
-    files = (each for each in sorted(root.iterdir()) if _INSTRUCTIONS.match(each.name) and each.is_file())
-    texts = (each.read_text(encoding="utf-8", errors="replace") for each in files)
-    return min((found for text in texts for found in _SPEAKS_OF_TORCH.findall(text)), key=key, default="")
+def _mentioned(root: Path) -> str:
+    """The oldest torch that a project's documents, environments, images and CI files name."""
+    about = (each for each in _files(root, _DOCUMENTS) if _is_about_installation(each, root))
+    documents = (_text(each) for each in islice(about, _MAX_FILES))
+    machines = (_text(each) for each in islice(_files(root, _MACHINES), _MAX_FILES))
+    found = [release for text in documents for release in _SPEAKS_OF_TORCH.findall(text)]
+    values = [value for text in machines for value in _SETS_TORCH.findall(_COMMENT.sub("", text))]
+    found += [release for value in values for release in _RELEASE.findall(value)]
+    return min(found, key=key, default="")
+
+
+def _files(root: Path, patterns: Iterable[str]) -> Iterator[Path]:
+    """The files of these names; no folder, no pipe."""
+    return (each for pattern in patterns for each in sorted(root.glob(pattern)) if each.is_file())
+
+
+def _text(file: Path) -> str:
+    try:
+        with file.open(encoding="utf-8", errors="replace") as lines:
+            return lines.read(_MAX_CHARACTERS)
+    except OSError:
+        return ""
+
+
+def _is_about_installation(file: Path, root: Path) -> bool:
+    """Whether a document says what to run the project with: one at the top, or one of the documentation by its name."""
+    if _HISTORY.search(file.stem):
+        return False
+    return file.parent == root or bool(_INSTALLATION.match(file.stem))
 
 
 def _oldest(specifier: str) -> Iterator[str]:
