@@ -22,6 +22,7 @@ USE = "x = torch.ones(1, device='cuda')\n"
         "from bitsandbytes.optim.optimizer import Optimizer2State\n",
         "from torch.utils.cpp_extension import load\nwkv = load(\n    name='wkv', sources=['wkv.cpp', 'wkv.cu']\n)\n",
         "from stash import copy_kernel\ndef stash(x):\n    copy_kernel[grid](x)\n",
+        "if HAVE_TRITON:\n    import triton\n@triton.jit\ndef scale(x): ...\n",
     ],
 )
 def test_a_file_that_cannot_be_imported_stays_and_is_reported(tmp_path: Path, text: str) -> None:
@@ -41,6 +42,7 @@ def test_a_file_that_cannot_be_imported_stays_and_is_reported(tmp_path: Path, te
         "import triton\nbench = triton.testing.do_bench\n",
         "from kernel.triton.norm import HAS_TRITON\n",
         "import bitsandbytes as bnb\n",
+        "if HAVE_TRITON:\n    import triton\n    @triton.jit\n    def scale(x): ...\n",
         "from torch.utils.cpp_extension import load\nops = load(\n    name='ops', sources=['ops.cpp']\n)\nx = 'a.cu'\n",
         "from stash import copy\ndef stash(x):\n    copy(x)\n    table[x](x)\n",
     ],
@@ -65,6 +67,7 @@ def test_a_test_needs_what_is_loaded_on_the_way(tmp_path: Path) -> None:
     [
         ("test_te_layers", "# transformer_engine\n"),
         ("test_fp8_comm", ""),
+        ("bnb", ""),
     ],
 )
 def test_a_test_of_cuda_s_own_software_stays(tmp_path: Path, name: str, text: str) -> None:
@@ -77,3 +80,9 @@ def test_the_report_names_the_first_place_in_the_file(tmp_path: Path) -> None:
     text = f"from flash_attn import attend\nfrom torch.cuda.amp import autocast, custom_bwd, custom_fwd\n{uses}"
     (note,) = (each for each in migrated(tmp_path, model=text).left if each.code == "NPK101")
     assert note.place is not None and note.place.line == 5
+
+
+def test_a_constant_that_only_code_for_cuda_uses_stays(tmp_path: Path) -> None:
+    text = "DEVICE = 'cuda'\ndef test_it():\n    pytest.importorskip('mamba_ssm')\n    run(DEVICE)\n"
+    assert not migrated(tmp_path, test_layers=text).changes
+    assert migrated(tmp_path, test_layers=f"{text}def test_any():\n    run(DEVICE)\n").changes

@@ -180,18 +180,21 @@ def _decided(file: PythonFile) -> dict[ast.AST, Evidence]:
     }
     known = set(decided) | set(definitions(file))
     while helpers := set(_helpers(known, file)) - known:
-        decided |= {each: Evidence("name", getattr(each, "name", ""), file.place(each)) for each in helpers}
+        decided |= {each: Evidence("name", getattr(each, "name", "a constant"), file.place(each)) for each in helpers}
         known |= helpers
     return decided
 
 
 def _helpers(known: set[ast.AST], file: PythonFile) -> Iterator[ast.AST]:
-    """The functions and classes of a file's own, as those of tests are, that only code which stays uses."""
+    """The functions, classes and constants of a file's own, as those of tests are, that only code which stays uses."""
     prefix = "" if file.path.name.startswith("test") else "_"
     for part in file.tree.body if known else ():
-        if isinstance(part, Definition) and part.name.startswith(prefix) and not part.name.startswith("test"):
-            uses = [each for each in file.by_name.get(part.name, ()) if isinstance(each, ast.Name)]
-            if uses and all(any(each in known for each in file.ancestors(use)) for use in uses):
+        targets = part.targets if isinstance(part, ast.Assign) else ()
+        name = part.name if isinstance(part, Definition) else getattr(targets[0], "id", "") if targets else ""
+        if name and name.startswith(prefix) and not name.startswith("test"):
+            uses = [each for each in file.by_name.get(name, ()) if isinstance(each, ast.Name)]
+            read = [each for each in uses if isinstance(each.ctx, ast.Load)]
+            if read and all(any(each in known for each in file.ancestors(use)) for use in read):
                 yield part
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from npukit.facts.libraries import imported, named, needs_cuda
 from npukit.migrate.evidence import Evidence, leaves, of_call
-from npukit.migrate.kernels import Definition, may_lack_it, needed, needed_at_top, only_asks, strong_names
+from npukit.migrate.kernels import Definition, compiled, may_lack_it, needed, needed_at_top, only_asks, strong_names
 from npukit.migrate.presence import imported_in, missing, named_for_cuda, present
 from npukit.source import PythonFile
 from npukit.source.names import children, file_of, inside
@@ -52,7 +52,7 @@ def of_file(file: PythonFile) -> Evidence | None:
         found = refuses_without(node, file, asks_any=_is_of_tests(file)) or _imported(node, file)
         if found:
             return Evidence("library", found, file.place(node))
-    if launched := _launched(file):
+    if launched := _launched(file) or _compiled_at_import(file):
         return Evidence("kernel", "Triton", file.place(launched))
     return None
 
@@ -87,6 +87,15 @@ def _launched(file: PythonFile) -> ast.AST | None:
             if is_launch and isinstance(file.parent(taken), ast.Call) and name not in own:  # type: ignore[arg-type]
                 return use
     return None
+
+
+def _compiled_at_import(file: PythonFile) -> ast.AST | None:
+    """A kernel at the top, whose @triton.jit runs with the import: `if HAVE_TRITON: import triton` does not help it."""
+    kernels = compiled(file.tree.body) if "triton" in file.text or "tilelang" in file.text else ()
+    kernel = next((each for each in file.tree.body if getattr(each, "name", "") in kernels), None)
+    others = (each for name in ("triton", "tilelang") for each in file.names.bindings_in(file.tree, name))
+    is_always = all(each.kind == "import" for each in others)
+    return kernel if is_always else None
 
 
 @lru_cache(maxsize=4)

@@ -55,7 +55,7 @@ def strong_names(file: PythonFile) -> dict[str, str]:
             name = alias.asname or alias.name.partition(".")[0]
             if (library := _needed_by(node, alias, file)) and _is_always(name, node, file):
                 found[name] = library
-    own = _compiled(file.tree.body) if "triton" in file.text or "tilelang" in file.text else frozenset[str]()
+    own = compiled(file.tree.body) if "triton" in file.text or "tilelang" in file.text else frozenset[str]()
     return found | dict.fromkeys(own, "Triton")
 
 
@@ -154,7 +154,7 @@ def launchers(path: Path | None, with_others: bool = True) -> frozenset[str]:
         body = ast.parse(text).body
     except (SyntaxError, ValueError):
         return frozenset()
-    return _always_using(others | _compiled(body), body)
+    return _always_using(others | compiled(body), body)
 
 
 def _imported_launchers(path: Path, text: str) -> Iterator[str]:
@@ -164,7 +164,8 @@ def _imported_launchers(path: Path, text: str) -> Iterator[str]:
         yield from (name for name in re.findall(r"\w+", names) if name in found)
 
 
-def _compiled(body: list[ast.stmt]) -> frozenset[str]:
+def compiled(body: list[ast.stmt]) -> frozenset[str]:
+    """The functions among some statements that are kernels: @triton.jit def scale(x): ..."""
     functions = (each for each in body if isinstance(each, ast.FunctionDef))
     return frozenset(
         each.name
