@@ -98,6 +98,7 @@ USES = [
     Use("studio", "--help"),
     Use("schema", "--help"),
     Use("docs", ""),
+    Use("skill", ""),
 ]
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from npukit.llm.config.options import Source
 from npukit.llm.config.use import Use, Verb
+from npukit.packages import require
 
 if TYPE_CHECKING:
     from npukit.launch.devices import Devices
@@ -44,6 +45,7 @@ def start(verb: Verb, use: Use, devices: Devices, data: Sequence[str] = (), json
     from npukit.launch.run import run
     from npukit.llm.models.folder import check_reachable
 
+    require("torch", "transformers", extra="serve" if verb == "serve" else "use")
     check_reachable(use.model.path)
     if data:
         use = use.model_copy(

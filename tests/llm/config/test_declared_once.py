@@ -81,7 +81,7 @@ exec(compile(text, str(file), "exec"), module.__dict__)
 
 from npukit.cli import using
 from npukit.cli.verbs import VERBS, load
-from npukit.inference.start import Job, handed_over, taken_over
+from npukit.inference.start import UseJob, handed_over, taken_over
 from npukit.llm.reading.read_use import read_use
 
 def value(*words):
@@ -94,7 +94,7 @@ def flag(*words):
     verb(**{key: each for key, each in own.items() if key not in ("device", "card")})
     return found[0]
 commands = {verb.name: load(verb) for verb in VERBS["Use"]}
-os.environ |= handed_over(Job("serve", read_use("serve", ["m", "--patience", "2"], {}).use))
+os.environ |= handed_over(UseJob("serve", read_use("serve", ["m", "--patience", "2"], {}).use))
 print(json.dumps({
     "default": value("m"),
     "flag": flag("m", "--patience", "2"),
