@@ -9,7 +9,7 @@ import logging
 import os
 import re
 import warnings
-from typing import Literal
+from typing import Literal, TextIO
 
 WARNINGS = (
     # On CPUs without bf16 or fp16 instructions, with all of its C++ frames.
@@ -67,14 +67,31 @@ def install(own: bool = False) -> None:
     if verbosity() == "verbose":
         return
     if own:
-        for category in (FutureWarning, DeprecationWarning, PendingDeprecationWarning):
-            warnings.filterwarnings("ignore", category=category)
+        _hide_deprecations()
     for pattern in (*WARNINGS, *(f".*{re.escape(part)}" for part in NATIVE)):
         warnings.filterwarnings("ignore", pattern)
     for pattern in ONCE:
         warnings.filterwarnings("once", pattern)
     for name, beginnings in LOGGERS.items():
         logging.getLogger(name).addFilter(_Without(beginnings))
+
+
+def _hide_deprecations() -> None:
+    """Where warnings are shown, not as a filter: torch_npu puts filters of its own in front when it is imported."""
+    show = warnings.showwarning
+
+    def show_others(
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,
+        line: str | None = None,
+    ) -> None:
+        if not issubclass(category, FutureWarning | DeprecationWarning | PendingDeprecationWarning):
+            show(message, category, filename, lineno, file, line)
+
+    warnings.showwarning = show_others
 
 
 class _Without(logging.Filter):
