@@ -9,7 +9,7 @@ import logging
 import os
 import re
 import warnings
-from typing import Literal, TextIO
+from typing import Any, Literal
 
 WARNINGS = (
     # On CPUs without bf16 or fp16 instructions, with all of its C++ frames.
@@ -77,21 +77,15 @@ def install(own: bool = False) -> None:
 
 
 def _hide_deprecations() -> None:
-    """Where warnings are shown, not as a filter: torch_npu puts filters of its own in front when it is imported."""
-    show = warnings.showwarning
+    """At the last place that every warning passes: torch_npu sets filters and a `showwarning` of its own."""
+    module: Any = warnings
+    show = module._showwarnmsg_impl
 
-    def show_others(
-        message: Warning | str,
-        category: type[Warning],
-        filename: str,
-        lineno: int,
-        file: TextIO | None = None,
-        line: str | None = None,
-    ) -> None:
-        if not issubclass(category, FutureWarning | DeprecationWarning | PendingDeprecationWarning):
-            show(message, category, filename, lineno, file, line)
+    def show_others(message: warnings.WarningMessage) -> None:
+        if not issubclass(message.category, FutureWarning | DeprecationWarning | PendingDeprecationWarning):
+            show(message)
 
-    warnings.showwarning = show_others
+    module._showwarnmsg_impl = show_others
 
 
 class _Without(logging.Filter):
