@@ -112,6 +112,19 @@ def test_nothing_but_a_task_knows_tasks_by_name() -> None:
     assert not lines_with(r"config\.task (==|!=|in|not in) ", "llm.tasks")
 
 
+def test_no_rule_imports_another(arrows: dict[str, set[str]]) -> None:
+    rules = {name: imported for name, imported in arrows.items() if name.startswith("npukit.migrate.rules.")}
+    assert len(rules) > 60
+    wrong = {name: imported & rules.keys() for name, imported in rules.items() if imported & rules.keys()}
+    assert not wrong, "what rules share belongs to a module beside them"
+
+
+def test_files_of_migrate_have_one_subject() -> None:
+    beside = (file for name, file in MODULES.items() if name.startswith("npukit.migrate."))
+    lines = {file.name: len(file.read_text(encoding="utf-8").splitlines()) for file in beside}
+    assert {name: number for name, number in lines.items() if number > 400} == {}
+
+
 def test_there_are_no_circles_between_packages(arrows: dict[str, set[str]]) -> None:
     packages: dict[str, set[str]] = defaultdict(set)
     for name, imported in arrows.items():

@@ -20,7 +20,7 @@ from npukit.facts.target import Target
 from npukit.facts.torch_npu import versions
 from npukit.migrate.analysis import Verdict, analyze
 from npukit.migrate.goal import Goal
-from npukit.migrate.installed import installed_version
+from npukit.migrate.imported_libraries import installed_version
 from npukit.migrate.migration import migrate
 from npukit.report import Finding
 

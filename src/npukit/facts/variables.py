@@ -27,6 +27,8 @@ class Variable:
     since_cann: str = ""  # the release from which it is deprecated; empty: always
     of_cuda: bool = False  # it acts on GPUs only
     instead: str = ""  # what does the same on NPUs
+    takes_the_same: bool = False  # `instead` takes the same values
+    refused: str = ""  # the values that it does not take
 
     def accepts(self, value: str) -> bool:
         """Whether `value` is one that works.
@@ -71,6 +73,30 @@ def _data() -> dict[str, Any]:
 def variables() -> dict[str, Variable]:
     """Every known variable by name."""
     return {row["name"]: Variable(**row) for row in _data()["variables"]}
+
+
+@functools.cache
+def renamed() -> dict[str, str]:
+    """The variables of CUDA whose values mean the same in a variable of NPUs.
+
+    >>> renamed()["CUDA_VISIBLE_DEVICES"]
+    'ASCEND_RT_VISIBLE_DEVICES'
+    """
+    return {name: each.instead for name, each in variables().items() if each.takes_the_same}
+
+
+@functools.cache
+def _refused() -> re.Pattern[str]:
+    return re.compile("|".join(each.refused for each in variables().values() if each.refused))
+
+
+def is_refused(text: str) -> bool:
+    """Whether a text has a value for CUDA that the variable of NPUs does not take.
+
+    >>> is_refused("PYTORCH_CUDA_ALLOC_CONF=backend:cudaMallocAsync")
+    True
+    """
+    return _refused().search(text) is not None
 
 
 def conflicts() -> list[Conflict]:

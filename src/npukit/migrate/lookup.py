@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 from functools import lru_cache
 
+from npukit.facts.cuda_apis import CudaApi, cuda_api, last_names
 from npukit.source import PythonFile
 
 
@@ -85,3 +86,16 @@ def names_from_cuda(file: PythonFile) -> frozenset[str]:
         for alias in node.names
         if f"{getattr(node, 'module', '')}.{alias.name}".lstrip(".").startswith("torch.cuda")
     )
+
+
+@lru_cache(maxsize=4)
+def used_apis(file: PythonFile) -> tuple[tuple[ast.Attribute | ast.Name, CudaApi], ...]:
+    """Every whole dotted name in the file that there is a fact about."""
+    found = []
+    names = last_names() | aliases(file, last_names()) | names_from_cuda(file)  # from torch.cuda.nvtx import mark
+    for node in chains(file, last_names(), names):
+        is_switch = isinstance(node.ctx, ast.Store) and isinstance(node, ast.Attribute)
+        name = file.resolve(node) if isinstance(node.ctx, ast.Load) or is_switch else None
+        if name and name.startswith(("torch.", "mmengine.")) and (api := cuda_api(name)):
+            found.append((node, api))
+    return tuple(found)

@@ -12,9 +12,9 @@ refuses, such as backend:cudaMallocAsync, stay with CUDA.
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator, Sequence
 
+from npukit.facts.variables import is_refused, renamed
 from npukit.migrate.decision import stays
 from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Effort, Rule
@@ -23,22 +23,11 @@ from npukit.migrate.torch_imports import speaks_of_another_framework
 from npukit.report import Finding, Severity
 from npukit.source import Edit, PythonFile
 
-VARIABLES = {
-    "CUDA_VISIBLE_DEVICES": "ASCEND_RT_VISIBLE_DEVICES",
-    "CUDA_LAUNCH_BLOCKING": "ASCEND_LAUNCH_BLOCKING",
-    "PYTORCH_CUDA_ALLOC_CONF": "PYTORCH_NPU_ALLOC_CONF",
-    "NCCL_SOCKET_IFNAME": "HCCL_SOCKET_IFNAME",
-}
-ONLY_FOR_CUDA = re.compile(
-    r"(?<!\w)(?:backend|pinned_use_cuda_host_register|pinned_num_register_threads|pinned_use_background_threads"
-    r"|release_lock_on_cudamalloc|graph_capture_record_stream_reuse|throw_on_cudamalloc_oom):\w"
-    r"|expandable_segments:True.*(?:garbage_collection_threshold|max_split_size_mb):"  # in any order, not together
-    r"|(?:garbage_collection_threshold|max_split_size_mb):.*expandable_segments:True"
-)
+_VARIABLES = renamed()
 rule = Rule(
     "NPK130",
     "environment-variables",
-    words=tuple(VARIABLES),
+    words=tuple(_VARIABLES),
     fixes=True,
     why="torch_npu and CANN read variables of their own.",
     remedy="Set ASCEND_RT_VISIBLE_DEVICES, PYTORCH_NPU_ALLOC_CONF and the other variables that NPUs read.",
@@ -50,18 +39,18 @@ _CALLS = ("os.environ.get", "os.getenv", "os.environ.setdefault", "os.environ.po
 
 @rule.on(ast.Constant)
 def check(node: ast.Constant, file: PythonFile, goal: Goal) -> Iterator[Finding]:
-    if not isinstance(node.value, str) or node.value not in VARIABLES or stays(node, file, goal):
+    if not isinstance(node.value, str) or node.value not in _VARIABLES or stays(node, file, goal):
         return
     access = _access(node, file)
     around = file.function(node)
     if around is not file.tree and speaks_of_another_framework(file.source(around)):
         return
-    new = VARIABLES[node.value]
+    new = _VARIABLES[node.value]
     if access is None or _is_told(node, file):
         return
     if goal.portable and (new in file.text or _is_asked_first(access, file)):
         return
-    if "ALLOC_CONF" in new and ONLY_FOR_CUDA.search(file.text if around is file.tree else file.source(around)):
+    if "ALLOC_CONF" in new and is_refused(file.text if around is file.tree else file.source(around)):
         yield rule.finding(
             (file, node),
             f"{node.value} has a setting that torch_npu refuses",
@@ -83,11 +72,11 @@ def _is_told(node: ast.Constant, file: PythonFile) -> bool:
 def keyword(node: ast.keyword, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     """dict(os.environ, CUDA_VISIBLE_DEVICES="0"), os.environ.update(CUDA_VISIBLE_DEVICES="0")"""
     call = file.parent(node)
-    if node.arg not in VARIABLES or not isinstance(call, ast.Call) or stays(node, file, goal):
+    if node.arg not in _VARIABLES or not isinstance(call, ast.Call) or stays(node, file, goal):
         return
     if file.resolve(call.func) != "os.environ.update" and not any(_is_environment(each, file) for each in call.args):
         return
-    new = VARIABLES[node.arg]
+    new = _VARIABLES[node.arg]
     if goal.portable and new in file.text:
         return
     start, end = file.span(node)
@@ -98,7 +87,7 @@ def keyword(node: ast.keyword, file: PythonFile, goal: Goal) -> Iterator[Finding
 def _finding(
     node: ast.AST, old: str, portable: Sequence[Edit], npu: Sequence[Edit], file: PythonFile, goal: Goal
 ) -> Finding:
-    new = VARIABLES[old]
+    new = _VARIABLES[old]
     return rule.finding(
         (file, node),
         f"{old} has no effect on NPUs",

@@ -15,11 +15,11 @@ import ast
 import re
 from collections.abc import Iterable, Iterator
 
+from npukit.facts.variables import is_refused, renamed
 from npukit.migrate import shell_reads
 from npukit.migrate.decision import stays
 from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Effort, Rule, place_in
-from npukit.migrate.rules.npk130_environment import ONLY_FOR_CUDA, VARIABLES
 from npukit.migrate.torch_imports import speaks_of_another_framework
 from npukit.report import Finding, Severity
 from npukit.source import Document, Edit, Place, PythonFile
@@ -34,7 +34,8 @@ rule = Rule(
     effort=Effort(15, 5),
 )
 
-_NAMES = "|".join(VARIABLES)
+_VARIABLES = renamed()
+_NAMES = "|".join(_VARIABLES)
 _WORD = re.compile(rf"(?<!\w)(?:{_NAMES})(?!\w)")
 _SHELL = re.compile(
     rf"""(?<![\w$])({_NAMES})=("""
@@ -79,18 +80,18 @@ def variables(document: Document, goal: Goal) -> Iterator[Finding]:
     twin."""
     text = document.text
     if not goal.portable:
-        words = (m for m in _WORD.finditer(text) if not ONLY_FOR_CUDA.search(_COMMAND.match(text, m.start())[0]))  # type: ignore[index]
-        yield from _found(document, ((m.span(), m[0], Edit(*m.span(), VARIABLES[m[0]])) for m in words))
+        words = (m for m in _WORD.finditer(text) if not is_refused(_COMMAND.match(text, m.start())[0]))  # type: ignore[index]
+        yield from _found(document, ((m.span(), m[0], Edit(*m.span(), _VARIABLES[m[0]])) for m in words))
         return
     patterns = _LINES.get(document.kind, ())
-    lines = [m for each in patterns for m in re.finditer(each, text, re.MULTILINE) if not ONLY_FOR_CUDA.search(m[4])]
+    lines = [m for each in patterns for m in re.finditer(each, text, re.MULTILINE) if not is_refused(m[4])]
     gpus = _RECIPE.search(text) or _RECIPE.search(document.path.parent.name)
     yield from _found(document, ((m.span(2), m[2], None if gpus else _line_below(m, text)) for m in lines))
     inside = [
         m
         for m in _SHELL.finditer(text)
         if not any(line.start(2) == m.start() for line in lines)
-        and not ONLY_FOR_CUDA.search(m[2])
+        and not is_refused(m[2])
         and not _is_shown(m, text)
         and not speaks_of_another_framework(_COMMAND.match(text, m.start())[0])  # type: ignore[index]
     ]
@@ -105,14 +106,14 @@ def _both_named(text: str) -> Iterator[tuple[tuple[int, int], str, Edit]]:
     """export NAME, unset NAME"""
     for match in _NAMED.finditer(text):
         if not _is_from_nvidia_smi(match[1], text):
-            yield match.span(1), match[1], Edit(match.end(1), match.end(1), f" {VARIABLES[match[1]]}")
+            yield match.span(1), match[1], Edit(match.end(1), match.end(1), f" {_VARIABLES[match[1]]}")
 
 
 def _read(document: Document) -> Iterator[Finding]:
     """Where nothing above sets the variable in any case, and with it the NPU's."""
     text = document.text
     settings = list(_SHELL.finditer(text))
-    for (start, end), old, edit in shell_reads.reads(text, VARIABLES):
+    for (start, end), old, edit in shell_reads.reads(text, _VARIABLES):
         above = (m for m in settings if m[1] == old and m.end() <= start and _is_in_any_case(m, text))
         if shell_reads.is_within(start, [m.span() for m in settings]) or shell_reads.is_said(start, end, text):
             continue
@@ -122,9 +123,9 @@ def _read(document: Document) -> Iterator[Finding]:
             continue
         yield rule.finding(
             place_in(document, start, end),
-            f"{old} is read, but NPUs are chosen by {VARIABLES[old]}" if "VISIBLE" in old else f"{old} is read",
-            why=f"torch_npu and CANN read {VARIABLES[old]}.",
-            remedy=f"Read {VARIABLES[old]}, and {old} where it is not set.",
+            f"{old} is read, but NPUs are chosen by {_VARIABLES[old]}" if "VISIBLE" in old else f"{old} is read",
+            why=f"torch_npu and CANN read {_VARIABLES[old]}.",
+            remedy=f"Read {_VARIABLES[old]}, and {old} where it is not set.",
             edits=(edit,) if edit else (),
             severity=Severity.warning,
             evidence=_line(document, start),
@@ -163,12 +164,12 @@ def in_python(call: ast.Call, file: PythonFile, goal: Goal) -> Iterator[Finding]
         beside = _beside(match, source)
         edit = Edit(at + beside.start, at + beside.end, beside.text)
         if not goal.portable:
-            edit = Edit(at + match.start(1), at + match.end(1), VARIABLES[match[1]])
+            edit = Edit(at + match.start(1), at + match.end(1), _VARIABLES[match[1]])
         yield rule.finding(
             (file, call),
             f"{match[1]} has no effect on NPUs",
-            why=f"torch_npu and CANN read {VARIABLES[match[1]]}.",
-            remedy=f"Set {VARIABLES[match[1]]}.",
+            why=f"torch_npu and CANN read {_VARIABLES[match[1]]}.",
+            remedy=f"Set {_VARIABLES[match[1]]}.",
             edits=(edit,),
         )
 
@@ -194,7 +195,7 @@ def _line_below(match: re.Match[str], text: str) -> Edit:
     end = match.start(4) + len(value)
     newline = "\r\n" if "\r\n" in text else "\n"
     return Edit(
-        end, end, f"{newline}{before}{VARIABLES[old]}{between}{shell_reads.renamed(value, old, VARIABLES[old])}"
+        end, end, f"{newline}{before}{_VARIABLES[old]}{between}{shell_reads.renamed(value, old, _VARIABLES[old])}"
     )
 
 
@@ -204,7 +205,7 @@ def _beside(match: re.Match[str], text: str) -> Edit:
     before = text[text.rfind("\n", 0, start) + 1 : start]
     if before.endswith(("'", '"')):
         end = _IN_QUOTES.match(text, match.start(2)).end()  # type: ignore[union-attr]
-    old, new, value = match[1], VARIABLES[match[1]], text[match.start(2) : end]
+    old, new, value = match[1], _VARIABLES[match[1]], text[match.start(2) : end]
     setting = f"{new}={value if shell_reads.is_counted(old, text) else shell_reads.renamed(value, old, new)}"
     flag = _FLAG.search(before)
     is_read = re.search(rf"\$\{{?{old}\b", value) and len(re.findall(rf"\$\{{?{old}\b", text)) > 1
@@ -240,7 +241,7 @@ def words(document: Document, goal: Goal) -> Iterator[Finding]:
 
 def _found(document: Document, edits: Iterable[tuple[tuple[int, int], str, Edit | None]]) -> Iterator[Finding]:
     for (start, end), old, edit in edits:
-        new = VARIABLES[old]
+        new = _VARIABLES[old]
         if _is_skipped(document, start, old):
             continue
         yield rule.finding(
@@ -256,7 +257,7 @@ def _found(document: Document, edits: Iterable[tuple[tuple[int, int], str, Edit 
 def _is_skipped(document: Document, start: int, old: str) -> bool:
     """Whether it is in a comment, or the NPU's variable is in the file."""
     before = document.text[document.text.rfind("\n", 0, start) + 1 : start]
-    return bool(re.search(r"(?:^|\s)#", before)) or VARIABLES[old] in document.text
+    return bool(re.search(r"(?:^|\s)#", before)) or _VARIABLES[old] in document.text
 
 
 def _devices(text: str) -> Iterator[re.Match[str]]:

@@ -14,11 +14,9 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from functools import lru_cache
 
-from npukit.facts.cuda_apis import CudaApi, cuda_api, last_names
 from npukit.migrate.goal import Goal
-from npukit.migrate.lookup import aliases, chains, names_from_cuda
+from npukit.migrate.lookup import used_apis
 from npukit.migrate.rule import Effort, Rule
 from npukit.migrate.training import tolerates_failure
 from npukit.report import Finding, Severity
@@ -38,19 +36,6 @@ rule = Rule(
         "NPK103",
     ),
 )
-
-
-@lru_cache(maxsize=4)
-def used_apis(file: PythonFile) -> tuple[tuple[ast.Attribute | ast.Name, CudaApi], ...]:
-    """Every whole dotted name in the file that there is a fact about."""
-    found = []
-    names = last_names() | aliases(file, last_names()) | names_from_cuda(file)  # from torch.cuda.nvtx import mark
-    for node in chains(file, last_names(), names):
-        is_switch = isinstance(node.ctx, ast.Store) and isinstance(node, ast.Attribute)
-        name = file.resolve(node) if isinstance(node.ctx, ast.Load) or is_switch else None
-        if name and name.startswith(("torch.", "mmengine.")) and (api := cuda_api(name)):
-            found.append((node, api))
-    return tuple(found)
 
 
 @rule.on(ast.Module)

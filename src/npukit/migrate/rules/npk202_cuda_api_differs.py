@@ -15,8 +15,8 @@ import ast
 from collections.abc import Iterator
 
 from npukit.migrate.goal import Goal
+from npukit.migrate.lookup import used_apis
 from npukit.migrate.rule import Effort, Rule
-from npukit.migrate.rules.npk201_cuda_api_without_counterpart import used_apis
 from npukit.migrate.training import tolerates_failure
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile

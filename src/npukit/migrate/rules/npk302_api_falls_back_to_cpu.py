@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Effort, Rule
-from npukit.migrate.rules.npk301_api_not_supported import called_api, unsupported_names
+from npukit.migrate.support import called_api, unsupported_names
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
 

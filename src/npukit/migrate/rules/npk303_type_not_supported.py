@@ -18,7 +18,7 @@ from npukit.facts.target import Target
 from npukit.facts.torch_npu.support import limited
 from npukit.migrate.goal import Goal
 from npukit.migrate.rule import Effort, Rule
-from npukit.migrate.rules.npk301_api_not_supported import called_api
+from npukit.migrate.support import called_api
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
 

@@ -13,14 +13,11 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from functools import lru_cache
-from pathlib import Path
 
-from npukit.facts.libraries import Library, imported, modules
+from npukit.facts.libraries import modules
 from npukit.migrate.goal import Goal
-from npukit.migrate.installed import installed_version
+from npukit.migrate.imported_libraries import advice, imported_libraries, needed_when, state_here
 from npukit.migrate.rule import Effort, Rule
-from npukit.migrate.training import tolerates_failure
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
 
@@ -35,53 +32,6 @@ rule = Rule(
     effort=Effort(120, 15),
     supersedes=("NPK104",),
 )
-
-
-def imported_libraries(node: ast.Import | ast.ImportFrom, file: PythonFile) -> list[Library]:
-    """The known libraries that the statement imports, each once; the project's own modules of these names are not."""
-    if isinstance(node, ast.Import):
-        modules = [alias.name for alias in node.names]
-    elif node.level == 0 and node.module:
-        modules = [f"{node.module}.{alias.name}" for alias in node.names]
-    else:
-        modules = []
-    found = {module: library for module in modules if (library := imported(module))}
-    return list(
-        dict.fromkeys(
-            found[module] for module in found if not _is_own(module.split(".")[0], file.path.parent, file.names.root)
-        )
-    )
-
-
-@lru_cache(maxsize=4096)
-def _is_own(module: str, folder: Path, root: Path | None) -> bool:
-    if module in folder.absolute().parts:
-        return True
-    return any((each / module).is_dir() or (each / f"{module}.py").is_file() for each in (folder, root) if each)
-
-
-def needed_when(node: ast.AST, file: PythonFile) -> tuple[str, Severity]:
-    """How much an import matters: always needed, only inside a function, or one that the code can do without."""
-    if tolerates_failure(node, file):
-        return " (optional)", Severity.note
-    if not isinstance(file.function(node), ast.Module):
-        return " (imported on use)", Severity.warning
-    return "", Severity.error
-
-
-def state_here(node: ast.Import | ast.ImportFrom, library: Library, file: PythonFile) -> str:
-    """Which version of the library is installed here, and whether the file uses what it imports of it."""
-    version = installed_version(library)
-    installed = f"Version {version} is installed." if version else "It is not installed."
-    names = {alias.asname or alias.name.split(".")[0] for alias in node.names}
-    used = names & file.names.read or "*" in names or file.path.name == "__init__.py"
-    return installed if used else f"{installed} This file imports it without using it."
-
-
-def advice(library: Library) -> str:
-    """What to do about a library."""
-    parts = [f"Install {library.needs}." if library.needs else "", f"Use {library.instead}." if library.instead else ""]
-    return " ".join(filter(None, parts)) or "Remove it on NPUs."
 
 
 @rule.on(ast.Import, ast.ImportFrom)

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 
 from npukit.facts.libraries import modules
 from npukit.migrate.goal import Goal
+from npukit.migrate.imported_libraries import advice, imported_libraries, needed_when, state_here
 from npukit.migrate.rule import Effort, Rule
-from npukit.migrate.rules.npk401_library_without_npu import advice, imported_libraries, needed_when, state_here
 from npukit.report import Finding, Severity
 from npukit.source import PythonFile
 

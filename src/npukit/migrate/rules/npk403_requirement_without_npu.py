@@ -13,9 +13,9 @@ from collections.abc import Iterator
 
 from npukit.facts.libraries import Library, packaged
 from npukit.migrate.goal import Goal
+from npukit.migrate.imported_libraries import advice
 from npukit.migrate.requirements import meant_for_cuda, requirements
 from npukit.migrate.rule import Effort, Rule, place_in
-from npukit.migrate.rules.npk401_library_without_npu import advice
 from npukit.report import Finding, Severity
 from npukit.source import Document
 

@@ -15,10 +15,9 @@ from collections.abc import Iterator
 
 from npukit.facts.libraries import libraries, packaged
 from npukit.migrate.goal import Goal
-from npukit.migrate.installed import installed_version
+from npukit.migrate.imported_libraries import imported_libraries, installed_version, needed_when
 from npukit.migrate.requirements import meant_for_cuda, requirements
 from npukit.migrate.rule import Effort, Rule, place_in
-from npukit.migrate.rules.npk401_library_without_npu import imported_libraries, needed_when
 from npukit.report import Finding, Severity
 from npukit.source import Document, PythonFile
 

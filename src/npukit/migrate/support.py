@@ -1,0 +1,97 @@
+"""Which calls are of functions of torch that an NPU lacks or limits, by the tables of what torch_npu supports."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from collections.abc import Mapping
+from functools import lru_cache
+
+from npukit.facts.target import Target
+from npukit.facts.torch_npu.support import Support, support, unsupported
+from npukit.migrate.goal import Goal
+from npukit.migrate.training import method
+from npukit.source import PythonFile
+
+# Told by rules of their own, or only about the host.
+_ELSEWHERE = (
+    "torch.cuda",
+    "torch.backends",
+    "torch.nn.DataParallel",
+    "torch.nn.parallel.data_parallel",
+    "torch.utils.cpp_extension",
+    "torch.compiler",
+    "torch.profiler.",
+    "torch.onnx",
+    "torch.export",
+    "torch.UntypedStorage",
+    "torch.TypedStorage",
+    "torch.autograd.profiler",
+    "torch.from_dlpack",
+    "torch.utils",
+)
+
+
+# Methods that hardly anything but a tensor has.
+_FACTORIES = {
+    f"torch.{name}"
+    for name in (
+        *("arange", "empty", "eye", "full", "linspace", "logspace", "ones"),
+        *("rand", "randint", "randn", "randperm", "tensor", "zeros"),
+    )
+}
+_FROM_CPU = re.compile(r"\.cpu\(\)|\bfrom_numpy\(|\bas_tensor\(np\.|\btensor\(np\.")
+_METHODS = {
+    "cholesky_inverse",
+    "digamma",
+    "geqrf",
+    "heaviside_",
+    "index_reduce_",
+    "lgamma",
+    "log_normal_",
+    "logdet",
+    "matrix_exp",
+    "nextafter",
+    "ormqr",
+    "slogdet",
+    "sparse_mask",
+    "to_mkldnn",
+}
+
+
+@lru_cache(maxsize=8)
+def unsupported_names(target: Target) -> Mapping[str, frozenset[str]]:
+    """The last names of functions that may have no kernel on the target, with the modules or classes that they are in.
+
+    What is in torch itself, or a method, is written without one.
+    """
+    owners: dict[str, set[str]] = defaultdict(set)
+    for api in unsupported(target):
+        if not api.startswith(_ELSEWHERE):
+            *_, owner, name = api.split(".")
+            owners[name].add(owner)
+    plain = {name for name in owners if "torch" in owners[name]} | _METHODS
+    return {name: frozenset(() if name in plain else owners[name]) for name in {*owners, *plain}}
+
+
+def called_api(call: ast.Call, file: PythonFile, goal: Goal) -> Support | None:
+    """What is known about the function of torch that is called, through whatever name."""
+    name = file.resolve(call.func)
+    if name is None and method(call) in _METHODS and "torch" in file.text:
+        name = f"torch.Tensor.{method(call)}"
+    if not name or not name.startswith("torch.") or name.startswith(_ELSEWHERE) or _on_cpu(call, name, file):
+        return None
+    return support(name, goal.target)
+
+
+def _on_cpu(call: ast.Call, name: str, file: PythonFile) -> bool:
+    """Whether a call works on the CPU: it is told to, makes a tensor without a device, or is given one from there."""
+    device = file.argument(call, None, "device")
+    if device is not None:
+        return isinstance(device, ast.Constant) and device.value == "cpu"
+    if name in _FACTORIES:
+        return "set_default_" not in file.text and not any(keyword.arg is None for keyword in call.keywords)
+    given = call.func.value if name.startswith("torch.Tensor.") and isinstance(call.func, ast.Attribute) else None
+    first = given or (call.args[0] if call.args else None)
+    return first is not None and bool(_FROM_CPU.search(file.source(first)))
