@@ -1,0 +1,173 @@
+"""Options of reinforcement learning: how answers are sampled, rewarded and learnt from.
+
+Where TRL's GRPOConfig or ms-swift has a name for an option, it is called that.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveFloat, PositiveInt
+
+from npukit.llm import tasks
+from npukit.train.options import Called, Fraction, Options, When
+
+GRPO = When("task", partial(tasks.using, "grpo"))
+Correction = Literal["token_truncate", "token_mask", "sequence_truncate", "sequence_mask"]
+
+
+def _as_list(value: Any) -> Any:
+    """One of a list may stand alone."""
+    return (value,) if isinstance(value, str | Path | int | float) else value
+
+
+Names = Annotated[tuple[str, ...], BeforeValidator(_as_list)]
+
+
+class GrpoOptions(Options):
+    """How a model learns from rewards."""
+
+    num_generations: Annotated[int, Field(ge=2), GRPO, Called(swift="num_generations")] = Field(
+        8, description="answers to each prompt, which are compared with each other"
+    )
+    steps_per_generation: Annotated[PositiveInt | None, GRPO, Called(swift="steps_per_generation")] = Field(
+        None,
+        description="batches of each device that are sampled at once; training.accumulation, or a multiple of it, "
+        "which then makes several steps",
+    )
+    num_iterations: Annotated[PositiveInt, GRPO, Called(swift="num_iterations")] = Field(
+        1, description="how often the same answers are learnt from"
+    )
+    loss_type: Annotated[Literal["grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo"], GRPO] = Field(
+        "dapo",
+        description="how ratios are clipped and tokens averaged: over each answer, then over answers (grpo, sapo), "
+        "over the tokens of a batch (bnpo) or of a step (dapo, cispo), or over the longest answer (dr_grpo)",
+    )
+    importance_sampling_level: Annotated[
+        Literal["token", "sequence", "sequence_token"], GRPO, Called(swift="importance_sampling_level")
+    ] = Field("token", description="whether each token has its ratio, or an answer has one (GSPO)")
+    epsilon: Annotated[float, Field(ge=0), GRPO, Called(swift="epsilon")] = Field(
+        0.2, description="how far a ratio may fall below 1, and rise above it unless epsilon_high says so"
+    )
+    epsilon_high: Annotated[PositiveFloat | None, GRPO, Called(swift="epsilon_high")] = Field(
+        None, description="how far a ratio may rise above 1; of cispo, the highest ratio itself"
+    )
+    delta: Annotated[PositiveFloat | None, GRPO, Called(swift="delta")] = Field(
+        None, description="highest ratio of a token with a negative advantage (two-sided clipping)"
+    )
+    tau_pos: Annotated[PositiveFloat, GRPO, Called(swift="tau_pos")] = Field(
+        1.0, description="sapo: temperature of the gate for good answers"
+    )
+    tau_neg: Annotated[PositiveFloat, GRPO, Called(swift="tau_neg")] = Field(
+        1.05, description="sapo: temperature of the gate for bad answers"
+    )
+    beta: Annotated[float, Field(ge=0), GRPO] = Field(
+        0.0, description="weight of the distance (KL) from the model before training"
+    )
+    kl_in_reward: Annotated[bool, GRPO] = Field(
+        False, description="take that distance off the reward, instead of adding it to the loss"
+    )
+    advantage_estimator: Annotated[
+        Literal["grpo", "rloo", "reinforce_plus_plus"], GRPO, Called(swift="advantage_estimator")
+    ] = Field("grpo", description="an answer's reward is compared with the mean of its group, or of the others (rloo)")
+    scale_rewards: Annotated[Literal["group", "batch", "none", "gdpo"], GRPO] = Field(
+        "group",
+        description="advantages are divided by the standard deviation of the group or of the batch, or not; gdpo "
+        "scales each reward function in its group before they are added",
+    )
+    mask_truncated_completions: Annotated[bool, GRPO, Called(swift="overlong_filter")] = Field(
+        False, description="learn nothing from answers that were cut off"
+    )
+    top_entropy_quantile: Annotated[float, Field(gt=0, le=1), GRPO, Called(swift="top_entropy_quantile")] = Field(
+        1.0, description="share of tokens that are learnt from, those of the highest entropy"
+    )
+    dynamic_sample: Annotated[bool, GRPO, Called(swift="dynamic_sample")] = Field(
+        False, description="replace groups whose answers have the same reward by other prompts (DAPO)"
+    )
+    max_resample_times: Annotated[PositiveInt, GRPO, Called(swift="max_resample_times")] = Field(
+        3, description="how often that is tried in a step"
+    )
+    importance_correction: Annotated[Correction | None, GRPO, Called(swift="rollout_importance_sampling_mode")] = Field(
+        None,
+        description="weigh tokens by how likely they are to the learner compared with the sampler: at most the "
+        "threshold (truncate), or nothing above it (mask)",
+    )
+    importance_threshold: Annotated[PositiveFloat, GRPO, Called(swift="rollout_importance_sampling_threshold")] = Field(
+        2.0, description="the highest such weight"
+    )
+    off_policy_mask: Annotated[PositiveFloat | None, GRPO, Called(swift="off_policy_sequence_mask_delta")] = Field(
+        None, description="learn nothing from bad answers that became less likely by more than this (DeepSeek-V3.2)"
+    )
+    max_completion_length: Annotated[PositiveInt, GRPO] = Field(512, description="most tokens of an answer")
+    temperature: Annotated[PositiveFloat, GRPO] = Field(1.0, description="of sampling, and of the learner's ratios")
+    top_p: Annotated[float, Field(gt=0, le=1), GRPO] = Field(1.0, description="sample from this share of probability")
+    top_k: Annotated[NonNegativeInt, GRPO] = Field(0, description="sample from so many tokens; all if 0")
+    min_p: Annotated[Fraction, GRPO, Called(swift="min_p")] = Field(
+        0.0, description="sample tokens with at least this share of the likeliest one's probability"
+    )
+    repetition_penalty: Annotated[PositiveFloat, GRPO] = Field(
+        1.0, description="above 1, tokens that occurred before are less likely"
+    )
+    max_num_seqs: Annotated[PositiveInt, GRPO, Called(swift="vllm_max_num_seqs")] = Field(
+        256, description="answers that a device samples at the same time"
+    )
+    cache_share: Annotated[float, Field(gt=0, lt=1), GRPO] = Field(
+        0.9, description="share of the device's memory that may be in use while answers are sampled"
+    )
+    keep_cache: Annotated[bool, GRPO] = Field(
+        False, description="keep the memory of the key/value cache while the model learns"
+    )
+    log_completions: Annotated[bool, GRPO, Called(swift="log_completions")] = Field(
+        False, description="show the best and the worst answer of logged steps; all are in completions.jsonl"
+    )
+
+
+class RewardOptions(Options):
+    """What rewards answers."""
+
+    functions: Annotated[Names, GRPO, Called(swift="reward_funcs")] = Field(
+        (),
+        description="names of reward functions: accuracy, format, react_format, cosine, repetition, soft_overlong, "
+        "or of a plug-in",
+    )
+    plugins: Annotated[tuple[Path, ...], BeforeValidator(_as_list), GRPO] = Field(
+        (), description="Python files with reward functions, which are run; the functions are named in functions"
+    )
+    weights: Annotated[tuple[float, ...], BeforeValidator(_as_list), GRPO, Called(swift="reward_weights")] = Field(
+        (), description="of the functions, then of the reward models; 1 each if empty"
+    )
+    models: Annotated[Names, GRPO, Called(swift="reward_model")] = Field(
+        (), description="reward models, as task rm trains them: folders, or names on a hub"
+    )
+    timeout: Annotated[PositiveFloat, GRPO] = Field(
+        300.0, description="seconds that a reward function may take for a batch; then its answers have no reward"
+    )
+    cosine_min_len_value_wrong: Annotated[float, GRPO, Called(swift="cosine_min_len_value_wrong")] = Field(
+        -0.5, description="cosine: reward of a wrong answer without tokens"
+    )
+    cosine_max_len_value_wrong: Annotated[float, GRPO, Called(swift="cosine_max_len_value_wrong")] = Field(
+        0.0, description="cosine: reward of the longest wrong answer"
+    )
+    cosine_min_len_value_correct: Annotated[float, GRPO, Called(swift="cosine_min_len_value_correct")] = Field(
+        1.0, description="cosine: reward of a right answer without tokens"
+    )
+    cosine_max_len_value_correct: Annotated[float, GRPO, Called(swift="cosine_max_len_value_correct")] = Field(
+        0.5, description="cosine: reward of the longest right answer"
+    )
+    cosine_max_len: Annotated[PositiveInt | None, GRPO, Called(swift="cosine_max_len")] = Field(
+        None, description="cosine: tokens of the longest answer; grpo.max_completion_length if empty"
+    )
+    repetition_n_grams: Annotated[PositiveInt, GRPO, Called(swift="repetition_n_grams")] = Field(
+        3, description="repetition: words of a phrase"
+    )
+    repetition_max_penalty: Annotated[float, Field(le=0), GRPO, Called(swift="repetition_max_penalty")] = Field(
+        -1.0, description="repetition: reward of an answer that is nothing but repetition"
+    )
+    soft_max_length: Annotated[PositiveInt | None, GRPO, Called(swift="soft_max_length")] = Field(
+        None, description="soft_overlong: tokens at which the penalty is 1; grpo.max_completion_length if empty"
+    )
+    soft_cache_length: Annotated[PositiveInt | None, GRPO, Called(swift="soft_cache_length")] = Field(
+        None, description="soft_overlong: tokens before that, over which the penalty grows"
+    )

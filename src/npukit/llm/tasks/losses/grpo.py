@@ -1,0 +1,150 @@
+"""Losses of reinforcement learning: GRPO and its relatives, over answers that the model itself gave.
+
+Everything here is a pure function of [answers, tokens] tensors; `mask` is 1 where an answer has a token that counts.
+`old` is what the learner thought of each token before the first update from these answers, `sampled` what the sampler
+thought when it drew it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from npukit.llm.config.reinforcement import GrpoOptions
+from npukit.llm.models.attention import for_attention
+
+_LARGE = 20.0  # of a difference of log-probabilities: its exponential is still far from overflowing
+BY_ANSWERS = ("grpo", "sapo", "bnpo", "dr_grpo")  # whose mean is over answers; that of the others is over tokens
+# What a batch has besides the rows of the model.
+OF_ANSWERS = ("places", "mask", "advantages", "sampled", "old", "reference", "learns")
+
+
+def ratios(logprobs: Tensor, old: Tensor, mask: Tensor, level: str) -> Tensor:
+    """How much likelier each token became since the answers were sampled; of a whole answer its geometric mean.
+
+    >>> ratios(torch.tensor([[-1.0, -2.0]]), torch.tensor([[-1.0, -2.0]]), torch.ones(1, 2), "token")
+    tensor([[1., 1.]])
+    """
+    change = logprobs - old
+    if level != "token":
+        whole = _row_mean(change, mask)[:, None].expand_as(change)
+        change = whole if level == "sequence" else whole.detach() + logprobs - logprobs.detach()
+    return change.exp()
+
+
+def policy_loss(ratio: Tensor, logprobs: Tensor, advantages: Tensor, options: GrpoOptions) -> Tensor:
+    """The loss of each token: what was better than expected becomes likelier, within limits."""
+    advantage = advantages[:, None]
+    if options.loss_type == "cispo":
+        return -ratio.clamp(max=_upper(options)).detach() * advantage * logprobs
+    if options.loss_type == "sapo":
+        good, bad = (torch.sigmoid(tau * (ratio - 1)) * (4 / tau) for tau in (options.tau_pos, options.tau_neg))
+        return -torch.where(advantage > 0, good, bad) * advantage
+    clipped = ratio.clamp(1 - options.epsilon, 1 + _upper(options))
+    free = ratio if options.delta is None else ratio.clamp(max=options.delta)
+    return -torch.min(free * advantage, clipped * advantage)
+
+
+def _upper(options: GrpoOptions) -> float:
+    return options.epsilon if options.epsilon_high is None else options.epsilon_high
+
+
+def divergence(logprobs: Tensor, reference: Tensor) -> Tensor:
+    """An estimate of the KL divergence from the reference that is never negative (Schulman's k3).
+
+    >>> divergence(torch.tensor([0.0]), torch.tensor([0.0]))
+    tensor([0.])
+    """
+    change = (reference - logprobs).clamp(-_LARGE, _LARGE)
+    return change.exp() - change - 1
+
+
+def correction(old: Tensor, sampled: Tensor, mask: Tensor, options: GrpoOptions) -> Tensor:
+    """How much each token counts because the learner thinks it more or less likely than the sampler did."""
+    change = (old - sampled).clamp(-_LARGE, _LARGE)
+    weights, most = change.exp(), options.importance_threshold
+    if options.importance_correction == "token_truncate":
+        return weights.clamp(max=most)
+    if options.importance_correction == "token_mask":
+        return weights * (weights <= most)
+    whole = _row_mean(change, mask)[:, None].exp()
+    if options.importance_correction == "sequence_truncate":
+        return whole.clamp(max=most).expand_as(weights)
+    return weights * (whole <= most)
+
+
+def mean_loss(losses: Tensor, mask: Tensor, options: GrpoOptions) -> Tensor:
+    """The losses of tokens as one number; a batch without any token that counts has none."""
+    losses = losses * mask
+    if options.loss_type in ("grpo", "sapo"):
+        return (losses.sum(1) / mask.sum(1).clamp(min=1)).mean()
+    if options.loss_type == "dr_grpo":
+        return losses.sum() / (len(losses) * options.max_completion_length)
+    return losses.sum() / mask.sum().clamp(min=1)
+
+
+def weight(batch: Mapping[str, Any], options: GrpoOptions) -> int:
+    """How many items that number is the mean of, over which batches and ranks are averaged."""
+    return len(batch["mask"]) if options.loss_type in BY_ANSWERS else int(batch["mask"].sum())
+
+
+def grpo_loss(model: nn.Module, batch: dict[str, Any], options: GrpoOptions) -> tuple[Tensor, dict[str, Tensor]]:
+    """The loss of a batch of answers, and what tells whether learning is healthy."""
+    logprobs, entropy = log_probabilities(model, batch, options.temperature)
+    return loss_of(logprobs, entropy, batch, options)
+
+
+def log_probabilities(model: nn.Module, batch: Mapping[str, Any], temperature: float) -> tuple[Tensor, Tensor]:
+    """Of each token of each answer its log-probability, and the entropy of what it was drawn from."""
+    inputs = {name: value for name, value in batch.items() if name not in OF_ANSWERS}
+    found = model(**for_attention(inputs), temperature=temperature)
+    logprobs, entropy = (each.flatten()[batch["places"]] for each in found)
+    return logprobs, entropy
+
+
+def loss_of(
+    logprobs: Tensor, entropy: Tensor, batch: Mapping[str, Any], options: GrpoOptions
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """The same, given what the model thinks of the answers."""
+    mask, advantages, sampled = batch["mask"], batch["advantages"], batch["sampled"]
+    old = batch.get("old", logprobs.detach())
+    if options.off_policy_mask is not None:
+        fell = _row_mean(sampled - logprobs.detach(), mask) > options.off_policy_mask
+        mask = mask * ~(fell & (advantages < 0))[:, None]
+    ratio = ratios(logprobs, old, mask, options.importance_sampling_level)
+    losses = policy_loss(ratio, logprobs, advantages, options)
+    figures = {"entropy": _mean(entropy, mask)} | _clipped(ratio.detach(), advantages, mask, options)
+    if "learns" in batch:
+        losses = losses * batch["learns"]
+    if "reference" in batch:
+        distance = divergence(logprobs, batch["reference"])
+        figures = {"kl": _mean(distance, mask), **figures}
+        if not options.kl_in_reward:
+            losses = losses + options.beta * distance
+    if options.importance_correction:
+        losses = losses * correction(old, sampled, mask, options)
+    figures["sampling/logp_difference"] = _mean((old - sampled).abs(), mask)
+    figures["sampling/importance_ratio"] = _mean((old - sampled).exp(), mask)
+    return mean_loss(losses, mask, options), {name: each.detach().float() for name, each in figures.items()}
+
+
+def _clipped(ratio: Tensor, advantages: Tensor, mask: Tensor, options: GrpoOptions) -> dict[str, Tensor]:
+    """The shares of tokens whose gradient was cut off."""
+    bad, good = (advantages < 0)[:, None], (advantages > 0)[:, None]
+    if options.loss_type == "sapo":
+        return {}
+    if options.loss_type == "cispo":
+        return {"clip_ratio/high": _mean(((ratio > _upper(options)) & good).float(), mask)}
+    low, high = (ratio < 1 - options.epsilon) & bad, (ratio > 1 + _upper(options)) & good
+    return {"clip_ratio/low": _mean(low.float(), mask), "clip_ratio/high": _mean(high.float(), mask)}
+
+
+def _row_mean(values: Tensor, mask: Tensor) -> Tensor:
+    return (values * mask).sum(1) / mask.sum(1).clamp(min=1)
+
+
+def _mean(values: Tensor, mask: Tensor) -> Tensor:
+    return (values.detach() * mask).sum() / mask.sum().clamp(min=1)
