@@ -10,6 +10,7 @@ all ways do the same work, greedily. On a GPU with the shapes of Qwen2; `--shape
 from __future__ import annotations
 
 import argparse
+import functools
 import random
 import time
 from collections.abc import Callable
@@ -34,6 +35,12 @@ SHAPES: dict[str, dict[str, Any]] = {
     "1.5b": known_model("Qwen2-1.5B") or {},
     "7b": known_model("Qwen2-7B") or {},
 }
+GREEDY: dict[str, Any] = {"temperature": 0.0}
+SAMPLING: dict[str, dict[str, Any]] = {
+    "temperature 0.8": {"temperature": 0.8},
+    "temperature 0.8, top_p 0.9": {"temperature": 0.8, "top_p": 0.9},
+    "temperature 0.7, top_p 0.8, top_k 20": {"temperature": 0.7, "top_p": 0.8, "top_k": 20},
+}
 ROUNDS = 3  # so many requests each client sends, on average
 BANDWIDTH = 4.3e12  # bytes a second that one H200 copies, as measured
 Work = list[tuple[tuple[int, ...], int]]  # prompts, and how long each answer is to be
@@ -48,7 +55,7 @@ def main() -> None:
     parser.add_argument("--prompt", type=int, default=256, help="mean length of a prompt")
     parser.add_argument("--answer", type=int, default=256, help="mean length of an answer")
     parser.add_argument("--load", action="store_true", help="time to first token at half of the capacity, too")
-    parser.add_argument("--sample", action="store_true", help="also with a temperature")
+    parser.add_argument("--sample", action="store_true", help="also with tokens that are drawn")
     arguments = parser.parse_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model = make_model(arguments.shape, device)
@@ -76,9 +83,13 @@ def main() -> None:
             others = make_work(count * 2 + 1, arguments, words)
             print(f"  time to first token, 99th percentile, at half of that: {first_token(engine, others, ours):.3f} s")
         if arguments.sample and count == few:
-            print("  the same at temperature 0.8:", flush=True)
-            again = make_work(count * ROUNDS + 1, arguments, words)
-            measured(lambda _, each, count=count: run_engine(engine, each, count, 0.8), model, again)  # type: ignore[misc]
+            for number, (name, settings) in enumerate(SAMPLING.items(), start=1):
+                others = make_work(count * ROUNDS + number, arguments, words)
+                run = functools.partial(run_engine, at_once=count, settings=settings)
+                print(f"  {name}:", flush=True)
+                run(engine, make_work(count + number + 1, arguments, words))  # kernels are compiled at their first use
+                rate = measured(lambda _, each, run=run: run(engine, each), model, others)  # type: ignore[misc]
+                print(f"  {rate / ours:.2f} of greedy", flush=True)
 
 
 def make_model(shape: str, device: torch.device) -> Any:
@@ -114,11 +125,11 @@ def measured(run: Callable[[Any, Work], int], model: Any, work: Work) -> float:
     return rate
 
 
-def run_engine(engine: Engine, work: Work, at_once: int, temperature: float = 0) -> int:
+def run_engine(engine: Engine, work: Work, at_once: int, settings: dict[str, Any] = GREEDY) -> int:
     """So many clients, each of which sends its next request when it has its answer; what the last ones leave empty at
     the end counts in the whole figure, and the rate while all clients were busy is printed beside it.
     """
-    requests = [Request(prompt, SamplingParams(temperature=temperature, max_tokens=length)) for prompt, length in work]
+    requests = [Request(prompt, SamplingParams(**settings, max_tokens=length)) for prompt, length in work]
     tokens = running = ended = 0
     busy: list[tuple[float, int]] = []  # when the first answer ended, and when the last request was sent
     while requests or not engine.is_idle:

@@ -89,7 +89,8 @@ class Engine:
     def warm_up(self) -> None:
         """Do before the first request what would make some of the first ones wait."""
         self._runner.warm_up()
-        self.generate([Request((0,) * length, SamplingParams(temperature=0, max_tokens=2)) for length in (3, 5)])
+        usual = {"temperature": 0.0}, {"temperature": 1.0}, {"top_p": 0.9}, {"top_k": 20, "top_p": 0.9}
+        self.generate(Request((0,) * (3 + n), SamplingParams(**each, max_tokens=2)) for n, each in enumerate(usual))  # type: ignore[arg-type]
 
     @property
     def adapters(self) -> list[str]:

@@ -60,10 +60,9 @@ class SamplingParams:
         return self.temperature < GREEDY
 
     @property
-    def is_plain(self) -> bool:
-        """Whether the likeliest token is all that is asked for."""
-        changed = self.penalises or bool(self.logit_bias or self.min_tokens)
-        return self.is_greedy and not changed and self.logprobs is None
+    def changes_logits(self) -> bool:
+        """Whether a token is not chosen from the model's logits as they are."""
+        return self.penalises or bool(self.logit_bias or self.min_tokens)
 
     def check(self, vocabulary: int) -> None:
         """Refuse numbers that the sampler cannot compute with; one bad row would fail the whole batch.

@@ -39,12 +39,14 @@ class Sequence:
 
     # What is asked for each token of each sequence is worked out once.
     is_plain: bool = field(init=False)  # the likeliest token is all that is asked for
+    changes_logits: bool = field(init=False)  # before a token is drawn
     waits_for_tokens: bool = field(init=False)  # the choice of a token depends on the one before being known here
 
     def __post_init__(self) -> None:
         sampling, has_grammar = self.request.sampling, self.request.grammar is not None
         self.waits_for_tokens = has_grammar or sampling.penalises
-        self.is_plain = sampling.is_plain and not has_grammar
+        self.changes_logits = has_grammar or sampling.changes_logits
+        self.is_plain = sampling.is_greedy and sampling.logprobs is None and not self.changes_logits
 
     @contextlib.contextmanager
     def errors_kept(self) -> Iterator[None]:
