@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks import ROOT
+
 CHAT = (
     "{% if tools %}<|im_start|>system\n{% for tool in tools %}{{ tool | tojson }}\n{% endfor %}"
     "<tool_call></tool_call><|im_end|>\n{% endif %}"
@@ -38,6 +40,13 @@ class Running:
         pid = children[0] if children else self.process.pid
         found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
         return int(found[1]) * 1024 if found else 0
+
+
+def make_example(folder: Path) -> Path:
+    """The small chat model of examples/finetune, with its rows in data/cards.jsonl; returns the model's folder."""
+    command = [sys.executable, str(ROOT / "examples" / "finetune" / "make.py"), str(folder)]
+    subprocess.run(command, check=True, capture_output=True)
+    return folder / "model"
 
 
 def make_tokenizer(texts: Iterable[str] = (TEXT,), words: int = 400) -> Any:

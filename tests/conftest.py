@@ -17,7 +17,7 @@ from hypothesis import settings
 
 from npukit.simulate import environment
 
-# The same examples in every run; benchmarks/fuzz_migrate.py looks for new ones.
+# The same examples in every run; benchmarks/robustness/fuzz_migrate.py looks for new ones.
 settings.register_profile("suite", derandomize=True, deadline=None)
 settings.load_profile("suite")
 os.environ.setdefault("OMP_NUM_THREADS", "1")

@@ -15,7 +15,7 @@ from npukit.cli.verbs import VERBS
 from npukit.errors import NpukitError
 
 ROOT = Path(__file__).parents[1]
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/results/*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/**/*.md")])
 PAGES.remove(ROOT / "CHANGELOG.md")  # names pages as they were called then
 VERB_NAMES = {name for group in VERBS.values() for verb in group for name in (verb.name, *verb.also)}
 FENCED = re.compile(r"^( *)```.*?^\1```$", re.DOTALL | re.MULTILINE)

@@ -126,7 +126,7 @@ def test_a_message_comes_before_the_return_code_that_it_explains() -> None:
 
 
 def test_the_corpus_of_messages_that_people_met() -> None:
-    """benchmarks/explain_corpus.py prints which are not known."""
+    """benchmarks/corpora/explain_corpus.py prints which are not known."""
     found = answers()
     assert len(found) >= 234
     assert sum(each.given == each.wanted for each in found) >= 231

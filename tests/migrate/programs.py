@@ -1,6 +1,6 @@
 """Programs made at random out of what migrate rewrites, and what must hold for each of them.
 
-The tests draw the same programs each time; benchmarks/fuzz_migrate.py draws new ones and keeps what fails.
+The tests draw the same programs each time; benchmarks/robustness/fuzz_migrate.py draws new ones and keeps what fails.
 """
 
 from __future__ import annotations

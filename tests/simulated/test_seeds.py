@@ -1,6 +1,6 @@
 """The commands and files of other tools' guides for NPUs, as they stand there but for the model and the data.
 
-benchmarks/other_tools.py runs all of them; here are those that differ most.
+`python -m benchmarks guides` runs all of them; here are those that differ most.
 """
 
 from __future__ import annotations

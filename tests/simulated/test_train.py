@@ -15,7 +15,6 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 RANKS = Path(__file__).with_name("train_parallel.py")
-KILLS = Path(__file__).parents[2] / "benchmarks" / "resume_after_kills.py"
 WAYS = ("ddp", "fsdp2", "zero2", "zero3")
 
 
@@ -54,7 +53,9 @@ def test_the_same_weights_however_the_work_is_shared(
 
 @pytest.mark.parametrize("device", ["cpu", "sim"])
 def test_killed_and_resumed_runs_end_bit_identical(device: str) -> None:
-    said = run(KILLS, "--kills", 2, "--ranks", 1 if device == "cpu" else 2, "--device", device)
+    said = run(
+        "-m", "benchmarks", "resume", "kills", "--kills", 2, "--ranks", 1 if device == "cpu" else 2, "--device", device
+    )
     assert "bit-identical" in said
 
 

@@ -16,7 +16,7 @@ TESTED = (
     *("2.14.0", "2.13.0", "2.12.0", "2.11.0", "2.10.0", "2.9.1"),
     *("2.9.0", "2.8.0", "2.7.1", "2.6.0", "2.5.1", "2.4.0", "2.1.0"),
 )
-"""Releases of torch, each with the newest torch_npu for it. A new one: run benchmarks/torch_versions.py, add it."""
+"""Releases of torch, each with the newest torch_npu for it. A new one: run `python -m benchmarks torch_versions`."""
 
 OLD_HEADERS = frozenset({"2.9.1", "2.8.0", "2.6.0", "2.5.1", "2.4.0", "2.1.0"})
 NEWER_HEADERS, NEWER_HEADERS_PYTHON = "2.9.0", "3.11"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.serve_clients import run
+from benchmarks.robustness.serve_clients import run
 
 
 def test_many_clients_at_once() -> None:

@@ -319,7 +319,7 @@ def send(port: int, body: Any) -> bytes:
 
 
 def test_fuzzed_requests_are_refused_and_disturb_nobody(server: Any) -> None:
-    from benchmarks.serve_fuzz import fuzz
+    from benchmarks.robustness.serve_fuzz import fuzz
 
     tally = asyncio.run(fuzz(server.url, requests=60, clients=1, schemas=[], seed=1))
     assert not tally.wrong and tally.statuses[400] > 30

@@ -1,15 +1,14 @@
-"""Token ids and labels as LLaMA-Factory and ms-swift make them; benchmarks/peer_tokens.py recorded theirs."""
+"""Token ids and labels as LLaMA-Factory and ms-swift make them, as `python -m benchmarks peers` recorded them."""
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from functools import cache
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
+from benchmarks.agreement.peer_code import tokens as peer_tokens
 
 from npukit.llm.chat.chat import Chat
 from npukit.llm.chat.peers import llama_factory, ms_swift
@@ -22,17 +21,8 @@ TURNS = [{"role": "system", "content": "Be brief."}, {"role": "user", "content":
 
 
 @cache
-def benchmark() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("peer_tokens", ROOT / "benchmarks" / "peer_tokens.py")
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-@cache
 def letters(tool: str) -> Any:
-    return benchmark().tokenizer("letters", benchmark().control_tokens(tool))
+    return peer_tokens.tokenizer("letters", peer_tokens.control_tokens(tool))
 
 
 def recorded(tool: str) -> list[dict[str, Any]]:
@@ -73,11 +63,11 @@ def test_rows_are_those_of_the_tool(tool: str) -> None:
 
 @pytest.mark.parametrize("tool", ["llama_factory", "ms_swift"])
 def test_rows_with_tools_are_those_of_the_tool(tool: str) -> None:
-    rows = benchmark().agent_rows()
+    rows = peer_tokens.agent_rows()
     cases = [case for case in recorded(tool) if "tools_row" in case]
     assert cases
     for case in cases:
-        found = benchmark().in_short(written(case, rows[case["tools_row"]], 2048), letters(tool))
+        found = peer_tokens.in_short(written(case, rows[case["tools_row"]], 2048), letters(tool))
         assert found == {"text": case["text"], "digest": case["digest"]}, (case["template"], case["options"])
 
 

@@ -1,0 +1,127 @@
+"""Run a benchmark, list them all, or write the table in README.md.
+
+    python -m benchmarks list
+    python -m benchmarks NAME [--quick] [ARGUMENTS...]      NAME --help shows what a benchmark takes
+    python -m benchmarks table
+
+--quick adds the arguments of claims.yaml that make the run as short as possible; other arguments go to the script.
+"""
+
+from __future__ import annotations
+
+import os
+import runpy
+import shlex
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from benchmarks import ROOT
+
+FOLDERS = {
+    "speed": "Time, memory and throughput, beside a named peer where there is one",
+    "agreement": "The same numbers or verdicts as a reference",
+    "robustness": "Faults, kills, damaged and hostile input",
+    "corpora": "Other people's projects, tests, examples and messages",
+}
+README = ROOT / "benchmarks" / "README.md"
+HEAD = """# Benchmarks
+
+One script per claim. `python -m benchmarks NAME` runs one, `--quick` in the shortest way that still starts every part,
+`--help` shows its options. Results are described in [results/](results/README.md); nothing was measured on an Ascend
+card. This page is written by `python -m benchmarks table` from claims.yaml.
+"""
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """A row of claims.yaml.
+
+    `name`: of the script, and of its subcommand if it has some. `arguments`: what the command of the last result had,
+    `quick`: what makes it short, `needs`: what the development environment lacks, `measured`: date and machine of
+    `result`, `page`: where results/ describes it.
+    """
+
+    name: str
+    folder: str
+    claim: str
+    duration: str
+    result: str = ""
+    measured: str = ""
+    page: str = ""
+    arguments: str = ""
+    quick: str = ""
+    needs: str = ""
+
+    @property
+    def script(self) -> Path:
+        """The file that is run.
+
+        >>> benchmarks()["startup"].script.name
+        'startup.py'
+        """
+        path = ROOT / "benchmarks" / self.folder / self.name.split()[0]
+        return next(path.with_suffix(suffix) for suffix in (".py", ".sh") if path.with_suffix(suffix).exists())
+
+    def run(self, arguments: list[str]) -> int:
+        """Run its script with these arguments; returns the exit code."""
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+        if self.script.suffix == ".sh":
+            return subprocess.run(["bash", str(self.script), *arguments]).returncode
+        sys.argv = [str(self.script), *arguments]
+        runpy.run_module(f"benchmarks.{self.folder}.{self.script.stem}", run_name="__main__", alter_sys=True)
+        return 0
+
+
+def benchmarks() -> dict[str, Benchmark]:
+    """Every benchmark by name."""
+    rows = yaml.safe_load((ROOT / "benchmarks" / "claims.yaml").read_text(encoding="utf-8"))
+    return {name: Benchmark(name, folder, **row) for folder in FOLDERS for name, row in rows[folder].items()}
+
+
+def table() -> str:
+    """README.md, from claims.yaml."""
+    parts = [HEAD]
+    for folder, title in FOLDERS.items():
+        parts.append(
+            f"## {folder}\n\n{title}.\n\n| claim | command | needs | takes | last result | measured |\n{'|---' * 6}|"
+        )
+        parts += [_row(row) for row in benchmarks().values() if row.folder == folder]
+        parts.append("")
+    return "\n".join(parts)
+
+
+def _row(row: Benchmark) -> str:
+    command = f"`python -m benchmarks {row.name}{f' {row.arguments}' if row.arguments else ''}`"
+    result = f"[{row.result}](results/{row.page})" if row.page else row.result
+    return f"| {row.claim} | {command} | {row.needs} | {row.duration} | {result} | {row.measured} |"
+
+
+def main() -> int:
+    """The command line."""
+    known = benchmarks()
+    name, *arguments = sys.argv[1:] or ["list"]
+    if name == "list":
+        for row in known.values():
+            print(f"{row.folder:<11} {row.name:<21} {row.claim}")
+        return 0
+    if name == "table":
+        README.write_text(table(), encoding="utf-8")
+        return 0
+    rows = [row for row in known.values() if row.script.stem == name]
+    if not rows:
+        print(f"benchmarks: there is no {name!r}; `python -m benchmarks list` shows them all", file=sys.stderr)
+        return 2
+    if "--quick" in arguments:
+        arguments.remove("--quick")
+        row = known.get(" ".join([name, *arguments[:1]]), rows[0])
+        words = row.name.split()[1:]
+        arguments = [*words, *shlex.split(row.quick), *arguments[len(words) :]]
+    return rows[0].run(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

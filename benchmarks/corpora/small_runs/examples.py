@@ -1,0 +1,180 @@
+"""A small model and rows in place of an example's own, and three steps of training with them."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from npukit.errors import NpukitError
+from npukit.llm.config.options import Config
+from npukit.llm.finetune.train import train
+from npukit.llm.reading.read import predicts, read
+
+# What a part of a model's name says about its family, the first that fits.
+FAMILIES = {
+    "qwen3-next": "qwen3_next",
+    "qwen3.5": "qwen3_5_text",
+    "qwen3.6": "qwen3_5_text",
+    "30b-a3b": "qwen3_moe",
+    "235b-a22b": "qwen3_moe",
+    "nemotron": "nemotron_h",
+    "qwen3": "qwen3",
+    "modernbert": "modernbert",
+    "bert": "bert",
+    "gpt-oss": "gpt_oss",
+    "glm-4-9b-chat": "glm",
+    "glm-4": "glm4",
+    "llama-4": "llama4_text",
+    "gemma": "gemma3_text",
+    "deepseek-r1-distill-qwen": "qwen2",
+    "deepseek-r1-distill-llama": "llama",
+    "llama": "llama",
+    "internlm": "internlm3",
+    "qwen": "qwen2",
+}
+SMALL: dict[str, Any] = {
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "max_position_embeddings": 4096,
+    "num_experts": 4,
+    "num_local_experts": 4,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 32,
+    "shared_expert_intermediate_size": 32,
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "linear_key_head_dim": 16,
+    "linear_value_head_dim": 16,
+}
+ASKED = [f"What is {number} and {number}?" for number in range(12)]
+ROWS: dict[str, list[dict[str, Any]]] = {
+    "sft": [{"query": asked, "response": f"It is {2 * number}."} for number, asked in enumerate(ASKED)],
+    "pt": [{"text": f"{asked} Who knows. " * 3} for asked in ASKED],
+    "dpo": [{"query": asked, "response": "Well.", "rejected_response": "No."} for asked in ASKED],
+    "kto": [{"query": asked, "response": "Well.", "label": number % 2} for number, asked in enumerate(ASKED)],
+    "classify": [{"query": asked, "label": number % 2} for number, asked in enumerate(ASKED)],
+    "embed": [{"query": asked, "positive": f"{asked} Yes.", "label": 1.0} for asked in ASKED],
+    "rerank": [{"query": asked, "positive": ["yes"], "negative": ["no", "never"]} for asked in ASKED],
+}
+ROWS["rm"] = ROWS["dpo"]
+SECONDS = 90  # for one example
+QUANTISED = ("awq", "gptq", "aqlm", "int4", "int8")
+
+
+def tokenizer() -> Any:
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    words = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "yes", "no", *sorted(pre_tokenizers.ByteLevel.alphabet())]
+    made = Tokenizer(models.BPE(vocab={word: number for number, word in enumerate(words)}, merges=[]))
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = decoders.ByteLevel()
+    return PreTrainedTokenizerFast(tokenizer_object=made, eos_token="<|im_end|>", pad_token="<|endoftext|>")
+
+
+def stand_in(name: str, task: str, folder: Path) -> tuple[str, Path]:
+    """The family that a model's name speaks of, and a small model of it."""
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM
+
+    kind = next((kind for part, kind in FAMILIES.items() if part in name.lower()), "qwen2")
+    place = folder / kind
+    if not place.exists():
+        own = tokenizer()
+        ids = {"vocab_size": len(own), "eos_token_id": own.eos_token_id, "pad_token_id": own.pad_token_id}
+        config = AutoConfig.for_model(kind, **SMALL | ids)
+        auto = AutoModelForMaskedLM if "bert" in kind else AutoModelForCausalLM
+        auto.from_config(config).save_pretrained(place)
+        own.save_pretrained(place)
+    return kind, place
+
+
+def small(config: Config, folder: Path) -> tuple[str, Config]:
+    """The run with a small model, own rows and three steps."""
+    family, place = stand_in(config.model.path, config.task, folder)
+    rows = folder / f"{config.task}.jsonl"
+    rows.write_text("".join(json.dumps(row) + "\n" for row in ROWS[config.task]))
+    data = {"train": [{"path": str(rows)}], "cache": False, "preprocessing_workers": 1, "folder": str(folder)}
+    data["validation"] = [{"path": str(rows)}] if config.data.validation else 0.0
+    length = min(config.data.cutoff, 1024)
+    data |= {"cutoff": length, "pack_length": length if config.data.pack_length else None}
+    training: dict[str, Any] = {
+        "output": str(folder / "out"),
+        "max_steps": 3,
+        "precision": "fp32",
+        "parallel": "ddp",
+        "sequence_parallel": 1,
+        "offload": False,
+        "batch_size": min(config.training.batch_size, 2),
+        "eval_batch_size": 2,
+        "accumulation": min(config.training.accumulation, 2),
+        "workers": 0,
+        "resume": "never",
+        "loggers": [],
+        "plot": False,
+        "compile": False,
+        "log_every": 1,
+        "eval_every": 3 if config.training.eval_every else None,
+        "save_every": 3,
+        "warmup": min(config.training.warmup, 1.0),
+        "async_save": False,
+    }
+    layers = ("layers", "new_layers", "turn_layers")  # of which the small model has two
+    tuning = {name: min(getattr(config.tuning, name), 2) for name in layers}
+    plain = config.model_dump()
+    model = {"path": str(place), "dtype": "float32", "adapter": None, "hub": "huggingface", "revision": None}
+    for name, changes in (("model", model), ("data", data), ("training", training), ("tuning", tuning)):
+        plain[name] |= changes
+    plain["head"]["labels"] = config.head.labels
+    return family, Config(**plain)
+
+
+def train_small(verb: str, file: Path | None, words: list[str], environ: dict[str, str]) -> tuple[str, str]:
+    """The family, and the losses or the reason why there are none."""
+    if verb == "train" and predicts(file, words):
+        return answer(str(file))
+    config = read(file, words, environ, verb, files=False).config
+    if any(part in config.model.path.lower() for part in QUANTISED):
+        return "", "not run: its checkpoint is quantised already"
+    said = io.StringIO()
+    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        try:
+            family, wanted = small(config, Path(folder))
+        except (ValueError, KeyError, AttributeError, TypeError) as error:
+            return "", f"no small model of its family: {str(error)[:80]}"
+        try:
+            signal.signal(signal.SIGALRM, _too_long)
+            signal.alarm(SECONDS)
+            summary = train(wanted)
+        except NpukitError as error:
+            return family, f"REFUSED {error}"
+        except Exception as error:
+            return family, f"BUG {type(error).__name__}: {str(error)[:150]}"
+        finally:
+            signal.alarm(0)
+    return family, f"{summary.steps} steps, loss {summary.first_loss:.4f} → {summary.last_loss:.4f}"
+
+
+def answer(file: str) -> tuple[str, str]:
+    """An example that answers rows instead of training: with a small model, by the command itself."""
+    with tempfile.TemporaryDirectory() as folder:
+        family, place = stand_in("llama", "sft", Path(folder))
+        words = [f"model_name_or_path={place}", "adapter_name_or_path=", f"output_dir={folder}/out", "max_samples=3"]
+        command = [sys.executable, "-m", "npukit", "train", file, *words, "max_new_tokens=4", "--device", "cpu"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS)
+        said = (done.stdout or done.stderr).strip().splitlines()
+        return family, f"{'answered' if done.returncode == 0 else 'FAILED'}: {said[0].rpartition(': ')[2]}"
+
+
+def _too_long(*_: Any) -> None:
+    raise TimeoutError(f"more than {SECONDS} s")

@@ -1,0 +1,218 @@
+"""Which training examples of LLaMA-Factory and ms-swift does npukit take as they are, and do they train?
+
+    python -m benchmarks switching --llama-factory CHECKOUT --ms-swift CHECKOUT [--run] [--only NAME ...] [--json FILE]
+
+LLaMA-Factory: every YAML file below examples/ that has a `stage`. ms-swift: every sft, pt and rlhf command of the
+scripts below examples/. The scripts run in bash with nothing on PATH but a stand-in that records how it was called,
+so that loops, variables and continued lines are bash's own business. Nothing is downloaded.
+
+With --run, every accepted example trains three steps: read as it is, then its model gives way to a random one of two
+layers of the same family, its data to a few rows of the same kind, and it runs on the CPU in this process, in fp32,
+without DeepSpeed, on one device. Task, tuner, loss, optimizer, template, packing and schedule stay.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import yaml
+from benchmarks.corpora.small_runs.examples import train_small
+
+from npukit.errors import NpukitError
+from npukit.llm.config.dialects.training import transformers
+from npukit.llm.config.given import Mistakes
+from npukit.llm.reading.read import predicts, read
+from npukit.llm.reading.read_use import read_use
+
+RECORDER = """#!{python} -S
+import json, os, sys
+with open({file!r}, "a") as file:
+    print(json.dumps([sys.argv, dict(os.environ)]), file=file)
+"""
+PROGRAMS = ("swift", "torchrun", "accelerate", "deepspeed", "python", "python3")
+VERBS = ("sft", "pt", "rlhf")
+
+
+@dataclass(frozen=True)
+class Example:
+    """A file or command, as its project ships it."""
+
+    tool: str
+    name: str
+    kind: str
+    file: Path | None
+    words: tuple[str, ...]
+    environ: dict[str, str]
+
+    def command(self) -> tuple[str, Path | None, list[str]]:
+        """npukit's verb for it, its file and its words."""
+        file, words = self.file, list(self.words)
+        if words and words[0].endswith((".yaml", ".yml")):
+            file = Path(words.pop(0))
+        return self.kind if self.tool == "ms-swift" else "train", file, words
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What npukit says to it: nothing, or every reason for a refusal.
+
+    `needs_files`: understood, but it names data or a folder that the example does not come with.
+    """
+
+    tool: str
+    kind: str
+    name: str
+    refused: tuple[str, ...]
+    needs_files: bool = False
+
+    @property
+    def accepted(self) -> bool:
+        return not self.refused or self.needs_files
+
+
+def of_llama_factory(checkout: Path) -> Iterator[Example]:
+    for file in sorted((checkout / "examples").rglob("*.yaml")):
+        keys = yaml.safe_load(file.read_text())
+        if isinstance(keys, dict) and "stage" in keys:
+            name = str(file.relative_to(checkout / "examples"))
+            yield Example("LLaMA-Factory", name, keys["stage"], file, (), {})
+
+
+def of_swift(checkout: Path) -> Iterator[Example]:
+    with tempfile.TemporaryDirectory() as folder:
+        calls = Path(folder) / "calls.jsonl"
+        for program in PROGRAMS:
+            stand_in = Path(folder) / program
+            stand_in.write_text(RECORDER.format(python=sys.executable, file=str(calls)))
+            stand_in.chmod(0o755)
+        bash = "/bin/bash"
+        for harmless in ("expr", "nproc", "date"):
+            (Path(folder) / harmless).symlink_to(f"/usr/bin/{harmless}")
+        for script in sorted((checkout / "examples").rglob("*.sh")):
+            calls.write_text("")
+            command = [bash, str(script)]
+            variables = {"PATH": folder, "HOME": folder}
+            with contextlib.suppress(subprocess.TimeoutExpired):  # a loop that waits for a server
+                subprocess.run(command, cwd=checkout, env=variables, timeout=10, capture_output=True, input=b"")
+            for number, line in enumerate(calls.read_text().splitlines()):
+                argv, environ = json.loads(line)
+                if found := _training(argv):
+                    name = f"{script.relative_to(checkout / 'examples')}:{number}"
+                    kept = {key: environ[key] for key in environ if key not in ("PATH", "HOME")}
+                    yield Example("ms-swift", name, found[0], None, found[1], kept)
+
+
+def _training(argv: list[str]) -> tuple[str, tuple[str, ...]] | None:
+    """The verb of ms-swift and what follows it, however it was started; Megatron's is another program."""
+    joined = " ".join(argv)
+    if "megatron" in joined.split(" --")[0]:
+        return None
+    for at, word in enumerate(argv[:12]):
+        verb = word if at == 1 and argv[0].endswith("/swift") else ""
+        if match := re.search(r"swift/cli/(?:_megatron/)?(\w+)\.py$", word):
+            verb = match[1]
+        if verb in VERBS:
+            return verb, tuple(argv[at + 1 :])
+    return None
+
+
+def judge(example: Example, checkout: Path) -> Verdict:
+    os.chdir(checkout)
+    transformers._is_installed = lambda package: True  # wandb and the like
+    refused = _refusals(example, files=True)
+    needs_files = bool(refused) and not _refusals(example, files=False)
+    return Verdict(example.tool, _kind(example), example.name, refused, needs_files)
+
+
+def _refusals(example: Example, files: bool) -> tuple[str, ...]:
+    verb, file, words = example.command()
+    try:
+        if verb == "train" and predicts(file, words):
+            return _without_folders(file, words, files)
+        read(file, words, example.environ, verb, files=files)
+    except Mistakes as mistakes:
+        return tuple(mistake.text for mistake in mistakes.mistakes)
+    except NpukitError as error:
+        return (str(error),)
+    except Exception as error:  # a bug of npukit: counted, and named
+        return (f"BUG {type(error).__name__}: {error}",)
+    return ()
+
+
+def _without_folders(file: Path | None, words: list[str], files: bool) -> tuple[str, ...]:
+    """What is answered instead of trained; its model or adapter is made by another example."""
+    try:
+        read_use("infer", [str(file), *words])
+    except Mistakes as mistakes:
+        wrong = [mistake.text for mistake in mistakes.mistakes]
+        return tuple(text for text in wrong if files or not text.startswith("there is no folder"))
+    return ()
+
+
+def _kind(example: Example) -> str:
+    if example.kind != "rlhf":
+        return example.kind
+    words = list(example.words)
+    return f"rlhf {words[words.index('--rlhf_type') + 1]}" if "--rlhf_type" in words else "rlhf dpo"
+
+
+def show(verdicts: list[Verdict]) -> None:
+    for tool in dict.fromkeys(verdict.tool for verdict in verdicts):
+        own = [verdict for verdict in verdicts if verdict.tool == tool]
+        print(f"\n{tool}: {sum(verdict.accepted for verdict in own)} of {len(own)} accepted")
+        incomplete = sum(verdict.needs_files for verdict in own)
+        print(f"  {incomplete} of these name files that the example does not come with")
+        for kind in sorted({verdict.kind for verdict in own}):
+            accepted = [verdict.accepted for verdict in own if verdict.kind == kind]
+            print(f"  {kind:16} {sum(accepted):4} of {len(accepted)}")
+        refused = [verdict.refused for verdict in own if not verdict.accepted]
+        causes = Counter(_cause(text) for reasons in refused for text in set(reasons))
+        alone = Counter(_cause(reasons[0]) for reasons in refused if len(reasons) == 1)
+        print("  refused because of (the only reason in):")
+        for cause, count in causes.most_common():
+            print(f"  {count:4} ({alone[cause]:3})  {cause}")
+
+
+def _cause(text: str) -> str:
+    return re.sub(r"\s+", " ", text)[:150]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--llama-factory", type=Path)
+    parser.add_argument("--ms-swift", type=Path)
+    parser.add_argument("--only", nargs="+", default=[""], help="examples with one of these in their name")
+    parser.add_argument("--list", action="store_true", help="show each example and why it was refused")
+    parser.add_argument("--run", action="store_true", help="train three steps of each accepted example")
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    verdicts = []
+    for checkout, examples in ((arguments.llama_factory, of_llama_factory), (arguments.ms_swift, of_swift)):
+        for example in examples(checkout.absolute()) if checkout else ():
+            if not any(part in example.name for part in arguments.only):
+                continue
+            verdicts.append(verdict := judge(example, checkout.absolute()))
+            if arguments.list:
+                answer = "yes" if verdict.accepted else "no "
+                print(f"{answer} {verdict.tool} {verdict.kind} {verdict.name}", *verdict.refused, sep="\n      ")
+            if arguments.run and verdict.accepted:
+                family, result = train_small(*example.command(), example.environ)
+                print(f"{example.tool:13} {verdict.kind:9} {example.name:60} {family:12} {result}", flush=True)
+    show(verdicts)
+    if arguments.json:
+        arguments.json.write_text(json.dumps([asdict(verdict) for verdict in verdicts], indent=1))
+
+
+if __name__ == "__main__":
+    main()

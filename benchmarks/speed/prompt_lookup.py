@@ -1,0 +1,121 @@
+"""What prompt lookup saves: passes over the weights and time, for answers that repeat their prompt and for others.
+
+    python -m benchmarks prompt_lookup [--lookup 8] [--layers 4] [--width 768] [--tokens 60]
+
+The model has the shape of GPT-2 and computes all of it, but its weights are made so that it says a given answer: a
+summary that quotes, a function with a name changed, and an answer that has nothing of its prompt. It answers with
+prompt lookup and without, one request and four at a time, greedy and drawn; the answers must be the same. On a GPU in
+bf16 and seconds by the clock; else on one thread of the CPU, in fp32 and CPU seconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import re
+import textwrap
+import time
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import GPT2Config, GPT2LMHeadModel
+
+from npukit.inference.engine import Engine, EngineOptions, Request, SamplingParams
+
+CUDA = torch.cuda.is_available()
+WORD = re.compile(r"\w+|\s+|[^\w\s]")
+SURE = 0.4  # so sure of its answer that a draw follows it in most places, and not in all
+FREE = (
+    "Air scatters short waves of light far more than long ones, so that blue reaches us from every direction while "
+    "red passes straight through; at dusk the way is longer, and little but red is left for us to see."
+)
+
+
+def texts() -> dict[str, tuple[str, str]]:
+    """Prompts, and what a good model would answer."""
+    about, function = inspect.getdoc(textwrap.shorten) or "", inspect.getsource(textwrap.indent)
+    return {
+        "summary": (f"Summarise this:\n{about}\nSummary:", f"It says: {about[:330]}"),
+        "edited code": (f"Rename prefix to margin:\n{function}", re.sub(r"\bprefix\b", "margin", function)),
+        "free answer": ("Why is the sky blue?", FREE),
+    }
+
+
+def model_that_says(prompt: list[int], answer: list[int], layers: int, width: int) -> Any:
+    """GPT-2 whose layers add nothing, and whose positions stand for the word that follows there."""
+    config = GPT2Config(
+        n_layer=layers,
+        n_embd=width,
+        n_head=width // 64,
+        vocab_size=width,
+        n_positions=1024,
+        tie_word_embeddings=False,
+    )
+    with torch.device("meta"):
+        model = GPT2LMHeadModel(config).to(torch.bfloat16 if CUDA else torch.float32)
+    model = model.to_empty(device="cuda" if CUDA else "cpu").eval()
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.zero_()
+        for module in model.modules():
+            if isinstance(module, nn.LayerNorm):
+                module.weight.fill_(1.0)
+        model.lm_head.weight.copy_(SURE * torch.eye(width))
+        places = torch.arange(len(answer)) + len(prompt) - 1
+        model.transformer.wpe.weight[places, torch.tensor(answer)] = 1.0
+    return model
+
+
+def answered(model: Any, requests: list[Request], lookup: int) -> tuple[list[list[int]], int, float]:
+    """Answers, passes over the weights, seconds."""
+    engine = Engine(
+        model,
+        EngineOptions(
+            max_num_seqs=8, max_model_len=1024, num_blocks=300, prompt_lookup=lookup, enable_prefix_caching=False
+        ),
+    )
+    engine.warm_up()
+    launch, passes = engine._runner.launch, 0
+
+    def counted(step: Any) -> Any:
+        nonlocal passes
+        passes += 1
+        return launch(step)
+
+    engine._runner.launch = counted  # type: ignore[method-assign]
+    clock = time.perf_counter if CUDA else time.process_time
+    began = clock()
+    ids = [answer.ids for answer in engine.generate(requests)]
+    return ids, passes, clock() - began
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--lookup", type=int, default=8)
+    parser.add_argument("--layers", type=int, default=4)
+    parser.add_argument("--width", type=int, default=768)
+    parser.add_argument("--tokens", type=int, default=60)
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    print(f"{'answer':<13}{'how':<21}{'tokens':>7}{'passes':>12}{'seconds':>16}{'faster':>8}  equal")
+    for kind, (asked, wanted) in texts().items():
+        ids = {word: number for number, word in enumerate(dict.fromkeys(WORD.findall(asked + wanted)))}
+        prompt, answer = ([ids[word] for word in WORD.findall(text)] for text in (asked, wanted))
+        model = model_that_says(prompt, answer[: given.tokens], given.layers, given.width)
+        for name, temperature, clients in (("greedy, 1 client", 0, 1), ("drawn, 1 client", 1, 1), ("drawn, 4", 1, 4)):
+            requests = [
+                Request(tuple(prompt), SamplingParams(temperature=temperature, seed=seed, max_tokens=given.tokens))
+                for seed in range(clients)
+            ]
+            plain, passes, seconds = answered(model, requests, 0)
+            said, fewer, less = answered(model, requests, given.lookup)
+            print(
+                f"{kind:<13}{name:<21}{sum(map(len, said)):>7}{f'{passes} to {fewer}':>12}"
+                f"{f'{seconds:.2f} to {less:.2f}':>16}{seconds / less:>8.2f}  {said == plain}",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,253 @@
+"""How fast are many answers at once? Output tokens a second of npukit's engine, with transformers' ways beside it.
+
+The weights are new (speed does not depend on them), prompts are random and every answer has a given length, so that
+all ways do the same work, greedily. On a GPU with the shapes of Qwen2; `--shape small` runs anywhere.
+
+    python -m benchmarks serve --shape 7b --requests 64 256 --peers one-by-one static compiled continuous
+    python -m benchmarks serve --shape small --requests 16 --peers one-by-one static continuous
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import random
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, Qwen2Config
+
+from npukit.facts.models import known_model
+from npukit.inference.engine import Engine, EngineOptions, Output, Request, SamplingParams
+
+SHAPES: dict[str, dict[str, Any]] = {
+    "small": {
+        "vocab_size": 8000,
+        "hidden_size": 256,
+        "intermediate_size": 704,
+        "num_hidden_layers": 8,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 2,
+        "tie_word_embeddings": True,
+    },
+    "1.5b": known_model("Qwen2-1.5B") or {},
+    "7b": known_model("Qwen2-7B") or {},
+}
+GREEDY: dict[str, Any] = {"temperature": 0.0}
+SAMPLING: dict[str, dict[str, Any]] = {
+    "temperature 0.8": {"temperature": 0.8},
+    "temperature 0.8, top_p 0.9": {"temperature": 0.8, "top_p": 0.9},
+    "temperature 0.7, top_p 0.8, top_k 20": {"temperature": 0.7, "top_p": 0.8, "top_k": 20},
+}
+ROUNDS = 3  # so many requests each client sends, on average
+BANDWIDTH = 4.3e12  # bytes a second that one H200 copies, as measured
+Work = list[tuple[tuple[int, ...], int]]  # prompts, and how long each answer is to be
+
+
+def main() -> None:
+    """Run the engine and the peers, and print a table."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--shape", choices=SHAPES, default="small")
+    parser.add_argument("--requests", type=int, nargs="+", default=[64])
+    parser.add_argument("--peers", nargs="*", choices=PEERS, default=[])
+    parser.add_argument("--prompt", type=int, default=256, help="mean length of a prompt")
+    parser.add_argument("--answer", type=int, default=256, help="mean length of an answer")
+    parser.add_argument("--load", action="store_true", help="time to first token at half of the capacity, too")
+    parser.add_argument("--sample", action="store_true", help="also with tokens that are drawn")
+    arguments = parser.parse_args()
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    model = make_model(arguments.shape, device)
+    words = model.config.vocab_size
+    print(f"Qwen2 {arguments.shape} shape, {model.dtype}, {device}, torch {torch.__version__}", flush=True)
+    works = {count: make_work(count * ROUNDS, arguments, words) for count in arguments.requests}
+    few = min(works)
+    peers = {name: measured(PEERS[name], model, works[few][:few]) for name in arguments.peers}
+    engine = Engine(model, EngineOptions(max_model_len=2048, max_num_seqs=max(works), gpu_memory_utilization=0.85))
+    start = time.perf_counter()
+    engine.warm_up()
+    print(f"  warmed up in {time.perf_counter() - start:.0f} s", flush=True)
+    for count, work in works.items():
+        run_engine(engine, make_work(count + 1, arguments, words), count)  # other prompts: none is in the cache later
+        ours = measured(lambda _, each, count=count: run_engine(engine, each, count), model, work)  # type: ignore[misc]
+        share = (
+            f", {ours * step_bound(model, work[:count]) / count:.0%} of the bandwidth bound"
+            if device.type == "cuda"
+            else ""
+        )
+        print(f"npukit, {count} clients at once: {ours:,.0f} tokens/s{share}", flush=True)
+        for name, theirs in peers.items():
+            print(f"  {ours / theirs:.1f} times {name} ({theirs:,.0f}, {few} requests)", flush=True)
+        if arguments.load:
+            others = make_work(count * 2 + 1, arguments, words)
+            print(f"  time to first token, 99th percentile, at half of that: {first_token(engine, others, ours):.3f} s")
+        if arguments.sample and count == few:
+            for number, (name, settings) in enumerate(SAMPLING.items(), start=1):
+                others = make_work(count * ROUNDS + number, arguments, words)
+                run = functools.partial(run_engine, at_once=count, settings=settings)
+                print(f"  {name}:", flush=True)
+                run(engine, make_work(count + number + 1, arguments, words))  # kernels are compiled at their first use
+                rate = measured(lambda _, each, run=run: run(engine, each), model, others)  # type: ignore[misc]
+                print(f"  {rate / ours:.2f} of greedy", flush=True)
+
+
+def make_model(shape: str, device: torch.device) -> Any:
+    """A model of that shape with new weights."""
+    config = Qwen2Config(**SHAPES[shape], max_position_embeddings=4096)
+    torch.manual_seed(0)
+    dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
+    with device:
+        return AutoModelForCausalLM.from_config(config, dtype=dtype).eval()
+
+
+def make_work(count: int, arguments: argparse.Namespace, words: int) -> Work:
+    """Requests whose lengths vary by half around the mean; the same for the same count, and others for another."""
+    draw = random.Random(count)
+
+    def length(mean: int) -> int:
+        return draw.randint(mean // 2, mean * 3 // 2)
+
+    return [
+        (tuple(draw.randrange(words) for _ in range(length(arguments.prompt))), length(arguments.answer))
+        for _ in range(count)
+    ]
+
+
+def measured(run: Callable[[Any, Work], int], model: Any, work: Work) -> float:
+    """Wanted tokens a second."""
+    synchronize()
+    start = time.perf_counter()
+    tokens = run(model, work)
+    synchronize()
+    rate = tokens / (time.perf_counter() - start)
+    print(f"  {tokens} tokens, {rate:,.0f} tokens/s", flush=True)
+    return rate
+
+
+def run_engine(engine: Engine, work: Work, at_once: int, settings: dict[str, Any] = GREEDY) -> int:
+    """So many clients, each of which sends its next request when it has its answer; what the last ones leave empty at
+    the end counts in the whole figure, and the rate while all clients were busy is printed beside it.
+    """
+    requests = [Request(prompt, SamplingParams(**settings, max_tokens=length)) for prompt, length in work]
+    tokens = running = ended = 0
+    busy: list[tuple[float, int]] = []  # when the first answer ended, and when the last request was sent
+    while requests or not engine.is_idle:
+        while requests and running < at_once:
+            engine.add(requests.pop())
+            running += 1
+            if ended and (not requests or not busy):
+                busy.append((time.perf_counter(), tokens))
+        for output in engine.step():
+            tokens += output.token is not None
+            ended += output.finish is not None
+            running -= output.finish is not None
+    if len(busy) > 1:
+        (start, before), (stop, after) = busy[0], busy[-1]
+        print(f"  {(after - before) / (stop - start):,.0f} tokens/s while all {at_once} clients were busy", flush=True)
+    return tokens
+
+
+def first_token(engine: Engine, work: Work, rate: float) -> float:
+    """The 99th percentile of the time to the first token where requests come at half of what the engine can do."""
+    mean = sum(length for _, length in work) / len(work)
+    gap = mean / (rate / 2)
+    sent: dict[int, float] = {}
+    waited: list[float] = []
+    start = time.perf_counter()
+    left = list(work)
+    while left or not engine.is_idle:
+        now = time.perf_counter() - start
+        while left and now >= gap * len(sent):
+            prompt, length = left.pop()
+            sent[engine.add(Request(prompt, SamplingParams(temperature=0, max_tokens=length)))] = time.perf_counter()
+        outputs: list[Output] = [] if engine.is_idle else engine.step()
+        for output in outputs:
+            if output.number in sent and output.token is not None:
+                waited.append(time.perf_counter() - sent[output.number])
+                sent[output.number] = float("inf")
+    firsts = sorted(each for each in waited if each >= 0)
+    return firsts[int(len(firsts) * 0.99) - 1]
+
+
+def step_bound(model: Any, work: Work) -> float:
+    """Seconds that reading the weights and the cache takes in one step of the whole batch."""
+    config = model.config
+    weights = sum(each.numel() for each in model.parameters()) * 2
+    if not config.tie_word_embeddings:
+        weights -= model.get_input_embeddings().weight.numel() * 2
+    token = 2 * config.num_hidden_layers * config.num_key_value_heads * config.hidden_size
+    cache = sum(len(prompt) + length / 2 for prompt, length in work) * token / config.num_attention_heads * 2
+    return float((weights + cache) / BANDWIDTH)
+
+
+def one_by_one(model: Any, work: Work) -> int:
+    """`generate` for the first few requests, one after the other, with short answers: it is slow."""
+    tokens = 0
+    for prompt, length in work[:2]:
+        wanted = min(length, 64)
+        generate(model, [prompt], wanted)
+        tokens += wanted
+    return tokens
+
+
+def static(model: Any, work: Work) -> int:
+    """`generate` for all, filled up to the longest; only wanted tokens count."""
+    generate(model, [prompt for prompt, _ in work], max(length for _, length in work))
+    return sum(length for _, length in work)
+
+
+def compiled(model: Any, work: Work) -> int:
+    """The same with a static cache and transformers' own compilation, which is warmed up before."""
+    prompts, longest = [prompt for prompt, _ in work], max(length for _, length in work)
+    generate(model, prompts, longest, cache_implementation="static")
+    synchronize()
+    start = time.perf_counter()
+    generate(model, prompts, longest, cache_implementation="static")
+    synchronize()
+    print(f"  compiled: {len(work) * longest / (time.perf_counter() - start):,.0f} raw tokens/s without the warm-up")
+    return sum(length for _, length in work)
+
+
+def continuous(model: Any, work: Work) -> int:
+    """transformers' continuous batching, for the mean answer length."""
+    from transformers import GenerationConfig
+
+    mean = sum(length for _, length in work) // len(work)
+    settings = GenerationConfig(do_sample=False, max_new_tokens=mean, eos_token_id=-1, pad_token_id=0)
+    answers = model.generate_batch(inputs=[list(prompt) for prompt, _ in work], generation_config=settings)
+    return sum(len(answer.generated_tokens) for answer in answers.values())
+
+
+def generate(model: Any, prompts: list[tuple[int, ...]], length: int, **options: Any) -> None:
+    """Greedy, to the full length."""
+    longest = max(map(len, prompts))
+    ids = torch.tensor([[0] * (longest - len(prompt)) + list(prompt) for prompt in prompts], device=model.device)
+    mask = torch.tensor([[0] * (longest - len(each)) + [1] * len(each) for each in prompts], device=model.device)
+    with torch.no_grad():
+        model.generate(
+            ids,
+            attention_mask=mask,
+            do_sample=False,
+            min_new_tokens=length,
+            max_new_tokens=length,
+            pad_token_id=0,
+            **options,
+        )
+
+
+def synchronize() -> None:
+    """Wait for the device."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+PEERS: dict[str, Callable[[Any, Work], int]] = {
+    "one-by-one": one_by_one,
+    "static": static,
+    "compiled": compiled,
+    "continuous": continuous,
+}
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,136 @@
+"""The studio with 300 runs of 100,000 logged steps each: first view, a curve, and the server's memory.
+
+python -m benchmarks studio [--runs 300] [--steps 100000] [--axe axe.min.js]
+
+Ten logs are written and linked under the other names, so that the disk holds 10 and not 300 of them; the server reads
+each name by itself. Times are those of a browser: from opening the address until the list is drawn, and from choosing a
+run in it until its curves are. With --axe (the file of the npm package axe-core), every page is checked for
+accessibility, light and dark.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+PAGES = ("machine", "port", "data", "train", "runs", "chat", "eval", "export", "precision", "performance", "run")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--runs", type=int, default=300)
+    parser.add_argument("--steps", type=int, default=100_000)
+    parser.add_argument("--axe", type=Path)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        write_runs(Path(folder), given.runs, given.steps)
+        command = [sys.executable, "-m", "npukit", "studio", folder, "--port", "0"]
+        server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert server.stdout
+        address = server.stdout.readline().split()[-1]
+        try:
+            measure(address, server.pid, given.runs, given.axe)
+        finally:
+            server.terminate()
+            server.wait()
+
+
+def write_runs(folder: Path, runs: int, steps: int) -> None:
+    for number in range(runs):
+        run = folder / "runs" / f"run-{number:03}"
+        run.mkdir(parents=True)
+        (run / "npukit.yaml").write_text(f"model: {{path: m}}\ntraining: {{learning_rate: {number + 1}.0e-5}}\n")
+        if number >= 10:
+            os.link(folder / "runs" / f"run-{number % 10:03}" / "log.jsonl", run / "log.jsonl")
+            continue
+        noise = random.Random(number)
+        with (run / "log.jsonl").open("w") as log:
+            for step in range(1, steps + 1):
+                loss = 3 * math.exp(-step / steps * 3) + noise.gauss(0.5, 0.05)
+                row = {"step": step, "epoch": step / steps, "loss": loss, "grad_norm": noise.random() + 0.5}
+                row |= {"learning_rate": 1e-4 * (1 - step / steps), "items_per_second": 5000 + noise.gauss(0, 50)}
+                row |= {
+                    "memory_gib": 40.0,
+                    "data_wait": 0.01,
+                    "seconds": step * 0.5,
+                    "seconds_left": 0.5 * (steps - step),
+                }
+                log.write(json.dumps(row) + "\n")
+
+
+def measure(address: str, pid: int, runs: int, axe: Path | None) -> None:
+    from selenium import webdriver
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = shutil.which("chromium") or ""
+    for each in ("--headless=new", "--no-sandbox", "--disable-gpu", "--window-size=1280,900"):
+        options.add_argument(each)
+    browser = webdriver.Chrome(options=options, service=webdriver.ChromeService(shutil.which("chromedriver")))
+    browser.get(address)
+    origin = address.partition("?")[0]
+    memory = [resident(pid)]
+    first = timed(browser, f"{origin}#/runs", "document.querySelectorAll('tbody tr').length === 50")
+    print(f"first view of {runs} runs: {first:.2f} s (again: ", end="")
+    print(f"{timed(browser, f'{origin}#/runs', 'document.querySelectorAll(`tbody tr`).length === 50'):.2f} s)")
+    times = []
+    for number in range(40):
+        timed(browser, "#/runs", "document.querySelectorAll(`tbody tr`).length === 50")
+        run = f"#/run?id=folder%3Aruns%2Frun-{number * 7 % runs:03}"
+        times.append(timed(browser, run, "document.querySelector('.chart polyline')"))
+        memory.append(resident(pid))
+    times.sort()
+    print(f"a curve that nobody has looked at: median {times[20]:.2f} s, slowest {times[-1]:.2f} s of {len(times)}")
+    print(f"the server's memory: {memory[0]:.0f} MiB, {memory[20]:.0f} after 20 curves, {memory[-1]:.0f} after 40")
+    if axe:
+        for theme in ("light", "dark"):
+            check_accessibility(browser, origin, axe.read_text(), theme)
+    browser.quit()
+
+
+def timed(browser: Any, address: str, there: str) -> float:
+    """Seconds until it is there: after a page was opened anew, or after a click that leads to #ADDRESS."""
+    if not address.startswith("#"):
+        browser.get("about:blank")
+    began = time.perf_counter()
+    if address.startswith("#"):
+        browser.execute_script("location.hash = arguments[0]", address)
+    else:
+        browser.get(address)
+    while not browser.execute_script(f"return !!({there})"):
+        time.sleep(0.01)
+    return time.perf_counter() - began
+
+
+def resident(pid: int) -> float:
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.split("VmRSS:")[1].split()[0]) / 1024
+
+
+def check_accessibility(browser: Any, origin: str, axe: str, theme: str) -> None:
+    look = json.dumps({"language": "en", "theme": theme})
+    browser.execute_script(f"localStorage.setItem('npukit-look', {json.dumps(look)})")
+    for page in PAGES:
+        browser.get("about:blank")
+        browser.get(f"{origin}#/{page}" + ("?id=folder%3Aruns%2Frun-001" if page == "run" else ""))
+        time.sleep(3)
+        browser.execute_script(axe)  # by the driver, which the page's policy does not concern
+        found = browser.execute_async_script("axe.run().then(arguments[arguments.length - 1])")
+        worst = [each for each in found["violations"] if each["impact"] in ("serious", "critical")]
+        for each in worst:
+            nodes = "; ".join(node["html"][:120] for node in each["nodes"][:3])
+            print(f"  {page} ({theme}): {each['impact']}: {each['id']}: {nodes}")
+        print(f"axe-core, {page}, {theme}: {len(worst)} serious, {len(found['violations'])} in all")
+
+
+if __name__ == "__main__":
+    main()
