@@ -63,7 +63,7 @@ def check_schema(arguments: argparse.Namespace) -> None:
 
     with (
         tempfile.TemporaryDirectory() as folder,
-        served(make_model(Path(folder) / "m"), ["--name", "tiny"]) as server,
+        served(make_model(Path(folder) / "m"), ["--served-model-name", "tiny"]) as server,
         httpx2.Client(base_url=server.url, timeout=60) as client,
     ):
         for path, schema, chunk, body in requests():
@@ -149,7 +149,7 @@ class RemoteOpenAIServer:
     """vLLM's fixture of this name, with npukit behind it."""
 
     def __init__(self, model, args, **_):
-        options = ["--name", model]
+        options = ["--served-model-name", model]
         for at, word in enumerate(args):
             if word in ("--max-model-len", "--max-num-seqs", "--max-logprobs"):
                 options += [word, args[at + 1]]
@@ -242,7 +242,7 @@ def _source(checkout: Path, path: str) -> str:
 def run_fuzz(arguments: argparse.Namespace) -> None:
     """Requests made from our own description of the API, valid and not; an answer must never be a 5xx."""
     with tempfile.TemporaryDirectory() as folder:
-        options = ["--name", "tiny", "--max-model-len", "256", "--timeout", "5", "--allow-adapter-changes"]
+        options = ["--served-model-name", "tiny", "--max-model-len", "256", "--timeout", "5", "--allow-adapter-changes"]
         with served(make_model(Path(folder) / "m"), options) as server:
             start = "from schemathesis.cli import schemathesis; schemathesis()"
             command = [sys.executable, "-c", start, "run", f"{server.url}/openapi.json"]
@@ -291,7 +291,7 @@ def run_lm_eval(arguments: argparse.Namespace) -> None:
         folder = Path(name)
         model = make_model(folder / "model")
         _write_tasks(folder)
-        with served(model, ["--name", "tiny"]) as server:
+        with served(model, ["--served-model-name", "tiny"]) as server:
             url = f"{server.url}/v1"
             common = f"model=tiny,tokenizer={model},tokenizer_backend=huggingface,num_concurrent=4"
             api = _lm_eval(

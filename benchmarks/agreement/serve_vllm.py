@@ -26,7 +26,8 @@ from benchmarks.tiny_server import make_adapter, make_model, served
 
 QUESTIONS = [f"What is the {word} of {other}?" for word in ("capital", "sky", "colour") for other in ("France", "it")]
 KEY = "a-key"
-COMMON = ["--name", "tiny", "--max-model-len", "512", "--max-num-seqs", "8", "--dtype", "float32", "--api-key", KEY]
+COMMON = ["--served-model-name", "tiny", "--max-model-len", "512", "--max-num-seqs", "8", "--dtype", "float32"]
+COMMON += ["--api-key", KEY]
 ON_CPU = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "HF_HUB_OFFLINE": "1"}
 PATIENCE = 600.0
 

@@ -74,7 +74,7 @@ def cases(work: Path) -> dict[str, Case]:
     model, data = str(chat / "model"), str(chat / "data" / "cards.jsonl")
     sft = ["sft", "--device", "cpu", "--model", model, "--dataset", data, "--output_dir"]
     verify = ["verify", "--device", "cpu", str(work / "before"), str(work / "after"), "--", "python", "train.py"]
-    launch = ["launch", "--device", "cpu", "--nproc", "2", "--log-dir", str(work / "logs"), script]
+    launch = ["launch", "--device", "cpu", "--devices", "2", "--log-dir", str(work / "logs"), script]
     export = ["export", model, "--output"]
     serve = ["serve", model, "--device", "cpu", "--port", str(random.randrange(20000, 30000))]
     return {

@@ -199,7 +199,7 @@ def run(clients: int, seconds: float) -> Tally:
         named = [word for each, path in adapters.items() for word in ("--adapter", f"{each}={path}")]
         # A small cache is soon in use as a whole, and memory that still grows then is lost.
         size = ["--max-num-seqs", "64", "--max-model-len", "512", "--max-body", "0.2"]
-        options = ["--name", "tiny", *named, "--allow-adapter-changes", *size]
+        options = ["--served-model-name", "tiny", *named, "--allow-adapter-changes", *size]
         with served(model, options) as server:
             tally = asyncio.run(load_it(server, answers, adapters["first"], clients, seconds))
             tally.expect("exit codes", server.process.wait(60), 0)

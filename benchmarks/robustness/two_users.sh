@@ -43,7 +43,7 @@ printf '%-44s %8s %12s\n' "command" "exposed" "left behind"
 try "run" 0 run --device cpu "$work/train.py"
 try "run, 2 ranks" 0 run --device cpu --devices 2 "$work/train.py"
 try "run, simulated NPU" 0 run --device sim "$work/train.py"
-try "launch, 2 ranks" 0 launch --device cpu --nproc 2 --log-dir "$work/logs" "$work/train.py"
+try "launch, 2 ranks" 0 launch --device cpu --devices 2 --log-dir "$work/logs" "$work/train.py"
 try "verify" 0 verify --device cpu "$work/before" "$work/after" -- python train.py
 "$python" examples/finetune/make.py "$work/chat" >/dev/null 2>&1
 sft=(sft --device cpu --model "$work/chat/model" --dataset "$work/chat/data/cards.jsonl" --max_steps 2)

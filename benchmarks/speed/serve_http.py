@@ -78,7 +78,7 @@ def main() -> None:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         config = save(arguments.shape, Path(folder))
-        options = ["--device", arguments.device, "--name", "m", "--max-model-len", "2048", "--no-key"]
+        options = ["--device", arguments.device, "--served-model-name", "m", "--max-model-len", "2048", "--no-key"]
         with served(Path(folder), [*options, "--max-num-seqs", str(arguments.clients)]) as server:
             for count in (arguments.clients + 1, arguments.clients * ROUNDS):  # the first ones only warm up
                 work = make_work(count, arguments, config.vocab_size)

@@ -60,7 +60,7 @@ def main() -> None:
     files = ["--trials", str(wanted.folder / "trials"), "--output", str(wanted.folder / "tuned.yaml")]
     command = [sys.executable, "-m", "npukit", "tune", str(wanted.llama_factory / EXAMPLE), *changes, *files]
     start = time.monotonic()
-    subprocess.run([*command, "--steps", str(wanted.steps)], check=True)
+    subprocess.run([*command, "--max-steps", str(wanted.steps)], check=True)
     print(f"{time.monotonic() - start:.0f} s; the configuration that it wrote:")
     print((wanted.folder / "tuned.yaml").read_text(encoding="utf-8"))
 

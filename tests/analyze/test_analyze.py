@@ -149,7 +149,7 @@ def test_check_fails_on_new_findings_only(tmp_path: Path) -> None:
 
 def test_a_report_is_written_to_a_file(tmp_path: Path) -> None:
     file = project(tmp_path, a_py="import flash_attn\n") / "a.py"
-    code, output = run(file, "--format", "html", "--output", tmp_path / "report.html")
+    code, output = run(file, "--report", tmp_path / "report.html")
     assert code == 0 and "needs work" in output
     assert (tmp_path / "report.html").read_text().startswith("<!doctype html>")
 
@@ -164,8 +164,8 @@ def test_a_report_is_written_to_a_file(tmp_path: Path) -> None:
         ([".", "--select", "XYZ"], "XYZ"),
         ([".", "--update-baseline"], "--baseline"),
         ([".", "--baseline", "missing.json"], "missing.json"),
-        ([".", "--trace", "missing.json"], "missing.json"),
-        ([".", "--trace", "a.py"], "a.py"),
+        ([".", "--trace-ops", "missing.json"], "missing.json"),
+        ([".", "--trace-ops", "a.py"], "a.py"),
     ],
 )
 def test_what_is_refused_is_named_in_one_sentence(

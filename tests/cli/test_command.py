@@ -36,7 +36,7 @@ def test_version(npukit: Any) -> None:
         (["run", "--device", "sim", "nowhere.py"], "There is no script nowhere.py"),
         (["run", "--crad", "910B3", __file__], "There is no option --crad"),
         (["run", "--device", "cpu", "--card", "910B1", __file__], "add --device sim"),
-        (["run", "-m"], "There is no option -m"),
+        (["run", "-m"], "Name a module after -m"),
     ],
 )
 def test_what_the_user_can_mend_is_one_sentence_and_exit_code_2(

@@ -52,16 +52,16 @@ def test_every_command_is_one_of_npukit(command: str) -> None:
 
 def test_it_is_installed_over_an_older_one_and_over_nothing_else(npukit: Any, tmp_path: Path) -> None:
     folder = tmp_path / "skills"
-    assert npukit("skill", "--folder", folder).returncode == 0
+    assert npukit("skill", "--output", folder).returncode == 0
     (folder / "npukit" / "references" / "old.md").write_text("from an older version")
-    assert npukit("skill", "--folder", folder).returncode == 0
+    assert npukit("skill", "--output", folder).returncode == 0
     written = {str(file.relative_to(folder / "npukit")) for file in (folder / "npukit").rglob("*.md")}
     assert "references/commands.md" in written and "references/old.md" not in written
     assert "{version}" not in (folder / "npukit" / "SKILL.md").read_text()
     shutil.rmtree(folder / "npukit")
     (folder / "npukit").mkdir()
     (folder / "npukit" / "mine.txt").write_text("keep")
-    assert npukit("skill", "--folder", folder).returncode == 2
+    assert npukit("skill", "--output", folder).returncode == 2
     assert (folder / "npukit" / "mine.txt").read_text() == "keep"
 
 

@@ -9,14 +9,14 @@ import pytest
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
-        ("launch --nproc 2 nowhere.py", "There is no script nowhere.py"),
-        (f"launch --nproc 1 --nnodes 2 {__file__}", "needs --node-rank and --master"),
-        (f"launch --nproc 1 --master nowhere {__file__}", "is not ADDRESS:PORT"),
-        (f"launch --nproc 1 --hostfile nowhere {__file__}", "There is no hostfile nowhere"),
-        (f"launch --nproc 1 --device cpu --auto {__file__}", "add --device sim"),
+        ("launch --devices 2 nowhere.py", "There is no script nowhere.py"),
+        (f"launch --devices 1 --nnodes 2 {__file__}", "needs --node-rank and --master"),
+        (f"launch --devices 1 --master nowhere {__file__}", "is not ADDRESS:PORT"),
+        (f"launch --devices 1 --hostfile nowhere {__file__}", "There is no hostfile nowhere"),
+        (f"launch --devices 1 --device cpu --auto {__file__}", "add --device sim"),
         (f"run --device cpu --auto {__file__}", "add --device sim"),
-        ("container --cards x", "is not a list of cards"),
-        ("container --run --as compose", "leave out --run"),
+        ("container --visible-devices x", "is not a list of NPUs"),
+        ("container --run --format compose", "leave out --run"),
     ],
 )
 def test_what_the_user_can_mend_is_one_sentence_and_exit_code_2(line: str, sentence: str) -> None:
@@ -29,7 +29,8 @@ def test_what_the_user_can_mend_is_one_sentence_and_exit_code_2(line: str, sente
 
 
 def test_dry_run_prints_command_and_variables_and_starts_nothing() -> None:
-    line = f"launch --device sim --nproc 3 --nnodes 2 --node-rank 1 --master 127.0.0.1:29500 --dry-run {__file__} --x 1"
+    nodes = "--nnodes 2 --node_rank 1 --master_addr 127.0.0.1"  # as torchrun has them
+    line = f"launch --device sim --nproc_per_node 3 {nodes} --dry-run {__file__} --x 1"
     command = [sys.executable, "-m", "npukit", *line.split()]
     said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert said.startswith("# 3 ranks on 3 simulated NPUs (910B3), node 1 of 2 (options), node 0 is 127.0.0.1:29500\n")

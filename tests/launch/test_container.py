@@ -11,7 +11,7 @@ from npukit.launch.container import (
     docker,
     docker_text,
     kubernetes,
-    parse_cards,
+    parse_numbers,
     plan_container,
     plan_simulated,
 )
@@ -94,5 +94,5 @@ def test_a_simulated_one_needs_nothing_of_the_machine() -> None:
 
 @pytest.mark.parametrize("text", ["", "a", "0, 1", "3-1", "-1", "0,,1"])
 def test_bad_lists_of_cards(text: str) -> None:
-    with pytest.raises(NpukitError, match="--cards"):
-        parse_cards(text)
+    with pytest.raises(NpukitError, match="--visible-devices"):
+        parse_numbers(text)

@@ -15,7 +15,6 @@ import pytest
 from markdown_it import MarkdownIt  # of rich's
 
 from npukit.report.markdown import cell, code, escaped, fence
-from npukit.report.rendering import Format
 
 SOURCE = (
     "import torch\n"
@@ -43,20 +42,23 @@ def project(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("format", list(Format))
-def test_no_format_of_a_report_holds_what_steers_a_viewer(npukit: Any, project: Path, format: Format) -> None:
-    printed = npukit("analyze", "project", "--format", format.value, cwd=project.parent).stdout
-    assert not UNSAFE.search(printed)
-    npukit("analyze", "project", "--format", format.value, "--output", "report", cwd=project.parent)
-    written = (project.parent / "report").read_text(encoding="utf-8")
+@pytest.mark.parametrize("options", [[], ["--format", "github"], ["--json"]])
+def test_nothing_printed_steers_a_terminal(npukit: Any, project: Path, options: list[str]) -> None:
+    printed = npukit("analyze", "project", *options, cwd=project.parent).stdout
+    assert r"caf\xe9.py" in printed.replace(r"\\", "\\") and not UNSAFE.search(printed)
+
+
+@pytest.mark.parametrize("name", ["report.html", "report.md", "report.json", "report.sarif"])
+def test_no_format_of_a_report_holds_what_steers_a_viewer(npukit: Any, project: Path, name: str) -> None:
+    npukit("analyze", "project", "--report", name, cwd=project.parent)
+    written = (project.parent / name).read_text(encoding="utf-8")
     assert not UNSAFE.search(written)
-    assert r"caf\xe9.py" in written.replace(r"\\", "\\") or format is Format.sarif
+    assert r"caf\xe9.py" in written.replace(r"\\", "\\") or name.endswith(".sarif")
 
 
 def test_sarif_names_the_files_themselves(npukit: Any, project: Path) -> None:
-    results = json.loads(npukit("analyze", "project", "--format", "sarif", cwd=project.parent).stdout)["runs"][0][
-        "results"
-    ]
+    npukit("analyze", "project", "--report", "a.sarif", cwd=project.parent)
+    results = json.loads((project.parent / "a.sarif").read_text())["runs"][0]["results"]
     uris = {result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] for result in results}
     assert {unquote_to_bytes(uri).removeprefix(b"project/") for uri in uris} == set(NAMES)
 
@@ -68,7 +70,7 @@ def test_github_annotations_cannot_be_added_to(npukit: Any, project: Path) -> No
 
 @pytest.mark.parametrize("name", ["report.html", "report.md", "report.json"])
 def test_a_report_of_a_migration_is_as_safe(npukit: Any, project: Path, name: str) -> None:
-    npukit("migrate", "project", "--report", name, "--format", "json", cwd=project.parent)
+    npukit("migrate", "project", "--report", name, cwd=project.parent)
     written = (project.parent / name).read_text(encoding="utf-8")
     assert not UNSAFE.search(written)
     if name == "report.html":

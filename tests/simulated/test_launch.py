@@ -22,7 +22,7 @@ def free_port() -> int:
 
 def test_two_nodes_train_with_ddp_and_a_killed_rank_ends_both_with_its_cause(tmp_path: Path) -> None:
     master, script = f"127.0.0.1:{free_port()}", str(Path(__file__).with_name("train_and_die.py"))
-    where = ["launch", "--device", "sim", "--nproc", "2", "--nnodes", "2", "--master", master]
+    where = ["launch", "--device", "sim", "--devices", "2", "--nnodes", "2", "--master", master]
     nodes = []
     for rank in "01":
         logs = ["--node-rank", rank, "--log-dir", str(tmp_path / "logs")]
@@ -86,7 +86,7 @@ def test_restarts_pass_through(tmp_path: Path) -> None:
         "if count == '0':\n"
         "    sys.exit(1) if os.environ['RANK'] == '1' else time.sleep(60)\n"
     )
-    options = ["--device", "cpu", "--nproc", "2", "--max-restarts", "1", "--log-dir", str(tmp_path / "logs")]
+    options = ["--device", "cpu", "--devices", "2", "--max-restarts", "1", "--log-dir", str(tmp_path / "logs")]
     result = subprocess.run([*NPUKIT, "launch", *options, str(script)], capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
     assert "[rank 0] try 1" in result.stdout

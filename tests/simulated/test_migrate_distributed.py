@@ -65,7 +65,7 @@ def test_two_cards_train_as_one_does(tmp_path: Path) -> None:
     npukit = [sys.executable, "-m", "npukit"]
     options = ["--distributed", "--output", str(tmp_path / "two")]
     run(*npukit, "migrate", str(one_card / "train.py"), *options, folder=tmp_path)
-    run(*npukit, "launch", "--device", "sim", "--nproc", "2", "train.py", "8", folder=tmp_path / "two")
+    run(*npukit, "launch", "--device", "sim", "--devices", "2", "train.py", "8", folder=tmp_path / "two")
     expected = torch.load(one_card / "model.pt")
     got = torch.load(tmp_path / "two" / "model.pt", map_location="cpu")
     assert list(got) == list(expected), "saved as one card saves it"

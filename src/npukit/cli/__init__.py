@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 from typing import Annotated, Any
@@ -10,9 +9,10 @@ from typing import Annotated, Any
 import typer
 
 from npukit import __version__
+from npukit.cli.help import QuietOption, VerboseOption, usage_sentence
 from npukit.cli.verbs import Verbs, extra_of, new_app
 from npukit.errors import NpukitError
-from npukit.quiet import VERBOSITY, verbosity
+from npukit.quiet import verbosity
 from npukit.report.terminal import printable
 
 app = new_app(name="npukit", cls=Verbs)
@@ -36,14 +36,10 @@ def npukit(
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show results and problems only.")] = False,
-    verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Show all that the libraries say, and the tracebacks of errors.")
-    ] = False,
+    quiet: QuietOption = False,
+    verbose: VerboseOption = False,
 ) -> None:
     """Take PyTorch projects from CUDA to Ascend NPUs, and try them on a simulated NPU first."""
-    if quiet or verbose:
-        os.environ[VERBOSITY] = "quiet" if quiet else "verbose"
 
 
 def main() -> None:
@@ -71,7 +67,7 @@ def main() -> None:
             raise
         code = _say(str(known), known.exit_code)
     except _UsageError as error:
-        code = _say_usage(error)
+        code = _say(usage_sentence(error), 2)
     except (KeyboardInterrupt, typer.Abort):
         code = INTERRUPTED
     if code == INTERRUPTED:
@@ -91,8 +87,3 @@ def check_system(arguments: list[str]) -> None:
 def _say(text: str, code: int) -> int:
     print(f"npukit: {printable(text)}", file=sys.stderr)
     return code
-
-
-def _say_usage(error: Any) -> int:
-    where = error.ctx.command_path if error.ctx is not None else "npukit"
-    return _say(f"{error.format_message().rstrip('.')}. See `{where} --help`.", 2)

@@ -10,20 +10,13 @@ from typing import Annotated
 
 import typer
 
-from npukit.cli.options import JsonOption, file_place
+from npukit.cli.options import JsonOption, report_option
 from npukit.report.terminal import console, has_color
 
 
 def advise(
     profiles: Annotated[list[Path], typer.Argument(metavar="PROFILE...", show_default=False)],
-    report: Annotated[
-        Path | None,
-        typer.Option(
-            callback=file_place,
-            show_default=False,
-            help="Also write a page to this .html file, or findings with a source line to this .sarif.",
-        ),
-    ] = None,
+    report: Annotated[Path | None, report_option(".html", ".sarif")] = None,
     json: JsonOption = False,
 ) -> None:
     """Say where the time of a step goes and what could be won.
@@ -31,6 +24,11 @@ def advise(
     PROFILE is a folder of torch_npu's profiler or any part of one, a .db, a trace of torch.profiler, the log.jsonl of
     `npukit train`, or a folder that holds some of these: one file or folder a rank. Two profiles of the same rank are
     compared: what got slower from the first to the second.
+
+    Examples:
+        npukit advise profile  # a folder of `npukit profile`
+        npukit advise profile --report report.html  # with time lines
+        npukit advise before after  # what got slower
     """
     from npukit.performance.advise.advise import advise as judge
     from npukit.performance.advise.compare import ProfileComparison

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
-from npukit.cli.options import FormatOption, IgnoreOption, OutputOption, SelectOption, TargetOption
+from npukit.cli.help import OUTPUT
+from npukit.cli.options import IgnoreOption, JsonOption, SelectOption, TargetOption, report_option
 from npukit.errors import NpukitError
 from npukit.report.finding import Severity
 from npukit.report.progress import progress
@@ -18,25 +19,39 @@ from npukit.report.writing import write_text
 
 def analyze(
     paths: Annotated[
-        list[Path], typer.Argument(metavar="PATH", show_default=False, help="Files, folders or installed packages.")
+        list[Path], typer.Argument(metavar="PATH...", show_default=False, help="Files, folders or installed packages.")
     ],
     target: TargetOption = None,
-    format: FormatOption = Format.text,
-    output: OutputOption = None,
     select: SelectOption = None,
     ignore: IgnoreOption = None,
-    trace: Annotated[
-        Path | None, typer.Option(show_default=False, help="Also report what a `npukit run --trace-ops` file shows.")
+    trace_ops: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", show_default=False, help="Also report what this file of `npukit run` shows."),
     ] = None,
     check: Annotated[bool, typer.Option("--check", help="Exit with code 1 on any error or warning.")] = False,
     baseline: Annotated[
-        Path | None, typer.Option(show_default=False, help="Report only findings that are not in this file.")
+        Path | None,
+        typer.Option(metavar="FILE", show_default=False, help="Report only findings that are not in this file."),
     ] = None,
     update_baseline: Annotated[
         bool, typer.Option("--update-baseline", help="Write all current findings to the baseline.")
     ] = False,
+    format: Annotated[
+        Literal["text", "github"],
+        typer.Option(rich_help_panel=OUTPUT, help="github: annotations of a pull request, for GitHub Actions."),
+    ] = "text",
+    report: Annotated[Path | None, report_option(".html", ".md", ".json", ".sarif")] = None,
+    json: JsonOption = False,
 ) -> None:
-    """Find what will not work, or will work differently, on an NPU."""
+    """Find what will not work, or will work differently, on an NPU.
+
+    It reads the code and runs nothing. Exits with code 0 whatever it finds, unless --check is given.
+
+    Examples:
+        npukit analyze .  # a project, or a file, or an installed package
+        npukit analyze . --report report.html  # the same as a page
+        npukit analyze . --check --format github  # in CI: annotations, and exit code 1 on problems
+    """
     from dataclasses import replace
 
     from npukit.migrate import analysis
@@ -46,17 +61,17 @@ def analyze(
     if update_baseline and not baseline:
         raise NpukitError("--update-baseline needs --baseline FILE.")
     with progress("reading", "files") as tell:
-        result = analysis.analyze(paths, target, select or (), ignore or (), trace, tell)
+        result = analysis.analyze(paths, target, select or (), ignore or (), trace_ops, tell)
     if baseline and update_baseline:
         write_baseline(baseline, result.findings)
     if baseline:
         new = tuple(new_findings(baseline, result.findings))
         result = replace(result, findings=new, known=len(result.findings) - len(new))
-    report = render(result.report(), format, color=output is None and has_color())
-    if output:
-        write_text(output, report)
-        print(f"{result.summary}\n{output}")
+    if report:
+        write_text(report, render(result.report(), Format.of(report)))
+    if json:
+        print(render(result.report(), Format.json), end="")
     else:
-        print(report, end="")
+        print(render(result.report(), Format(format), color=has_color()), end="")
     if check and any(finding.severity is not Severity.note for finding in result.findings):
         raise typer.Exit(1)

@@ -18,6 +18,10 @@ def chat(use: Use, device: DeviceOption = Wanted.auto, card: CardOption = DEFAUL
     The folder of a LoRA adapter or a training run names its base model itself. In the conversation, /help lists the
     commands. Options that are not given come from the model's generation_config.json; without one, the likeliest
     token is always chosen. LLaMA-Factory's `chat` YAML and options work unchanged.
+
+    Examples:
+        npukit chat Qwen/Qwen2-0.5B-Instruct
+        npukit chat run/checkpoint-100 --temperature 0.7  # a LoRA adapter, with its base model
     """
     from npukit.inference.start import start
     from npukit.launch.devices import choose

@@ -4,49 +4,57 @@ from __future__ import annotations
 
 import os
 import shutil
-from enum import Enum
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
+from npukit.cli.help import DEVICES, OUTPUT
 from npukit.errors import NpukitError
 
-
-class Form(str, Enum):
-    docker = "docker"
-    compose = "compose"
-    k8s = "k8s"
+Kind = Literal["docker", "compose", "k8s"]
 
 
 def container(
     command: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[COMMAND]", help="Command to run in it; a shell by default.", show_default=False),
+        typer.Argument(metavar="[COMMAND]...", help="Command to run in it; a shell by default.", show_default=False),
     ] = None,
-    image: Annotated[
-        str, typer.Option(help="Image with CANN inside; Ascend's own from quay.io by default.", show_default=False)
+    image: Annotated[str, typer.Option(show_default="Ascend's own, from quay.io", help="Image with CANN inside.")] = "",
+    device: Annotated[
+        Literal["npu", "sim"],
+        typer.Option(rich_help_panel=DEVICES, help="npu: with NPUs of this machine; sim: with simulated ones."),
+    ] = "npu",
+    visible_devices: Annotated[
+        str,
+        typer.Option(
+            metavar="NUMBERS", show_default="all", rich_help_panel=DEVICES, help="NPUs to give it, such as 0,1 or 0-7."
+        ),
     ] = "",
-    cards: Annotated[
-        str, typer.Option(help="Card numbers, such as 0,1 or 0-7; all cards by default.", show_default=False)
-    ] = "",
-    form: Annotated[
-        Form, typer.Option("--as", help="Print a docker command, a compose file or a Kubernetes job.")
-    ] = Form.docker,
-    sim: Annotated[bool, typer.Option("--sim", help="A container with simulated NPUs, for any machine.")] = False,
+    format: Annotated[
+        Kind, typer.Option(rich_help_panel=OUTPUT, help="A docker command, a compose file or a Kubernetes job.")
+    ] = "docker",
     run: Annotated[bool, typer.Option("--run", help="Start the container instead of printing the command.")] = False,
 ) -> None:
-    """Print the command that starts a container with the NPUs."""
+    """Print the command that starts a container with the NPUs.
+
+    Examples:
+        npukit container  # a shell with all NPUs of this machine
+        npukit container --visible-devices 0-3 python train.py
+        npukit container --device sim --format compose  # simulated NPUs, for any machine
+    """
     from npukit.launch import container as containers
 
-    if sim and cards:
-        raise NpukitError("--cards chooses real cards: the command in the container chooses how many are simulated.")
-    if sim:
+    if device == "sim" and visible_devices:
+        raise NpukitError(
+            "--visible-devices chooses real NPUs: the command in the container chooses how many are simulated."
+        )
+    if device == "sim":
         plan = containers.plan_simulated(image or containers.SIMULATED_IMAGE, command or ())
     else:
-        numbers = containers.parse_cards(cards) if cards else ()
+        numbers = containers.parse_numbers(visible_devices) if visible_devices else ()
         plan = containers.plan_container(image or containers.IMAGE, numbers, command or ())
-    if run and form is not Form.docker:
-        raise NpukitError(f"--run starts docker, not {form.value}: leave out --run.")
+    if run and format != "docker":
+        raise NpukitError(f"--run starts docker, not {format}: leave out --run.")
     if run and plan.for_another_machine:
         raise NpukitError("This machine has no NPU to give to a container: leave out --run.")
     if run:
@@ -54,9 +62,5 @@ def container(
             raise NpukitError("There is no docker on this machine: install it, or leave out --run.")
         argv = containers.docker(plan)
         os.execvp(argv[0], argv)
-    render = {
-        Form.docker: containers.docker_text,
-        Form.compose: containers.compose,
-        Form.k8s: containers.kubernetes,
-    }
-    print(render[form](plan).rstrip())
+    render = {"docker": containers.docker_text, "compose": containers.compose, "k8s": containers.kubernetes}
+    print(render[format](plan).rstrip())

@@ -23,7 +23,12 @@ def devices(
     watch: Annotated[bool, typer.Option("--watch", help="Refresh every two seconds until Ctrl-C.")] = False,
     json: JsonOption = False,
 ) -> None:
-    """Show the cards of this machine: health, memory, load and links."""
+    """Show the cards of this machine: health, memory, load and links.
+
+    Examples:
+        npukit devices
+        npukit devices --watch  # like `watch npu-smi info`, in one table
+    """
     from npukit.machine.status import status as find
 
     if json and watch:

@@ -20,7 +20,13 @@ def docs(
         str | None, typer.Argument(help="A page or a command, such as fine-tune.", show_default=False)
     ] = None,
 ) -> None:
-    """Show a page of the documentation, or the list of pages."""
+    """Show a page of the documentation, or the list of pages.
+
+    Examples:
+        npukit docs  # the list
+        npukit docs fine-tune
+        npukit docs precision  # the guide of a command
+    """
     pages = _pages()
     if page is None:
         for name, file in pages.items():

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from npukit.cli.options import JsonOption, TargetOption
+from npukit.cli.help import OUTPUT
+from npukit.cli.options import JsonOption, TargetOption, file_place
 from npukit.report.terminal import has_color
 from npukit.report.writing import write_text
 
@@ -18,14 +19,26 @@ if TYPE_CHECKING:
 
 def doctor(
     target: TargetOption = None,
-    json: JsonOption = False,
     fix_script: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the commands that fix what was found to a shell script.")
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            callback=file_place,
+            show_default=False,
+            rich_help_panel=OUTPUT,
+            help="Also write the commands that fix what was found to this shell script.",
+        ),
     ] = None,
+    json: JsonOption = False,
 ) -> None:
     """Check whether this machine can train on NPUs.
 
     If it cannot, the report says what to fix first. Exits with code 0 if it can and 1 if it cannot.
+
+    Examples:
+        npukit doctor  # this machine, with what is installed
+        npukit doctor --target torch_npu=2.7,card=910B3  # would these versions work here?
+        npukit doctor --fix-script fix.sh  # then read it, and: source fix.sh
     """
     from npukit.doctor.diagnosis_text import as_text
     from npukit.doctor.diagnosis_text import fix_script as script_of

@@ -37,6 +37,11 @@ def eval(
 
     A .txt file gives a perplexity. A .csv file with the columns question, A, B, C, D and answer, as C-Eval, CMMLU and
     MMLU have them, gives the accuracy of the likeliest letter, without examples before the question.
+
+    Examples:
+        npukit eval run held-out.txt  # perplexity
+        npukit eval run ceval/ --json  # accuracy of multiple choice
+        npukit eval run --lm-eval hellaswag,arc_easy
     """
     from npukit.inference.start import start
     from npukit.launch.devices import choose

@@ -23,13 +23,20 @@ LOG_SUFFIXES = ("", ".log", ".txt", ".out", ".err")  # beside logs, a folder may
 
 
 def explain(
-    what: Annotated[list[str] | None, typer.Argument(metavar="CODE|TEXT|LOGFILE|FOLDER|-", show_default=False)] = None,
+    what: Annotated[
+        list[str] | None, typer.Argument(metavar="[CODE|TEXT|FILE|FOLDER|-]...", show_default=False)
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """Explain an error code, a message or a log, and what to do.
 
     Reads standard input if nothing is named. Among the logs of several ranks it finds the line where the trouble
     began. Exits with code 1 if it knows none of the errors.
+
+    Examples:
+        npukit explain 507018  # a code of CANN, torch_npu or HCCL, or a finding's (NPK110)
+        npukit explain train.log npukit-logs  # logs, and folders of them
+        python train.py 2>&1 | npukit explain
     """
     from npukit.explain import Search
     from npukit.explain.text import as_text

@@ -16,18 +16,45 @@ from npukit.facts.cards import DEFAULT_CARD
 if TYPE_CHECKING:
     from npukit.llm.config.use import Use
 
+FORM = "Format"
 UNITS = {"kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
 
 
-Onnx = Annotated[bool, typer.Option("--onnx", help="Write ONNX, checked against PyTorch with onnxruntime.")]
-Om = Annotated[bool, typer.Option("--om", help="Write ONNX, and compile it with atc; without atc, write a script.")]
-Gguf = Annotated[bool, typer.Option("--gguf", help="Write GGUF for llama.cpp and Ollama.")]
-W8a8 = Annotated[bool, typer.Option("--w8a8", help="Quantise to int8 for vllm-ascend (W8A8_DYNAMIC).")]
-Opset = Annotated[int, typer.Option(help="onnx: 13, which ATC reads, or 17.")]
-Length = Annotated[list[int] | None, typer.Option("--length", help="om: tokens of a text. Repeatable: gears.")]
-Batch = Annotated[int, typer.Option("--batch", min=1, help="om: texts at a time.")]
+Onnx = Annotated[
+    bool, typer.Option("--onnx", rich_help_panel=FORM, help="Write ONNX, checked against PyTorch with onnxruntime.")
+]
+Om = Annotated[
+    bool,
+    typer.Option(
+        "--om", rich_help_panel=FORM, help="Write ONNX, and compile it with atc; without atc, write a script."
+    ),
+]
+Gguf = Annotated[bool, typer.Option("--gguf", rich_help_panel=FORM, help="Write GGUF for llama.cpp and Ollama.")]
+W8a8 = Annotated[
+    bool, typer.Option("--w8a8", rich_help_panel=FORM, help="Quantise to int8 for vllm-ascend (W8A8_DYNAMIC).")
+]
+Opset = Annotated[int, typer.Option(rich_help_panel=FORM, help="With --onnx: 13, which ATC reads, or 17.")]
+Length = Annotated[
+    list[int] | None,
+    typer.Option(
+        "--length",
+        show_default="512",
+        rich_help_panel=FORM,
+        help="With --om: tokens of a text. Repeatable: several become dynamic-dimension profiles.",
+    ),
+]
+Batch = Annotated[int, typer.Option("--batch", min=1, rich_help_panel=FORM, help="With --om: texts at a time.")]
 Text = Annotated[
-    Path | None, typer.Option("--text", exists=True, dir_okay=False, help="w8a8: text to measure the perplexity on.")
+    Path | None,
+    typer.Option(
+        "--text",
+        metavar="FILE",
+        exists=True,
+        dir_okay=False,
+        show_default=False,
+        rich_help_panel=FORM,
+        help="With --w8a8: text to measure the perplexity on.",
+    ),
 ]
 
 
@@ -49,6 +76,11 @@ def export(
     By default this is a folder for transformers, in safetensors, called MODEL-merged; weights pass through memory one
     tensor at a time. Nothing appears under the name of the output until it is complete. ms-swift's `export` and
     LLaMA-Factory's export options work unchanged.
+
+    Examples:
+        npukit export run  # merge LoRA into its base model, as run-merged
+        npukit export run --gguf --output run.gguf  # for llama.cpp and Ollama
+        npukit export run-merged --w8a8  # int8 for vllm-ascend
     """
     chosen = {"onnx": onnx, "om": om, "w8a8": w8a8, "gguf": gguf}
     kinds = [name for name, is_chosen in chosen.items() if is_chosen]

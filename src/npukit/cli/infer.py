@@ -33,6 +33,10 @@ def infer(
     Rows have messages, prompt or instruction columns. Answers are written as JSON lines in their order, by default
     to answers.jsonl. Run the same command again to resume a run that was killed. Rows with a reference
     are scored: accuracy, ROUGE, BLEU. Without DATA this is `npukit chat`. ms-swift's `infer` options work unchanged.
+
+    Examples:
+        npukit infer run rows.jsonl --output answers.jsonl
+        npukit infer Qwen/Qwen2-0.5B-Instruct rows.jsonl --devices 8 --temperature 0
     """
     from npukit.inference.rows import ANSWERS, start_over
     from npukit.inference.start import start

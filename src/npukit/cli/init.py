@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from npukit.cli.options import file_place
+from npukit.cli.options import DevicesOption, ForceOption, file_place
 from npukit.errors import NpukitError
 
 
@@ -21,17 +21,16 @@ def init(
     data: Annotated[
         str, typer.Option(help="Rows to train on: a file, a folder or a data set's name.", show_default=False)
     ] = "",
-    devices: Annotated[
-        int | None,
-        typer.Option(
-            "--devices", min=1, show_default=False, help="Number of devices on this machine, one process each."
-        ),
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace the file.")] = False,
+    devices: DevicesOption = None,
+    force: ForceOption = False,
 ) -> None:
     """Write a commented YAML file for `npukit train`.
 
     Asks for the model, the data and the number of devices, unless they are given as options.
+
+    Examples:
+        npukit init  # asks, and writes train.yaml
+        npukit init lora.yaml --model Qwen/Qwen2-0.5B --data rows.jsonl --devices 8
     """
     from npukit.facts.models import known_model
     from npukit.launch.devices import choose

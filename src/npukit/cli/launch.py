@@ -9,40 +9,88 @@ from typing import Annotated
 
 import typer
 
-from npukit.cli.options import AutoOption, DeviceOption, FaultOption
+from npukit.cli.help import DEVICES, OUTPUT
+from npukit.cli.options import AutoOption, DeviceOption, DevicesOption, FaultOption, NodesOption
 from npukit.errors import NpukitError
 from npukit.launch.devices import Wanted
+
+NodeRank = Annotated[
+    int | None,
+    typer.Option(
+        "--node-rank",
+        "--node_rank",
+        min=0,
+        show_default=False,
+        rich_help_panel=DEVICES,
+        help="Number of this machine, from 0.",
+    ),
+]
+Master = Annotated[
+    str,
+    typer.Option(
+        "--master",
+        "--rdzv-endpoint",
+        "--rdzv_endpoint",
+        metavar="ADDR:PORT",
+        rich_help_panel=DEVICES,
+        help="Address and port of node 0.",
+    ),
+]
+# torchrun's way of saying --master.
+MasterAddr = Annotated[str, typer.Option("--master-addr", "--master_addr", hidden=True)]
+MasterPort = Annotated[int, typer.Option("--master-port", "--master_port", hidden=True)]
+Hostfile = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        show_default=False,
+        rich_help_panel=DEVICES,
+        help="File with one host per line; the first is node 0.",
+    ),
+]
+MaxRestarts = Annotated[
+    int,
+    typer.Option("--max-restarts", "--max_restarts", min=0, help="How often to restart all ranks after a failure."),
+]
+LogDir = Annotated[
+    Path | None,
+    typer.Option(
+        "--log-dir",
+        "--log_dir",
+        metavar="FOLDER",
+        show_default="a new one in npukit-logs",
+        rich_help_panel=OUTPUT,
+        help="Folder for the logs of the ranks.",
+    ),
+]
 
 
 def launch(
     command: Annotated[list[str], typer.Argument(metavar="SCRIPT|-m MODULE [ARGS]", show_default=False)],
-    devices: Annotated[
-        int | None,
-        typer.Option(
-            "--devices",
-            "--nproc",
-            min=1,
-            show_default=False,
-            help="Number of devices on this machine, one process each.",
-        ),
-    ] = None,
-    nnodes: Annotated[int | None, typer.Option(min=1, help="Number of machines.", show_default=False)] = None,
-    node_rank: Annotated[
-        int | None, typer.Option(min=0, help="Number of this machine, from 0.", show_default=False)
-    ] = None,
-    master: Annotated[str, typer.Option(metavar="ADDR:PORT", help="Address and port of node 0.")] = "",
-    hostfile: Annotated[Path | None, typer.Option(help="File with one host per line; the first is node 0.")] = None,
     device: DeviceOption = Wanted.auto,
+    devices: DevicesOption = None,
+    nnodes: NodesOption = None,
+    node_rank: NodeRank = None,
+    master: Master = "",
+    master_addr: MasterAddr = "",
+    master_port: MasterPort = 29500,
+    hostfile: Hostfile = None,
     auto: AutoOption = False,
-    max_restarts: Annotated[int, typer.Option(min=0, help="How often to restart all ranks after a failure.")] = 0,
-    log_dir: Annotated[Path | None, typer.Option(help="Folder for the logs of the ranks.", show_default=False)] = None,
+    max_restarts: MaxRestarts = 0,
+    log_dir: LogDir = None,
     fault: FaultOption = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print the command and the variables.")] = False,
 ) -> None:
     """Start a job of several processes, on one machine or many.
 
     Run it on every machine. Without options about nodes it reads the variables of SLURM, Kubernetes or ModelArts.
-    When a process fails, all of them end and the first error is explained.
+    When a process fails, all of them end and the first error is explained. torchrun's options of this
+    kind work as well, such as --nproc_per_node and --master_addr.
+
+    Examples:
+        npukit launch --devices 8 train.py  # eight ranks on this machine
+        npukit launch --nnodes 2 --node-rank 0 --master 10.0.0.1:29500 --devices 8 train.py
+        npukit launch --devices 8 --dry-run train.py  # show what would be started
     """
     from npukit.cli.run import check_auto, check_command, check_faults
     from npukit.launch.commands import is_shell_script
@@ -51,11 +99,12 @@ def launch(
     from npukit.launch.nodes import NodePlan, from_environment, from_hostfile, parse_master
     from npukit.machine.network import names_of_this_host
 
-    check_command(command, "launch")
+    check_command(command)
     if is_shell_script(Path(command[0])):
         raise NpukitError(
             f"launch starts the ranks of a Python script; for a shell script use `npukit run --devices N {command[0]}`."
         )
+    master = master or (f"{master_addr}:{master_port}" if master_addr else "")
     if hostfile and not hostfile.is_file():
         raise NpukitError(f"There is no hostfile {hostfile}: write one host per line, such as `worker-1 slots=8`.")
     if hostfile:

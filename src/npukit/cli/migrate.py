@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import sys
-from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from npukit.cli.options import IgnoreOption, OutputOption, ReportOption, SelectOption, TargetOption
+from npukit.cli.options import IgnoreOption, JsonOption, SelectOption, TargetOption, output_option, report_option
 from npukit.errors import NpukitError
 from npukit.migrate.goal import Style
 from npukit.report.progress import progress
@@ -20,18 +19,14 @@ if TYPE_CHECKING:
     from npukit.migrate.migration import Migration
 
 
-class Format(str, Enum):
-    text = "text"
-    json = "json"
-    markdown = "markdown"
-
-
 def migrate(
     path: Annotated[Path, typer.Argument(help="A project's folder, or one file.", show_default=False)],
     in_place: Annotated[
         bool, typer.Option("--in-place", help="Change the files themselves; --undo restores them.")
     ] = False,
-    output: OutputOption = None,
+    output: Annotated[
+        Path | None, output_option("Write the migrated copy to this folder or file; the original stays.", "PATH")
+    ] = None,
     diff: Annotated[bool, typer.Option("--diff", help="Print the changes as a patch and write nothing.")] = False,
     undo: Annotated[bool, typer.Option("--undo", help="Undo the last migration in place.")] = False,
     style: Annotated[
@@ -44,9 +39,7 @@ def migrate(
     target: TargetOption = None,
     select: SelectOption = None,
     ignore: IgnoreOption = None,
-    report: ReportOption = None,
-    format: Annotated[Format, typer.Option(help="Format of the report.")] = Format.text,
-    check: Annotated[
+    test: Annotated[
         str | None,
         typer.Option(
             metavar="COMMAND",
@@ -57,10 +50,17 @@ def migrate(
     allow_dirty: Annotated[
         bool, typer.Option("--allow-dirty", help="Migrate in place despite uncommitted changes.")
     ] = False,
+    report: Annotated[Path | None, report_option(".html", ".md", ".json")] = None,
+    json: JsonOption = False,
 ) -> None:
     """Rewrite CUDA code so that it runs on NPUs as well.
 
     Without --in-place or --output it only shows what would change.
+
+    Examples:
+        npukit migrate . --diff  # see every change, write nothing
+        npukit migrate . --output ../migrated  # write a migrated copy
+        npukit migrate . --in-place --report report.html  # change the files; --undo restores them
     """
     from npukit.machine.installed import installed_target
     from npukit.migrate import journal, show
@@ -77,8 +77,8 @@ def migrate(
     goal = Goal(style, target or installed_target(), distributed=distributed)
     with progress("reading", "files") as tell:
         result = work_out(path, goal, select or (), ignore or (), tell)
-    if check is not None:
-        result = _checked(result, path, check)
+    if test is not None:
+        result = _checked(result, path, test)
     if in_place:
         journal.write_in_place(result, allow_dirty)
     elif output is not None:
@@ -88,13 +88,14 @@ def migrate(
 
         write_report(result, report)
     elif report is not None:
-        text = show.as_json(result) if report.suffix == ".json" else show.as_markdown(result)
-        write_text(report, text)
-    if format is Format.text and not in_place and output is None:
+        write_text(report, show.as_json(result) if report.suffix == ".json" else show.as_markdown(result))
+    if json:
+        print(show.as_json(result))
+        return
+    if not in_place and output is None:
         text = "".join(change.diff(result.root) for change in result.changes)
         print(printable(text) if sys.stdout.isatty() else text, end="")  # a program gets it as it is, to apply it
-    shown = {Format.text: show.as_text, Format.json: show.as_json, Format.markdown: show.as_markdown}[format](result)
-    print(shown, file=sys.stderr if diff and format is Format.text else sys.stdout)
+    print(show.as_text(result), file=sys.stderr if diff else sys.stdout)
 
 
 def _checked(migration: Migration, path: Path, command: str) -> Migration:

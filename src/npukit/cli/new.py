@@ -10,7 +10,12 @@ import typer
 
 
 def new(name: Annotated[Path, typer.Argument(help="Folder to create.", show_default=False)]) -> None:
-    """Create a small training project, ready to run."""
+    """Create a small training project, ready to run.
+
+    Examples:
+        npukit new my-project
+        cd my-project && npukit run --device sim train.py
+    """
     from npukit.train.new import make_project
 
     make_project(name)

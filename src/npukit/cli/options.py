@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from npukit.cli.help import DEVICES, OUTPUT, SIMULATED
 from npukit.errors import NpukitError
 from npukit.facts.target import Target
 from npukit.launch.devices import Wanted
-from npukit.report.rendering import Format
 from npukit.report.writing import check_file, check_parent
 
 
@@ -28,23 +29,73 @@ def file_place(path: Path | None) -> Path | None:
     return path
 
 
-def report_place(path: Path | None) -> Path | None:
-    """The same for a report, whose format is that of its name."""
-    if path and path.suffix not in (".html", ".md", ".json"):
-        raise NpukitError(f"{path} is no report that npukit can write: name a .html, .md or .json file.")
-    return file_place(path)
+def output_option(
+    help: str, metavar: str, default: str = "", check: Callable[[Path | None], Path | None] | None = place
+) -> Any:
+    """The option --output: what it names, and the place that it has without it."""
+    return typer.Option(
+        "--output",
+        "-o",
+        metavar=metavar,
+        callback=check,
+        show_default=default or False,
+        rich_help_panel=OUTPUT,
+        help=help,
+    )
+
+
+def report_option(*suffixes: str) -> Any:
+    """The option --report: a file beside the result, whose format is that of its name."""
+    *first, last = suffixes
+    named = f"{', '.join(first)} or {last}" if first else last
+
+    def check(path: Path | None) -> Path | None:
+        if path and path.suffix not in suffixes:
+            raise NpukitError(f"--report {path}: name a file that ends in {named}.")
+        return file_place(path)
+
+    return typer.Option(
+        "--report",
+        metavar="FILE",
+        callback=check,
+        show_default=False,
+        rich_help_panel=OUTPUT,
+        help=f"Also write a report to this file: {named}.",
+    )
 
 
 DeviceOption = Annotated[
     Wanted,
-    typer.Option("--device", help="Device to run on. auto: an NPU if there is one, else CUDA, else the CPU."),
+    typer.Option(
+        "--device",
+        rich_help_panel=DEVICES,
+        help="Device to run on. auto: an NPU if there is one, else CUDA, else the CPU.",
+    ),
 ]
+# torchrun's and ms-swift's names of --devices work as well.
 DevicesOption = Annotated[
     int | None,
-    typer.Option("--devices", min=1, show_default=False, help="Number of devices on this machine, one process each."),
+    typer.Option(
+        "--devices",
+        "--nproc-per-node",
+        "--nproc_per_node",
+        min=1,
+        show_default=False,
+        rich_help_panel=DEVICES,
+        help="Number of devices on this machine, one process each.",
+    ),
+]
+NodesOption = Annotated[
+    int | None,
+    typer.Option("--nnodes", min=1, show_default=False, rich_help_panel=DEVICES, help="Number of machines."),
 ]
 CardOption = Annotated[
-    str, typer.Option("--card", help="Ascend card to target or simulate; `npukit sim info` lists them.")
+    str,
+    typer.Option(
+        "--card",
+        rich_help_panel=DEVICES,
+        help="Ascend card to target or simulate, such as 910B3 or 910C; `npukit sim info` lists them.",
+    ),
 ]
 TorchNpuOption = Annotated[
     str | None,
@@ -52,7 +103,8 @@ TorchNpuOption = Annotated[
         "--torch-npu",
         metavar="VERSION",
         show_default="the one for the installed torch",
-        help="Simulated NPU: use this torch_npu and its torch, in an environment of their own.",
+        rich_help_panel=SIMULATED,
+        help="Use this torch_npu and its torch, in an environment of their own.",
     ),
 ]
 TargetOption = Annotated[
@@ -65,33 +117,41 @@ TargetOption = Annotated[
         help="Versions and card to target, such as torch_npu=2.7,card=910B3; also torch and cann.",
     ),
 ]
-AutoOption = Annotated[bool, typer.Option("--auto", help="Take CUDA code as it is: it is migrated on the fly.")]
-FormatOption = Annotated[Format, typer.Option("--format", help="Format of the report.")]
-OutputOption = Annotated[
-    Path | None,
-    typer.Option("--output", "-o", callback=place, show_default=False, help="Write the result to this file or folder."),
+AutoOption = Annotated[
+    bool,
+    typer.Option("--auto", rich_help_panel=DEVICES, help="Take CUDA code as it is: it is migrated on the fly."),
 ]
-ReportOption = Annotated[
-    Path | None,
+StepsOption = Annotated[
+    str,
     typer.Option(
-        "--report",
-        callback=report_place,
-        show_default=False,
-        help="Also write a report to this .html, .md or .json.",
+        "--steps", metavar="FIRST-LAST", help="Optimizer steps to record, counted from 0, such as 10-12 or 3."
+    ),
+]
+TestOption = Annotated[
+    str | None,
+    typer.Option(
+        "--test",
+        metavar="COMMAND",
+        show_default="python -m pytest -q, if there are tests",
+        help='Command that tests the project; "" for none.',
     ),
 ]
 SelectOption = Annotated[
-    list[str] | None, typer.Option("--select", show_default=False, help="Only rules with this prefix, such as NPK2.")
+    list[str] | None,
+    typer.Option("--select", metavar="PREFIX", show_default=False, help="Only rules with this prefix, such as NPK2."),
 ]
 IgnoreOption = Annotated[
-    list[str] | None, typer.Option("--ignore", show_default=False, help="No rules with this prefix.")
+    list[str] | None,
+    typer.Option("--ignore", metavar="PREFIX", show_default=False, help="No rules with this prefix."),
 ]
 FaultOption = Annotated[
     list[str] | None,
     typer.Option(
         "--fault",
         show_default=False,
-        help="Simulated NPU: make something fail, such as oom@100 (see `npukit docs simulated-npu`).",
+        rich_help_panel=SIMULATED,
+        help="Make something fail, such as oom@100 (see `npukit docs simulated-npu`).",
     ),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+ForceOption = Annotated[bool, typer.Option("--force", rich_help_panel=OUTPUT, help="Replace what is there.")]
+JsonOption = Annotated[bool, typer.Option("--json", rich_help_panel=OUTPUT, help="Print the result as JSON.")]

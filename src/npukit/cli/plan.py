@@ -9,14 +9,13 @@ from typing import Annotated
 
 import typer
 
-from npukit.cli.options import AutoOption, CardOption, DevicesOption, JsonOption
+from npukit.cli.options import AutoOption, CardOption, DevicesOption, JsonOption, NodesOption
 from npukit.errors import NpukitError
 from npukit.facts.cards import DEFAULT_CARD
 
 Words = Annotated[
     list[str] | None, typer.Argument(metavar="CONFIG.yaml [KEY=VALUE]… | -- python SCRIPT [ARGS]", show_default=False)
 ]
-Nodes = Annotated[int, typer.Option("--nodes", min=1, help="Number of machines, each with so many devices.")]
 Walk = Annotated[bool, typer.Option("--walk", help="Also walk through two steps on a simulated card.")]
 Fit = Annotated[bool, typer.Option("--fit", help="Find the change that costs least and makes it fit.")]
 Table = Annotated[bool, typer.Option("--table", help="Compare LoRA and full training on one, four and eight cards.")]
@@ -26,7 +25,7 @@ def plan(
     words: Words = None,
     card: CardOption = DEFAULT_CARD,
     devices: DevicesOption = None,
-    nodes: Nodes = 1,
+    nnodes: NodesOption = None,
     walk: Walk = False,
     fit: Fit = False,
     table: Table = False,
@@ -38,10 +37,16 @@ def plan(
     CONFIG.yaml is the file of `npukit train`, LLaMA-Factory or ms-swift; words after it override it. Neither a card
     nor the model's weights nor the data need to be there: a folder with config.json, or a well-known name, is enough.
     After -- comes any training script, which is always walked through: nothing is computed, but memory is counted.
+
+    Examples:
+        npukit plan train.yaml --card 910B3 --devices 8
+        npukit plan train.yaml --fit  # what to change if it does not fit
+        npukit plan --card 910B4 -- python train.py  # any script: count its memory on a simulated card
     """
     from npukit.facts.cards import card as find_card
 
-    chosen, ranks = find_card(card), (devices or 1) * nodes
+    chosen, nodes = find_card(card), nnodes or 1
+    ranks = (devices or 1) * nodes
     if not words:
         raise NpukitError("Name a YAML file, or a script after --; see `npukit plan --help`.")
     if script := _script(words):
@@ -100,5 +105,5 @@ def _script(words: list[str]) -> list[str]:
         return []
     if not words:
         raise NpukitError("Name a script after python.")
-    check_command(words, "plan")
+    check_command(words)
     return words

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from npukit.cli.options import DevicesOption, JsonOption
+from npukit.cli.options import DevicesOption, JsonOption, TestOption
 from npukit.migrate.goal import Style
 from npukit.report.terminal import printable
 
@@ -21,14 +21,7 @@ def port(
         typer.Option(help="portable: runs on CUDA and NPU, and on the CPU where it did before; npu: torch_npu only."),
     ] = Style.portable,
     branch: Annotated[str, typer.Option(help="Branch to write the migration to.")] = "npukit/port",
-    tests: Annotated[
-        str | None,
-        typer.Option(
-            metavar="COMMAND",
-            show_default="python -m pytest -q, if there are tests",
-            help='Command to test; "" for none.',
-        ),
-    ] = None,
+    test: TestOption = None,
     devices: DevicesOption = None,
     data: Annotated[
         list[Path] | None,
@@ -44,6 +37,11 @@ def port(
     import are put back. The project's tests and the command after -- run before and after, on a simulated NPU. Run it
     again after an interruption, or after commits of yours on the branch: it continues. Exits with code 1 if something
     failed.
+
+    Examples:
+        npukit port .  # migrate on the branch npukit/port, and run the tests
+        npukit port . -- python train.py --steps 20  # and compare a short training before and after
+        npukit port . --test "pytest -q tests/unit"  # with another command that tests it
     """
     from npukit.port.port import port as run
     from npukit.port.report import as_data, report_of, write_reports
@@ -53,7 +51,7 @@ def port(
         command or (),
         style,
         branch,
-        tests,
+        test,
         data or (),
         devices,
         tell=lambda line: print(f"npukit: {line}", file=sys.stderr),

@@ -8,7 +8,17 @@ from typing import Annotated, Any
 
 import typer
 
-from npukit.cli.options import AutoOption, CardOption, DeviceOption, DevicesOption, JsonOption, file_place
+from npukit.cli.help import DEVICES, OUTPUT, Command
+from npukit.cli.options import (
+    AutoOption,
+    CardOption,
+    DeviceOption,
+    DevicesOption,
+    JsonOption,
+    StepsOption,
+    output_option,
+    report_option,
+)
 from npukit.cli.verbs import SCRIPT_FOLLOWS, new_app
 from npukit.errors import NpukitError
 from npukit.facts.cards import DEFAULT_CARD
@@ -32,7 +42,7 @@ def script_of(command: list[str]) -> list[str]:
     words = words[1:] if words and Path(words[0]).name.startswith("python") and not words[0].endswith(".py") else words
     if not words:
         raise NpukitError("Name the script to run after --, such as `-- python train.py`.")
-    check_command(words, "precision capture")
+    check_command(words)
     return words
 
 
@@ -45,34 +55,41 @@ def new_folder(path: Path) -> None:
         raise NpukitError(f"Cannot write {path}: it is not an empty folder. Name a new one.")
 
 
-@precision.command(context_settings=SCRIPT_FOLLOWS)
+@precision.command(cls=Command, context_settings=SCRIPT_FOLLOWS)
 def capture(
     command: CommandArgument,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", show_default=False, help="Folder for the dump.")
-    ] = None,
     config: Annotated[
-        Path | None, typer.Option(show_default=False, help="A config.json of msprobe; options go before it.")
+        Path | None,
+        typer.Option(metavar="FILE", show_default=False, help="A config.json of msprobe; options go before it."),
     ] = None,
     level: Annotated[
         Level | None,
         typer.Option(show_default="modules", help="What to record: modules, or every operator as well."),
     ] = None,
-    steps: Annotated[str, typer.Option(metavar="0-2,7", help="Only these steps.", show_default="all")] = "",
-    ranks: Annotated[str, typer.Option(metavar="0,3", help="Only these ranks.", show_default="all")] = "",
+    steps: StepsOption = "",
+    ranks: Annotated[str, typer.Option(metavar="NUMBERS", show_default="all", help="Only these, such as 0,3.")] = "",
     tensors: Annotated[bool, typer.Option("--tensors", help="Write every tensor too, not only statistics.")] = False,
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Look at tensors each time they are read: finds races, takes longer.")
     ] = False,
-    only: Annotated[str, typer.Option(help="Operators and tensors of this module only.", show_default=False)] = "",
+    only: Annotated[
+        str, typer.Option(metavar="MODULE", help="Operators and tensors of this module only.", show_default=False)
+    ] = "",
     device: DeviceOption = Wanted.auto,
     devices: DevicesOption = None,
     card: CardOption = DEFAULT_CARD,
     auto: AutoOption = False,
+    output: Annotated[Path | None, output_option("Folder for the dump; msprobe's own with --config.", "FOLDER")] = None,
 ) -> None:
     """Run a script and record what its modules and operators compute.
 
-    The script is not changed. A step ends with optimizer.step(). The dump has the layout of msprobe's.
+    The script is not changed. A step ends with optimizer.step(); all are recorded unless --steps chooses some. The dump
+    has the layout of msprobe's.
+
+    Examples:
+        npukit precision capture --steps 0-1 -o gpu -- python train.py  # on the machine that is right
+        npukit precision capture --steps 0-1 -o npu -- python train.py  # on the machine in question
+        npukit precision capture --level ops --tensors --steps 0 -o dump -- python train.py
     """
     from npukit.launch.devices import choose
     from npukit.launch.run import run
@@ -99,7 +116,7 @@ def capture(
     run(words, recording(options, chosen.environment()), ranks=chosen.count, auto=auto)
 
 
-@precision.command()
+@precision.command(cls=Command)
 def compare(
     left: Annotated[Path, typer.Argument(show_default=False, help="The dump that is right, such as the GPU's.")],
     right: Annotated[Path, typer.Argument(show_default=False, help="The dump in question.")],
@@ -109,17 +126,24 @@ def compare(
     ] = None,
     reproduce: Annotated[
         Path | None,
-        typer.Option(show_default=False, help="Write a folder with a script that runs the first operator alone."),
+        typer.Option(
+            metavar="FOLDER",
+            show_default=False,
+            rich_help_panel=OUTPUT,
+            help="Also write a folder with a script that runs the first operator alone.",
+        ),
     ] = None,
-    html: Annotated[
-        Path | None,
-        typer.Option(callback=file_place, show_default=False, help="Also write a page with every row to this file."),
-    ] = None,
+    report: Annotated[Path | None, report_option(".html")] = None,
     json: JsonOption = False,
 ) -> None:
     """Compare two dumps and name the first operator that differs.
 
     Exit code 0: the same wherever it was compared. 1: different. 2: a dump cannot be read.
+
+    Examples:
+        npukit precision compare gpu npu
+        npukit precision compare gpu npu --report report.html --reproduce alone
+        npukit precision compare gpu npu --rename transformer.h=model.layers
     """
     from npukit.precision.comparing import compare as compare_runs
 
@@ -127,10 +151,10 @@ def compare(
         if "=" not in each:
             raise NpukitError(f"--rename takes OLD=NEW, such as transformer.h=model.layers, not {each!r}.")
     found = compare_runs(left, right, dict(each.split("=", 1) for each in rename or []))
-    if html:
+    if report:
         from npukit.precision.page import write_page
 
-        write_page(found, html)
+        write_page(found, report)
     if reproduce and found.first:
         from npukit.precision.reading.find import find_call
         from npukit.precision.replay import write_script
@@ -139,22 +163,26 @@ def compare(
     show(found, "compare", json)
 
 
-@precision.command(context_settings=SCRIPT_FOLLOWS)
+@precision.command(cls=Command, context_settings=SCRIPT_FOLLOWS)
 def check(
     command: CommandArgument,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", show_default=False, help="Keep both dumps in this folder.")
-    ] = None,
     level: Annotated[Level, typer.Option(help="What to record: modules, or every operator as well.")] = Level.ops,
-    steps: Annotated[str, typer.Option(metavar="0-2,7", help="Only these steps.")] = "0-2",
+    steps: StepsOption = "0-2",
     device: DeviceOption = Wanted.auto,
     card: CardOption = DEFAULT_CARD,
     auto: AutoOption = False,
+    output: Annotated[
+        Path | None, output_option("Folder that keeps both dumps; without it they are deleted.", "FOLDER")
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """Run a script twice and say whether it computes the same bits.
 
     Exit code 0: it does. 1: it does not, and the first operator that differs is named.
+
+    Examples:
+        npukit precision check -- python train.py
+        npukit precision check --device npu --steps 0-9 -- python train.py
     """
     from npukit.launch.devices import choose
     from npukit.precision.determinism import check as check_twice
@@ -173,12 +201,14 @@ def check(
     show(found, "check", json)
 
 
-@precision.command(context_settings=SCRIPT_FOLLOWS)
+@precision.command(cls=Command, context_settings=SCRIPT_FOLLOWS)
 def bisect(
     command: CommandArgument,
-    output: Annotated[Path, typer.Option("--output", "-o", show_default=False, help="Folder for the dumps.")],
-    reference: Annotated[Wanted, typer.Option(help="Device of the run that is right.")] = Wanted.cpu,
-    steps: Annotated[str, typer.Option(metavar="0-2,7", help="Only these steps.")] = "0-2",
+    output: Annotated[Path, output_option("Folder for the dumps.", "FOLDER")],
+    reference: Annotated[
+        Wanted, typer.Option(rich_help_panel=DEVICES, help="Device of the run that is right.")
+    ] = Wanted.cpu,
+    steps: StepsOption = "0-2",
     device: DeviceOption = Wanted.auto,
     card: CardOption = DEFAULT_CARD,
     auto: AutoOption = False,
@@ -187,6 +217,10 @@ def bisect(
     """Run a script on two devices, closer each time, to the operator.
 
     First modules are recorded, then the operators of the first module that differs, then their tensors.
+
+    Examples:
+        npukit precision bisect -o dumps -- python train.py  # this machine's device against its CPU
+        npukit precision bisect --device sim --steps 0 -o dumps -- python train.py
     """
     import sys
 
@@ -208,18 +242,23 @@ def bisect(
     show(found, "bisect", json)
 
 
-@precision.command()
+@precision.command(cls=Command)
 def ranks(
     dump: Annotated[Path, typer.Argument(show_default=False, help="A dump of several data-parallel ranks.")],
     json: JsonOption = False,
 ) -> None:
-    """Compare the ranks of one run: who drifts away, when and where."""
+    """Compare the ranks of one run: who drifts away, when and where.
+
+    Examples:
+        npukit precision capture --devices 8 --level ops -o dump -- python train.py
+        npukit precision ranks dump
+    """
     from npukit.precision.ranks import compare_ranks
 
     show(compare_ranks(dump), "ranks", json)
 
 
-@precision.command()
+@precision.command(cls=Command)
 def ops(
     dump: Annotated[
         Path, typer.Argument(show_default=False, help="A dump with operators, as of `capture --level ops`.")
@@ -231,6 +270,10 @@ def ops(
     """Run every operator of a dump alone, and compare with float64.
 
     Exit code 0: every kernel is as exact as its type allows. 1: some are out of line.
+
+    Examples:
+        npukit precision ops dump  # a dump of `precision capture --level ops`
+        npukit precision ops dump --device npu --json
     """
     from npukit.launch.devices import choose
     from npukit.precision.kernels import check_kernels
@@ -238,25 +281,35 @@ def ops(
     show(check_kernels(dump, choose(device, 1, card).environment()), "ops", json)
 
 
-@precision.command()
+@precision.command(cls=Command)
 def weights(
     left: Annotated[Path, typer.Argument(show_default=False, help="A checkpoint: a file or a folder.")],
     right: Annotated[Path, typer.Argument(show_default=False, help="Another one.")],
     json: JsonOption = False,
 ) -> None:
-    """Compare two checkpoints tensor by tensor, and layer by layer."""
+    """Compare two checkpoints tensor by tensor, and layer by layer.
+
+    Examples:
+        npukit precision weights before.safetensors after.safetensors
+        npukit precision weights run/checkpoint-100 run/checkpoint-200 --json
+    """
     from npukit.precision.weights import compare_weights
 
     show(compare_weights(left, right), "weights", json)
 
 
-@precision.command()
+@precision.command(cls=Command)
 def env(
     left: Annotated[Path, typer.Argument(show_default=False, help="A dump, or its environment.json.")],
     right: Annotated[Path, typer.Argument(show_default=False, help="Another one.")],
     json: JsonOption = False,
 ) -> None:
-    """Compare versions, variables and switches that change numbers."""
+    """Compare versions, variables and switches that change numbers.
+
+    Examples:
+        npukit precision env gpu npu  # two dumps
+        npukit precision env gpu/environment.json npu/environment.json
+    """
     from npukit.precision.environments import compare_environments
 
     show(compare_environments(left, right), "env", json)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from npukit.cli.options import CardOption, DeviceOption, DevicesOption, OutputOption
+from npukit.cli.options import CardOption, DeviceOption, DevicesOption, StepsOption, output_option
 from npukit.facts.cards import DEFAULT_CARD
 from npukit.launch.devices import Wanted
 
@@ -15,26 +16,32 @@ DEFAULT_FOLDER = "profile"
 
 def profile(
     command: Annotated[list[str], typer.Argument(metavar="[python] SCRIPT|-m MODULE [ARGS]", show_default=False)],
-    steps: Annotated[str, typer.Option(help="Optimizer steps to record, counted from 1.")] = "10-12",
-    level: Annotated[
-        int, typer.Option(min=0, max=2, help="1 adds shapes, memory and communication, 2 also call stacks (slower).")
+    steps: StepsOption = "10-12",
+    profiler_level: Annotated[
+        int,
+        typer.Option(
+            min=0, max=2, help="0, 1 with shapes, memory and communication, or 2 with call stacks as well (slower)."
+        ),
     ] = 1,
-    output: OutputOption = None,
-    stop: Annotated[bool, typer.Option("--stop", help="End the script when the steps are recorded.")] = False,
+    stop: Annotated[bool, typer.Option("--stop-script", help="End the script when the steps are recorded.")] = False,
     device: DeviceOption = Wanted.auto,
     devices: DevicesOption = None,
     card: CardOption = DEFAULT_CARD,
+    output: Annotated[Path | None, output_option("Folder for the profile.", "FOLDER", DEFAULT_FOLDER)] = None,
 ) -> None:
     """Record a few steps of any training script for `npukit advise`.
 
-    The script needs no change: torch_npu's profiler records on NPUs, torch's own on CUDA and the CPU. The result is a
-    folder, `profile` unless --output names another.
+    The script needs no change: torch_npu's profiler records on NPUs, torch's own on CUDA and the CPU.
+
+    Examples:
+        npukit profile -- python train.py  # steps 10 to 12, into the folder `profile`
+        npukit profile --devices 8 --steps 20-22 --stop-script -- python train.py
+        npukit advise profile  # then ask where the time goes
     """
     from npukit.launch.devices import choose
     from npukit.performance.profile import Settings, steps_of
     from npukit.performance.profile import profile as record
 
     first, last = steps_of(steps)
-    record(
-        command, choose(device, devices or 1, card), Settings(first, last, level, str(output or DEFAULT_FOLDER), stop)
-    )
+    settings = Settings(first, last, profiler_level, str(output or DEFAULT_FOLDER), stop)
+    record(command, choose(device, devices or 1, card), settings)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from npukit.cli.help import SIMULATED
 from npukit.cli.options import AutoOption, CardOption, DeviceOption, DevicesOption, FaultOption, TorchNpuOption
 from npukit.errors import NpukitError
 from npukit.facts.cards import DEFAULT_CARD
@@ -22,10 +23,10 @@ class Compute(str, Enum):
     shapes = "shapes"
 
 
-def check_command(command: list[str], verb: str) -> None:
+def check_command(command: list[str]) -> None:
     """What follows the options must be a script or a module."""
-    if command[0].startswith("-") and (command[0] != "-m" or len(command) < 2):
-        raise NpukitError(f"There is no option {command[0]} before the script's name: see `npukit {verb} --help`.")
+    if command == ["-m"]:
+        raise NpukitError("Name a module after -m, or a Python file.")
     if command[0] != "-m" and not Path(command[0]).exists():
         raise NpukitError(f"There is no script {command[0]}: name a Python file, or -m and a module.")
 
@@ -40,11 +41,18 @@ def run(
         Compute | None,
         typer.Option(
             show_default=Compute.full.value,
-            help="Simulated NPU: with shapes, nothing is computed but memory is counted.",
+            rich_help_panel=SIMULATED,
+            help="With shapes, nothing is computed but memory is counted.",
         ),
     ] = None,
     trace_ops: Annotated[
-        Path | None, typer.Option(show_default=False, help="Simulated NPU: write the operators that ran to this file.")
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            show_default=False,
+            rich_help_panel=SIMULATED,
+            help="Write the operators that ran to this file, for `npukit analyze --trace-ops`.",
+        ),
     ] = None,
     fault: FaultOption = None,
     torch_npu: TorchNpuOption = None,
@@ -52,12 +60,17 @@ def run(
     """Run a Python script or module on any device, simulated or not.
 
     A shell script, which may call torchrun, gets the devices as well. Options after the script's name belong to it.
+
+    Examples:
+        npukit run --device sim train.py  # on a simulated NPU
+        npukit run --device sim --auto --devices 2 train.py --epochs 3  # CUDA code, unchanged, as two ranks
+        npukit run --device sim --trace-ops ops.json train.py  # which operators ran
     """
     from npukit.launch.commands import is_shell_script
     from npukit.launch.devices import choose
     from npukit.launch.run import run as launch
 
-    check_command(command, "run")
+    check_command(command)
     if auto and is_shell_script(Path(command[0])):
         raise NpukitError(
             "--auto changes Python programs, not those that a shell script starts: put it into the script."

@@ -32,6 +32,11 @@ def serve(
     Clients choose an adapter by its name, as if it were a model. The sampling options are defaults for requests that do
     not set them. With --engine vllm the same options start vLLM (on NPUs, vllm-ascend) from another environment, and
     unknown options are passed on to it.
+
+    Examples:
+        npukit serve run --served-model-name my-model
+        npukit serve Qwen/Qwen2-0.5B-Instruct --host 0.0.0.0 --api-key KEY --max-model-len 8192
+        npukit serve run --engine vllm --python /opt/vllm/bin/python --dry-run
     """
     use = use.ready_to_serve()
     if use.engine.engine == "vllm":

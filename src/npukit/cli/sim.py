@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from npukit.cli.help import SIMULATED, Command
 from npukit.cli.options import CardOption, DevicesOption, JsonOption, TorchNpuOption, file_place
 from npukit.cli.run import Compute
 from npukit.cli.verbs import new_app
@@ -19,9 +20,14 @@ from npukit.report.terminal import console
 sim = new_app(help="Set up, inspect and use the simulated NPU.")
 
 
-@sim.command()
+@sim.command(cls=Command)
 def setup(torch_npu: TorchNpuOption = None) -> None:
-    """Download and compile the simulated NPU ahead of first use."""
+    """Download and compile the simulated NPU ahead of first use.
+
+    Examples:
+        npukit sim setup
+        npukit sim setup --torch-npu 2.7.1  # for another torch_npu, in an environment of its own
+    """
     from npukit.simulate import build
 
     _switch_to(torch_npu)
@@ -31,13 +37,18 @@ def setup(torch_npu: TorchNpuOption = None) -> None:
         print(f"Python with this torch: {sys.executable}")
 
 
-@sim.command()
+@sim.command(cls=Command)
 def bundle(
     file: Annotated[Path, typer.Argument(callback=file_place, help="The .tar file to write.", show_default=False)],
     torch_npu: TorchNpuOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Pack the simulated NPU for a machine without network."""
+    """Pack the simulated NPU for a machine without network.
+
+    Examples:
+        npukit sim bundle npukit-sim.tar
+        npukit sim bundle npukit-sim.tar --torch-npu 2.7.1
+    """
     from npukit.simulate.bundle import FOLDER, pack
 
     _switch_to(torch_npu)
@@ -53,16 +64,21 @@ def bundle(
     print(f"  export NPUKIT_CACHE=$PWD/{FOLDER}/cache")
 
 
-@sim.command()
+@sim.command(cls=Command)
 def env(
     devices: DevicesOption = None,
     card: CardOption = DEFAULT_CARD,
-    compute: Annotated[Compute, typer.Option(help="With shapes, nothing is computed.")] = Compute.full,
+    compute: Annotated[
+        Compute,
+        typer.Option(rich_help_panel=SIMULATED, help="With shapes, nothing is computed but memory is counted."),
+    ] = Compute.full,
     torch_npu: TorchNpuOption = None,
 ) -> None:
     """Print exports that give a shell simulated NPUs.
 
-    Use it as: eval "$(npukit sim env --devices 2)"
+    Examples:
+        eval "$(npukit sim env --devices 2)"  # then torchrun, pytest and others find two NPUs
+        eval "$(npukit sim env --card 910C)"
     """
     from npukit.simulate import environment
 
@@ -72,9 +88,14 @@ def env(
             print(f"export {name}={shlex.quote(value)}")
 
 
-@sim.command()
-def info(json: JsonOption = False, torch_npu: TorchNpuOption = None) -> None:
-    """Show what is set up, where, and which cards can be simulated."""
+@sim.command(cls=Command)
+def info(torch_npu: TorchNpuOption = None, json: JsonOption = False) -> None:
+    """Show what is set up, where, and which cards can be simulated.
+
+    Examples:
+        npukit sim info
+        npukit sim info --json
+    """
     from npukit.simulate.info import information
 
     _switch_to(torch_npu)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from npukit.cli.options import JsonOption
+from npukit.cli.options import JsonOption, output_option
 from npukit.errors import NpukitError
 
 PROJECT, HOME = Path(".agents/skills"), Path("~/.agents/skills")
@@ -18,23 +18,28 @@ def skill(
     everywhere: Annotated[
         bool, typer.Option("--global", help="Install it for all projects of this user, in ~/.agents/skills.")
     ] = False,
-    folder: Annotated[
+    output: Annotated[
         Path | None,
-        typer.Option(help="Folder of skills to install it in, such as .claude/skills.", show_default=".agents/skills"),
+        output_option("Install it in this folder of skills, such as .claude/skills.", "FOLDER", ".agents/skills", None),
     ] = None,
     json: JsonOption = False,
 ) -> None:
     """Print or install a skill with which an agent uses npukit.
 
     It is an Agent Skill (a folder with SKILL.md and references) that fits this version of npukit. Most agents read
-    .agents/skills; for Claude Code, use --folder .claude/skills.
+    .agents/skills; for Claude Code, use --output .claude/skills.
+
+    Examples:
+        npukit skill  # print it
+        npukit skill --install  # into .agents/skills of this project
+        npukit skill --output .claude/skills
     """
     from npukit.skill import install as install_skill
     from npukit.skill import skill_files
 
-    if everywhere and folder:
-        raise NpukitError("Give either --global or --folder.")
-    if not (install or everywhere or folder):
+    if everywhere and output:
+        raise NpukitError("Give either --global or --output.")
+    if not (install or everywhere or output):
         files = skill_files(_helps())
         if json:
             from npukit.report.json import to_json
@@ -43,7 +48,7 @@ def skill(
         else:
             print(files["SKILL.md"], end="")
         return
-    parent = folder or (HOME.expanduser() if everywhere else PROJECT)
+    parent = output or (HOME.expanduser() if everywhere else PROJECT)
     parent.mkdir(parents=True, exist_ok=True)
     target = install_skill(parent, _helps())
     if json:

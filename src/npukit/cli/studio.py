@@ -18,7 +18,7 @@ from npukit.cli.verbs import VERBS
 Folder = Annotated[
     list[Path] | None,
     typer.Argument(
-        metavar="[FOLDER]…",
+        metavar="[FOLDER]...",
         show_default="the current folder",
         help="Folder to work in; further folders with models or data.",
     ),
@@ -45,7 +45,7 @@ FORMS = {
     "eval": "",
     "infer": "",
     "serve": "",
-    "precision compare": "--html",
+    "precision compare": "--report",
     "precision bisect": "",
     "precision check": "",
     "precision weights": "",
@@ -68,6 +68,11 @@ def studio(
 
     Prints an address with a token; only who has it gets in. Paths outside the folders are refused. Runs are processes
     of their own: they go on when the page is closed or the studio ends, and the next studio finds them.
+
+    Examples:
+        npukit studio  # in the current folder
+        npukit studio work /data/models --port 8080  # with a further folder of models
+        npukit studio --read-only
     """
     from npukit.studio.folders import Folders
     from npukit.studio.options import StudioOptions

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
+from npukit.cli.help import long_names
 from npukit.cli.options import CardOption, DeviceOption, DevicesOption, FaultOption, JsonOption
 from npukit.errors import NpukitError
 from npukit.facts.cards import DEFAULT_CARD
@@ -23,11 +24,11 @@ Words = Annotated[
 ]
 Explain = Annotated[bool, typer.Option("--explain", help="Describe every option, or those that match a word.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan, the memory and the steps without training.")]
-OPTIONS = ("device", "devices", "card", "explain", "dry-run", "fault", "json", "help")
 
 
 def _verb(name: str, help: str) -> Callable[..., None]:
     def verb(
+        context: typer.Context,
         words: Words = None,
         device: DeviceOption = Wanted.auto,
         devices: DevicesOption = None,
@@ -40,6 +41,7 @@ def _verb(name: str, help: str) -> Callable[..., None]:
         if explain:
             _explain((words or [""])[0], json)
         else:
+            _check_options(words or [], context)
             _train(name, words or [], device, devices, card, dry_run, fault or [], json)
 
     verb.__name__, verb.__doc__ = name, help
@@ -53,6 +55,11 @@ train = _verb(
     The file may be npukit's own, LLaMA-Factory's or ms-swift's. Words after it override it, such as
     training.learning_rate=1e-5. Without --devices every visible card is used. `npukit train --explain` describes
     every option.
+
+    Examples:
+        npukit train train.yaml --dry-run  # the plan, the memory and the steps
+        npukit train train.yaml training.learning_rate=1e-5 --devices 8
+        npukit train qwen3_lora_sft.yaml  # a file of LLaMA-Factory
     """,
 )
 sft = _verb(
@@ -61,6 +68,10 @@ sft = _verb(
 
     For example --model FOLDER --dataset FILE --lora_rank 8. npukit's own options are flags as well, such as
     --training.learning_rate 1e-4. As in ms-swift, one device is used unless --devices or NPROC_PER_NODE says more.
+
+    Examples:
+        npukit sft --model Qwen/Qwen2-0.5B --dataset rows.jsonl --lora_rank 8 --output_dir run
+        NPROC_PER_NODE=8 npukit sft --model Qwen/Qwen2-0.5B --dataset rows.jsonl
     """,
 )
 pt = _verb(
@@ -68,6 +79,10 @@ pt = _verb(
     """Pre-train a language model with ms-swift's flags.
 
     They are those of `npukit sft`; the data is plain text.
+
+    Examples:
+        npukit pt --model Qwen/Qwen2-0.5B --dataset text.jsonl --output_dir run
+        npukit pt --model Qwen/Qwen2-0.5B --dataset text.jsonl --dry-run
     """,
 )
 
@@ -77,6 +92,10 @@ rlhf = _verb(
 
     --rlhf_type is dpo, orpo, simpo, cpo, kto or rm; the rest is as in `npukit sft`. Rows have a rejected answer beside
     the good one (rejected_response), or a label that is true or false for kto.
+
+    Examples:
+        npukit rlhf --rlhf_type dpo --model Qwen/Qwen2-0.5B --dataset pairs.jsonl
+        npukit rlhf --rlhf_type kto --model Qwen/Qwen2-0.5B --dataset labels.jsonl --dry-run
     """,
 )
 
@@ -98,7 +117,6 @@ def _train(
 
     if not words:
         raise NpukitError(f"Name a YAML file, or see `npukit {verb} --help`.")
-    _check_options(words)
     has_file = not words[0].startswith("--") and "=" not in words[0]
     file, words = (Path(words[0]), words[1:]) if has_file else (None, words)
     if verb == "train" and predicts(file, words):
@@ -130,14 +148,15 @@ def _predict(words: list[str], device: Wanted, devices: int | None, card: str, j
     raise typer.Exit(app(["infer", *words, *options], prog_name="npukit", standalone_mode=False) or 0)
 
 
-def _check_options(words: list[str]) -> None:
+def _check_options(words: list[str], context: typer.Context) -> None:
     """An option of this command that is misspelt would be taken for one of the configuration."""
     from npukit.llm.config.nearest import nearest
 
+    known = long_names(context.command)
     for word in words:
-        name = word[2:].partition("=")[0]
-        if word.startswith("--") and (near := nearest(name, OPTIONS, cutoff=0.8)):
-            raise NpukitError(f"There is no option --{name}: did you mean --{near}?")
+        name = word.partition("=")[0]
+        if word.startswith("--") and (near := nearest(name, known, cutoff=0.85)):
+            raise NpukitError(f"There is no option {name}: did you mean {near}?")
 
 
 def _tell(dialect: str, notes: list[str]) -> None:

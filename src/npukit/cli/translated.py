@@ -12,9 +12,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from typer.core import TyperCommand
-
 from npukit.cli import using
+from npukit.cli.help import Command
 from npukit.report.terminal import printable
 
 if TYPE_CHECKING:
@@ -27,7 +26,7 @@ OTHERWISE = {"model.path", "model.hub", "chat.tokenizer", "chat.from_run"}
 ROWS = {"data.input", "data.of_run", "data.run", "data.run_seed"}
 
 
-class TranslatedCommand(TyperCommand):
+class TranslatedCommand(Command):
     """A verb whose arguments may be another tool's."""
 
     verb: Verb

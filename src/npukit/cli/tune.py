@@ -10,26 +10,37 @@ from typing import Annotated
 
 import typer
 
-from npukit.cli.options import DeviceOption, DevicesOption, JsonOption, OutputOption
+from npukit.cli.help import OUTPUT
+from npukit.cli.options import DeviceOption, DevicesOption, JsonOption, output_option
 from npukit.errors import NpukitError
 from npukit.launch.devices import Wanted
 
 Words = Annotated[list[str] | None, typer.Argument(metavar="CONFIG.yaml [KEY=VALUE]…", show_default=False)]
-Steps = Annotated[int, typer.Option("--steps", min=3, help="Optimizer steps of each run; the first two do not count.")]
-Memory = Annotated[
-    float | None, typer.Option("--memory", min=0, show_default=False, help="GiB of each device that may be used.")
+MaxSteps = Annotated[
+    int, typer.Option("--max-steps", min=3, help="Optimizer steps of each run; the first two do not count.")
 ]
-Trials = Annotated[Path, typer.Option("--trials", help="Folder that keeps what was tried.")]
+MaxMemory = Annotated[
+    float | None,
+    typer.Option(
+        "--max-memory", metavar="GIB", min=0, show_default="all", help="GiB of each device's memory that may be used."
+    ),
+]
+Trials = Annotated[
+    Path,
+    typer.Option("--trials", metavar="FOLDER", rich_help_panel=OUTPUT, help="Folder that keeps what was tried."),
+]
 
 
 def tune(
     words: Words = None,
     device: DeviceOption = Wanted.auto,
     devices: DevicesOption = None,
-    steps: Steps = 8,
-    memory: Memory = None,
+    max_steps: MaxSteps = 8,
+    max_memory: MaxMemory = None,
     trials: Trials = Path("tuning"),
-    output: OutputOption = None,
+    output: Annotated[
+        Path | None, output_option("File for the fastest configuration.", "FILE", "CONFIG.tuned.yaml")
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """Find the settings with which a training runs fastest here.
@@ -37,6 +48,11 @@ def tune(
     Short runs try batch size, accumulation, checkpointing, data workers, the length of packed rows and the ways in
     which several devices share the work. Every step still sees as many tokens. Whenever a configuration is
     faster, it is written to CONFIG.tuned.yaml. A tuning that was stopped continues where it was.
+
+    Examples:
+        npukit tune train.yaml  # writes train.tuned.yaml
+        npukit tune train.yaml --devices 8 --max-memory 48
+        npukit train train.tuned.yaml  # then train with it
     """
     import yaml
 
@@ -62,7 +78,7 @@ def tune(
         write_text(place, yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True))
 
     tell = functools.partial(print, file=sys.stderr, flush=True)
-    found = find(reading.config, chosen, trials, steps, memory, tell, keep)
+    found = find(reading.config, chosen, trials, max_steps, max_memory, tell, keep)
     keep(found.config)
     if json:
         print(to_json(found.as_json()))

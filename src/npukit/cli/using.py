@@ -14,11 +14,24 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from npukit.cli.help import OUTPUT
+
 if TYPE_CHECKING:
     from npukit.llm.config.schema import Option
     from npukit.llm.config.use import Flag, Use, Verb
 
 METAVARS = {int: "N", float: "X", str: "TEXT", Path: "PATH"}
+# The title under which the options of a group stand in help; adapters belong to their model.
+PANELS = {
+    "model": "Model",
+    "adapters": "Model",
+    "chat": "Conversation",
+    "sampling": "Sampling",
+    "engine": "Engine",
+    "data": "Rows",
+    "serve": "Server",
+    "export": OUTPUT,
+}
 Explain = Annotated[bool, typer.Option("--explain", help="Describe every option, or those that match a word.")]
 Model = Annotated[
     str,
@@ -30,7 +43,7 @@ def flags(verb: Verb) -> dict[str, tuple[str, ...]]:
     """The options that are flags of a verb, by their keys, with the names of the flags.
 
     >>> flags("serve")["engine.gpu_memory_utilization"]
-    ('--memory', '--gpu-memory-utilization')
+    ('--gpu-memory-utilization',)
     """
     from npukit.llm.config.schema import options
     from npukit.llm.config.use import MODEL_FLAGS, USED, Use
@@ -132,6 +145,7 @@ def _parameter(name: str, option: Option, names: tuple[str, ...]) -> inspect.Par
         show_default=default not in (None, False, ""),
         metavar="TEXT" if is_list else METAVARS.get(kind),
         envvar=_flag(option).variable,
+        rich_help_panel=OUTPUT if names[0] in ("--output", "--force") else PANELS[option.key.partition(".")[0]],
     )
     kind = kind if is_list or default is not None else kind | None
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, info])

@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperGroup
+
+from npukit.cli.help import Command, did_you_mean, sections
 
 SCRIPT_FOLLOWS = {"allow_interspersed_args": False, "ignore_unknown_options": True}
 COMMAND_FOLLOWS = {"allow_interspersed_args": False}
@@ -68,7 +70,7 @@ VERBS = {
         Verb("eval", page="infer", uses="eval", extra="use"),
     ),
     "Look into": (
-        Verb("studio", extra="studio"),
+        Verb("studio", also=("webui", "web-ui"), extra="studio"),
         Verb("profile", settings=SCRIPT_FOLLOWS, page="slow"),
         Verb("advise", page="slow"),
         Verb("explain", page="errors"),
@@ -95,6 +97,18 @@ class Group(TyperGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         return super().parse_args(ctx, args or ["--help"])
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        if not args[0].startswith("-") and not ctx.resilient_parsing and self.get_command(ctx, args[0]) is None:
+            ctx.fail(f"There is no command {args[0]}{did_you_mean(args[0], self.list_commands(ctx))}")
+        found: tuple[str | None, Any, list[str]] = super().resolve_command(ctx, args)
+        return found
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        for title, rows in sections(self, ctx):
+            with formatter.section(title):
+                formatter.write_dl(rows)
+        self.format_commands(ctx, formatter)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         commands: dict[str, Any] = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
@@ -144,7 +158,7 @@ def load(verb: Verb) -> Any:
     if not isinstance(made, typer.Typer):
         function, made = made, new_app()
         function = with_options(function, verb.uses) if verb.uses else function
-        kind = TranslatedCommand if verb.uses else TyperCommand
+        kind = TranslatedCommand if verb.uses else Command
         made.command(name=verb.name, cls=kind, context_settings=dict(verb.settings))(function)
     command: Any = typer.main.get_command(made)
     command.verb = verb.uses

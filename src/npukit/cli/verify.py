@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from npukit.cli.options import DeviceOption, DevicesOption, JsonOption, file_place
+from npukit.cli.options import DeviceOption, DevicesOption, JsonOption, report_option
 from npukit.launch.devices import Wanted
 from npukit.report.terminal import printable
 
@@ -25,17 +25,19 @@ def verify(
             help="Largest relative difference between two losses.", show_default="1e-4, more in half precision"
         ),
     ] = None,
+    report: Annotated[Path | None, report_option(".html")] = None,
     json: JsonOption = False,
-    report: Annotated[
-        Path | None,
-        typer.Option(callback=file_place, show_default=False, help="Write the migration and this result as HTML."),
-    ] = None,
 ) -> None:
     """Check that a project computes the same after its migration.
 
     Both run with the same seeds: the original on CUDA or, where there is none, on the CPU, and the migrated project on
     --device. The command is `python SCRIPT`, a launcher such as torchrun, or a shell script. Compares losses, and what
     the models compute. Exits with code 1 if something differs.
+
+    Examples:
+        npukit verify project migrated -- python train.py --steps 20
+        npukit verify project migrated --devices 2 --report report.html -- bash train.sh
+        npukit verify project migrated --device npu --json -- torchrun --nproc-per-node 8 train.py
     """
     from npukit.verify import verify as run_both
     from npukit.verify.text import as_page, as_text

@@ -32,6 +32,7 @@ class Card:
     series: str
     kernels: str
     trains: bool = True
+    also: tuple[str, ...] = ()
 
 
 @functools.cache
@@ -40,7 +41,8 @@ def cards() -> dict[str, Card]:
     import yaml
 
     text = Path(__file__).with_name("cards.yaml").read_text(encoding="utf-8")
-    return {row["name"]: Card(**row) for row in yaml.safe_load(text)}
+    rows = yaml.safe_load(text)
+    return {row["name"]: Card(**{**row, "also": tuple(row.get("also", ()))}) for row in rows}
 
 
 def card(name: str) -> Card:
@@ -48,10 +50,12 @@ def card(name: str) -> Card:
 
     >>> card("910B3").memory_mib
     65536
+    >>> card("910C").name
+    '910_9391'
     """
     known = cards()
     wanted = name.lower().removeprefix("ascend")
-    by_lower_name = {each.lower(): each for each in known}
+    by_lower_name = {word.lower(): each.name for each in known.values() for word in (each.name, *each.also)}
     if wanted in by_lower_name:
         return known[by_lower_name[wanted]]
     import difflib

@@ -48,17 +48,17 @@ class Container:
         return SHARED_MEMORY_PER_CARD * max(1, len(self.cards))
 
 
-def parse_cards(text: str) -> tuple[int, ...]:
-    """Numbers of cards.
+def parse_numbers(text: str) -> tuple[int, ...]:
+    """Numbers of NPUs.
 
-    >>> parse_cards("0,2-3")
+    >>> parse_numbers("0,2-3")
     (0, 2, 3)
     """
     if not re.fullmatch(r"\d+(-\d+)?(,\d+(-\d+)?)*", text):
-        raise NpukitError(f"--cards {text} is not a list of cards, such as 0,1 or 0-7.")
+        raise NpukitError(f"--visible-devices {text} is not a list of NPUs, such as 0,1 or 0-7.")
     cards = numbers_of(text)
     if not cards:
-        raise NpukitError(f"--cards {text} contains no card: write a range upwards, such as 0-7.")
+        raise NpukitError(f"--visible-devices {text} contains no NPU: write a range upwards, such as 0-7.")
     return tuple(sorted(cards))
 
 

@@ -27,9 +27,9 @@ _GROUPS = {
 _CHECKS = {
     "NPK001": "`npukit analyze PATH` no longer lists the file.",
     "NPK002": "`npukit -v analyze PATH` shows the traceback, for the report.",
-    "NPK003": '`npukit migrate PATH --check ""` imports every changed file before and after.',
-    "NPK510": "`npukit run --device sim --trace-ops ops.json SCRIPT`, then `npukit analyze PATH --trace ops.json`.",
-    "NPK511": "`npukit run --device sim --trace-ops ops.json SCRIPT`, then `npukit analyze PATH --trace ops.json`.",
+    "NPK003": '`npukit migrate PATH --test ""` imports every changed file before and after.',
+    "NPK510": "`npukit run --device sim --trace-ops ops.json SCRIPT`, then `npukit analyze PATH --trace-ops ops.json`.",
+    "NPK511": "`npukit run --device sim --trace-ops ops.json SCRIPT`, then `npukit analyze PATH --trace-ops ops.json`.",
 }
 _AS_WRITTEN = "<!-- fmt: off -->"  # to formatters: examples of bad code stay as they are
 

@@ -23,7 +23,7 @@ KILOBYTES = 0.3  # of an event in a trace of torch.profiler, measured on public 
 
 @dataclass(frozen=True)
 class Settings:
-    """What is recorded: optimizer steps `first` to `last`, counted from 1.
+    """What is recorded: optimizer steps `first` to `last`, counted from 0.
 
     Level 0 has operators and kernels; 1 adds shapes and memory (on an NPU: the cores' counters and communication);
     2 adds call stacks, which slow the host down.
@@ -43,9 +43,9 @@ def steps_of(text: str) -> tuple[int, int]:
     (10, 12)
     """
     match = re.fullmatch(r"(\d+)(?:-(\d+))?", text)
-    first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
-    if not 1 <= first <= last:
-        raise NpukitError(f"--steps {text} names no steps: write 10-12, or 10 for one, counted from 1.")
+    first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
+    if first > last:
+        raise NpukitError(f"--steps {text} names no steps: write 10-12, or 10 for one, counted from 0.")
     return first, last
 
 

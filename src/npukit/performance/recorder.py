@@ -38,8 +38,8 @@ class Recorder:
         self._hook = register_optimizer_step_post_hook(lambda optimizer, *_: self._after_step(optimizer))
         self._count_backwards()
         atexit.register(self.close)
-        if self.settings.first <= 2:  # there is no step before to warm up in
-            self._start(warmup=self.settings.first - 1)
+        if self.settings.first <= 1:  # there is no whole step before to warm up in
+            self._start(warmup=self.settings.first)
 
     def _count_backwards(self) -> None:
         """Take backward passes for steps where no optimizer of torch's makes one for long."""
@@ -63,9 +63,9 @@ class Recorder:
         self.done += 1
         if self._profiler is not None:
             self._profiler.step()
-            if self.done >= self.settings.last:
+            if self.done > self.settings.last:
                 self.close()
-        elif self.done == self.settings.first - 2:
+        elif self.done == self.settings.first - 1:
             self._start(warmup=1)
 
     def _start(self, warmup: int) -> None:
@@ -79,14 +79,14 @@ class Recorder:
             return
         self._finished = True
         self._hook.remove()
-        first, last = self.settings.first, min(self.done, self.settings.last)
+        first, last = self.settings.first, min(self.done - 1, self.settings.last)
         if self._profiler is None or last < first:
             self._say(f"nothing was recorded: the script made {self.done} steps. Record earlier ones: --steps.")
             return
         gc.callbacks.remove(_mark_collection)
         self._profiler.stop()
         self._say(f"steps {first} to {last} are recorded: npukit advise {os.path.relpath(self.settings.folder)}")
-        if self.settings.stop and self.done >= self.settings.last:
+        if self.settings.stop and self.done > self.settings.last:
             sys.exit(0)
 
     def _say(self, what: str) -> None:

@@ -184,7 +184,7 @@ def _tests_of(project: Path) -> str:
 def _tests(command: str, original: Path, migrated: Path, tell: Tell) -> Step:
     argv = arguments_of(command)
     if not argv:
-        return Step("tests", "skipped", "not run: there are no files that pytest would collect, or --tests is empty")
+        return Step("tests", "skipped", "not run: there are no files that pytest would collect, or --test is empty")
     tell(f"running {command} before and after")
     before = run_in(original, argv, choose(Wanted.cpu))
     runs = [run_in(migrated, argv, choose(each)) for each in (Wanted.cpu, Wanted.sim)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
+from pathlib import Path
 
 from npukit.report.report import Report, printable_report
 
@@ -14,6 +15,15 @@ class Format(str, Enum):
     html = "html"
     markdown = "markdown"
     github = "github"
+
+    @classmethod
+    def of(cls, file: Path) -> Format:
+        """The format that a file's name asks for.
+
+        >>> Format.of(Path("report.md"))
+        <Format.markdown: 'markdown'>
+        """
+        return cls.markdown if file.suffix == ".md" else cls(file.suffix[1:])
 
 
 def render(report: Report, format: Format, color: bool = False) -> str:

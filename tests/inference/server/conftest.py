@@ -86,7 +86,9 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def server(start: Start, tiny_qwen2: Path, template: Path) -> Server:
     """A tiny model with random weights and a template that knows tools."""
-    return start(tiny_qwen2, "--name", "tiny", "--name", "other", "--chat-template", str(template))
+    return start(
+        tiny_qwen2, "--served-model-name", "tiny", "--served-model-name", "other", "--chat-template", str(template)
+    )
 
 
 @pytest.fixture(scope="session")

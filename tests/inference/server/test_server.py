@@ -60,7 +60,7 @@ def adapter(tiny_qwen2: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def server(start: Any, tiny_qwen2: Path, adapter: Path) -> Any:
-    options = ["--name", "tiny", "--adapter", f"loud={adapter}", "--api-key", KEY, "--api-key", "other"]
+    options = ["--served-model-name", "tiny", "--adapter", f"loud={adapter}", "--api-key", KEY, "--api-key", "other"]
     limits = ["--max-body", "0.1", "--max-waiting", "8", "--cors", "https://page.example", "--allow-adapter-changes"]
     return start(tiny_qwen2, *options, *limits)
 
@@ -242,7 +242,7 @@ def test_an_adapter_that_is_not_there(tiny_qwen2: Path) -> None:
 def test_vllm_gets_the_same_options() -> None:
     options = ["--engine", "vllm", "--python", "/opt/vllm/bin/python", "--device", "npu", "--dry-run"]
     more = [
-        "--name",
+        "--served-model-name",
         "qwen",
         "--adapter",
         "a=/b",

@@ -29,7 +29,7 @@ sys.exit("two steps are enough")
 
 def test_any_script_is_walked_through_as_one_of_many_ranks(folder: Path) -> None:
     (folder / "train.py").write_text(SCRIPT)
-    command = [sys.executable, "-m", "npukit", "plan", "--devices", "8", "--nodes", "2", "--json", "--", "python"]
+    command = [sys.executable, "-m", "npukit", "plan", "--devices", "8", "--nnodes", "2", "--json", "--", "python"]
     ended = subprocess.run([*command, "train.py"], capture_output=True, text=True)
     assert ended.returncode == 0, ended.stderr
     seen = json.loads(ended.stdout)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import enum
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin
+from typing import Any
 
+from npukit.cli.help import COMMON, aligned, argument_name, choices, default, panel, parted, shown_names
 from npukit.cli.verbs import VERBS, Verb, load
 
 
@@ -16,7 +16,9 @@ def commands_page() -> str:
     lines = [
         "# Commands",
         "",
-        "`npukit COMMAND --help` prints the same. `-q` and `-v` before the command show less or more.",
+        "`npukit COMMAND --help` prints the same. Every command also takes `-q` (`--quiet`: results and problems only) "
+        "and `-v` (`--verbose`: all that the libraries say, and the tracebacks of errors). Names in brackets are those "
+        "of other tools.",
     ]
     for title, verbs in VERBS.items():
         lines += ["", f"## {title}", ""]
@@ -41,10 +43,14 @@ def _command(name: str, command: Any, level: int = 3) -> Iterator[str]:
     yield ""
     yield _paragraphs(command.help or "")
     arguments = [param for param in command.params if param.param_type_name == "argument"]
-    options = [param for param in command.params if param.param_type_name == "option" and "--help" not in param.opts]
+    options = [
+        param
+        for param in command.params
+        if param.param_type_name == "option" and not param.hidden and panel(param) != COMMON
+    ]
     if arguments:
         yield from ("", "| argument | meaning |", "|---|---|")
-        yield from (f"| `{param.name.upper()}` | {_cell(param.help)} |" for param in arguments)
+        yield from (f"| `{_cell(argument_name(param))}` | {_cell(param.help)} |" for param in arguments)
     if options:
         yield from ("", "| option | meaning | default |", "|---|---|---|")
         yield from (
@@ -57,40 +63,28 @@ def _summary(command: Any) -> str:
 
 
 def _paragraphs(text: str) -> str:
-    """The help with its lines joined, except in blocks that click keeps as they are."""
-    blocks = []
-    for block in re.split(r"\n\s*\n", text.replace("\f", "").strip()):
-        if block.startswith("\b"):
-            blocks.append("\n".join(["```text", *block.splitlines()[1:], "```"]))
-        else:
-            blocks.append(" ".join(block.split()))
-    return "\n\n".join(blocks)
+    """The help with the lines of its paragraphs joined, and its examples in a block."""
+    text, examples = parted(text)
+    blocks = [" ".join(block.split()) for block in re.split(r"\n\s*\n", text.strip())]
+    return "\n\n".join([*blocks, *(["\n".join(["```bash", *aligned(examples), "```"])] if examples else [])])
 
 
 def _names(param: Any) -> str:
-    return ", ".join(f"`{name}`" for name in [*param.opts, *param.secondary_opts])
+    """The names of an option; the ones in brackets are other tools'."""
+    shown = shown_names(param)
+    others = [name for name in param.opts if name not in shown]
+    named = ", ".join(f"`{name}`" for name in shown)
+    return f"{named} ({', '.join(f'`{name}`' for name in others)})" if others else named
 
 
 def _choices(param: Any) -> str:
-    choices = _choices_of(param)
-    return f" One of {', '.join(f'`{choice}`' for choice in choices)}." if choices else ""
-
-
-def _choices_of(param: Any) -> list[str]:
-    """The values that an option of an enumeration or a Literal takes."""
-    annotation = param.type_descriptor.annotation
-    if isinstance(annotation, type) and issubclass(annotation, enum.Enum):
-        return [str(each.value) for each in annotation]
-    return [str(each) for each in get_args(annotation)] if get_origin(annotation) is Literal else []
+    known = choices(param)
+    return f" One of {', '.join(f'`{choice}`' for choice in known)}." if known else ""
 
 
 def _default(param: Any) -> str:
-    if isinstance(param.show_default, str):
-        return _cell(param.show_default)
-    value = getattr(param.default, "value", param.default)
-    if value is None or callable(value) or value is False or str(value) in ("", "()", "[]") or "UNSET" in str(value):
-        return ""
-    return "on" if value is True else f"`{value}`"
+    shown = default(param)
+    return f"`{shown}`" if shown and not isinstance(param.show_default, str) and shown != "on" else _cell(shown)
 
 
 def _cell(text: str | None) -> str:
@@ -123,5 +117,4 @@ def _json(row: dict[str, Any]) -> str:
 def _prints_json(command: Any) -> bool:
     inner = getattr(command, "commands", {}).values()
     options = {name for each in (command, *inner) for param in each.params for name in param.opts}
-    formats = [value for param in command.params if "--format" in param.opts for value in _choices_of(param)]
-    return "--json" in options or "json" in formats
+    return "--json" in options

@@ -164,7 +164,6 @@ class EngineOptions(Options):
         float,
         SHARE,
         Called(llama_factory="vllm_gpu_util", swift="vllm_gpu_memory_utilization"),
-        Flag(("--memory", "--gpu-memory-utilization")),
     ] = Field(0.9, description="share of the device's memory to use in all")
     enforce_eager: Annotated[bool, Called(llama_factory="vllm_enforce_eager", swift="vllm_enforce_eager")] = Field(
         False, description="do not capture decoding as graphs, as is done on NPU and CUDA"
@@ -215,17 +214,17 @@ class InferOptions(Options):
     input: Annotated[Sources, NO_FLAG] = Field(
         (), description="files or data sets with questions; without any, infer is a conversation"
     )
-    folder: Annotated[Path, Called(llama_factory="dataset_dir")] = Field(
+    folder: Annotated[Path, Called(llama_factory="dataset_dir"), Flag(("--data-folder",))] = Field(
         Path("data"), description="where dataset_info.json is, for data sets named in it"
     )
     max_rows: Annotated[PositiveInt | None, Called(llama_factory="max_samples", swift="val_dataset_sample")] = Field(
         None, description="use at most this many rows of each data set"
     )
     output: Annotated[Path | None, Called(swift="result_path"), Flag(("--output", "-o"))] = Field(
-        None, description="write the result to this file or folder"
+        None, description="file for the answers; answers.jsonl if empty"
     )
     force: Annotated[bool, Called(llama_factory="overwrite_output_dir")] = Field(
-        False, description="start over, and replace the output"
+        False, description="replace what is there"
     )
     metrics: Annotated[tuple[Literal["accuracy", "rouge", "bleu"], ...], NO_FLAG] = Field(
         (), description="compare with the references"
@@ -246,9 +245,7 @@ class ServeOptions(Options):
     port: Annotated[NonNegativeInt, Field(le=65535), Called(swift=("port", "server_port"))] = Field(
         8000, description="port to listen on; 0 picks a free one"
     )
-    served_model_name: Annotated[Names, Flag(("--served-model-name", "--name"))] = Field(
-        (), description="what clients call the model; by default its folder's name"
-    )
+    served_model_name: Names = Field((), description="what clients call the model; by default its folder's name")
     api_key: Annotated[Names, Called(swift="api_key"), Flag(variable="NPUKIT_API_KEY")] = Field(
         (), description="key that clients must send", repr=False
     )
@@ -292,7 +289,7 @@ class ExportOptions(Options):
     """What is written."""
 
     output: Annotated[Path | None, Called(llama_factory="export_dir", swift="output_dir"), Flag(("--output", "-o"))] = (
-        Field(None, description="write the result to this file or folder")
+        Field(None, description="folder to write; MODEL-merged, or MODEL- and the format, if empty")
     )
     merge_lora: bool = Field(False, description="merge the adapters; done anyway if there are any")
     shard_size: Annotated[str, Called(swift="max_shard_size")] = Field(
@@ -301,7 +298,7 @@ class ExportOptions(Options):
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
         "auto", description="type of the written weights; auto keeps it"
     )
-    force: Annotated[bool, Called(swift="exist_ok")] = Field(False, description="replace what is at the output")
+    force: Annotated[bool, Called(swift="exist_ok")] = Field(False, description="replace what is there")
 
 
 class Use(Options):

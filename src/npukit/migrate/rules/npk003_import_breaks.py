@@ -1,4 +1,4 @@
-"""A file that imported before the migration and does not after it. `npukit migrate --check` puts such a file back.
+"""A file that imported before the migration and does not after it. `npukit migrate --test` puts such a file back.
 
 The file is imported in a process of its own, before and after, without a device and on a simulated NPU.
 """

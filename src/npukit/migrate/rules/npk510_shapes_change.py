@@ -1,7 +1,7 @@
 """Lines whose operators ran with many different shapes (found in a trace).
 
 `npukit run --device sim --trace-ops ops.json train.py` records a trace,
-`npukit analyze . --trace ops.json` reads it.
+`npukit analyze . --trace-ops ops.json` reads it.
 
     batch = tokenizer(texts, padding=True, pad_to_multiple_of=128, return_tensors="pt")
     loader = DataLoader(data, batch_size=32, drop_last=True)

@@ -1,7 +1,7 @@
 """Operators that torch_npu ran on the CPU (found in a trace).
 
 `npukit run --device sim --trace-ops ops.json train.py` records a trace,
-`npukit analyze . --trace ops.json` reads it.
+`npukit analyze . --trace-ops ops.json` reads it.
 `TORCH_NPU_FALLBACK_CPU_DISABLE=1` makes such an operator an error on a card.
 
     order = torch.argsort(scores.cpu()).to(scores.device)    # once, outside of the step

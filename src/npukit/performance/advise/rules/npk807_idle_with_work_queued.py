@@ -6,7 +6,7 @@ the device's own latency and are not counted.
 
 example:
     npukit devices                            # other processes on the device
-    npukit profile --level 2 --steps 10-12 -- python train.py
+    npukit profile --profiler-level 2 --steps 10-12 -- python train.py
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ All ranks leave a collective together, so the rank with the shortest collective 
 Where only some ranks were profiled, what a collective takes beyond its bytes at the best rate of its group is waiting.
 
 example:
-    npukit profile --level 2 --steps 10-12 --devices 8 -- python train.py
+    npukit profile --profiler-level 2 --steps 10-12 --devices 8 -- python train.py
 """
 
 from __future__ import annotations

@@ -1,0 +1,223 @@
+"""The help of a verb: its usage, its examples, and its options by subject, without the names of Python's types.
+
+Examples stand at the end of a verb's docstring, below a line `Examples:`. An option's first long name is shown; the
+names after it are those of other tools, which work and are not shown.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import typing
+from collections.abc import Iterator, Sequence
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+from typer.core import TyperCommand
+
+from npukit.quiet import VERBOSITY
+
+OUTPUT, SIMULATED, DEVICES = "Output", "Simulated NPU", "Devices"  # titles of groups that several verbs have
+COMMON = "Common options"
+EXAMPLES = "\n\nExamples:\n"
+METAVARS: dict[Any, str] = {int: "N", float: "X", Path: "PATH"}
+FIRST_COLUMN = 30
+
+
+def _set_verbosity(level: str) -> Any:
+    def callback(wanted: bool) -> bool:
+        if wanted:
+            os.environ[VERBOSITY] = level
+        return wanted
+
+    return callback
+
+
+QuietOption = Annotated[
+    bool,
+    typer.Option(
+        "--quiet", "-q", expose_value=False, callback=_set_verbosity("quiet"), rich_help_panel=COMMON,
+        help="Show results and problems only.",
+    ),
+]  # fmt: skip
+VerboseOption = Annotated[
+    bool,
+    typer.Option(
+        "--verbose", "-v", expose_value=False, callback=_set_verbosity("verbose"), rich_help_panel=COMMON,
+        help="Show all that the libraries say, and the tracebacks of errors.",
+    ),
+]  # fmt: skip
+
+
+@functools.cache
+def _common_options() -> tuple[Any, ...]:
+    app = typer.Typer(add_completion=False)
+
+    @app.command()
+    def common(quiet: QuietOption = False, verbose: VerboseOption = False) -> None: ...
+
+    return tuple(typer.main.get_command(app).params)
+
+
+class Command(TyperCommand):
+    """A verb."""
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        self.params = [*self.params, *_common_options()]
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        rest: list[str] = super().parse_args(ctx, args)
+        script = (ctx.params.get("command") or [""])[0]
+        if script.startswith("-") and script != "-m" and not ctx.allow_interspersed_args:
+            # A script follows the options, and this would be one of them.
+            ctx.fail(f"There is no option {script}{did_you_mean(script, long_names(self))}")
+        return rest
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        formatter.write_usage(ctx.command_path, usage(self))
+        text, examples = parted(self.help or "")
+        formatter.write_paragraph()
+        with formatter.indentation():
+            formatter.write_text(text)
+        if examples:
+            with formatter.section("Examples"):
+                formatter.write("".join(f"  {line}\n" for line in aligned(examples)))
+        for title, rows in sections(self, ctx):
+            with formatter.section(title):
+                formatter.write_dl(rows, col_max=FIRST_COLUMN)
+        self.format_epilog(ctx, formatter)
+
+
+def parted(text: str) -> tuple[str, list[tuple[str, str]]]:
+    """The help of a verb without its examples, and the examples, each with its comment.
+
+    >>> parted("Say hello.\\n\\nExamples:\\n    npukit hello   # to all\\n")
+    ('Say hello.', [('npukit hello', 'to all')])
+    """
+    before, _, after = text.partition(EXAMPLES)
+    lines = (line.strip().partition(" # ") for line in after.splitlines() if line.strip())
+    return before, [(command.strip(), comment.strip()) for command, _, comment in lines]
+
+
+def aligned(examples: Sequence[tuple[str, str]]) -> list[str]:
+    """Lines of examples, with their comments below each other."""
+    width = max((len(command) for command, comment in examples if comment), default=0)
+    return [f"{command:<{width}}  # {comment}" if comment else command for command, comment in examples]
+
+
+def usage(command: Any) -> str:
+    """What follows the name of a command: `[OPTIONS] PATH...`."""
+    arguments = [param for param in command.params if param.param_type_name == "argument"]
+    return " ".join(["[OPTIONS]", *map(argument_name, arguments)])
+
+
+def argument_name(param: Any) -> str:
+    """An argument in a usage line; one that has a metavar is written as that says."""
+    if param.metavar:
+        return str(param.metavar)
+    name = param.name.upper() + "..." * (param.nargs == -1)
+    return name if param.required else f"[{name}]"
+
+
+def sections(command: Any, ctx: Any) -> Iterator[tuple[str, list[tuple[str, str]]]]:
+    """The arguments and the options of a command by subject, as rows of a name and its meaning."""
+    params = command.get_params(ctx)
+    arguments = [param for param in params if param.param_type_name == "argument" and param.help]
+    if arguments:
+        bare = str.maketrans("", "", "[]")
+        yield "Arguments", [(argument_name(param).translate(bare), meaning(param)) for param in arguments]
+    options = [param for param in params if param.param_type_name == "option" and not param.hidden]
+    titles = dict.fromkeys(["Options", *map(panel, options)])
+    titles[COMMON] = titles.pop(COMMON, None)  # the last one
+    for title in titles:
+        if rows := [(option_name(param), meaning(param)) for param in options if panel(param) == title]:
+            yield title, rows
+
+
+def panel(param: Any) -> str:
+    """The title of the group that an option belongs to."""
+    return COMMON if "--help" in param.opts else getattr(param, "rich_help_panel", None) or "Options"
+
+
+def shown_names(param: Any) -> list[str]:
+    """The short and the first long name of an option, and the name that switches it off."""
+    short = [name for name in param.opts if not name.startswith("--")]
+    long = [name for name in param.opts if name.startswith("--")]
+    return [*short, *long[:1], *param.secondary_opts[:1]]
+
+
+def long_names(command: Any) -> list[str]:
+    """The options of a command as help shows them."""
+    return [name for param in command.params for name in shown_names(param) if name.startswith("--")]
+
+
+def option_name(param: Any) -> str:
+    """An option as a person writes it: `-o, --output FILE`."""
+    names = ", ".join(shown_names(param))
+    return names if param.is_flag else f"{names} {metavar(param)}"
+
+
+def metavar(param: Any) -> str:
+    """What stands for the value of an option."""
+    if param.metavar:
+        return str(param.metavar)
+    if known := choices(param):
+        return "|".join(known)
+    annotation = param.type_descriptor.annotation
+    inner = typing.get_args(annotation)[0] if typing.get_origin(annotation) is list else annotation
+    return METAVARS.get(inner) or str(param.name).rpartition("_")[2].upper()
+
+
+def choices(param: Any) -> list[str]:
+    """The values that an option of an enumeration or a Literal takes."""
+    annotation = param.type_descriptor.annotation
+    if isinstance(annotation, type) and issubclass(annotation, Enum):
+        return [str(each.value) for each in annotation]
+    return [str(each) for each in typing.get_args(annotation)] if typing.get_origin(annotation) is Literal else []
+
+
+def meaning(param: Any) -> str:
+    """What an option or argument is for, with its default."""
+    notes = []
+    if isinstance(getattr(param, "envvar", None), str):
+        notes.append(f"variable: {param.envvar}")
+    if value := default(param):
+        notes.append(f"default: {value}")
+    if param.required and param.param_type_name == "option":
+        notes.append("required")
+    return " ".join(filter(None, [param.help, f"[{'; '.join(notes)}]" if notes else ""]))
+
+
+def default(param: Any) -> str:
+    """The default of an option in words; empty where there is none to show."""
+    if isinstance(param.show_default, str) or not param.show_default:
+        return param.show_default or ""
+    value = getattr(param.default, "value", param.default)
+    if value is None or callable(value) or value is False or str(value) in ("", "()", "[]") or "UNSET" in str(value):
+        return ""
+    return "on" if value is True else str(value)
+
+
+def did_you_mean(word: str, known: Sequence[str]) -> str:
+    """`: did you mean --json?` for a word that nearly is one of these; nothing where none is near.
+
+    >>> did_you_mean("analyse", ["analyze", "advise"])
+    ': did you mean analyze?'
+    """
+    import difflib
+
+    found = difflib.get_close_matches(word, known, n=1) or [each for each in known if each.startswith(word)]
+    return f": did you mean {found[0]}?" if found else "."
+
+
+def usage_sentence(error: Any) -> str:
+    """What is wrong with a command line, what was probably meant, and where to read more."""
+    where = error.ctx.command_path if error.ctx is not None else "npukit"
+    sentence = error.format_message().rstrip(".") + "."
+    if hasattr(error, "possibilities") and error.ctx is not None:  # click's NoSuchOption
+        known = long_names(error.ctx.command)
+        sentence = f"There is no option {error.option_name}{did_you_mean(error.option_name, known)}"
+    return f"{sentence.replace('?.', '?')} See `{where} --help`."
