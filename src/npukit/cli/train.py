@@ -25,6 +25,8 @@ Words = Annotated[
 Explain = Annotated[bool, typer.Option("--explain", help="Describe every option, or those that match a word.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan, the memory and the steps without training.")]
 
+NEAR = 0.85  # likeness of a word to an option, from which on it is that option misspelt
+
 
 def _verb(name: str, help: str) -> Callable[..., None]:
     def verb(
@@ -155,7 +157,7 @@ def _check_options(words: list[str], context: typer.Context) -> None:
     known = long_names(context.command)
     for word in words:
         name = word.partition("=")[0]
-        if word.startswith("--") and (near := nearest(name, known, cutoff=0.85)):
+        if word.startswith("--") and (near := nearest(name, known, cutoff=NEAR)):
             raise NpukitError(f"There is no option {name}: did you mean {near}?")
 
 

@@ -9,7 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from npukit.cli.train import OPTIONS
+from npukit.cli.help import long_names
+from npukit.cli.train import NEAR
+from npukit.cli.verbs import Verb, load
 from npukit.errors import NpukitError
 from npukit.llm.config.dialects.table import Dialect
 from npukit.llm.config.dialects.training import DIALECTS, LLAMA_FACTORY, SWIFT
@@ -60,7 +62,8 @@ def test_keys_that_a_user_of_theirs_writes_are_all_in_the_tables() -> None:
 
 @pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.name)
 def test_no_key_is_near_an_option_of_the_command(dialect: Dialect) -> None:
-    assert not [key for key in dialect.keys if nearest(key, OPTIONS, cutoff=0.8)]
+    known = long_names(load(Verb("train")))
+    assert not [key for key in dialect.keys if nearest(f"--{key}", known, cutoff=NEAR)]
 
 
 VALUES = st.one_of(
