@@ -936,6 +936,11 @@ CASES: list[tuple[str, str | None, str | None]] = [
         "s = {'cpu': torch.get_rng_state(), 'cuda': device_module.get_rng_state()}\ndevice_module.set_rng_state(s['cuda'])",
     ),
     (
+        "torch.manual_seed(s)\nif torch.cuda.is_available():\n    torch.cuda.manual_seed_all(s)",
+        "torch.manual_seed(s)\nif torch.npu.is_available():\n    torch.npu.manual_seed_all(s)",
+        SAME,
+    ),
+    (
         "torch.manual_seed(s)\ntorch.cuda.manual_seed_all(s + rank)",
         "torch.manual_seed(s)\ntorch.npu.manual_seed_all(s + rank)",
         'torch.manual_seed(s)\n(torch.npu if hasattr(torch, "npu") else torch.cuda).manual_seed_all(s + rank)',

@@ -413,3 +413,66 @@ def test_a_function_that_is_skipped_without_nvml_stays_in_a_script_as_well(tmp_p
     assert not migrated(tmp_path, train=text).changes
     (change,) = migrated(tmp_path, train=f"{text}def other():\n    torch.cuda.synchronize()\n").changes
     assert change.after.count("torch.cuda.synchronize()") == 1
+
+
+BUILD = (
+    "from torch.utils.cpp_extension import load\n"
+    "_backend = load(name='_scan', sources=['scan.cu'])\n__all__ = ['_backend']\n"
+)
+SETUP = "from torch.utils.cpp_extension import CUDAExtension\nmodules = [CUDAExtension('_scan', ['scan.cu'])]\n"
+SCAN = (
+    "from torch.cuda.amp import custom_fwd\nclass Scan(torch.autograd.Function):\n    @staticmethod\n"
+    "    @custom_fwd\n    def forward(ctx, x):\n        if not x.is_cuda: x = x.cuda()\n        return {}.scan(x)\n"
+)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "try:\n    import _scan as _backend\nexcept ImportError:\n    from .backend import _backend\n"
+        + SCAN.format("_backend"),
+        "BACKEND = None\ndef get_backend():\n    global BACKEND\n    if BACKEND is None:\n        try:\n"
+        "            import _scan as _backend\n        except ImportError:\n"
+        "            from .backend import _backend\n        BACKEND = _backend\n    return BACKEND\n"
+        + SCAN.format("get_backend()"),
+        "from ._ext import scan as _backend\n" + SCAN.format("_backend"),
+    ],
+)
+def test_what_calls_an_extension_that_the_project_builds_from_cuda_sources_stays(tmp_path: Path, text: str) -> None:
+    assert not migrated(tmp_path, ops__scan=text, ops__setup=SETUP, ops__backend=BUILD).changes
+
+
+def test_tests_of_an_extension_stay_and_plain_modules_with_an_underscore_do_not(tmp_path: Path) -> None:
+    kernel = "from ._ext import scan\ndef run(x): return scan.forward(x)\n"
+    assert not migrated(
+        tmp_path / "a", ops__scan=kernel, ops__test="from scan import run\nrun(torch.ones(1).cuda())\n"
+    ).changes
+    plain = "import _jsonnet\nfrom ._tools import move_to_cuda\nmodel = load(_jsonnet.evaluate('x')).cuda()\n"
+    tools = "def move_to_cuda(x): return x.cuda()\n"
+    assert len(migrated(tmp_path / "b", ops__train=plain, ops___tools=tools).changes) == 2
+
+
+def test_numba_on_the_host_shows_nothing(tmp_path: Path) -> None:
+    replay = "from numba import njit\n@njit\ndef returns(x): return x\n"
+    result = migrated(tmp_path, replay=replay, test_it=f"from replay import returns\ndef test_it():\n{BODY}")
+    assert [each.path.name for each in result.changes] == ["test_it.py"]
+
+
+def test_a_class_for_cuda_beside_those_for_other_devices_stays(tmp_path: Path) -> None:
+    base = "class BaseChecker:\n    def check(self): ...\n"
+    check = "    def check(self):\n        if not torch.cuda.is_available(): self.fail()\n"
+    result = migrated(
+        tmp_path,
+        checks__base=base,
+        checks__cuda=f"from .base import BaseChecker\nclass CudaChecker(BaseChecker):\n{check}",
+        timer=f"class CudaTimer:\n{check}",
+    )
+    assert [each.path.name for each in result.changes] == ["timer.py"]
+
+
+def test_a_file_that_calls_the_device_ascend_chooses_by_itself(tmp_path: Path) -> None:
+    names = "DEVICES = ('cuda', 'ascend')\n"
+    result = migrated(
+        tmp_path, names=names + "def make(config): return torch.ones(1, device=config.get('d', 'cuda'))\n"
+    )
+    assert not result.changes

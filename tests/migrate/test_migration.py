@@ -398,6 +398,7 @@ def test_a_torch_that_never_had_a_torch_npu_is_replaced_on_npus(tmp_path: Path) 
         ("INSTALL.md", "    conda install pytorch==1.7.1 torchvision==0.8.2\n", ("1.7", "")),
         ("get_started.md", "- Install `PyTorch>=1.8.0` and `torchvision>=0.9.0`\n", ("1.8", "")),
         ("docs/get_started.md", "MMDetection works with PyTorch 1.8+.\n", ("1.8", "")),
+        ("readme/INSTALL.md", "conda install pytorch=0.4.1 torchvision -c pytorch\n", ("0.4", "")),
         ("docs/benchmarks.md", "Measured with PyTorch 1.3.\n", ("", "")),
         ("CHANGELOG.md", "Support for PyTorch 1.3 is gone.\n", ("", "")),
         ("Dockerfile", "FROM pytorch/pytorch:1.8.1-cuda11.1-cudnn8-devel\n", ("1.8", "")),

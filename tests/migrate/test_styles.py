@@ -77,6 +77,14 @@ def test_a_choice_among_further_devices_gets_one_more_branch() -> None:
     ("before", "written"),
     [
         (CHOICE, f'"npu" if {NPU} else "cuda" if torch.cuda.is_available() else "cpu"'),
+        (
+            'd = "cuda:" + str(i) if torch.cuda.is_available() else "cpu"\n',
+            f'"npu:" + str(i) if {NPU}\n    else "cuda:"',
+        ),
+        (
+            'd = torch.device("cuda:%d" % i) if torch.cuda.is_available() else torch.device("cpu")\n',
+            f'torch.device("npu:%d" % i) if {NPU}\n    else torch.device("cuda:%d" % i) if torch.cuda',
+        ),
         ('d = f"cuda:{i}" if torch.cuda.is_available() and i > 0 else "cpu"\n', f'f"npu:{{i}}" if {NPU} and i > 0'),
         ('kind = "cuda" if "cuda" in device else "cpu"\n', '"npu" if "npu" in device else "cuda" if "cuda" in device'),
         (

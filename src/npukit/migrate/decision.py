@@ -42,7 +42,9 @@ _NPU = re.compile(r"ASCEND_|(?<![A-Za-z])npu(?![a-z])|hccl|transfer_to_npu", re.
 _NPU_QUICKLY = re.compile(r"npu(?![a-z])(?<![a-z]npu)")  # in lower case; a search that starts with letters is quick
 _COMMENTED_OUT = re.compile(r"""#\s*["'](?:npu|hccl)["'],?\s*$""", re.MULTILINE)  # in a list: to be supported
 # Code that asks whether there are NPUs chooses among devices itself; neither style writes these names.
-_CHOOSES_NPU = re.compile(r"\b(?:(?:is_)?(?:torch_|ascend_)?npu_available|(?:has|is|use)_npu)\b", re.IGNORECASE)
+_CHOOSES_NPU = re.compile(
+    r"\b(?:(?:is_)?(?:torch_|ascend_)?npu_available|(?:has|is|use)_npu)\b|[\"']ascend[\"']", re.IGNORECASE
+)
 
 
 def stays(node: ast.AST, file: PythonFile, goal: Goal) -> bool:
@@ -286,7 +288,7 @@ def is_line_for_cuda(line: int, file: PythonFile) -> bool:
 @lru_cache(maxsize=4)
 def _speaks_of_npus(file: PythonFile) -> bool:
     lowered = file.text.lower()
-    return "hccl" in lowered or "ascend_" in lowered or bool(_NPU_QUICKLY.search(lowered))
+    return "hccl" in lowered or "ascend" in lowered or bool(_NPU_QUICKLY.search(lowered))
 
 
 def _serves_npus(node: ast.AST, file: PythonFile) -> bool:

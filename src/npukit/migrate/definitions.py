@@ -15,10 +15,20 @@ from pathlib import Path
 
 from npukit.facts.libraries import imported, named, needs_cuda
 from npukit.migrate.evidence import Evidence, leaves, of_call
-from npukit.migrate.kernels import Definition, compiled, may_lack_it, needed, needed_at_top, only_asks, strong_names
+from npukit.migrate.kernels import (
+    Definition,
+    compiled,
+    extension_at_top,
+    loads_extension,
+    may_lack_it,
+    needed,
+    needed_at_top,
+    only_asks,
+    strong_names,
+)
 from npukit.migrate.presence import imported_in, missing, named_for_cuda, present
 from npukit.source import PythonFile
-from npukit.source.names import children, file_of, inside
+from npukit.source.names import children, definition_of, file_of, inside
 
 _FROM_CUDA = re.compile(r"\.cu[\"']|\bcuda_sources\b|\bwith_cuda=True")
 _WITHOUT = re.compile(r"without|fallback|(?:^|_)(?:no|not|disabled?|missing|unavailable)(?:_|$)")
@@ -72,7 +82,8 @@ def _imported(node: ast.stmt, file: PythonFile) -> str:
     library = needed(node) or next(filter(None, map(needs_cuda, parts)), None)  # ours.triton, which is made elsewhere
     if library is None and where is not None and re.match("test|bench", file.path.stem):
         library = needed_at_top(where)
-        return library.name if library and library.name != "Triton" else ""  # whose kernels are looked for one by one
+        if library is None or library.name == "Triton":  # whose kernels are looked for one by one
+            return extension_at_top(where, file.names.root)
     return library.name if library else ""
 
 
@@ -163,6 +174,8 @@ def _needs(part: Definition, names: dict[str, str], file: PythonFile) -> Evidenc
     for statement in _certain(part.body):
         if refused := refuses_without(statement, file, asks_any=_is_of_tests(file)):
             return Evidence("library", refused, file.place(statement))
+    if extension := loads_extension(part, file):
+        return Evidence("kernel", extension, place)
     for node, name in _called(part, passed=_is_of_tests(file)):
         is_kernel = name.endswith("_cuda") and isinstance(getattr(node, "func", None), ast.Name)
         if name in names or (is_kernel and of_call(node, file)):
@@ -185,8 +198,15 @@ def _class_needs(part: ast.ClassDef, names: dict[str, str], file: PythonFile) ->
     methods = {each.name for each in part.body if isinstance(each, _Function)}
     asks = any(re.fullmatch(r"is_(?:\w+_)?(?:available|compatible|supported)", name) for name in methods)
     is_named = re.search(r"cuda|nvidia|triton", part.name, re.IGNORECASE)
-    is_layer = is_named and (asks or len(methods & _DEVICE_API) > 2)
+    is_layer = is_named and (asks or len(methods & _DEVICE_API) > 2 or _is_one_of_several(part, file))
     return Evidence("layer", part.name, file.place(part)) if is_layer else None
+
+
+def _is_one_of_several(part: ast.ClassDef, file: PythonFile) -> bool:
+    """class CudaChecker(BaseChecker): what the project has for CUDA, beside the same for other devices"""
+    kind = re.sub(r"^(?:cuda|nvidia)_?", "", part.name, flags=re.IGNORECASE)
+    bases = (each for each in part.bases if re.sub("^(?:Base|Abstract)", "", getattr(each, "id", "")) == kind)
+    return any(definition_of(each, file.names, "class") for each in bases)
 
 
 def _moves_by_itself(method: _Function, file: PythonFile) -> bool:

@@ -56,7 +56,8 @@ def state_here(node: ast.Import | ast.ImportFrom, library: Library, file: Python
 def advice(library: Library) -> str:
     """What to do about a library."""
     parts = [f"Install {library.needs}." if library.needs else "", f"Use {library.instead}." if library.instead else ""]
-    return " ".join(filter(None, parts)) or "Remove it on NPUs."
+    otherwise = "Try the parts that you use on an NPU." if library.verdict == "partial" else "Remove it on NPUs."
+    return " ".join(filter(None, parts)) or otherwise
 
 
 @cache

@@ -25,6 +25,11 @@ _ASKS = re.compile(r"triton|cuda|device|backend|impl|kernel|fused|avail|have|has
 _ONLY_ASKED = re.compile(r"\W*(?:(?:HAVE|HAS|IS|check|is|has)_\w+|testing)\W*")
 _RUN_LATER = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda, ast.Module)
 _MISSING = re.compile(r"ImportError|\bException|NotFound")
+_EXTENSION = re.compile(r"(?:\w+_cuda|\w*_ext|_[a-z]\w+)")
+_BUILT = re.compile(r"\.cuh?[\"']|\bCUDAExtension\b|\bcuda_sources\b|\bwith_cuda=True")  # from CUDA's sources
+_LOADED = re.compile(r"\n\w+ = (?:[\w.]+\.)?load(?:_inline)?\(")
+_LOADS = (ast.If, ast.Try, ast.Import, ast.ImportFrom, ast.Assign, ast.Return, ast.Global, ast.Expr)
+_BUILDERS = ("setup.py", "build.py", "backend.py")
 
 
 def modules(node: _Import) -> list[str]:
@@ -64,22 +69,86 @@ def _needed_by(node: _Import, alias: ast.alias, file: PythonFile) -> str:
     library = libraries.needs_cuda(module) or libraries.needs_cuda(f"{module}.{alias.name}")
     if library:
         return "" if alias.name == "triton" else library.name  # whose kernels are looked for one by one
+    if extension := _extension(node, alias, file):
+        return extension
     if isinstance(node, ast.Import):
-        is_compiled = alias.name.endswith("_cuda") and file_of(alias.name, file.path, file.names.root) is None
-        return alias.name if is_compiled else ""
+        return ""
     head = "." * node.level + module
     for where in (file_of(each, file.path, file.names.root) for each in (head, f"{head}.{alias.name}")):
         if library := needed_at_top(where):
             return library.name
         if alias.name in launchers(where):
             return "Triton"
+        if _builds_kernels(where):
+            return "a kernel that nvcc compiles"
     return ""
+
+
+def _extension(node: _Import, alias: ast.alias, file: PythonFile) -> str:
+    """What the project's build makes of CUDA sources: import ops_cuda; from . import ops_cuda; from ._ext import ops"""
+    module = alias.name if isinstance(node, ast.Import) else "." * node.level + (node.module or alias.name)
+    return module.lstrip(".") if is_extension(module, file.path, file.names.root) else ""
+
+
+@lru_cache(maxsize=4096)
+def is_extension(module: str, path: Path, root: Path | None) -> bool:
+    """Whether a module is what the project's build makes of CUDA sources.
+
+    >>> is_extension("ops_cuda", Path("project/ops.py"), Path("project"))
+    True
+    """
+    name = module.rpartition(".")[2]
+    if not _EXTENSION.fullmatch(name) or file_of(module, path, root) is not None:
+        return False
+    if name.endswith("_cuda") or name == "_ext":
+        return name not in _text(path.with_name("__init__.py")) if module == f".{name}" else True
+    folders = (each for each in path.parents if root and each.is_relative_to(root))
+    return any(re.search(rf"[\"'.]{name}[\"']", _builders(folder)) for folder in folders)
+
+
+@lru_cache(maxsize=1024)
+def _builders(folder: Path) -> str:
+    """The files of a folder that build extensions from CUDA sources."""
+    texts = (_text(folder / name) for name in _BUILDERS)
+    return "\n".join(text for text in texts if _BUILT.search(text))
+
+
+def extension_at_top(path: Path, root: Path | None) -> str:
+    """The extension of CUDA sources without which a file of the project cannot be imported, or "" """
+    found = (module for module, _ in _top_imports(path) if is_extension(module, path, root))
+    return next(found, "").lstrip(".")
+
+
+def loads_extension(function: ast.FunctionDef | ast.AsyncFunctionDef, file: PythonFile) -> str:
+    """The extension that a function does nothing but load: if BACKEND is None: import _scan; BACKEND = _scan"""
+    statements = [each for each in inside(function) if isinstance(each, ast.stmt) and each is not function]
+    if not all(isinstance(each, _LOADS) and not _calls(each) for each in statements):
+        return ""
+    imports = [each for each in statements if isinstance(each, _Import)]
+    found = [_needed_by(each, alias, file) for each in imports for alias in each.names]
+    return found[0] if found and all(found) else ""
+
+
+def _calls(statement: ast.stmt) -> bool:
+    return isinstance(getattr(statement, "value", None), ast.Call)
+
+
+@lru_cache(maxsize=1024)
+def _builds_kernels(path: Path | None) -> bool:
+    """Whether importing a file of the project compiles CUDA sources: _backend = load(sources=["scan.cu"])"""
+    text = _text(path)
+    return "cpp_extension" in text and bool(_LOADED.search(text) and _BUILT.search(text))
 
 
 def _is_always(name: str, node: _Import, file: PythonFile) -> bool:
     """Whether nothing else stands for the name where the library is missing: except ImportError: te = None"""
     bound = (each for each in file.names.bindings_in(file.tree, name) if each.node is not node)
-    return all(isinstance(each.value, ast.Constant) or libraries.needs_cuda(each.target) for each in bound)
+    return all(
+        isinstance(each.value, ast.Constant)
+        or libraries.needs_cuda(each.target)
+        or is_extension(each.target, file.path, file.names.root)
+        for each in bound
+    )
 
 
 @lru_cache(maxsize=4)
@@ -130,7 +199,7 @@ def imports_kernels(file: PythonFile) -> bool:
 def needed_at_top(path: Path | None) -> libraries.Library | None:
     """The library for CUDA without which a file of the project cannot be imported."""
     for module, names in _top_imports(path):
-        library = libraries.needs_cuda(module) or (libraries.needs_cuda("numba.cuda") if "numba" in module else None)
+        library = libraries.needs_cuda(module)
         if library and not (names and only_asks(module, names, "")):
             return library
     return None

@@ -31,7 +31,7 @@ _TORCH = re.compile(
 # What else says which torch a project runs with: its documents, environments, images and CI.
 _DOCUMENTS = (
     *("*.md", "*.rst", "README*.txt", "INSTALL*.txt"),
-    *(f"{folder}/{name}" for folder in ("doc", "docs", "docs/*") for name in ("*.md", "*.rst")),
+    *(f"{folder}/{name}" for folder in ("doc", "docs", "docs/*", "readme") for name in ("*.md", "*.rst")),
 )
 _MACHINES = (
     *("Dockerfile*", "*.Dockerfile", "docker/*Dockerfile*", "docker/*/Dockerfile*", ".devcontainer/*Dockerfile*"),
@@ -46,15 +46,15 @@ _MAX_FILES = 64
 _MAX_CHARACTERS = 1 << 18
 # PyTorch 1.8+, pytorch==1.12.1, torch >= 2.0, PyTorch (1.7.1), PyTorch version 1.10
 _SPEAKS_OF_TORCH = re.compile(
-    r"(?<![\w-])(?:py)?torch\b[ \t]*(?:version )?[(`]?(?:[>=~]=|≥|=)?[ \t]*v?([12]\.\d+)", re.IGNORECASE
+    r"(?<![\w-])(?:py)?torch\b[ \t]*(?:version )?[(`]?(?:[>=~]=|≥|=)?[ \t]*v?([012]\.\d+)", re.IGNORECASE
 )
 # FROM pytorch/pytorch:1.8.0-cuda11.1, ARG PYTORCH="1.6.0", torch-version: ["1.13.1", "2.0"], pip install torch==1.9
 _SETS_TORCH = re.compile(
     r"""(?<![\w-])(?:py)?torch(?:[-_]?version)?["']?[ \t]*(?:[>=~]=|[:=])[ \t]*"""
-    r"""(\[[^\]\n]*\]|["']?v?[12]\.\d+)""",
+    r"""(\[[^\]\n]*\]|["']?v?[012]\.\d+)""",
     re.IGNORECASE,
 )
-_RELEASE = re.compile(r"(?<![\w.])v?([12]\.\d+)")
+_RELEASE = re.compile(r"(?<![\w.])v?([012]\.\d+)")
 _LOWER = re.compile(r"""(?<![<>!~=])(?:={1,3}|~=|>=?|\^)\s*["']?(\d+)(?:\.(\d+))?""")
 _UPPER = re.compile(r"""(?<![<>!~=])(={1,3}|~=|<=?)\s*["']?(\d+)\.(\d+)(\.0*[1-9])?""")
 

@@ -7,6 +7,7 @@ bad:
 good:
     import torch
     torch.use_deterministic_algorithms(True)
+    torch.backends.cudnn.deterministic = False
 """
 
 from __future__ import annotations
@@ -33,7 +34,10 @@ rule = Rule(
 @rule.on(ast.Module)
 def check(module: ast.Module, file: PythonFile, goal: Goal) -> Iterator[Finding]:
     for node, api in used_apis(file):
-        if api.kind == "ignored":
+        turns_off = (
+            isinstance(value := getattr(file.parent(node), "value", None), ast.Constant) and value.value is False
+        )
+        if api.kind == "ignored" and not turns_off:
             yield rule.finding(
                 (file, node),
                 f"{api.name} has no effect on NPUs",

@@ -152,8 +152,18 @@ def is_from_cpu(choice: ast.IfExp, file: PythonFile) -> bool:
     return bool(re.search(r"[\"']cpu[\"']", file.source(choice.orelse)))
 
 
+def filled_in(node: ast.AST, file: PythonFile) -> ast.AST:
+    """The whole of a string that is filled in: "cuda:" + str(rank), "cuda:%d" % rank, "cuda:{}".format(rank)"""
+    parent = file.parent(node)
+    if isinstance(parent, ast.BinOp) and parent.left is node:
+        return parent
+    call = file.parent(parent) if isinstance(parent, ast.Attribute) and parent.attr == "format" else None
+    return call if isinstance(call, ast.Call) else node
+
+
 def is_chosen(node: ast.AST, file: PythonFile) -> bool:
     """Whether a string is a device by what it is chosen instead of: "cuda" if torch.cuda.is_available() else "cpu" """
+    node = filled_in(node, file)
     choice = file.parent(node)
     if not isinstance(choice, ast.IfExp) or choice.body is not node:
         return False

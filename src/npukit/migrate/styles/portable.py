@@ -249,7 +249,7 @@ class Portable:
         return torch and Text(f"{others} if hasattr({torch.text}, {mark}npu{mark}) else {pairs}", torch.edits)
 
     def keeps(self, node: ast.AST, file: PythonFile, goal: Goal) -> bool:
-        if graph_around(node, file) is not None or _is_seeded_anyway(node, file):
+        if graph_around(node, file) is not None or _is_seeded_anyway(node, file) or _guards_seeds(node, file):
             return True
         if isinstance(node, ast.Compare) and chosen_by_device(node, file):  # whose backend is asked for
             return True
@@ -321,6 +321,19 @@ def _is_seeded_anyway(node: ast.AST, file: PythonFile) -> bool:
     around, seed = file.function(node), _arguments(node, file)
     seeds = (each for each in file.by_name.get("manual_seed", ()) if file.resolve(each) == "torch.manual_seed")
     return seed != "" and any(file.function(each) is around and _arguments(each, file) == seed for each in seeds)
+
+
+def _guards_seeds(node: ast.AST, file: PythonFile) -> bool:
+    """if torch.cuda.is_available(): torch.cuda.manual_seed_all(seed), all of which stays"""
+    asked = file.parent(node)
+    choice = file.parent(asked) if isinstance(asked, ast.Call) and asked.func is node else None
+    if not isinstance(choice, ast.If) or choice.test is not asked or choice.orelse:
+        return False
+    calls = [each.value for each in choice.body if isinstance(each, ast.Expr) and isinstance(each.value, ast.Call)]
+    flags = (getattr(each, "targets", [each])[0] for each in choice.body if isinstance(each, ast.Assign))
+    cudnn = [each for each in flags if (file.resolve(each) or "").startswith("torch.backends.cudnn.")]
+    seeds = [each for each in calls if _is_seeded_anyway(each.func, file)]
+    return bool(seeds) and len(seeds) + len(cudnn) == len(choice.body)
 
 
 def _arguments(func: ast.AST, file: PythonFile) -> str:

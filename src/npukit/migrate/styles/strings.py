@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 
-from npukit.migrate.styles.choices import asked_in, is_from_cpu
+from npukit.migrate.styles.choices import asked_in, filled_in, is_from_cpu
 from npukit.migrate.styles.style import Edits
 from npukit.source import Edit, PythonFile
 
@@ -40,15 +40,18 @@ def number(node: ast.expr, rest: str, file: PythonFile) -> str:
 
 
 def names_cuda(node: ast.expr, file: PythonFile) -> bool:
-    """Whether it is "cuda", f"cuda:{rank}" or torch.device of these."""
+    """Whether it is "cuda", f"cuda:{rank}", "cuda:" + str(rank) or torch.device of these."""
     value = node.args[0] if is_device(node, file) else node  # type: ignore[attr-defined]
+    while isinstance(value, (ast.BinOp, ast.Call)):  # "cuda:" + str(rank), "cuda:{}".format(rank)
+        value = value.left if isinstance(value, ast.BinOp) else getattr(value.func, "value", None)
     first = value.values[0] if isinstance(value, ast.JoinedStr) and value.values else value
     return isinstance(first, ast.Constant) and str(first.value).split(":")[0] == "cuda"
 
 
 def extended(node: ast.expr, mark: str, torch: str, file: PythonFile) -> Edit | None:
     """ "npu" if hasattr(torch, "npu") and torch.npu.is_available() else, in front of a choice of CUDA"""
-    body: ast.AST = file.parent(node) if is_device(file.parent(node), file) else node  # type: ignore[assignment]
+    body: ast.AST = filled_in(node, file)
+    body = file.parent(body) if is_device(file.parent(body), file) else body  # type: ignore[assignment]
     choice = file.parent(body)
     asked = asked_in(choice, file)
     if not isinstance(choice, ast.IfExp) or choice.body is not body or asked is None or not is_from_cpu(choice, file):
