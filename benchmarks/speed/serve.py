@@ -1,7 +1,7 @@
 """How fast are many answers at once? Output tokens a second of npukit's engine, with transformers' ways beside it.
 
 The weights are new (speed does not depend on them), prompts are random and every answer has a given length, so that
-all ways do the same work, greedily. On a GPU with the shapes of Qwen2; `--shape small` runs anywhere.
+all ways do the same work, greedily. On a GPU with the shapes of Qwen2 and Qwen3-30B-A3B; `--shape small` runs anywhere.
 
     python -m benchmarks serve --shape 7b --requests 64 256 --peers one-by-one static compiled continuous
     python -m benchmarks serve --shape small --requests 16 --peers one-by-one static continuous
@@ -17,13 +17,14 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, Qwen2Config
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from npukit.facts.models import known_model
 from npukit.inference.engine import Engine, EngineOptions, Output, Request, SamplingParams
 
 SHAPES: dict[str, dict[str, Any]] = {
     "small": {
+        "model_type": "qwen2",
         "vocab_size": 8000,
         "hidden_size": 256,
         "intermediate_size": 704,
@@ -34,6 +35,7 @@ SHAPES: dict[str, dict[str, Any]] = {
     },
     "1.5b": known_model("Qwen2-1.5B") or {},
     "7b": known_model("Qwen2-7B") or {},
+    "30b-a3b": {**(known_model("Qwen3-30B-A3B") or {}), "norm_topk_prob": True},
 }
 GREEDY: dict[str, Any] = {"temperature": 0.0}
 SAMPLING: dict[str, dict[str, Any]] = {
@@ -60,7 +62,7 @@ def main() -> None:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model = make_model(arguments.shape, device)
     words = model.config.vocab_size
-    print(f"Qwen2 {arguments.shape} shape, {model.dtype}, {device}, torch {torch.__version__}", flush=True)
+    print(f"{arguments.shape} shape, {model.dtype}, {device}, torch {torch.__version__}", flush=True)
     works = {count: make_work(count * ROUNDS, arguments, words) for count in arguments.requests}
     few = min(works)
     peers = {name: measured(PEERS[name], model, works[few][:few]) for name in arguments.peers}
@@ -94,7 +96,7 @@ def main() -> None:
 
 def make_model(shape: str, device: torch.device) -> Any:
     """A model of that shape with new weights."""
-    config = Qwen2Config(**SHAPES[shape], max_position_embeddings=4096)
+    config = AutoConfig.for_model(**SHAPES[shape], max_position_embeddings=4096)
     torch.manual_seed(0)
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
     with device:

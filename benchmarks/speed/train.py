@@ -1,11 +1,11 @@
 """npukit's training beside nanoGPT's and transformers' on one GPU: real tokens a second, and memory.
 
-    python -m benchmarks train --nanogpt CHECKOUT_OF_NANOGPT [--only gpt2|gpt2_as_nanogpt|qwen2]
+    python -m benchmarks train --nanogpt CHECKOUT_OF_NANOGPT [--only gpt2|gpt2_as_nanogpt|qwen2|qwen3_moe]
 
 GPT-2 124M, new weights, 32 rows of 1,024 tokens a step: as transformers configures it, with its dropout; and as nanoGPT
-does, with 50,304 words and none. Qwen2-7B's shape with new weights, LoRA of rank 8 on all
-linear layers, rows of log-normal length (about 400 tokens on average), 16 rows or as many tokens a step. Padding does
-not count as a token. Every contestant runs in a process of its own, bf16, AdamW, on random tokens.
+does, with 50,304 words and none. Qwen2-7B's shape, and that of Qwen3-30B-A3B with 16 of its 48 layers, new weights,
+LoRA of rank 8 on all linear layers, rows of log-normal length (about 400 tokens on average), 16 rows or as many tokens
+a step. Padding does not count as a token. Every contestant runs in a process of its own, bf16, AdamW, on random tokens.
 """
 
 from __future__ import annotations
@@ -41,6 +41,12 @@ QWEN2 = {
     **(known_model("Qwen2-7B") or {}),
     "max_position_embeddings": 32768,
     "rope_parameters": {"rope_type": "default", "rope_theta": 1e6},
+}
+QWEN3_MOE = {
+    **(known_model("Qwen3-30B-A3B") or {}),
+    "num_hidden_layers": 16,  # a third of them: quicker to make, and a layer's share of the time is the same
+    "norm_topk_prob": True,
+    "max_position_embeddings": 32768,
 }
 QWEN2_FLOPS = 4 * 7.07e9  # a token: forward and backward through frozen weights, the embedding's table left out
 PACK = 4096
@@ -149,8 +155,8 @@ def npukit_gpt2(shape: dict[str, Any]) -> None:
     train_with_npukit(shape, rows, 1024, "full", 32)
 
 
-def npukit_qwen2() -> None:
-    train_with_npukit(QWEN2, rows_of_random_length(1000), PACK, "lora", 1)
+def npukit_lora(shape: dict[str, Any]) -> None:
+    train_with_npukit(shape, rows_of_random_length(1000), PACK, "lora", 1)
 
 
 # the others
@@ -233,12 +239,12 @@ def transformers_gpt2(shape: dict[str, Any]) -> None:
     transformers_trainer(model, rows, 32, 1, steps=30, warm=10, torch_compile=True)
 
 
-def transformers_qwen2(batch: int, accumulation: int) -> None:
+def transformers_lora(shape: dict[str, Any], batch: int, accumulation: int) -> None:
     from peft import LoraConfig, get_peft_model
-    from transformers import Qwen2Config, Qwen2ForCausalLM
+    from transformers import AutoConfig, AutoModelForCausalLM
 
     with torch.device("cuda"):
-        model = Qwen2ForCausalLM._from_config(Qwen2Config(**QWEN2), dtype=torch.bfloat16)
+        model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**shape), dtype=torch.bfloat16)
     model = get_peft_model(model, LoraConfig(task_type="CAUSAL_LM", r=8, lora_alpha=16, target_modules="all-linear"))
     transformers_trainer(model, rows_of_random_length(16 * 8), batch, accumulation, steps=8, warm=2)
 
@@ -256,9 +262,13 @@ def contestants(checkout: Path) -> dict[str, dict[str, Callable[[], None]]]:
             "transformers' Trainer, compiled": functools.partial(transformers_gpt2, GPT2_AS_NANOGPT),
         },
         "qwen2": {
-            "npukit": npukit_qwen2,
-            "transformers' Trainer, 1 row x 16": functools.partial(transformers_qwen2, 1, 16),
-            "transformers' Trainer, 4 rows x 4": functools.partial(transformers_qwen2, 4, 4),
+            "npukit": functools.partial(npukit_lora, QWEN2),
+            "transformers' Trainer, 1 row x 16": functools.partial(transformers_lora, QWEN2, 1, 16),
+            "transformers' Trainer, 4 rows x 4": functools.partial(transformers_lora, QWEN2, 4, 4),
+        },
+        "qwen3_moe": {
+            "npukit": functools.partial(npukit_lora, QWEN3_MOE),
+            "transformers' Trainer, 4 rows x 4": functools.partial(transformers_lora, QWEN3_MOE, 4, 4),
         },
     }
 
@@ -292,7 +302,7 @@ def run_all(checkout: Path, only: str | None) -> Iterator[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nanogpt", type=Path, required=True)
-    parser.add_argument("--only", choices=["gpt2", "gpt2_as_nanogpt", "qwen2"])
+    parser.add_argument("--only", choices=["gpt2", "gpt2_as_nanogpt", "qwen2", "qwen3_moe"])
     parser.add_argument("--run", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.run:

@@ -45,8 +45,9 @@ def test_answers_equal_generate(way: str) -> None:
     assert [answer.ids for answer in answers] == expected
 
 
-def test_experts_give_the_tokens_that_they_give_on_a_cpu() -> None:
-    model = make_model("qwen3_moe", torch.float32, **EXPERTS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=["plain", "as graphs"])
+def test_experts_give_the_tokens_that_they_give_on_a_cpu(dtype: torch.dtype) -> None:
+    model = make_model("qwen3_moe", dtype, **EXPERTS)
     asked = prompts(5, 200)
     expected = [generated(model, prompt, 8) for prompt in asked]
     engine = Engine(model.to("npu"), EngineOptions(max_num_seqs=4, max_model_len=300))

@@ -23,14 +23,13 @@ class Abilities:
     fused_optimizers: bool = False  # torch's own, with fused=True
     compiles: bool = False  # torch.compile makes layers faster
     records_graphs: bool = False  # a step can be recorded once and played again
-    grouped_products: bool = True  # of experts, in one operator
     block_size: int = 16  # tokens in a block of a paged cache, as its attention likes them best
 
 
 KINDS = {
     "cpu": Abilities(own_memory=False),
     "cuda": Abilities(flash_attention=True, fused_optimizers=True, compiles=True, records_graphs=True, block_size=64),
-    "npu": Abilities(double=False, torch_npu=True, records_graphs=True, grouped_products=False, block_size=128),
+    "npu": Abilities(double=False, torch_npu=True, records_graphs=True, block_size=128),
 }
 OTHER = Abilities(double=False)  # nothing is assumed
 

@@ -47,6 +47,7 @@ LLAMA_LIKE = {
     "bos_token_id": 1,
     "eos_token_id": 2,
 }
+EXPERTS = {"head_dim": 8, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
 GPT2 = GPT2Config(vocab_size=101, n_embd=32, n_layer=2, n_head=4, n_positions=64, bos_token_id=1, eos_token_id=2)
 SHAPES = {
     "qwen2": Qwen2Config(**LLAMA_LIKE),
@@ -59,6 +60,7 @@ SHAPES = {
     **{
         kind: AutoConfig.for_model(kind, **LLAMA_LIKE, head_dim=8) for kind in ("ernie4_5", "gemma", "glm4", "seed_oss")
     },
+    **{kind: AutoConfig.for_model(kind, **LLAMA_LIKE, **EXPERTS) for kind in ("mixtral", "qwen2_moe", "qwen3_moe")},
 }
 
 

@@ -62,13 +62,13 @@ def models_page() -> str:
     for name, family in sorted(families.known().items()):
         remark = {"latent": "latent attention (MLA)", "capped": "capped attention scores"}.get(family.attention, "")
         if family.experts:
-            remark = ", ".join(filter(None, [remark, "mixture of experts: no packing, served without graphs"]))
+            remark = ", ".join(filter(None, [remark, "mixture of experts"]))
         paged = family.attention == "plain"
         yes = ["yes" if value else "no" for value in (family.can_pack, family.fused_rotary, paged)]
         lines.append(f"| `{name}` | {yes[0]} | {yes[1]} | {yes[2]} | {remark} |")
     lines += [
         "",
-        "For example, Qwen3-30B-A3B is a `qwen3_moe`: the family is supported, without packing and without graphs; "
+        "For example, Qwen3-30B-A3B is a `qwen3_moe`: the family is supported; "
         "this model itself was not run. Serving uses one card; `--engine vllm` is for models that need several.",
         "",
         "Multimodal models can be neither trained nor served; GRPO and PPO are not supported.",

@@ -24,6 +24,7 @@ from npukit.inference.engine.trial import TOKENS, agrees
 from npukit.launch.abilities import abilities
 from npukit.llm import families
 from npukit.llm.config.use import EngineOptions
+from npukit.llm.models.experts import use_grouped_experts
 
 log = logging.getLogger(__name__)
 UNLIMITED = 8192  # tokens of a text where nothing in the model limits them
@@ -41,8 +42,7 @@ class Engine:
         options = options or EngineOptions()
         model.eval()
         self.device = model.device
-        if not abilities(self.device).grouped_products:  # which are transformers' choice for experts
-            model.set_experts_implementation("eager")
+        use_grouped_experts(model)
         self.words = model.get_output_embeddings().weight.shape[0]
         made_for = getattr(model.config.get_text_config(), "max_position_embeddings", None)
         self.longest = min(options.max_model_len or made_for or UNLIMITED, made_for or UNLIMITED)

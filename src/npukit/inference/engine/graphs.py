@@ -17,6 +17,7 @@ from npukit.inference.engine.inputs import Inputs, Numbers, Pass, lay_out
 from npukit.inference.engine.scheduler import padded
 from npukit.launch.abilities import abilities
 from npukit.llm import families
+from npukit.llm.models.experts import are_grouped
 
 _USUAL = 64  # tokens
 
@@ -120,8 +121,9 @@ class Graphs:
 
 
 def can_record(model: Any) -> bool:
-    """Whether passes can be graphs: where no operator of them asks the host for anything, as the choice of experts does
-    in transformers' code, and perhaps that of a family that npukit does not know.
+    """Whether passes can be graphs: where no operator of them asks the host for anything, as the experts of some models
+    do, and perhaps code of a family that npukit does not know.
     """
     is_half, family = model.dtype in (torch.float16, torch.bfloat16), families.of(model.config)
-    return abilities(model.device).records_graphs and is_half and family is not families.UNKNOWN and not family.experts
+    is_known = family is not families.UNKNOWN and are_grouped(model)
+    return abilities(model.device).records_graphs and is_half and is_known

@@ -83,8 +83,7 @@ class Family:
     plain_logits: bool = True
     """Logits are the last hidden states times the output layer, with no scale or cap."""
     experts: bool = False
-    """Each token takes its own way through some of many expert layers. The inference engine runs that, but not as
-    graphs; packing and the chunked loss were not tried with it."""
+    """Each token takes its own way through some of many expert layers."""
     rotary: Literal["halves", "pairs", "none"] = "none"
     """Which elements of a head are turned together: its two halves, neighbours, or none (learned positions)."""
     fused_rotary: bool = False
@@ -101,4 +100,4 @@ class Family:
     @property
     def can_pack(self) -> bool:
         """Whether several texts can be one row of a training batch."""
-        return self.attention == "plain" and not self.experts
+        return self.attention == "plain"

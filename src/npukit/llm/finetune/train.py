@@ -29,6 +29,7 @@ from npukit.llm.finetune.during import follow
 from npukit.llm.finetune.save import RUN, save_model, save_run, save_trainer_state
 from npukit.llm.models.attention import NAME as PACKED_ATTENTION
 from npukit.llm.models.attention import register
+from npukit.llm.models.experts import use_grouped_experts
 from npukit.llm.models.forward import share_rows
 from npukit.llm.models.fused import use_compilable_gelu, use_fused_operators
 from npukit.llm.models.loading import load_config, load_model, load_tokenizer, locate, make_room
@@ -200,6 +201,7 @@ def adapt(
         quantize(model, config.model.quantize)
     if abilities(device).torch_npu:
         use_fused_operators(model)
+        use_grouped_experts(model)
     elif compiles:
         use_compilable_gelu(model)
     task = tasks.of(config)
@@ -218,15 +220,20 @@ def _packed_if_possible(config: Config, task: Task, shape: Any, log: Log) -> Con
     if not config.data.packing or (can_pack and task.can_join(config)):
         return config
     if not can_pack and task.can_join(config):
-        log(f"Packing is off: it is for families with plain attention and no experts, and not for {shape.model_type}.")
+        log(f"Packing is off: it is for families with plain attention, and not for {shape.model_type}.")
     return config.model_copy(update={"data": config.data.model_copy(update={"packing": False})})
 
 
 def _check_sharing(config: Config, shape: Any) -> None:
     if config.training.sequence_parallel > 1 and not families.of(shape).can_pack:
         raise NpukitError(
-            "training.sequence_parallel is for families with plain attention and no experts, "
+            "training.sequence_parallel is for families with plain attention, "
             f"and not for {shape.model_type}: set it to 1."
+        )
+    if config.training.sequence_parallel > 1 and config.model.balance_experts:
+        raise NpukitError(
+            "With training.sequence_parallel a rank sees a part of a row, but model.balance_experts needs all of it: "
+            "leave out one of the two."
         )
 
 

@@ -27,7 +27,7 @@ def return_loss(model: Any, balance_experts: float = 0.0, weighting: Weighting |
     """
     head = model.get_output_embeddings()
     family = families.of(model.config)
-    if family.plain_logits and not family.experts and getattr(head, "bias", None) is None:
+    if family.plain_logits and getattr(head, "bias", None) is None:
         give_loss(head)
     for table in _body_of(model).modules():
         if isinstance(table, nn.Embedding):
