@@ -36,7 +36,7 @@ EVERY = [verb for group in VERBS.values() for verb in group]
 # What npukit imports only where a card, an option or another project's library calls for it.
 ON_OCCASION = {"torch_npu", "triton", "deepspeed", "modelscope", "pytest"}
 # With their extra; the others need no more than these.
-TRIED = ("train", "infer", "export", "profile", "precision", "sim")
+TRIED = ("train", "infer", "export", "profile", "precision", "sim", "serve", "studio")
 HELP = """
 import sys
 from npukit.cli import main
@@ -63,6 +63,12 @@ class Use:
     works_with: str = "base"
     codes: tuple[int, ...] = (0,)
     stdin: str = ""
+    serves: bool = False  # until it is told to end
+
+    def run(self, python: Path, places: dict[str, object]) -> subprocess.CompletedProcess[str]:
+        """Use the verb in the environment of this Python; a server is told to end when it says where it listens."""
+        command = [str(python), "-m", "npukit", self.verb, *self.words.format(**places).split()]
+        return _served(command) if self.serves else _run(command, self.stdin)
 
 
 USES = [
@@ -87,15 +93,15 @@ USES = [
     Use("infer", "{model} {rows} --output {folder}/answers.jsonl --device cpu --max-new-tokens 2", "use"),
     Use("eval", "{model} {folder}/text.txt --device cpu", "use"),
     Use("export", "{model} --output {folder}/merged", "use"),
-    Use("serve", "{model} --device cpu --port 0", "serve"),
+    Use("serve", "{model} --device cpu --port 0", "serve", serves=True),
     Use("profile", "--device cpu --steps 0 --output {folder}/profile {folder}/training.py", "sim"),
     Use("explain", "507015"),
     Use("advise", "{folder}/none", codes=(2,)),
     Use("precision", "weights {model} {model}", "sim"),
     Use("sim", "info", "sim"),
-    Use("verify", "{folder} {folder} -- python script.py", "sim"),
+    Use("verify", "{folder}/cuda {folder}/npu -- python train.py", "sim"),
     Use("port", "--help"),
-    Use("studio", "--help"),
+    Use("studio", "{folder} --port 0", "studio", serves=True),
     Use("schema", "--help"),
     Use("docs", ""),
     Use("skill", ""),
@@ -151,14 +157,32 @@ def _needed(wanted: list[str]) -> Iterator[importlib.metadata.Distribution]:
                 open_ones += [(Requirement(each), extra) for each in found.requires or ()]
 
 
-def run(python: Path, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-    variables = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
-    return subprocess.run([str(python), *arguments], env=variables, input=stdin, capture_output=True, text=True)
+def _run(command: list[str], stdin: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, env=_variables(), input=stdin, capture_output=True, text=True)
+
+
+def _served(command: list[str]) -> subprocess.CompletedProcess[str]:
+    server = subprocess.Popen(command, env=_variables(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert server.stdout is not None
+    said = ""
+    for line in server.stdout:
+        said += line
+        if "http://" in line:
+            server.terminate()
+    return subprocess.CompletedProcess(command, server.wait(), "", said)
+
+
+def _variables() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+
+
+def show_every_help(python: Path) -> subprocess.CompletedProcess[str]:
+    return _run([str(python), "-c", HELP.format(verbs=[verb.name for verb in EVERY])])
 
 
 @pytest.mark.parametrize("extra", ["base", *EXTRAS])
 def test_every_verb_has_help(extra: str, installed: Callable[[str], Path]) -> None:
-    result = run(installed(extra), "-c", HELP.format(verbs=[verb.name for verb in EVERY]))
+    result = show_every_help(installed(extra))
     assert result.returncode == 0, result.stderr
     assert result.stdout.count("Usage: npukit") == len(EVERY)
 
@@ -169,25 +193,33 @@ def test_every_verb_is_used() -> None:
 
 @pytest.fixture(scope="module")
 def places(tmp_path_factory: pytest.TempPathFactory, tiny_qwen2: Path) -> dict[str, object]:
-    folder = tmp_path_factory.mktemp("user")
+    return write_places(tmp_path_factory.mktemp("user"), tiny_qwen2)
+
+
+def write_places(folder: Path, model: Path) -> dict[str, object]:
+    """What a user has: scripts, a text, rows and a configuration; the uses name them."""
     (folder / "script.py").write_text("print('loss: 1.0')\n")
     (folder / "training.py").write_text(
         "import torch\nweight = torch.ones(2, requires_grad=True)\noptimizer = torch.optim.SGD([weight])\n"
         "for _ in range(2):\n    weight.sum().backward()\n    optimizer.step()\n"
     )
+    for device in ("cuda", "npu"):
+        (folder / device).mkdir()
+        (folder / device / "train.py").write_text(
+            f"import torch\nprint('loss:', torch.ones(2, device='{device}').sum().item())\n"
+        )
     (folder / "text.txt").write_text("The sky is blue. " * 9)
     (folder / "rows.jsonl").write_text('{"instruction": "Why?", "output": "Because light is scattered."}\n' * 4)
     config = folder / "train.yaml"
-    config.write_text(CONFIG.format(model=tiny_qwen2, rows=folder / "rows.jsonl", folder=folder))
-    return {"folder": folder, "model": tiny_qwen2, "rows": folder / "rows.jsonl", "config": config}
+    config.write_text(CONFIG.format(model=model, rows=folder / "rows.jsonl", folder=folder))
+    return {"folder": folder, "model": model, "rows": folder / "rows.jsonl", "config": config}
 
 
 @pytest.mark.parametrize("use", USES, ids=lambda use: f"{use.verb} {use.words.partition(' ')[0]}".strip())
 def test_the_base_alone_does_it_or_names_the_extra(
     use: Use, installed: Callable[[str], Path], places: dict[str, object]
 ) -> None:
-    words = use.words.format(**places).split()
-    result = run(installed("base"), "-m", "npukit", use.verb, *words, stdin=use.stdin)
+    result = use.run(installed("base"), places)
     if use.works_with == "base":
         assert result.returncode in use.codes, result.stderr
     else:
@@ -205,22 +237,9 @@ def test_the_base_alone_does_it_or_names_the_extra(
 def test_an_extra_brings_what_its_verbs_need(
     use: Use, installed: Callable[[str], Path], places: dict[str, object]
 ) -> None:
-    words = use.words.format(**places).split()
-    result = run(installed(use.works_with), "-m", "npukit", use.verb, *words, stdin=use.stdin)
+    result = use.run(installed(use.works_with), places)
     assert result.returncode in use.codes, result.stderr
     assert "Traceback" not in result.stderr
-
-
-def test_the_server_starts_with_its_extra(installed: Callable[[str], Path], places: dict[str, object]) -> None:
-    command = [str(installed("serve")), "-m", "npukit", "serve", str(places["model"]), "--device", "cpu", "--port", "0"]
-    server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    assert server.stderr is not None
-    said = []
-    for line in server.stderr:
-        said.append(line)
-        if " at http://" in line:
-            server.terminate()
-    assert server.wait() == 0, "".join(said)
 
 
 def test_every_package_that_is_imported_is_declared() -> None:

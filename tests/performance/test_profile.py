@@ -28,9 +28,10 @@ print(sys.argv[1], flush=True)
 """
 
 
-def test_a_script_is_recorded_and_judged(tmp_path: Path) -> None:
+@pytest.mark.parametrize("steps", ["4-6", "0-2"])
+def test_a_script_is_recorded_and_judged(tmp_path: Path, steps: str) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
-    command = ["profile", "--steps", "4-6", "--device", "cpu", "--", "python", "train.py", "--done"]
+    command = ["profile", "--steps", steps, "--device", "cpu", "--", "python", "train.py", "--done"]
     ran = subprocess.run([sys.executable, "-m", "npukit", *command], cwd=tmp_path, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.splitlines()[-1] == "--done"

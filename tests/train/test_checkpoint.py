@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -86,7 +87,16 @@ def change_the_seed(folder: Path) -> None:
     (folder / "checkpoint.json").write_text(contents.replace('"seed": 42', '"seed": 43'))
 
 
-@pytest.mark.parametrize("damage", [cut, flip_a_bit, change_the_list, change_the_step, change_the_seed])
+def swap_files(folder: Path) -> None:
+    (folder / "rank-0.pt").rename(folder / "beside")
+    (folder / "model.safetensors").rename(folder / "rank-0.pt")
+    (folder / "beside").rename(folder / "model.safetensors")
+
+
+DAMAGES = [cut, flip_a_bit, change_the_list, change_the_step, change_the_seed, swap_files]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
 def test_a_broken_checkpoint_is_left_out_and_a_half_written_one_removed(
     job: Any, undisturbed: Any, are_same: Any, damage: Callable[[Path], None]
 ) -> None:
@@ -101,6 +111,39 @@ def test_a_broken_checkpoint_is_left_out_and_a_half_written_one_removed(
         job(epochs=9, max_steps=STEPS, save_every=4).train()
     assert are_same(job.weights(), undisturbed)
     assert not half.exists()
+
+
+def test_a_renamed_checkpoint_is_left_out(job: Any, undisturbed: Any, are_same: Any) -> None:
+    interrupt(job, 18)
+    shutil.copytree(job.output / "checkpoint-12", job.output / "checkpoint-18")
+    with pytest.warns(UserWarning, match="checkpoint-18 was renamed"):
+        summary = job(epochs=9, max_steps=STEPS, save_every=4).train()
+    assert are_same(job.weights(), undisturbed) and summary.steps == STEPS
+    assert (job.output / "checkpoints.before" / "checkpoint-18").is_dir()
+
+
+def test_ranks_that_found_different_checkpoints_do_not_train(job: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    job(max_steps=8, save_every=4).train()
+    trainer = job(max_steps=8)
+    monkeypatch.setattr(trainer.parallel, "gather", lambda step: [step, 4])
+    with pytest.raises(NpukitError, match=r"step 8 on rank 0, step 4 on rank 1") as told:
+        trainer.train()
+    assert told.value.exit_code == 2, "nothing was started"
+    assert job.checkpoints() == [4, 8]
+
+
+def test_a_damaged_best_checkpoint_is_not_replaced_by_another_model(job: Any) -> None:
+    figures = iter([1.0, 3.0])
+    options = {"max_steps": 4, "eval_every": 2, "save_every": 2, "load_best": True}
+
+    def measured(model: Any, batch: Any) -> Any:
+        if len(job.checkpoints()):
+            flip_a_bit(job.output / "checkpoint-2")
+        return {"loss": torch.tensor(next(figures))}
+
+    with pytest.raises(NpukitError, match=r"checkpoint-2 is damaged.*load_best") as told:
+        job(eval_rows=[(torch.zeros(6), torch.zeros(()))], arguments={"metrics": measured}, **options).train()
+    assert told.value.exit_code == 1 and not (job.output / "model.safetensors").exists()
 
 
 def test_no_bit_of_a_checkpoint_can_flip_unnoticed(job: Any) -> None:

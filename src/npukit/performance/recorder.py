@@ -38,8 +38,10 @@ class Recorder:
         self._hook = register_optimizer_step_post_hook(lambda optimizer, *_: self._after_step(optimizer))
         self._count_backwards()
         atexit.register(self.close)
-        if self.settings.first <= 1:  # there is no whole step before to warm up in
-            self._start(warmup=self.settings.first)
+        if self.settings.first <= 1:
+            self._start()
+            if self.settings.first == 0:
+                self._profiler.step()  # the warm-up ends before it has begun
 
     def _count_backwards(self) -> None:
         """Take backward passes for steps where no optimizer of torch's makes one for long."""
@@ -66,10 +68,10 @@ class Recorder:
             if self.done > self.settings.last:
                 self.close()
         elif self.done == self.settings.first - 1:
-            self._start(warmup=1)
+            self._start()
 
-    def _start(self, warmup: int) -> None:
-        self._profiler = make_profiler(self.settings, warmup)
+    def _start(self) -> None:
+        self._profiler = make_profiler(self.settings)
         self._profiler.start()
         gc.callbacks.append(_mark_collection)
 
@@ -94,8 +96,11 @@ class Recorder:
             print(f"npukit: {what}", file=sys.stderr, flush=True)
 
 
-def make_profiler(settings: Settings, warmup: int) -> Any:
-    """torch_npu's profiler on an NPU, torch's own elsewhere; it writes the folder when the steps are over."""
+def make_profiler(settings: Settings) -> Any:
+    """torch_npu's profiler on an NPU, torch's own elsewhere; it warms up for one step and writes the folder at the end.
+
+    Both print a warning when they are not to warm up at all.
+    """
     import torch
 
     from npukit.launch.devices import torch_device
@@ -104,14 +109,14 @@ def make_profiler(settings: Settings, warmup: int) -> Any:
     options: dict[str, Any] = {"record_shapes": settings.level >= 1, "with_stack": settings.level >= STACKS}
     options["profile_memory"] = settings.level >= 1 and kind != "cpu"
     if kind == "npu":
-        return _npu_profiler(settings, warmup, active, options)
+        return _npu_profiler(settings, active, options)
     activities = [torch.profiler.ProfilerActivity.CPU]
     if kind == "cuda":
         activities.append(torch.profiler.ProfilerActivity.CUDA)
     trace = Path(settings.folder) / f"rank{os.environ.get('RANK', '0')}.pt.trace.json.gz"
     profiler = torch.profiler.profile(
         activities=activities,
-        schedule=torch.profiler.schedule(wait=0, warmup=warmup, active=active, repeat=1),
+        schedule=torch.profiler.schedule(wait=0, warmup=1, active=active, repeat=1),
         on_trace_ready=lambda made: made.export_chrome_trace(str(trace)),
         **options,
     )
@@ -119,14 +124,14 @@ def make_profiler(settings: Settings, warmup: int) -> Any:
     return profiler
 
 
-def _npu_profiler(settings: Settings, warmup: int, active: int, options: dict[str, Any]) -> Any:
+def _npu_profiler(settings: Settings, active: int, options: dict[str, Any]) -> Any:
     import torch_npu
 
     npu = torch_npu.profiler
     level = (npu.ProfilerLevel.Level0, npu.ProfilerLevel.Level1, npu.ProfilerLevel.Level1)[settings.level]
     return npu.profile(
         activities=[npu.ProfilerActivity.CPU, npu.ProfilerActivity.NPU],
-        schedule=npu.schedule(wait=0, warmup=warmup, active=active, repeat=1),
+        schedule=npu.schedule(wait=0, warmup=1, active=active, repeat=1),
         on_trace_ready=npu.tensorboard_trace_handler(settings.folder),
         experimental_config=npu._ExperimentalConfig(profiler_level=level, gc_detect_threshold=1.0),
         **options,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
+import signal
 import socket
 from collections.abc import Callable
 from dataclasses import replace
@@ -36,8 +36,10 @@ def start(options: StudioOptions, tell: Callable[[str], None]) -> None:
     config = uvicorn.Config(
         make_app(options), log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=1
     )
-    with contextlib.suppress(KeyboardInterrupt):
-        Server(config).run(sockets=[listener])
+    # uvicorn hands a signal on when all is done; an end that was asked for is no failure.
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, lambda *_: None)
+    Server(config).run(sockets=[listener])
 
 
 def _listen(options: StudioOptions) -> socket.socket:

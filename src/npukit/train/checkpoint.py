@@ -91,7 +91,7 @@ class Checkpoints:
             return self._check(read(resume))
         for folder in reversed(_folders(self._options.output)):
             try:
-                found = read(folder)
+                found = _read_in_place(folder)
             except NpukitError as error:
                 warnings.warn(f"{error} Looking for an older one.", stacklevel=2)
             else:
@@ -106,7 +106,13 @@ class Checkpoints:
 
     def read_best(self) -> Checkpoint:
         """The same, complete and readable."""
-        return read(self._options.output / f"checkpoint-{self.best_step}")
+        try:
+            return read(self._options.output / f"checkpoint-{self.best_step}")
+        except NpukitError as error:
+            what = (
+                f"{error} It is that of the best evaluation: set load_best to false to keep the model of the last step."
+            )
+            raise NpukitError(what, on_the_way=True) from None
 
     def _check(self, found: Checkpoint) -> Checkpoint:
         for name, then, now in differences(found.run, self._run):
@@ -208,6 +214,27 @@ def read(folder: Path) -> Checkpoint:
     if (name := find_damaged(folder, contents["files"])) is not None:
         raise NpukitError(f"{folder} is damaged: {name} is missing or not as it was written.")
     return Checkpoint(folder, contents["step"], contents["run"], contents["options"])
+
+
+def refuse_different(steps: list[int], output: Path) -> None:
+    """Ranks that found checkpoints of different steps would train a mixture of them.
+
+    >>> refuse_different([8, 8], Path("output"))
+    """
+    if len(set(steps)) > 1:
+        found = ", ".join(f"step {step} on rank {rank}" for rank, step in enumerate(steps))
+        raise NpukitError(
+            f"The ranks found different checkpoints in {output} ({found}; 0 is none): put it on a disk that all nodes "
+            "share and can read without errors, or name one checkpoint with resume."
+        )
+
+
+def _read_in_place(folder: Path) -> Checkpoint:
+    """The same, where the name of the folder must be that of its step: what is newer or older is judged by it."""
+    found = read(folder)
+    if found.step != _step(folder):
+        raise NpukitError(f"{folder} was renamed: it is the checkpoint of step {found.step}.")
+    return found
 
 
 def sealed(contents: Mapping[str, Any]) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from npukit.errors import NpukitError
 from npukit.precision import capture
 from npukit.precision.features import FeatureDetector
 from npukit.train.blocks import checkpoint_activations
-from npukit.train.checkpoint import Checkpoint, Checkpoints, written_into
+from npukit.train.checkpoint import Checkpoint, Checkpoints, refuse_different, written_into
 from npukit.train.claim import claim
 from npukit.train.data import Batch, Collate, Data, Position, Split, Weight, counting, numbers
 from npukit.train.defaults import rows, save_weights
@@ -262,7 +262,8 @@ class Trainer:
         """Resume from a checkpoint, or start over."""
         parallel, checkpoints = self.parallel, self._checkpoints
         found = checkpoints.newest()
-        parallel.wait()  # nobody looks any more when the main rank tidies up
+        # Nobody looks any more when the main rank tidies up.
+        refuse_different(parallel.gather(found.step if found else 0), self.options.output)
         if parallel.is_main:
             checkpoints.tidy(found.step if found else 0)
         parallel.wait()
