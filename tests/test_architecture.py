@@ -125,6 +125,27 @@ def test_files_of_migrate_have_one_subject() -> None:
     assert {name: number for name, number in lines.items() if number > 400} == {}
 
 
+SAME_IDEA = {
+    "Change": "report describes by a protocol what migrate makes",
+    "Migration": "report describes by a protocol what migrate makes",
+    "Guard": "the door of two servers",
+    "Rule": "one rule, one file: of migrate, and of advise",
+    "Style": "the option, and the class that writes in it",
+    "Writer": "conversations as LLaMA-Factory and as ms-swift write them",
+}
+"""Public classes of one name in several modules, and why the name is right for each."""
+
+
+def test_a_class_name_means_one_thing() -> None:
+    modules = defaultdict(list)
+    for file in SOURCE.rglob("*.py"):
+        for node in ast.parse(file.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                modules[node.name].append(str(file.relative_to(SOURCE)))
+    shared = {name: files for name, files in modules.items() if len(files) > 1}
+    assert shared.keys() == SAME_IDEA.keys(), {name: shared.get(name) for name in shared.keys() ^ SAME_IDEA.keys()}
+
+
 def test_there_are_no_circles_between_packages(arrows: dict[str, set[str]]) -> None:
     packages: dict[str, set[str]] = defaultdict(set)
     for name, imported in arrows.items():

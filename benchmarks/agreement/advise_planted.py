@@ -30,7 +30,7 @@ from torch.utils.data import DataLoader, Dataset
 from npukit.performance.advise.advise import Advised, judge
 from npukit.performance.profile import Settings
 from npukit.performance.read import read_profiles
-from npukit.performance.recorder import Recorder
+from npukit.performance.recorder import ProfileRecorder
 
 FIRST, LAST = 4, 7
 CLEAN_LIMIT = 3.0  # percent of the step
@@ -254,7 +254,7 @@ def of_ranks(rank: int, folder: str) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     for name in RANKS:
-        recorder = Recorder(Settings(FIRST, LAST, 1, str(Path(folder) / name)))
+        recorder = ProfileRecorder(Settings(FIRST, LAST, 1, str(Path(folder) / name)))
         recorder.install()
         with contextlib.redirect_stderr(io.StringIO()):
             one_of_ranks(name, rank)
@@ -279,7 +279,7 @@ def one_of_ranks(name: str, rank: int) -> None:
 
 def record(planted: Callable[[Job], None], device: str, folder: Path) -> None:
     folder.mkdir(parents=True)
-    recorder = Recorder(Settings(FIRST, LAST, 1, str(folder)))
+    recorder = ProfileRecorder(Settings(FIRST, LAST, 1, str(folder)))
     recorder.install()
     with contextlib.redirect_stderr(io.StringIO()):
         planted(Job(device))

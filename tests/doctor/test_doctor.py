@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from npukit.doctor.check import State
+from npukit.doctor.check import CheckState
 from npukit.doctor.compatibility import nearest, pip_line
 from npukit.doctor.diagnosis_text import as_text, fix_script, verdict
 from npukit.doctor.examine import Diagnosis, examine
 from npukit.facts.target import Target
 from npukit.facts.variables import variables
 from npukit.facts.versions import key
-from npukit.machine import Answer, Machine
+from npukit.machine import Machine, ProgramResult
 from npukit.simulate import environment
 
 NAMES: dict[str, Any] = runpy.run_path(str(Path(__file__).parents[1] / "machine" / "machines.py"))
@@ -45,7 +45,7 @@ def test_doctor_names_the_first_thing_to_mend(
     text = as_text(diagnosis)
     if first is None:
         assert (codes(diagnosis), diagnosis.good) == ([], True), text
-        assert all(check.state is not State.skipped or check.title == "Links" for check in diagnosis.checks), text
+        assert all(check.state is not CheckState.skipped or check.title == "Links" for check in diagnosis.checks), text
         return
     assert diagnosis.first is not None and diagnosis.first.code == first, text
     assert first in verdict(diagnosis)
@@ -191,7 +191,9 @@ def test_libraries_that_load_slowly_are_not_judged(tmp_path: Path) -> None:
     tree = Tree(tmp_path)
     NAMES["healthy_a2"](tree)
     answers = tree.run
-    tree.run = lambda command, *rest: Answer(late=True) if command[0] == sys.executable else answers(command, *rest)
+    tree.run = lambda command, *rest: (
+        ProgramResult(late=True) if command[0] == sys.executable else answers(command, *rest)
+    )
     diagnosis = examine(tree.machine())
     assert diagnosis.good and "took too long to load" in as_text(diagnosis)
 
@@ -308,7 +310,12 @@ def test_the_fix_script_is_shell_that_holds_the_commands(tmp_path: Path) -> None
 def test_nothing_that_programs_do_crashes_it(tmp_path: Path) -> None:
     tree = Tree(tmp_path)
     NAMES["healthy_a2"](tree)
-    for answer in (Answer(late=True), Answer(), Answer("\x00|||\n| 1 |", 0), Answer("Traceback", 139)):
+    for answer in (
+        ProgramResult(late=True),
+        ProgramResult(),
+        ProgramResult("\x00|||\n| 1 |", 0),
+        ProgramResult("Traceback", 139),
+    ):
         machine = Machine(tmp_path, lambda *_, answer=answer: answer, tree.environ, python_paths=[tmp_path])
         assert examine(machine).checks
 
@@ -317,7 +324,7 @@ def test_a_slow_npu_smi_is_no_fault_of_the_cards(tmp_path: Path) -> None:
     tree = Tree(tmp_path)
     NAMES["healthy_a2"](tree)
     answers = tree.run
-    tree.run = lambda command, *rest: Answer(late=True) if "npu-smi" in command[0] else answers(command, *rest)
+    tree.run = lambda command, *rest: ProgramResult(late=True) if "npu-smi" in command[0] else answers(command, *rest)
     diagnosis = examine(tree.machine())
     assert (codes(diagnosis), diagnosis.good) == ([], True)
     assert "npu-smi took longer than a second" in as_text(diagnosis)

@@ -15,7 +15,7 @@ from npukit.errors import NpukitError
 from npukit.inference.batch import infer
 from npukit.inference.metrics import measure, words
 from npukit.llm.config.use import Use
-from npukit.llm.data.files import Record
+from npukit.llm.data.files import RawRow
 from npukit.llm.data.questions import question_of
 from npukit.llm.data.row import BadRow, Layout
 
@@ -59,7 +59,7 @@ def rows_of(file: Path) -> list[dict[str, Any]]:
     ],
 )
 def test_what_a_row_asks(row: Any, messages: list[tuple[str, str]], reference: str | None) -> None:
-    question = question_of(Record("rows.jsonl", 1, row), Layout())
+    question = question_of(RawRow("rows.jsonl", 1, row), Layout())
     assert [(each["role"], each["content"]) for each in question.messages or []] == messages
     assert question.reference == reference
 
@@ -70,8 +70,8 @@ ADD = {"tools": [{"name": "add", "parameters": {}}], "messages": [{"role": "user
 
 def test_rows_with_tools(tiny_qwen2: Path, tmp_path: Path) -> None:
     result = [{"role": "tool_response", "content": "2"}, {"role": "assistant", "content": "Two."}]
-    first = question_of(Record("rows.jsonl", 1, ADD), Layout())
-    later = question_of(Record("rows.jsonl", 1, {**ADD, "messages": [*ADD["messages"], *result]}), Layout())
+    first = question_of(RawRow("rows.jsonl", 1, ADD), Layout())
+    later = question_of(RawRow("rows.jsonl", 1, {**ADD, "messages": [*ADD["messages"], *result]}), Layout())
     assert first.reference == CALL["content"] and first.tools and first.tools[0]["function"]["name"] == "add"
     assert [each["role"] for each in later.messages or []] == ["user", "assistant", "tool"]
     (tmp_path / "rows.jsonl").write_text(json.dumps(ADD) + "\n")
@@ -85,7 +85,7 @@ def test_rows_with_tools(tiny_qwen2: Path, tmp_path: Path) -> None:
 
 def test_a_row_that_asks_nothing_is_a_bad_one() -> None:
     with pytest.raises(BadRow, match="colour"):
-        question_of(Record("rows.jsonl", 1, {"colour": "red"}), Layout())
+        question_of(RawRow("rows.jsonl", 1, {"colour": "red"}), Layout())
 
 
 def test_bad_rows_are_told_and_the_others_answered_in_order(tiny_qwen2: Path, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from npukit.machine.machine import Answer, Machine, run_program
+from npukit.machine.machine import Machine, ProgramResult, run_program
 
 CANN = "/usr/local/Ascend/ascend-toolkit/latest"
 USER = 4711  # never the owner of the files, so that the group decides
@@ -52,12 +52,12 @@ class Tree:
             shutil.rmtree(old)
         self.write(f"/site-packages/{package}-{version}.dist-info/METADATA", f"Name: {package}\n{metadata}")
 
-    def run(self, command: Sequence[str], environ: Mapping[str, str], seconds: float) -> Answer:
+    def run(self, command: Sequence[str], environ: Mapping[str, str], seconds: float) -> ProgramResult:
         if command[0] == sys.executable:
             folders = environ.get("LD_LIBRARY_PATH", "").split(":")
             if any((self.root / folder.lstrip("/") / "libhccl.so").exists() for folder in folders if folder):
-                return Answer("", 0)
-            return Answer("OSError: libhccl.so: cannot open shared object file: No such file or directory", 1)
+                return ProgramResult("", 0)
+            return ProgramResult("OSError: libhccl.so: cannot open shared object file: No such file or directory", 1)
         return run_program(command, {"PATH": "/usr/bin:/bin"}, 60)  # a loaded test machine is no slow npu-smi
 
     def machine(self) -> Machine:

@@ -63,10 +63,10 @@ def test_what_cannot_be_recorded_is_refused_before_it_starts(tmp_path: Path) -> 
 def test_backward_passes_count_where_no_optimizer_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 
-    from npukit.performance.recorder import PATIENCE, Recorder
+    from npukit.performance.recorder import PATIENCE, ProfileRecorder
 
     monkeypatch.setattr(torch.autograd, "backward", torch.autograd.backward)  # put back afterwards
-    recorder, weight = Recorder(Settings(first=90, last=91)), torch.ones(2, requires_grad=True)
+    recorder, weight = ProfileRecorder(Settings(first=90, last=91)), torch.ones(2, requires_grad=True)
     recorder._count_backwards()
     for _ in range(PATIENCE + 3):
         weight.sum().backward()

@@ -23,7 +23,7 @@ from npukit.precision.environments import compare_environments
 from npukit.precision.page import render
 from npukit.precision.ranks import compare_ranks
 from npukit.precision.reading.find import find_call, find_dumps, read
-from npukit.precision.recording.options import Options
+from npukit.precision.recording.options import RecordOptions
 from npukit.precision.replay import write_script
 from npukit.precision.weights import compare_weights
 
@@ -164,7 +164,7 @@ def test_what_changes_numbers_is_told_from_what_does_not(record: Run, monkeypatc
 def test_running_twice_finds_the_operator_that_draws(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text("import torch\nx = torch.ones(3) + 1\ny = torch.rand(3) * x\n")
-    found = check([str(script)], {"PATH": "/usr/bin"}, Options("", "ops"), tmp_path)
+    found = check([str(script)], {"PATH": "/usr/bin"}, RecordOptions("", "ops"), tmp_path)
     assert not found.deterministic
     first = found.comparison.first
     assert first is not None and first.kind == "random" and first.place == f"{script}:3"

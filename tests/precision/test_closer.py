@@ -16,7 +16,7 @@ from npukit.precision import bisect, capture
 from npukit.precision.kernels import check_here
 from npukit.precision.nonfinite import first_nonfinite, origin_sentence
 from npukit.precision.recording.config import read_config
-from npukit.precision.recording.options import Options
+from npukit.precision.recording.options import RecordOptions
 
 Run = Callable[..., Path]
 
@@ -24,9 +24,9 @@ Run = Callable[..., Path]
 def test_bisecting_ends_with_the_tensors_of_one_module(
     record: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[Options] = []
+    asked: list[RecordOptions] = []
 
-    def run(command: Any, environment: Mapping[str, str], options: Options, auto: bool) -> None:
+    def run(command: Any, environment: Mapping[str, str], options: RecordOptions, auto: bool) -> None:
         asked.append(options)
         record(
             Path(options.output).relative_to(tmp_path),
@@ -79,7 +79,7 @@ def test_the_operator_in_which_nan_begins(tmp_path: Path) -> None:
 def test_the_configuration_of_msprobe_is_taken(tmp_path: Path) -> None:
     file = tmp_path / "config.json"
     file.write_text(json.dumps({"task": "tensor", "level": "mix", "dump_path": "d", "rank": [0, "2-3"], "step": []}))
-    assert read_config(file) == Options("d", "ops", None, (0, 2, 3), tensors=True)
+    assert read_config(file) == RecordOptions("d", "ops", None, (0, 2, 3), tensors=True)
     assert read_config(file, "mine").output == "mine"
 
 

@@ -6,11 +6,11 @@ import threading
 
 import pytest
 
-from npukit.precision.recording.writer import Writer
+from npukit.precision.recording.writer import BackgroundWriter
 
 
 def test_work_is_done_beside_the_program_in_its_order() -> None:
-    writer, done, go = Writer(), list[str](), threading.Event()
+    writer, done, go = BackgroundWriter(), list[str](), threading.Event()
 
     def late() -> None:
         go.wait(20)
@@ -30,7 +30,7 @@ def test_an_error_is_raised_by_a_later_call() -> None:
     def full() -> None:
         raise OSError("no space left")
 
-    writer = Writer()
+    writer = BackgroundWriter()
     writer.do(full)
     with pytest.raises(OSError, match="no space left"):
         writer.finish()

@@ -12,7 +12,7 @@ import pytest
 
 from npukit.verify.observe import meet_at
 from npukit.verify.side import free_port
-from npukit.verify.watch import Watch
+from npukit.verify.watch import ProcessWatch
 
 
 def test_a_master_port_that_is_taken_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -40,7 +40,7 @@ def test_the_loss_is_noted_as_it_was_before_any_scaler_scaled_it(
     scaler = torch.amp.GradScaler
     for owner, name in ((torch.Tensor, "backward"), (scaler, "scale"), (scaler, "__init_subclass__")):
         monkeypatch.setattr(owner, name, getattr(owner, name))  # put back at the end
-    Watch(tmp_path / "watched")._wrap_backward()
+    ProcessWatch(tmp_path / "watched")._wrap_backward()
 
     class Later(Own):
         def scale(self, outputs: Any) -> Any:

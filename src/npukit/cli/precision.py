@@ -95,14 +95,14 @@ def capture(
     from npukit.launch.run import run
     from npukit.precision.recording.config import overridden, read_config
     from npukit.precision.recording.hook import recording
-    from npukit.precision.recording.options import Options, parse_numbers
+    from npukit.precision.recording.options import RecordOptions, parse_numbers
 
     words = script_of(command)
     if config is None and output is None:
         raise NpukitError("Name a folder for the dump with --output, or a config.json of msprobe with --config.")
     given = str(output) if output else ""
     options = overridden(
-        read_config(config, given) if config else Options(given),
+        read_config(config, given) if config else RecordOptions(given),
         level=level.value if level else None,
         steps=parse_numbers(steps, "--steps") if steps else None,
         ranks=parse_numbers(ranks, "--ranks") if ranks else None,
@@ -186,7 +186,7 @@ def check(
     """
     from npukit.launch.devices import choose
     from npukit.precision.determinism import check as check_twice
-    from npukit.precision.recording.options import Options, parse_numbers
+    from npukit.precision.recording.options import RecordOptions, parse_numbers
     from npukit.report.unfinished import temporary_folder
     from npukit.report.writing import check_parent
 
@@ -194,7 +194,7 @@ def check(
     if output:
         check_parent(output)
         output.mkdir(exist_ok=True)
-    options = Options("", level.value, parse_numbers(steps, "--steps"))
+    options = RecordOptions("", level.value, parse_numbers(steps, "--steps"))
     environment = choose(device, 1, card).environment()
     with temporary_folder("check") as folder:
         found = check_twice(words, environment, options, output or folder, auto)

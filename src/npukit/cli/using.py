@@ -99,7 +99,7 @@ def with_options(function: Callable[..., None], verb: Verb) -> Callable[..., Non
 def _use(verb: Verb, model: str, given: Mapping[str, tuple[str, Any]]) -> Use:
     """The configuration that flags make; what is wrong is said in the flag's own name."""
     from npukit.llm.config.given import COMMAND_LINE, Given, Mistakes
-    from npukit.llm.config.names import Names
+    from npukit.llm.config.names import OptionNames
     from npukit.llm.config.schema import options
     from npukit.llm.config.use import Use
     from npukit.llm.config.validation import validate
@@ -110,7 +110,7 @@ def _use(verb: Verb, model: str, given: Mapping[str, tuple[str, Any]]) -> Use:
         if value is not None and value != options(Use)[key].field.default:
             value = list(value) if isinstance(value, tuple) else value
             written.set(tuple(key.split(".")), value, COMMAND_LINE, flag)
-    use, mistakes = validate(written, Use, Names({}, f"npukit {verb} --help"))
+    use, mistakes = validate(written, Use, OptionNames({}, f"npukit {verb} --help"))
     if use and use.named and verb != "serve":
         mistakes.append(written.mistake(("adapters",), "--adapter NAME=PATH is for npukit serve: leave the name out."))
     if mistakes or use is None:

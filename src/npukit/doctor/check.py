@@ -9,7 +9,7 @@ from npukit.doctor.problems import Trouble
 from npukit.report import Finding, Severity
 
 
-class State(str, Enum):
+class CheckState(str, Enum):
     """How a check came out."""
 
     good = "good"
@@ -32,13 +32,13 @@ class Check:
         return tuple(trouble.finding for trouble in self.troubles)
 
     @property
-    def state(self) -> State:
+    def state(self) -> CheckState:
         severities = {finding.severity for finding in self.findings}
         if Severity.error in severities:
-            return State.error
+            return CheckState.error
         if Severity.warning in severities:
-            return State.warning
-        return State.skipped if self.skipped else State.good
+            return CheckState.warning
+        return CheckState.skipped if self.skipped else CheckState.good
 
 
 def skip(title: str, because: str) -> Check:

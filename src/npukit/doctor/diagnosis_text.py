@@ -6,20 +6,25 @@ import re
 import textwrap
 from collections.abc import Iterator
 
-from npukit.doctor.check import Check, State
+from npukit.doctor.check import Check, CheckState
 from npukit.doctor.examine import Diagnosis
 from npukit.report import Finding, Severity
 from npukit.report.finding import page_hint
 from npukit.report.terminal import paint, printable
 
-SIGNS = {State.good: ("✓", "32"), State.warning: ("!", "33"), State.error: ("✗", "31"), State.skipped: ("-", "2")}
+SIGNS = {
+    CheckState.good: ("✓", "32"),
+    CheckState.warning: ("!", "33"),
+    CheckState.error: ("✗", "31"),
+    CheckState.skipped: ("-", "2"),
+}
 INDENT = " " * 4
 
 
 def as_text(diagnosis: Diagnosis, color: bool = False, width: int = 100) -> str:
     """One line a check, what is wrong and what to do under it, and what it comes to at the end."""
     # Without cards the checks that had nothing to look at say nothing of interest.
-    shown = [check for check in diagnosis.checks if diagnosis.has_npus or check.state is not State.skipped]
+    shown = [check for check in diagnosis.checks if diagnosis.has_npus or check.state is not CheckState.skipped]
     lines = [line for check in shown for line in _check(check, color, width)]
     findings = [diagnosis.first] if diagnosis.first else []
     return "\n".join([*lines, "", *textwrap.wrap(verdict(diagnosis), width), *page_hint(findings)])

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from npukit.doctor import hardware, settings, software
-from npukit.doctor.check import Check, State
+from npukit.doctor.check import Check, CheckState
 from npukit.doctor.problems import Trouble
 from npukit.facts.target import Target
 from npukit.machine import Machine
-from npukit.machine.found import Found
+from npukit.machine.found import MachineState
 from npukit.machine.probe import probe
 from npukit.report import Finding, Severity
 
@@ -54,7 +54,7 @@ class Diagnosis:
 
     @property
     def good(self) -> bool:
-        return all(check.state is not State.error for check in self.checks)
+        return all(check.state is not CheckState.error for check in self.checks)
 
 
 def examine(machine: Machine | None = None, target: Target | None = None) -> Diagnosis:
@@ -65,7 +65,7 @@ def examine(machine: Machine | None = None, target: Target | None = None) -> Dia
     return diagnose(probe(machine or Machine()), target)
 
 
-def diagnose(found: Found, target: Target | None = None) -> Diagnosis:
+def diagnose(found: MachineState, target: Target | None = None) -> Diagnosis:
     """The same, from what was found before."""
     checks = [check(found) for check in CHECKS]
     if target:

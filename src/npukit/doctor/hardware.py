@@ -10,7 +10,7 @@ from npukit.doctor.problems import Trouble, trouble
 from npukit.facts.cards import card_of
 from npukit.facts.versions import within
 from npukit.machine.cpus import numbers_of
-from npukit.machine.found import Found
+from npukit.machine.found import MachineState
 from npukit.machine.npu_smi import IDLE_MEMORY_MIB, Chip
 from npukit.machine.npus import MANAGEMENT_FILES
 from npukit.report import Severity
@@ -18,7 +18,7 @@ from npukit.report import Severity
 HEALTHY = ("OK", "NA", "")  # what npu-smi does not tell is no fault
 
 
-def npus(found: Found) -> Check:
+def npus(found: MachineState) -> Check:
     """Are there any?"""
     if not found.has_npus:
         instead = f"GPUs: {', '.join(found.gpus)}" if found.gpus else "no GPUs either"
@@ -47,7 +47,7 @@ def _limits(names: list[str]) -> Iterator[Trouble]:
             yield trouble("NPK916", f"{name} does not support bf16")
 
 
-def driver(found: Found) -> Check:
+def driver(found: MachineState) -> Check:
     """Is there a driver, and firmware that goes with it?"""
     if found.simulated:
         return skip("Driver", "simulated, needs none")
@@ -62,7 +62,7 @@ def driver(found: Found) -> Check:
     return Check("Driver", says, tuple(_firmware(found, firmware)))
 
 
-def _firmware(found: Found, firmware: str) -> Iterator[Trouble]:
+def _firmware(found: MachineState, firmware: str) -> Iterator[Trouble]:
     assert found.driver is not None
     limits = found.driver.firmware_limits
     fits = within(firmware, limits) if firmware and limits else None
@@ -73,7 +73,7 @@ def _firmware(found: Found, firmware: str) -> Iterator[Trouble]:
         yield trouble("NPK903", evidence="npu-smi says Compatibility: NOK")
 
 
-def device_files(found: Found) -> Check:
+def device_files(found: MachineState) -> Check:
     """Are the device files there, and may this user open them?"""
     if found.simulated or not found.has_npus:
         return skip("Device files", "simulated, needs none" if found.simulated else "none expected")
@@ -101,7 +101,7 @@ def _listed(names: list[str]) -> str:
     return shown + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
-def health(found: Found) -> Check:
+def health(found: MachineState) -> Check:
     """Does npu-smi answer, and does it say that the cards are well?"""
     if not found.has_npus:
         return skip("Health", "no cards")
@@ -130,7 +130,7 @@ def _ill(chip: Chip, visible: bool) -> Trouble:
     return trouble("NPK907", f"NPU {chip.npu} chip {chip.chip} reports {chip.health}", remedy, severity=severity)
 
 
-def in_use(found: Found) -> Check:
+def in_use(found: MachineState) -> Check:
     """Is somebody using the cards?"""
     if not found.chips:
         return skip("In use", "no cards" if not found.has_npus else "unknown")
@@ -145,21 +145,21 @@ def in_use(found: Found) -> Check:
     )
 
 
-def is_busy(found: Found, chip: Chip) -> bool:
+def is_busy(found: MachineState, chip: Chip) -> bool:
     """Whether a process holds memory of a chip: one that is listed, or one of another container."""
     if any((process.npu, process.chip) == (chip.npu, chip.chip) for process in found.smi.processes):
         return True
     return (chip.memory_used_mib or 0) > max(IDLE_MEMORY_MIB, (chip.memory_total_mib or 0) // 10)
 
 
-def _users(found: Found, chip: Chip) -> str:
+def _users(found: MachineState, chip: Chip) -> str:
     mine = [each for each in found.smi.processes if (each.npu, each.chip) == (chip.npu, chip.chip)]
     users = ", ".join(f"{each.name or 'a process'} (pid {each.pid})" for each in mine) or "a process npu-smi cannot see"
     used, total = (chip.memory_used_mib or 0) / 1024, (chip.memory_total_mib or 0) / 1024
     return f"NPU {chip.npu} chip {chip.chip} is used by {users}: {used:.0f} of {total:.0f} GiB"
 
 
-def links(found: Found) -> Check:
+def links(found: MachineState) -> Check:
     """Are all cards linked alike, and are their CPUs within reach?"""
     topology = found.topology
     if len(topology.names) < 2:

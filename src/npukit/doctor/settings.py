@@ -10,7 +10,7 @@ from npukit.doctor.check import Check, skip
 from npukit.doctor.problems import Trouble, trouble
 from npukit.facts.variables import Variable, conflicts, meant, variables
 from npukit.facts.versions import key
-from npukit.machine.found import Found
+from npukit.machine.found import MachineState
 from npukit.machine.network import HCCL_PORTS, hccl_ports
 from npukit.report import Severity
 
@@ -22,7 +22,7 @@ OURS = re.compile(
 )
 
 
-def environment(found: Found) -> Check:
+def environment(found: MachineState) -> Check:
     """Are variables spelt, valued and combined rightly?"""
     known = variables()
     ours = {name: value for name, value in found.environ.items() if name in known and not known[name].of_cuda}
@@ -31,7 +31,7 @@ def environment(found: Found) -> Check:
     return Check("Variables", f"{len(ours)} set", tuple(_variable_troubles(found, ours)))
 
 
-def _variable_troubles(found: Found, ours: Mapping[str, str]) -> Iterator[Trouble]:
+def _variable_troubles(found: MachineState, ours: Mapping[str, str]) -> Iterator[Trouble]:
     for name, value in ours.items():
         variable = variables()[name]
         if not variable.accepts(value):
@@ -68,7 +68,7 @@ def _timeouts(ours: Mapping[str, str]) -> Iterator[Trouble]:
         yield trouble("NPK930", what, f"Run `{command}`.", commands=(command,))
 
 
-def _visible_devices(found: Found) -> Iterator[Trouble]:
+def _visible_devices(found: MachineState) -> Iterator[Trouble]:
     value = found.environ.get("ASCEND_RT_VISIBLE_DEVICES", "")
     count = len(found.chips) or len(found.card_files)
     beyond = [number for number in value.split(",") if number.isdecimal() and int(number) >= count]
@@ -77,7 +77,7 @@ def _visible_devices(found: Found) -> Iterator[Trouble]:
         yield trouble("NPK935", what)
 
 
-def _names(found: Found) -> Iterator[Trouble]:
+def _names(found: MachineState) -> Iterator[Trouble]:
     known = variables()
     cann = found.cann.version if found.cann else ""
     for name, value in found.environ.items():
@@ -100,7 +100,7 @@ def _names(found: Found) -> Iterator[Trouble]:
             yield trouble("NPK934", f"{name} has no effect on NPUs", f"Set {variable.instead} instead.")
 
 
-def memory(found: Found) -> Check:
+def memory(found: MachineState) -> Check:
     """Is there enough shared memory and disk?"""
     told, troubles = [], []
     if found.memory:
@@ -120,7 +120,7 @@ def _size(number: int) -> str:
     return f"{number / GIB:.0f} GiB" if number >= GIB else f"{number / 2**20:.0f} MiB"
 
 
-def network(found: Found) -> Check:
+def network(found: MachineState) -> Check:
     """Can ranks meet: are the ports free, and is the interface there?"""
     if not found.has_npus:
         return skip("Network", ", ".join(found.interfaces) or "no interface")
@@ -128,7 +128,7 @@ def network(found: Found) -> Check:
     return Check("Network", says, tuple(_network_troubles(found)))
 
 
-def _network_troubles(found: Found) -> Iterator[Trouble]:
+def _network_troubles(found: MachineState) -> Iterator[Trouble]:
     wanted_ports = hccl_ports(found.environ)
     taken = sorted(found.ports_in_use.intersection(wanted_ports))
     if taken:
@@ -146,7 +146,7 @@ def _network_troubles(found: Found) -> Iterator[Trouble]:
         yield trouble("NPK952", f"HCCL will choose among {', '.join(found.interfaces)} by name")
 
 
-def _free_range(found: Found, taken: int) -> int:
+def _free_range(found: MachineState, taken: int) -> int:
     starts = (start for start in range(50000, 64000, HCCL_PORTS) if abs(start - taken) >= HCCL_PORTS)
     free = (start for start in starts if not any(start <= port < start + HCCL_PORTS for port in found.ports_in_use))
     return next(free, 50000)

@@ -11,14 +11,14 @@ from npukit.facts.cards import card, card_of
 from npukit.facts.compatibility import aborts_beside_cuda
 from npukit.facts.target import Target
 from npukit.facts.versions import key, same, within
-from npukit.machine.found import Found
+from npukit.machine.found import MachineState
 from npukit.machine.installed import Cann
 from npukit.report import Severity
 
 AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"
 
 
-def cann(found: Found) -> Check:
+def cann(found: MachineState) -> Check:
     """Is CANN there, set up, and fit for the driver?"""
     installed = found.cann
     if installed is None:
@@ -29,13 +29,13 @@ def cann(found: Found) -> Check:
     return Check("CANN", says, tuple(_cann_troubles(found, installed)))
 
 
-def _which_cann(found: Found) -> str:
+def _which_cann(found: MachineState) -> str:
     release = release_of(found.packages.get("torch_npu", ""))
     wanted = f"CANN {release.cann}, for torch_npu {release.torch_npu}" if release else "CANN"
     return f"Install {wanted}: the toolkit, then the kernels package for your card, and source its set_env.sh."
 
 
-def _cann_troubles(found: Found, installed: Cann) -> Iterator[Trouble]:
+def _cann_troubles(found: MachineState, installed: Cann) -> Iterator[Trouble]:
     if not installed.in_use:
         command = f"source {installed.set_env}"
         what = f"CANN {installed.version} is installed, but not set up in this shell"
@@ -55,7 +55,7 @@ def _cann_troubles(found: Found, installed: Cann) -> Iterator[Trouble]:
         yield trouble("NPK914", evidence=f"driver interface {hal}, but CANN requires {installed.hal_limits}")
 
 
-def kernels(found: Found) -> Check:
+def kernels(found: MachineState) -> Check:
     """Are there kernels for these cards?"""
     installed = found.cann
     if found.simulated:
@@ -79,7 +79,7 @@ def kernels(found: Found) -> Check:
     )
 
 
-def packages(found: Found) -> Check:
+def packages(found: MachineState) -> Check:
     """Do torch, torch_npu, CANN and Python belong together?"""
     listed = [
         f"Python {found.python}",
@@ -89,7 +89,7 @@ def packages(found: Found) -> Check:
     return Check("Packages", says, tuple(_package_troubles(found)) if found.has_npus else ())
 
 
-def _package_troubles(found: Found) -> Iterator[Trouble]:
+def _package_troubles(found: MachineState) -> Iterator[Trouble]:
     torch, torch_npu = found.packages.get("torch", ""), found.packages.get("torch_npu", "")
     good = nearest(torch, torch_npu, found.cann.version if found.cann else "", found.python)
     line = pip_line(good, torch, torch_npu) if good else ""
@@ -122,7 +122,9 @@ def _package_troubles(found: Found) -> Iterator[Trouble]:
         yield from _cann_for(found, torch_npu, found.cann.version, remedy, commands)
 
 
-def _cann_for(found: Found, torch_npu: str, cann: str, remedy: str, commands: tuple[str, ...]) -> Iterator[Trouble]:
+def _cann_for(
+    found: MachineState, torch_npu: str, cann: str, remedy: str, commands: tuple[str, ...]
+) -> Iterator[Trouble]:
     release = release_of(torch_npu)
     if release is None:
         known = f" A listed combination: `{commands[0]}`." if commands else ""
@@ -143,7 +145,7 @@ def _cann_for(found: Found, torch_npu: str, cann: str, remedy: str, commands: tu
         yield trouble("NPK924", what, f"Nothing, unless something fails unexpectedly. {remedy}")
 
 
-def target(found: Found, wanted: Target) -> Check:
+def target(found: MachineState, wanted: Target) -> Check:
     """Are these the versions and the card that the user is preparing for?"""
     there = {"torch_npu": found.packages.get("torch_npu", ""), "torch": found.packages.get("torch", "")}
     there["cann"] = found.cann.version if found.cann else ""
@@ -159,7 +161,7 @@ def target(found: Found, wanted: Target) -> Check:
     return Check("Target", "not this machine", (trouble("NPK928", evidence=listed, commands=pip),))
 
 
-def imports(found: Found) -> Check:
+def imports(found: MachineState) -> Check:
     """Will `import torch` work, where torch loads torch_npu by itself?"""
     if "torch_npu" not in found.packages:
         return skip("Import", "torch_npu is not installed")

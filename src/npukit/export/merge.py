@@ -17,7 +17,7 @@ from npukit.export.folder import check_output, new_folder
 from npukit.export.safetensors import Planned, write_sharded
 from npukit.llm.config.record import record_files
 from npukit.llm.models.adapter import Change, is_transposed, read_adapter, tied_weights
-from npukit.llm.models.checkpoint import Checkpoint, open_checkpoint
+from npukit.llm.models.checkpoint import WeightFiles, open_checkpoint
 from npukit.llm.models.folder import read_json
 
 GB = 10**9
@@ -85,7 +85,7 @@ def merge(
 class MergedWeights:
     """The tensors of the merged model: which there are, and each of them when it is asked for."""
 
-    def __init__(self, model: Path, weights: Checkpoint, adapters: Sequence[Path], trust_remote_code: bool) -> None:
+    def __init__(self, model: Path, weights: WeightFiles, adapters: Sequence[Path], trust_remote_code: bool) -> None:
         self._weights = weights
         self.changes: dict[str, list[Change]] = {}
         self.notes: tuple[str, ...] = ()

@@ -22,7 +22,7 @@ from npukit.export.safetensors import Planned, write_sharded
 from npukit.inference.loading import load
 from npukit.llm.config.options import ModelOptions
 from npukit.llm.config.use import EngineOptions, Use
-from npukit.llm.models.checkpoint import Checkpoint, open_checkpoint
+from npukit.llm.models.checkpoint import WeightFiles, open_checkpoint
 from npukit.llm.models.folder import read_json
 
 DESCRIPTION = "quant_model_description.json"
@@ -90,7 +90,7 @@ def quantise(
     return Quantised(output, len(linear), total, weights.bytes, tensors.error, before, after)
 
 
-def linear_layers(skeleton: Any, weights: Checkpoint) -> Iterator[str]:
+def linear_layers(skeleton: Any, weights: WeightFiles) -> Iterator[str]:
     """The linear layers of the decoder's blocks, by the name that they have in the files."""
     head = skeleton.get_output_embeddings()
     for name, module in skeleton.named_modules():
@@ -142,7 +142,7 @@ def _weight(name: str) -> str:
 class _Tensors:
     """The tensors of the quantised model, each when it is asked for."""
 
-    def __init__(self, weights: Checkpoint, linear: set[str]) -> None:
+    def __init__(self, weights: WeightFiles, linear: set[str]) -> None:
         self._weights, self._linear = weights, linear
         self._square = self._square_error = 0.0
 

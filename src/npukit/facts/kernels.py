@@ -15,7 +15,7 @@ _OWN = "torch_npu."
 
 
 @dataclass(frozen=True)
-class Kernel:
+class KernelKind:
     """A kind of kernel; the comments at the head of kernels.yaml say what each field means."""
 
     name: str
@@ -37,15 +37,15 @@ class Kernel:
 
 
 @functools.cache
-def _kernels() -> tuple[Kernel, ...]:
+def _kernels() -> tuple[KernelKind, ...]:
     import yaml
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     rows = yaml.load(Path(__file__).with_name("kernels.yaml").read_text(encoding="utf-8"), Loader=loader)
-    return tuple(Kernel(**row) for row in rows)
+    return tuple(KernelKind(**row) for row in rows)
 
 
-def kernel_named(names: Iterable[str]) -> Kernel | None:
+def kernel_named(names: Iterable[str]) -> KernelKind | None:
     """The kind of kernel that one of these names tells of; those that say most come first.
 
     >>> kernel_named(["ms_deform_attn_forward"]).npu

@@ -32,7 +32,7 @@ SETTINGS = (
 
 
 @dataclass(frozen=True)
-class Figures:
+class GenerationStats:
     """How fast an answer came."""
 
     tokens: int
@@ -60,7 +60,7 @@ class Conversation:
         self.messages: list[dict[str, Any]] = []
         self.system = loaded.chat.system
         self.sampling = sampling or loaded.defaults
-        self.figures: Figures | None = None  # of the last answer
+        self.figures: GenerationStats | None = None  # of the last answer
         self._loaded, self._engine, self._stops = loaded, engine, stops
         self._hidden = frozenset(loaded.tokenizer.all_special_ids) - loaded.chat.marker_ids
 
@@ -105,7 +105,7 @@ class Conversation:
         yield stream.end()
         while not self._engine.is_idle:  # steps that were on their way
             self._engine.step()
-        self.figures = Figures(tokens, first, time.monotonic() - start, finish)
+        self.figures = GenerationStats(tokens, first, time.monotonic() - start, finish)
 
     def clear(self) -> None:
         """Forget what was said."""

@@ -23,7 +23,7 @@ from npukit.llm.chat.messages import Message
 from npukit.llm.chat.templates import find_template
 from npukit.llm.config.use import EngineOptions, Use
 from npukit.llm.models.adapter import apply_adapter
-from npukit.llm.models.checkpoint import Checkpoint, open_checkpoint
+from npukit.llm.models.checkpoint import WeightFiles, open_checkpoint
 from npukit.llm.models.folder import find_parts, read_json
 
 SHOWN = 3  # names of weights in a sentence
@@ -89,7 +89,7 @@ def load_body(folder: Path, use: Use, device: torch.device) -> Any:
     return _load_weights(folder, config, dtype, use, AutoModel).to(device).eval()
 
 
-def choose_dtype(name: str, weights: Checkpoint, device: torch.device) -> torch.dtype:
+def choose_dtype(name: str, weights: WeightFiles, device: torch.device) -> torch.dtype:
     """`auto`: as saved, but 16 bits on an accelerator, and nothing that the device does not compute in."""
     if name != "auto":
         found = getattr(torch, name, None)
@@ -109,7 +109,7 @@ def choose_dtype(name: str, weights: Checkpoint, device: torch.device) -> torch.
     return torch.bfloat16
 
 
-def _check_memory(weights: Checkpoint, dtype: torch.dtype, device: torch.device, folder: Path) -> None:
+def _check_memory(weights: WeightFiles, dtype: torch.dtype, device: torch.device, folder: Path) -> None:
     needed = sum(
         entry.bytes // entry.dtype.itemsize * dtype.itemsize if entry.dtype.is_floating_point else entry.bytes
         for entry in weights.entries.values()

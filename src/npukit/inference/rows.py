@@ -19,7 +19,7 @@ from typing import Any
 
 from npukit.errors import NpukitError
 from npukit.llm.config.options import DataOptions, Source
-from npukit.llm.data.files import Record
+from npukit.llm.data.files import RawRow
 from npukit.llm.data.sources import Table, find_table
 from npukit.report.writing import check_file, disk_errors_named, whole_file, write_json
 
@@ -36,7 +36,7 @@ def find_tables(paths: Sequence[str], folder: Path = Path("data")) -> list[Table
     return tables
 
 
-def records(tables: Sequence[Table]) -> Iterator[tuple[int, Table, Record]]:
+def records(tables: Sequence[Table]) -> Iterator[tuple[int, Table, RawRow]]:
     """All rows with their number, counted from 1 through all tables."""
     number = 0
     for table in tables:

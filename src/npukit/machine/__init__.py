@@ -1,5 +1,5 @@
 """What is on a machine: cards, links, CPUs, driver, network. It is looked at here, and judged elsewhere."""
 
-from npukit.machine.machine import Answer, Machine
+from npukit.machine.machine import Machine, ProgramResult
 
-__all__ = ["Answer", "Machine"]
+__all__ = ["Machine", "ProgramResult"]

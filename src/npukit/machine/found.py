@@ -11,7 +11,7 @@ from npukit.machine.npus import VISIBLE, DeviceFile, visible_among
 
 
 @dataclass(frozen=True)
-class Found:
+class MachineState:
     """Everything that was found."""
 
     environ: Mapping[str, str]

@@ -15,7 +15,7 @@ PROGRAM_FOLDERS = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 @dataclass(frozen=True)
-class Answer:
+class ProgramResult:
     """What a program said: `code` is None where it is not there or did not end in time."""
 
     output: str = ""
@@ -27,10 +27,10 @@ class Answer:
         return self.code == 0
 
 
-Runner = Callable[[Sequence[str], Mapping[str, str], float], Answer]
+Runner = Callable[[Sequence[str], Mapping[str, str], float], ProgramResult]
 
 
-def run_program(command: Sequence[str], environ: Mapping[str, str], seconds: float) -> Answer:
+def run_program(command: Sequence[str], environ: Mapping[str, str], seconds: float) -> ProgramResult:
     """Run a program for at most `seconds`."""
     try:
         result = subprocess.run(
@@ -43,10 +43,10 @@ def run_program(command: Sequence[str], environ: Mapping[str, str], seconds: flo
             errors="replace",
         )
     except subprocess.TimeoutExpired:
-        return Answer(late=True)
+        return ProgramResult(late=True)
     except OSError:
-        return Answer()
-    return Answer(result.stdout[:MOST_CHARACTERS], result.returncode)
+        return ProgramResult()
+    return ProgramResult(result.stdout[:MOST_CHARACTERS], result.returncode)
 
 
 @dataclass(frozen=True)
@@ -112,10 +112,10 @@ class Machine:
             return status.st_mode & 0o060 == 0o060
         return status.st_mode & 0o006 == 0o006
 
-    def ask(self, program: str, *arguments: str, seconds: float = 1.0) -> Answer:
+    def ask(self, program: str, *arguments: str, seconds: float = 1.0) -> ProgramResult:
         """Run a program of this machine; an empty answer where it has none of that name."""
         for folder in self.environ.get("PATH", PROGRAM_FOLDERS).split(os.pathsep):
             candidate = self.path(folder) / program
             if os.access(candidate, os.X_OK) and candidate.is_file():
                 return self.run([str(candidate), *arguments], self.environ, seconds)
-        return Answer()
+        return ProgramResult()

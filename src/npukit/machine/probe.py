@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import Any
 
 from npukit.machine import cpus, installed, network, npus
-from npukit.machine.found import Found
-from npukit.machine.machine import Answer, Machine
+from npukit.machine.found import MachineState
+from npukit.machine.machine import Machine, ProgramResult
 from npukit.machine.npu_smi import parse_fields, parse_info, parse_topology
 
 # What torch_npu's own library is linked with; asked of the dynamic linker, because only it knows where it looks.
@@ -19,7 +19,7 @@ LIBRARIES = ("libascendcl.so", "libhccl.so", "libge_runner.so", "libgraph.so", "
 LOAD_LIBRARIES = "import ctypes\nfor library in {libraries}: ctypes.CDLL(library, mode=ctypes.RTLD_GLOBAL)"
 
 
-def probe(machine: Machine) -> Found:
+def probe(machine: Machine) -> MachineState:
     """Everything that can be found out about a machine within a second or so."""
     simulated = npus.npus(machine).simulated
     # The simulated npu-smi is a Python program: it starts more slowly than the real one.
@@ -42,8 +42,8 @@ def probe(machine: Machine) -> Found:
     return replace(found, **_from_answers(answers))
 
 
-def _from_files(machine: Machine) -> Found:
-    return Found(
+def _from_files(machine: Machine) -> MachineState:
+    return MachineState(
         environ=machine.environ,
         python=machine.python,
         torch_is_for_cuda=installed.torch_is_for_cuda(machine),
@@ -61,8 +61,8 @@ def _from_files(machine: Machine) -> Found:
     )
 
 
-def _from_answers(answers: Mapping[str, Answer]) -> dict[str, Any]:
-    info, board, gpus = answers["info"], answers.get("board", Answer()), answers["gpus"]
+def _from_answers(answers: Mapping[str, ProgramResult]) -> dict[str, Any]:
+    info, board, gpus = answers["info"], answers.get("board", ProgramResult()), answers["gpus"]
     smi = parse_info(info.output)
     failure = "" if smi.chips or info.code is None else next(iter(info.output.strip().splitlines()), "no output")
     names = re.findall(r"^GPU \d+: ([^(\n]+)", gpus.output, re.MULTILINE)
@@ -73,10 +73,10 @@ def _from_answers(answers: Mapping[str, Answer]) -> dict[str, Any]:
         "smi_failure": failure.strip(),
         "board": parse_fields(board.output) if board.good else {},
         "topology": parse_topology(answers["topology"].output),
-        "held_by_container": tuple(re.findall(r"davinci\d+", answers.get("list", Answer()).output)),
+        "held_by_container": tuple(re.findall(r"davinci\d+", answers.get("list", ProgramResult()).output)),
         "gpus": tuple(name.strip() for name in names) if gpus.good else (),
         "disk_free": _disk_free(answers["disk"]),
-        "missing_library": _missing_library(answers.get("libraries", Answer())),
+        "missing_library": _missing_library(answers.get("libraries", ProgramResult())),
     }
 
 
@@ -86,12 +86,12 @@ def _in_container(machine: Machine) -> bool:
     return bool(re.search(r"docker|kubepods|containerd|lxc", machine.read("/proc/1/cgroup")))
 
 
-def _load_libraries(machine: Machine) -> Answer:
+def _load_libraries(machine: Machine) -> ProgramResult:
     code = LOAD_LIBRARIES.format(libraries=LIBRARIES)
     return machine.run([sys.executable, "-I", "-S", "-c", code], machine.environ, 1.0)
 
 
-def _missing_library(answer: Answer) -> str | None:
+def _missing_library(answer: ProgramResult) -> str | None:
     match = re.search(r"OSError: (.+)", answer.output)
     return "" if answer.good else match[1].strip() if match else None
 
@@ -112,6 +112,6 @@ def _memory(machine: Machine) -> int | None:
     return int(match[1]) * 1024 if match else None
 
 
-def _disk_free(answer: Answer) -> int | None:
+def _disk_free(answer: ProgramResult) -> int | None:
     fields = answer.output.strip().splitlines()[-1].split() if answer.good and answer.output.strip() else []
     return int(fields[3]) * 1024 if len(fields) > 3 and fields[3].isdecimal() else None

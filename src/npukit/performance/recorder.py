@@ -20,7 +20,7 @@ PATIENCE = 64  # backward passes without a step: gradients are not accumulated o
 STACKS = 2  # the level from which on call stacks are recorded
 
 
-class Recorder:
+class ProfileRecorder:
     """Starts and stops the profiler around the steps of the first optimizer that makes one."""
 
     def __init__(self, settings: Settings) -> None:
@@ -160,7 +160,7 @@ def main() -> None:
     arguments = sys.argv[1:]
     if arguments[0] != "-m":
         sys.path[0] = str(Path(arguments[0]).resolve().parent)
-    Recorder(settings).install()
+    ProfileRecorder(settings).install()
     run_command(arguments)
 
 

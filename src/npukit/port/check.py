@@ -46,7 +46,7 @@ class Ran:
 
 
 @dataclass(frozen=True)
-class Check:
+class PortCheck:
     """What running a migration showed."""
 
     migration: Migration  # without the files that were put back
@@ -76,7 +76,7 @@ def is_no_worse(before: Ran, after: Ran) -> bool:
     return failed[1] <= failed[0]
 
 
-def check(migration: Migration, source: Path, command: str, tell: Callable[[str], None] = lambda _: None) -> Check:
+def check(migration: Migration, source: Path, command: str, tell: Callable[[str], None] = lambda _: None) -> PortCheck:
     """Check a migration of `source` that is not written yet; `command` may be empty.
 
     >>> check(migrate(Path("project")), Path("project"), "python -m pytest -q").good
@@ -86,7 +86,7 @@ def check(migration: Migration, source: Path, command: str, tell: Callable[[str]
     tell(f"importing {counted(len(migration.changes), 'changed file')} before and after")
     checked = check_imports(migration, source)
     if not argv:
-        return Check(checked.migration, checked.imported)
+        return PortCheck(checked.migration, checked.imported)
     with temporary_folder("check") as folder:
         before, after = folder / "before", folder / "after"
         write_copy(replace(migration, changes=()), source, before)
@@ -95,7 +95,7 @@ def check(migration: Migration, source: Path, command: str, tell: Callable[[str]
         original = run_in(before, argv, choose(Wanted.cpu))
         tell(f"running {command} after, on the CPU and on a simulated NPU")
         migrated = tuple(run_in(after, argv, choose(each)) for each in (Wanted.cpu, Wanted.sim))
-    return Check(checked.migration, checked.imported, original, migrated)
+    return PortCheck(checked.migration, checked.imported, original, migrated)
 
 
 def arguments_of(command: str) -> list[str]:
@@ -136,7 +136,7 @@ def _unknown(each: Imported) -> str:
     return f"did not import before either ({each.error})"
 
 
-def as_lines(checked: Check) -> Iterator[str]:
+def as_lines(checked: PortCheck) -> Iterator[str]:
     """What running showed, for the terminal."""
     devices = list(dict.fromkeys(each.device for each in checked.imported))
     for device in devices:

@@ -83,7 +83,7 @@ def check_imports(migration: Migration, source: Path) -> ImportCheck:
     return ImportCheck(migration, tuple(found))
 
 
-class Answer(NamedTuple):
+class ImportResult(NamedTuple):
     """How a file imports on one device."""
 
     outcome: Outcome
@@ -92,11 +92,11 @@ class Answer(NamedTuple):
     stand_ins: tuple[str, ...]
 
 
-def import_all(folder: Path, files: Mapping[str, Sequence[str]], devices: Devices) -> dict[str, Answer]:
+def import_all(folder: Path, files: Mapping[str, Sequence[str]], devices: Devices) -> dict[str, ImportResult]:
     """How each file of a folder imports, where the packages given with it are stood in for from the start.
 
     >>> import_all(Path("project"), {"train.py": ()}, choose("cpu"))
-    {'train.py': Answer(outcome='imports', error='', origin='', stand_ins=())}
+    {'train.py': ImportResult(outcome='imports', error='', origin='', stand_ins=())}
     """
     if not files:
         return {}
@@ -106,7 +106,10 @@ def import_all(folder: Path, files: Mapping[str, Sequence[str]], devices: Device
         argv, cwd=folder, env=environment, input=json.dumps(files), text=True, stdout=subprocess.PIPE, timeout=_SECONDS
     )
     answers = (json.loads(line) for line in done.stdout.splitlines())
-    return {file: Answer(outcome, error, origin, tuple(packages)) for file, outcome, error, origin, packages in answers}
+    return {
+        file: ImportResult(outcome, error, origin, tuple(packages))
+        for file, outcome, error, origin, packages in answers
+    }
 
 
 def _python_files(migration: Migration) -> list[str]:
@@ -115,7 +118,7 @@ def _python_files(migration: Migration) -> list[str]:
 
 
 def _compare(
-    folder: Path, files: Sequence[str], devices: Devices, originals: Mapping[str, Answer]
+    folder: Path, files: Sequence[str], devices: Devices, originals: Mapping[str, ImportResult]
 ) -> Iterator[Imported]:
     now = import_all(folder, {file: originals[file].stand_ins for file in files}, devices)
     for file, after in now.items():

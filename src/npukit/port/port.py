@@ -22,7 +22,7 @@ from npukit.port.check import Ran, arguments_of, is_no_worse, run_in
 from npukit.port.commits import commit_by_rule
 from npukit.port.imports import ImportCheck, check_imports
 from npukit.port.repository import Repository
-from npukit.port.state import State, Step
+from npukit.port.state import PortState, PortStep
 from npukit.report.report import counted
 from npukit.verify import verify
 from npukit.verify.text import as_text
@@ -41,7 +41,7 @@ class Port:
     branch: str
     base: str  # the commit that was ported
     uncommitted: bool  # whether there are changes in the project that are not in a commit, and so were not ported
-    steps: tuple[Step, ...]
+    steps: tuple[PortStep, ...]
     analysis: Analysis  # of the branch: what is left
 
     @property
@@ -96,9 +96,9 @@ def port(
     return Port(project, work, migrated, state.branch, state.base, dirty, tuple(steps), analyze([migrated]))
 
 
-def _begin(repository: Repository, work: Path, branch: str, style: Style) -> State:
+def _begin(repository: Repository, work: Path, branch: str, style: Style) -> PortState:
     """The state to go on with, or a new one for the last commit."""
-    state = State.read(work / "state.json")
+    state = PortState.read(work / "state.json")
     if state and state.branch == branch and state.style == style.value:
         if repository.has_branch(branch) or not state.done("migrate", state.base):
             return state
@@ -108,29 +108,29 @@ def _begin(repository: Repository, work: Path, branch: str, style: Style) -> Sta
         )
     for folder in ("original", "migrated"):
         repository.remove_worktree(work / folder)
-    state = State(work / "state.json", repository.head(), branch, style.value)
+    state = PortState(work / "state.json", repository.head(), branch, style.value)
     state.write()
     return state
 
 
-def _said(tell: Tell, step: Step) -> Step:
+def _said(tell: Tell, step: PortStep) -> PortStep:
     tell(f"{step.name}: {step.says}")
     return step
 
 
-def _doctor() -> Step:
+def _doctor() -> PortStep:
     diagnosis = examine()
     if diagnosis.good:
-        return Step("doctor", "passed", "this machine can train on NPUs")
+        return PortStep("doctor", "passed", "this machine can train on NPUs")
     why = f" ({diagnosis.first.what})" if diagnosis.first else ""
-    return Step("doctor", "skipped", f"this machine cannot use an NPU{why}, so a simulated one is used")
+    return PortStep("doctor", "skipped", f"this machine cannot use an NPU{why}, so a simulated one is used")
 
 
-def _analyze(original: Path) -> Step:
-    return Step("analyze", "passed", analyze([original]).summary)
+def _analyze(original: Path) -> PortStep:
+    return PortStep("analyze", "passed", analyze([original]).summary)
 
 
-def _migrated(repository: Repository, state: State, work: Path, migrated: Path, tell: Tell) -> Step:
+def _migrated(repository: Repository, state: PortState, work: Path, migrated: Path, tell: Tell) -> PortStep:
     if done := state.done("migrate", state.base):
         if not migrated.is_dir():  # the user may have removed it: the branch has everything
             repository.add_worktree(work / "migrated", state.branch)
@@ -147,7 +147,7 @@ def _migrated(repository: Repository, state: State, work: Path, migrated: Path, 
     lines = [f"{each.name} {each.code} {each.title}: {counted(each.places, 'place')}" for each in commits]
     says = f"{counted(places, 'place')} changed in {counted(len(commits), 'commit')}; {_imports_in_words(checked)}"
     details = (*lines, *(f"{each.file} was put back: {each.error}" for each in checked.put_back))
-    return state.keep(state.base, Step("migrate", "failed" if checked.put_back else "passed", says, details))
+    return state.keep(state.base, PortStep("migrate", "failed" if checked.put_back else "passed", says, details))
 
 
 def _imports_in_words(checked: ImportCheck) -> str:
@@ -181,10 +181,10 @@ def _tests_of(project: Path) -> str:
     return "python -m pytest -q" if has_tests else ""
 
 
-def _tests(command: str, original: Path, migrated: Path, tell: Tell) -> Step:
+def _tests(command: str, original: Path, migrated: Path, tell: Tell) -> PortStep:
     argv = arguments_of(command)
     if not argv:
-        return Step("tests", "skipped", "not run: there are no files that pytest would collect, or --test is empty")
+        return PortStep("tests", "skipped", "not run: there are no files that pytest would collect, or --test is empty")
     tell(f"running {command} before and after")
     before = run_in(original, argv, choose(Wanted.cpu))
     runs = [run_in(migrated, argv, choose(each)) for each in (Wanted.cpu, Wanted.sim)]
@@ -192,7 +192,7 @@ def _tests(command: str, original: Path, migrated: Path, tell: Tell) -> Step:
     told = [f"before, on {before.device}: {_in_words(before)}"]
     told += [f"after, on {each.device}: {_in_words(each)}" for each in runs]
     last = worse[0].output.split("\n") if worse else ()
-    return Step("tests", "failed" if worse else "passed", "; ".join(told), tuple(last))
+    return PortStep("tests", "failed" if worse else "passed", "; ".join(told), tuple(last))
 
 
 def _in_words(ran: Ran) -> str:
@@ -201,16 +201,16 @@ def _in_words(ran: Ran) -> str:
     return ", ".join(f"{number} {word}" for word, number in ran.counts.items()) or f"exit code {ran.exit_code}"
 
 
-def _verify(command: Sequence[str], devices: int | None, original: Path, migrated: Path, tell: Tell) -> Step:
+def _verify(command: Sequence[str], devices: int | None, original: Path, migrated: Path, tell: Tell) -> PortStep:
     if not command:
-        return Step(
+        return PortStep(
             "verify", "skipped", "not run: end the command with a short training, as in `-- python train.py --steps 20`"
         )
     try:
         result = verify(original, migrated, command, devices=devices, tell=tell)
     except NpukitError as error:
         first, *rest = str(error).split("\n")
-        return Step("verify", "failed", first, tuple(rest))
+        return PortStep("verify", "failed", first, tuple(rest))
     lines = as_text(result).split("\n")
     says = "both runs computed the same" if result.same else next(line for line in lines[2:] if line).rstrip(":")
-    return Step("verify", "passed" if result.same else "failed", says, tuple(line for line in lines if line))
+    return PortStep("verify", "passed" if result.same else "failed", says, tuple(line for line in lines if line))

@@ -14,7 +14,7 @@ Outcome = Literal["passed", "failed", "skipped"]
 
 
 @dataclass(frozen=True)
-class Step:
+class PortStep:
     """One step of a port, and how it went."""
 
     name: str
@@ -24,7 +24,7 @@ class Step:
 
 
 @dataclass
-class State:
+class PortState:
     """The port of one commit, kept in a file."""
 
     file: Path
@@ -34,7 +34,7 @@ class State:
     steps: dict[str, dict[str, Any]] = field(default_factory=dict)  # by name: a key, and the step
 
     @classmethod
-    def read(cls, file: Path) -> State | None:
+    def read(cls, file: Path) -> PortState | None:
         """The state that a file holds; None where there is none, or it cannot be read."""
         try:
             data = json.loads(file.read_text(encoding="utf-8"))
@@ -42,14 +42,14 @@ class State:
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
-    def done(self, name: str, key: str) -> Step | None:
+    def done(self, name: str, key: str) -> PortStep | None:
         """The result of a step that was done for this very key."""
         kept = self.steps.get(name)
         if not kept or kept["key"] != key:
             return None
-        return Step(**{**kept["step"], "details": tuple(kept["step"]["details"])})
+        return PortStep(**{**kept["step"], "details": tuple(kept["step"]["details"])})
 
-    def keep(self, key: str, step: Step) -> Step:
+    def keep(self, key: str, step: PortStep) -> PortStep:
         self.steps[step.name] = {"key": key, "step": asdict(step)}
         self.write()
         return step
@@ -57,10 +57,10 @@ class State:
     def write(self) -> None:
         write_json(self.file, {name: value for name, value in self.__dict__.items() if name != "file"})
 
-    def once(self, name: str, key: str, work: Callable[[], Step]) -> Step:
+    def once(self, name: str, key: str, work: Callable[[], PortStep]) -> PortStep:
         """The result of a step, which is done unless it was; what failed is tried again.
 
-        >>> state.once("tests", head, lambda: Step("tests", "passed", "12 passed"))
+        >>> state.once("tests", head, lambda: PortStep("tests", "passed", "12 passed"))
         """
         kept = self.done(name, key)
         return kept if kept and kept.outcome != "failed" else self.keep(key, work())

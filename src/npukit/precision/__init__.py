@@ -34,8 +34,8 @@ def capture(
     >>> with capture("dump", level="ops", steps=range(3)):
     ...     train()
     """
-    from npukit.precision.recording.options import Options
+    from npukit.precision.recording.options import RecordOptions
     from npukit.precision.recording.recorder import Recorder
 
     chosen = None if steps is None else tuple(steps)
-    return Recorder(Options(str(output), level, chosen, tuple(ranks) if ranks else None, tensors, fresh, only))
+    return Recorder(RecordOptions(str(output), level, chosen, tuple(ranks) if ranks else None, tensors, fresh, only))

@@ -17,7 +17,7 @@ from npukit.errors import NpukitError
 from npukit.launch.run import script_arguments, tied
 from npukit.precision.comparing import compare
 from npukit.precision.recording.hook import recording
-from npukit.precision.recording.options import Options
+from npukit.precision.recording.options import RecordOptions
 from npukit.precision.result import Comparison, Divergence
 
 Tell = Callable[[str], None]
@@ -49,7 +49,7 @@ def bisect(
     """
     looks: list[str] = []
 
-    def look(what: str, options: Options) -> Comparison:
+    def look(what: str, options: RecordOptions) -> Comparison:
         looks.append(what)
         left, right = (folder / f"{len(looks)}-{side}" for side in ("left", "right"))
         for dump, environment in zip((left, right), environments, strict=True):
@@ -57,19 +57,19 @@ def bisect(
             record(command, environment, dataclasses.replace(options, output=str(dump.absolute())), auto)
         return compare(left, right)
 
-    found = look("modules", Options("", steps=steps))
+    found = look("modules", RecordOptions("", steps=steps))
     if found.first is None:
         return Bisection(found, tuple(looks))
     only, step = _suspect(found.first), (found.first.row.step,)
-    closer = look(f"operators of {only or 'the whole model'}", Options("", "ops", step, only=only))
+    closer = look(f"operators of {only or 'the whole model'}", RecordOptions("", "ops", step, only=only))
     if closer.first is None:
         return Bisection(found, tuple(looks))
     inner = closer.first.row.path or only
-    last = look(f"tensors of {inner or 'the whole model'}", Options("", "ops", step, tensors=True, only=inner))
+    last = look(f"tensors of {inner or 'the whole model'}", RecordOptions("", "ops", step, tensors=True, only=inner))
     return Bisection(last if last.first else closer, tuple(looks))
 
 
-def record(command: Sequence[str], environment: Mapping[str, str], options: Options, auto: bool) -> None:
+def record(command: Sequence[str], environment: Mapping[str, str], options: RecordOptions, auto: bool) -> None:
     """Run a script to its end, recorded; its output goes to stderr, because stdout is for results."""
     argv = [sys.executable, *script_arguments(command, auto)]
     code = subprocess.run(argv, env=tied(recording(options, environment)), stdout=sys.stderr).returncode

@@ -10,12 +10,12 @@ from pathlib import Path
 
 from npukit.precision.bisect import record
 from npukit.precision.comparing import compare
-from npukit.precision.recording.options import Options
+from npukit.precision.recording.options import RecordOptions
 from npukit.precision.result import Comparison
 
 
 @dataclass(frozen=True)
-class Check:
+class DeterminismCheck:
     """Whether a run repeats itself."""
 
     deterministic: bool
@@ -27,11 +27,11 @@ class Check:
 
 
 def check(
-    command: Sequence[str], environment: Mapping[str, str], options: Options, folder: Path, auto: bool = False
-) -> Check:
+    command: Sequence[str], environment: Mapping[str, str], options: RecordOptions, folder: Path, auto: bool = False
+) -> DeterminismCheck:
     """Run `command` twice, record both runs below `folder`, and compare them bit by bit.
 
-    >>> check(["train.py"], os.environ, Options("", level="ops"), Path("checked")).deterministic
+    >>> check(["train.py"], os.environ, RecordOptions("", level="ops"), Path("checked")).deterministic
     True
     """
     dumps = folder / "first", folder / "second"
@@ -39,4 +39,4 @@ def check(
         print(f"npukit: {dump.name} run", file=sys.stderr)
         record(command, environment, dataclasses.replace(options, output=str(dump.absolute())), auto)
     found = compare(*dumps, exact=True)
-    return Check(found.same, found)
+    return DeterminismCheck(found.same, found)

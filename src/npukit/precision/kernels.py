@@ -30,7 +30,7 @@ _TIMES = 8.0  # how many times the CPU's own rounding a kernel may be off
 
 
 @dataclass(frozen=True)
-class Kernel:
+class OperatorCase:
     """One operator with one set of shapes, types and settings."""
 
     op: str
@@ -50,10 +50,10 @@ class KernelsCheck:
 
     dump: str
     device: str
-    kernels: tuple[Kernel, ...]
+    kernels: tuple[OperatorCase, ...]
 
     @property
-    def out_of_line(self) -> tuple[Kernel, ...]:
+    def out_of_line(self) -> tuple[OperatorCase, ...]:
         return tuple(each for each in self.kernels if each.outcome == "out of line")
 
     @property
@@ -74,10 +74,10 @@ def check_kernels(dump: Path, environment: Mapping[str, str]) -> KernelsCheck:
         if done.returncode or not result.is_file():
             raise NpukitError(f"The process that ran the operators of {dump} ended with exit code {done.returncode}.")
         found = json.loads(result.read_text())
-    return KernelsCheck(str(dump), found["device"], tuple(Kernel(**each) for each in found["kernels"]))
+    return KernelsCheck(str(dump), found["device"], tuple(OperatorCase(**each) for each in found["kernels"]))
 
 
-def check_here(dump: Path, device: Any) -> Iterator[Kernel]:
+def check_here(dump: Path, device: Any) -> Iterator[OperatorCase]:
     """Check the operators of a dump on a device of this process."""
     calls: dict[Any, list[Call]] = {}
     for (step, _), file in find_dumps(dump).items():
@@ -92,13 +92,13 @@ def _signature(call: Call) -> Any:
     return call.op, tuple((place, value.dtype, value.shape, str(value.scalar)) for place, value in call.inputs.items())
 
 
-def _check(call: Call, calls: int, device: Any) -> Kernel:
+def _check(call: Call, calls: int, device: Any) -> OperatorCase:
     tensors = [value for value in call.inputs.values() if value.is_tensor]
     dtype = next((value.dtype for value in [*call.outputs.values(), *tensors] if value.is_float), "")
     shapes = ", ".join("x".join(map(str, value.shape)) or "scalar" for value in tensors[:3])
     plain = (call.op, call.name, dtype, shapes, calls)
     if draws(call):
-        return Kernel(*plain, "not checked", why="it draws random numbers")
+        return OperatorCase(*plain, "not checked", why="it draws random numbers")
     try:
         exact, rounded, found = (
             _run(call, where, wide) for where, wide in (("cpu", True), ("cpu", False), (device, False))
@@ -107,14 +107,14 @@ def _check(call: Call, calls: int, device: Any) -> Kernel:
         off = max((error_of(found[place], exact[place]) for place in floats), default=None)
         rounding = max((error_of(rounded[place], exact[place]) for place in floats), default=None)
     except (Unknown, KeyError, IndexError) as error:
-        return Kernel(*plain, "not checked", why=f"the dump lacks an argument ({error})")
+        return OperatorCase(*plain, "not checked", why=f"the dump lacks an argument ({error})")
     except (RuntimeError, TypeError, AttributeError, NotImplementedError, ValueError) as error:
-        return Kernel(*plain, "not checked", why=str(error).strip().split("\n")[0][:120] or type(error).__name__)
+        return OperatorCase(*plain, "not checked", why=str(error).strip().split("\n")[0][:120] or type(error).__name__)
     if off is None or rounding is None:
         same = all(one.equal(other) for one, other in zip(rounded, found, strict=True))
-        return Kernel(*plain, "in line" if same else "out of line", 0.0 if same else math.inf, 0.0)
+        return OperatorCase(*plain, "in line" if same else "out of line", 0.0 if same else math.inf, 0.0)
     limit = _TIMES * max(rounding, unit([Value(dtype)]))
-    return Kernel(*plain, "in line" if off <= limit else "out of line", off, rounding)
+    return OperatorCase(*plain, "in line" if off <= limit else "out of line", off, rounding)
 
 
 def _run(call: Call, device: Any, wide: bool) -> list[Tensor]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from npukit.precision.bisect import Bisection
-from npukit.precision.determinism import Check
+from npukit.precision.determinism import DeterminismCheck
 from npukit.precision.environments import EnvironmentComparison
 from npukit.precision.kernels import KernelsCheck
 from npukit.precision.ranks import RanksComparison
@@ -92,7 +92,7 @@ def _table(rows: list[Row]) -> Iterator[str]:
         yield f"{row.title[:width]:<{width}}  {error:>8}  {inherited:>9}  {growth:>7}"
 
 
-def _check(found: Check) -> Iterator[str]:
+def _check(found: DeterminismCheck) -> Iterator[str]:
     compared = found.comparison
     rows = f"{compared.compared:,} rows of two runs"
     if found.deterministic:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from npukit.report.finding import Finding
-from npukit.report.report import Group, Report, counted, groups, shown
+from npukit.report.report import FindingGroup, Report, counted, groups, shown
 
 _MOST_PLACES = 50
 _CODE = re.compile(r"(?<!`)(`[^`\n]+`)(?!`)")
@@ -66,7 +66,7 @@ def fence(text: str, least: int = 3) -> str:
     return "`" * max(least, longest + 1)
 
 
-def _section(group: Group) -> Iterator[str]:
+def _section(group: FindingGroup) -> Iterator[str]:
     first = group.first
     yield f"## {first.code}: {cell(first.what)}"
     if first.why:

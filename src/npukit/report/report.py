@@ -29,7 +29,7 @@ class Report:
 
 
 @dataclass(frozen=True)
-class Group:
+class FindingGroup:
     """Findings that say the same: told once, with all their places."""
 
     first: Finding
@@ -70,7 +70,7 @@ def in_order(findings: Sequence[Finding]) -> list[Finding]:
     return sorted(findings, key=key)
 
 
-def groups(findings: Sequence[Finding]) -> list[Group]:
+def groups(findings: Sequence[Finding]) -> list[FindingGroup]:
     """The findings that say the same together, the gravest and then the most frequent first."""
 
     def same(finding: Finding) -> tuple[int, str, str, str, str]:
@@ -79,7 +79,7 @@ def groups(findings: Sequence[Finding]) -> list[Group]:
     found = []
     for _, members in groupby(sorted(in_order(findings), key=same), key=same):
         every = tuple(members)
-        found.append(Group(every[0], every))
+        found.append(FindingGroup(every[0], every))
     return sorted(found, key=lambda group: (ORDER.index(group.first.severity), group.first.code, -len(group.findings)))
 
 

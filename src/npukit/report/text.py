@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from npukit.report.finding import Finding, Severity, page_hint
-from npukit.report.report import Group, Report, counted, groups, shown
+from npukit.report.report import FindingGroup, Report, counted, groups, shown
 from npukit.report.terminal import paint
 
 _MOST_PLACES = 6
@@ -43,7 +43,7 @@ def grouped(findings: Sequence[Finding], columns: int, color: bool = False, base
         yield from _group(group, columns, color, base)
 
 
-def _group(group: Group, columns: int, color: bool, base: Path | None) -> Iterator[str]:
+def _group(group: FindingGroup, columns: int, color: bool, base: Path | None) -> Iterator[str]:
     first = group.first
     label = f"{first.severity.value:<8}{first.code}  "
     head = textwrap.wrap(first.what, columns - len(label)) or [""]

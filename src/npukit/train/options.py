@@ -88,7 +88,7 @@ def _as_list(value: Any) -> Any:
     return tuple(each.strip() for each in value.split(",")) if isinstance(value, str) else value
 
 
-class Options(BaseModel):
+class FrozenOptions(BaseModel):
     """Options cannot be changed once made, and an unknown one is refused."""
 
     PLURAL: ClassVar[str] = "groups"  # what a list of them is called
@@ -108,7 +108,7 @@ class Options(BaseModel):
         __init__.__pydantic_base_init__ = True  # groups inside others are validated without it
 
 
-class Profile(Options):
+class Profile(FrozenOptions):
     """When to write a profiler trace."""
 
     steps: tuple[PositiveInt, PositiveInt] = Field(description="first and last optimizer step to record")
@@ -120,7 +120,7 @@ class Profile(Options):
         return self
 
 
-class Capture(Options):
+class Capture(FrozenOptions):
     """What of a run to record for `npukit precision compare`."""
 
     level: Literal["modules", "ops"] = Field("modules", description="modules alone, or every operator as well")
@@ -128,7 +128,7 @@ class Capture(Options):
     tensors: bool = Field(False, description="write every tensor too, not only statistics")
 
 
-class FeatureDetection(Options):
+class FeatureDetection(FrozenOptions):
     """Feature-value detection: watch gradients for the jumps that faulty hardware makes."""
 
     enable: bool = Field(False, description="watch the gradients; NPU_ASD_ENABLE and NPU_ASD_CONFIG turn it on too")
@@ -154,7 +154,7 @@ class FeatureDetection(Options):
         )
 
 
-class TrainOptions(Options):
+class TrainOptions(FrozenOptions):
     """How to train: length, batches, optimizer, schedule, precision, parallelism, checkpoints, watching, trouble."""
 
     output: Annotated[Path, Called(transformers="output_dir")] = Field(

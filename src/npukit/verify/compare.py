@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 
 from npukit.verify.figure import Figure, changes, difference, has_numbers
-from npukit.verify.result import Compared, Divergence, Kind
+from npukit.verify.result import Compared, FirstDifference, Kind
 
 Figures = Mapping[tuple[Kind, str], Sequence[Figure]]
 _KINDS: tuple[Kind, ...] = ("settings", "loss", "backward", "outputs", "gradients", "weights")
@@ -50,7 +50,9 @@ def worth_comparing(figures: Figures) -> dict[tuple[Kind, str], Sequence[Figure]
     }
 
 
-def compare(before: Figures, after: Figures, tolerance: Tolerance) -> tuple[tuple[Compared, ...], Divergence | None]:
+def compare(
+    before: Figures, after: Figures, tolerance: Tolerance
+) -> tuple[tuple[Compared, ...], FirstDifference | None]:
     """What was compared, and the first difference. Call it with what is worth comparing.
 
     >>> compare({("loss", "loss"): [Figure("loss", 1.0)]}, {("loss", "loss"): [Figure("loss", 2.0)]}, Tolerance())
@@ -65,7 +67,7 @@ def compare(before: Figures, after: Figures, tolerance: Tolerance) -> tuple[tupl
 
 def _pairs(
     before: Figures, after: Figures, tolerance: Tolerance, rounding: float
-) -> Iterator[tuple[Compared, Divergence | None]]:
+) -> Iterator[tuple[Compared, FirstDifference | None]]:
     for kind in _KINDS:
         for (_, name), ours in ((key, series) for key, series in before.items() if key[0] == kind):
             theirs = after.get((kind, name), ())
@@ -81,11 +83,11 @@ def _pairs(
 
 def _first_divergence(
     kind: Kind, name: str, ours: Sequence[Figure], theirs: Sequence[Figure], allowed: float, least: float
-) -> Divergence | None:
+) -> FirstDifference | None:
     for number, (one, other) in enumerate(zip_longest(ours, theirs), 1):
         if one is None or other is None or difference(one, other, least) > allowed:
             step = next((each.step for each in (one, other) if each and each.step is not None), None)
             values = (one.value if one else None, other.value if other else None)
             texts = (one.text if one else "", other.text if other else "")
-            return Divergence(kind, name, number, step, *values, *texts)
+            return FirstDifference(kind, name, number, step, *values, *texts)
     return None

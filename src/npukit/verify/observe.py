@@ -46,9 +46,9 @@ def prepare(options: dict[str, Any]) -> None:
     if options["port"]:
         meet_at(options["port"])
     if options["watch"]:
-        from npukit.verify.watch import Watch
+        from npukit.verify.watch import ProcessWatch
 
-        Watch(Path(options["watch"])).begin()
+        ProcessWatch(Path(options["watch"])).begin()
     run_first_in_spawned(f"from npukit.verify.observe import prepare; prepare({options!r})")
 
 

@@ -9,7 +9,7 @@ from npukit.precision import result as precision
 
 
 @dataclass(frozen=True)
-class Run:
+class RunResult:
     """One of the two runs."""
 
     device: str
@@ -55,7 +55,7 @@ class OpUse:
 
 
 @dataclass(frozen=True)
-class Divergence:
+class FirstDifference:
     """The first figure that is not the same."""
 
     kind: Kind
@@ -77,9 +77,9 @@ class Verification:
     tolerance: float
     compared: tuple[Compared, ...]  # never empty where both runs ended
     losses: tuple[Losses, ...]
-    before: Run
-    after: Run
-    divergence: Divergence | None
+    before: RunResult
+    after: RunResult
+    divergence: FirstDifference | None
     npu_ops: int | None  # how many operators ran on the simulated NPU; None where nobody counted
     cpu_fallbacks: tuple[OpUse, ...]  # computed on the CPU by torch_npu
     not_simulated: tuple[OpUse, ...]

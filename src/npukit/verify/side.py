@@ -20,11 +20,11 @@ from npukit.launch.devices import Devices, Wanted, choose, count_gpus
 from npukit.launch.run import AGENT, own_first, spare_launcher, tied
 from npukit.machine import Machine
 from npukit.precision.recording.hook import recording
-from npukit.precision.recording.options import Options
+from npukit.precision.recording.options import RecordOptions
 from npukit.verify.figure import Figure, by_name
 from npukit.verify.logs import losses_written, state_of
 from npukit.verify.losses import losses_in
-from npukit.verify.result import Kind, Run
+from npukit.verify.result import Kind, RunResult
 from npukit.verify.started import observed
 
 MOST_ROWS = 50_000  # of operators and modules, that are recorded to find a cause
@@ -64,7 +64,7 @@ class Side:
 
     def run(
         self, command: Sequence[str], devices: int, work: Path, record: Path | None = None
-    ) -> tuple[Run, dict[tuple[Kind, str], list[Figure]]]:
+    ) -> tuple[RunResult, dict[tuple[Kind, str], list[Figure]]]:
         """Run the command; the figures are those of the first rank. With `record`, operators are recorded instead."""
         work.mkdir(exist_ok=True)
         watched = work / "watched"
@@ -76,7 +76,7 @@ class Side:
         }
         environment = {**self.environment, "PYTHONHASHSEED": "0"}
         if record:
-            environment = recording(Options(str(record), "ops", ranks=(0,), most_rows=MOST_ROWS), environment)
+            environment = recording(RecordOptions(str(record), "ops", ranks=(0,), most_rows=MOST_ROWS), environment)
         folder = self.folder.resolve()
         logs = state_of(self.folder)
         began = time.monotonic()
@@ -93,7 +93,7 @@ class Side:
         for kind, figure in _watched(watched):
             figures.setdefault((kind, figure.name), []).append(figure)
         tail = output.decode(errors="replace").rstrip().split("\n")[-_TAIL:]
-        return Run(self.device, code, round(seconds, 1), "\n".join(tail)), figures
+        return RunResult(self.device, code, round(seconds, 1), "\n".join(tail)), figures
 
 
 def _observing(

@@ -8,7 +8,7 @@ from typing import Any
 
 from npukit.precision import result as precision
 from npukit.report.report import counted
-from npukit.verify.result import Compared, Divergence, Kind, OpUse, Verification
+from npukit.verify.result import Compared, FirstDifference, Kind, OpUse, Verification
 from npukit.verify.side import MOST_ROWS
 
 _MOST = 20
@@ -76,7 +76,7 @@ def _apart(difference: float) -> str:
     return f"largest difference {difference:.1e}" if difference else "equal"
 
 
-def _divergence(divergence: Divergence, tolerance: float) -> Iterator[str]:
+def _divergence(divergence: FirstDifference, tolerance: float) -> Iterator[str]:
     where = f"step {divergence.step}" if divergence.step is not None else f"number {divergence.number}"
     what = divergence.name if divergence.kind == "loss" else " ".join(filter(None, (divergence.kind, divergence.name)))
     yield f"\nDifferent: {what} from {where} onwards (tolerance for losses {tolerance:g}):"

@@ -23,10 +23,10 @@ _MOST_GROUPS = 8
 _HOW = ("fused", "foreach", "capturable", "differentiable", "initial_lr")  # not what an optimizer computes
 
 
-class Watch:
+class ProcessWatch:
     """Observes this process for the rest of its life.
 
-    >>> Watch(Path("watched")).begin()
+    >>> ProcessWatch(Path("watched")).begin()
     """
 
     def __init__(self, folder: Path) -> None:

@@ -13,7 +13,7 @@ from npukit.errors import NpukitError
 from npukit.llm.chat.templates import Template, find_template
 from npukit.llm.config.options import DataOptions, Source
 from npukit.llm.data.encode import Encoded, Encoder
-from npukit.llm.data.row import BadRow, Conversation, Text
+from npukit.llm.data.row import BadRow, Conversation, TextRow
 from npukit.llm.data.rows import inputs_and_labels, weights_of
 from npukit.llm.tasks.task import named
 
@@ -29,7 +29,7 @@ def encoder(tokenizer: Any, task: str = "sft", template: str | None = None, **op
     return Encoder(data, named(task), tokenizer, find_template(template, tokenizer))
 
 
-def one(encoder: Encoder, row: Conversation | Text) -> Encoded:
+def one(encoder: Encoder, row: Conversation | TextRow) -> Encoded:
     (result,) = encoder.encode([row])
     assert not isinstance(result, BadRow)
     (encoded,) = result
@@ -158,12 +158,12 @@ def test_a_row_of_which_nothing_counts_is_bad(tiny_tokenizer: Any) -> None:
 def test_texts_end_and_long_ones_are_pieces(tiny_tokenizer: Any) -> None:
     pre = encoder(tiny_tokenizer, task="pt", cutoff=16)
     sentence = "The quick brown fox jumps over the lazy dog. " * 5
-    (result,) = pre.encode([Text(sentence)])
+    (result,) = pre.encode([TextRow(sentence)])
     assert not isinstance(result, BadRow)
     assert [len(piece.tokens) for piece in result[:-1]] == [16] * (len(result) - 1)
     tokens = [token for piece in result for token in piece.tokens]
     assert tiny_tokenizer.decode(tokens) == sentence + "<|im_end|>" and min(tokens) >= 0
-    (goes_on,) = pre.encode([Text("One plus one", ends=False)])
+    (goes_on,) = pre.encode([TextRow("One plus one", ends=False)])
     assert not isinstance(goes_on, BadRow)
     assert goes_on[0].tokens[-1] != tiny_tokenizer.eos_token_id
 

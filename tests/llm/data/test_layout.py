@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from npukit.llm.data.layout import lay_out, recognise, renamed
-from npukit.llm.data.row import BadRow, Layout, Rewriting, Text
+from npukit.llm.data.row import BadRow, Layout, Rewriting, TextRow
 from npukit.llm.tasks.task import named
 
 QUESTION, ANSWER = {"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}
@@ -73,8 +73,8 @@ def test_other_names_of_columns_and_roles() -> None:
 
 
 def test_text() -> None:
-    assert named("pt").row(renamed("Once", Layout("text")), Layout("text")) == Text("Once")
-    assert named("pt").row({"instruction": "Once"}, Layout("alpaca")) == Text("Once"), "as c4 in dataset_info.json"
+    assert named("pt").row(renamed("Once", Layout("text")), Layout("text")) == TextRow("Once")
+    assert named("pt").row({"instruction": "Once"}, Layout("alpaca")) == TextRow("Once"), "as c4 in dataset_info.json"
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from torch import nn
 from npukit.llm.config.options import Config, DataOptions, PreferenceOptions
 from npukit.llm.data.check import find_layout, row_of
 from npukit.llm.data.encode import SEPARATOR
-from npukit.llm.data.files import Record
+from npukit.llm.data.files import RawRow
 from npukit.llm.data.pairs import Pair
 from npukit.llm.data.prepare import prepare
 from npukit.llm.data.row import BadRow, Layout
@@ -30,7 +30,7 @@ WHY = [*QUESTION, {"role": "assistant", "content": "Because."}]
 
 
 def laid_out(row: dict[str, Any], task: str = "dpo") -> Any:
-    record = Record("rows.jsonl", 1, row)
+    record = RawRow("rows.jsonl", 1, row)
     return row_of(record, find_layout([record], Table("rows", Layout()), named(task)), named(task))
 
 

@@ -116,8 +116,8 @@ def test_events_are_read_whole_wherever_the_window_ends(
     assert list(stream.json_items(file, "traceEvents")) == events
     assert stream.json_head(file, ("head", "name")) == {"head": [1, {"b": False}]}
     file.write_text(json.dumps(events, ensure_ascii=False)[:-1])
-    with pytest.raises(stream.Unreadable, match="in the middle"):
+    with pytest.raises(stream.UnreadableProfile, match="in the middle"):
         list(stream.json_items(file))
     file.write_text('[{"a": 1}, {"b" 2}, ' + " " * 100 + '{"c": 3}]')
-    with pytest.raises(stream.Unreadable):
+    with pytest.raises(stream.UnreadableProfile):
         list(stream.json_items(file))

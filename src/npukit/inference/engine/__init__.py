@@ -18,9 +18,9 @@ does not have) is an NpukitError of `add`.
 """
 
 from npukit.inference.engine.engine import Engine as Engine
-from npukit.inference.engine.request import Answer as Answer
 from npukit.inference.engine.request import Output as Output
 from npukit.inference.engine.request import Request as Request
+from npukit.inference.engine.request import RequestOutput as RequestOutput
 from npukit.inference.engine.request import SamplingParams as SamplingParams
 from npukit.inference.engine.request import Stats as Stats
 from npukit.inference.engine.request import Token as Token

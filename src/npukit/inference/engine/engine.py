@@ -14,7 +14,7 @@ from npukit.inference.engine.cache import Cache, CacheShape
 from npukit.inference.engine.graphs import can_record
 from npukit.inference.engine.own_caches import OwnCaches
 from npukit.inference.engine.pool import BlockPool
-from npukit.inference.engine.request import Answer, Finish, Output, Request, SamplingParams, Stats, Token
+from npukit.inference.engine.request import Finish, Output, Request, RequestOutput, SamplingParams, Stats, Token
 from npukit.inference.engine.results import PendingStep
 from npukit.inference.engine.runner import Runner
 from npukit.inference.engine.scheduler import CHEAP, CHEAP_ON_HOST, Scheduler
@@ -166,7 +166,9 @@ class Engine:
         ended, self._ended = self._ended, []
         return ended + outputs
 
-    def generate(self, requests: Iterable[Request], tell: Callable[[Output], None] | None = None) -> list[Answer]:
+    def generate(
+        self, requests: Iterable[Request], tell: Callable[[Output], None] | None = None
+    ) -> list[RequestOutput]:
         """Answer all requests, in their order; `tell` sees each output as it comes."""
         numbers = [self.add(request) for request in requests]
         tokens: dict[int, list[Token]] = {number: [] for number in numbers}
@@ -183,7 +185,7 @@ class Engine:
                 if output.finish:
                     last[output.number] = output
         return [
-            Answer(tuple(tokens[each]), last[each].finish or "error", prompts.get(each, ()), last[each].error)
+            RequestOutput(tuple(tokens[each]), last[each].finish or "error", prompts.get(each, ()), last[each].error)
             for each in numbers
         ]
 

@@ -25,7 +25,7 @@ T = TypeVar("T")
 Compute = Callable[[Pass, "list[int]"], "tuple[Tensor, Tensor]"]
 
 
-class Recorder:
+class GraphRecorder:
     """Makes graphs that share their memory: the results of one are read before another runs."""
 
     def __init__(self, device: torch.device) -> None:
@@ -70,7 +70,7 @@ class Graphs:
         self._compute, self._inputs, self._adapters = compute, inputs, adapters
         self._sizes = sorted({padded(tokens + 1) for tokens in range(most)})
         self._rows, self._picks = rows, picks
-        self._recorder = Recorder(inputs.device)
+        self._recorder = GraphRecorder(inputs.device)
         self._graphs: dict[int, Recorded] = {}
 
     def forget(self) -> None:

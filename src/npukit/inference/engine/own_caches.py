@@ -15,7 +15,7 @@ from torch import Tensor
 from npukit.inference.engine.adapters import Adapters
 from npukit.inference.engine.results import PendingStep, score
 from npukit.inference.engine.sampler import choose
-from npukit.inference.engine.scheduler import Chunk, Step
+from npukit.inference.engine.scheduler import Chunk, SchedulerOutput
 from npukit.inference.engine.sequence import Sequence
 
 
@@ -34,7 +34,7 @@ class OwnCaches:
         """There are none."""
 
     @torch.no_grad()
-    def launch(self, step: Step) -> PendingStep:
+    def launch(self, step: SchedulerOutput) -> PendingStep:
         """Do a step; results come in the order of step.sampled."""
         logits = [self._decode(sequence) for sequence in step.decodes]
         logits += [last for chunk in step.chunks if (last := self._prefill(chunk)) is not None]

@@ -120,7 +120,7 @@ class Output(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Answer:
+class RequestOutput:
     """All that came of a request."""
 
     tokens: tuple[Token, ...]

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from npukit.inference.engine.request import Token
 from npukit.inference.engine.sampler import ChosenTokens, chosen_of
-from npukit.inference.engine.scheduler import Chunk, Step
+from npukit.inference.engine.scheduler import Chunk, SchedulerOutput
 from npukit.launch.abilities import abilities
 
 # Rows of logits that are made at once to score a prompt; those of a long one would be large.
@@ -21,7 +21,7 @@ _ROWS = 128
 class PendingStep:
     """A step that the device has been told to do; `parts` are its results in the order of step.sampled."""
 
-    def __init__(self, step: Step, parts: list[ChosenTokens], device: torch.device) -> None:
+    def __init__(self, step: SchedulerOutput, parts: list[ChosenTokens], device: torch.device) -> None:
         self.step = step
         self._parts = [_to_host(part) for part in parts]
         self._done: Any = None

@@ -22,7 +22,7 @@ from npukit.inference.engine.inputs import NEWEST, Inputs, Pass, lay_out
 from npukit.inference.engine.paged import PagedBatch, PagedRows, pack, to_device
 from npukit.inference.engine.results import PendingStep, score
 from npukit.inference.engine.sampler import ChosenTokens, choose
-from npukit.inference.engine.scheduler import CHEAP, Chunk, Step, padded
+from npukit.inference.engine.scheduler import CHEAP, Chunk, SchedulerOutput, padded
 from npukit.inference.engine.sequence import Sequence
 from npukit.launch.abilities import abilities
 
@@ -81,7 +81,7 @@ class Runner:
                     layer.compile(dynamic=True)
 
     @torch.no_grad()
-    def launch(self, step: Step) -> PendingStep:
+    def launch(self, step: SchedulerOutput) -> PendingStep:
         """Start a step; results come in the order of step.sampled."""
         parts = []
         if step.decodes or step.beside:

@@ -38,7 +38,7 @@ class Chunk:
         return self.stop == self.sequence.goal
 
 
-class Step:
+class SchedulerOutput:
     """What the device is to do next: one pass with a token and a guess for each of `decodes` and the prompts `beside`
     them, then one with the prompts `apart`. `sampled` is whose next tokens it generates, in the order of its results.
     """
@@ -77,13 +77,13 @@ class Scheduler:
         self.reused_tokens = self.preemptions = 0
         self._rows = list(range(rows))[::-1]
 
-    def next(self) -> Step:
+    def next(self) -> SchedulerOutput:
         """Decide what runs now; from here on it counts as computed."""
         decodes = self._decode()
         self._guess(decodes)
         room = self._room_beside(sum(1 + len(sequence.guess) for sequence in decodes))
         chunks = self._prefill(room or self.prefill_tokens)
-        step = Step(decodes, chunks, []) if room else Step(decodes, [], chunks)
+        step = SchedulerOutput(decodes, chunks, []) if room else SchedulerOutput(decodes, [], chunks)
         for sequence in step.decodes:
             sequence.cached += 1 + len(sequence.guess)
         for chunk in chunks:

@@ -8,14 +8,14 @@ from typing import Any
 import torch
 
 from npukit.inference.engine.cache import attention_modules
-from npukit.inference.engine.request import Answer, Request, SamplingParams
+from npukit.inference.engine.request import Request, RequestOutput, SamplingParams
 
 TOKENS = 64  # of the longest text that is tried
 _LENGTHS = 5, 37
 _FAR = ("dynamic", "longrope")  # positions that depend on how long the text is, which a short one does not show
 
 
-def agrees(model: Any, answers: Callable[[list[Request]], list[Answer]]) -> bool:
+def agrees(model: Any, answers: Callable[[list[Request]], list[RequestOutput]]) -> bool:
     """Whether `answers`, of a paged engine that is made for this, have the probabilities that the model itself gives.
 
     The model's attention is put back afterwards.
@@ -52,7 +52,7 @@ def _depends_on_length(config: Mapping[str, Any]) -> bool:
 
 
 @torch.no_grad()
-def _gaps(model: Any, text: tuple[int, ...], answer: Answer) -> list[float]:
+def _gaps(model: Any, text: tuple[int, ...], answer: RequestOutput) -> list[float]:
     """How far the log-probabilities of a text and its answer are from those of one pass over both."""
     ids = torch.tensor([[*text, *answer.ids]], device=model.device)
     logprobs = model(ids, use_cache=False).logits[0, :-1].float().log_softmax(-1)

@@ -39,7 +39,7 @@ def routes(serving: Serving) -> APIRouter:
     @router.post("/v1/completions")
     async def create(asked: CompletionRequest, request: Request) -> Response:
         choices = await serving.aside(request, lambda: _choices(serving, asked))
-        completion = Completion(serving, asked, choices)
+        completion = CompletionResponse(serving, asked, choices)
         generation = await Generation.start(serving, choices)
         if asked.stream:
             return EventStream(generation, completion.events(generation))
@@ -86,7 +86,7 @@ def _ids(serving: Serving, prompt: str | list[int], asked: CompletionRequest) ->
     return ids
 
 
-class Completion:
+class CompletionResponse:
     """The answer to one request of /v1/completions."""
 
     def __init__(self, serving: Serving, asked: CompletionRequest, choices: list[ChoiceRequest]) -> None:

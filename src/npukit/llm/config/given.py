@@ -16,7 +16,7 @@ MISSING = "(missing)"  # stands in for what was not given, so that the rest can 
 
 
 @dataclass(frozen=True)
-class Place:
+class Origin:
     """Where a value comes from: a line of a file, the command line, a variable; or another tool's default."""
 
     source: str
@@ -29,14 +29,14 @@ class Place:
         return self.source if self.line is None else f"{self.source}:{self.line}"
 
 
-COMMAND_LINE = Place("command line")
+COMMAND_LINE = Origin("command line")
 
 
 @dataclass(frozen=True)
 class Mistake:
     """One thing that is wrong, where, and what to do about it."""
 
-    place: Place
+    place: Origin
     text: str
 
     def __str__(self) -> str:
@@ -60,7 +60,7 @@ class Given:
     """A tree of values, where each was written, and by which name if that is not its key."""
 
     values: dict[str, Any] = field(default_factory=dict)
-    places: dict[Keys, Place] = field(default_factory=dict)
+    places: dict[Keys, Origin] = field(default_factory=dict)
     names: dict[Keys, str] = field(default_factory=dict)
     source: str = "command line"
     theirs: dict[str, str] = field(default_factory=dict)  # another tool's name of an option, where it was used
@@ -69,7 +69,7 @@ class Given:
         """Whether somebody wrote it."""
         return keys in self.places and not self.places[keys].is_default
 
-    def set(self, keys: Keys, value: Any, place: Place, name: str = "") -> None:
+    def set(self, keys: Keys, value: Any, place: Origin, name: str = "") -> None:
         """Write `value` at `keys`, whatever was there or above it."""
         node = self.values
         for key in keys[:-1]:
@@ -91,7 +91,7 @@ class Given:
             moved = (*new, *keys[len(old) :])
             self.places[moved], self.names[moved] = self.place(keys), name
 
-    def set_default(self, keys: Keys, value: Any, place: Place) -> None:
+    def set_default(self, keys: Keys, value: Any, place: Origin) -> None:
         """The same, unless something is there already."""
         node: Any = self.values
         for key in keys:
@@ -101,9 +101,9 @@ class Given:
         if node == {}:
             self.set(keys, value, place)
 
-    def place(self, keys: Keys) -> Place:
+    def place(self, keys: Keys) -> Origin:
         """Where `keys`, or the nearest thing around it, was written."""
-        return next((self.places[each] for each in _outwards(keys) if each in self.places), Place(self.source))
+        return next((self.places[each] for each in _outwards(keys) if each in self.places), Origin(self.source))
 
     def name(self, keys: Keys) -> str:
         """What the user calls it."""

@@ -14,7 +14,7 @@ from npukit.llm.config.nearest import nearest
 
 
 @dataclass(frozen=True)
-class Names:
+class OptionNames:
     """What other tools call the options of one configuration, and the command that lists ours."""
 
     tables: Mapping[str, Mapping[str, DialectRow]]  # by tool

@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveFloat, PositiveInt
 
 from npukit.llm import tasks
-from npukit.train.options import Called, Choices, Fraction, Options, TrainOptions, When
+from npukit.train.options import Called, Choices, Fraction, FrozenOptions, TrainOptions, When
 
 # PEFT's names of adapters besides LoRA; their own options go into tuning.peft.
 OTHER_ADAPTERS = ("adalora", "boft", "fourierft", "hra", "ia3", "loha", "lokr", "miss", "oft", "vera")
@@ -28,7 +28,7 @@ CHAT, PREFER, CLASSIFY, EMBED, RERANK, TOKENS = (
 Format = Literal["auto", "alpaca", "sharegpt", "messages", "prompt", "text", "tokens"]
 
 
-class ModelOptions(Options):
+class ModelOptions(FrozenOptions):
     """The model."""
 
     path: Annotated[str, Called(llama_factory="model_name_or_path", swift="model")] = Field(
@@ -71,7 +71,7 @@ def _as_names(value: Any) -> Any:
     return tuple(name.strip() for name in value.split(",")) if is_names else value
 
 
-class TuningOptions(Options):
+class TuningOptions(FrozenOptions):
     """What is trained."""
 
     method: Annotated[Method, Called(llama_factory="finetuning_type")] = Field(
@@ -167,7 +167,7 @@ class TuningOptions(Options):
         return self.method not in ("full", "freeze")
 
 
-class Source(Options):
+class Source(FrozenOptions):
     """One data set."""
 
     PLURAL: ClassVar[str] = "data sets"
@@ -202,7 +202,7 @@ Sources = Annotated[
 ]
 
 
-class DataOptions(Options):
+class DataOptions(FrozenOptions):
     """The data."""
 
     train: Sources = Field(description="data sets to train on; a single path is enough", min_length=1)
@@ -273,7 +273,7 @@ class DataOptions(Options):
     )
 
 
-class PreferenceOptions(Options):
+class PreferenceOptions(FrozenOptions):
     """How preferences are learnt."""
 
     loss: Annotated[Literal["sigmoid", "hinge", "ipo", "orpo", "simpo", "cpo"], PREFER] = Field(
@@ -295,7 +295,7 @@ class PreferenceOptions(Options):
     undesirable_weight: Annotated[float, Field(ge=0), PREFER] = Field(1.0, description="KTO's weight of bad answers")
 
 
-class HeadOptions(Options):
+class HeadOptions(FrozenOptions):
     """A model that classifies, embeds or ranks texts instead of writing them."""
 
     labels: Annotated[PositiveInt, CLASSIFY] = Field(2, description="number of classes; of a regression, of numbers")
@@ -329,7 +329,7 @@ class HeadOptions(Options):
     )
 
 
-class Config(Options):
+class Config(FrozenOptions):
     """A whole run."""
 
     task: Annotated[str, Choices(tasks.summaries)] = Field("sft", description="what the model is trained for")

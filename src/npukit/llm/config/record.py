@@ -18,7 +18,7 @@ VALIDATION = "val_dataset.jsonl"  # what ms-swift set apart
 
 
 @dataclass(frozen=True)
-class Record:
+class RunRecord:
     """What is known of the run; None is not."""
 
     file: Path
@@ -29,7 +29,7 @@ class Record:
     seed: int = 42
 
 
-def find_record(folder: Path) -> Record | None:
+def find_record(folder: Path) -> RunRecord | None:
     """The record in a model's, an adapter's or a checkpoint's folder, or in the folder of the run around it.
 
     >>> find_record(Path("run/checkpoint-85")).template
@@ -52,19 +52,19 @@ def record_files(folder: Path) -> list[Path]:
     return [file for file in found if file.is_file()]
 
 
-def _of_npukit(file: Path) -> Record | None:
+def _of_npukit(file: Path) -> RunRecord | None:
     try:
         config = Config.model_validate(yaml.safe_load(file.read_text(encoding="utf-8")))
     except ValidationError:
         return None
     data = config.data
-    return Record(file, config.model.path, data.template, data.system, data, config.training.seed)
+    return RunRecord(file, config.model.path, data.template, data.system, data, config.training.seed)
 
 
-def _of_swift(file: Path) -> Record | None:
+def _of_swift(file: Path) -> RunRecord | None:
     args: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     apart = file.parent / VALIDATION
     sources = [str(apart)] if apart.is_file() else args.get("val_dataset") or []
     sources = [sources] if isinstance(sources, str) else sources
     data = DataOptions(train=sources, validation=sources) if sources else None
-    return Record(file, args.get("model"), args.get("template"), args.get("system"), data, args.get("seed") or 42)
+    return RunRecord(file, args.get("model"), args.get("template"), args.get("system"), data, args.get("seed") or 42)

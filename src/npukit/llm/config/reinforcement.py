@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveFloat, PositiveInt
 
 from npukit.llm import tasks
-from npukit.train.options import Called, Fraction, Options, When
+from npukit.train.options import Called, Fraction, FrozenOptions, When
 
 GRPO = When("task", partial(tasks.using, "grpo"))
 Correction = Literal["token_truncate", "token_mask", "sequence_truncate", "sequence_mask"]
@@ -26,7 +26,7 @@ def _as_list(value: Any) -> Any:
 Names = Annotated[tuple[str, ...], BeforeValidator(_as_list)]
 
 
-class GrpoOptions(Options):
+class GrpoOptions(FrozenOptions):
     """How a model learns from rewards."""
 
     num_generations: Annotated[int, Field(ge=2), GRPO, Called(swift="num_generations")] = Field(
@@ -124,7 +124,7 @@ class GrpoOptions(Options):
     )
 
 
-class RewardOptions(Options):
+class RewardOptions(FrozenOptions):
     """What rewards answers."""
 
     functions: Annotated[Names, GRPO, Called(swift="reward_funcs")] = Field(

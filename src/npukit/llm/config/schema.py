@@ -14,7 +14,7 @@ from annotated_types import Ge, Gt, Le
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from npukit.train.options import Called, Choices, Options, When
+from npukit.train.options import Called, Choices, FrozenOptions, When
 
 T = TypeVar("T")
 WORDS: dict[Any, str] = {
@@ -141,7 +141,7 @@ def _describe(annotation: Any, limits: list[Any]) -> str:
 
 
 def _plural(annotation: Any) -> str:
-    if isinstance(annotation, type) and issubclass(annotation, Options):
+    if isinstance(annotation, type) and issubclass(annotation, FrozenOptions):
         return annotation.PLURAL
     return {str: "names", Path: "paths"}.get(annotation) or _describe(annotation, [])
 

@@ -15,7 +15,7 @@ from pydantic import BeforeValidator, Field, NonNegativeFloat, NonNegativeInt, P
 
 from npukit.errors import NpukitError
 from npukit.llm.config.options import DataOptions, ModelOptions, Sources
-from npukit.train.options import Called, Fraction, Options
+from npukit.train.options import Called, Fraction, FrozenOptions
 
 Verb = Literal["chat", "infer", "serve", "export", "eval"]
 PENALTY, SHARE = Field(ge=-2, le=2), Field(gt=0, le=1)
@@ -43,7 +43,7 @@ class Flag:
 NO_FLAG, SERVING, ANSWERING = Flag(verbs=()), Flag(verbs=("serve",)), Flag(verbs=("chat", "infer"))
 
 
-class ChosenAdapter(Options):
+class ChosenAdapter(FrozenOptions):
     """A LoRA adapter; one with a name is chosen by that name, those without are always applied, in their order."""
 
     PLURAL: ClassVar[str] = "adapters, as PATH or NAME=PATH"
@@ -77,7 +77,7 @@ NAMES = str | list[str]
 Names = Annotated[tuple[str, ...], BeforeValidator(_as_names, json_schema_input_type=NAMES)]
 
 
-class ChatOptions(Options):
+class ChatOptions(FrozenOptions):
     """How messages become text."""
 
     template: Annotated[str | None, Called(swift="template"), Flag(("--chat-template", "--template"))] = Field(
@@ -97,7 +97,7 @@ class ChatOptions(Options):
     )
 
 
-class SamplingOptions(Options):
+class SamplingOptions(FrozenOptions):
     """How tokens are chosen; what is empty is as the model's generation_config.json says."""
 
     temperature: Annotated[NonNegativeFloat | None, Called(swift="temperature")] = Field(
@@ -148,7 +148,7 @@ class SamplingOptions(Options):
         return {name: value for name, value in chosen.items() if value is not None}
 
 
-class EngineOptions(Options):
+class EngineOptions(FrozenOptions):
     """What generates the tokens, and how large it is. What is empty is chosen for the device."""
 
     engine: Annotated[Literal["npukit", "vllm"], SERVING] = Field(
@@ -208,7 +208,7 @@ class EngineOptions(Options):
     )
 
 
-class InferOptions(Options):
+class InferOptions(FrozenOptions):
     """Which rows are answered, and where the answers go."""
 
     input: Annotated[Sources, NO_FLAG] = Field(
@@ -238,7 +238,7 @@ class InferOptions(Options):
     run_seed: Annotated[int, NO_FLAG] = Field(42, description="the seed of that run, which chose its validation rows")
 
 
-class ServeOptions(Options):
+class ServeOptions(FrozenOptions):
     """How a server is reached, who may use it and how much of it."""
 
     host: Annotated[str, Called(swift=("host", "server_name"))] = Field("127.0.0.1", description="address to listen on")
@@ -285,7 +285,7 @@ class ServeOptions(Options):
             raise NpukitError("TLS needs both --ssl-keyfile and --ssl-certfile.")
 
 
-class ExportOptions(Options):
+class ExportOptions(FrozenOptions):
     """What is written."""
 
     output: Annotated[Path | None, Called(llama_factory="export_dir", swift="output_dir"), Flag(("--output", "-o"))] = (
@@ -301,7 +301,7 @@ class ExportOptions(Options):
     force: Annotated[bool, Called(swift="exist_ok")] = Field(False, description="replace what is there")
 
 
-class Use(Options):
+class Use(FrozenOptions):
     """A model, and all that its use depends on.
 
     >>> Use(model={"path": "runs/lora"}, engine={"max_num_seqs": 64})

@@ -11,23 +11,23 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from npukit.llm.config.given import MISSING, Given, Keys, Mistake
-from npukit.llm.config.names import Names
+from npukit.llm.config.names import OptionNames
 from npukit.llm.config.nearest import nearest
 from npukit.llm.config.schema import Option, choices, describe, is_choice, options, parts, section, shown
-from npukit.train.options import Options
+from npukit.train.options import FrozenOptions
 
-T = TypeVar("T", bound=Options)
+T = TypeVar("T", bound=FrozenOptions)
 SHOWN = 6  # keys in a sentence
 NO_SPACE = re.compile(r"\w+:\S.*")  # which YAML takes for one word
 
 
-def validate(given: Given, schema: type[T], names: Names) -> tuple[T | None, list[Mistake]]:
+def validate(given: Given, schema: type[T], names: OptionNames) -> tuple[T | None, list[Mistake]]:
     """The configuration as far as it can be understood, without what is wrong, and the mistakes."""
     return _Validation(given, schema, names).run()
 
 
 class _Validation(Generic[T]):
-    def __init__(self, given: Given, schema: type[T], names: Names) -> None:
+    def __init__(self, given: Given, schema: type[T], names: OptionNames) -> None:
         self.given, self.schema, self.names = given, schema, names
         self.options = options(schema)
 

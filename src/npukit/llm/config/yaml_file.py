@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from npukit.errors import NpukitError
-from npukit.llm.config.given import Given, Keys, Mistake, Mistakes, Place
+from npukit.llm.config.given import Given, Keys, Mistake, Mistakes, Origin
 from npukit.llm.config.nearest import nearest_file
 
 
@@ -43,7 +43,7 @@ def read_yaml(path: Path) -> Given:
             raise NpukitError(f"{path} is empty: `npukit train --explain` lists the options.")
         if not isinstance(node, yaml.MappingNode):
             found = "a list" if isinstance(node, yaml.SequenceNode) else f"only {short(node.value)}"
-            raise Mistakes([Mistake(Place(str(path), 1), f"the file must contain `key: value` lines, not {found}.")])
+            raise Mistakes([Mistake(Origin(str(path), 1), f"the file must contain `key: value` lines, not {found}.")])
         given = Given(source=str(path))
         wrong: list[Mistake] = []
         given.values = _mapping(node, loader, (), given, wrong)
@@ -61,16 +61,16 @@ def _mapping(node: yaml.MappingNode, loader: Loader, above: Keys, given: Given, 
     for key, _ in node.value:
         name, line = getattr(key, "value", None), key.start_mark.line + 1
         if not isinstance(name, str):
-            wrong.append(Mistake(Place(given.source, line), "a key must be a word, not a list or a mapping."))
+            wrong.append(Mistake(Origin(given.source, line), "a key must be a word, not a list or a mapping."))
             return {}
         if first.setdefault(name, line) != line:
-            where = Place(given.source, line)
+            where = Origin(given.source, line)
             wrong.append(Mistake(where, f"{name} was already given in line {first[name]}: remove one of them."))
     loader.flatten_mapping(node)
     result = {}
     for key, value in node.value:
         keys = (*above, key.value)
-        given.places[keys] = Place(given.source, key.start_mark.line + 1)
+        given.places[keys] = Origin(given.source, key.start_mark.line + 1)
         result[key.value] = _value(value, loader, keys, given, wrong)
     return result
 
@@ -80,7 +80,7 @@ def _value(node: yaml.Node, loader: Loader, keys: Keys, given: Given, wrong: lis
         return _mapping(node, loader, keys, given, wrong)
     if isinstance(node, yaml.SequenceNode):
         for index, item in enumerate(node.value):
-            given.places[(*keys, index)] = Place(given.source, item.start_mark.line + 1)
+            given.places[(*keys, index)] = Origin(given.source, item.start_mark.line + 1)
         return [_value(item, loader, (*keys, index), given, wrong) for index, item in enumerate(node.value)]
     return plain(loader.construct_object(node), node.value)
 
@@ -96,19 +96,19 @@ def _syntax(path: Path, text: str, error: yaml.MarkedYAMLError) -> Mistake:
     lines = text.splitlines()
     line = lines[number - 1] if number <= len(lines) else ""
     if "\t" in line[: len(line) - len(line.lstrip())]:
-        return Mistake(Place(str(path), number), "the line is indented with a tab: YAML needs spaces.")
+        return Mistake(Origin(str(path), number), "the line is indented with a tab: YAML needs spaces.")
     # The parser stumbles over the line after the one without a colon.
     for at in (number, *range(number - 1, 0, -1)):
         words = lines[at - 1].strip() if at <= len(lines) else ""
         if words and not words.startswith(("#", "-")) and ":" not in words and not re.search(r"[\[\]{}]", words):
-            return Mistake(Place(str(path), at), f"there is no colon in {short(words)}: write key: value.")
+            return Mistake(Origin(str(path), at), f"there is no colon in {short(words)}: write key: value.")
         if re.match(r"[\w.]+:[^\s/\\]", words):
             return Mistake(
-                Place(str(path), at), f"there is no space after the colon in {short(words)}: write key: value."
+                Origin(str(path), at), f"there is no space after the colon in {short(words)}: write key: value."
             )
         if words and at < number:
             break
-    return Mistake(Place(str(path), number), f"this is not YAML: {error.problem} in {short(line.strip())}.")
+    return Mistake(Origin(str(path), number), f"this is not YAML: {error.problem} in {short(line.strip())}.")
 
 
 def short(text: object) -> str:

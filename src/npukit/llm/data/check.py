@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from npukit.errors import NpukitError
 from npukit.llm.config.options import DataOptions
-from npukit.llm.data.files import Record, read_file
+from npukit.llm.data.files import RawRow, read_file
 from npukit.llm.data.layout import recognise, renamed
 from npukit.llm.data.row import BadRow, Layout, LeftOut, Row, listed
 from npukit.llm.data.sources import Table, find_table
@@ -53,7 +53,7 @@ def _check_table(table: Table, data: DataOptions, task: Task) -> None:
         raise NpukitError(nothing_usable(table, bad) if not usable else stopped(bad[0]))
 
 
-def find_layout(records: Iterable[Record], table: Table, task: Task) -> Layout:
+def find_layout(records: Iterable[RawRow], table: Table, task: Task) -> Layout:
     """The table's layout, recognised by the first row that has the columns of one."""
     layout = table.layout
     if task.columns_tell and layout.format == "auto":
@@ -88,13 +88,13 @@ def _unknown_columns(table: Table, columns: list[str]) -> str:
     )
 
 
-def _readable(record: Record) -> object:
+def _readable(record: RawRow) -> object:
     if record.problem:
         raise BadRow(record.problem)
     return record.value
 
 
-def row_of(record: Record, layout: Layout, task: Task) -> Row:
+def row_of(record: RawRow, layout: Layout, task: Task) -> Row:
     """What the record means; raises BadRow, or LeftOut."""
     return task.row(renamed(_readable(record), layout), layout)
 

@@ -15,7 +15,7 @@ from npukit.llm.chat.peers.data import BadTurns
 from npukit.llm.chat.render import NotRendered, Rendered, Renderer, Span
 from npukit.llm.chat.templates import Template
 from npukit.llm.config.options import DataOptions
-from npukit.llm.data.row import BadRow, Conversation, Row, Text
+from npukit.llm.data.row import BadRow, Conversation, Row, TextRow
 from npukit.llm.data.row import Tokens as TokenRow
 from npukit.llm.tasks.task import Task
 
@@ -50,12 +50,12 @@ class Encoder:
     def encode(self, rows: Sequence[Row]) -> list[list[Encoded] | BadRow]:
         """Each row's tokens, or why there are none. A text longer than the cutoff becomes several rows."""
         results: list[list[Encoded] | BadRow] = [[] for _ in rows]
-        texts = {number: row for number, row in enumerate(rows) if isinstance(row, Text)}
+        texts = {number: row for number, row in enumerate(rows) if isinstance(row, TextRow)}
         for number, ids in zip(texts, self._text_ids(list(texts.values())), strict=True):
             results[number] = self._pieces(ids)
         rendered: dict[int, Rendered] = {}
         for number, row in enumerate(rows):
-            if isinstance(row, Text):
+            if isinstance(row, TextRow):
                 continue
             if isinstance(row, TokenRow):
                 results[number] = self._fitting(_labelled(row.ids, row.labels))
@@ -130,7 +130,7 @@ class Encoder:
             return [*turns[:after], {"role": "system", "content": self._data.system}, *turns[after:]]
         return turns
 
-    def _text_ids(self, texts: list[Text]) -> Iterable[list[int]]:
+    def _text_ids(self, texts: list[TextRow]) -> Iterable[list[int]]:
         if not texts:
             return
         if self._data.tokens == "llama_factory":

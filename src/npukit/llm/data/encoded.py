@@ -12,7 +12,7 @@ from npukit.llm.config.options import DataOptions
 from npukit.llm.data.check import find_layout, row_of, stopped
 from npukit.llm.data.count import about_rows
 from npukit.llm.data.encode import Encoded, Encoder
-from npukit.llm.data.files import Record
+from npukit.llm.data.files import RawRow
 from npukit.llm.data.parallel import encode_all
 from npukit.llm.data.problems import Problems
 from npukit.llm.data.row import BadRow, LeftOut, Row
@@ -29,7 +29,7 @@ def encoded_rows(
     task: Task,
     encoder: Encoder,
     problems: Problems,
-    records: Iterator[Record] | None = None,
+    records: Iterator[RawRow] | None = None,
 ) -> Iterator[Encoded]:
     """The table's usable rows, or those of some of its records, tokenised; `problems` grows as they are read."""
     for _, result in usable_rows(table, data, task, encoder, problems, records):
@@ -45,7 +45,7 @@ def usable_rows(
     task: Task,
     encoder: Encoder,
     problems: Problems,
-    records: Iterator[Record] | None = None,
+    records: Iterator[RawRow] | None = None,
 ) -> Iterator[tuple[Row, list[Encoded]]]:
     """Each usable row, and its tokens."""
     usable = _batches(_laid_out(table, records or table.records(), data, task, problems))
@@ -59,8 +59,8 @@ def usable_rows(
 
 
 def _laid_out(
-    table: Table, records: Iterator[Record], data: DataOptions, task: Task, problems: Problems
-) -> Iterator[tuple[Record, Row]]:
+    table: Table, records: Iterator[RawRow], data: DataOptions, task: Task, problems: Problems
+) -> Iterator[tuple[RawRow, Row]]:
     layout = find_layout(table.records(), table, task)
     usable = 0
     for record in records:
@@ -75,7 +75,7 @@ def _laid_out(
             _bad(record, error, data, problems)
 
 
-def _bad(record: Record, error: BadRow, data: DataOptions, problems: Problems) -> None:
+def _bad(record: RawRow, error: BadRow, data: DataOptions, problems: Problems) -> None:
     problems.add_bad(f"{record.place} {error}")
     if data.bad_rows == "stop":
         raise NpukitError(stopped(problems.first[0]))

@@ -1,6 +1,6 @@
 """Rows of JSON, JSON Lines, CSV, Parquet and text files, each with the line it stands on.
 
-A file that cannot be read at all is an error; a row that cannot be read is a `Record` that says why.
+A file that cannot be read at all is an error; a row that cannot be read is a `RawRow` that says why.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _AT_ONCE = 16  # rows
 TEXT_PIECE = 1 << 16  # characters of a .txt file that are one row; tokenising gigabytes at once would not do
 
 
-class Record(NamedTuple):
+class RawRow(NamedTuple):
     """One row as it was read; `problem` says why `value` is not there."""
 
     file: str
@@ -35,7 +35,7 @@ class Record(NamedTuple):
         return f"{self.file}, {self.unit} {self.number}"
 
 
-def read_file(path: Path) -> Iterator[Record]:
+def read_file(path: Path) -> Iterator[RawRow]:
     """The rows of one file, in order: `next(read_file(Path("train.jsonl"))).value`."""
     suffix = path.suffix.lower()
     if suffix not in READERS:
@@ -96,7 +96,7 @@ def _wrong_content(head: bytes, suffix: str) -> str | None:
     return None
 
 
-def _json(path: Path) -> Iterator[Record]:
+def _json(path: Path) -> Iterator[RawRow]:
     """An array, one value a line, or values one after another: what is inside counts, not the suffix."""
     with path.open("rb") as file:
         first = next(line for line in file if line.removeprefix(b"\xef\xbb\xbf").strip())
@@ -107,15 +107,15 @@ def _json(path: Path) -> Iterator[Record]:
         return
     for number, (line, value) in enumerate(read_json_values(path), 1):
         # An array is often one long line, which says nothing about a row.
-        yield Record(str(path), line, value) if line > 1 else Record(str(path), number, value, unit="row")
+        yield RawRow(str(path), line, value) if line > 1 else RawRow(str(path), number, value, unit="row")
 
 
-def _json_lines(path: Path) -> Iterator[Record]:
+def _json_lines(path: Path) -> Iterator[RawRow]:
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
             if line.strip():
                 value, problem = _loads(line) if len(line) <= 4 * MOST_CHARACTERS else (None, TOO_LARGE)
-                yield Record(str(path), number, value, problem)
+                yield RawRow(str(path), number, value, problem)
 
 
 def _loads(line: bytes) -> tuple[Any, str | None]:
@@ -130,7 +130,7 @@ def _loads(line: bytes) -> tuple[Any, str | None]:
         return None, "is nested too deeply"
 
 
-def _csv(path: Path) -> Iterator[Record]:
+def _csv(path: Path) -> Iterator[RawRow]:
     csv.field_size_limit(1 << 30)
     with path.open(encoding="utf-8-sig", newline="", errors="surrogateescape") as file:
         separator = max(",;\t", key=file.readline().count)  # where a comma is in numbers, Excel writes semicolons
@@ -151,10 +151,10 @@ def _csv(path: Path) -> Iterator[Record]:
             except StopIteration:
                 return
             except csv.Error as error:
-                yield Record(str(path), begin, problem=f"is not CSV ({error})")
+                yield RawRow(str(path), begin, problem=f"is not CSV ({error})")
                 continue
             if row:
-                yield Record(str(path), begin, dict(zip(header, row, strict=False)), _wrong_fields(row, len(header)))
+                yield RawRow(str(path), begin, dict(zip(header, row, strict=False)), _wrong_fields(row, len(header)))
 
 
 def _wrong_fields(row: list[str], columns: int) -> str | None:
@@ -167,7 +167,7 @@ def _wrong_fields(row: list[str], columns: int) -> str | None:
     return None
 
 
-def _parquet(path: Path) -> Iterator[Record]:
+def _parquet(path: Path) -> Iterator[RawRow]:
     import pyarrow
     import pyarrow.parquet
 
@@ -181,7 +181,7 @@ def _parquet(path: Path) -> Iterator[Record]:
         raise NpukitError(f"{path} is a broken Parquet file: copy or download it again.") from error
 
 
-def _arrow(path: Path) -> Iterator[Record]:
+def _arrow(path: Path) -> Iterator[RawRow]:
     """As datasets' save_to_disk writes it."""
     import pyarrow
 
@@ -192,13 +192,13 @@ def _arrow(path: Path) -> Iterator[Record]:
         raise NpukitError(f"{path} is a broken Arrow file: save the data set again.") from error
 
 
-def _batches(path: Path, batches: Iterable[Any]) -> Iterator[Record]:
+def _batches(path: Path, batches: Iterable[Any]) -> Iterator[RawRow]:
     """The rows of Arrow batches, a few at a time: a value that is stored once may stand in every one of them."""
     numbers = itertools.count(1)
     for batch in batches:
         for start in range(0, batch.num_rows, _AT_ONCE):
             for value in batch.slice(start, _AT_ONCE).to_pylist():
-                yield Record(str(path), next(numbers), value, unit="row")
+                yield RawRow(str(path), next(numbers), value, unit="row")
 
 
 def _most(path: Path) -> int:
@@ -210,13 +210,13 @@ def _bomb(path: Path) -> NpukitError:
     return NpukitError(f"{path} holds more than {MOST_TIMES:,} times its own size: such a file is not read.")
 
 
-def _text(path: Path) -> Iterator[Record]:
+def _text(path: Path) -> Iterator[RawRow]:
     """A document, in pieces that end where lines do; `ends` marks the last one."""
     with path.open(encoding="utf-8-sig") as file:
         line, piece = 1, file.readlines(TEXT_PIECE)
         while piece:
             following = file.readlines(TEXT_PIECE)
-            yield Record(str(path), line, {"text": "".join(piece), "ends": not following})
+            yield RawRow(str(path), line, {"text": "".join(piece), "ends": not following})
             line, piece = line + len(piece), following
 
 

@@ -10,7 +10,7 @@ from npukit.llm.data.row import (
     Conversation,
     Layout,
     Rewriting,
-    Text,
+    TextRow,
     Tokens,
     kind_of,
     listed,
@@ -87,7 +87,7 @@ def refuse_media(row: dict[str, Any]) -> None:
         raise BadRow(f"has {media}; only text is supported")
 
 
-def lay_out(row: dict[str, Any], layout: Layout) -> Conversation | Text | Tokens:
+def lay_out(row: dict[str, Any], layout: Layout) -> Conversation | TextRow | Tokens:
     """The conversation or text of a row (with our names of the columns); raises BadRow.
 
     >>> lay_out({"instruction": "Hi", "output": "Hello"}, Layout("alpaca"))
@@ -100,7 +100,7 @@ def lay_out(row: dict[str, Any], layout: Layout) -> Conversation | Text | Tokens
     if layout.format == "tokens":
         return _tokens(row)
     if layout.format == "text":
-        return Text(string(row, "text"), row.get("ends") is not False)
+        return TextRow(string(row, "text"), row.get("ends") is not False)
     turns = conversation(row, layout)
     check_order(turns)
     return layout.rewriting(turns, row.get("tag")) if layout.rewriting != Rewriting() else turns

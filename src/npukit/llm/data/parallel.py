@@ -18,10 +18,10 @@ from typing import Any
 from npukit.children import die_with
 from npukit.errors import NpukitError
 from npukit.llm.data.encode import Encoded, Encoder
-from npukit.llm.data.files import Record
+from npukit.llm.data.files import RawRow
 from npukit.llm.data.row import BadRow, Row
 
-Batch = list[tuple[Record, Row]]
+Batch = list[tuple[RawRow, Row]]
 Results = list[list[Encoded] | BadRow]
 ALONE = 4  # batches; what is done after them is not worth a process
 MOST = 16  # one process reads and writes what they tokenise, and could not feed more

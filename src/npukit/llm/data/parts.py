@@ -15,7 +15,7 @@ import numpy as np
 from npukit.llm.config.options import DataOptions
 from npukit.llm.data.encode import Encoder
 from npukit.llm.data.encoded import Counter, encoded_rows
-from npukit.llm.data.files import Record
+from npukit.llm.data.files import RawRow
 from npukit.llm.data.problems import Problems
 from npukit.llm.data.sources import Table
 from npukit.llm.tasks.task import Task
@@ -71,7 +71,7 @@ def _make(
     data: DataOptions,
     task: Task,
     encoder: Encoder,
-    records: Iterator[Record],
+    records: Iterator[RawRow],
     counter: Counter,
 ) -> None:
     problems, lengths = Problems(), []

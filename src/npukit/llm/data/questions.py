@@ -7,9 +7,9 @@ from typing import Any
 
 from npukit.llm.chat.messages import as_messages
 from npukit.llm.chat.peers.data import BadTurns
-from npukit.llm.data.files import Record
+from npukit.llm.data.files import RawRow
 from npukit.llm.data.layout import ANSWERS, QUESTIONS, lay_out, recognise, renamed
-from npukit.llm.data.row import BadRow, Layout, Text, listed
+from npukit.llm.data.row import BadRow, Layout, TextRow, listed
 
 STAND_IN = "?"
 ANSWERING = ("assistant", "gpt", "chatgpt", "bot", "function_call", "tool_call")
@@ -29,10 +29,10 @@ class Question:
     tools: list[Any] | None = None
 
 
-def question_of(record: Record, layout: Layout) -> Question:
+def question_of(record: RawRow, layout: Layout) -> Question:
     """What a record asks; raises BadRow.
 
-    >>> question_of(Record("rows.jsonl", 1, {"prompt": "Hi"}), Layout()).messages
+    >>> question_of(RawRow("rows.jsonl", 1, {"prompt": "Hi"}), Layout()).messages
     [{'role': 'user', 'content': 'Hi'}]
     """
     if record.problem:
@@ -46,7 +46,7 @@ def question_of(record: Record, layout: Layout) -> Question:
         format, columns = found[0], found[1] | layout.columns
     layout = Layout(format, columns, layout.roles, layout.role_key, layout.content_key)
     laid = lay_out(renamed(row, layout), layout)
-    if isinstance(laid, Text):
+    if isinstance(laid, TextRow):
         return Question(None, laid.text)
     assert isinstance(laid, list)  # sft has no pairs
     try:

@@ -63,7 +63,7 @@ class Layout:
 
 
 @dataclass(frozen=True)
-class Text:
+class TextRow:
     """Plain text; a piece of a longer document that goes on does not end."""
 
     text: str
@@ -85,7 +85,7 @@ class OwnRow(Protocol):
         """A list of `Encoded`, or a BadRow."""
 
 
-Row = Conversation | Text | Tokens | OwnRow
+Row = Conversation | TextRow | Tokens | OwnRow
 
 
 def string(row: dict[str, Any], name: str) -> str:

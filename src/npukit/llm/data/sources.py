@@ -16,7 +16,7 @@ from typing import Any
 from npukit.errors import NpukitError
 from npukit.llm.config.nearest import nearest_file
 from npukit.llm.config.options import DataOptions, Source
-from npukit.llm.data.files import READERS, Record, read_file
+from npukit.llm.data.files import READERS, RawRow, read_file
 from npukit.llm.data.hub import hub_rows
 from npukit.llm.data.layout import COLUMNS
 from npukit.llm.data.origin import hub_root
@@ -43,7 +43,7 @@ class Table:
     weight: float | None = None
     streaming: bool = False
 
-    def records(self) -> Iterator[Record]:
+    def records(self) -> Iterator[RawRow]:
         """Its rows, in order; a hub's data set is downloaded first."""
         if self.keep is None:
             yield from self._records()
@@ -52,10 +52,10 @@ class Table:
         for number, record in enumerate(self._records()):
             yield from itertools.repeat(record, times[number])
 
-    def _records(self) -> Iterator[Record]:
+    def _records(self) -> Iterator[RawRow]:
         if self.hub:
             for number, row in enumerate(self._hub_rows(), 1):
-                yield Record(self.name, number, row, unit="row")
+                yield RawRow(self.name, number, row, unit="row")
         for file in self.files:
             yield from read_file(file)
 

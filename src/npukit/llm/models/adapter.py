@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from npukit.errors import NpukitError
-from npukit.llm.models.checkpoint import Checkpoint, open_checkpoint
+from npukit.llm.models.checkpoint import WeightFiles, open_checkpoint
 from npukit.llm.models.folder import ADAPTER, read_json
 
 PREFIX = "base_model.model."
@@ -34,7 +34,7 @@ class Adapter:
 
     folder: Path
     config: Mapping[str, Any]
-    weights: Checkpoint
+    weights: WeightFiles
 
     def changes(self, is_transposed: Callable[[str], bool]) -> Iterator[tuple[str, Change]]:
         """What happens to which parameter of the base model, in order.

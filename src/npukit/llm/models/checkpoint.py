@@ -36,7 +36,7 @@ DTYPES = {
 
 
 @dataclass(frozen=True)
-class Entry:
+class TensorEntry:
     """Where a tensor is, and what it looks like."""
 
     file: Path
@@ -49,7 +49,7 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Checkpoint:
+class WeightFiles:
     """The tensors of a folder by name. Nothing but names and shapes is read until `read` asks for a tensor.
 
     >>> weights = open_checkpoint(Path("models/qwen2"))
@@ -58,7 +58,7 @@ class Checkpoint:
     """
 
     folder: Path
-    entries: Mapping[str, Entry]
+    entries: Mapping[str, TensorEntry]
     is_pickled: bool
     _unpickled: dict[str, Tensor] = field(default_factory=dict, repr=False)
 
@@ -77,7 +77,7 @@ class Checkpoint:
         return tensor
 
 
-def open_checkpoint(folder: Path, stem: str = "model", pickles: bool = True) -> Checkpoint:
+def open_checkpoint(folder: Path, stem: str = "model", pickles: bool = True) -> WeightFiles:
     """The weights in a model's folder, or an adapter's with the stem `adapter_model`; safetensors are preferred.
 
     Pickles are read with torch's `weights_only`, which builds tensors and runs no code.
@@ -86,7 +86,7 @@ def open_checkpoint(folder: Path, stem: str = "model", pickles: bool = True) -> 
         if broken := [text for text in broken_weights(folder) if any(str(file) in text for file in files)]:
             raise NpukitError(broken[0])
         _check_hashes(folder, files)
-        return Checkpoint(folder, _entries(files), is_pickled=False)
+        return WeightFiles(folder, _entries(files), is_pickled=False)
     files = _files(folder, "pytorch_model" if stem == "model" else stem, ".bin")
     if not files:
         raise NpukitError(f"{folder} has no weights: there is no {stem}.safetensors and no index of its parts.")
@@ -96,8 +96,8 @@ def open_checkpoint(folder: Path, stem: str = "model", pickles: bool = True) -> 
             "--output FOLDER`, or allow them with --allow-pickles."
         )
     tensors = {name: tensor for file in files for name, tensor in _unpickle(file).items()}
-    entries = {name: Entry(folder, tuple(tensor.shape), tensor.dtype) for name, tensor in tensors.items()}
-    return Checkpoint(folder, entries, is_pickled=True, _unpickled=tensors)
+    entries = {name: TensorEntry(folder, tuple(tensor.shape), tensor.dtype) for name, tensor in tensors.items()}
+    return WeightFiles(folder, entries, is_pickled=True, _unpickled=tensors)
 
 
 def _files(folder: Path, stem: str, suffix: str) -> list[Path]:
@@ -131,7 +131,7 @@ def _check_hashes(folder: Path, files: list[Path]) -> None:
             )
 
 
-def _entries(files: list[Path]) -> dict[str, Entry]:
+def _entries(files: list[Path]) -> dict[str, TensorEntry]:
     from safetensors import SafetensorError, safe_open
 
     entries = {}
@@ -146,7 +146,7 @@ def _entries(files: list[Path]) -> dict[str, Entry]:
                 kind = part.get_dtype()
                 if kind not in DTYPES:
                     raise NpukitError(f"{file}: {name} is of the type {kind}, which is not supported.")
-                entries[name] = Entry(file, tuple(part.get_shape()), DTYPES[kind])
+                entries[name] = TensorEntry(file, tuple(part.get_shape()), DTYPES[kind])
     return entries
 
 

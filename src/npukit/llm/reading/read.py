@@ -11,8 +11,8 @@ from npukit.llm.config.dialects.table import Dialect
 from npukit.llm.config.dialects.training import DIALECTS
 from npukit.llm.config.dialects.translator import Translator, recognise
 from npukit.llm.config.dialects.values import Values
-from npukit.llm.config.given import COMMAND_LINE, Given, Mistake, Mistakes, Place
-from npukit.llm.config.names import Names
+from npukit.llm.config.given import COMMAND_LINE, Given, Mistake, Mistakes, Origin
+from npukit.llm.config.names import OptionNames
 from npukit.llm.config.options import Config
 from npukit.llm.config.validation import validate
 from npukit.llm.config.wording import worded
@@ -20,7 +20,7 @@ from npukit.llm.config.words import parse_words
 from npukit.llm.config.yaml_file import read_yaml
 from npukit.llm.reading.check import mistakes_in
 
-NAMES = Names({dialect.name: dialect.rows for dialect in DIALECTS}, "npukit train --explain")
+NAMES = OptionNames({dialect.name: dialect.rows for dialect in DIALECTS}, "npukit train --explain")
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def read(
             given.set(tuple(key.split(".")), value, COMMAND_LINE, name)
     mistakes += _same_task(given, verb)
     if environ.get("USE_MODELSCOPE_HUB", "").lower() in ("1", "true"):
-        given.set_default(("model", "hub"), "modelscope", Place("USE_MODELSCOPE_HUB"))
+        given.set_default(("model", "hub"), "modelscope", Origin("USE_MODELSCOPE_HUB"))
     config, wrong = validate(given, Config, NAMES)
     mistakes += wrong
     if config:

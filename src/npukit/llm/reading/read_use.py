@@ -27,10 +27,10 @@ from npukit.llm.config.dialects.use import DIALECTS
 from npukit.llm.config.dialects.use.llama_factory import TABLE as LLAMA_FACTORY_TABLE
 from npukit.llm.config.dialects.use.swift import TABLE as SWIFT_TABLE
 from npukit.llm.config.dialects.values import Values
-from npukit.llm.config.given import COMMAND_LINE, MISSING, Given, Keys, Mistake, Mistakes, Place
-from npukit.llm.config.names import Names
+from npukit.llm.config.given import COMMAND_LINE, MISSING, Given, Keys, Mistake, Mistakes, Origin
+from npukit.llm.config.names import OptionNames
 from npukit.llm.config.nearest import nearest_file
-from npukit.llm.config.record import Record, find_record
+from npukit.llm.config.record import RunRecord, find_record
 from npukit.llm.config.schema import options
 from npukit.llm.config.use import USED, Use, Verb
 from npukit.llm.config.validation import validate
@@ -81,9 +81,9 @@ def read_use(verb: Verb, words: Sequence[str], environ: Mapping[str, str] = os.e
     if rows:
         given.set(("data", "input"), rows, COMMAND_LINE)
     if environ.get("USE_MODELSCOPE_HUB", "").lower() in ("1", "true"):
-        given.set_default(("model", "hub"), "modelscope", Place("USE_MODELSCOPE_HUB"))
+        given.set_default(("model", "hub"), "modelscope", Origin("USE_MODELSCOPE_HUB"))
     _adapter_for_a_model(given)
-    use, wrong = validate(given, Use, Names({each.name: each.rows for each in DIALECTS}, f"npukit {verb} --help"))
+    use, wrong = validate(given, Use, OptionNames({each.name: each.rows for each in DIALECTS}, f"npukit {verb} --help"))
     mistakes += wrong
     if use:
         use = _completed(use, verb, notes)
@@ -139,7 +139,9 @@ def _dialect(given: Given, verb: Verb, is_file: bool) -> Dialect | None:
     return recognise(given.values, DIALECTS if is_file else DIALECTS[::-1])
 
 
-def _taken_out(given: Given, own: Mapping[str, str], dialect: Dialect | None) -> Sequence[tuple[Keys, Any, Place, str]]:
+def _taken_out(
+    given: Given, own: Mapping[str, str], dialect: Dialect | None
+) -> Sequence[tuple[Keys, Any, Origin, str]]:
     """Short names of ours that the dialect does not have, as the options that they stand for."""
     found = []
     for key, value in list(given.values.items()):
@@ -154,7 +156,7 @@ def _translate(
     dialect: Dialect, given: Given, environ: Mapping[str, str], verb: str
 ) -> tuple[Given, list[Mistake], list[str]]:
     values = Values(given.values, dialect.defaults(), environ, verb, 1)
-    names = Names({each.name: each.rows for each in DIALECTS}, f"npukit {verb} --help")
+    names = OptionNames({each.name: each.rows for each in DIALECTS}, f"npukit {verb} --help")
     translator = Translator(dialect, given, values, names)
     translator.translate()
     return translator.ours, translator.mistakes, values.notes
@@ -219,7 +221,7 @@ def _completed(use: Use, verb: Verb, notes: list[str]) -> Use:
     return use.model_copy(update={"chat": chat, "data": data, "export": export})
 
 
-def _template(record: Record, notes: list[str]) -> str | None:
+def _template(record: RunRecord, notes: list[str]) -> str | None:
     """The run's template, if it is one that npukit has; otherwise the one that was saved with the tokenizer."""
     if record.template is None:
         return None

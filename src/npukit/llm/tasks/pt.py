@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from npukit.llm.config.options import DataOptions
 from npukit.llm.data.layout import lay_out
-from npukit.llm.data.row import Layout, Row, Text, string
+from npukit.llm.data.row import Layout, Row, TextRow, string
 from npukit.llm.tasks.sft import SFT
 
 
@@ -31,7 +31,7 @@ class PT(SFT):
     def row(self, row: dict[str, Any], layout: Layout) -> Row:
         """As any row; but an alpaca row without an output is its instruction, as c4 has them in dataset_info.json."""
         if layout.format == "alpaca" and "instruction" in row and not row.get("output"):
-            return Text(string(row, "instruction"))
+            return TextRow(string(row, "instruction"))
         return lay_out(row, layout)
 
 

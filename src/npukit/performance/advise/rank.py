@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from npukit.performance.read.model import GARBAGE, Call, Kernel, Split, Trace, Work
+from npukit.performance.read.model import GARBAGE, HostCall, Kernel, StepBreakdown, Trace, Work
 from npukit.spans import Spans, length, minus, overlap, union
 
 MS = 1e6  # nanoseconds
@@ -105,14 +105,14 @@ class Rank:
     def collecting(self) -> Spans:
         return self._clipped(mark for mark in self.trace.marks if GARBAGE.match(mark.name))
 
-    def calls(self, pattern: re.Pattern[str]) -> list[Call]:
+    def calls(self, pattern: re.Pattern[str]) -> list[HostCall]:
         """The runtime calls of that name within the window."""
         start, end = self.window
         return [
             each for each in self.trace.runtime if each.start < end and each.end > start and pattern.match(each.name)
         ]
 
-    def _clipped(self, calls: Iterable[Kernel | Call]) -> Spans:
+    def _clipped(self, calls: Iterable[Kernel | HostCall]) -> Spans:
         start, end = self.window
         return union((max(each.start, start), min(each.end, end)) for each in calls if each.end > start)
 
@@ -137,7 +137,7 @@ class Rank:
         return union(part for part in parts if part[1] > part[0])
 
     @functools.cached_property
-    def split(self) -> Split:
+    def split(self) -> StepBreakdown:
         """The step in milliseconds by what the device did."""
         trace = self.trace
         if not self.has_timeline:
@@ -146,9 +146,9 @@ class Rank:
         free = self.per_step(sum(gap.end - gap.start for gap in self.gaps))
         busy = [self.per_step(length(spans)) for spans in (self.computing, self.exposed, exposed_copies)]
         if trace.device != "cpu" and "launches" not in trace.has:
-            return Split(busy[0], busy[1], busy[2], free, None)
+            return StepBreakdown(busy[0], busy[1], busy[2], free, None)
         host = self.per_step(length(self.waiting_for_host))
-        return Split(busy[0], busy[1], busy[2], host, free - host)
+        return StepBreakdown(busy[0], busy[1], busy[2], host, free - host)
 
     @functools.cached_property
     def host_causes(self) -> dict[str, float]:
@@ -192,7 +192,7 @@ class RankSplit:
     device: str
     steps: int
     step_ms: float
-    split: Split
+    split: StepBreakdown
 
 
 def split_of(rank: Rank) -> RankSplit:
@@ -200,7 +200,7 @@ def split_of(rank: Rank) -> RankSplit:
     return RankSplit(rank.trace.rank, rank.trace.device, rank.steps, rank.split.step, rank.split)
 
 
-def _with_copy(sync: Call, copies: Sequence[tuple[int, int]]) -> int:
+def _with_copy(sync: HostCall, copies: Sequence[tuple[int, int]]) -> int:
     """When a wait began: `.item()` copies first, and from pageable memory that waits already."""
     index = bisect_left(copies, (sync.start + 1, 0)) - 1
     return copies[index][1] if index >= 0 and copies[index][0] > sync.start - SOON else sync.start
@@ -215,13 +215,13 @@ def _step_start(host: int, work: Sequence[Kernel]) -> int:
     return max(host, first.start - ((first.launched or host) - host))
 
 
-def _mean(splits: Sequence[Split]) -> Split:
+def _mean(splits: Sequence[StepBreakdown]) -> StepBreakdown:
     """The mean of what the profiler itself summed up."""
     parts = dict.fromkeys(("compute", "communication", "copy", "host"), 0.0)
     for each in splits:
         for name in parts:
             parts[name] += getattr(each, name) / len(splits)
-    return Split(**parts, idle=None)
+    return StepBreakdown(**parts, idle=None)
 
 
 def _inside(kernel: Kernel, spans: Spans) -> bool:

@@ -14,7 +14,7 @@ from npukit.llm.data.count import RowCount, count_rows
 from npukit.llm.models.outline import look_at
 from npukit.llm.tasks import task as tasks
 from npukit.performance.plan.estimate import estimate
-from npukit.performance.plan.memory import Memory, batch_tokens, memory, row_length, stage_of, trained_parameters
+from npukit.performance.plan.memory import MemoryPlan, batch_tokens, memory, row_length, stage_of, trained_parameters
 from npukit.performance.plan.walk import walk_config, walk_script
 from npukit.performance.plan.walked import ACCUMULATION, Held, Walked
 from npukit.performance.plan.work import PlannedWork, StepTime, step_time
@@ -51,7 +51,7 @@ class Plan:
     nodes: int
     parameters: int | None
     trained: int | None
-    memory: Memory | None
+    memory: MemoryPlan | None
     usable: float | None  # bytes of a card that a process can have
     rows: int | None
     rows_are_exact: bool

@@ -26,7 +26,7 @@ STAGES = {"zero1": 1, "zero2": 2, "zero3": 3, "fsdp2": 3}
 
 
 @dataclass(frozen=True)
-class Memory:
+class MemoryPlan:
     """Bytes on one device, part by part."""
 
     weights: float
@@ -100,7 +100,7 @@ def low_bytes(config: Config) -> int:
     return 4 if config.training.precision == "fp32" else 2
 
 
-def memory(config: Config, model: Outline, devices: int) -> Memory:
+def memory(config: Config, model: Outline, devices: int) -> MemoryPlan:
     """An estimate of what training takes on each of `devices` devices, every row being of the maximum length."""
     training = config.training
     trained, lora = trained_parameters(config, model), config.tuning.is_adapter
@@ -133,7 +133,7 @@ def memory(config: Config, model: Outline, devices: int) -> Memory:
     communication = _exchanged(config, model, trained, low) if devices > 1 else 0.0
     steady = weights + gradients + optimizer + max(batch + logits, update) + communication
     loading = whole if deepspeed and stage == 3 and devices > 1 else 0.0  # DeepSpeed shares it out from there
-    return Memory(
+    return MemoryPlan(
         weights=weights,
         gradients=gradients,
         optimizer=optimizer,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from npukit.performance.read.model import Collective, Kernel, Sample, Span, Split, Trace, Work
+from npukit.performance.read.model import Collective, Kernel, Sample, Span, StepBreakdown, Trace, Work
 from npukit.performance.read.stream import csv_rows
 from npukit.performance.read.values import dtypes_of, microseconds, number, shapes_of, whole
 
@@ -78,7 +78,7 @@ def read_step_time(path: Path, trace: Trace) -> None:
             number(row.get(name)) for name in ("Computing", "Communication(Not Overlapped)", "Free")
         )
         if compute is not None and exposed is not None and free is not None and compute + exposed + free > 0:
-            trace.given.append(Split(compute / 1e3, exposed / 1e3, 0.0, free / 1e3, None))
+            trace.given.append(StepBreakdown(compute / 1e3, exposed / 1e3, 0.0, free / 1e3, None))
             trace.has.add("split")
 
 

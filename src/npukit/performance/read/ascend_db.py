@@ -10,7 +10,7 @@ from typing import Any
 
 from npukit.performance.read.ascend_csv import type_of, work_of
 from npukit.performance.read.ascend_json import COPY_TASKS
-from npukit.performance.read.model import Call, Collective, Kernel, Link, Sample, Span, Split, Trace, Work
+from npukit.performance.read.model import Collective, HostCall, Kernel, Link, Sample, Span, StepBreakdown, Trace, Work
 from npukit.performance.read.stream import sentences
 from npukit.performance.read.values import SIZES, dtype_of, dtypes_of, number, shapes_of, users_line, whole
 
@@ -62,7 +62,7 @@ class _Database:
     def __init__(self, tables: _Tables, strings: dict[int, str], trace: Trace) -> None:
         self.tables, self.strings, self.trace = tables, strings, trace
         self._launched: dict[int, int] = {}
-        self._op_of: dict[int, Call] = {}
+        self._op_of: dict[int, HostCall] = {}
 
     def text(self, identity: Any) -> str:
         return self.strings.get(identity, "") if isinstance(identity, int) else str(identity or "")
@@ -73,7 +73,7 @@ class _Database:
             "CANN_API", "startNs", "endNs", "globalTid", "connectionId", "name"
         ):
             if (span := _span(start, end)) is not None:
-                self.trace.runtime.append(Call(self.text(name), *span, str(thread)))
+                self.trace.runtime.append(HostCall(self.text(name), *span, str(thread)))
                 self._launched.setdefault(connection, span.end)
         lines = self._lines()
         of_call: dict[Any, list[Any]] = {}
@@ -96,7 +96,7 @@ class _Database:
             span, title = _span(start, end), self.text(name)
             if span is None or (kind not in (OPERATOR, None) and not title.startswith("enumerate(DataLoader)")):
                 continue
-            call = Call(
+            call = HostCall(
                 title,
                 *span,
                 str(thread),
@@ -199,7 +199,7 @@ class _Database:
         trace.frequencies += [frequency for (each,) in tables.rows("AICORE_FREQ", "freq") if (frequency := whole(each))]
         for start, end in tables.rows("GC_RECORD", "startNs", "endNs"):
             if (span := _span(start, end)) is not None:
-                trace.marks.append(Call("GC", *span))
+                trace.marks.append(HostCall("GC", *span))
         trace.simulated = trace.simulated or ("simulated", "true") in tables.rows("META_DATA", "name", "value")
         for (name,) in tables.rows("NPU_INFO", "name"):
             trace.device_name = str(name)
@@ -219,7 +219,9 @@ def read_analysis(path: Path, trace: Trace) -> None:
         for compute, exposed, free in tables.rows("StepTraceTime", "computing", "communication_not_overlapped", "free"):
             parts = [number(compute), number(exposed), number(free)]
             if None not in parts and sum(map(float, parts)) > 0:  # type: ignore[arg-type]
-                trace.given.append(Split(float(compute) / 1e3, float(exposed) / 1e3, 0.0, float(free) / 1e3, None))
+                trace.given.append(
+                    StepBreakdown(float(compute) / 1e3, float(exposed) / 1e3, 0.0, float(free) / 1e3, None)
+                )
                 trace.has.add("split")
         for source, target, transport, size, time in tables.rows(
             "CommAnalyzerMatrix", "src_rank", "dst_rank", "transport_type", "transit_size", "transit_time"

@@ -9,7 +9,7 @@ from typing import Any
 
 from npukit.performance.read import ascend_csv, ascend_db, ascend_json
 from npukit.performance.read.model import Trace
-from npukit.performance.read.stream import Unreadable, json_whole
+from npukit.performance.read.stream import UnreadableProfile, json_whole
 from npukit.performance.read.values import whole
 
 OUTPUT = "ASCEND_PROFILER_OUTPUT"
@@ -49,7 +49,7 @@ def read_ascend(folder: Path) -> Trace:
     if not trace.given and (folder / "analysis.db").is_file():
         _attempt(trace, folder / "analysis.db", ascend_db.read_analysis)
     if not trace.has:
-        raise Unreadable(" ".join(trace.notes) or f"{folder} holds no profile that could be read.")
+        raise UnreadableProfile(" ".join(trace.notes) or f"{folder} holds no profile that could be read.")
     return trace
 
 
@@ -61,14 +61,14 @@ def read_ascend_file(path: Path) -> Trace:
         reader = ascend_csv.read_kernels
     reader(path, trace)
     if not trace.has:
-        raise Unreadable(f"{path} holds no profile that could be read.")
+        raise UnreadableProfile(f"{path} holds no profile that could be read.")
     return trace
 
 
 def _attempt(trace: Trace, path: Path, reader: Callable[[Path, Trace], None]) -> None:
     try:
         reader(path, trace)
-    except Unreadable as error:
+    except UnreadableProfile as error:
         trace.notes.append(str(error))
 
 

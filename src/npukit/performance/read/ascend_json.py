@@ -7,7 +7,7 @@ from typing import Any
 
 from npukit.performance.read.ascend_csv import HCCL, type_of, work_of
 from npukit.performance.read.kineto import STEP
-from npukit.performance.read.model import Call, Collective, Kernel, Link, Span, Trace, Work
+from npukit.performance.read.model import Collective, HostCall, Kernel, Link, Span, Trace, Work
 from npukit.performance.read.python_stack import Frames
 from npukit.performance.read.stream import json_items, json_whole
 from npukit.performance.read.values import dtypes_of, microseconds, number, shapes_of, users_line, whole
@@ -42,7 +42,7 @@ class _TraceView:
         self._processes: dict[Any, str] = {}
         self._frames = Frames()
         self._later: list[dict[str, Any]] = []  # events of processes that are not named yet
-        self._op_at: dict[tuple[str, int], Call] = {}
+        self._op_at: dict[tuple[str, int], HostCall] = {}
         self._call_end: dict[tuple[str, int], int] = {}
         self._flows: dict[tuple[str, Any], tuple[str, int]] = {}  # category and id: the thread and time it left
         self._arrivals: list[tuple[str, Any, int]] = []
@@ -84,7 +84,7 @@ class _TraceView:
         if process == "Ascend Hardware":
             self._take_task(name, start, end, args)
         elif process == "CANN":
-            self.trace.runtime.append(Call(name.rpartition("@")[2], start, end, _thread(event)))
+            self.trace.runtime.append(HostCall(name.rpartition("@")[2], start, end, _thread(event)))
             self._call_end[_thread(event), start] = end
         elif process in ("HCCL", "Communication"):
             if self._with_kernels and (match := HCCL.match(name)):
@@ -97,11 +97,11 @@ class _TraceView:
         elif category == "python_function":
             self._frames.add(name, start, end, _thread(event))
         elif category in ("user_annotation", "mstx", "GC") or name.startswith("GC"):
-            self.trace.marks.append(Call(name, start, end, _thread(event)))
+            self.trace.marks.append(HostCall(name, start, end, _thread(event)))
 
     def _take_op(self, name: str, start: int, end: int, thread: str, args: dict[str, Any]) -> None:
         stack = args.get("Call stack")
-        call = Call(
+        call = HostCall(
             name, start, end, thread, shapes_of(str(args.get("Input Dims", ""))),
             dtypes_of(str(args.get("Input type", ""))),
             users_line(stack.split(";")) if isinstance(stack, str) else "",

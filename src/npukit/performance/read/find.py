@@ -12,7 +12,7 @@ from npukit.performance.read.ascend_folder import is_output, read_ascend, read_a
 from npukit.performance.read.kineto import read_kineto
 from npukit.performance.read.log import read_log
 from npukit.performance.read.model import GARBAGE, Trace
-from npukit.performance.read.stream import Unreadable, open_bytes, sentences
+from npukit.performance.read.stream import UnreadableProfile, open_bytes, sentences
 
 TRACES = (".pt.trace.json", ".pt.trace.json.gz", ".json.gz", ".json")
 NO_PROFILE = "no profile of torch_npu or torch.profiler, and no log.jsonl"
@@ -41,7 +41,7 @@ def read_profiles(paths: Sequence[Path]) -> list[Trace]:
                 if _records_gc(trace):
                     trace.has.add("gc")
                 traces.append(trace)
-            except Unreadable as error:
+            except UnreadableProfile as error:
                 damaged.append(str(error))
     if not traces:
         raise NpukitError(damaged[0])
@@ -93,7 +93,7 @@ def _is_trace(path: Path) -> bool:
         with sentences(path), open_bytes(path) as file:
             head = file.read(1 << 18)
         return any(word in head for word in (b'"traceEvents"', b'"schemaVersion"', b'"deviceProperties"'))
-    except Unreadable:
+    except UnreadableProfile:
         return path.name.endswith((".pt.trace.json", ".pt.trace.json.gz"))
 
 

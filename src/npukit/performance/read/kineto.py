@@ -6,9 +6,9 @@ import re
 from pathlib import Path
 from typing import Any
 
-from npukit.performance.read.model import Call, Collective, Kernel, Sample, Span, Trace, Work
+from npukit.performance.read.model import Collective, HostCall, Kernel, Sample, Span, Trace, Work
 from npukit.performance.read.python_stack import Frames, Innermost
-from npukit.performance.read.stream import Unreadable, json_head, json_items
+from npukit.performance.read.stream import UnreadableProfile, json_head, json_items
 from npukit.performance.read.values import SIZES, dtype_of, lists_to_shapes, microseconds, users_line, whole
 
 SETTINGS = ("with_stack", "record_shapes", "profile_memory", "npukit_gc")  # the last by us
@@ -38,10 +38,10 @@ class _Reader:
         self.trace = Trace(path, "kineto", rank=_rank_in_name(path), device="cpu")
         self._read_head(head)
         self._frames = Frames()
-        self._ops: dict[int, Call] = {}  # by Kineto's external id
-        self._launches: dict[int, Call] = {}  # by correlation
+        self._ops: dict[int, HostCall] = {}  # by Kineto's external id
+        self._launches: dict[int, HostCall] = {}  # by correlation
         self._links: list[tuple[Kernel, int | None, int | None]] = []  # kernel, correlation, external id
-        self._cpu_collectives: list[tuple[Call, str]] = []
+        self._cpu_collectives: list[tuple[HostCall, str]] = []
         self._memory: list[Sample] = []
 
     def _read_head(self, head: dict[str, Any]) -> None:
@@ -80,7 +80,7 @@ class _Reader:
         elif category in ("kernel", "gpu_memcpy", "memcpy", "gpu_memset", "memset"):
             self._take_kernel(name, category, start, end, args)
         elif category in ("cuda_runtime", "cuda_driver", "runtime", "privateuse1_runtime", "mtia_runtime"):
-            self.trace.runtime.append(call := Call(name, start, end, thread))
+            self.trace.runtime.append(call := HostCall(name, start, end, thread))
             if (correlation := whole(args.get("correlation"))) is not None:
                 self._launches[correlation] = call
         elif category == "user_annotation":
@@ -88,10 +88,10 @@ class _Reader:
         elif category == "python_function":
             self._frames.add(name, start, end, thread)
 
-    def _call(self, name: str, start: int, end: int, thread: str, args: dict[str, Any]) -> Call:
+    def _call(self, name: str, start: int, end: int, thread: str, args: dict[str, Any]) -> HostCall:
         stack = args.get("Call stack")
         types = args.get("Input type", ())
-        return Call(
+        return HostCall(
             name,
             start,
             end,
@@ -136,7 +136,7 @@ class _Reader:
         """The trace with its parts linked."""
         trace = self.trace
         if not (trace.ops or trace.kernels or trace.marks):
-            raise Unreadable(f"{trace.source} holds no events of torch.profiler: name a trace that it exported.")
+            raise UnreadableProfile(f"{trace.source} holds no events of torch.profiler: name a trace that it exported.")
         self._frames.place(trace.ops + trace.marks)
         inner = Innermost(trace.ops)
         for kernel, correlation, external in self._links:
@@ -174,9 +174,9 @@ class _Reader:
 _WRAPPER = ("autograd::engine::evaluate_function", "c10d::", "record_param_comms", "torch/csrc", "## ")
 
 
-def outermost(calls: list[Call]) -> list[Call]:
+def outermost(calls: list[HostCall]) -> list[HostCall]:
     """The operators that no other operator called, by thread; autograd's wrappers are looked through."""
-    found: list[Call] = []
+    found: list[HostCall] = []
     ends: dict[str, int] = {}
     for call in sorted(calls, key=lambda each: (each.start, -each.end)):
         if call.name.startswith(_WRAPPER) or call.name.endswith("Backward0") or call.name.endswith("Backward1"):
@@ -196,7 +196,7 @@ def _collective(name: str, op: str, start: int, end: int, args: dict[str, Any]) 
     return Collective(name, named, start, end, str(args.get("Process Group Name", "")), ranks, size or None)
 
 
-def _bytes(call: Call) -> int | None:
+def _bytes(call: HostCall) -> int | None:
     sizes = (SIZES.get(dtype, 4) * _count(shape) for shape, dtype in zip(call.shapes, call.dtypes, strict=False))
     return sum(sizes) or None
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
 
-from npukit.performance.read.model import Split, Trace
-from npukit.performance.read.stream import Unreadable, open_bytes, sentences
+from npukit.performance.read.model import StepBreakdown, Trace
+from npukit.performance.read.stream import UnreadableProfile, open_bytes, sentences
 
 
 def read_log(path: Path) -> Trace:
@@ -27,13 +27,13 @@ def read_log(path: Path) -> Trace:
                 numbers = {name: float(value) for name, value in record.items() if isinstance(value, int | float)}
                 trace.step_log.append(numbers)
     if not trace.step_log:
-        raise Unreadable(f"{path} holds no steps: name the log.jsonl that `npukit train` wrote.")
+        raise UnreadableProfile(f"{path} holds no steps: name the log.jsonl that `npukit train` wrote.")
     trace.has.add("log")
     trace.given = _steps(trace.step_log)
     return trace
 
 
-def _steps(records: list[Mapping[str, float]]) -> list[Split]:
+def _steps(records: list[Mapping[str, float]]) -> list[StepBreakdown]:
     """Each stretch between two lines: the time of a step, and how much of it was waiting for data."""
     timed = [record for record in records if "seconds" in record]
     found = []
@@ -41,5 +41,5 @@ def _steps(records: list[Mapping[str, float]]) -> list[Split]:
         steps, seconds = after["step"] - before["step"], after["seconds"] - before["seconds"]
         if steps > 0 and seconds > 0:
             step, wait = 1e3 * seconds / steps, min(1.0, max(0.0, after.get("data_wait", 0.0)))
-            found.append(Split(step * (1 - wait), 0.0, 0.0, step * wait, None))
+            found.append(StepBreakdown(step * (1 - wait), 0.0, 0.0, step * wait, None))
     return found

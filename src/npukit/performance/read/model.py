@@ -30,7 +30,7 @@ class Span(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Split:
+class StepBreakdown:
     """The milliseconds of one step by what the device did; `host` and `idle` are one figure where `idle` is None."""
 
     compute: float
@@ -95,7 +95,7 @@ class Collective:
 
 
 @dataclass(slots=True)
-class Call:
+class HostCall:
     """Something that the host did."""
 
     name: str
@@ -147,16 +147,16 @@ class Trace:
     steps: list[Span] = field(default_factory=list)
     kernels: list[Kernel] = field(default_factory=list)
     collectives: list[Collective] = field(default_factory=list)
-    ops: list[Call] = field(default_factory=list)  # the framework's operators
-    runtime: list[Call] = field(default_factory=list)  # calls to CANN or CUDA
-    marks: list[Call] = field(default_factory=list)  # annotations: data loader, optimizer, garbage collection
+    ops: list[HostCall] = field(default_factory=list)  # the framework's operators
+    runtime: list[HostCall] = field(default_factory=list)  # calls to CANN or CUDA
+    marks: list[HostCall] = field(default_factory=list)  # annotations: data loader, optimizer, garbage collection
     memory: list[Sample] = field(default_factory=list)  # of PyTorch's allocator
     process_memory: int = 0  # the most that the whole process held on the device
     links: list[Link] = field(default_factory=list)
     cores: int = 0  # the most cube cores that a kernel used
     frequencies: list[int] = field(default_factory=list)  # MHz of the AI cores over time
     api_totals: dict[str, tuple[int, int]] = field(default_factory=dict)  # runtime call: count, ns
-    given: list[Split] = field(default_factory=list)  # the step as the profiler itself summed it up
+    given: list[StepBreakdown] = field(default_factory=list)  # the step as the profiler itself summed it up
     environment: dict[str, str] | None = None
     parallel: dict[str, int] = field(default_factory=dict)  # tensor, pipeline, data ...: size
     settings: dict[str, str] = field(default_factory=dict)  # how the profiler was set

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import defaultdict
 
-from npukit.performance.read.model import Call
+from npukit.performance.read.model import HostCall
 from npukit.performance.read.values import users_line
 
 
@@ -14,7 +14,7 @@ class Frames:
 
     >>> frames = Frames()
     >>> frames.add("train.py(12): main", 0, 100, "1")
-    >>> frames.place([Call("aten::add", 5, 6, "1")])
+    >>> frames.place([HostCall("aten::add", 5, 6, "1")])
     """
 
     def __init__(self) -> None:
@@ -29,7 +29,7 @@ class Frames:
         if line := users_line([name]):
             self._threads[thread].append((start, end, line))
 
-    def place(self, calls: list[Call]) -> None:
+    def place(self, calls: list[HostCall]) -> None:
         """Give every call without a line of its own the innermost of the user's functions around it."""
         starts = {}
         for thread, spans in self._threads.items():
@@ -39,7 +39,7 @@ class Frames:
             if not call.stack and call.thread in starts:
                 call.stack = self._around(call, starts[call.thread])
 
-    def _around(self, call: Call, starts: list[int]) -> str:
+    def _around(self, call: HostCall, starts: list[int]) -> str:
         spans = self._threads[call.thread]
         index = bisect_right(starts, call.start) - 1
         for start, end, line in reversed(spans[max(0, index - 200) : index + 1]):
@@ -51,17 +51,17 @@ class Frames:
 class Innermost:
     """The innermost operator around a call of the same thread.
 
-    >>> Innermost([Call("aten::linear", 0, 9), Call("aten::addmm", 1, 8)]).around(Call("launch", 2, 3)).name
+    >>> Innermost([HostCall("aten::linear", 0, 9), HostCall("aten::addmm", 1, 8)]).around(HostCall("launch", 2, 3)).name
     'aten::addmm'
     """
 
-    def __init__(self, calls: list[Call]) -> None:
-        self._threads: dict[str, list[Call]] = defaultdict(list)
+    def __init__(self, calls: list[HostCall]) -> None:
+        self._threads: dict[str, list[HostCall]] = defaultdict(list)
         for call in sorted(calls, key=lambda each: (each.start, -each.end)):
             self._threads[call.thread].append(call)
         self._starts = {thread: [each.start for each in calls] for thread, calls in self._threads.items()}
 
-    def around(self, call: Call) -> Call | None:
+    def around(self, call: HostCall) -> HostCall | None:
         starts = self._starts.get(call.thread)
         if not starts:
             return None

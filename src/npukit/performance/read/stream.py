@@ -17,7 +17,7 @@ from typing import IO, Any, cast
 from npukit.errors import NpukitError
 
 
-class Unreadable(NpukitError):
+class UnreadableProfile(NpukitError):
     """A file that is not what it should be."""
 
 
@@ -108,17 +108,17 @@ def sentences(path: Path) -> Iterator[None]:
     try:
         yield
     except _Cut:
-        raise Unreadable(f"{path} ends in the middle: copy it again, or profile again.") from None
+        raise UnreadableProfile(f"{path} ends in the middle: copy it again, or profile again.") from None
     except (json.JSONDecodeError, UnicodeDecodeError):
-        raise Unreadable(f"{path} is not valid JSON: copy it again, or profile again.") from None
+        raise UnreadableProfile(f"{path} is not valid JSON: copy it again, or profile again.") from None
     except (EOFError, zlib.error, gzip.BadGzipFile):
-        raise Unreadable(f"{path} cannot be unpacked: copy it again, or profile again.") from None
+        raise UnreadableProfile(f"{path} cannot be unpacked: copy it again, or profile again.") from None
     except sqlite3.Error as error:
-        raise Unreadable(f"{path} is not a readable profiler database ({error}): copy it again.") from None
+        raise UnreadableProfile(f"{path} is not a readable profiler database ({error}): copy it again.") from None
     except (csv.Error, RecursionError, OverflowError):
-        raise Unreadable(f"{path} is damaged: copy it again, or profile again.") from None
+        raise UnreadableProfile(f"{path} is damaged: copy it again, or profile again.") from None
     except OSError as error:
-        raise Unreadable(f"{path} cannot be read: {(error.strerror or str(error)).lower()}.") from None
+        raise UnreadableProfile(f"{path} cannot be read: {(error.strerror or str(error)).lower()}.") from None
 
 
 def json_head(path: Path, keep: tuple[str, ...]) -> dict[str, Any]:
@@ -157,7 +157,7 @@ def json_whole(path: Path) -> dict[str, Any]:
         with open_bytes(path) as file:
             found = json.load(file)
         if not isinstance(found, dict):
-            raise Unreadable(f"{path} does not hold what its name says: copy it again.")
+            raise UnreadableProfile(f"{path} does not hold what its name says: copy it again.")
         return found
 
 

@@ -18,7 +18,7 @@ from npukit.precision.dump import BUCKETS
 from npukit.precision.recording.statistics import PLAIN, Statistics, figures_of, hash_of, statistics_from, undisturbed
 
 if TYPE_CHECKING:
-    from npukit.precision.recording.fused import Lines
+    from npukit.precision.recording.fused import PendingStatistics
 
 _FUSED = (torch.float32, torch.float16, torch.bfloat16)
 MANY = 12  # tensors for which the table that a common launch needs is worth its while
@@ -63,10 +63,10 @@ class Arriving:
         return self._there
 
 
-class Batch:
+class StatisticsBatch:
     """Computes statistics on the device, without a wait until what `take` returns is called.
 
-    >>> batch = Batch()
+    >>> batch = StatisticsBatch()
     >>> cell = batch.add(torch.ones(2, 3))
     >>> fill, on_device = batch.take()
     >>> fill()
@@ -77,7 +77,7 @@ class Batch:
     def __init__(self) -> None:
         self.waiting = 0  # tensors since the last `take`
         self._plain: list[tuple[Cell, Tensor, Tensor]] = []  # with figures and hash
-        self._fused: dict[int, tuple[Lines, list[Cell]]] = {}  # by the number of a GPU
+        self._fused: dict[int, tuple[PendingStatistics, list[Cell]]] = {}  # by the number of a GPU
 
     def add(self, tensor: Tensor) -> Cell:
         """Start on a tensor, as it is now."""
@@ -140,11 +140,11 @@ class Batch:
 
         return fill, any(figures.is_under_way for _, figures, _ in fetched)
 
-    def _begin(self, device: torch.device) -> tuple[Lines, list[Cell]]:
-        from npukit.precision.recording.fused import Lines
+    def _begin(self, device: torch.device) -> tuple[PendingStatistics, list[Cell]]:
+        from npukit.precision.recording.fused import PendingStatistics
 
         with undisturbed():
-            self._fused[device.index] = Lines(device), []
+            self._fused[device.index] = PendingStatistics(device), []
         return self._fused[device.index]
 
 

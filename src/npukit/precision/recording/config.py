@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from npukit.errors import NpukitError
-from npukit.precision.recording.options import Level, Options, parse_numbers
+from npukit.precision.recording.options import Level, RecordOptions, parse_numbers
 
 _LEVELS: dict[str, Level] = {"L0": "modules", "L1": "ops", "mix": "ops"}
 _TASKS = ("statistics", "tensor", "nan_check", "structure")
 
 
-def read_config(path: Path, output: str = "") -> Options:
+def read_config(path: Path, output: str = "") -> RecordOptions:
     """The options that a config.json of msprobe asks for; `output` goes before its dump_path.
 
     >>> read_config(Path("config.json")).level
@@ -36,7 +36,7 @@ def read_config(path: Path, output: str = "") -> Options:
     folder = output or content.get("dump_path")
     if not isinstance(folder, str) or not folder:
         raise NpukitError(f"{path} has no dump_path: add it, or give --output.")
-    return Options(
+    return RecordOptions(
         folder,
         _LEVELS[level],
         _numbers(content.get("step"), "step", path),
@@ -53,6 +53,6 @@ def _numbers(value: Any, name: str, path: Path) -> tuple[int, ...] | None:
     return parse_numbers(",".join(map(str, entries)), f"{path}: {name}") if entries else None
 
 
-def overridden(options: Options, **given: Any) -> Options:
+def overridden(options: RecordOptions, **given: Any) -> RecordOptions:
     """Options with those that were given on the command line in their place."""
     return dataclasses.replace(options, **{name: value for name, value in given.items() if value})

@@ -11,7 +11,7 @@ from typing import IO, Any
 
 from npukit import __version__
 from npukit.errors import NpukitError
-from npukit.precision.recording.options import Options
+from npukit.precision.recording.options import RecordOptions
 from npukit.precision.recording.tensors import Text, joined, quoted
 from npukit.report.writing import disk_errors_named
 
@@ -29,7 +29,7 @@ class StepFiles:
     >>> files.close()
     """
 
-    def __init__(self, options: Options, step: int) -> None:
+    def __init__(self, options: RecordOptions, step: int) -> None:
         self._step = Path(options.output) / f"step{step}"
         self._folder = self._tensors = self._step
         self._stacks: dict[tuple[Frame, ...], list[str]] = {}

@@ -218,7 +218,7 @@ class _Launcher:
 _one, _all, _sums = _Launcher(_measure_one, 16), _Launcher(_measure_all, 16), _Launcher(_add_up, 4)
 
 
-class Lines:
+class PendingStatistics:
     """Tensors of one device whose statistics are on their way."""
 
     def __init__(self, device: torch.device) -> None:

@@ -13,16 +13,16 @@ from types import ModuleType
 from typing import Any
 
 from npukit.launch.script import HOOK
-from npukit.precision.recording.options import Options
+from npukit.precision.recording.options import RecordOptions
 from npukit.shim.children import run_first_in_spawned
 
 VARIABLE = "NPUKIT_CAPTURE"
 
 
-def recording(options: Options, environment: Mapping[str, str]) -> dict[str, str]:
+def recording(options: RecordOptions, environment: Mapping[str, str]) -> dict[str, str]:
     """The environment of a process that npukit.launch starts, with which it records itself.
 
-    >>> run(["train.py"], recording(Options("dump"), os.environ))
+    >>> run(["train.py"], recording(RecordOptions("dump"), os.environ))
     """
     return {**environment, VARIABLE: options.dumps(), HOOK: f"{__name__}:{begin.__name__}"}
 
@@ -39,7 +39,7 @@ def begin() -> None:
 def _record() -> None:
     from npukit.precision.recording.recorder import Recorder
 
-    recorder = Recorder(Options.loads(os.environ[VARIABLE]))
+    recorder = Recorder(RecordOptions.loads(os.environ[VARIABLE]))
     recorder.start()
     atexit.register(recorder.stop)
 

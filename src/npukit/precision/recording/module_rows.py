@@ -10,14 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from npukit.precision.recording.modules import ModuleCall, ModuleTracker, parameters_of, tensors_in
-from npukit.precision.recording.rows import Rows
+from npukit.precision.recording.rows import StepRows
 from npukit.precision.recording.tensors import Late, Text, can_describe, local
 
 
 class ModuleRows:
     """Observes modules. At level ops operators tell who made a tensor, else modules do (`names_makers`)."""
 
-    def __init__(self, rows: Rows, names_makers: bool) -> None:
+    def __init__(self, rows: StepRows, names_makers: bool) -> None:
         self.tracker = ModuleTracker(self._began, self._ended)
         self._rows, self._names_makers = rows, names_makers
         self._backward: dict[ModuleCall, None] = {}  # those whose gradients have not all come, in order

@@ -8,7 +8,7 @@ from torch import Tensor
 from npukit.precision.recording.files import Frame
 from npukit.precision.recording.modules import ModuleCall, ModuleTracker, tensors_in
 from npukit.precision.recording.operators import OperatorCall, OperatorMode
-from npukit.precision.recording.rows import Rows, below
+from npukit.precision.recording.rows import StepRows, below
 from npukit.precision.recording.stacks import user_stack
 from npukit.precision.recording.tensors import Hollow, Late, storage_of
 
@@ -16,7 +16,7 @@ from npukit.precision.recording.tensors import Hollow, Late, storage_of
 class OperatorRows:
     """Observes operators."""
 
-    def __init__(self, rows: Rows, tracker: ModuleTracker) -> None:
+    def __init__(self, rows: StepRows, tracker: ModuleTracker) -> None:
         self.mode = OperatorMode(self._before, self._after, self._moved, rows.tensors.allocated, lambda: rows.recording)
         self.optimizing = False
         self._rows, self._tracker = rows, tracker

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from npukit.precision.recording.modules import ModuleTracker
-from npukit.precision.recording.rows import Rows
+from npukit.precision.recording.rows import StepRows
 from npukit.precision.recording.stacks import user_stack
 from npukit.precision.recording.tensors import Text, quoted
 
@@ -14,7 +14,7 @@ from npukit.precision.recording.tensors import Text, quoted
 class OptimizerRows:
     """Observes the steps of optimizers."""
 
-    def __init__(self, rows: Rows, tracker: ModuleTracker) -> None:
+    def __init__(self, rows: StepRows, tracker: ModuleTracker) -> None:
         self._rows, self._tracker = rows, tracker
 
     def began(self) -> None:

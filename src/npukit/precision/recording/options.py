@@ -12,7 +12,7 @@ Level = Literal["modules", "ops"]
 
 
 @dataclass(frozen=True)
-class Options:
+class RecordOptions:
     """What a recorder records."""
 
     output: str
@@ -28,7 +28,7 @@ class Options:
         return json.dumps(asdict(self))
 
     @classmethod
-    def loads(cls, text: str) -> Options:
+    def loads(cls, text: str) -> RecordOptions:
         given = json.loads(text)
         for name in ("steps", "ranks"):
             given[name] = tuple(given[name]) if given[name] is not None else None

@@ -11,16 +11,16 @@ from npukit.precision.recording.environment import write_environment
 from npukit.precision.recording.module_rows import ModuleRows
 from npukit.precision.recording.operator_rows import OperatorRows
 from npukit.precision.recording.optimizer_rows import OptimizerRows
-from npukit.precision.recording.options import Options
-from npukit.precision.recording.rows import Rows
+from npukit.precision.recording.options import RecordOptions
+from npukit.precision.recording.rows import StepRows
 
 
 class Recorder:
     """Records what runs between `start` and `stop`, or in a `with` block."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: RecordOptions) -> None:
         by_operator = options.level == "ops"
-        self._rows = Rows(options)
+        self._rows = StepRows(options)
         self._modules = ModuleRows(self._rows, names_makers=not by_operator)
         self._optimizers = OptimizerRows(self._rows, self._modules.tracker)
         self._operators = OperatorRows(self._rows, self._modules.tracker) if by_operator else None

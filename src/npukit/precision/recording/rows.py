@@ -9,17 +9,17 @@ import torch
 from torch import Tensor
 
 from npukit.precision.recording.files import Frame, Noted, StepFiles
-from npukit.precision.recording.options import Options
+from npukit.precision.recording.options import RecordOptions
 from npukit.precision.recording.tensors import Tensors, Text
-from npukit.precision.recording.writer import Writer
+from npukit.precision.recording.writer import BackgroundWriter
 
 _FLUSH = 4096  # tensors whose statistics are fetched at once
 
 
-class Rows:
+class StepRows:
     """What has been seen in the current step, and whether it is to be seen at all."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: RecordOptions) -> None:
         self.options = options
         self.running = False
         self.step = 0
@@ -27,7 +27,7 @@ class Rows:
         self.path = ""  # of the module whose tensors are being described
         self.holds = False  # whether a row still waits for a tensor, and none may be written
         self.tensors = Tensors(self._save if options.tensors else None, options.level == "ops", options.fresh)
-        self._writer = Writer()
+        self._writer = BackgroundWriter()
         self._files = StepFiles(options, 0)
         self._rows: dict[str, Noted] = {}
         self._count = 0

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, UntypedStorage
 from torch.nn import Parameter
 
-from npukit.precision.recording.batch import MANY, Batch, Cell
+from npukit.precision.recording.batch import MANY, Cell, StatisticsBatch
 
 Save = Callable[[str, Tensor], str]
 Text = list["str | Cell | Late"]  # JSON in pieces: the figures of tensors are known later
@@ -101,7 +101,7 @@ class Tensors:
 
     def __init__(self, save: Save | None, by_operator: bool, fresh: bool = False) -> None:
         self._save, self._by_operator, self._fresh = save, by_operator, fresh
-        self._batch = Batch()
+        self._batch = StatisticsBatch()
         self._memories: dict[int, _Memory] = {}
         self._held: dict[int, tuple[Tensor, int, int, Text]] = {}  # by identity, with version and address
 
@@ -198,7 +198,7 @@ class Tensors:
         return memory.maker if memory else ""
 
     def fetch(self) -> tuple[Callable[[], None], bool]:
-        """Begin to fetch the statistics of all tensors so far, as `Batch.take` does."""
+        """Begin to fetch the statistics of all tensors so far, as `StatisticsBatch.take` does."""
         self._memories = {key: memory for key, memory in self._memories.items() if not memory.is_gone}
         return self._batch.take()
 

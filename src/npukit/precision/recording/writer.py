@@ -10,10 +10,10 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
 
-class Writer:
+class BackgroundWriter:
     """Does one thing after the other in a thread; an error is raised by a later call.
 
-    >>> writer = Writer()
+    >>> writer = BackgroundWriter()
     >>> writer.do(lambda: print("written"))
     >>> writer.finish()
     written

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .attention_call import Call, backward, forward
+from .attention_call import AttentionCall, backward, forward
 from .dropout_mask import draw_seed, keep_mask, unpack
 from .registry import kernel
 
@@ -29,7 +29,7 @@ def fusion_attention(
     length of the dropout mask. Without a mask every query sees every key, whatever the sparse mode says.
     """
     arguments = dict(zip(_POSITIONAL, positional, strict=False)) | named
-    call = Call.of(head_num, input_layout, arguments)
+    call = AttentionCall.of(head_num, input_layout, arguments)
     seed, offset, mask = (arguments.get(name) for name in ("seed", "offset", "dropout_mask"))
     if call.keep_prob < 1 and mask is None:
         seed, offset = draw_seed()
@@ -43,7 +43,7 @@ def fusion_attention_grad(
     query: Tensor, key: Tensor, value: Tensor, dy: Tensor, head_num: int, input_layout: str, **named: Any
 ) -> tuple[Tensor | None, ...]:
     """Gradients of query, key, value, pse and sink; the weights are exp(score - softmax_max) / softmax_sum."""
-    call = Call.of(head_num, input_layout, named)
+    call = AttentionCall.of(head_num, input_layout, named)
     keep = _keep(query, call, named.get("seed"), named.get("offset"), call.elements(query, key))
     saved = named["softmax_max"], named["softmax_sum"], named["attention_in"]
     return backward(query, key, value, dy, call, keep, *saved)
@@ -96,7 +96,7 @@ def fusion_attention_grad_v3(
     return fusion_attention_grad(query, key, value, dy, head_num, input_layout, **named)
 
 
-def _keep(query: Tensor, call: Call, seed: Any, offset: Any, count: int) -> Tensor | None:
+def _keep(query: Tensor, call: AttentionCall, seed: Any, offset: Any, count: int) -> Tensor | None:
     """The dropout mask of seed and offset; None where nothing is dropped, or nothing computed."""
     if call.keep_prob >= 1 or query.is_meta:
         return None

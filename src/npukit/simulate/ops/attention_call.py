@@ -18,7 +18,7 @@ _SPELLINGS = {"pre_tockens": "pre_tokens", "next_tockens": "next_tokens", "scale
 
 
 @dataclass(frozen=True)
-class Call:
+class AttentionCall:
     """The arguments that change the result, named as version 2 names them; lengths are running totals (layout TND)."""
 
     head_num: int
@@ -40,7 +40,7 @@ class Call:
     kv_start_idx: Sequence[int] | None = None
 
     @classmethod
-    def of(cls, head_num: int, input_layout: str, arguments: dict[str, Any]) -> Call:
+    def of(cls, head_num: int, input_layout: str, arguments: dict[str, Any]) -> AttentionCall:
         """From an op's arguments, with the spelling of any version."""
         if input_layout.upper() not in _LAYOUTS:
             raise ValueError(f"The input_layout of npu_fusion_attention is one of {_LAYOUTS}, not {input_layout}.")
@@ -82,7 +82,7 @@ class Call:
             return torch.zeros_like(self.pse)
         return (dbias.sum_to_size(self.pse.shape) * (self.scale if self.pse_type == 1 else 1.0)).to(self.pse.dtype)
 
-    def sequences(self) -> Iterator[tuple[slice, slice, Call]]:
+    def sequences(self) -> Iterator[tuple[slice, slice, AttentionCall]]:
         """Layout TND: the rows of each sequence's queries and keys, and the call as that sequence sees it.
 
         Modes 7 and 8 are 3 and 2 for sequences that were cut across cards: the last or the first one is a band.
@@ -117,7 +117,7 @@ class Call:
         return q.expand(batch, -1, -1, -1), k.expand(batch, -1, -1, -1), v.expand(batch, -1, -1, -1)
 
 
-def forward(query: Tensor, key: Tensor, value: Tensor, call: Call, keep: Tensor | None) -> tuple[Tensor, ...]:
+def forward(query: Tensor, key: Tensor, value: Tensor, call: AttentionCall, keep: Tensor | None) -> tuple[Tensor, ...]:
     """Output, row maxima and row sums, and an empty tensor: what every version returns first."""
     unused = query.new_empty(0)
     if call.ragged:
@@ -132,7 +132,9 @@ def forward(query: Tensor, key: Tensor, value: Tensor, call: Call, keep: Tensor 
     return undense(out, call.input_layout), *statistics, unused
 
 
-def _forward_ragged(query: Tensor, key: Tensor, value: Tensor, call: Call, keep: Tensor | None) -> tuple[Tensor, ...]:
+def _forward_ragged(
+    query: Tensor, key: Tensor, value: Tensor, call: AttentionCall, keep: Tensor | None
+) -> tuple[Tensor, ...]:
     out = query.new_zeros((*query.shape[:2], value.size(2)))
     top = query.new_zeros((*query.shape[:2], 8), dtype=torch.float32)
     total = torch.ones_like(top)
@@ -150,7 +152,7 @@ def backward(
     key: Tensor,
     value: Tensor,
     dy: Tensor,
-    call: Call,
+    call: AttentionCall,
     keep: Tensor | None,
     softmax_max: Tensor,
     softmax_sum: Tensor,
@@ -179,7 +181,7 @@ def _backward_ragged(
     key: Tensor,
     value: Tensor,
     dy: Tensor,
-    call: Call,
+    call: AttentionCall,
     keep: Tensor | None,
     softmax_max: Tensor,
     softmax_sum: Tensor,
@@ -202,7 +204,7 @@ def _backward_ragged(
     return *grads, dpse, dsink
 
 
-def _pieces(call: Call, keep: Tensor | None) -> Iterator[tuple[slice, slice, Call, Tensor | None]]:
+def _pieces(call: AttentionCall, keep: Tensor | None) -> Iterator[tuple[slice, slice, AttentionCall, Tensor | None]]:
     """The sequences of layout TND that have queries and keys, each with its part of the dropout mask."""
     done = 0
     for rows, columns, piece in call.sequences():
@@ -217,7 +219,7 @@ def _piece(x: Tensor, rows: slice) -> Tensor:
     return x[rows].transpose(0, 1).unsqueeze(0)
 
 
-def _statistics(x: Tensor, rows: slice, call: Call) -> Tensor:
+def _statistics(x: Tensor, rows: slice, call: AttentionCall) -> Tensor:
     """One sequence's (head, query, 8) in a (token, head, 8) tensor; unless asked, heads lie before tokens there."""
     if call.softmax_layout == "TND":
         return x[rows].transpose(0, 1)

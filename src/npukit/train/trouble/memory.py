@@ -37,7 +37,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 @dataclass(frozen=True)
-class Memory:
+class MemorySnapshot:
     """Bytes on one device when there was no more."""
 
     total: int
@@ -82,7 +82,7 @@ def explain_out_of_memory(
     return NpukitError("\n  - ".join([f"{where} is out of memory{at}{figures}. Try these, in this order:", *changes]))
 
 
-def _changes(options: TrainOptions, memory: Memory, world_size: int, length: int | None) -> Iterator[str]:
+def _changes(options: TrainOptions, memory: MemorySnapshot, world_size: int, length: int | None) -> Iterator[str]:
     room = memory.total * _FILL - memory.fixed
     known = memory.total > 0 and memory.activations > 0
     if known and memory.peak + memory.asked < memory.total * _ALMOST_ALL:
@@ -107,7 +107,7 @@ def _changes(options: TrainOptions, memory: Memory, world_size: int, length: int
     yield from _sharding(options, memory, world_size)
 
 
-def _sharding(options: TrainOptions, memory: Memory, world_size: int) -> Iterator[str]:
+def _sharding(options: TrainOptions, memory: MemorySnapshot, world_size: int) -> Iterator[str]:
     fixed = f"{size(memory.fixed / GIB)} of weights, gradients and optimizer states" if memory.fixed else "the states"
     sharded = options.parallel not in ("ddp", "zero1", "zero2")
     if world_size > 1 and not sharded:
@@ -127,14 +127,16 @@ def _batch_size(now: int, share: float) -> int:
 
 def _measure(
     error: BaseException, options: TrainOptions, model: nn.Module | None, device: torch.device | None
-) -> Memory:
+) -> MemorySnapshot:
     text = str(error)
     total, peak = _size_after(text, r"total capacity(?: of)?"), 0
     if device is not None and abilities(device).own_memory:
         module = torch.get_device_module(device)
         total = int(module.get_device_properties(device).total_memory)
         peak = int(module.max_memory_allocated(device))
-    return Memory(total, peak, _size_after(text, r"[Tt]ried to allocate"), _fixed_bytes(options, model) if model else 0)
+    return MemorySnapshot(
+        total, peak, _size_after(text, r"[Tt]ried to allocate"), _fixed_bytes(options, model) if model else 0
+    )
 
 
 def _fixed_bytes(options: TrainOptions, model: nn.Module) -> int:

@@ -26,7 +26,7 @@ def as_text(record: Mapping[str, Any], item: str, more: Mapping[str, float]) -> 
     return "  ".join(parts)
 
 
-class Lines:
+class LineProgress:
     """Plain lines: for a file, a pipe, a job's log."""
 
     def __init__(self, total_steps: int, item: str) -> None:
@@ -63,7 +63,7 @@ class Lines:
             self.say(f"{name:<{width}}  {value}")
 
 
-class Bar(Lines):
+class Bar(LineProgress):
     """One line that moves with every step: how far, how long still, and the newest figures."""
 
     def __init__(self, total_steps: int, item: str) -> None:
@@ -109,7 +109,7 @@ class Bar(Lines):
         self._console.print(table)
 
 
-class Quiet(Lines):
+class Quiet(LineProgress):
     """The summary alone."""
 
     def figures(self, record: Mapping[str, Any], more: Mapping[str, float]) -> None:
@@ -119,20 +119,20 @@ class Quiet(Lines):
         pass
 
     def end(self, summary: Summary) -> None:
-        Lines(self._total, self._item).end(summary)
+        LineProgress(self._total, self._item).end(summary)
 
 
-class Silence(Lines):
+class Silence(LineProgress):
     """Every rank but the first."""
 
     def say(self, line: str) -> None:
         pass
 
 
-def open_progress(is_main: bool, total_steps: int, item: str) -> Lines:
+def open_progress(is_main: bool, total_steps: int, item: str) -> LineProgress:
     """What fits this rank and this terminal."""
     if not is_main:
         return Silence(total_steps, item)
     if verbosity() == "quiet":
         return Quiet(total_steps, item)
-    return (Bar if sys.stdout.isatty() else Lines)(total_steps, item)
+    return (Bar if sys.stdout.isatty() else LineProgress)(total_steps, item)

@@ -6,9 +6,9 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from npukit.llm.config.dialects.table import Dialect
-from npukit.llm.config.dialects.values import Refused, Values
-from npukit.llm.config.given import MISSING, Given, Mistake, Place
-from npukit.llm.config.names import Names
+from npukit.llm.config.dialects.values import RefusedValue, Values
+from npukit.llm.config.given import MISSING, Given, Mistake, Origin
+from npukit.llm.config.names import OptionNames
 from npukit.llm.config.nearest import nearest
 
 
@@ -26,7 +26,7 @@ def recognise(keys: Collection[str], dialects: Sequence[Dialect]) -> Dialect | N
 class Translator:
     """Turns what is given in a dialect into our own configuration, with notes and mistakes."""
 
-    def __init__(self, dialect: Dialect, given: Given, values: Values, names: Names) -> None:
+    def __init__(self, dialect: Dialect, given: Given, values: Values, names: OptionNames) -> None:
         self.dialect, self.given, self.values, self.names = dialect, given, values, names
         self.ours = Given(source=given.source, theirs=dialect.names)
         self.mistakes: list[Mistake] = []
@@ -43,7 +43,7 @@ class Translator:
             try:
                 for ours, value in function(self.values).items():
                     self._set(ours, value, keys)
-            except Refused as refused:
+            except RefusedValue as refused:
                 self._mistake(refused.key, refused.text)
                 if name == "datasets":  # they are given, if wrongly
                     self._set("data.train", MISSING, keys)
@@ -88,7 +88,7 @@ class Translator:
             key = max(written, key=lambda each: (said[each] == value, bool(said[each]), said[each] is not True))
             place, name = self.given.place((key,)), self._written(key)
         else:
-            place, name = Place(self.dialect.name, is_default=True), ours
+            place, name = Origin(self.dialect.name, is_default=True), ours
         self.ours.set(tuple(ours.split(".")), value, place, name)
 
     def _unknown(self, key: str) -> str:

@@ -10,7 +10,7 @@ from npukit.llm.config.nearest import nearest
 from npukit.llm.config.schema import shown
 
 
-class Refused(Exception):
+class RefusedValue(Exception):
     """A value that cannot be taken: whose, and why."""
 
     def __init__(self, key: str, text: str) -> None:
@@ -40,14 +40,14 @@ class Values:
         if isinstance(value, str) and value.lower() in ("true", "false"):
             return value.lower() == "true"
         if not isinstance(value, bool):
-            raise Refused(key, f"{key} must be true or false, not {shown(value)}.")
+            raise RefusedValue(key, f"{key} must be true or false, not {shown(value)}.")
         return value
 
     def number(self, key: str, otherwise: float) -> float:
         """Its value as a number."""
         value = self.get(key, otherwise)
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise Refused(key, f"{key} must be a number, not {shown(value)}.")
+            raise RefusedValue(key, f"{key} must be a number, not {shown(value)}.")
         return value
 
     def words(self, key: str) -> list[str]:
@@ -55,7 +55,7 @@ class Values:
         value = self.get(key, [])
         several = value.split(",") if isinstance(value, str) else value
         if not isinstance(several, list) or not all(isinstance(each, str | int | float) for each in several):
-            raise Refused(key, f"{key} must be names, as `a,b` or a list, not {shown(value)}.")
+            raise RefusedValue(key, f"{key} must be names, as `a,b` or a list, not {shown(value)}.")
         return [str(each).strip() for each in several if str(each).strip()]
 
     def choice(self, key: str, choices: Mapping[str, Any], otherwise: str | bool) -> Any:
@@ -66,4 +66,4 @@ class Values:
             return choices[word]
         near = nearest(word, choices)
         hint = f": did you mean {near}?" if near else "."
-        raise Refused(key, f"{key} must be one of {', '.join(choices)}, not {shown(value)}{hint}")
+        raise RefusedValue(key, f"{key} must be one of {', '.join(choices)}, not {shown(value)}{hint}")

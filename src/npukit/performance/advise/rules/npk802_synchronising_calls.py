@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 from npukit.performance.advise.rank import SYNC, Rank
 from npukit.performance.advise.rule import Advice, Rule
-from npukit.performance.read.model import Call
+from npukit.performance.read.model import HostCall
 from npukit.performance.read.python_stack import Innermost
 
 rule = Rule(
@@ -45,7 +45,7 @@ def check(rank: Rank) -> Iterator[Advice]:
     yield rule.advice(rank, what, ms, f"{len(calls) / rank.steps:.0f} waits per step: {names}", line=line)
 
 
-def _reads(rank: Rank, calls: list[Call]) -> list[Call]:
+def _reads(rank: Rank, calls: list[HostCall]) -> list[HostCall]:
     """The framework's operators around the waits."""
     inner = Innermost(rank.trace.ops)
     return [op for call in calls if (op := inner.around(call))]

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 
 from npukit.performance.advise.rank import Rank
 from npukit.performance.advise.rule import Advice, Rule
-from npukit.performance.read.model import Call, Kernel, Work
+from npukit.performance.read.model import HostCall, Kernel, Work
 
 rule = Rule(
     "NPK814",
@@ -27,7 +27,7 @@ rule = Rule(
 
 @rule.on_rank
 def check(rank: Rank) -> Iterator[Advice]:
-    found: Sequence[Kernel | Call]
+    found: Sequence[Kernel | HostCall]
     if rank.trace.device == "cpu":
         start, end = rank.window
         found = [op for op in rank.trace.ops if op.name == "aten::copy_" and _differ(op) and start <= op.start < end]
@@ -50,7 +50,7 @@ def check(rank: Rank) -> Iterator[Advice]:
     yield rule.advice(rank, f"Casts take {ms:.2f} ms of each step", ms, evidence, line=line)
 
 
-def _differ(copy: Kernel | Call) -> bool:
+def _differ(copy: Kernel | HostCall) -> bool:
     """Whether a copy changes the type of a tensor; a Python number beside one is none."""
     tensor = not copy.shapes or bool(copy.shapes[0])
     return tensor and len(copy.dtypes) > 1 and copy.dtypes[0] != copy.dtypes[1] and "" not in copy.dtypes[:2]

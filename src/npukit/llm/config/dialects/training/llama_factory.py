@@ -8,14 +8,14 @@ from npukit.llm.config.dialects.table import Dialect, load
 from npukit.llm.config.dialects.training import transformers
 from npukit.llm.config.dialects.training.optimizers import optimizer
 from npukit.llm.config.dialects.training.transformers import TABLE, Translated, quantized
-from npukit.llm.config.dialects.values import Refused, Values
+from npukit.llm.config.dialects.values import RefusedValue, Values
 
 
 def task(values: Values) -> Translated:
     if "do_train" in values.given and not values.flag("do_train"):
-        raise Refused("do_train", "do_train must be true: this command trains.")
+        raise RefusedValue("do_train", "do_train must be true: this command trains.")
     if values.get("stage") == "ppo":
-        raise Refused("stage", "stage ppo is not supported yet: sft, pt, dpo, kto and rm are.")
+        raise RefusedValue("stage", "stage ppo is not supported yet: sft, pt, dpo, kto and rm are.")
     stages = {stage: stage for stage in ("sft", "pt", "dpo", "kto", "rm")}
     return {"task": values.choice("stage", stages, otherwise="sft")}
 
@@ -25,7 +25,7 @@ def preference(values: Values) -> Translated:
     if values.get("stage") not in ("dpo", "kto"):
         return {}
     if values.get("ref_model") or values.get("ref_model_adapters"):
-        raise Refused("ref_model", "ref_model is not supported: the reference is the model before it is trained.")
+        raise RefusedValue("ref_model", "ref_model is not supported: the reference is the model before it is trained.")
     losses = {each: each for each in ("sigmoid", "hinge", "ipo", "orpo", "simpo")}
     return {
         "preference.loss": values.choice("pref_loss", losses, otherwise="sigmoid"),
@@ -51,7 +51,7 @@ def precision(values: Values) -> Translated:
         return {"training.precision": "bf16", "model.dtype": "bfloat16"}
     bf16, fp16 = values.flag("bf16"), values.flag("fp16")
     if bf16 and fp16:
-        raise Refused("fp16", "bf16 and fp16 are both true: remove one of them.")
+        raise RefusedValue("fp16", "bf16 and fp16 are both true: remove one of them.")
     if not bf16 and not fp16:
         values.notes.append("bf16, fp16: neither is set, so training runs in fp32; bf16: true is several times faster")
     return {"training.precision": "bf16" if bf16 else "fp16" if fp16 else "fp32"}
@@ -70,7 +70,9 @@ def revision(values: Values) -> Translated:
 def adapter(values: Values) -> Translated:
     paths = values.words("adapter_name_or_path")
     if len(paths) > 1:
-        raise Refused("adapter_name_or_path", "several adapters are not supported: merge them first (npukit export).")
+        raise RefusedValue(
+            "adapter_name_or_path", "several adapters are not supported: merge them first (npukit export)."
+        )
     return {"model.adapter": paths[0]} if paths else {}
 
 
@@ -79,7 +81,7 @@ def badam(values: Values) -> Translated:
     if not values.flag("use_badam"):
         return {}
     if values.get("badam_mode", "layer") != "layer":
-        raise Refused("badam_mode", f"badam_mode {values.get('badam_mode')} is not supported: use layer.")
+        raise RefusedValue("badam_mode", f"badam_mode {values.get('badam_mode')} is not supported: use layer.")
     orders = {each: each for each in ("ascending", "descending", "random")}
     return {
         "tuning.turns": "badam",
@@ -111,7 +113,7 @@ def datasets(values: Values) -> Translated:
     mixed = values.choice("mix_strategy", {each: each != "concat" for each in strategies}, otherwise="concat")
     if shares and len(shares) != len(names):
         text = f"interleave_probs has {len(shares)} numbers for {len(names)} data sets: give one for each."
-        raise Refused("interleave_probs", text)
+        raise RefusedValue("interleave_probs", text)
     if not mixed:
         return {"data.train": [{"path": name} for name in names]} if names else {}
     weights = shares or ["1"] * len(names)
@@ -121,14 +123,16 @@ def datasets(values: Values) -> Translated:
 def validation(values: Values) -> Translated:
     names, size = values.words("eval_dataset"), values.number("val_size", 0)
     if names and size:
-        raise Refused("val_size", "val_size and eval_dataset are both given: remove one of them.")
+        raise RefusedValue("val_size", "val_size and eval_dataset are both given: remove one of them.")
     return {"data.validation": [{"path": name} for name in names] if names else size}
 
 
 def folder(values: Values) -> Translated:
     path = values.get("dataset_dir", "data")
     if not isinstance(path, str) or path == "ONLINE":
-        raise Refused("dataset_dir", "dataset_dir must be a folder, or REMOTE: and the name of a data set on a hub.")
+        raise RefusedValue(
+            "dataset_dir", "dataset_dir must be a folder, or REMOTE: and the name of a data set on a hub."
+        )
     return {"data.folder": path}
 
 

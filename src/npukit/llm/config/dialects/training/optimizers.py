@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from npukit.llm.config.dialects.training.transformers import Translated
-from npukit.llm.config.dialects.values import Refused, Values
+from npukit.llm.config.dialects.values import RefusedValue, Values
 
 OPTIMIZERS = {
     **dict.fromkeys(("adamw_torch", "adamw_torch_fused", "adamw_torch_npu_fused", "adamw_hf", "adamw"), "adamw"),
@@ -39,7 +39,7 @@ def optimizer(values: Values) -> Translated:
     plugin = values.choice("optimizer", {"default": None, "muon": "muon", "galore": "galore", "lorap": None}, "default")
     wanted = list(dict.fromkeys([*switched, *([plugin] if plugin else [])]))
     if len(wanted) > 1:
-        raise Refused("optim", f"{' and '.join(wanted)} are both asked for: remove one of them.")
+        raise RefusedValue("optim", f"{' and '.join(wanted)} are both asked for: remove one of them.")
     if not wanted:
         return {"training.optimizer": named}
     _refuse_parts(values)
@@ -59,7 +59,7 @@ def _options(keys: dict[str, str], values: Values) -> Translated:
 def _refuse_parts(values: Values) -> None:
     for key in ("galore_target", "apollo_target", "galore_target_modules"):
         if values.get(key, "all") not in ("all", ["all"]):
-            raise Refused(key, f"{key} must be all: every matrix of the layers is projected.")
+            raise RefusedValue(key, f"{key} must be all: every matrix of the layers is projected.")
     for key in ("galore_quantization", "galore_with_embedding", "apollo_scale_front"):
         if values.flag(key):
-            raise Refused(key, f"{key} is not supported: leave it out.")
+            raise RefusedValue(key, f"{key} is not supported: leave it out.")

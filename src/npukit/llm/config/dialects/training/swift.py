@@ -18,7 +18,7 @@ from npukit.llm.config.dialects.training.swift_data import datasets, validation
 from npukit.llm.config.dialects.training.swift_heads import head, head_of
 from npukit.llm.config.dialects.training.swift_tuning import TUNING
 from npukit.llm.config.dialects.training.transformers import TABLE, Translated
-from npukit.llm.config.dialects.values import Refused, Values
+from npukit.llm.config.dialects.values import RefusedValue, Values
 from npukit.llm.start import nodes_of
 
 
@@ -30,7 +30,7 @@ def task(values: Values) -> Translated:
     chat = values.flag("use_chat_template", values.verb != "pt")
     if chat != (values.verb != "pt"):
         text = "use_chat_template is what tells sft from pt: use npukit pt for text, npukit sft for conversations."
-        raise Refused("use_chat_template", text)
+        raise RefusedValue("use_chat_template", text)
     return {"task": values.verb}
 
 
@@ -49,7 +49,7 @@ METHODS = {
 def _method(values: Values) -> tuple[str, str, float]:
     if values.get("rlhf_type") in LATER:
         kinds = ", ".join(METHODS)
-        raise Refused("rlhf_type", f"rlhf_type {values.get('rlhf_type')} is not supported yet: {kinds} are.")
+        raise RefusedValue("rlhf_type", f"rlhf_type {values.get('rlhf_type')} is not supported yet: {kinds} are.")
     found: tuple[str, str, float] = values.choice("rlhf_type", METHODS, otherwise="dpo")
     return found
 
@@ -58,7 +58,7 @@ def preference(values: Values) -> Translated:
     """The loss of preferences and its numbers."""
     if values.verb != "rlhf":
         if head_of(values) is None and values.get("loss_type") not in (None, "cross_entropy"):
-            raise Refused("loss_type", f"loss_type {values.get('loss_type')} is not supported: leave it out.")
+            raise RefusedValue("loss_type", f"loss_type {values.get('loss_type')} is not supported: leave it out.")
         return {}
     kind = values.choice("rlhf_type", {each: each for each in (*METHODS, *LATER)}, otherwise="dpo")
     _, loss, beta = _method(values)
@@ -100,7 +100,7 @@ def dtype(values: Values) -> Translated:
 def adapter(values: Values) -> Translated:
     paths = values.words("adapters")
     if len(paths) > 1:
-        raise Refused("adapters", "several adapters are not supported: merge them first (npukit export).")
+        raise RefusedValue("adapters", "several adapters are not supported: merge them first (npukit export).")
     return {"model.adapter": paths[0]} if paths else {}
 
 
@@ -109,7 +109,7 @@ def rope(values: Values) -> Translated:
     wanted = values.get("rope_scaling")
     if wanted is None:
         if "max_model_len" in values.given:
-            raise Refused("max_model_len", "max_model_len needs rope_scaling; max_length is the length of rows.")
+            raise RefusedValue("max_model_len", "max_model_len needs rope_scaling; max_length is the length of rows.")
         return {}
     if isinstance(wanted, dict):
         own = {"rope_type" if name == "type" else name: value for name, value in wanted.items()}
@@ -117,7 +117,7 @@ def rope(values: Values) -> Translated:
     kinds = ("linear", "dynamic", "yarn")
     kind = values.choice("rope_scaling", {each: {"rope_type": each} for each in kinds}, otherwise="")
     if values.get("max_model_len") is None:
-        raise Refused("rope_scaling", f"rope_scaling {wanted} needs max_model_len, the tokens to make room for.")
+        raise RefusedValue("rope_scaling", f"rope_scaling {wanted} needs max_model_len, the tokens to make room for.")
     return {"model.rope": kind, "model.length": values.get("max_model_len")}
 
 
@@ -128,7 +128,7 @@ def new_tokens(values: Values) -> Translated:
         try:
             found += Path(word).read_text(encoding="utf-8").split() if word.endswith(".txt") else [word]
         except OSError:
-            raise Refused("new_special_tokens", f"there is no file {word} to read tokens from.") from None
+            raise RefusedValue("new_special_tokens", f"there is no file {word} to read tokens from.") from None
     return {"model.new_tokens": found}
 
 
@@ -141,7 +141,7 @@ def system(values: Values) -> Translated:
     try:
         return {"data.system": Path(text).read_text(encoding="utf-8")}
     except OSError:
-        raise Refused("system", f"there is no file {text} to read the system message from.") from None
+        raise RefusedValue("system", f"there is no file {text} to read the system message from.") from None
 
 
 def template(values: Values) -> Translated:
@@ -211,7 +211,7 @@ def folder(values: Values) -> Translated:
     if not files:
         return {}
     if len(files) > 1 or files[0].name != "dataset_info.json":
-        raise Refused("custom_dataset_info", "custom_dataset_info must be one file named dataset_info.json.")
+        raise RefusedValue("custom_dataset_info", "custom_dataset_info must be one file named dataset_info.json.")
     return {"data.folder": str(files[0].parent)}
 
 
@@ -228,7 +228,9 @@ def loss_on(values: Values) -> Translated:
     others = [part for part in parts if part not in bases]
     known = ["ignore_empty_think", *weights()]
     if unknown := [part for part in others if part not in known]:
-        raise Refused("loss_scale", f"loss_scale {unknown[0]} is not supported; {', '.join([*bases, *known])} are.")
+        raise RefusedValue(
+            "loss_scale", f"loss_scale {unknown[0]} is not supported; {', '.join([*bases, *known])} are."
+        )
     return {
         "data.train_on_prompt": kind == "all" and values.verb != "pt",
         "data.last_answer_only": kind == "last",
@@ -247,7 +249,7 @@ def tool_format(values: Values) -> Translated:
             )
         return {}
     if name not in (known := names("ms_swift")):
-        raise Refused("agent_template", f"agent_template {name} is not supported; {', '.join(known)} are.")
+        raise RefusedValue("agent_template", f"agent_template {name} is not supported; {', '.join(known)} are.")
     return {"data.tool_format": name}
 
 

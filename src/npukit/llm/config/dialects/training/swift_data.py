@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from npukit.llm.config.dialects.training.transformers import Translated
-from npukit.llm.config.dialects.values import Refused, Values
+from npukit.llm.config.dialects.values import RefusedValue, Values
 
 # HF::owner/name:subset#500; a Windows drive or a URL is none of these.
 DATASET = re.compile(r"(?:(?P<hub>HF|MS|hf|ms)::)?(?P<path>[^:#]+)(?::(?P<subset>[^#/]+))?(?P<rows>#\d+)?")
@@ -22,7 +22,7 @@ def datasets(values: Values) -> Translated:
     found, shares = sources("dataset", values), values.words("interleave_prob")
     if shares and len(shares) != len(found):
         text = f"interleave_prob has {len(shares)} numbers for {len(found)} data sets: give one for each."
-        raise Refused("interleave_prob", text)
+        raise RefusedValue("interleave_prob", text)
     if shares:
         found = [{**source, "weight": share} for source, share in zip(found, shares, strict=True)]
     found += [{"path": path} for path in values.words("cached_dataset")]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from npukit.llm.config.dialects.training.transformers import Translated
-from npukit.llm.config.dialects.values import Refused, Values
+from npukit.llm.config.dialects.values import RefusedValue, Values
 
 HEADS = {
     "causal_lm": None,
@@ -34,11 +34,11 @@ def head(values: Values) -> Translated:
     if kind is None:
         return {}
     if other := next((name for name in OTHER_LOSSES if name in values.environ), None):
-        raise Refused("task_type", f"the variable {other} is not supported: unset it.")
+        raise RefusedValue("task_type", f"the variable {other} is not supported: unset it.")
     if kind == "classify":
         labels = values.number("num_labels", 0)
         if not labels:
-            raise Refused("task_type", "task_type seq_cls needs num_labels.")
+            raise RefusedValue("task_type", "task_type seq_cls needs num_labels.")
         usual = "regression" if labels == 1 else "single_label_classification"
         return {"head.labels": labels, "head.problem": values.choice("problem_type", PROBLEMS, otherwise=usual)}
     if kind == "embed":
@@ -71,4 +71,4 @@ def _variable(values: Values, name: str, otherwise: float) -> float:
     try:
         return otherwise if written is None else float(written)
     except ValueError:
-        raise Refused("task_type", f"the variable {name} must be a number, not {written!r}.") from None
+        raise RefusedValue("task_type", f"the variable {name} must be a number, not {written!r}.") from None

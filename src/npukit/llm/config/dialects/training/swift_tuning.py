@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from npukit.llm.config.dialects.training.transformers import Translated, quantized
-from npukit.llm.config.dialects.values import Refused, Values
+from npukit.llm.config.dialects.values import RefusedValue, Values
 
 # Their options of PEFT's adapters, and their defaults.
 ADAPTERS: dict[str, dict[str, Any]] = {
@@ -24,7 +24,7 @@ OTHER_NAMES = {"vera_rank": "r", "bone": "miss"}
 def method(values: Values) -> Translated:
     given = [key for key in ("tuner_type", "train_type") if key in values.given]
     if len(given) == 2 and values.get("tuner_type") != values.get("train_type"):
-        raise Refused("tuner_type", "--tuner_type and --train_type say different things: remove one.")
+        raise RefusedValue("tuner_type", "--tuner_type and --train_type say different things: remove one.")
     wanted = values.get(given[0]) if given else "lora"
     if wanted == "llamapro":
         layers = values.get("llamapro_num_groups") or values.number("llamapro_num_new_blocks", 4)
@@ -68,7 +68,7 @@ def targets(values: Values) -> Translated:
     if names == ["all-linear"]:
         return {"tuning.targets": "all-linear"}
     if other := next((name for name in names if name.startswith("all-") and name != "all-linear"), None):
-        raise Refused(
+        raise RefusedValue(
             "target_modules", f"target_modules {other} is not supported: use all-linear, or names of modules."
         )
     return {"tuning.targets": names}

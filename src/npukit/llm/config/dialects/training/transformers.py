@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from npukit.llm.config.dialects.values import Refused, Values
+from npukit.llm.config.dialects.values import RefusedValue, Values
 from npukit.llm.config.nearest import nearest
 
 TABLE = "training/transformers"
@@ -38,7 +38,7 @@ def schedule(values: Values) -> Translated:
     name = values.choice("lr_scheduler_type", SCHEDULES, otherwise="linear")
     options = values.get("lr_scheduler_kwargs", {})
     if not isinstance(options, dict):
-        raise Refused("lr_scheduler_kwargs", "lr_scheduler_kwargs must be a mapping, as {min_lr: 1e-6}.")
+        raise RefusedValue("lr_scheduler_kwargs", "lr_scheduler_kwargs must be a mapping, as {min_lr: 1e-6}.")
     result: Translated = {"training.schedule": name}
     if name == "polynomial":
         result["training.min_learning_rate"] = 1e-7  # transformers' default
@@ -51,10 +51,10 @@ def schedule(values: Values) -> Translated:
             result["training.cycles"] = value
         elif option == "min_lr_rate":
             if values.get("learning_rate") is None:
-                raise Refused("lr_scheduler_kwargs", "min_lr_rate is a share of learning_rate: give that too.")
+                raise RefusedValue("lr_scheduler_kwargs", "min_lr_rate is a share of learning_rate: give that too.")
             result["training.min_learning_rate"] = value * values.number("learning_rate", 0)
         else:
-            raise Refused("lr_scheduler_kwargs", f"{option} in lr_scheduler_kwargs is not supported; min_lr is.")
+            raise RefusedValue("lr_scheduler_kwargs", f"{option} in lr_scheduler_kwargs is not supported; min_lr is.")
     return result
 
 
@@ -69,16 +69,16 @@ def _stable_then_decay(options: dict[str, Any], values: Values) -> Translated:
         text = (
             "num_decay_steps needs max_steps; or set training.decay, the share of the steps in which the rate decays."
         )
-        raise Refused("lr_scheduler_kwargs", text)
+        raise RefusedValue("lr_scheduler_kwargs", text)
     return {"training.decay": min(1.0, decay / steps)}
 
 
 def warmup(values: Values) -> Translated:
     ratio, steps = values.number("warmup_ratio", 0), values.number("warmup_steps", 0)
     if ratio and steps:
-        raise Refused("warmup_ratio", "warmup_ratio and warmup_steps are both given: remove one of them.")
+        raise RefusedValue("warmup_ratio", "warmup_ratio and warmup_steps are both given: remove one of them.")
     if ratio >= 1:
-        raise Refused("warmup_ratio", f"warmup_ratio must be below 1, not {ratio}: warmup_steps counts steps.")
+        raise RefusedValue("warmup_ratio", f"warmup_ratio must be below 1, not {ratio}: warmup_steps counts steps.")
     if (ratio or steps) and values.get("lr_scheduler_type") == "constant":
         key = "warmup_ratio" if ratio else "warmup_steps"
         values.notes.append(f"{key}: not used, because lr_scheduler_type is constant, not constant_with_warmup")
@@ -103,7 +103,9 @@ def evaluation(values: Values) -> Translated:
 def saving(values: Values) -> Translated:
     strategies = {"no": None, "steps": values.get("save_steps"), "epoch": "epoch"}
     if values.get("save_strategy") == "best":
-        raise Refused("save_strategy", "save_strategy best is not supported: use steps; the best checkpoint is kept.")
+        raise RefusedValue(
+            "save_strategy", "save_strategy best is not supported: use steps; the best checkpoint is kept."
+        )
     return {"training.save_every": values.choice("save_strategy", strategies, otherwise="steps")}
 
 
@@ -128,11 +130,13 @@ def loggers(values: Values) -> Translated:
         if each not in known:
             near = nearest(each, known)
             hint = f": did you mean {near}?" if near else f": there are {', '.join(known)}."
-            raise Refused("report_to", f"report_to {each} is not supported{hint}")
+            raise RefusedValue("report_to", f"report_to {each} is not supported{hint}")
     if values.flag("use_swanlab"):
         wanted.append("swanlab")
     if missing := [each for each in wanted if not _is_installed(each)]:
-        raise Refused("report_to", f"{missing[0]} is not installed: pip install {missing[0]}, or use report_to none.")
+        raise RefusedValue(
+            "report_to", f"{missing[0]} is not installed: pip install {missing[0]}, or use report_to none."
+        )
     return {"training.loggers": list(dict.fromkeys(wanted))}
 
 
@@ -163,7 +167,7 @@ def best_metric(values: Values) -> Translated:
 def parallel(values: Values) -> Translated:
     wanted, sharded = values.get("deepspeed"), values.get("fsdp")
     if wanted and sharded:
-        raise Refused("fsdp", "deepspeed and fsdp are both given: remove one of them.")
+        raise RefusedValue("fsdp", "deepspeed and fsdp are both given: remove one of them.")
     if sharded:
         return _fsdp(sharded, values)
     return _deepspeed(wanted, values) if wanted else {"training.parallel": "ddp"}
@@ -174,13 +178,13 @@ def _fsdp(wanted: Any, values: Values) -> Translated:
     if "fsdp_config" in values.given:
         values.notes.append("fsdp_config: npukit always wraps each layer of the model")
     if not re.search(r"full_shard|fsdp2|True", words):
-        raise Refused("fsdp", f"fsdp {words} is not supported: use full_shard, or deepspeed zero2.")
+        raise RefusedValue("fsdp", f"fsdp {words} is not supported: use full_shard, or deepspeed zero2.")
     return {"training.parallel": "fsdp2", "training.offload": "offload" in words}
 
 
 def _deepspeed(wanted: Any, values: Values) -> Translated:
     if not isinstance(wanted, str):
-        raise Refused("deepspeed", f"deepspeed must be one of {', '.join(PRESETS)}, or a JSON file.")
+        raise RefusedValue("deepspeed", f"deepspeed must be one of {', '.join(PRESETS)}, or a JSON file.")
     if Path(wanted).is_file():
         return {"training.parallel": wanted}
     # The files that come with LLaMA-Factory and ms-swift are named after what is in them.
@@ -188,7 +192,7 @@ def _deepspeed(wanted: Any, values: Values) -> Translated:
     if not match:
         near = nearest(Path(wanted).name, PRESETS)
         hint = f": did you mean {near}?" if near else f", and it is none of {', '.join(PRESETS)}."
-        raise Refused("deepspeed", f"there is no DeepSpeed file {wanted}{hint}")
+        raise RefusedValue("deepspeed", f"there is no DeepSpeed file {wanted}{hint}")
     stage, offload = match.groups()
     if stage == "0":
         values.notes.append("deepspeed: ZeRO-0 is plain data parallelism")
@@ -199,7 +203,7 @@ def token_loss(values: Values) -> Translated:
     """The losses that weigh tokens."""
     wanted = [kind for key, kind in TOKEN_LOSSES.items() if values.flag(key)]
     if len(wanted) > 1:
-        raise Refused("use_dft_loss", f"{' and '.join(wanted)} are both asked for: choose one loss.")
+        raise RefusedValue("use_dft_loss", f"{' and '.join(wanted)} are both asked for: choose one loss.")
     return {"tuning.loss": wanted[0]} if wanted else {}
 
 
@@ -211,9 +215,9 @@ def quantized(values: Values, bits: str, method: str, kind: str) -> Translated:
         return {"model.quantize": values.choice(bits, {"4": "hqq"}, otherwise="4")}
     if values.get(method) not in (None, "bnb", "BNB"):
         text = f"{method} {values.get(method)} is not supported: use bnb or hqq, which need no package here."
-        raise Refused(method, text)
+        raise RefusedValue(method, text)
     if kind != "nf4":
-        raise Refused(bits, f"4 bits are kept as nf4, not as {kind}.")
+        raise RefusedValue(bits, f"4 bits are kept as nf4, not as {kind}.")
     return {"model.quantize": values.choice(bits, {"4": "nf4", "8": "int8"}, otherwise="4")}
 
 

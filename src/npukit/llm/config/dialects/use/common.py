@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from npukit.llm.config.dialects.table import DialectRow
-from npukit.llm.config.dialects.values import Refused, Values
+from npukit.llm.config.dialects.values import RefusedValue, Values
 
 BACKENDS = {**dict.fromkeys(("huggingface", "hf", "transformers", "pt"), "npukit"), "vllm": "vllm"}
 OTHERS = ("sglang", "lmdeploy", "ktransformers")
@@ -14,7 +14,7 @@ OTHERS = ("sglang", "lmdeploy", "ktransformers")
 def backend(values: Values) -> str:
     """The engine that infer_backend stands for."""
     if (name := values.get("infer_backend")) in OTHERS:
-        raise Refused("infer_backend", f"infer_backend {name} is not supported: use vllm, or leave it out.")
+        raise RefusedValue("infer_backend", f"infer_backend {name} is not supported: use vllm, or leave it out.")
     return str(values.choice("infer_backend", BACKENDS, "transformers"))
 
 

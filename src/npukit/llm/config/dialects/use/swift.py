@@ -11,7 +11,7 @@ from npukit.llm.config.dialects.training.swift import hub
 from npukit.llm.config.dialects.training.swift import system as training_system
 from npukit.llm.config.dialects.training.swift_data import sources
 from npukit.llm.config.dialects.use.common import backend, for_training
-from npukit.llm.config.dialects.values import Refused, Values
+from npukit.llm.config.dialects.values import RefusedValue, Values
 
 Translated = dict[str, Any]
 DTYPES = {each: each for each in ("auto", "bfloat16", "float16", "float32")}
@@ -59,7 +59,9 @@ def input(values: Values) -> Translated:
     found = sources("dataset", values)
     share = values.number("split_dataset_ratio", 0)
     if found and share not in (0, 1):
-        raise Refused("split_dataset_ratio", "a share of the data set is not supported: give its rows as val_dataset.")
+        raise RefusedValue(
+            "split_dataset_ratio", "a share of the data set is not supported: give its rows as val_dataset."
+        )
     return {"data.input": found} if found else {}
 
 
