@@ -171,9 +171,8 @@ def _needs(part: Definition, names: dict[str, str], file: PythonFile) -> Evidenc
         return Evidence("name", "cuda() of its own class", place)
     if taken := next((names[each.arg] for each in part.args.args if each.arg in names), ""):
         return Evidence("library", taken, place)
-    for statement in _certain(part.body):
-        if refused := refuses_without(statement, file, asks_any=_is_of_tests(file)):
-            return Evidence("library", refused, file.place(statement))
+    if refused := _refuses(part, file):
+        return refused
     if extension := loads_extension(part, file):
         return Evidence("kernel", extension, place)
     for node, name in _called(part, passed=_is_of_tests(file)):
@@ -181,6 +180,14 @@ def _needs(part: Definition, names: dict[str, str], file: PythonFile) -> Evidenc
         if name in names or (is_kernel and of_call(node, file)):
             return Evidence("kernel", names.get(name, name), file.place(node))
     return _asks_driver(part, file)
+
+
+@lru_cache(maxsize=512)
+def _refuses(part: _Function, file: PythonFile) -> Evidence | None:
+    for statement in _certain(part.body):
+        if refused := refuses_without(statement, file, asks_any=_is_of_tests(file)):
+            return Evidence("library", refused, file.place(statement))
+    return None
 
 
 def _class_needs(part: ast.ClassDef, names: dict[str, str], file: PythonFile) -> Evidence | None:
@@ -317,22 +324,28 @@ def _has_nothing_to_do(choice: ast.If) -> bool:
     )
 
 
-def _called(function: _Function, passed: bool) -> Iterator[tuple[ast.AST, str]]:
+@lru_cache(maxsize=512)
+def _called(function: _Function, passed: bool) -> list[tuple[ast.Call, str]]:
     """The names that a function calls whatever holds: te, of te.fp8_autocast(); kernel, of kernel[grid](x); where
     `passed`, also functions that it passes on: spawn(run, 4)"""
+    found: list[tuple[ast.Call, str]] = []
     stack: list[ast.AST] = list(_certain(function.body))
     while stack:
         now = stack.pop()
-        if isinstance(now, (ast.If, ast.IfExp, ast.While)):
-            stack.append(now.test)
-        elif isinstance(now, ast.BoolOp):
-            stack.append(now.values[0])
-        elif not may_lack_it(now) and not isinstance(now, _RUN_LATER):
+        kind = type(now)
+        if kind in (ast.Name, ast.Constant):
+            continue
+        if kind in (ast.If, ast.IfExp, ast.While):
+            stack.append(now.test)  # type: ignore[attr-defined]
+        elif kind is ast.BoolOp:
+            stack.append(now.values[0])  # type: ignore[attr-defined]
+        elif kind not in _RUN_LATER and not (kind is ast.Try and may_lack_it(now)):
             if isinstance(now, ast.Call):
                 is_own = isinstance(now.func, ast.Attribute) and getattr(now.func.value, "id", "") == "self"
-                yield now, f"self.{now.func.attr}" if is_own else _root(now.func)  # type: ignore[attr-defined]
-                yield from ((now, each.id) for each in now.args if passed and isinstance(each, ast.Name))
+                found.append((now, f"self.{now.func.attr}" if is_own else _root(now.func)))  # type: ignore[attr-defined]
+                found += [(now, each.id) for each in now.args if passed and isinstance(each, ast.Name)]
             stack += children(now)
+    return found
 
 
 def _root(node: ast.AST) -> str:

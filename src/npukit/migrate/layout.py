@@ -20,7 +20,6 @@ import re
 import shutil
 import subprocess
 import sys
-from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -30,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from npukit.migrate.aligned import blocks
-from npukit.source import Document, PythonFile
+from npukit.source import Document
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -179,9 +178,11 @@ def _by_formatter(before: Document, after: Document, formatter: Formatter) -> Do
         return None
     done = list(new.lines)
     for lines, were in sorted(changed.items(), key=lambda each: -each[0].start):
-        if all(formatted[old.alone(each)] == old.alone(each) for each in were):
-            done[lines.start : lines.stop] = _inner(formatted[new.alone(lines)]).split("\n")
-    return _with(after, "\n".join(done))
+        piece = new.alone(lines)
+        was_formatted = all(formatted[old.alone(each)] == old.alone(each) for each in were)
+        if was_formatted and formatted[piece] != piece and _same(piece, formatted[piece]):
+            done[lines.start : lines.stop] = _inner(formatted[piece]).split("\n")
+    return replace(after, text="\n".join(done))
 
 
 def _formatted(pieces: list[str], formatter: Formatter) -> dict[str, str] | None:
@@ -197,15 +198,12 @@ def _inner(piece: str) -> str:
     return "\n".join(line for line in piece.split("\n") if not line.endswith((_AROUND, _BODY, _ELSE)))
 
 
-def _with(document: Document, text: str) -> Document:
-    """The document with another layout; itself where that would say something else."""
-    if text == document.text:
-        return document
+def _same(one: str, other: str) -> bool:
+    """Whether two layouts say the same."""
     try:
-        same = ast.dump(ast.parse(text)) == ast.dump(ast.parse(document.text))
+        return ast.dump(ast.parse(one)) == ast.dump(ast.parse(other))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return document
-    return replace(document, text=text) if same else document
+        return False
 
 
 class _Statements:
@@ -213,20 +211,26 @@ class _Statements:
 
     def __init__(self, document: Document) -> None:
         self.lines = document.text.split("\n")
-        file = document.python
-        self._nodes = {lines: node for node, lines in _spans(file)} if file else {}
-        self._starts = sorted(self._nodes, key=lambda lines: lines.start)
+        self._tree = document.tree
+        self._with_body: set[range] = set()
 
     def within(self, first: int, last: int) -> list[range]:
         """The lines, from 0, of the statements that some lines are part of."""
-        at = max(bisect_right(self._starts, first, key=lambda lines: lines.start) - 1, 0)
-        found = []
-        for lines in self._starts[at:]:
-            if lines.start >= last:
-                break
-            if lines.stop > first:
-                found.append(lines)
-        return found
+        spans = (self._span(node) for node in _overlapping(self._tree, first, last))
+        return [lines for lines in spans if lines and lines.start < last and lines.stop > first]
+
+    def _span(self, node: ast.stmt) -> range | None:
+        """The lines of a statement or its head, if nothing else is on them."""
+        body = getattr(node, "body", None)
+        last = body[0].lineno - 1 if body else node.end_lineno or node.lineno
+        before = _cut(self.lines[node.lineno - 1], node.col_offset)[0].strip()
+        after = "" if body else _cut(self.lines[last - 1], node.end_col_offset or 0)[1].strip()
+        if last < node.lineno or before not in (("", "el") if body else ("",)) or (after and after[0] != "#"):
+            return None
+        lines = range(_first_line(node) - 1, last)
+        if body:
+            self._with_body.add(lines)
+        return lines
 
     def alone(self, lines: range) -> str:
         """A statement as a program of its own, as far to the right as it is in the file."""
@@ -236,19 +240,31 @@ class _Statements:
         indent = "    " * depth
         if text.lstrip().startswith("elif "):
             around += f"{indent}{_ELSE}\n{indent}    {_BODY}\n"
-        body = f"\n{indent}    {_BODY}" if hasattr(self._nodes[lines], "body") else ""
+        body = f"\n{indent}    {_BODY}" if lines in self._with_body else ""
         return f"{around}{text}{body}"
 
 
-def _spans(file: PythonFile) -> Iterator[tuple[ast.stmt, range]]:
-    for node in file.nodes:
-        if isinstance(node, ast.stmt) and not isinstance(node, (ast.Try, ast.Match)):
-            body = getattr(node, "body", None)
-            last = body[0].lineno - 1 if body else node.end_lineno or node.lineno
-            first = min((each.lineno for each in getattr(node, "decorator_list", ())), default=node.lineno)
-            text = file.text[file.line_start(node) : file.span(node)[0]]
-            if last >= node.lineno and text.strip() in ("", "el") and (body or file.alone_on_lines(node)):
-                yield node, range(first - 1, last)
+def _overlapping(parent: ast.AST, first: int, last: int) -> Iterator[ast.stmt]:
+    """The statements below a node that have a part on some lines, but for `try` and `match`, whose parts they are."""
+    for name in ("body", "handlers", "cases", "orelse", "finalbody"):
+        for node in getattr(parent, name, ()):
+            if isinstance(node, ast.match_case):
+                yield from _overlapping(node, first, last)
+            elif _first_line(node) - 1 < last and (node.end_lineno or node.lineno) > first:
+                if isinstance(node, ast.stmt) and not isinstance(node, (ast.Try, ast.Match)):
+                    yield node
+                yield from _overlapping(node, first, last)
+
+
+def _first_line(node: ast.stmt) -> int:
+    return min((each.lineno for each in getattr(node, "decorator_list", ())), default=node.lineno)
+
+
+def _cut(line: str, column: int) -> tuple[str, str]:
+    """A line before and after a column, which a tree counts in bytes of UTF-8."""
+    if not line.isascii():
+        column = len(line.encode()[:column].decode(errors="ignore"))
+    return line[:column], line[column:]
 
 
 def _own_width(lines: list[str]) -> int:
@@ -267,20 +283,29 @@ def _by_width(before: Document, after: Document, width: int) -> Document:
     lines: list[str] = []
     for kind, a, a_end, b, b_end in blocks(old, new):
         breaks = kind != "equal" and all(len(line) <= width for line in old[a:a_end])
-        for line in new[b:b_end]:
-            lines += _broken(line, width) if breaks and len(line) > width else [line]
-    return _with(after, "\n".join(lines))
+        for at in range(b, b_end):
+            outgrew = breaks and len(new[at]) > width and not _is_text(after.tree, at)
+            lines += _broken(new[at], width) if outgrew else [new[at]]
+    return replace(after, text="\n".join(lines)) if lines != new else after
+
+
+def _is_text(tree: ast.Module, at: int) -> bool:
+    """Whether a line is in a string of several lines, which may look like code."""
+    *_, statement = (tree, *_overlapping(tree, at, at + 1))
+    texts = (each for each in ast.walk(statement) if isinstance(each, (ast.Constant, ast.JoinedStr)))
+    return any(each.lineno <= at + 1 <= (each.end_lineno or 0) != each.lineno for each in texts)
 
 
 def _broken(line: str, width: int) -> list[str]:
     """A line with what is in its last call on a line of its own, else with its value or condition in parentheses."""
     indent = line[: len(line) - len(line.lstrip())]
-    try:
-        ast.parse(line.strip() + ("\n    pass" if line.endswith(":") else ""))
-    except (SyntaxError, ValueError):
-        return [line]  # a part of a statement
-    if "#" in line:
-        return [line]
+    body = "\n    pass" if line.endswith(":") else ""
+    broken = _in_parts(line, indent, width) if "#" not in line else [line]
+    is_same = _same(line.strip() + body, "\n".join(each.removeprefix(indent) for each in broken) + body)
+    return broken if is_same else [line]
+
+
+def _in_parts(line: str, indent: str, width: int) -> list[str]:
     for start, end in reversed(list(_outermost(line))):
         if end - start > _SMALL and len(line) - end < _SMALL and re.match(r"[\w\])]", line[start - 1]):
             inside = _alternatives(f"{indent}    {line[start + 1 : end].strip()}", width)

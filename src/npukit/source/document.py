@@ -42,7 +42,12 @@ class Document:
         """The parsed Python of this file (for notebooks: of all its cells together); None for other kinds."""
         if self.kind not in ("python", "notebook"):
             return None
-        return PythonFile(self.path, self.code, _parsed(self.code), self.root, self.book.cell_of if self.book else None)
+        return PythonFile(self.path, self.code, self.tree, self.root, self.book.cell_of if self.book else None)
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        """The syntax tree of this file's Python alone, which is made in a third of the time of `python`."""
+        return _parsed(self.code)
 
     def edited(self, edits: Iterable[Edit]) -> Document:
         """The same file with the edits done, whether or not it still parses."""
@@ -51,7 +56,7 @@ class Document:
 
     def must_parse(self) -> None:
         """Raise Unreadable where Python code does not parse."""
-        if self.kind in ("python", "notebook") and "python" not in self.__dict__:  # which is there once it was parsed
+        if self.kind in ("python", "notebook") and "tree" not in self.__dict__:  # which is there once it was parsed
             _must_parse(self.code)
 
     def encoded(self) -> bytes:

@@ -73,10 +73,11 @@ def with_helpers(before: Document, after: Document, by_accelerator: bool, loads_
 
     >>> with_helpers(before, after, by_accelerator=True, loads_torch_npu=True).text
     """
-    file = after.python if after.kind in ("python", "notebook") else None
+    helpers = _BY_ACCELERATOR if by_accelerator else _BY_NAME
+    may_need = _ASKED.search(after.code) or any(name in after.code for name in helpers)
+    file = after.python if may_need and after.kind in ("python", "notebook") else None
     if file is None:
         return after
-    helpers = _BY_ACCELERATOR if by_accelerator else _BY_NAME
     mark = quote_of(before.python or file)
     edits: list[Edit] = []
     lines: list[str] = []
