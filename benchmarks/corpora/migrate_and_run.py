@@ -95,7 +95,7 @@ def verified(before: Path, after: Path, script: Script, device: str) -> str:
         return f"more than {TIME_LIMIT} s"
     if process.returncode not in (0, 1) or not output.startswith("{"):
         return f"not run: {_last(errors)}"
-    return _in_words(json.loads(output))
+    return _in_words(json.loads(output)["result"])
 
 
 def _in_words(result: dict[str, Any]) -> str:

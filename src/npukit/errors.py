@@ -13,9 +13,11 @@ class NpukitError(Exception):
     >>> raise NpukitError("The disk is full.", on_the_way=True)
     """
 
-    def __init__(self, sentence: str, on_the_way: bool = False) -> None:
+    def __init__(self, sentence: str, on_the_way: bool = False, code: str = "", remedy: str = "") -> None:
         super().__init__(sentence)
         self.on_the_way = on_the_way
+        self.code = code or ("failed" if on_the_way else "invalid_input")  # for programs, with --json
+        self.remedy = remedy  # the command that helps, where there is one
 
     @property
     def exit_code(self) -> int:

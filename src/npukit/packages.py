@@ -28,7 +28,8 @@ def require(*packages: str, extra: str = "") -> None:
     for package in packages:
         wanted = next((brought[package] for brought in extras().values() if package in brought), "")
         if (least := AT_LEAST.match(wanted)) and _numbers(found := _version(package)) < _numbers(least[1]):
-            raise NpukitError(f"This needs {package}{wanted}, and {found} is installed: {_command([package], extra)}.")
+            command, needs = _command([package], extra), f"This needs {package}{wanted}, and {found} is installed"
+            raise NpukitError(f"{needs}: {command}.", code="missing_package", remedy=command)
 
 
 def missing_package(error: Exception, extra: str = "") -> NpukitError | None:
@@ -44,7 +45,8 @@ def not_installed(packages: Sequence[str], extra: str = "") -> NpukitError:
     are = "which is" if len(packages) == 1 else "which are"
     *first, last = packages
     names = f"{', '.join(first)} and {last}" if first else last
-    return NpukitError(f"This needs {names}, {are} not installed: {_command(packages, extra)}.")
+    command = _command(packages, extra)
+    return NpukitError(f"This needs {names}, {are} not installed: {command}.", code="missing_package", remedy=command)
 
 
 @functools.cache

@@ -349,14 +349,14 @@ def test_the_command_tells_json_and_imports_no_torch(tmp_path: Path) -> None:
     code = "import sys; sys.argv[1:] = ['doctor', '--json']\nfrom npukit.cli import main\ntry: main()\n"
     code += "finally: print('torch' in sys.modules, file=sys.stderr)"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    told = json.loads(result.stdout)
+    told = json.loads(result.stdout)["result"]
     assert result.returncode == (0 if told["good"] else 1)
     assert result.stderr.strip() == "False"
     assert {check["state"] for check in told["checks"]} <= {"good", "warning", "error", "skipped"}
 
 
 def test_a_simulated_machine_is_good_and_called_simulated() -> None:
-    told = json.loads(npukit("doctor", "--json", **environment(devices=2)).stdout)
+    told = json.loads(npukit("doctor", "--json", **environment(devices=2)).stdout)["result"]
     assert (told["good"], told["simulated"]) == (True, True)
     states = {check["title"]: check["state"] for check in told["checks"]}
     simulated = ("NPUs", "Health", "CANN", "Packages", "Import", "Links")  # the rest is this host's disk and ports

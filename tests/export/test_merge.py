@@ -177,7 +177,7 @@ def test_the_command_finds_an_adapters_base_and_replaces_only_by_force(npukit: A
     output = tmp_path / "merged"
     done = npukit("export", lora, "--output", output, "--json")
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["changed"] == 4
+    assert json.loads(done.stdout)["result"]["changed"] == 4
     before = (output / "model.safetensors").stat().st_mtime_ns
     with pytest.raises(NpukitError, match="another"):
         merge(output, [], output, force=True)

@@ -60,7 +60,7 @@ def test_the_command_on_a_simulated_machine() -> None:
     simulated = environment(devices=2)
     shown = npukit("devices", env=simulated).stdout
     assert "NPUs (simulated)" in shown and "910B3" in shown and "HCCS" in shown
-    told = json.loads(npukit("devices", "--json", env=simulated).stdout)
+    told = json.loads(npukit("devices", "--json", env=simulated).stdout)["result"]
     assert (told["kind"], told["simulated"], len(told["devices"])) == ("npu", True, 2)
 
 

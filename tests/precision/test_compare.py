@@ -204,4 +204,5 @@ def test_the_command_records_a_script_and_compares(tmp_path: Path) -> None:
     shutil.copytree(tmp_path / "dump", tmp_path / "other")
     (tmp_path / "other" / "step0" / "rank0" / "construct.json").write_text("{")
     result = npukit("compare", "dump", "other", "--json")
-    assert (result.returncode, result.stdout, len(result.stderr.splitlines())) == (2, "", 1)
+    assert (result.returncode, json.loads(result.stdout)["error"]["code"]) == (2, "invalid_input")
+    assert len(result.stderr.splitlines()) == 1

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from npukit.report import Finding, Severity
+from npukit.report.json import as_data, to_json
 from npukit.report.rendering import Format, render
 from npukit.report.report import Report, groups
 from npukit.report.text import render_text
@@ -34,7 +35,7 @@ REPORT = Report("project", "Verdict: needs work.", FINDINGS, {"target": "910B3"}
 
 
 def test_json_holds_every_finding_with_its_place() -> None:
-    data = json.loads(render(REPORT, Format.json))
+    data = json.loads(to_json(as_data(REPORT)))
     assert data["verdict"] == "Verdict: needs work."
     assert [(each["code"], each["file"], each["line"], each["fixable"]) for each in data["findings"]] == [
         ("NPK301", "a.py", 3, False),

@@ -83,7 +83,7 @@ def test_a_migration_that_does_not_run(tmp_path: Path) -> None:
     after = project(tmp_path / "after", "print('loss 1.0'); undefined()")
     done = CliRunner().invoke(app, ["verify", str(before), str(after), "--json", "--", *COMMAND])
     assert done.exit_code == 1
-    result = json.loads(done.stdout)
+    result = json.loads(done.stdout)["result"]
     assert not result["same"] and "undefined" in result["after"]["output"]
 
 

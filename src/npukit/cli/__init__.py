@@ -10,9 +10,11 @@ import typer
 
 from npukit import __version__
 from npukit.cli.help import QuietOption, VerboseOption, usage_sentence
+from npukit.cli.results import forget, print_error
 from npukit.cli.verbs import Verbs, extra_of, new_app
 from npukit.errors import NpukitError
 from npukit.quiet import verbosity
+from npukit.report.result import data_of, error_data
 from npukit.report.terminal import printable
 
 app = new_app(name="npukit", cls=Verbs)
@@ -49,6 +51,7 @@ def main() -> None:
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_DFL:  # not under nohup
             signal.signal(number, lambda number, _: sys.exit(128 + number))  # what is half done is tidied up
+    forget()
     try:
         check_system(sys.argv[1:])
         code = app(prog_name="npukit", standalone_mode=False)
@@ -57,21 +60,25 @@ def main() -> None:
             import traceback
 
             traceback.print_exc()
-        code = _say(str(error), error.exit_code)
+        code = _fail(data_of(error), error.exit_code)
     except (OSError, ModuleNotFoundError) as error:
         from npukit.packages import missing_package
         from npukit.report.writing import disk_full
 
         known = disk_full(error) or missing_package(error, extra_of(sys.argv[1:]))
         if known is None:
+            _fail(error_data("internal", f"{type(error).__name__}: {error}"), 1, told=True)
             raise
-        code = _say(str(known), known.exit_code)
+        code = _fail(data_of(known), known.exit_code)
     except _UsageError as error:
-        code = _say(usage_sentence(error), 2)
+        code = _fail(error_data("usage", *usage_sentence(error)), 2)
     except (KeyboardInterrupt, typer.Abort):
         code = INTERRUPTED
+    except Exception as error:
+        _fail(error_data("internal", f"{type(error).__name__}: {error}"), 1, told=True)
+        raise
     if code == INTERRUPTED:
-        _say("interrupted", code)
+        _fail(error_data("interrupted", "interrupted"), code)
     sys.exit(code)
 
 
@@ -84,6 +91,9 @@ def check_system(arguments: list[str]) -> None:
     raise NpukitError(f"npukit {verb} needs Linux, and this is {way_out}.")
 
 
-def _say(text: str, code: int) -> int:
-    print(f"npukit: {printable(text)}", file=sys.stderr)
+def _fail(error: dict[str, Any], code: int, told: bool = False) -> int:
+    """Tell of an error: as a sentence unless its traceback tells, and with --json as JSON too."""
+    print_error(error, code, sys.argv[1:])
+    if not told:
+        print(f"npukit: {printable(error['message'])}", file=sys.stderr)
     return code

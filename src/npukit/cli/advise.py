@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from npukit.cli.options import JsonOption, report_option
+from npukit.cli.results import show
 from npukit.report.terminal import console, has_color
 
 
@@ -42,9 +43,4 @@ def advise(
         text = comparison_text(result)
     else:
         text = as_text(result, has_color(), min(shutil.get_terminal_size((100, 24)).columns, 120))
-    if json:
-        from npukit.report.json import to_json
-
-        print(to_json(result))
-    else:
-        print(text, end="")
+    show(result, text, json)

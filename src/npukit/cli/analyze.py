@@ -9,6 +9,7 @@ import typer
 
 from npukit.cli.help import OUTPUT
 from npukit.cli.options import IgnoreOption, JsonOption, SelectOption, TargetOption, report_option
+from npukit.cli.results import show
 from npukit.errors import NpukitError
 from npukit.report.finding import Severity
 from npukit.report.progress import progress
@@ -56,7 +57,9 @@ def analyze(
 
     from npukit.migrate import analysis
     from npukit.migrate.baseline import new_findings, write_baseline
+    from npukit.report.json import to_json
     from npukit.report.rendering import render
+    from npukit.report.result import envelope
 
     if update_baseline and not baseline:
         raise NpukitError("--update-baseline needs --baseline FILE.")
@@ -67,11 +70,9 @@ def analyze(
     if baseline:
         new = tuple(new_findings(baseline, result.findings))
         result = replace(result, findings=new, known=len(result.findings) - len(new))
-    if report:
+    failed = check and any(finding.severity is not Severity.note for finding in result.findings)
+    if report and report.suffix == ".json":
+        write_text(report, to_json(envelope("npukit analyze", result.as_data(), int(failed))) + "\n")
+    elif report:
         write_text(report, render(result.report(), Format.of(report)))
-    if json:
-        print(render(result.report(), Format.json), end="")
-    else:
-        print(render(result.report(), Format(format), color=has_color()), end="")
-    if check and any(finding.severity is not Severity.note for finding in result.findings):
-        raise typer.Exit(1)
+    show(result.as_data(), lambda: render(result.report(), Format(format), color=has_color()), json, int(failed))

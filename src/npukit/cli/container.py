@@ -9,6 +9,8 @@ from typing import Annotated, Literal
 import typer
 
 from npukit.cli.help import DEVICES, OUTPUT
+from npukit.cli.options import JsonOption
+from npukit.cli.results import show
 from npukit.errors import NpukitError
 
 Kind = Literal["docker", "compose", "k8s"]
@@ -34,6 +36,7 @@ def container(
         Kind, typer.Option(rich_help_panel=OUTPUT, help="A docker command, a compose file or a Kubernetes job.")
     ] = "docker",
     run: Annotated[bool, typer.Option("--run", help="Start the container instead of printing the command.")] = False,
+    json: JsonOption = False,
 ) -> None:
     """Print the command that starts a container with the NPUs.
 
@@ -53,6 +56,8 @@ def container(
     else:
         numbers = containers.parse_numbers(visible_devices) if visible_devices else ()
         plan = containers.plan_container(image or containers.IMAGE, numbers, command or ())
+    if run and json:
+        raise NpukitError("--run starts the container and --json prints how: choose one.")
     if run and format != "docker":
         raise NpukitError(f"--run starts docker, not {format}: leave out --run.")
     if run and plan.for_another_machine:
@@ -63,4 +68,5 @@ def container(
         argv = containers.docker(plan)
         os.execvp(argv[0], argv)
     render = {"docker": containers.docker_text, "compose": containers.compose, "k8s": containers.kubernetes}
-    print(render[format](plan).rstrip())
+    text = render[format](plan).rstrip()
+    show({"format": format, "text": text, "argv": containers.docker(plan), "container": plan}, text, json)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from npukit.cli.options import JsonOption
+from npukit.cli.results import show
 from npukit.errors import NpukitError
 from npukit.report.terminal import console
 
@@ -34,9 +35,7 @@ def devices(
     if json and watch:
         raise NpukitError("--watch is for people and --json for programs: choose one.")
     if json:
-        from npukit.report.json import to_json
-
-        print(to_json(find()))
+        show(find(), "", json)
         return
     if not watch:
         console().print(_shown(find()))

@@ -9,6 +9,8 @@ from typing import Annotated
 import typer
 
 import npukit
+from npukit.cli.options import JsonOption
+from npukit.cli.results import show
 from npukit.cli.verbs import VERBS
 from npukit.errors import NpukitError
 
@@ -19,6 +21,7 @@ def docs(
     page: Annotated[
         str | None, typer.Argument(help="A page or a command, such as fine-tune.", show_default=False)
     ] = None,
+    json: JsonOption = False,
 ) -> None:
     """Show a page of the documentation, or the list of pages.
 
@@ -29,14 +32,19 @@ def docs(
     """
     pages = _pages()
     if page is None:
-        for name, file in pages.items():
-            print(f"{name:<22}{_title(file)}")
+        titles = {name: _title(file) for name, file in pages.items()}
+        rows = [{"page": name, "title": title} for name, title in titles.items()]
+        show({"pages": rows}, "\n".join(f"{name:<22}{title}" for name, title in titles.items()), json)
         return
     of_verbs = {verb.name: verb.page for verbs in VERBS.values() for verb in verbs if verb.page}
     name = page if page in pages else of_verbs.get(page, page)
     if name not in pages:
         raise NpukitError(f"There is no page {page}: `npukit docs` lists them all.")
-    _show(_translated(pages[name]).read_text(encoding="utf-8"))
+    text = _translated(pages[name]).read_text(encoding="utf-8")
+    if json:
+        show({"page": name, "title": _title(pages[name]), "text": text}, "", json)
+    else:
+        _show(text)
 
 
 def _pages() -> dict[str, Path]:

@@ -10,6 +10,7 @@ import typer
 
 from npukit.cli.help import OUTPUT
 from npukit.cli.options import JsonOption, TargetOption, file_place
+from npukit.cli.results import show
 from npukit.report.terminal import has_color
 from npukit.report.writing import write_text
 
@@ -47,16 +48,11 @@ def doctor(
     diagnosis = examine(target=target)
     if fix_script:
         write_text(fix_script, script_of(diagnosis))
-    if json:
-        from npukit.report.json import to_json
-
-        print(to_json(_as_json(diagnosis)))
-    else:
-        print(as_text(diagnosis, has_color(), min(shutil.get_terminal_size((100, 24)).columns, 120)))
-    raise typer.Exit(0 if diagnosis.good else 1)
+    columns = min(shutil.get_terminal_size((100, 24)).columns, 120)
+    show(_as_data(diagnosis), lambda: as_text(diagnosis, has_color(), columns), json, 0 if diagnosis.good else 1)
 
 
-def _as_json(diagnosis: Diagnosis) -> dict[str, Any]:
+def _as_data(diagnosis: Diagnosis) -> dict[str, Any]:
     return {
         "good": diagnosis.good,
         "simulated": diagnosis.simulated,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from npukit.cli.options import CardOption, DeviceOption, JsonOption
+from npukit.cli.results import expect
 from npukit.errors import NpukitError
 from npukit.facts.cards import DEFAULT_CARD
 from npukit.launch.devices import Devices, Wanted
@@ -64,4 +65,5 @@ def _run_lm_eval(use: Use, tasks: str, devices: Devices) -> NoReturn:
     arguments = [f"pretrained={use.model.path}", f"dtype={use.model.dtype}", *adapters]
     device = "cpu" if devices.kind == "cpu" else f"{devices.kind}:0"
     command = ["-m", "lm_eval", "--model", "hf", "--model_args", ",".join(arguments), "--tasks", tasks]
+    expect(lambda: {"tasks": tasks.split(",")})
     run([*command, "--device", device], devices.environment())

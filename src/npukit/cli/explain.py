@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from npukit.cli.options import JsonOption
+from npukit.cli.results import show
 from npukit.errors import NpukitError
 from npukit.report.terminal import printable
 
@@ -46,15 +47,12 @@ def explain(
     search = Search()
     is_log = _read(what or ["-"], search)
     explanations = search.explanations
-    if json:
-        from npukit.report.json import to_json
 
-        print(to_json(explanations))
-    elif explanations:
-        print(as_text(explanations, every=not is_log))
-    else:
-        print(_unknown(search.first_error_line))
-    raise typer.Exit(0 if explanations else 1)
+    def text() -> str:
+        return as_text(explanations, every=not is_log) if explanations else _unknown(search.first_error_line)
+
+    result = {"known": bool(explanations), "explanations": explanations, "first_error_line": search.first_error_line}
+    show(result, text, json, 0 if explanations else 1)
 
 
 def _unknown(line: str | None) -> str:
@@ -84,12 +82,7 @@ def _explain_findings(codes: list[str], json: bool) -> bool:
         lists = "`npukit docs rules`, `npukit docs doctor` and `npukit docs advice` list them"
         raise NpukitError(f"There is no finding {', '.join(unknown)}: {lists}.")
     pages = {code: page for code, page in found.items() if page}
-    if json:
-        from npukit.report.json import to_json
-
-        print(to_json(pages))
-    else:
-        print("\n".join(pages.values()), end="")
+    show({"known": True, "pages": pages}, "\n".join(pages.values()), json)
     return True
 
 

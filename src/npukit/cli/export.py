@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from npukit.cli.options import CardOption, JsonOption
+from npukit.cli.results import show
 from npukit.errors import NpukitError
 from npukit.facts.cards import DEFAULT_CARD
 
@@ -126,7 +126,7 @@ def _merge(use: Use, output: Path, json: bool) -> None:
     for note in done.notes:
         print(f"npukit: {note}", file=sys.stderr)
     merged = f", {done.changed} changed by {', '.join(done.adapters)}" if done.adapters else ""
-    _show(done, f"{done.output}: {done.tensors} tensors{merged}; {_size(done.bytes)} in {done.dtype}", json)
+    show(done, f"{done.output}: {done.tensors} tensors{merged}; {_size(done.bytes)} in {done.dtype}", json)
 
 
 def _export_gguf(use: Use, output: Path, json: bool) -> None:
@@ -139,7 +139,7 @@ def _export_gguf(use: Use, output: Path, json: bool) -> None:
         done = export_gguf(folder, adapters, output, dtype=options.dtype, force=options.force, progress=told)
     merged = f", with {', '.join(done.adapters)} merged" if done.adapters else ""
     figures = f"{done.architecture}, {done.tensors} tensors{merged}; {_size(done.bytes)} in {done.dtype}"
-    _show(done, f"{done.output / FILE}: {figures}. For Ollama: ollama create NAME -f {done.output}/Modelfile", json)
+    show(done, f"{done.output / FILE}: {figures}. For Ollama: ollama create NAME -f {done.output}/Modelfile", json)
 
 
 def _export_onnx(
@@ -163,13 +163,13 @@ def _export_onnx(
     figures = f"opset {done.opset}, {done.operators} operators, {_size(done.bytes)}"
     text = f"{done.output / FILE}: {figures}; differs from PyTorch by {done.difference:.1e}"
     if not om:
-        _show(done, text, json)
+        show(done, text, json)
         return
     made = make_om(
         output / FILE, output / "model.om", card, batch, lengths, explained=lambda log: as_text(explain(log))
     )
     how = "compiled by atc" if made.compiled else "atc is not installed here: run this script where it is"
-    _show(made, f"{text}\n{made.output}: {how}", json)
+    show(made, f"{text}\n{made.output}: {how}", json)
 
 
 def _quantise(use: Use, output: Path, text: Path | None, json: bool) -> None:
@@ -183,7 +183,7 @@ def _quantise(use: Use, output: Path, text: Path | None, json: bool) -> None:
         done = quantise(folder, output, text, use.export.force, use.model.trust_remote_code, told)
     before, after = done.perplexity_before, done.perplexity_after
     size = f"{_size(done.bytes_before)} became {_size(done.bytes)}, {done.layers} layers in int8"
-    _show(done, f"{done.output}: {size}; perplexity {before:.4f} before, {after:.4f} after", json)
+    show(done, f"{done.output}: {size}; perplexity {before:.4f} before, {after:.4f} after", json)
 
 
 def _bytes(text: str) -> int:
@@ -204,11 +204,3 @@ def _bytes(text: str) -> int:
 
 def _size(count: int) -> str:
     return f"{count / 1e9:.2f} GB" if count >= 10**9 else f"{count / 1e6:.1f} MB"
-
-
-def _show(done: Any, text: str, json: bool) -> None:
-    if json:
-        from json import dumps
-
-        text = dumps(dataclasses.asdict(done), indent=2, default=str)
-    print(text)

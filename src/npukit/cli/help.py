@@ -76,6 +76,13 @@ class Command(TyperCommand):
             ctx.fail(f"There is no option {script}{did_you_mean(script, long_names(self))}")
         return rest
 
+    def invoke(self, ctx: Any) -> Any:
+        if not ctx.params.get("json"):
+            return super().invoke(ctx)
+        from npukit.cli.results import answer
+
+        return answer(ctx.command_path, lambda: super(Command, self).invoke(ctx))
+
     def format_help(self, ctx: Any, formatter: Any) -> None:
         formatter.write_usage(ctx.command_path, usage(self))
         text, examples = parted(self.help or "")
@@ -213,11 +220,11 @@ def did_you_mean(word: str, known: Sequence[str]) -> str:
     return f": did you mean {found[0]}?" if found else "."
 
 
-def usage_sentence(error: Any) -> str:
-    """What is wrong with a command line, what was probably meant, and where to read more."""
+def usage_sentence(error: Any) -> tuple[str, str]:
+    """What is wrong with a command line and what was probably meant; and the command that says more."""
     where = error.ctx.command_path if error.ctx is not None else "npukit"
     sentence = error.format_message().rstrip(".") + "."
     if hasattr(error, "possibilities") and error.ctx is not None:  # click's NoSuchOption
         known = long_names(error.ctx.command)
         sentence = f"There is no option {error.option_name}{did_you_mean(error.option_name, known)}"
-    return f"{sentence.replace('?.', '?')} See `{where} --help`."
+    return f"{sentence.replace('?.', '?')} See `{where} --help`.", f"{where} --help"

@@ -9,8 +9,11 @@ from typing import Annotated
 
 import typer
 
-from npukit.cli.options import DevicesOption, ForceOption, file_place
+from npukit.cli.options import DevicesOption, ForceOption, JsonOption, file_place
+from npukit.cli.results import show
 from npukit.errors import NpukitError
+
+SCHEMA = "npukit.schema.json"
 
 
 def init(
@@ -23,10 +26,12 @@ def init(
     ] = "",
     devices: DevicesOption = None,
     force: ForceOption = False,
+    json: JsonOption = False,
 ) -> None:
     """Write a commented YAML file for `npukit train`.
 
-    Asks for the model, the data and the number of devices, unless they are given as options.
+    Asks for the model, the data and the number of devices, unless they are given as options. The JSON schema with which
+    editors complete and check the file is written beside it, as npukit.schema.json.
 
     Examples:
         npukit init  # asks, and writes train.yaml
@@ -49,10 +54,26 @@ def init(
     made = initial(model, data, devices, str(file))
     if known_model(model) is None:  # which may be planned with where it cannot be downloaded
         check_hubs(made.config)
-    write_text(file, made.text)
+    schema = file.with_name(SCHEMA)
+    _write_schema(schema)
+    write_text(file, f"# yaml-language-server: $schema={SCHEMA}\n{made.text}")
     rows = f" for {counted(made.rows, 'row')}" if made.rows is not None else ""
     command = f"npukit train {shlex.quote(str(file))}" + (f" --devices {devices}" if devices > 1 else "")
-    print(f"Wrote {file}{rows}. Next:\n  {command} --dry-run\n  {command}")
+    commands = [f"{command} --dry-run", command]
+    text = f"Wrote {file}{rows}, and {schema} for editors. Next:\n" + "\n".join(f"  {each}" for each in commands)
+    show({"file": file, "schema": schema, "rows": made.rows, "devices": devices, "next": commands}, text, json)
+
+
+def _write_schema(file: Path) -> None:
+    """Write the schema of this version, over one of another version and over nothing else."""
+    from npukit.cli.schema import schema_of
+    from npukit.report.json import to_json
+    from npukit.report.writing import write_text
+
+    made = schema_of("train")
+    if file.exists() and f'"title": "{made["title"]}"' not in file.read_text(encoding="utf-8", errors="replace"):
+        raise NpukitError(f"{file} is not npukit's, and the schema for editors belongs there: move it away.")
+    write_text(file, to_json(made) + "\n")
 
 
 def _ask(question: str, option: str, default: str | None = None) -> str:

@@ -10,7 +10,8 @@ from typing import Annotated
 import typer
 
 from npukit.cli.help import DEVICES, OUTPUT
-from npukit.cli.options import AutoOption, DeviceOption, DevicesOption, FaultOption, NodesOption
+from npukit.cli.options import AutoOption, DeviceOption, DevicesOption, FaultOption, JsonOption, NodesOption
+from npukit.cli.results import expect, show
 from npukit.errors import NpukitError
 from npukit.launch.devices import Wanted
 
@@ -80,6 +81,7 @@ def launch(
     log_dir: LogDir = None,
     fault: FaultOption = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print the command and the variables.")] = False,
+    json: JsonOption = False,
 ) -> None:
     """Start a job of several processes, on one machine or many.
 
@@ -92,7 +94,7 @@ def launch(
         npukit launch --nnodes 2 --node-rank 0 --master 10.0.0.1:29500 --devices 8 train.py
         npukit launch --devices 8 --dry-run train.py  # show what would be started
     """
-    from npukit.cli.run import check_auto, check_command, check_faults
+    from npukit.cli.run import check_auto, check_command, check_faults, started
     from npukit.launch.commands import is_shell_script
     from npukit.launch.devices import choose
     from npukit.launch.launch import plan_job, start
@@ -125,7 +127,10 @@ def launch(
     check_auto(auto, chosen)
     check_faults(fault, chosen)
     job = plan_job(command, plan, chosen, os.environ, auto, max_restarts, log_dir)
+    variables = {each.name: each.value for each in job.variables}
     if dry_run:
-        print(job)
+        show({"command": job.command, "variables": variables, "layout": job.layout}, str(job), json)
     else:
+        about = {"nnodes": plan.nodes, "node_rank": plan.rank, "logs": job.logs, "variables": variables}
+        expect(started(command, chosen, **about))
         start(job, chosen.environment(faults=fault or ()))

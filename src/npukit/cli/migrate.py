@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from npukit.cli.options import IgnoreOption, JsonOption, SelectOption, TargetOption, output_option, report_option
+from npukit.cli.results import show as show_result
 from npukit.errors import NpukitError
 from npukit.migrate.goal import Style
 from npukit.report.progress import progress
@@ -66,13 +67,15 @@ def migrate(
     from npukit.migrate import journal, show
     from npukit.migrate.goal import Goal
     from npukit.migrate.migration import migrate as work_out
+    from npukit.report.json import to_json
     from npukit.report.report import counted
+    from npukit.report.result import envelope
 
     if in_place + (output is not None) + diff + undo > 1:
         raise NpukitError("Choose one of --in-place, --output, --diff and --undo.")
     if undo:
         restored = journal.undo(path)
-        print(f"Restored {counted(len(restored), 'file')}.")
+        show_result({"restored": restored}, f"Restored {counted(len(restored), 'file')}.", json)
         return
     goal = Goal(style, target or installed_target(), distributed=distributed)
     with progress("reading", "files") as tell:
@@ -88,9 +91,10 @@ def migrate(
 
         write_report(result, report)
     elif report is not None:
-        write_text(report, show.as_json(result) if report.suffix == ".json" else show.as_markdown(result))
+        data = to_json(envelope("npukit migrate", show.as_data(result)))
+        write_text(report, f"{data}\n" if report.suffix == ".json" else show.as_markdown(result))
     if json:
-        print(show.as_json(result))
+        show_result(show.as_data(result), "", json)
         return
     if not in_place and output is None:
         text = "".join(change.diff(result.root) for change in result.changes)

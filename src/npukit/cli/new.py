@@ -8,8 +8,13 @@ from typing import Annotated
 
 import typer
 
+from npukit.cli.options import JsonOption
+from npukit.cli.results import show
 
-def new(name: Annotated[Path, typer.Argument(help="Folder to create.", show_default=False)]) -> None:
+
+def new(
+    name: Annotated[Path, typer.Argument(help="Folder to create.", show_default=False)], json: JsonOption = False
+) -> None:
     """Create a small training project, ready to run.
 
     Examples:
@@ -20,4 +25,6 @@ def new(name: Annotated[Path, typer.Argument(help="Folder to create.", show_defa
 
     make_project(name)
     made, place = name.absolute().name, shlex.quote(str(name))
-    print(f"Created {made}. To train: cd {place} && npukit run train.py (add --device sim for a simulated NPU)")
+    train = f"cd {place} && npukit run train.py"
+    text = f"Created {made}. To train: {train} (add --device sim for a simulated NPU)"
+    show({"folder": name, "files": sorted(each.name for each in name.iterdir()), "next": [train]}, text, json)

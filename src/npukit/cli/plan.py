@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from npukit.cli.options import AutoOption, CardOption, DevicesOption, JsonOption, NodesOption
+from npukit.cli.results import show
 from npukit.errors import NpukitError
 from npukit.facts.cards import DEFAULT_CARD
 
@@ -60,35 +61,33 @@ def plan(
     from npukit.performance.plan.job import plan as make_plan
     from npukit.performance.plan.job import walked
     from npukit.performance.plan.table import make_table
-    from npukit.report.json import to_json
 
     reading = read(Path(words[0]), words[1:], os.environ, ranks=ranks, files=False)
     reading.check_card(chosen.name, chosen.bf16)
     config = reading.config
     if table:
         rows = make_table(config, chosen.name)
-        print(to_json(rows) if json else text.table_text(rows, chosen.name))
+        show({"card": chosen.name, "rows": rows}, lambda: text.table_text(rows, chosen.name), json)
         return
     found = make_plan(config, ranks, chosen.name, nodes)
     if fit and found.fits is False:
         better = find_fit(config, ranks, chosen.name, nodes, walk)
-        print(to_json(better.as_json()) if json else text.fit_text(better, ranks))
+        show(better.as_json(), lambda: text.fit_text(better, ranks), json)
         return
     if walk:
         _tell_walk(chosen.name)
         found = walked(found, config)
-    print(to_json(found.as_json()) if json else text.as_text(found))
+    show(found.as_json(), lambda: text.as_text(found), json)
 
 
 def _walk_script(script: list[str], devices: int, card: str, nodes: int, auto: bool, json: bool) -> None:
     from npukit.performance.plan.job import walk_of_script
     from npukit.performance.plan.text import time_lines, walk_lines
-    from npukit.report.json import to_json
 
     _tell_walk(card)
     seen = walk_of_script(script, devices, card, nodes, auto)
     lines = [*walk_lines(seen, card), "", *(time_lines(seen.time) if seen.time else ())]
-    print(to_json(seen.as_json()) if json else "\n".join(lines))
+    show(seen.as_json(), "\n".join(lines), json)
 
 
 def _tell_walk(card: str) -> None:

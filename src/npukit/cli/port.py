@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from npukit.cli.options import DevicesOption, JsonOption, TestOption
+from npukit.cli.results import show
 from npukit.migrate.goal import Style
 from npukit.report.terminal import printable
 
@@ -45,6 +46,7 @@ def port(
     """
     from npukit.port.port import port as run
     from npukit.port.report import as_data, report_of, write_reports
+    from npukit.report.rendering import Format, render
 
     result = run(
         project,
@@ -57,13 +59,8 @@ def port(
         tell=lambda line: print(f"npukit: {line}", file=sys.stderr),
     )
     files = write_reports(result)
-    if json:
-        from npukit.report.json import to_json
 
-        print(to_json(as_data(result)))
-    else:
-        from npukit.report.rendering import Format, render
+    def text() -> str:
+        return render(report_of(result), Format.text) + printable("\n".join(map(str, files)))
 
-        print(render(report_of(result), Format.text), end="")
-        print(printable("\n".join(map(str, files))))
-    raise typer.Exit(0 if result.good else 1)
+    show({**as_data(result), "reports": files}, text, json, 0 if result.good else 1)

@@ -19,6 +19,8 @@ from npukit.cli.options import (
     output_option,
     report_option,
 )
+from npukit.cli.results import expect
+from npukit.cli.results import show as show_result
 from npukit.cli.verbs import SCRIPT_FOLLOWS, new_app
 from npukit.errors import NpukitError
 from npukit.facts.cards import DEFAULT_CARD
@@ -80,6 +82,7 @@ def capture(
     card: CardOption = DEFAULT_CARD,
     auto: AutoOption = False,
     output: Annotated[Path | None, output_option("Folder for the dump; msprobe's own with --config.", "FOLDER")] = None,
+    json: JsonOption = False,
 ) -> None:
     """Run a script and record what its modules and operators compute.
 
@@ -91,6 +94,7 @@ def capture(
         npukit precision capture --steps 0-1 -o npu -- python train.py  # on the machine in question
         npukit precision capture --level ops --tensors --steps 0 -o dump -- python train.py
     """
+    from npukit.cli.run import started
     from npukit.launch.devices import choose
     from npukit.launch.run import run
     from npukit.precision.recording.config import overridden, read_config
@@ -113,6 +117,7 @@ def capture(
     new_folder(Path(options.output))
     options = overridden(options, output=str(Path(options.output).absolute()))
     chosen = choose(device, devices or 1, card)
+    expect(started(words, chosen, output=options.output, level=options.level))
     run(words, recording(options, chosen.environment()), ranks=chosen.count, auto=auto)
 
 
@@ -317,13 +322,8 @@ def env(
 
 def show(found: Any, kind: str, json: bool) -> None:
     """Print a result, and end with its exit code."""
-    if json:
-        from npukit.precision.result import plain
-        from npukit.report.json import to_json
+    from npukit.precision import text
+    from npukit.precision.result import plain
 
-        print(to_json(found.as_data() if hasattr(found, "as_data") else plain(found)))
-    else:
-        from npukit.precision import text
-
-        print(text.OF[kind](found))
-    raise typer.Exit(found.exit_code)
+    data = found.as_data() if hasattr(found, "as_data") else plain(found)
+    show_result(data, lambda: text.OF[kind](found), json, found.exit_code)

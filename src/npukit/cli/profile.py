@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from npukit.cli.options import CardOption, DeviceOption, DevicesOption, StepsOption, output_option
+from npukit.cli.options import CardOption, DeviceOption, DevicesOption, JsonOption, StepsOption, output_option
+from npukit.cli.results import expect
 from npukit.facts.cards import DEFAULT_CARD
 from npukit.launch.devices import Wanted
 
@@ -28,6 +29,7 @@ def profile(
     devices: DevicesOption = None,
     card: CardOption = DEFAULT_CARD,
     output: Annotated[Path | None, output_option("Folder for the profile.", "FOLDER", DEFAULT_FOLDER)] = None,
+    json: JsonOption = False,
 ) -> None:
     """Record a few steps of any training script for `npukit advise`.
 
@@ -38,10 +40,13 @@ def profile(
         npukit profile --devices 8 --steps 20-22 --stop-script -- python train.py
         npukit advise profile  # then ask where the time goes
     """
+    from npukit.cli.run import started
     from npukit.launch.devices import choose
     from npukit.performance.profile import Settings, steps_of
     from npukit.performance.profile import profile as record
 
     first, last = steps_of(steps)
     settings = Settings(first, last, profiler_level, str(output or DEFAULT_FOLDER), stop)
-    record(command, choose(device, devices or 1, card), settings)
+    chosen = choose(device, devices or 1, card)
+    expect(started(command, chosen, first_step=first, last_step=last, output=settings.folder))
+    record(command, chosen, settings)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -9,7 +11,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from npukit.cli.help import SIMULATED
-from npukit.cli.options import AutoOption, CardOption, DeviceOption, DevicesOption, FaultOption, TorchNpuOption
+from npukit.cli.options import (
+    AutoOption,
+    CardOption,
+    DeviceOption,
+    DevicesOption,
+    FaultOption,
+    JsonOption,
+    TorchNpuOption,
+)
+from npukit.cli.results import expect, release_stdout
 from npukit.errors import NpukitError
 from npukit.facts.cards import DEFAULT_CARD
 from npukit.launch.devices import Wanted
@@ -29,6 +40,13 @@ def check_command(command: list[str]) -> None:
         raise NpukitError("Name a module after -m, or a Python file.")
     if command[0] != "-m" and not Path(command[0]).exists():
         raise NpukitError(f"There is no script {command[0]}: name a Python file, or -m and a module.")
+
+
+def started(command: list[str], devices: Devices, **more: object) -> Callable[[], dict[str, object]]:
+    """What is known of a command that was run once it has ended, for --json."""
+    begin = time.monotonic()
+    about = {"command": command, "device": devices.kind, "devices": devices.count, "simulated": devices.simulated}
+    return lambda: {**about, **more, "seconds": round(time.monotonic() - begin, 3)}
 
 
 def run(
@@ -56,6 +74,7 @@ def run(
     ] = None,
     fault: FaultOption = None,
     torch_npu: TorchNpuOption = None,
+    json: JsonOption = False,
 ) -> None:
     """Run a Python script or module on any device, simulated or not.
 
@@ -81,9 +100,11 @@ def run(
     ):
         raise NpukitError("--card, --compute, --trace-ops and --fault configure simulated NPUs: add --device sim.")
     if torch_npu:
+        release_stdout()
         chosen.start_again_with(torch_npu)
     check_auto(auto, chosen)
     environment = chosen.environment(None, compute.value if compute else None, fault or [], trace_ops)
+    expect(started(command, chosen, trace_ops=trace_ops))
     launch(command, environment, ranks=chosen.count, auto=auto)
 
 

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
-from npukit.cli.options import output_option
+from npukit.cli.options import JsonOption, output_option
+from npukit.cli.results import show
 from npukit.report.writing import write_text
 
-Of = Annotated[
-    Literal["train", "use"], typer.Argument(help="Files for training, or for chat, infer, serve and export.")
-]
+Kind = Literal["train", "use"]
+Of = Annotated[Kind, typer.Argument(help="Files for training (train), or for chat, infer, serve and export (use).")]
 
 
 def schema(
     of: Of = "train",
     output: Annotated[Path | None, output_option("Write it to this file instead of standard output.", "FILE")] = None,
+    json: JsonOption = False,
 ) -> None:
     """Print the JSON schema of npukit's YAML files, for editors.
 
@@ -28,13 +29,20 @@ def schema(
         npukit schema --output npukit.schema.json  # of files for training
         npukit schema use > use.schema.json  # of files for chat, infer, serve and export
     """
+    from npukit.report.json import to_json
+
+    made = schema_of(of)
+    if output:
+        write_text(output, f"{to_json(made)}\n")
+        show({"output": output}, f"Wrote {output}.", json)
+    else:
+        show({"schema": made}, lambda: to_json(made), json)
+
+
+def schema_of(kind: Kind) -> dict[str, Any]:
+    """The schema of files for training, or of those for using a model."""
     from npukit.llm.config.explain import json_schema
     from npukit.llm.config.options import Config
     from npukit.llm.config.use import Use
-    from npukit.report.json import to_json
 
-    text = to_json(json_schema(Config if of == "train" else Use, f"npukit {of}"))
-    if output:
-        write_text(output, f"{text}\n")
-    else:
-        print(text)
+    return json_schema(Config if kind == "train" else Use, f"npukit {kind}")

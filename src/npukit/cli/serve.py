@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from npukit.cli.options import CardOption, DeviceOption
+from npukit.cli.options import CardOption, DeviceOption, JsonOption
+from npukit.cli.results import show
 from npukit.errors import NpukitError
 from npukit.facts.cards import DEFAULT_CARD
 from npukit.launch.devices import Wanted
@@ -26,6 +27,7 @@ def serve(
     device: DeviceOption = Wanted.auto,
     card: CardOption = DEFAULT_CARD,
     dry_run: DryRun = False,
+    json: JsonOption = False,
 ) -> None:
     """Serve a language model with OpenAI's API and a chat page.
 
@@ -38,9 +40,11 @@ def serve(
         npukit serve Qwen/Qwen2-0.5B-Instruct --host 0.0.0.0 --api-key KEY --max-model-len 8192
         npukit serve run --engine vllm --python /opt/vllm/bin/python --dry-run
     """
+    if json and not dry_run:
+        raise NpukitError("A server has no result: --json goes with --dry-run.")
     use = use.ready_to_serve()
     if use.engine.engine == "vllm":
-        _start_vllm(use, device, tuple(context.args), dry_run)
+        _start_vllm(use, device, tuple(context.args), dry_run, json)
         return
     defaults = type(use.engine)()
     others = [
@@ -52,7 +56,8 @@ def serve(
         from npukit.report.json import to_json
 
         hidden = use.serve.model_copy(update={"api_key": ("…",) * len(use.serve.api_key)})
-        print(to_json(use.model_copy(update={"serve": hidden})))
+        shown = use.model_copy(update={"serve": hidden})
+        show(shown, lambda: to_json(shown), json)
         return
     from npukit.inference.server.start import check_packages
     from npukit.inference.start import start
@@ -62,7 +67,7 @@ def serve(
     start("serve", use, choose(device, 1, card))
 
 
-def _start_vllm(use: Use, device: Wanted, words: tuple[str, ...], dry_run: bool) -> None:
+def _start_vllm(use: Use, device: Wanted, words: tuple[str, ...], dry_run: bool, json: bool) -> None:
     from npukit.inference.server.vllm import check_environment, vllm_command
     from npukit.launch.devices import choose
     from npukit.launch.run import become
@@ -72,7 +77,7 @@ def _start_vllm(use: Use, device: Wanted, words: tuple[str, ...], dry_run: bool)
     chosen = choose(device, suppose=dry_run)
     command = vllm_command(use, use.engine.python, chosen.kind == "npu", os.environ, words)
     if dry_run:
-        print(command)
+        show({"argv": command.argv, "variables": command.variables}, str(command), json)
         return
     version = check_environment(use.engine.python)
     print(f"npukit: starting vLLM {version}: {command}", file=sys.stderr, flush=True)

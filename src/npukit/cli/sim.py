@@ -12,16 +12,18 @@ import typer
 
 from npukit.cli.help import SIMULATED, Command
 from npukit.cli.options import CardOption, DevicesOption, JsonOption, TorchNpuOption, file_place
+from npukit.cli.results import release_stdout, show
 from npukit.cli.run import Compute
 from npukit.cli.verbs import new_app
 from npukit.facts.cards import DEFAULT_CARD
+from npukit.report.result import FILE
 from npukit.report.terminal import console
 
 sim = new_app(help="Set up, inspect and use the simulated NPU.")
 
 
 @sim.command(cls=Command)
-def setup(torch_npu: TorchNpuOption = None) -> None:
+def setup(torch_npu: TorchNpuOption = None, json: JsonOption = False) -> None:
     """Download and compile the simulated NPU ahead of first use.
 
     Examples:
@@ -32,9 +34,9 @@ def setup(torch_npu: TorchNpuOption = None) -> None:
 
     _switch_to(torch_npu)
     made = build.ensure()
-    print(f"The simulated NPU for torch {made.torch_version} is ready in {made.cache}")
-    if torch_npu:
-        print(f"Python with this torch: {sys.executable}")
+    ready = f"The simulated NPU for torch {made.torch_version} is ready in {made.cache}"
+    python = f"\nPython with this torch: {sys.executable}" if torch_npu else ""
+    show({"torch": made.torch_version, "cache": made.cache, "python": sys.executable}, ready + python, json)
 
 
 @sim.command(cls=Command)
@@ -53,15 +55,13 @@ def bundle(
 
     _switch_to(torch_npu)
     result = pack(file)
-    if json:
-        from npukit.report.json import to_json
-
-        print(to_json(result))
-        return
-    print(f"{result.file}: {result.size / 1e6:.0f} MB")
-    print(f"For {result.architecture} with Python {result.python} and torch {result.torch}. Unpack it there, then:")
-    print(f"  python -m pip install --no-index --find-links {FOLDER}/wheels npukit")
-    print(f"  export NPUKIT_CACHE=$PWD/{FOLDER}/cache")
+    lines = [
+        f"{result.file}: {result.size / 1e6:.0f} MB",
+        f"For {result.architecture} with Python {result.python} and torch {result.torch}. Unpack it there, then:",
+        f"  python -m pip install --no-index --find-links {FOLDER}/wheels npukit",
+        f"  export NPUKIT_CACHE=$PWD/{FOLDER}/cache",
+    ]
+    show(result, "\n".join(lines), json)
 
 
 @sim.command(cls=Command)
@@ -73,6 +73,7 @@ def env(
         typer.Option(rich_help_panel=SIMULATED, help="With shapes, nothing is computed but memory is counted."),
     ] = Compute.full,
     torch_npu: TorchNpuOption = None,
+    json: JsonOption = False,
 ) -> None:
     """Print exports that give a shell simulated NPUs.
 
@@ -83,9 +84,10 @@ def env(
     from npukit.simulate import environment
 
     _switch_to(torch_npu)
-    for name, value in environment(devices or 1, card, compute.value).items():
-        if os.environ.get(name) != value:
-            print(f"export {name}={shlex.quote(value)}")
+    given = environment(devices or 1, card, compute.value)
+    variables = {name: value for name, value in given.items() if os.environ.get(name) != value and name != FILE}
+    exports = "\n".join(f"export {name}={shlex.quote(value)}" for name, value in variables.items())
+    show({"variables": variables}, exports, json)
 
 
 @sim.command(cls=Command)
@@ -101,9 +103,7 @@ def info(torch_npu: TorchNpuOption = None, json: JsonOption = False) -> None:
     _switch_to(torch_npu)
     result = information()
     if json:
-        from npukit.report.json import to_json
-
-        print(to_json(result))
+        show(result, "", json)
         return
     from rich.table import Table
 
@@ -123,4 +123,5 @@ def _switch_to(torch_npu: str | None) -> None:
     if torch_npu:
         from npukit.simulate import other_torch
 
+        release_stdout()
         other_torch.switch_to(torch_npu, "npukit", sys.argv[1:])

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from npukit.cli.options import JsonOption, output_option
+from npukit.cli.results import show
 from npukit.errors import NpukitError
 
 PROJECT, HOME = Path(".agents/skills"), Path("~/.agents/skills")
@@ -41,22 +42,12 @@ def skill(
         raise NpukitError("Give either --global or --output.")
     if not (install or everywhere or output):
         files = skill_files(_helps())
-        if json:
-            from npukit.report.json import to_json
-
-            print(to_json(files))
-        else:
-            print(files["SKILL.md"], end="")
+        show({"files": files}, files["SKILL.md"], json)
         return
     parent = output or (HOME.expanduser() if everywhere else PROJECT)
     parent.mkdir(parents=True, exist_ok=True)
     target = install_skill(parent, _helps())
-    if json:
-        from npukit.report.json import to_json
-
-        print(to_json({"folder": str(target)}))
-    else:
-        print(f"Wrote {target}. An agent that reads {parent} finds it at its next start.")
+    show({"folder": target}, f"Wrote {target}. An agent that reads {parent} finds it at its next start.", json)
 
 
 def _helps() -> dict[str, str]:

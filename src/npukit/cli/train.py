@@ -6,12 +6,13 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
 from npukit.cli.help import long_names
 from npukit.cli.options import CardOption, DeviceOption, DevicesOption, FaultOption, JsonOption
+from npukit.cli.results import expect, show
 from npukit.errors import NpukitError
 from npukit.facts.cards import DEFAULT_CARD
 from npukit.launch.devices import Wanted
@@ -137,6 +138,7 @@ def _train(
         _show_plan(reading.config, chosen.count * nodes, chosen.card, nodes, json)
     else:
         _warn_if_too_large(reading.config, chosen.count * nodes, chosen.card)
+        expect(lambda: _summary(reading.config))
         start(reading.config, chosen, faults, reading.given.theirs)
 
 
@@ -176,12 +178,15 @@ def _show_plan(config: Config, devices: int, card: str, nodes: int, json: bool) 
     from npukit.performance.plan.text import dry_run
 
     found = plan(config, devices, card, nodes)
-    if json:
-        from npukit.report.json import to_json
+    show(found.as_json(), lambda: dry_run(found), json)
 
-        print(to_json(found.as_json()))
-    else:
-        print(dry_run(found))
+
+def _summary(config: Config) -> dict[str, Any]:
+    """What the training wrote of itself at its end."""
+    from json import loads
+
+    file = config.training.output / "summary.json"
+    return {"output": config.training.output, **(loads(file.read_text(encoding="utf-8")) if file.is_file() else {})}
 
 
 def _warn_if_too_large(config: Config, devices: int, card: str) -> None:
@@ -199,9 +204,4 @@ def _explain(word: str, json: bool) -> None:
     from npukit.llm.config.explain import as_data, as_text
     from npukit.llm.config.options import Config
 
-    if json:
-        from npukit.report.json import to_json
-
-        print(to_json(as_data(Config, word)))
-    else:
-        print(as_text(Config, word))
+    show({"options": as_data(Config, word)}, lambda: as_text(Config, word), json)

@@ -12,6 +12,7 @@ import typer
 
 from npukit.cli.help import OUTPUT
 from npukit.cli.options import DeviceOption, DevicesOption, JsonOption, output_option
+from npukit.cli.results import show
 from npukit.errors import NpukitError
 from npukit.launch.devices import Wanted
 
@@ -62,7 +63,6 @@ def tune(
     from npukit.llm.start import check_packages
     from npukit.performance.tune.tune import told
     from npukit.performance.tune.tune import tune as find
-    from npukit.report.json import to_json
     from npukit.report.writing import write_text
 
     if not words:
@@ -80,7 +80,5 @@ def tune(
     tell = functools.partial(print, file=sys.stderr, flush=True)
     found = find(reading.config, chosen, trials, max_steps, max_memory, tell, keep)
     keep(found.config)
-    if json:
-        print(to_json(found.as_json()))
-    else:
-        print(f"fastest, {found.gain:.2f} times as fast as before, written to {place}:", told(found.best), sep="\n")
+    fastest = f"fastest, {found.gain:.2f} times as fast as before, written to {place}:\n{told(found.best)}"
+    show({**found.as_json(), "output": place}, fastest, json)

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from npukit.cli.options import DeviceOption, DevicesOption, JsonOption, report_option
+from npukit.cli.results import show
 from npukit.launch.devices import Wanted
 from npukit.report.terminal import printable
 
@@ -56,10 +57,4 @@ def verify(
         from npukit.verify.migrated import migration_between
 
         write_report(migration_between(before, after), report, as_page(result))
-    if json:
-        from npukit.report.json import to_json
-
-        print(to_json(result))
-    else:
-        print(printable(as_text(result)))
-    raise typer.Exit(0 if result.same else 1)
+    show(result, lambda: printable(as_text(result)), json, 0 if result.same else 1)

@@ -6,7 +6,7 @@ import dataclasses
 import sys
 from typing import TYPE_CHECKING
 
-from npukit.report.json import to_json
+from npukit.report.result import hand_back
 from npukit.report.terminal import printable
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def show_inferred(done: Inferred, as_json: bool) -> None:
     """What came of a batch."""
     if as_json:
-        print(to_json(done))
+        hand_back("result", done)
         return
     for problem in done.problems:
         print(f"npukit: {printable(problem)}", file=sys.stderr)
@@ -33,7 +33,7 @@ def show_inferred(done: Inferred, as_json: bool) -> None:
 def show_evaluated(done: Evaluated, as_json: bool) -> None:
     """What an evaluation found."""
     if as_json:
-        print(to_json(done))
+        hand_back("result", done)
         return
     for each in done.files:
         if each.perplexity is not None:

@@ -25,6 +25,7 @@ from npukit.launch.one_machine import LOOPBACK, stay_on_this_machine
 from npukit.launch.other_nodes import OtherNodes
 from npukit.launch.rank_logs import RankLogs, use
 from npukit.launch.script import LAUNCHER, ONE_LOG
+from npukit.report.result import error_data, hand_back
 from npukit.report.unfinished import temporary_folder
 
 
@@ -91,6 +92,8 @@ def _say(failures: list[Failure], nodes: int) -> int:
     if failure.ended_by_signal:  # it has said so itself
         return failure.exit_code
     print(report(failure, nodes), end="", file=sys.stderr)
+    last = failure.text.strip().rpartition("\n")[2]
+    hand_back("error", {**error_data("failed", last), "rank": failure.rank, "log": failure.log or None})
     return 1
 
 

@@ -15,6 +15,7 @@ from npukit.launch.failure import SIGNALS
 from npukit.launch.rank_table import TABLE, why_unusable
 from npukit.launch.script import AUTOLOAD, AUTOLOAD_LATER, LAUNCHER
 from npukit.packages import require
+from npukit.report.result import is_awaited
 
 
 def run(command: Sequence[str], environment: Mapping[str, str], ranks: int = 1, auto: bool = False) -> NoReturn:
@@ -112,7 +113,9 @@ def _in_foreground() -> bool:
 
 
 def become(argv: list[str], environment: Mapping[str, str]) -> NoReturn:
-    """Replace this process."""
+    """Replace this process; where its end is awaited, stay and watch the other one."""
+    if is_awaited():
+        watch(argv, environment)
     sys.stdout.flush()
     sys.stderr.flush()
     os.execve(argv[0], argv, environment)

@@ -163,6 +163,7 @@ def _tell_failure(error: Exception) -> int:
 
     from npukit.errors import NpukitError
     from npukit.launch.failure import explained, write_error_file
+    from npukit.report.result import data_of, error_data, hand_back
     from npukit.report.terminal import printable
 
     error_file = os.environ.get(ERROR_FILE)
@@ -173,7 +174,9 @@ def _tell_failure(error: Exception) -> int:
             if quiet.verbosity() == "verbose":
                 traceback.print_exception(error)
             print(f"npukit: {printable(str(error))}", file=sys.stderr)
+        hand_back("error", data_of(error))
         return error.exit_code
+    hand_back("error", error_data("failed", f"{type(error).__name__}: {error}"))
     ours = (__file__, "<frozen runpy>", "runpy.py")
     while (trace := error.__traceback__) and trace.tb_next and trace.tb_frame.f_code.co_filename.endswith(ours):
         error.__traceback__ = trace.tb_next

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
+from typing import Any
 
 from npukit.errors import NpukitError
 from npukit.facts.libraries import imported
@@ -19,7 +20,8 @@ from npukit.migrate.rule import Effort
 from npukit.migrate.rules import all_rules, npk001_unreadable, npk490_reaches_unsupported
 from npukit.migrate.selection import Selection
 from npukit.report import Finding, Severity, by_hand
-from npukit.report.report import Report, counted, groups
+from npukit.report.json import finding_data
+from npukit.report.report import Report, counted, groups, in_order
 
 _LIBRARIES = {
     "works": "runs on NPUs",
@@ -116,6 +118,29 @@ class Analysis:
         if self.verdict is Verdict.after_migrate:
             return f" ({counted(sum(each.fixable for each in self.findings), 'place')})"
         return ""
+
+    def as_data(self) -> dict[str, Any]:
+        """The analysis for programs."""
+        severities = Counter(finding.severity.value for finding in self.findings)
+        return {
+            "title": self.title,
+            "target": str(self.target),
+            "verdict": self.verdict.value,
+            "summary": self.summary,
+            "counts": {
+                "files": self.files,
+                "lines": self.lines,
+                "errors": severities["error"],
+                "warnings": severities["warning"],
+                "notes": severities["note"],
+                "fixable": sum(finding.fixable for finding in self.findings),
+                "by_hand": len(self.by_hand),
+                "unread": self.unread,
+                "in_baseline": self.known,
+            },
+            "hours_by_hand": round(self.hours, 2),
+            "findings": [finding_data(finding, self.base) for finding in in_order(self.findings)],
+        }
 
     def report(self) -> Report:
         """The analysis in the form that is rendered."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from npukit.migrate.migration import Migration
 from npukit.report import Finding
 from npukit.report.finding import page_hint
-from npukit.report.json import finding_data, to_json
+from npukit.report.json import finding_data
 from npukit.report.markdown import cell, escaped, fence
 from npukit.report.report import counted, printable_finding
 from npukit.report.terminal import printable, printable_line
@@ -39,14 +40,19 @@ def as_markdown(migration: Migration) -> str:
     return "\n".join(parts) + "\n"
 
 
-def as_json(migration: Migration) -> str:
+def as_data(migration: Migration) -> dict[str, Any]:
     """The whole migration for programs."""
     root, base = migration.root, migration.root.absolute()
-    value = {
+    return {
         "root": str(root),
         "style": migration.goal.style.value,
-        "files": migration.files,
-        "lines": migration.lines,
+        "counts": {
+            "files": migration.files,
+            "lines": migration.lines,
+            "changed_files": len(migration.changes),
+            "changes": len(migration.fixed),
+            "by_hand": len(migration.by_hand),
+        },
         "changes": [
             {
                 "file": _name(change.path, root),
@@ -57,7 +63,6 @@ def as_json(migration: Migration) -> str:
         ],
         "left": [finding_data(finding, base) for finding in migration.left],
     }
-    return to_json(value)
 
 
 def _summary(migration: Migration) -> str:

@@ -19,6 +19,8 @@ def to_json(value: Any) -> str:
     '{\n  "file": "a.py",\n  "name": "\\u001b"\n}'
     """
     text = json.dumps(value, indent=2, ensure_ascii=False, default=plain)
+    if "NaN" in text or "Infinity" in text:  # which JSON does not know: they become text
+        text = json.dumps(json.loads(text, parse_constant=str), indent=2, ensure_ascii=False)
     return UNSAFE.sub(lambda match: json.dumps(match[0])[1:-1], text)
 
 
@@ -29,11 +31,6 @@ def plain(value: Any) -> Any:
     if hasattr(value, "model_dump"):
         return value.model_dump(mode="json")
     return list(value) if isinstance(value, set | frozenset) else str(value)
-
-
-def render_json(report: Report) -> str:
-    """The report as one JSON object."""
-    return to_json(as_data(report)) + "\n"
 
 
 def as_data(report: Report) -> dict[str, Any]:

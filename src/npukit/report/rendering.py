@@ -10,7 +10,6 @@ from npukit.report.report import Report, printable_report
 
 class Format(str, Enum):
     text = "text"
-    json = "json"
     sarif = "sarif"
     html = "html"
     markdown = "markdown"
@@ -32,9 +31,7 @@ def render(report: Report, format: Format, color: bool = False) -> str:
     >>> render(Report("my-project", "Nothing to do.", findings=[]), Format.markdown)
     """
     safe = printable_report(report)
-    if format is Format.json:
-        from npukit.report.json import render_json as chosen
-    elif format is Format.sarif:
+    if format is Format.sarif:
         from npukit.report.sarif import render_sarif as chosen
     elif format is Format.html:
         from npukit.report.html import render_html as chosen

@@ -182,7 +182,7 @@ def disk_full(error: BaseException) -> NpukitError | None:
     named = next((each.filename for each in _chain(error) if isinstance(each, OSError) and each.filename), None)
     places = (Path.cwd(), Path(tempfile.gettempdir()))
     where = named or next((each for each in places if _has_no_room(each)), "a file")
-    return NpukitError(f"Cannot write {where}: the disk is full. {FREE_SOME}", on_the_way=True)
+    return NpukitError(f"Cannot write {where}: the disk is full. {FREE_SOME}", on_the_way=True, code="disk_full")
 
 
 def _has_no_room(place: Path) -> bool:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from npukit.errors import NpukitError
 from npukit.llm.reading.initial import initial
@@ -73,3 +74,22 @@ def test_a_model_that_is_neither_here_nor_on_a_hub_is_refused(
     assert npukit("init", tmp_path / "a.yaml", "--model", "nope", *words).returncode == 2
     assert not (tmp_path / "a.yaml").exists()
     assert npukit("init", tmp_path / "a.yaml", "--model", "Qwen/Qwen2-0.5B", *words).returncode == 0  # a known model
+
+
+def test_an_editor_finds_the_schema_and_checks_the_file_with_it(npukit: Any, tmp_path: Path) -> None:
+    jsonschema = pytest.importorskip("jsonschema")
+    (tmp_path / "rows.jsonl").write_text('{"prompt": "a", "response": "b"}\n' * 3)
+    words = ["--model", "Qwen/Qwen2-0.5B", "--data", "rows.jsonl", "--devices", "1"]
+    assert npukit("init", "a.yaml", *words, cwd=tmp_path).returncode == 0
+    text = (tmp_path / "a.yaml").read_text()
+    named = text.splitlines()[0].removeprefix("# yaml-language-server: $schema=")
+    schema = json.loads((tmp_path / named).read_text())
+    jsonschema.Draft202012Validator.check_schema(schema)
+    check = jsonschema.Draft202012Validator(schema)
+    check.validate(yaml.safe_load(text))
+    for wrong in ({"training": {"epochs": "many"}}, {"trainign": {}}, {"tuning": {"rnak": 8}}):
+        assert not check.is_valid({**yaml.safe_load(text), **wrong})
+    assert npukit("init", "a.yaml", *words, "--force", cwd=tmp_path).returncode == 0
+    (tmp_path / named).write_text('{"title": "mine"}')
+    assert npukit("init", "b.yaml", *words, cwd=tmp_path).returncode == 2
+    assert (tmp_path / named).read_text() == '{"title": "mine"}' and not (tmp_path / "b.yaml").exists()

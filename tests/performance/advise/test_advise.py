@@ -126,7 +126,7 @@ def test_the_command_prints_text_and_json(tmp_path: Path) -> None:
     runner = CliRunner(env={"COLUMNS": "100"})
     text = runner.invoke(app, ["advise", str(tmp_path)])
     assert text.exit_code == 0 and text.stdout == as_text(judge(read_profiles([tmp_path])))
-    data = json.loads(runner.invoke(app, ["advise", "--json", str(tmp_path)]).stdout)
+    data = json.loads(runner.invoke(app, ["advise", "--json", str(tmp_path)]).stdout)["result"]
     assert data["advice"][0]["finding"]["code"] == "NPK831"
     assert data["ranks"][0]["split"]["communication"] == pytest.approx(62)
 

@@ -156,7 +156,7 @@ def test_the_command_starts_nothing(with_weights: Path) -> None:
     command = [sys.executable, "-m", "npukit", "sft", "--model", "models/tiny", "--dataset", "rows.jsonl"]
     command += ["--device", "cpu", "--devices", "4", "--dry-run", "--json"]
     ended = subprocess.run(command, capture_output=True, text=True, check=True)
-    told = json.loads(ended.stdout)
+    told = json.loads(ended.stdout)["result"]
     assert (told["devices"], told["steps"], told["config"]["training"]["accumulation"]) == (4, 3, 4)
     assert told["memory"]["total"] > told["memory"]["weights"] > 0
     assert not Path("output").exists()
@@ -168,7 +168,7 @@ def test_a_plan_needs_neither_weights_nor_data(folder: Path) -> None:
     (folder / "theirs.yaml").write_text(json.dumps(theirs))
     command = [sys.executable, "-X", "importtime", "-m", "npukit", "plan", "theirs.yaml", "--devices", "8", "--json"]
     ended = subprocess.run(command, capture_output=True, text=True, check=True)
-    told = json.loads(ended.stdout)
+    told = json.loads(ended.stdout)["result"]
     assert (told["card"], told["devices"], told["trained"], told["fits"]) == ("910B3", 8, 7_615_616_512, False)
     assert told["time"]["step"][0] < told["time"]["step"][1]
     assert " torch\n" not in ended.stderr

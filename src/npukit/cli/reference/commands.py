@@ -102,7 +102,7 @@ def exit_codes_page() -> str:
     for row in data["verbs"]:
         names = ", ".join(f"`{name}`" for name in row["names"])
         lines.append(f"| {names} | {row['done']} | {row['failed']} | {_json(row)} |")
-    return "\n".join([*lines, "", data["signals"].strip(), ""])
+    return "\n".join([*lines, "", data["signals"].strip(), "", "## JSON", "", data["json"].strip(), ""])
 
 
 def _json(row: dict[str, Any]) -> str:

@@ -69,8 +69,8 @@ def routes(studio: Studio) -> list[Route]:
         run = studio.runs.find(text(given, "id"))
         said = _tail(run.folder / RESULT, 8 << 20)
         try:
-            return {"data": json.loads(said), "text": ""}
-        except (ValueError, RecursionError):
+            return {"data": json.loads(said)["result"], "text": ""}
+        except (ValueError, RecursionError, KeyError, TypeError):
             return {"data": None, "text": said}
 
     def report(given: dict[str, Any]) -> Response:
