@@ -105,8 +105,10 @@ def ms_swift() -> dict[str, Any]:
     return {"templates": templates, "models": _few(models), "media": _media()}
 
 
-def _media() -> dict[str, list[str]]:
-    """Models of images, audio or video that transformers cannot load for text alone, and data sets of such."""
+def _media() -> dict[str, Any]:
+    """Models of images, audio or video that transformers cannot load for text alone, by their type there, and data sets
+    of such. Those that embed or rank texts with images, and those of remote code, have no type.
+    """
     from swift.dataset import DATASET_MAPPING
     from swift.model import MODEL_MAPPING
     from transformers.models.auto import modeling_auto as auto
@@ -115,10 +117,16 @@ def _media() -> dict[str, list[str]]:
         auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES.get(kind) for kind in auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
     }
     metas = [meta for meta in MODEL_MAPPING.values() if meta.is_multimodal and not text_too & {*meta.architectures}]
-    models = [model for meta in metas for group in meta.model_groups for model in group.models]
+    kinds = {name: kind for kind, name in auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES.items()}
+    models: dict[str, set[str]] = {}
+    for meta in metas:
+        is_other = any(word in meta.model_type for word in ("_emb", "reranker", "_gme", "pixtral"))
+        kind = "" if is_other else kinds.get(next(iter(meta.architectures), ""), "")
+        for model in (model for group in meta.model_groups for model in group.models):
+            models.setdefault(kind, set()).add((model.ms_model_id or model.hf_model_id).split("/")[-1].lower())
     data = [meta for meta in DATASET_MAPPING.values() if {"multi-modal", "vision", "audio", "video"} & {*meta.tags}]
     return {
-        "models": sorted({(model.ms_model_id or model.hf_model_id).split("/")[-1].lower() for model in models}),
+        "models": {kind: sorted(names) for kind, names in sorted(models.items())},
         "datasets": sorted(
             {name.lower() for meta in data for name in (meta.ms_dataset_id, meta.hf_dataset_id) if name}
         ),

@@ -74,7 +74,7 @@ def wait() -> float:
 def with_npukit(shape: dict[str, Any], batch: int, steps: int, warm: int, recompute: bool) -> None:
     from npukit.llm.config.options import Config
     from npukit.llm.data.collate import Collator
-    from npukit.llm.data.encode import SEPARATOR
+    from npukit.llm.data.encode import SEPARATOR, Encoded
     from npukit.llm.data.rows import Chosen
     from npukit.llm.data.tokenised import Rows
     from npukit.llm.finetune.train import make_model
@@ -89,7 +89,7 @@ def with_npukit(shape: dict[str, Any], batch: int, steps: int, warm: int, recomp
         )
         for question, better, worse in made
     ]
-    chosen = Chosen([Rows.of(rows)], np.zeros(len(rows), np.int32), np.arange(len(rows)))
+    chosen = Chosen([Rows.of([Encoded(row) for row in rows])], np.zeros(len(rows), np.int32), np.arange(len(rows)))
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "config.json").write_text(json.dumps({**shape, **COMMON}))
         training = {"output": folder, "max_steps": steps, "batch_size": batch, "accumulation": PAIRS // batch}

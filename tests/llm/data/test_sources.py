@@ -50,7 +50,7 @@ INFO: dict[str, Any] = {
     },
     "openai": {"file_name": "c.json", "formatting": "openai", "columns": {"messages": "messages"}},
     "hub": {"hf_hub_url": "owner/name", "ms_hub_url": "Owner/Name", "subset": "en", "split": "test", "num_samples": 7},
-    "images": {"file_name": "a.json", "columns": {"images": "pictures"}},
+    "depth": {"file_name": "a.json", "columns": {"depth": "pictures"}},
     "kto": {"file_name": "a.json", "formatting": "kto"},
     "script": {"script_url": "x.py"},
 }
@@ -115,7 +115,7 @@ def test_an_entry_may_be_on_either_hub() -> None:
 
 @pytest.mark.usefixtures("info")
 @pytest.mark.parametrize(
-    ("name", "expected"), [("images", "'images' is not supported"), ("kto", "'kto'"), ("script", "names no file_name")]
+    ("name", "expected"), [("depth", "'depth' is not supported"), ("kto", "'kto'"), ("script", "names no file_name")]
 )
 def test_what_an_entry_wants_in_vain_is_named(name: str, expected: str) -> None:
     with pytest.raises(NpukitError, match=expected):

@@ -36,6 +36,25 @@ class Rendered:
     answers: tuple[Span, ...]
     unmatched: int = 0
 
+    def expanded(self, token: str, texts: Sequence[str]) -> Rendered:
+        """With these texts in the places of a token, which is there as often; raises NotRendered if not.
+
+        >>> Rendered("<i>? Yes", ((5, 8),)).expanded("<i>", ["<i><i>"])
+        Rendered(text='<i><i>? Yes', answers=((8, 11),), unmatched=0)
+        """
+        pieces = self.text.split(token)
+        if len(pieces) != len(texts) + 1:
+            raise NotRendered(f"has {len(texts)} images, and {token} {len(pieces) - 1} times in its rendered text")
+        made, at, moved = pieces[0], len(pieces[0]), []
+        for text, piece in zip(texts, pieces[1:], strict=True):
+            moved.append((at, len(text) - len(token)))
+            made, at = made + text + piece, at + len(token) + len(piece)
+
+        def after(place: int) -> int:
+            return place + sum(by for start, by in moved if start < place)
+
+        return Rendered(made, tuple((after(start), after(end)) for start, end in self.answers), self.unmatched)
+
 
 class Renderer:
     """Renders conversations with a template and a tokenizer's special tokens; `stops` are those that may end an answer.
@@ -62,6 +81,13 @@ class Renderer:
             raise NpukitError(f"The chat template {template.name}, line {error.lineno}: {error.message}.") from error
         except Exception:  # it may refuse this conversation and take the others
             pass
+
+    def keeps(self, text: str) -> bool:
+        """Whether the template writes what a turn says as it is; some take parts of turns only, of text and images."""
+        try:
+            return text in self._jinja([{"role": "user", "content": text}, PROBE[1]], prompt=False)[0]
+        except NotRendered:
+            return False
 
     def render(self, turns: list[Turn]) -> Rendered:
         """The text of the conversation and where its answers are; raises NotRendered if the template refuses it."""
@@ -122,8 +148,8 @@ class Renderer:
             last = number == len(turns) - 1
             start = _agreement(self._jinja(turns[:number], True, tools)[0], text)
             end = len(text) if last else _agreement(self._jinja(turns[: number + 1], False, tools)[0], text)
-            asked = number == 0 or turns[number - 1]["content"].strip() in text[done:start]
-            if asked and turn["content"].strip() in text[start:end]:
+            asked = number == 0 or _says(text[done:start], turns[number - 1])
+            if asked and _says(text[start:end], turn):
                 spans.append((start, end))
                 done = end
             elif last:
@@ -144,6 +170,12 @@ class Renderer:
             text += self._eos
             ended[-1] = (ended[-1][0], len(text))
         return Rendered(text, tuple(ended), unmatched)
+
+
+def _says(text: str, turn: Mapping[str, Any]) -> bool:
+    content = turn["content"]
+    parts = [content] if isinstance(content, str) else [part.get("text", "") for part in content]
+    return all(part.strip() in text for part in parts)
 
 
 def _names(tools: list[Any] | None, messages: list[dict[str, Any]]) -> list[str]:

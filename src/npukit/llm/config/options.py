@@ -145,6 +145,15 @@ class TuningOptions(FrozenOptions):
         (), description="modules of these layers to train, such as mlp; all if empty"
     )
 
+    freeze_vision_tower: Annotated[bool, Called(llama_factory="freeze_vision_tower", swift="freeze_vit")] = Field(
+        True, description="of a model that sees images: do not train what looks at them"
+    )
+    freeze_projector: Annotated[bool, Called(llama_factory="freeze_multi_modal_projector", swift="freeze_aligner")] = (
+        Field(True, description="nor what turns features of images into embeddings")
+    )
+    freeze_language_model: Annotated[bool, Called(llama_factory="freeze_language_model", swift="freeze_llm")] = Field(
+        False, description="nor the rest, the language model"
+    )
     turns: Annotated[Literal["lisa", "badam"] | None, FULL] = Field(
         None,
         description="layers are trained in turns: some that are drawn, and all that is outside layers (lisa); or one "
@@ -160,6 +169,11 @@ class TuningOptions(FrozenOptions):
     def converts(self) -> bool:
         """Whether an adapter is saved as its difference from what it was at first."""
         return self.method == "lora" and (self.convert or self.init == "lora_ga")
+
+    @property
+    def freezes_vision(self) -> bool:
+        """Whether nothing that looks at images is trained."""
+        return self.freeze_vision_tower and self.freeze_projector
 
     @property
     def is_adapter(self) -> bool:
@@ -212,6 +226,15 @@ class DataOptions(FrozenOptions):
     folder: Path = Field(
         Path("data"),
         description="folder of dataset_info.json and of files named without a path; REMOTE:owner/name is on a hub",
+    )
+    media_dir: Annotated[Path | None, Called(llama_factory="media_dir")] = Field(
+        None, description="folder of the images that rows name without one; data.folder if empty"
+    )
+    image_min_pixels: Annotated[PositiveInt | None, Called(llama_factory="image_min_pixels")] = Field(
+        None, description="images with fewer pixels are enlarged; as the model's image processor says if empty"
+    )
+    image_max_pixels: Annotated[PositiveInt | None, Called(llama_factory="image_max_pixels")] = Field(
+        None, description="images with more pixels are scaled down, and become fewer tokens; see image_min_pixels"
     )
     template: Annotated[str | None, CHAT] = Field(
         None, description="chat template, by name or as a Jinja file; the tokenizer's own if empty"

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from npukit.llm.data.rows import IGNORED
+from npukit.llm.images.images import Images, RowImage
 
 FILLED = 64
 
@@ -31,12 +32,32 @@ class Collator:
     pack_length: int | None = None
     multiple: int = 8
     weighs: bool = False  # adds label_weights, how much each label counts
+    images: Images | None = None  # of a model that sees: adds pixels, and the positions of images
 
     def __call__(self, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
         if self.joined and self.pack_length is None:
             rows = self._filled_up(rows)
         batch = self._join(rows) if self.joined else self._pad(rows)
-        return batch | {"label_weights": self._weights(rows, batch["labels"])} if self.weighs else batch
+        if self.weighs:
+            batch["label_weights"] = self._weights(rows, batch["labels"])
+        return batch | self._illustrated(rows, batch) if self.images else batch
+
+    def _illustrated(self, rows: Sequence[dict[str, Any]], batch: dict[str, Any]) -> dict[str, Any]:
+        """What belongs to the images of a batch; each row has a list of them for every row that is packed in it."""
+        assert self.images
+        shape = batch["input_ids"].shape
+        width = shape[1]
+        ends = np.array(batch["row_ends"]) if self.joined else np.arange(1, len(rows) + 1) * width
+        images: list[Sequence[RowImage]] = []
+        for row in rows:
+            own, count = row.get("images", []), len(row.get("lengths", [0]))
+            images += [*own, *[[]] * (count - len(own))]
+        places = [slice(start, end) for start, end in zip([0, *ends[:-1]], ends, strict=True)]
+        found = self.images.inputs(batch["input_ids"].flatten().numpy(), list(zip(places, images, strict=True)))
+        made = {name: torch.from_numpy(value) for name, value in found.items() if isinstance(value, np.ndarray)}
+        if "position_ids" in made:
+            made["position_ids"] = made["position_ids"].view(3, *shape)
+        return {**found, **made}
 
     def _weights(self, rows: Sequence[dict[str, Any]], labels: torch.Tensor) -> torch.Tensor:
         if self.joined:

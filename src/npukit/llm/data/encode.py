@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,8 +15,11 @@ from npukit.llm.chat.peers.data import BadTurns
 from npukit.llm.chat.render import NotRendered, Rendered, Renderer, Span
 from npukit.llm.chat.templates import Template
 from npukit.llm.config.options import DataOptions
+from npukit.llm.data.media import filled, in_parts, spread
 from npukit.llm.data.row import BadRow, Conversation, Row, TextRow
 from npukit.llm.data.row import Tokens as TokenRow
+from npukit.llm.images.files import BadImage
+from npukit.llm.images.images import Images, RowImage
 from npukit.llm.tasks.task import Task
 
 Tokens = NDArray[np.int32]
@@ -33,19 +36,28 @@ class Encoded:
     tokens: Tokens
     was_cut: bool = False
     unmatched: int = 0
+    images: tuple[RowImage, ...] = ()
+
+    def at(self, place: str) -> Encoded:
+        """The same with images that know which row names them."""
+        return replace(self, images=tuple(replace(image, place=place) for image in self.images))
 
 
 class Encoder:
     """Tokenises rows by the options."""
 
-    def __init__(self, data: DataOptions, task: Task, tokenizer: Any, template: Template) -> None:
+    def __init__(
+        self, data: DataOptions, task: Task, tokenizer: Any, template: Template, images: Images | None = None
+    ) -> None:
         self._data = data
+        self.images = images
         self._counts_everything = task.counts_everything
         self._tokenizer = tokenizer
         self._eos: Any = tokenizer.eos_token_id
         stops = [str(token) for token in tokenizer.added_tokens_decoder.values() if token.special]
         self._writer = _writer(template, tokenizer, data)
         self._renderer = None if self._writer else Renderer(template, tokenizer.special_tokens_map, stops)
+        self._writes_text = images is None or self._renderer is None or self._renderer.keeps(images.marker)
 
     def encode(self, rows: Sequence[Row]) -> list[list[Encoded] | BadRow]:
         """Each row's tokens, or why there are none. A text longer than the cutoff becomes several rows."""
@@ -77,14 +89,87 @@ class Encoder:
         """The most tokens that a row may have."""
         return self._data.cutoff
 
-    def answers(self, question: Conversation, answers: Sequence[str]) -> list[Tokens] | BadRow:
-        """The tokens of a question with each of its answers, of which only the answer counts."""
+    def answers(
+        self, question: Conversation, answers: Sequence[str], images: Sequence[Any] = ()
+    ) -> tuple[list[Tokens], tuple[RowImage, ...]] | BadRow:
+        """The tokens of a question with each of its answers, of which only the answer counts, and its images."""
+        measured = self._measured(images)
+        if isinstance(measured, BadRow):
+            return measured
         if isinstance(self._writer, llama_factory.Writer):
-            return [_labelled(*row) for row in self._writer.answers(question, list(answers))]
-        found = self.encode([[*question, {"role": "assistant", "content": answer}] for answer in answers])
+            turns = self._with_texts(question, measured) if measured else question
+            if isinstance(turns, BadRow):
+                return turns
+            made = [Encoded(_labelled(*row)) for row in self._writer.answers(turns, list(answers))]
+            found = [self._whole([each], measured) for each in made]
+        else:
+            rows = [[*question, {"role": "assistant", "content": answer}] for answer in answers]
+            found = [self.illustrated(row, images) for row in rows] if images else self.encode(rows)
         if bad := [each for each in found if isinstance(each, BadRow)]:
             return bad[0]
-        return [each[0].tokens for each in found if isinstance(each, list)]
+        return [each[0].tokens for each in found if isinstance(each, list)], measured
+
+    def illustrated(self, turns: Conversation, sources: Sequence[Any]) -> list[Encoded] | BadRow:
+        """A conversation with images, which become as many tokens as the model has features of them."""
+        images = self._measured(sources)
+        if isinstance(images, BadRow):
+            return images
+        if self._writer:
+            written = self._with_texts(turns, images)
+            found = written if isinstance(written, BadRow) else self._as_the_peer(written)
+        else:
+            found = self._rendered(turns, images)
+        return found if isinstance(found, BadRow) else self._whole(found, images)
+
+    def _measured(self, sources: Sequence[Any]) -> tuple[RowImage, ...] | BadRow:
+        """The images by their headers."""
+        if not sources:
+            return ()
+        if self.images is None:
+            return BadRow("has images, and this model reads text only")
+        try:
+            return tuple(self.images.measure(each) for each in sources)
+        except BadImage as error:
+            return BadRow(f"has an image that cannot be used: {error}")
+
+    def _with_texts(self, turns: Conversation, images: Sequence[RowImage]) -> Conversation | BadRow:
+        """The turns with the tokens of images in them as text, which is how the peers' rows are cut, too."""
+        assert self.images
+        vision, marker = self.images.vision, self.images.marker
+        texts = [marker.replace(vision.token, vision.text(each.size)) for each in images]
+        try:
+            return filled(spread(turns, len(images), self._data.tokens), texts)
+        except BadRow as error:
+            return error
+
+    def _rendered(self, turns: Conversation, images: Sequence[RowImage]) -> list[Encoded] | BadRow:
+        assert self.images and self._renderer
+        vision = self.images.vision
+        try:
+            turns = spread(self._with_system(turns), len(images), self._data.tokens)
+            marked: Any = filled(turns, [self.images.marker] * len(images)) if self._writes_text else in_parts(turns)
+            row = self._renderer.render(marked).expanded(vision.token, [vision.text(each.size) for each in images])
+        except (NotRendered, BadRow) as error:
+            return BadRow(str(error))
+        ids, spans = next(iter(self._ids_and_answers([row])))
+        return self._row(ids, spans, row.unmatched)
+
+    def _whole(self, found: list[Encoded], images: tuple[RowImage, ...]) -> list[Encoded] | BadRow:
+        """The row with its images, if all their tokens are still there."""
+        if not images:
+            return found
+        assert self.images
+        wanted, token = sum(each.size.tokens for each in images), self.images.token_id
+        tokens = found[0].tokens
+        there = int((np.where(tokens < 0, ~tokens, tokens) == token).sum())
+        if there < wanted:
+            return BadRow(
+                f"has images of {wanted} tokens, of which {there} are left after it was cut to {self._data.cutoff}: "
+                "raise data.cutoff, or lower data.image_max_pixels"
+            )
+        if there > wanted:
+            return BadRow(f"has {self.images.vision.token} in its text, which stands for a part of an image")
+        return [replace(found[0], images=images)]
 
     def text(self, text: Conversation | list[int]) -> list[Encoded] | BadRow:
         """What the tokenizer makes of a text, or of a text and another, unless a chat template is wanted."""

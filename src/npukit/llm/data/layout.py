@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from npukit.llm.config.options import Format
+from npukit.llm.data.media import with_tags
 from npukit.llm.data.row import (
     BadRow,
     Conversation,
+    Illustrated,
     Layout,
     Rewriting,
     TextRow,
@@ -20,7 +22,6 @@ from npukit.llm.data.row import (
 )
 from npukit.llm.data.turns import check_order, history_of, tools_turn, turn, turns_of
 
-MEDIA = ("images", "videos", "audios")
 # Of these columns each layout needs all of one group.
 NEEDED: dict[str, tuple[tuple[str, ...], ...]] = {
     "messages": (("messages",), ("conversations",), ("query", "response")),
@@ -39,7 +40,7 @@ QUESTION_AND_ANSWER = {
     "messages": ("query", "response"),
 }
 COLUMNS = frozenset(
-    {"tools", "system", "input", "history", "positive", "negative", "label"}
+    {"tools", "system", "images", "input", "history", "positive", "negative", "label"}
     | {name for groups in NEEDED.values() for group in groups for name in group}
 )
 
@@ -81,19 +82,13 @@ def recognise(row: dict[str, Any]) -> tuple[Format, dict[str, str]] | None:
     return ("text", {}) if "text" in row else None
 
 
-def refuse_media(row: dict[str, Any]) -> None:
-    """Raise BadRow for a row with images and the like."""
-    if media := next((name for name in MEDIA if row.get(name)), None):
-        raise BadRow(f"has {media}; only text is supported")
-
-
-def lay_out(row: dict[str, Any], layout: Layout) -> Conversation | TextRow | Tokens:
+def lay_out(row: dict[str, Any], layout: Layout) -> Conversation | Illustrated | TextRow | Tokens:
     """The conversation or text of a row (with our names of the columns); raises BadRow.
 
     >>> lay_out({"instruction": "Hi", "output": "Hello"}, Layout("alpaca"))
     [{'role': 'user', 'content': 'Hi'}, {'role': 'assistant', 'content': 'Hello'}]
     """
-    refuse_media(row)
+    row, images = with_tags(row)
     if not any(row.keys() >= set(group) for group in NEEDED[layout.format]):
         wanted = " and ".join(NEEDED[layout.format][0])
         raise BadRow(f"has no {wanted} ({layout.format} format); its columns are {listed(row)}")
@@ -103,7 +98,8 @@ def lay_out(row: dict[str, Any], layout: Layout) -> Conversation | TextRow | Tok
         return TextRow(string(row, "text"), row.get("ends") is not False)
     turns = conversation(row, layout)
     check_order(turns)
-    return layout.rewriting(turns, row.get("tag")) if layout.rewriting != Rewriting() else turns
+    turns = layout.rewriting(turns, row.get("tag")) if layout.rewriting != Rewriting() else turns
+    return Illustrated(turns, images) if images else turns
 
 
 def _tokens(row: dict[str, Any]) -> Tokens:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from npukit.llm.data.layout import conversation, question_of, refuse_media
+from npukit.llm.data.layout import conversation, question_of
+from npukit.llm.data.media import with_tags
 from npukit.llm.data.row import BadRow, Conversation, Layout, listed
 from npukit.llm.data.turns import check_order, turns_of
 
@@ -23,6 +24,7 @@ class Pair:
     question: Conversation
     chosen: str | None
     rejected: str | None
+    images: tuple[Any, ...] = ()
 
     def encode(self, encoder: Encoder) -> list[Encoded] | BadRow:
         """The better answer's tokens, a mark, the worse one's; an answer that is not there has none."""
@@ -30,14 +32,16 @@ class Pair:
 
         from npukit.llm.data.encode import SEPARATOR, Encoded
 
-        halves = encoder.answers(self.question, [each for each in (self.chosen, self.rejected) if each is not None])
-        if isinstance(halves, BadRow):
-            return halves
+        answers = [each for each in (self.chosen, self.rejected) if each is not None]
+        found = encoder.answers(self.question, answers, self.images)
+        if isinstance(found, BadRow):
+            return found
+        halves, images = found
         nothing = [np.zeros(0, dtype=np.int32)]
         halves = nothing * (self.chosen is None) + halves + nothing * (self.rejected is None)
         was_cut = any(len(half) == encoder.cutoff for half in halves)
         mark = np.array([SEPARATOR], dtype=np.int32)
-        return [Encoded(np.concatenate([halves[0], mark, halves[1]]), was_cut)]
+        return [Encoded(np.concatenate([halves[0], mark, halves[1]]), was_cut, images=images)]
 
 
 def lay_out_pair(row: dict[str, Any], layout: Layout) -> Pair:
@@ -46,27 +50,27 @@ def lay_out_pair(row: dict[str, Any], layout: Layout) -> Pair:
     >>> lay_out_pair({"prompt": "Why?", "chosen": "Because.", "rejected": "No."}, Layout("messages")).rejected
     'No.'
     """
-    refuse_media(row)
+    row, images = with_tags(row)
     worse = next((name for name in REJECTED if row.get(name) is not None), None)
     if worse is None:
         raise BadRow(f"has no rejected answer; its columns are {listed(row)}")
     rejected = _last_answer(row[worse], layout)
     if "chosen" in row and not (isinstance(row["chosen"], list) and len(row["chosen"]) > 1):
         question = question_of(row, layout)
-        return Pair(question, _last_answer(row["chosen"], layout), rejected)
+        return Pair(question, _last_answer(row["chosen"], layout), rejected, images)
     turns = turns_of(row["chosen"], layout) if "chosen" in row else conversation(row, layout)
-    return Pair(turns[:-1], _answer(turns), rejected)
+    return Pair(turns[:-1], _answer(turns), rejected, images)
 
 
 def lay_out_marked(row: dict[str, Any], layout: Layout) -> Pair:
     """A row with one answer that is good or bad."""
-    refuse_media(row)
+    row, images = with_tags(row)
     mark = next((name for name in MARKS if row.get(name) is not None), None)
     if mark is None or row[mark] not in (True, False, 0, 1):
         raise BadRow(f"has no label that is true or false; its columns are {listed(row)}")
     turns = conversation(row, layout)
     answer = _answer(turns)
-    return Pair(turns[:-1], answer if row[mark] else None, None if row[mark] else answer)
+    return Pair(turns[:-1], answer if row[mark] else None, None if row[mark] else answer, images)
 
 
 def _last_answer(value: Any, layout: Layout) -> str:

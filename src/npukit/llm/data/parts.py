@@ -18,10 +18,12 @@ from npukit.llm.data.encoded import Counter, encoded_rows
 from npukit.llm.data.files import RawRow
 from npukit.llm.data.problems import Problems
 from npukit.llm.data.sources import Table
+from npukit.llm.images.table import CONTENT, as_bytes, save
 from npukit.llm.tasks.task import Task
 from npukit.report.writing import whole_folder
 
 RECORDS = 65_536  # of a part
+IMAGES = "image_lengths.npy"  # bytes of each row's images
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,7 @@ class Parts:
             for part in self.folders:
                 with (part / "tokens.bin").open("rb") as tokens:
                     shutil.copyfileobj(tokens, whole, 1 << 22)
+        save(folder, [part / CONTENT for part in self.folders], [np.load(part / IMAGES) for part in self.folders])
         np.save(folder / "offsets.npy", np.cumsum(np.concatenate([[0], *lengths]), dtype=np.int64))
         (folder / "problems.json").write_text(json.dumps(asdict(self.problems)))
 
@@ -74,10 +77,12 @@ def _make(
     records: Iterator[RawRow],
     counter: Counter,
 ) -> None:
-    problems, lengths = Problems(), []
-    with (folder / "tokens.bin").open("wb") as file:
+    problems, lengths, image_lengths = Problems(), [], []
+    with (folder / "tokens.bin").open("wb") as file, (folder / CONTENT).open("wb") as images:
         for encoded in counter.count(encoded_rows(table, data, task, encoder, problems, records)):
             file.write(encoded.tokens.tobytes())
             lengths.append(len(encoded.tokens))
+            image_lengths.append(images.write(as_bytes(encoded.images)))
     np.save(folder / "lengths.npy", np.array(lengths, dtype=np.int64))
+    np.save(folder / IMAGES, np.array(image_lengths, dtype=np.int64))
     (folder / "problems.json").write_text(json.dumps(asdict(problems)))

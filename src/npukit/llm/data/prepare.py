@@ -21,6 +21,7 @@ from npukit.llm.data.sources import Table, find_table
 from npukit.llm.data.stream import Stream
 from npukit.llm.data.tokenised import Rows, Tell, tokenised
 from npukit.llm.hub import Hub
+from npukit.llm.images.images import Images
 from npukit.llm.tasks.task import Task
 
 
@@ -41,17 +42,27 @@ def prepare(
     seed: int,
     tell: Tell = lambda sentence: None,
     hub: Hub | None = None,
+    images: Images | None = None,
 ) -> Prepared:
     """Read, render, tokenise, mix and pack what `data` names; the same for the same seed, in every process.
 
     >>> prepared = prepare(DataOptions(train=[{"path": "alpaca.jsonl"}]), named("sft"), tokenizer, seed=42, tell=print)
     >>> prepared.train[0]["input_ids"]
     """
-    return _Preparation(data, task, tokenizer, seed, tell, hub).run()
+    return _Preparation(data, task, tokenizer, seed, tell, hub, images).run()
 
 
 class _Preparation:
-    def __init__(self, data: DataOptions, task: Task, tokenizer: Any, seed: int, tell: Tell, hub: Hub | None) -> None:
+    def __init__(
+        self,
+        data: DataOptions,
+        task: Task,
+        tokenizer: Any,
+        seed: int,
+        tell: Tell,
+        hub: Hub | None,
+        images: Images | None,
+    ) -> None:
         data = task.data_options(data).model_copy(update={"folder": local_folder(data.folder)})
         self._pack_length = data.pack_length or data.cutoff
         # A row must fit into a pack, so the cutoff is never longer than one.
@@ -63,6 +74,7 @@ class _Preparation:
         self._drawing_seed = seed if data.seed is None else data.seed
         self._tell = tell
         self._hub = hub
+        self._images = images
         self._template = find_template(data.template, tokenizer, data.tokens)
         self._problems = Problems()
 
@@ -82,6 +94,7 @@ class _Preparation:
                 self._seed,
                 self._pad_id,
                 self._tell,
+                self._images,
             )
             if not isinstance(wanted, tuple) and wanted:
                 validation = self._finished("validation", *self._all_of(stream.hold_out(wanted)))
@@ -110,7 +123,7 @@ class _Preparation:
         return tables, [np.arange(len(rows)) for rows in tables]
 
     def _rows(self, table: Table) -> Rows:
-        rows = tokenised(table, self._data, self._task, self._tokenizer, self._template, self._tell)
+        rows = tokenised(table, self._data, self._task, self._tokenizer, self._template, self._tell, self._images)
         self._problems.add(rows.problems)
         return rows
 

@@ -9,7 +9,7 @@ from npukit.llm.chat.messages import as_messages
 from npukit.llm.chat.peers.data import BadTurns
 from npukit.llm.data.files import RawRow
 from npukit.llm.data.layout import ANSWERS, QUESTIONS, lay_out, recognise, renamed
-from npukit.llm.data.row import BadRow, Layout, TextRow, listed
+from npukit.llm.data.row import BadRow, Illustrated, Layout, TextRow, listed
 
 STAND_IN = "?"
 ANSWERING = ("assistant", "gpt", "chatgpt", "bot", "function_call", "tool_call")
@@ -48,6 +48,8 @@ def question_of(record: RawRow, layout: Layout) -> Question:
     laid = lay_out(renamed(row, layout), layout)
     if isinstance(laid, TextRow):
         return Question(None, laid.text)
+    if isinstance(laid, Illustrated):
+        raise BadRow("has images, which are read by training only")
     assert isinstance(laid, list)  # sft has no pairs
     try:
         tools, messages = as_messages(laid[:-1])

@@ -78,6 +78,18 @@ class Tokens:
     labels: list[int]
 
 
+@dataclass(frozen=True)
+class Illustrated:
+    """A conversation with images: each <image> in its turns stands for the next of them."""
+
+    turns: Conversation
+    images: tuple[Any, ...]  # paths, data URIs, bytes
+
+    def encode(self, encoder: Any) -> Any:
+        """Its tokens with those of the images, or a BadRow."""
+        return encoder.illustrated(self.turns, self.images)
+
+
 class OwnRow(Protocol):
     """A row of a task's own kind, which knows how to become tokens."""
 

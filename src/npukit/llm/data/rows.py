@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from npukit.llm.data.encode import END, MORE, Tokens
 from npukit.llm.data.pack import Numbers, Packs
 from npukit.llm.data.tokenised import Rows
+from npukit.llm.images.images import RowImage
 
 IGNORED = -100
 
@@ -59,7 +60,12 @@ class Chosen:
         """Row `number`: its input_ids, and the labels of those that count."""
         tokens = self.tokens(number)
         ids, labels = inputs_and_labels(tokens, self.end_id)
-        return {"input_ids": ids, "labels": labels, "label_weights": weights_of(tokens)}
+        images = [self.images(number)]
+        return {"input_ids": ids, "labels": labels, "label_weights": weights_of(tokens), "images": images}
+
+    def images(self, number: int) -> list[RowImage]:
+        """The images of row `number`."""
+        return self._tables[int(self._table[number])].images(int(self._row[number]))
 
     def tokens(self, number: int) -> Tokens:
         if not -len(self) <= number < len(self):
@@ -96,5 +102,7 @@ class Packed:
     def __getitem__(self, number: int) -> dict[str, Any]:
         if not -len(self) <= number < len(self):
             raise IndexError(number)
-        rows = [self._rows.tokens(row) for row in self._packs[number % len(self)].tolist()]
-        return packed_row(rows, self._pack_length, self._pad_id, self._rows.end_id)
+        numbers = self._packs[number % len(self)].tolist()
+        rows = [self._rows.tokens(row) for row in numbers]
+        images = [self._rows.images(row) for row in numbers]
+        return packed_row(rows, self._pack_length, self._pad_id, self._rows.end_id) | {"images": images}

@@ -179,7 +179,7 @@ def _info_entries(folder: Path) -> dict[str, Any]:
     return entries
 
 
-PREFERENCE_COLUMNS = {"chosen": "chosen", "rejected": "rejected", "kto_tag": "kto_tag"}
+COMMON_COLUMNS = {name: name for name in ("tools", "chosen", "rejected", "kto_tag", "images", "videos", "audios")}
 COLUMN_NAMES = {  # dataset_info.json's names of the columns, and ours
     "alpaca": {
         "prompt": "instruction",
@@ -187,10 +187,9 @@ COLUMN_NAMES = {  # dataset_info.json's names of the columns, and ours
         "response": "output",
         "system": "system",
         "history": "history",
-        "tools": "tools",
-        **PREFERENCE_COLUMNS,
+        **COMMON_COLUMNS,
     },
-    "sharegpt": {"messages": "conversations", "system": "system", "tools": "tools", **PREFERENCE_COLUMNS},
+    "sharegpt": {"messages": "conversations", "system": "system", **COMMON_COLUMNS},
 }
 ROLE_TAGS = {
     "user_tag": "user",
@@ -210,7 +209,7 @@ def _from_info(table: Table, name: str, entry: Any, folder: Path, hub: Hub) -> T
     family = "sharegpt" if formatting == "openai" else formatting
     if family not in COLUMN_NAMES:
         raise NpukitError(f"{where}: formatting {formatting!r} is not supported; alpaca, sharegpt and openai are.")
-    columns = {"tools": ""}  # not read unless it is named
+    columns = dict.fromkeys(("tools", "images", "videos", "audios"), "")  # not read unless they are named
     for theirs, column in (entry.get("columns") or {}).items():
         if theirs not in COLUMN_NAMES[family]:
             raise NpukitError(f"{where}: the column {theirs!r} is not supported for {formatting}.")

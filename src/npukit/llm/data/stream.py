@@ -12,13 +12,14 @@ import numpy as np
 from npukit.errors import NpukitError
 from npukit.llm.chat.templates import Template
 from npukit.llm.config.options import DataOptions
-from npukit.llm.data.encode import Encoded, Encoder, Tokens
+from npukit.llm.data.encode import Encoded, Encoder
 from npukit.llm.data.encoded import encoded_rows
 from npukit.llm.data.pack import pack
 from npukit.llm.data.problems import Problems
 from npukit.llm.data.rows import inputs_and_labels, packed_row, weights_of
 from npukit.llm.data.sources import Table
 from npukit.llm.data.tokenised import Rows, Tell
+from npukit.llm.images.images import Images
 from npukit.llm.tasks.task import Task
 
 WINDOW = 4096  # rows that are shuffled and packed together
@@ -41,13 +42,14 @@ class Stream:
         seed: int,
         pad_id: int,
         tell: Tell,
+        images: Images | None = None,
     ) -> None:
         self.problems = Problems()
         self._tables = [replace(table, streaming=True) for table in tables]
         self._held_out = [0] * len(tables)
         self._data = data
         self._task = task
-        self._encoder = Encoder(data, task, tokenizer, template)
+        self._encoder = Encoder(data, task, tokenizer, template, images)
         self._seed = seed
         self._epoch = 0
         self._pad_id = pad_id
@@ -68,10 +70,10 @@ class Stream:
         self._held_out = [count + (number < more) for number in range(len(self._tables))]
         taken = []
         for table, held_out in zip(self._tables, self._held_out, strict=True):
-            tokens = [encoded.tokens for encoded in islice(self._rows(table), held_out)]
-            if len(tokens) < held_out:
-                raise NpukitError(f"data.validation takes {held_out} rows of {table.name}, which has {len(tokens)}.")
-            taken.append(Rows.of(tokens, end_id=self._end_id))
+            rows = list(islice(self._rows(table), held_out))
+            if len(rows) < held_out:
+                raise NpukitError(f"data.validation takes {held_out} rows of {table.name}, which has {len(rows)}.")
+            taken.append(Rows.of(rows, end_id=self._end_id))
         return taken
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
@@ -82,16 +84,20 @@ class Stream:
                 yield from self._packs(window, int(random.integers(2**31)))
             else:
                 for number in random.permutation(len(window)):
-                    ids, labels = inputs_and_labels(window[number], self._end_id)
-                    yield {"input_ids": ids, "labels": labels, "label_weights": weights_of(window[number])}
+                    tokens, images = window[number].tokens, window[number].images
+                    ids, labels = inputs_and_labels(tokens, self._end_id)
+                    weights = weights_of(tokens)
+                    yield {"input_ids": ids, "labels": labels, "label_weights": weights, "images": [images]}
 
-    def _packs(self, window: list[Tokens], seed: int) -> Iterator[dict[str, Any]]:
+    def _packs(self, window: list[Encoded], seed: int) -> Iterator[dict[str, Any]]:
         pack_length = self._data.pack_length or self._data.cutoff
-        packs = pack(np.array([len(row) for row in window]), pack_length, seed)
+        packs = pack(np.array([len(row.tokens) for row in window]), pack_length, seed)
         for number in range(len(packs)):
-            yield packed_row([window[row] for row in packs[number]], pack_length, self._pad_id, self._end_id)
+            rows = [window[row] for row in packs[number]]
+            packed = packed_row([row.tokens for row in rows], pack_length, self._pad_id, self._end_id)
+            yield packed | {"images": [row.images for row in rows]}
 
-    def _mixed(self, random: np.random.Generator) -> Iterator[Tokens]:
+    def _mixed(self, random: np.random.Generator) -> Iterator[Encoded]:
         left = [
             (table.weight or 1.0, islice(self._rows(table), held_out, None))
             for table, held_out in zip(self._tables, self._held_out, strict=True)
@@ -103,7 +109,7 @@ class Stream:
             if encoded is None:
                 del left[number]
             else:
-                yield encoded.tokens
+                yield encoded
 
     def _rows(self, table: Table) -> Iterator[Encoded]:
         told = self.problems.bad

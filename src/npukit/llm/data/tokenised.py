@@ -20,18 +20,20 @@ from npukit.errors import NpukitError
 from npukit.llm.chat.templates import Template
 from npukit.llm.config.options import DataOptions
 from npukit.llm.data.check import nothing_usable, stopped
-from npukit.llm.data.encode import MORE, SEPARATOR, Encoder, Tokens
+from npukit.llm.data.encode import MORE, SEPARATOR, Encoded, Encoder, Tokens
 from npukit.llm.data.encoded import Counter, encoded_rows
 from npukit.llm.data.parts import make_parts
 from npukit.llm.data.problems import Problems
 from npukit.llm.data.sources import Table
+from npukit.llm.images.images import Images, RowImage
+from npukit.llm.images.table import ImageTable
 from npukit.llm.tasks.task import Task
 from npukit.report.writing import disk_errors_named
 
 Tell = Callable[[str], None]
 PART = 1 << 24
 MORE_ROOM = "Set NPUKIT_CACHE to a folder with more room, or data.cache: false."
-CODE = ("chat", "chat/peers", "data", "tasks")  # the packages that tokens depend on
+CODE = ("chat", "chat/peers", "data", "images", "tasks")  # the packages that tokens depend on
 TOKENS_DEPEND_ON = {"system", "cutoff", "train_on_prompt", "last_answer_only", "tokens", "thinking", "too_long"}
 TOKENS_DEPEND_ON.add("train_on_empty_thought")
 
@@ -40,30 +42,38 @@ class Rows:
     """Tokenised rows; those of a folder are mapped, also in another process that they are sent to."""
 
     def __init__(
-        self, tokens: Tokens, offsets: NDArray[np.int64], problems: Problems, end_id: int, folder: Path | None = None
+        self,
+        tokens: Tokens,
+        offsets: NDArray[np.int64],
+        problems: Problems,
+        end_id: int,
+        folder: Path | None = None,
+        images: ImageTable | None = None,
     ) -> None:
         self.end_id = end_id  # the label of tokens that stand for the end
         self.offsets = offsets
         self.problems = problems
         self._tokens = tokens
         self._folder = folder
+        self._images = images
 
     @classmethod
     def open(cls, folder: Path, end_id: int) -> Rows:
         """Rows that were tokenised into a folder."""
         problems = Problems(**json.loads((folder / "problems.json").read_text()))
         tokens: Tokens = np.memmap(folder / "tokens.bin", dtype=np.int32, mode="r")
-        return cls(tokens, np.load(folder / "offsets.npy"), problems, end_id, folder)
+        return cls(tokens, np.load(folder / "offsets.npy"), problems, end_id, folder, ImageTable.open(folder))
 
     @classmethod
-    def of(cls, rows: Sequence[Tokens], problems: Problems | None = None, end_id: int = 0) -> Rows:
+    def of(cls, rows: Sequence[Encoded], problems: Problems | None = None, end_id: int = 0) -> Rows:
         """Rows kept in memory."""
-        offsets = np.cumsum([0, *map(len, rows)], dtype=np.int64)
-        return cls(np.concatenate(rows), offsets, problems or Problems(), end_id)
+        offsets = np.cumsum([0, *(len(row.tokens) for row in rows)], dtype=np.int64)
+        images = ImageTable.of([row.images for row in rows])
+        return cls(np.concatenate([row.tokens for row in rows]), offsets, problems or Problems(), end_id, images=images)
 
     def __reduce__(self) -> Any:
         if self._folder is None:
-            return Rows, (self._tokens, self.offsets, self.problems, self.end_id)
+            return Rows, (self._tokens, self.offsets, self.problems, self.end_id, None, self._images)
         return Rows.open, (self._folder, self.end_id)
 
     def __len__(self) -> int:
@@ -72,6 +82,10 @@ class Rows:
     def tokens(self, number: int) -> Tokens:
         """A row's tokens; those that do not count in the loss as their complement."""
         return self._tokens[self.offsets[number] : self.offsets[number + 1]]
+
+    def images(self, number: int) -> list[RowImage]:
+        """A row's images, in order."""
+        return self._images[number] if self._images else []
 
     def highest_token(self) -> int:
         """The highest number of a token, whether it counts or not."""
@@ -85,16 +99,24 @@ def _ids(tokens: Tokens) -> Tokens:
     return np.where(tokens == SEPARATOR, 0, ids).astype(np.int32)
 
 
-def tokenised(table: Table, data: DataOptions, task: Task, tokenizer: Any, template: Template, tell: Tell) -> Rows:
+def tokenised(
+    table: Table,
+    data: DataOptions,
+    task: Task,
+    tokenizer: Any,
+    template: Template,
+    tell: Tell,
+    images: Images | None = None,
+) -> Rows:
     """The table's rows as tokens: from the cache, or made now while other processes wait for them."""
-    encoder = Encoder(data, task, tokenizer, template)
+    encoder = Encoder(data, task, tokenizer, template, images)
     if not data.cache:
         problems, counter = Problems(), Counter(table, tell)
-        made_now = [each.tokens for each in counter.count(encoded_rows(table, data, task, encoder, problems))]
+        made_now = list(counter.count(encoded_rows(table, data, task, encoder, problems)))
         _refuse_unusable(table, problems, data.cutoff)
         _refuse_mostly_bad(table, problems, data.max_bad_rows)
         return Rows.of(made_now, problems, tokenizer.eos_token_id or 0)
-    place = cache_folder() / "data" / _key(table, data, task, tokenizer, template)
+    place = cache_folder() / "data" / _key(table, data, task, tokenizer, template, images)
     made = place / "rows" / "tokenised"
     if not made.exists():
         with only_builder(place, on_wait=lambda: tell(f"Another process tokenises {table.name}; waiting for it.")):
@@ -131,7 +153,7 @@ def _refuse_unusable(table: Table, problems: Problems, cutoff: int) -> None:
         )
 
 
-def _key(table: Table, data: DataOptions, task: Task, tokenizer: Any, template: Template) -> str:
+def _key(table: Table, data: DataOptions, task: Task, tokenizer: Any, template: Template, images: Images | None) -> str:
     """A name that changes with everything that the tokens depend on, and with nothing else."""
     parts = {
         "code": [_digest(file) for name in CODE for file in sorted((Path(__file__).parents[1] / name).glob("*.py"))],
@@ -144,6 +166,7 @@ def _key(table: Table, data: DataOptions, task: Task, tokenizer: Any, template: 
         "template": template.text,
         "today": date.today().isoformat() if "strftime_now" in template.text else None,
         "tokenizer": _tokenizer_content(tokenizer),
+        "images": images and images.depends_on(),
     }
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
 

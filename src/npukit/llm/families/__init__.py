@@ -1,6 +1,7 @@
 """Model families: one file for each `model_type`, and nothing about a family anywhere else.
 
-To add one, write a file named after its `model_type` that defines FAMILY.
+To add one, write a file named after its `model_type` that defines FAMILY, and VISION where it sees images; of a model
+that is put together from a tower and some language model, VISION alone.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from npukit.llm.families.family import Family, window
+from npukit.llm.families.vision import Vision
 
 UNKNOWN = Family(attention="unknown", plain_logits=False, window=window)
 
@@ -24,7 +26,17 @@ def of(config: Any) -> Family:
     >>> of({"model_type": "qwen2"}).attention
     'plain'
     """
-    return known().get(as_mapping(config).get("model_type", ""), UNKNOWN)
+    return known().get(as_mapping(config).get("model_type", "").removesuffix("_text"), UNKNOWN)
+
+
+def vision_of(config: Any) -> Vision | None:
+    """How a model sees images; None for a model of text, or one whose images npukit does not know.
+
+    >>> vision_of({"model_type": "qwen2_vl"}).token
+    '<|image_pad|>'
+    """
+    values = config if isinstance(config, Mapping) else config.to_dict()
+    return visions().get(values.get("model_type", "")) if values.get("vision_config") else None
 
 
 def as_mapping(config: Any) -> Mapping[str, Any]:
@@ -33,8 +45,18 @@ def as_mapping(config: Any) -> Mapping[str, Any]:
     return {**values, **(values.get("text_config") or {})}
 
 
-@functools.cache
 def known() -> dict[str, Family]:
     """Every family, by its model type."""
+    return _named("FAMILY")
+
+
+def visions() -> dict[str, Vision]:
+    """How every family that sees does it, by its model type."""
+    return _named("VISION")
+
+
+@functools.cache
+def _named(name: str) -> dict[str, Any]:
+    """What the files define under a name, by model type."""
     modules = (importlib.import_module(f"{__name__}.{found.name}") for found in pkgutil.iter_modules(__path__))
-    return {module.__name__.rpartition(".")[2]: module.FAMILY for module in modules if hasattr(module, "FAMILY")}
+    return {module.__name__.rpartition(".")[2]: getattr(module, name) for module in modules if hasattr(module, name)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -14,15 +15,17 @@ from npukit.llm.finetune.convert import make_plain
 from npukit.report.writing import write_json, write_text
 
 RUN = "npukit.yaml"
+# What a model that sees has beside its tokenizer.
+PROCESSORS = ("preprocessor_config.json", "video_preprocessor_config.json", "processor_config.json")
 _LIBRARIES = ("npukit", "torch", "torch_npu", "transformers", "peft", "accelerate", "deepspeed")
 
 
 def save_model(
-    model: nn.Module, state: dict[str, Tensor], folder: Path, tokenizer: Any, initial: Path | None = None
+    model: nn.Module, state: dict[str, Tensor], folder: Path, tokenizer: Any, base: Path, initial: Path | None = None
 ) -> None:
-    """A PEFT adapter, or the whole model as transformers writes it, with its tokenizer.
+    """A PEFT adapter, or the whole model as transformers writes it, with its tokenizer and its image processor.
 
-    With `initial`, an adapter as its difference from that one.
+    `base` is the folder of the model that it began with. With `initial`, an adapter as its difference from that one.
     """
     saved: Any = model
     saved.save_pretrained(folder, state_dict=state)
@@ -30,6 +33,9 @@ def save_model(
         make_plain(folder, initial)
     (folder / "README.md").unlink(missing_ok=True)  # PEFT's has nothing but headings; a finished run gets a card
     tokenizer.save_pretrained(folder)
+    for name in PROCESSORS:
+        if (base / name).is_file():
+            shutil.copyfile(base / name, folder / name)
 
 
 def save_run(config: Config, folder: Path) -> None:

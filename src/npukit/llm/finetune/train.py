@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -27,19 +28,21 @@ from npukit.llm.finetune.card import write_card
 from npukit.llm.finetune.convert import INITIAL, keep_initial
 from npukit.llm.finetune.during import follow
 from npukit.llm.finetune.save import RUN, save_model, save_run, save_trainer_state
+from npukit.llm.images.images import Images
 from npukit.llm.models.attention import NAME as PACKED_ATTENTION
 from npukit.llm.models.attention import register
 from npukit.llm.models.experts import use_grouped_experts
 from npukit.llm.models.forward import share_rows
 from npukit.llm.models.fused import use_compilable_gelu, use_fused_operators
-from npukit.llm.models.loading import load_config, load_model, load_tokenizer, locate, make_room
+from npukit.llm.models.loading import load_config, load_images, load_model, load_tokenizer, locate, make_room
 from npukit.llm.models.quantized import quantize
-from npukit.llm.models.tuning import plus_groups, tune
+from npukit.llm.models.tuning import layers_of, plus_groups, tune
+from npukit.llm.models.vision import register as register_tower
+from npukit.llm.models.vision import see_images
 from npukit.llm.tasks import task as tasks
 from npukit.llm.tasks.task import Learning, Log, Task
 from npukit.quiet import verbosity
 from npukit.train import Trainer
-from npukit.train.blocks import blocks
 from npukit.train.claim import claim
 from npukit.train.precision import choose_precision
 from npukit.train.watch import Summary
@@ -66,20 +69,21 @@ def _train(config: Config, log: Log, is_main: bool) -> Summary:
     config = _packed_if_possible(config, task, shape, log)
     _check_sharing(config, shape)
     tokenizer = load_tokenizer(config.model, place)
-    prepared = prepare(config.data, task, tokenizer, config.training.seed, log, config.model.hub)
+    images = load_images(config.model, place, shape, config.data)
+    prepared = prepare(config.data, task, tokenizer, config.training.seed, log, config.model.hub, images)
     _check_vocabulary(config, prepared, tokenizer, shape.get_text_config().vocab_size)
     if is_main:
         _begin_run(config, prepared, log)
     if task.uses_template(config.data) and not writes_alike(tokenizer, prepared.template_used):
         # Whoever talks to the model later must talk as it was taught.
         tokenizer.chat_template = prepared.template_used.text
-    collate = _collator(config, task, shape, pad_id(tokenizer))
+    collate = _collator(config, task, shape, pad_id(tokenizer), images)
     learning = task.learning(config, prepared.train, prepared.validation, collate)
     gradients = partial(_gradients, learning=learning, config=config) if config.tuning.init == "lora_ga" else None
     model = make_model(config, place, device, tokenizer, gradients)
     if is_main and config.tuning.converts:
         keep_initial(model, config.training.output)
-    trainer = _trainer(config, task, learning, model, tokenizer)
+    trainer = _trainer(config, task, learning, model, tokenizer, Path(place))
     task.before_training(learning, trainer, config, log)
     summary = trainer.train()
     if is_main:
@@ -103,14 +107,16 @@ def _end_run(config: Config, trainer: Trainer, summary: Summary) -> None:
         write_card(config, summary, config.training.output)
 
 
-def _collator(config: Config, task: Task, shape: Any, padding: int) -> Collator:
+def _collator(config: Config, task: Task, shape: Any, padding: int, images: Images | None) -> Collator:
     packed = config.data.packing and task.packs
     length = (config.data.pack_length or config.data.cutoff) if packed else None
     joined = task.joins(config, families.of(shape).can_pack)
-    return Collator(joined, padding, length, weighs=bool(config.data.weigh))
+    if images and (config.training.parallel != "ddp" or not config.tuning.freezes_vision):
+        images = images.with_blanks()
+    return Collator(joined, padding, length, weighs=bool(config.data.weigh), images=images)
 
 
-def _trainer(config: Config, task: Task, learning: Learning, model: Any, tokenizer: Any) -> Trainer:
+def _trainer(config: Config, task: Task, learning: Learning, model: Any, tokenizer: Any, base: Path) -> Trainer:
     tuning, options = config.tuning, config.training
     changes = {"compile": False} | ({"find_unused_parameters": True} if tuning.turns else {})
     initial = options.output / INITIAL if tuning.converts else None
@@ -125,7 +131,7 @@ def _trainer(config: Config, task: Task, learning: Learning, model: Any, tokeniz
         collate=learning.collate,
         metrics=learning.metrics,
         parameter_groups=plus_groups(model, tuning, options.learning_rate, options.weight_decay),
-        save_model=partial(save_model, tokenizer=tokenizer, initial=initial),
+        save_model=partial(save_model, tokenizer=tokenizer, base=base, initial=initial),
         save_frozen=not tuning.is_adapter,  # an adapter goes without the weights below it
         flops_per_item=task.flops_per_token(model),
         item="tokens",
@@ -170,6 +176,7 @@ def make_model(
 ) -> Any:
     """The model as it is trained: loaded, its loss and attention replaced by faster ones, tuned, compiled by layers."""
     register()
+    register_tower()
     torch.manual_seed(config.training.seed)  # the same new weights on every rank
     task, can_pack = tasks.of(config), families.of(load_config(config.model, place)).can_pack
     joined = task.joins(config, can_pack) or config.training.sequence_parallel > 1
@@ -204,12 +211,14 @@ def adapt(
         use_grouped_experts(model)
     elif compiles:
         use_compilable_gelu(model)
+    if vision := families.vision_of(model.config):
+        see_images(model, vision)
     task = tasks.of(config)
     task.set_output(model, config, tokenizer)
     tuned = tune(model, config.tuning, config.model, gradients)
     task.after_tuning(model, tuned, config, device)
     if compiles:
-        for layer in blocks(model):
+        for layer in layers_of(model):
             layer.compile()
     return tuned
 
@@ -225,6 +234,10 @@ def _packed_if_possible(config: Config, task: Task, shape: Any, log: Log) -> Con
 
 
 def _check_sharing(config: Config, shape: Any) -> None:
+    if config.training.sequence_parallel > 1 and families.vision_of(shape):
+        raise NpukitError(
+            f"training.sequence_parallel is for models of text, and not for {shape.model_type}: set it to 1."
+        )
     if config.training.sequence_parallel > 1 and not families.of(shape).can_pack:
         raise NpukitError(
             "training.sequence_parallel is for families with plain attention, "

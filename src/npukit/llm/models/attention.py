@@ -60,7 +60,7 @@ def packed_attention(
     if row_length is not None and (sliding_window is None or sliding_window >= row_length):
         result = _rows_alike(query, key, value, row_length, scale, dropout)
     elif able.flash_attention and cu_seqlens is not None:
-        result = _on_cuda(query, key, value, cu_seqlens, max_length, scale, dropout, sliding_window)
+        result = varlen_on_cuda(query, key, value, cu_seqlens, max_length, scale, dropout, sliding_window)
     elif row_ends is None:
         raise ValueError("packed attention needs the rows' borders: row_ends, or cu_seqlens on CUDA")
     elif able.torch_npu and query.dtype != torch.float32 and sliding_window is None:
@@ -78,7 +78,7 @@ def _rows_alike(query: Tensor, key: Tensor, value: Tensor, length: int, scale: f
     return result.transpose(1, 2).flatten(0, 1)
 
 
-def _on_cuda(
+def varlen_on_cuda(
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -86,8 +86,10 @@ def _on_cuda(
     longest: int,
     scale: float,
     dropout: float,
-    window: int | None,
+    window: int | None = None,
+    causal: bool = True,
 ) -> Tensor:
+    """Attend inside of each of several rows of different lengths."""
     # What torch.nn.attention.varlen calls, too; but that knows no dropout, nor before torch 2.13 heads in groups.
     if torch.is_autocast_enabled("cuda"):  # which does not reach this operator
         query, key, value = (part.to(torch.get_autocast_dtype("cuda")) for part in (query, key, value))
@@ -95,7 +97,7 @@ def _on_cuda(
     left = None if window is None else window - 1
     right = None if window is None else 0
     result: Tensor = torch.ops.aten._flash_attention_forward(
-        query, key, value, *borders, dropout, True, False, scale=scale, window_size_left=left, window_size_right=right
+        query, key, value, *borders, dropout, causal, False, scale=scale, window_size_left=left, window_size_right=right
     )[0]
     return result
 

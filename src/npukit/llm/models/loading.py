@@ -11,7 +11,9 @@ import torch
 
 from npukit.errors import NpukitError
 from npukit.launch.devices import torch_device
-from npukit.llm.config.options import ModelOptions
+from npukit.llm import families
+from npukit.llm.config.options import DataOptions, ModelOptions
+from npukit.llm.images.images import Images
 from npukit.llm.models.folder import find_model
 
 # What transformers wants besides a factor, as Llama 3.1 has it.
@@ -84,20 +86,43 @@ def load_model(options: ModelOptions, place: str, dtype: torch.dtype, attention:
 
     >>> load_model(ModelOptions(path="Qwen/Qwen2-7B"), "Qwen/Qwen2-7B", torch.bfloat16, attention=None)
     """
-    from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
+    from transformers import AutoModelForCausalLM, AutoModelForImageTextToText, AutoModelForSequenceClassification
 
     common = {"dtype": dtype, "trust_remote_code": options.trust_remote_code, "attn_implementation": attention}
     shape = load_config(options, place)
+    kind = AutoModelForCausalLM
+    if families.vision_of(shape):
+        if scores:
+            raise NpukitError(
+                f"{options.path} sees images, and cannot be given a layer of scores: use a model of text."
+            )
+        kind = AutoModelForImageTextToText
+        if attention:
+            common["attn_implementation"] = {"": attention, "text_config": attention, "vision_config": "sdpa"}
     if options.from_config:
         with torch_device():  # where weights are drawn fastest
-            return AutoModelForCausalLM.from_config(shape, **common)
+            return kind.from_config(shape, **common)
     common |= {"config": shape, "revision": options.revision}
     if scores:
         shape.num_labels = scores
         with _told(options), _quiet():  # that the new layer is new is no news
             return AutoModelForSequenceClassification.from_pretrained(place, **common)
     with _told(options):
-        return AutoModelForCausalLM.from_pretrained(place, **common)
+        return kind.from_pretrained(place, **common)
+
+
+def load_images(options: ModelOptions, place: str, shape: Any, data: DataOptions) -> Images | None:
+    """How the model is given images; None where it sees none."""
+    vision = families.vision_of(shape)
+    if vision is None:
+        return None
+    from transformers import AutoImageProcessor
+
+    with _told(options), _quiet():
+        processor = AutoImageProcessor.from_pretrained(
+            place, revision=options.revision, trust_remote_code=options.trust_remote_code
+        )
+    return Images(vision, processor, shape, data)
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from npukit.errors import NpukitError
+from npukit.llm import families
 from npukit.llm.config.options import ModelOptions, TuningOptions
 from npukit.llm.models.layers import grow
 from npukit.llm.models.outline import is_target
@@ -34,7 +35,7 @@ def tune(
         return tuned
     if options.turns == "badam":
         model.requires_grad_(False)
-        for layer in blocks(model):
+        for layer in layers_of(model):
             layer.requires_grad_(True)
     if options.new_layers:
         new = grow(model, options.new_layers)
@@ -42,7 +43,7 @@ def tune(
         for layer in new:
             layer.requires_grad_(True)
     elif options.method == "freeze":
-        layers = blocks(model)
+        layers = layers_of(model)
         if abs(options.layers) > len(layers):
             raise NpukitError(f"tuning.layers is {options.layers}, but this model has {len(layers)} layers: lower it.")
         model.requires_grad_(False)
@@ -57,7 +58,22 @@ def tune(
             raise NpukitError(f"tuning.layer_modules: no layer has a module {' or '.join(options.layer_modules)}.")
         for part in trained:
             part.requires_grad_(True)
+    for name, parameter in model.named_parameters() if families.vision_of(model.config) else ():
+        if is_frozen(name, model, options):
+            parameter.requires_grad_(False)
     return model
+
+
+def layers_of(model: Any) -> list[Any]:
+    """The layers of a language model, without those of a tower."""
+    return blocks(model.get_decoder() if families.vision_of(model.config) else model)
+
+
+def is_frozen(name: str, model: Any, options: TuningOptions) -> bool:
+    """Whether a parameter or module belongs to a part of the model that is not trained."""
+    vision = families.vision_of(model.config)
+    part = vision.part_of(name) if vision else None
+    return part is not None and bool(getattr(options, f"freeze_{part}"))
 
 
 def _is_chosen(name: str, options: TuningOptions) -> bool:
@@ -95,10 +111,12 @@ def _with_adapter(
 
     if loaded.adapter:
         return PeftModel.from_pretrained(model, str(loaded.adapter), is_trainable=True)
-    wanted = options.targets
-    if wanted == "all-linear" and (options.dropout or gradients):
-        wanted = ("all-linear",)  # PEFT's own also takes a MoE's experts, which bear neither
+    wanted, sees = options.targets, families.vision_of(model.config) is not None
+    if wanted == "all-linear" and (options.dropout or gradients or sees):
+        wanted = ("all-linear",)  # PEFT's own also takes a MoE's experts, which bear neither, and a frozen tower
     targets = wanted if isinstance(wanted, str) else _expanded(model, wanted)
+    if sees:
+        targets = [name for name, part in model.named_modules() if _is_wanted(name, part, targets, model, options)]
     if not any(is_target(name, options.targets) for name, _ in model.named_modules()):
         names = sorted({name.rpartition(".")[2] for name, part in model.named_modules() if _is_linear(part)})
         raise NpukitError(f"tuning.targets matches no module of this model: use all-linear, or {', '.join(names)}.")
@@ -127,6 +145,11 @@ def _with_adapter(
         return get_peft_model(model, config)
     except ValueError as error:  # such as dropout on the experts of a MoE
         raise NpukitError(f"PEFT refuses this adapter (tuning.targets, tuning.dropout): {error}") from error
+
+
+def _is_wanted(name: str, part: Any, targets: str | list[str], model: Any, options: TuningOptions) -> bool:
+    chosen = is_target(name, targets if isinstance(targets, str) else tuple(targets))
+    return chosen and _is_linear(part) and not is_frozen(name, model, options)
 
 
 def _expanded(model: Any, targets: tuple[str, ...]) -> list[str]:

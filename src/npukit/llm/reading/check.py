@@ -239,7 +239,7 @@ def _enough_rows(config: Config, wanted: float) -> Iterator[ConfigProblem]:
 
 def _media(config: Config, given: Given) -> Iterator[ConfigProblem]:
     """What can be known by name alone; the rows of other data say it themselves."""
-    later = "images, audio and video are not supported yet"
+    later = "it is not supported yet"
     if not Path(config.model.path).expanduser().exists() and is_media_model(config.model.path):
         yield ConfigProblem("model.path", f"{config.model.path} is a multimodal model: {later}.")
     validation = config.data.validation if isinstance(config.data.validation, tuple) else ()

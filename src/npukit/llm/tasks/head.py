@@ -7,7 +7,8 @@ from functools import partial
 from typing import Any, ClassVar
 
 from npukit.llm.config.options import Config, DataOptions
-from npukit.llm.data.layout import question_of, refuse_media
+from npukit.llm.data.layout import question_of
+from npukit.llm.data.media import with_tags
 from npukit.llm.data.row import BadRow, Conversation, Layout, LeftOut, Row
 from npukit.llm.data.texts import Texts, documents, labels_of, tokenised_texts
 from npukit.llm.tasks.task import Learning, Task
@@ -35,7 +36,9 @@ class Head(Task):
         return data.template is None
 
     def row(self, row: dict[str, Any], layout: Layout) -> Row:
-        refuse_media(row)
+        row, images = with_tags(row)
+        if images:
+            raise BadRow(f"has images; task {self.name} reads text only")
         if "input_ids" in row:  # ms-swift's cached_dataset
             return self.tokenised(row)
         return self.texts(question_of(row, layout), row, layout)

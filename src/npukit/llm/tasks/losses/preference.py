@@ -52,7 +52,8 @@ class Pairs:
         tokens = self._rows.tokens(number)
         at = int(np.flatnonzero(tokens == SEPARATOR)[0])
         made = [inputs_and_labels(half, self._rows.end_id) for half in (tokens[:at], tokens[at + 1 :])]
-        return [{"input_ids": ids, "labels": labels} for ids, labels in made]
+        images = [self._rows.images(number)]
+        return [{"input_ids": ids, "labels": labels, "images": images} for ids, labels in made]
 
     def _mismatched(self, row: Row, number: int) -> Row:
         """The question with the next row's answer: on such, KTO measures how far the model moved from the reference."""
@@ -60,7 +61,7 @@ class Pairs:
         begin, after = _answer_begins(row), _answer_begins(other)
         ids = np.concatenate([row["input_ids"][:begin], other["input_ids"][after:]])
         labels = np.concatenate([np.full(begin, IGNORED), other["labels"][after:]])
-        return {"input_ids": ids, "labels": labels}
+        return {**row, "input_ids": ids, "labels": labels}
 
     def highest_token(self) -> int:
         return self._rows.highest_token()
@@ -112,7 +113,7 @@ def _with_plain_loss(model: nn.Module, batch: dict[str, Any], mean: str) -> tupl
     """The same, and the plain loss of the better answers, or of all tokens of their rows."""
     if mean == "all":
         whole = batch["input_ids"].masked_fill(batch["attention_mask"] == 0, IGNORED)
-        inputs = {"input_ids": batch["input_ids"], "attention_mask": batch["attention_mask"]}
+        inputs = {name: value for name, value in batch.items() if name not in ("labels", "reference", "is_good")}
         found = model(**inputs, labels=whole, each=True)[:, :-1]
         counts = batch["labels"][:, 1:] != IGNORED
         better, tokens = found.chunk(2)[0], (whole[:, 1:] != IGNORED).chunk(2)[0]

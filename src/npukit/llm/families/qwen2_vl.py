@@ -1,0 +1,7 @@
+"""Qwen2-VL: Qwen2 with images of any shape, whose tokens have positions in time, height and width (M-RoPE)."""
+
+from npukit.llm.families.family import Family, optional_window
+from npukit.llm.families.vision import GridVision
+
+FAMILY = Family(rotary="halves", fused_rotary=True, window=optional_window)
+VISION = GridVision(marker="<|vision_start|><|image_pad|><|vision_end|>", token="<|image_pad|>")

@@ -1,0 +1,193 @@
+"""How families of models see images: how many tokens an image becomes, where they lie, and what computes them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+Grid = tuple[int, int, int]  # patches of an image: in time, from top to bottom, from left to right
+
+
+@dataclass(frozen=True)
+class ImageSize:
+    """How many tokens an image takes in a prompt, and the grid of patches that they are made of."""
+
+    tokens: int
+    grid: Grid = (1, 1, 1)
+
+    @property
+    def merged(self) -> Grid:
+        """The grid of tokens, each made of a square of patches.
+
+        >>> ImageSize(391, (1, 34, 46)).merged
+        (1, 17, 23)
+        """
+        merge = math.isqrt(math.prod(self.grid) // self.tokens)
+        return self.grid[0], self.grid[1] // merge, self.grid[2] // merge
+
+
+@dataclass(frozen=True)
+class Vision:
+    """What is common: a tower and a projector turn an image into features, which replace the embeddings of a token."""
+
+    marker: str
+    """What stands for an image in a prompt, with `token` in it once."""
+    token: str
+    """The token that is repeated for every feature of the image."""
+    markers: Mapping[str, str] = field(default_factory=dict)
+    """The same in prompts of LLaMA-Factory or ms-swift, where they write it otherwise."""
+    tower: tuple[str, ...] = ("model.vision_tower",)
+    """Modules of the model that `freeze_vision_tower` means."""
+    projector: tuple[str, ...] = ("model.multi_modal_projector",)
+    """Modules that `freeze_projector` means; they may lie inside the tower."""
+    language_model: tuple[str, ...] = ("model.language_model", "lm_head")
+    """Modules that `freeze_language_model` means."""
+
+    def part_of(self, name: str) -> str | None:
+        """Which part of the model a module or parameter belongs to: vision_tower, projector or language_model.
+
+        >>> VISION.part_of("model.visual.merger.mlp.0.weight")
+        'projector'
+        """
+        parts = {"vision_tower": self.tower, "projector": self.projector, "language_model": self.language_model}
+        found = [
+            (len(prefix), part)
+            for part, prefixes in parts.items()
+            for prefix in prefixes
+            if f"{name}.".startswith(f"{prefix}.")
+        ]
+        return max(found)[1] if found else None
+
+    def size(self, processor: Any, width: int, height: int, is_resized: bool = False) -> ImageSize:
+        """What an image of so many pixels becomes; raises ValueError with a reason where it cannot be used.
+
+        With `is_resized` it has the size already that the processor would give it.
+        """
+        raise NotImplementedError
+
+    def text(self, size: ImageSize) -> str:
+        """What the tokenizer is given in the place of `token`."""
+        return self.token * size.tokens
+
+    def limit(self, processor: Any, min_pixels: int | None, max_pixels: int | None) -> bool:
+        """Let the processor resize images into these limits; False where it has sizes of its own."""
+        return False
+
+    def positions(
+        self, ids: NDArray[np.int64], sizes: Iterator[ImageSize], image_token: int
+    ) -> NDArray[np.int64] | None:
+        """Positions [3, tokens] of a row with these images; None where they are those of plain text."""
+        return None
+
+    def tower_inputs(self, config: Any, grids: Sequence[Grid]) -> dict[str, Any]:
+        """What the tower needs besides pixels; computed from the grids on the host, so that a step waits for nothing.
+
+        `config` is that of the model, as transformers has it.
+        """
+        return {}
+
+    def features(self, body: Any, pixel_values: Any, tower: Mapping[str, Any]) -> tuple[Any, Sequence[Any]]:
+        """The features of all images, one after another [tokens, width], and those for deeper layers, if there are."""
+        seen = body.get_image_features(pixel_values=pixel_values, return_dict=True, **tower).pooler_output
+        return _flat(seen), ()
+
+
+def _flat(features: Any) -> Any:
+    """Features of images as one tensor [tokens, width]; transformers has a tensor, or one for each image."""
+    import torch
+
+    return torch.cat(list(features)) if isinstance(features, (list, tuple)) else features.flatten(0, -2)
+
+
+@dataclass(frozen=True)
+class GridVision(Vision):
+    """Qwen-VL's way: images keep their shape, and their tokens have positions in time, height and width."""
+
+    tower: tuple[str, ...] = ("model.visual",)
+    projector: tuple[str, ...] = ("model.visual.merger",)
+
+    def size(self, processor: Any, width: int, height: int, is_resized: bool = False) -> ImageSize:
+        patch, merge = processor.patch_size, processor.merge_size
+        if not is_resized:
+            limits = processor.size
+            height, width = smart_resize(height, width, patch * merge, limits["shortest_edge"], limits["longest_edge"])
+        grid = (1, height // patch, width // patch)
+        return ImageSize(grid[1] * grid[2] // merge**2, grid)
+
+    def limit(self, processor: Any, min_pixels: int | None, max_pixels: int | None) -> bool:
+        least, most = processor.size["shortest_edge"], processor.size["longest_edge"]
+        processor.size = {"shortest_edge": min_pixels or least, "longest_edge": max_pixels or most}
+        return True
+
+    def positions(self, ids: NDArray[np.int64], sizes: Iterator[ImageSize], image_token: int) -> NDArray[np.int64]:
+        """Text goes on after the highest position of an image, as in the models' own code."""
+        import numpy as np
+
+        places = np.empty((3, len(ids)), dtype=np.int64)
+        is_image = ids == image_token
+        done = after = 0
+        while is_image[done:].any():
+            begin = done + int(is_image[done:].argmax())
+            places[:, done:begin] = after + np.arange(begin - done)
+            after += begin - done
+            block = np.indices(next(sizes).merged).reshape(3, -1)
+            done = begin + block.shape[1]
+            places[:, begin:done] = after + block
+            after += int(block.max()) + 1
+        places[:, done:] = after + np.arange(len(ids) - done)
+        return places
+
+    def tower_inputs(self, config: Any, grids: Sequence[Grid]) -> dict[str, Any]:
+        import torch
+        from transformers import vision_utils
+
+        grid, vision = torch.tensor(grids), config.vision_config
+        merge = vision.spatial_merge_size
+        borders = vision_utils.get_vision_cu_seqlens(grid)
+        made = {
+            "grid_thw": grid,
+            "position_ids": vision_utils.get_vision_position_ids(grid, merge),
+            "cu_seqlens": borders,
+            "max_seqlen": int(borders.diff().max()),
+            "segment_ends": (tuple(borders[1:].tolist()),),
+        }
+        if window := getattr(vision, "window_size", None):
+            index, windows = vision_utils.get_vision_window_index(grid, merge, window, vision.patch_size)
+            made |= {"window_index": index, "cu_window_seqlens": windows}
+            made["max_window_seqlen"] = int(windows.diff().max())
+            made["segment_ends"] += (tuple(windows[1:].tolist()),)
+        if getattr(vision, "num_position_embeddings", None):
+            side = int(vision.num_position_embeddings**0.5)
+            indices, weights = vision_utils.get_vision_interpolation_indices_and_weights(
+                grid, side, mode="bilinear", align_corners=True, spatial_merge_size=merge
+            )
+            made |= {"interp_indices": indices, "interp_weights": weights}
+        return made
+
+    def features(self, body: Any, pixel_values: Any, tower: Mapping[str, Any]) -> tuple[Any, Sequence[Any]]:
+        seen = body.visual(pixel_values.to(body.visual.dtype), **tower, return_dict=True)
+        return seen.pooler_output, getattr(seen, "deepstack_features", None) or ()
+
+
+def smart_resize(height: int, width: int, factor: int, min_pixels: int, max_pixels: int) -> tuple[int, int]:
+    """The nearest size with sides that `factor` divides and with so many pixels, as Qwen's processors choose it.
+
+    >>> smart_resize(480, 640, 28, 3136, 1003520)
+    (476, 644)
+    """
+    if max(height, width) > 200 * min(height, width):
+        raise ValueError("is more than 200 times as long as it is wide")
+    high, wide = (round(side / factor) * factor for side in (height, width))
+    if high * wide > max_pixels:
+        ratio = math.sqrt(height * width / max_pixels)
+        high, wide = (max(factor, math.floor(side / ratio / factor) * factor) for side in (height, width))
+    elif high * wide < min_pixels:
+        ratio = math.sqrt(min_pixels / (height * width))
+        high, wide = (math.ceil(side * ratio / factor) * factor for side in (height, width))
+    return high, wide

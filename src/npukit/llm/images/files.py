@@ -1,0 +1,150 @@
+"""Image files that others wrote: their size from the header, and their pixels; what cannot be used says why."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import io
+import re
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from npukit.cache import cache_folder
+from npukit.llm.data.origin import hub_root
+from npukit.packages import require
+from npukit.report.writing import write_bytes
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
+MAX_PIXELS = 64 * 2**20  # 192 MiB as RGB; a small file can claim any number
+MAX_BYTES = 64 * 2**20
+ROTATION = 0x0112  # the EXIF tag
+LYING = (5, 6, 7, 8)  # values of that tag which swap width and height
+DATA = re.compile(r"data:[^,;]*(;[^,;]*)*;base64,", re.IGNORECASE)
+LONGEST_PATH = 4096
+
+
+class BadImage(Exception):
+    """Why an image cannot be used, in words that follow the name of its file."""
+
+
+def locate(source: Any, folder: Path) -> Path:
+    """The file of an image as a row names it; raises BadImage.
+
+    A relative path is looked up in `folder`, which it may not leave. Bytes, data URIs and the {bytes, path} of Parquet
+    files are kept as files in npukit's cache, under the hash of their content.
+
+    >>> locate("cats/1.png", Path("photos"))
+    PosixPath('photos/cats/1.png')
+    """
+    if isinstance(source, dict):  # as datasets writes them, and OpenAI's image_url
+        source = next((source[name] for name in ("bytes", "url", "path") if source.get(name) is not None), None)
+    if isinstance(source, (bytes, bytearray)):
+        return _kept(bytes(source))
+    if not isinstance(source, str) or not source:
+        raise BadImage("an image is neither a path nor a data URI nor bytes")
+    if match := DATA.match(source):
+        return _kept(_decoded(source[match.end() :]))
+    if len(source) > LONGEST_PATH:
+        return _kept(_decoded(source))  # ms-swift takes base64 without a head
+    if re.match(r"[a-zA-Z][\w+.-]+://", source):
+        raise BadImage(f"{shortened(source)} is an address, and nothing is fetched: download it, and name the file")
+    return _inside(Path(source).expanduser(), folder, source)
+
+
+def _inside(path: Path, folder: Path, source: str) -> Path:
+    place = path if path.is_absolute() else folder / path
+    root = hub_root(folder) if path.is_absolute() else folder
+    if not place.exists():
+        where = "" if path.is_absolute() else f" in {folder} (data.media_dir)"
+        raise BadImage(f"{shortened(source)} does not exist{where}")
+    if root is not None and not place.resolve().is_relative_to(root.resolve()):
+        raise BadImage(f"{shortened(source)} lies outside {root}: copy it there")
+    if not place.is_file():
+        raise BadImage(f"{shortened(source)} is not a file")
+    return place
+
+
+def shortened(name: str) -> str:
+    """A name that somebody else wrote, on one line."""
+    plain = " ".join(name.split())
+    return plain if len(plain) <= 120 else f"{plain[:80]}…{plain[-39:]}"
+
+
+def _decoded(text: str) -> bytes:
+    if len(text) > MAX_BYTES * 4 // 3 + 4:
+        raise BadImage(f"an image has more than {MAX_BYTES >> 20} MiB")
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise BadImage(f"{shortened(text)} is neither a file nor base64") from None
+
+
+def _kept(content: bytes) -> Path:
+    """Compressed as they came: pixels would take a hundred times the room."""
+    file = cache_folder() / "images" / hashlib.sha256(content).hexdigest()
+    if not file.exists():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_bytes(file, content)
+    return file
+
+
+@contextmanager
+def _opened(file: Path | bytes, name: str) -> Iterator[Any]:
+    """An image whose header is read, and which is small enough to be decoded."""
+    require("PIL", extra="train")
+    from PIL import Image, UnidentifiedImageError
+
+    size = len(file) if isinstance(file, bytes) else file.stat().st_size
+    if size > MAX_BYTES:
+        raise BadImage(f"{name} has {size >> 20:,} MiB, more than {MAX_BYTES >> 20}: make it smaller")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what Pillow thinks of large images, and of odd metadata
+            with Image.open(io.BytesIO(file) if isinstance(file, bytes) else file, formats=FORMATS) as image:
+                if image.width * image.height > MAX_PIXELS:
+                    raise _too_large(name, image.width, image.height)
+                yield image
+    except UnidentifiedImageError:
+        raise BadImage(f"{name} is not an image of the formats {', '.join(FORMATS)}") from None
+    except Image.DecompressionBombError:
+        raise _too_large(name) from None
+    except (OSError, ValueError, SyntaxError, EOFError, TypeError, IndexError, OverflowError, MemoryError) as error:
+        reason = str(error).strip().split("\n")[0] or type(error).__name__
+        raise BadImage(f"{name} is damaged ({reason})") from None
+
+
+def _too_large(name: str, *sides: int) -> BadImage:
+    size = f"{sides[0]:,} x {sides[1]:,}" if sides else "too many"
+    return BadImage(f"{name} has {size} pixels, more than {MAX_PIXELS >> 20} million in all: make it smaller")
+
+
+def read_size(file: Path | bytes, turns: bool, name: str | None = None) -> tuple[int, int]:
+    """Width and height by the header; with `turns` as a camera's EXIF tag has it, as transformers loads images."""
+    with _opened(file, name or str(file)) as image:
+        is_lying = turns and image.getexif().get(ROTATION) in LYING
+        return (image.height, image.width) if is_lying else image.size
+
+
+def read_image(file: Path | bytes, turns: bool, name: str | None = None) -> Image:
+    """The first frame of an image, decoded, in the mode that its file has."""
+    from PIL import ImageOps
+
+    with _opened(file, name or str(file)) as image:
+        image.load()
+        loaded = ImageOps.exif_transpose(image) if turns else image.copy()
+        return _eight_bits(loaded) if loaded.mode.startswith("I") else loaded
+
+
+def _eight_bits(image: Image) -> Image:
+    """Gray in 16 bits; Pillow would make everything above 255 white."""
+    import numpy as np
+    from PIL import Image
+
+    return Image.fromarray((np.asarray(image).astype(np.int64) >> 8).clip(0, 255).astype(np.uint8))

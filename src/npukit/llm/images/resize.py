@@ -1,0 +1,80 @@
+"""What LLaMA-Factory and ms-swift do to an image before its model's own processor sees it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from npukit.llm.config.options import DataOptions
+from npukit.llm.families.vision import GridVision, Vision, smart_resize
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+Size = tuple[int, int]  # width and height
+LLAMA_FACTORY = (32 * 32, 768 * 768)  # its image_min_pixels and image_max_pixels
+MS_SWIFT = (4, 16384)  # tokens, as qwen_vl_utils has them
+SHORTEST, LONGEST, SQUEEZED = 28, 200, 180  # LLaMA-Factory's sides and proportions for Qwen-VL
+
+
+def resizes(size: Size, data: DataOptions, vision: Vision, processor: Any) -> Iterator[Size]:
+    """The sizes that an image is given one after the other, each by a resampling of its own.
+
+    >>> list(resizes((1280, 960), DataOptions(train=["…"], tokens="llama_factory"), vision, processor))
+    [(886, 665)]
+    """
+    if data.tokens == "llama_factory":
+        yield from _llama_factory(size, data, isinstance(vision, GridVision))
+    elif is_final(data, vision):
+        yield _as_qwen_vl_utils(size, data, processor)
+
+
+def _llama_factory(size: Size, data: DataOptions, is_grid: bool) -> Iterator[Size]:
+    least, most = data.image_min_pixels or LLAMA_FACTORY[0], data.image_max_pixels or LLAMA_FACTORY[1]
+    if size[0] * size[1] > most:
+        size = _scaled(size, most)
+        yield size
+    if size[0] * size[1] < least:
+        size = _scaled(size, least)
+        yield size
+    if not is_grid:
+        return
+    if min(size) < SHORTEST:
+        size = max(size[0], SHORTEST), max(size[1], SHORTEST)
+        yield size
+    if size[0] / size[1] > LONGEST:
+        yield size[1] * SQUEEZED, size[1]
+    elif size[1] / size[0] > LONGEST:
+        yield size[0], size[0] * SQUEEZED
+
+
+def _scaled(size: Size, pixels: int) -> Size:
+    factor = math.sqrt(pixels / (size[0] * size[1]))
+    return int(size[0] * factor), int(size[1] * factor)
+
+
+def _as_qwen_vl_utils(size: Size, data: DataOptions, processor: Any) -> Size:
+    factor = processor.patch_size * processor.merge_size
+    least, most = (tokens * factor**2 for tokens in MS_SWIFT)
+    height, width = smart_resize(
+        size[1], size[0], factor, data.image_min_pixels or least, data.image_max_pixels or most
+    )
+    return width, height
+
+
+def is_final(data: DataOptions, vision: Vision) -> bool:
+    """Whether the processor does not resize once more."""
+    return data.tokens == "ms_swift" and isinstance(vision, GridVision)
+
+
+def resized(image: Image, data: DataOptions, vision: Vision, processor: Any) -> Image:
+    """The image in RGB as the tool hands it to the processor."""
+    if data.tokens == "llama_factory":  # which resizes first, in the mode that the file has
+        for size in resizes(image.size, data, vision, processor):
+            image = image.resize(size)
+        return image.convert("RGB")
+    image = image.convert("RGB")
+    for size in resizes(image.size, data, vision, processor):
+        image = image.resize(size)
+    return image

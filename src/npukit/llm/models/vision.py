@@ -1,0 +1,152 @@
+"""Models that see: features of images in the place of embeddings, and a tower that computes them in few operators.
+
+What differs from transformers is where the host would wait for the device: positions and borders of images come with
+the batch, features are put to known places instead of those that a mask finds, and attention over the segments of many
+images is one call, not one for each. The patch embedding, a convolution whose stride is its size, is a product.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from npukit.launch.abilities import abilities
+from npukit.llm.families.vision import GridVision, Vision
+from npukit.llm.models.attention import varlen_on_cuda
+
+# Towers that know segments hand over their borders where the name of the attention has "flash" in it.
+NAME = "npukit_flash_segments"
+
+
+def register() -> None:
+    """Make the tower's attention known to transformers."""
+    from transformers import AttentionInterface
+
+    AttentionInterface.register(NAME, segment_attention)
+
+
+def see_images(model: Any, vision: Vision) -> None:
+    """From now on the body of the model takes pixel_values, image_at and tower, as `npukit.llm.images` makes them."""
+    body = getattr(model, model.base_model_prefix)
+    body.forward = partial(_forward, body, vision)
+    if isinstance(vision, GridVision):
+        body.visual.config._attn_implementation = NAME
+    if hasattr(body.language_model, "_deepstack_process"):
+        body.language_model._deepstack_process = _add_at
+    for module in model.modules():
+        convolution = getattr(module, "proj", None)
+        if isinstance(convolution, nn.Conv3d) and convolution.kernel_size == convolution.stride:
+            module.forward = partial(_patches, convolution)
+
+
+def _forward(
+    body: Any,
+    vision: Vision,
+    input_ids: Tensor | None = None,
+    inputs_embeds: Tensor | None = None,
+    pixel_values: Tensor | None = None,
+    image_at: Tensor | None = None,
+    tower: Mapping[str, Any] | None = None,
+    **batch: Any,
+) -> Any:
+    embedded: Tensor = body.get_input_embeddings()(input_ids) if inputs_embeds is None else inputs_embeds
+    if pixel_values is not None and image_at is not None:
+        features, deeper = vision.features(body, pixel_values, tower or {})
+        embedded = _put_at(embedded, image_at, features)
+        if deeper:
+            batch |= {"visual_pos_masks": image_at, "deepstack_visual_embeds": deeper}
+    return body.language_model(inputs_embeds=embedded, **batch)
+
+
+def _put_at(embedded: Tensor, places: Tensor, features: Tensor) -> Tensor:
+    """Features instead of embeddings. A blank image has no place: it only lets every rank compute the same."""
+    flat, features = embedded.flatten(0, 1), features.to(embedded.dtype)
+    count = len(places)
+    if count:
+        flat = flat.index_copy(0, places, features[:count])
+    if count < len(features):
+        flat = flat + 0 * features[count:].sum()
+    return flat.view_as(embedded)
+
+
+def _add_at(hidden: Tensor, places: Tensor, features: Tensor) -> Tensor:
+    """Features for a deeper layer of the language model, added in the places of images."""
+    flat, features = hidden.flatten(0, 1), features.to(hidden.dtype)
+    count = len(places)
+    flat = flat.index_add(0, places, features[:count]) if count else flat + 0 * features.sum()
+    return flat.view_as(hidden)
+
+
+def _patches(convolution: nn.Conv3d, pixels: Tensor) -> Tensor:
+    weight = convolution.weight
+    return F.linear(pixels.view(-1, weight[0].numel()).to(weight.dtype), weight.flatten(1), convolution.bias)
+
+
+def segment_attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float,
+    dropout: float = 0.0,
+    cu_seq_lens_q: Tensor | None = None,
+    max_length_q: int = 0,
+    segment_ends: Sequence[tuple[int, ...]] = (),
+    **_: Any,
+) -> tuple[Tensor, None]:
+    """Attend inside of each segment, both ways: from [1, heads, patches, size] to [1, patches, heads, size].
+
+    `segment_ends` has the borders of images and those of windows, if there are any, as numbers of the host. Which of
+    them a layer means follows from their number: windows lie inside of images, so as many are the same.
+    """
+    if cu_seq_lens_q is None:  # a tower whose images are all of one size
+        attended = F.scaled_dot_product_attention(query, key, value, scale=scaling, dropout_p=dropout)
+        return attended.transpose(1, 2), None
+    query, key, value = (part.squeeze(0).transpose(0, 1) for part in (query, key, value))
+    able = abilities(query.device)
+    if able.flash_attention:
+        result = varlen_on_cuda(query, key, value, cu_seq_lens_q, max_length_q, scaling, dropout, causal=False)
+        return result.unsqueeze(0), None
+    ends = next(each for each in segment_ends if len(each) + 1 == len(cu_seq_lens_q))
+    if able.torch_npu and query.dtype != torch.float32:
+        return _on_npu(query, key, value, ends, scaling, dropout).unsqueeze(0), None
+    return _by_length(query, key, value, ends, scaling, dropout).unsqueeze(0), None
+
+
+def _on_npu(query: Tensor, key: Tensor, value: Tensor, ends: tuple[int, ...], scale: float, dropout: float) -> Tensor:
+    import torch_npu
+
+    return torch_npu.npu_fusion_attention(  # type: ignore[no-any-return]
+        query,
+        key,
+        value,
+        query.shape[1],
+        "TND",
+        scale=scale,
+        keep_prob=1 - dropout,
+        actual_seq_qlen=ends,
+        actual_seq_kvlen=ends,
+    )[0]
+
+
+def _by_length(
+    query: Tensor, key: Tensor, value: Tensor, ends: tuple[int, ...], scale: float, dropout: float
+) -> Tensor:
+    """Segments of one length are a batch: one call for each length, of which windows and pictures have few."""
+    starts = (0, *ends[:-1])
+    groups: dict[int, list[int]] = {}
+    for start, end in zip(starts, ends, strict=True):
+        groups.setdefault(end - start, []).append(start)
+    result = torch.empty_like(query)
+    for length, begins in groups.items():
+        at = (torch.tensor(begins)[:, None] + torch.arange(length)).to(query.device)
+        q, k, v = (part[at].transpose(1, 2) for part in (query, key, value))
+        attended = F.scaled_dot_product_attention(q, k, v, scale=scale, dropout_p=dropout).transpose(1, 2)
+        result = result.index_copy(0, at.flatten(), attended.flatten(0, 1))
+    return result
