@@ -24,7 +24,12 @@ SWIFT_KINDS = {
     "Gemma3Template": "system_in_question",
     "Qwen3EmbTemplate": "embedding",
     "Qwen3RerankerTemplate": "reranker",
+    "Qwen2VLTemplate": "plain",
+    "Qwen2_5VLTemplate": "plain",
+    "Qwen3VLTemplate": "plain",
 }
+# Of templates for images, those whose rows npukit writes as ms-swift does.
+SEEING = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")
 
 
 def llama_factory() -> dict[str, Any]:
@@ -70,7 +75,7 @@ def ms_swift() -> dict[str, Any]:
 
     templates = {}
     text = {value for key, value in vars(LLMTemplateType).items() if not key.startswith("_") and isinstance(value, str)}
-    for name in sorted(text):
+    for name in sorted({*text, *SEEING}):
         meta = TEMPLATE_MAPPING.get(name)
         if meta is None or meta.template_cls.__name__ not in SWIFT_KINDS:
             continue  # a class of its own decides what is written
@@ -96,13 +101,15 @@ def ms_swift() -> dict[str, Any]:
         templates[name] = _without_defaults(row, {"kind": "plain"})
     models: dict[str, dict[str, list[str]]] = {}
     for meta in MODEL_MAPPING.values():
-        for group in () if meta.is_multimodal else meta.model_groups:
+        is_known = not meta.is_multimodal or meta.template in SEEING
+        for group in meta.model_groups if is_known else ():
             names = {(model.ms_model_id or model.hf_model_id).split("/")[-1].lower() for model in group.models}
             for architecture in meta.architectures:
                 known = models.setdefault(architecture, {})
                 template = group.template or meta.template
                 known[template] = sorted({*known.get(template, ()), *names})
-    return {"templates": templates, "models": _few(models), "media": _media()}
+    seeing = {name: known for name, known in models.items() if set(known) & {*SEEING}}  # asked for by name, too
+    return {"templates": templates, "models": dict(sorted((_few(models) | seeing).items())), "media": _media()}
 
 
 def _media() -> dict[str, Any]:

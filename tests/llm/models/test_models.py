@@ -32,7 +32,7 @@ from npukit.llm.models.forward import return_loss
 from npukit.llm.models.loading import load_model
 from npukit.llm.models.loss import cross_entropy_of
 from npukit.llm.models.quantized import QuantizedLinear, quantize
-from npukit.llm.models.tuning import plus_groups, tune
+from npukit.llm.models.tuning import rate_groups, tune
 from npukit.llm.tasks.losses.tokens import loss_of
 
 LLAMA_LIKE = {
@@ -321,7 +321,7 @@ def test_stretched_positions(tmp_path: Path) -> None:
 
 def test_lora_plus_has_a_rate_for_each_matrix() -> None:
     tuned = tune(make(SHAPES["qwen2"]), *(chosen := options(rank=4, plus_ratio=16.0)))
-    groups = plus_groups(tuned, chosen[0], 1e-3, 0.1)
+    groups = rate_groups(tuned, chosen[0], 1e-3, 0.1)
     assert groups and {group["lr"] for group in groups} == {1e-3, 16e-3}
     assert sum(len(group["params"]) for group in groups) == sum(each.requires_grad for each in tuned.parameters())
 

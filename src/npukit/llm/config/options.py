@@ -148,6 +148,12 @@ class TuningOptions(FrozenOptions):
     freeze_vision_tower: Annotated[bool, Called(llama_factory="freeze_vision_tower", swift="freeze_vit")] = Field(
         True, description="of a model that sees images: do not train what looks at them"
     )
+    vision_tower_rate: Annotated[PositiveFloat | None, Called(swift="vit_lr")] = Field(
+        None, description="learning rate of the vision tower; training.learning_rate if empty"
+    )
+    projector_rate: Annotated[PositiveFloat | None, Called(swift="aligner_lr")] = Field(
+        None, description="learning rate of the projector; training.learning_rate if empty"
+    )
     freeze_projector: Annotated[bool, Called(llama_factory="freeze_multi_modal_projector", swift="freeze_aligner")] = (
         Field(True, description="nor what turns features of images into embeddings")
     )
@@ -228,7 +234,7 @@ class DataOptions(FrozenOptions):
         description="folder of dataset_info.json and of files named without a path; REMOTE:owner/name is on a hub",
     )
     media_dir: Annotated[Path | None, Called(llama_factory="media_dir")] = Field(
-        None, description="folder of the images that rows name without one; data.folder if empty"
+        None, description="folder of the images that rows name; if empty, data.folder or the working directory"
     )
     image_min_pixels: Annotated[PositiveInt | None, Called(llama_factory="image_min_pixels")] = Field(
         None, description="images with fewer pixels are enlarged; as the model's image processor says if empty"

@@ -89,10 +89,15 @@ class Encoder:
         """The most tokens that a row may have."""
         return self._data.cutoff
 
-    def answers(
-        self, question: Conversation, answers: Sequence[str], images: Sequence[Any] = ()
+    def answers(self, question: Conversation, answers: Sequence[str]) -> list[Tokens] | BadRow:
+        """The tokens of a question with each of its answers, of which only the answer counts."""
+        found = self.illustrated_answers(question, answers, ())
+        return found if isinstance(found, BadRow) else found[0]
+
+    def illustrated_answers(
+        self, question: Conversation, answers: Sequence[str], images: Sequence[Any]
     ) -> tuple[list[Tokens], tuple[RowImage, ...]] | BadRow:
-        """The tokens of a question with each of its answers, of which only the answer counts, and its images."""
+        """The same of a question with images, and those."""
         measured = self._measured(images)
         if isinstance(measured, BadRow):
             return measured

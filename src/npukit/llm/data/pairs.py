@@ -33,7 +33,7 @@ class Pair:
         from npukit.llm.data.encode import SEPARATOR, Encoded
 
         answers = [each for each in (self.chosen, self.rejected) if each is not None]
-        found = encoder.answers(self.question, answers, self.images)
+        found = encoder.illustrated_answers(self.question, answers, self.images)
         if isinstance(found, BadRow):
             return found
         halves, images = found

@@ -36,7 +36,7 @@ from npukit.llm.models.forward import share_rows
 from npukit.llm.models.fused import use_compilable_gelu, use_fused_operators
 from npukit.llm.models.loading import load_config, load_images, load_model, load_tokenizer, locate, make_room
 from npukit.llm.models.quantized import quantize
-from npukit.llm.models.tuning import layers_of, plus_groups, tune
+from npukit.llm.models.tuning import layers_of, rate_groups, tune
 from npukit.llm.models.vision import register as register_tower
 from npukit.llm.models.vision import see_images
 from npukit.llm.tasks import task as tasks
@@ -130,7 +130,7 @@ def _trainer(config: Config, task: Task, learning: Learning, model: Any, tokeniz
         size=learning.size,
         collate=learning.collate,
         metrics=learning.metrics,
-        parameter_groups=plus_groups(model, tuning, options.learning_rate, options.weight_decay),
+        parameter_groups=rate_groups(model, tuning, options.learning_rate, options.weight_decay),
         save_model=partial(save_model, tokenizer=tokenizer, base=base, initial=initial),
         save_frozen=not tuning.is_adapter,  # an adapter goes without the weights below it
         flops_per_item=task.flops_per_token(model),

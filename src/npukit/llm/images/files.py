@@ -34,17 +34,17 @@ class BadImage(Exception):
     """Why an image cannot be used, in words that follow the name of its file."""
 
 
-def locate(source: Any, folder: Path) -> Path:
+def locate(source: Any, folder: Path, media_dir: Path | None = None) -> Path:
     """The file of an image as a row names it; raises BadImage.
 
-    A relative path is looked up in `folder`, which it may not leave. Bytes, data URIs and the {bytes, path} of Parquet
-    files are kept as files in npukit's cache, under the hash of their content.
+    A relative path is looked up in `media_dir`, which it may not leave; without one in `folder`, or here. Bytes, data
+    URIs and the {bytes, path} of Parquet files are kept as files in npukit's cache, under the hash of their content.
 
-    >>> locate("cats/1.png", Path("photos"))
+    >>> locate("cats/1.png", Path("data"), Path("photos"))
     PosixPath('photos/cats/1.png')
     """
-    if isinstance(source, dict):  # as datasets writes them, and OpenAI's image_url
-        source = next((source[name] for name in ("bytes", "url", "path") if source.get(name) is not None), None)
+    if isinstance(source, dict):  # as datasets writes them
+        source = next((source[name] for name in ("bytes", "path") if source.get(name) is not None), None)
     if isinstance(source, (bytes, bytearray)):
         return _kept(bytes(source))
     if not isinstance(source, str) or not source:
@@ -55,15 +55,17 @@ def locate(source: Any, folder: Path) -> Path:
         return _kept(_decoded(source))  # ms-swift takes base64 without a head
     if re.match(r"[a-zA-Z][\w+.-]+://", source):
         raise BadImage(f"{shortened(source)} is an address, and nothing is fetched: download it, and name the file")
-    return _inside(Path(source).expanduser(), folder, source)
+    return _on_disk(source, folder, media_dir)
 
 
-def _inside(path: Path, folder: Path, source: str) -> Path:
-    place = path if path.is_absolute() else folder / path
-    root = hub_root(folder) if path.is_absolute() else folder
-    if not place.exists():
-        where = "" if path.is_absolute() else f" in {folder} (data.media_dir)"
+def _on_disk(source: str, folder: Path, media_dir: Path | None) -> Path:
+    folders = [media_dir] if media_dir else [folder, Path()]
+    places = [each / Path(source).expanduser() for each in folders]  # of an absolute path, that alone
+    place = next((each for each in places if each.exists()), None)
+    if place is None:
+        where = "" if Path(source).is_absolute() else f" in {folders[0]}" if media_dir else ": set data.media_dir"
         raise BadImage(f"{shortened(source)} does not exist{where}")
+    root = hub_root(folder) if Path(source).is_absolute() or not media_dir else media_dir
     if root is not None and not place.resolve().is_relative_to(root.resolve()):
         raise BadImage(f"{shortened(source)} lies outside {root}: copy it there")
     if not place.is_file():

@@ -50,7 +50,6 @@ class Images:
         self.vision, self.processor = vision, processor
         self.token_id = int(shape.image_token_id)
         self._shape, self._data = shape, data
-        self._folder = data.media_dir or data.folder
         self._turns = data.tokens == "npukit"  # LLaMA-Factory and ms-swift show images as they lie in the file
         self._blanks = blanks
         if data.tokens == "npukit" and (data.image_min_pixels or data.image_max_pixels):
@@ -81,7 +80,7 @@ class Images:
 
     def measure(self, source: Any) -> RowImage:
         """An image of a row by its header; raises BadImage."""
-        file = locate(source, self._folder)
+        file = locate(source, self._data.folder, self._data.media_dir)
         return RowImage(str(file.absolute()), self._size(read_size(file, self._turns), str(file)))
 
     def _size(self, size: tuple[int, int], name: str) -> ImageSize:

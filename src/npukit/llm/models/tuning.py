@@ -89,19 +89,26 @@ def _noisy(table: Any, _args: Any, embedded: Any, alpha: float) -> Any:
     return embedded + torch.empty_like(embedded).uniform_(-size, size)
 
 
-def plus_groups(model: Any, options: TuningOptions, learning_rate: float, weight_decay: float) -> Groups | None:
-    """LoRA+: the second matrices in groups of their own, with a higher rate; None where it is not asked for."""
-    if options.plus_ratio is None:
+def rate_groups(model: Any, options: TuningOptions, learning_rate: float, weight_decay: float) -> Groups | None:
+    """Parameters by their learning rate; None where all learn alike.
+
+    LoRA+ has a higher one for the second matrices, parts of a model that sees may have their own.
+    """
+    vision = families.vision_of(model.config)
+    own = {"vision_tower": options.vision_tower_rate, "projector": options.projector_rate} if vision else {}
+    if options.plus_ratio is None and not any(own.values()):
         return None
-    groups = []
-    for is_second in (False, True):
-        rate = learning_rate * (options.plus_ratio if is_second else 1)
-        named = [(name, value) for name, value in model.named_parameters() if value.requires_grad]
-        own = [value for name, value in named if ("lora_B" in name) == is_second]
-        for decays in (True, False):
-            some = [value for value in own if (value.dim() >= 2) == decays]
-            groups += [{"params": some, "lr": rate, "weight_decay": weight_decay if decays else 0.0}] if some else []
-    return groups
+    groups: dict[tuple[float, bool], dict[str, Any]] = {}
+    for name, value in model.named_parameters():
+        part = vision.part_of(name.removeprefix("base_model.model.")) if vision else None
+        rate = own.get(part or "") or learning_rate
+        if options.plus_ratio and "lora_B" in name:
+            rate *= options.plus_ratio
+        decays = value.dim() >= 2
+        if value.requires_grad:
+            empty = {"params": [], "lr": rate, "weight_decay": weight_decay if decays else 0.0}
+            groups.setdefault((rate, decays), empty)["params"].append(value)
+    return list(groups.values())
 
 
 def _with_adapter(

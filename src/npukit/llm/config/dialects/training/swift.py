@@ -19,6 +19,7 @@ from npukit.llm.config.dialects.training.swift_heads import head, head_of
 from npukit.llm.config.dialects.training.swift_tuning import TUNING
 from npukit.llm.config.dialects.training.transformers import TABLE, Translated
 from npukit.llm.config.dialects.values import RefusedValue, Values
+from npukit.llm.config.media import media_type
 from npukit.llm.start import nodes_of
 
 
@@ -182,6 +183,23 @@ def _of_config(model: str, key: str) -> Any:
     return found[0] if isinstance(found, list) and found else found
 
 
+def images(values: Values) -> Translated:
+    """What ms-swift and qwen_vl_utils read from the environment; pixels are whole tokens of a model's size."""
+    model = str(values.get("model", ""))
+    kind = _of_config(model, "model_type") or media_type(model) or ""
+    token = (32 if str(kind).startswith("qwen3") else 28) ** 2
+    found: Translated = {}
+    for name in ("min", "max"):
+        pixels, tokens = (values.environ.get(key.format(name.upper())) for key in ("{}_PIXELS", "IMAGE_{}_TOKEN_NUM"))
+        if pixels and pixels.isdigit():
+            found[f"data.image_{name}_pixels"] = int(pixels) // token * token
+        elif tokens and tokens.isdigit():
+            found[f"data.image_{name}_pixels"] = int(tokens) * token
+    if folder := values.environ.get("ROOT_IMAGE_DIR"):
+        found["data.media_dir"] = folder
+    return found
+
+
 def evaluation(values: Values) -> Translated:
     """As often as checkpoints are saved, and never without data for it."""
     steps = {"no": None, "steps": values.get("eval_steps") or values.get("save_steps"), "epoch": "epoch"}
@@ -286,7 +304,7 @@ def learning_rate(values: Values) -> Translated:
 
 
 OWN = (task, preference, head, hub, dtype, adapter, template, system, cutoff, datasets, validation, evaluation, shuffle)
-ALSO = (bad_rows, folder, packing, loss_on, tool_format, output, resume)
+ALSO = (bad_rows, folder, packing, loss_on, tool_format, output, resume, images)
 MORE = (new_tokens, rope, optimizer, accumulation, learning_rate)
 FUNCTIONS = {each.__name__: each for each in (*OWN, *ALSO, *MORE, *TUNING)}
 SWIFT = Dialect("ms-swift", load(TABLE, "training/swift"), {**transformers.FUNCTIONS, **FUNCTIONS})
