@@ -21,6 +21,7 @@ from npukit.simulate import environment
 settings.register_profile("suite", derandomize=True, deadline=None)
 settings.load_profile("suite")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ["NPUKIT_LANG"] = "en"  # wherever they run
 # A suite that was started in the background would hand on that interrupts are ignored.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated
 
@@ -13,6 +12,7 @@ from npukit.cli.options import JsonOption
 from npukit.cli.results import show
 from npukit.cli.verbs import VERBS
 from npukit.errors import NpukitError
+from npukit.report.language import language
 
 PARTS = ("guides", "concepts", "reference")
 
@@ -61,9 +61,8 @@ def _pages() -> dict[str, Path]:
 
 def _translated(file: Path) -> Path:
     """The Chinese page where the language is Chinese and there is one."""
-    language = os.environ.get("NPUKIT_LANG") or os.environ.get("LC_ALL") or os.environ.get("LANG") or ""
     chinese = file.with_suffix(".zh.md")
-    return chinese if language.startswith("zh") and chinese.is_file() else file
+    return chinese if language() == "zh" and chinese.is_file() else file
 
 
 def _title(file: Path) -> str:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import typing
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -18,6 +19,8 @@ import typer
 from typer.core import TyperCommand
 
 from npukit.quiet import VERBOSITY
+from npukit.report.language import language, translated
+from npukit.report.wrapping import columns, padded, wrap
 
 OUTPUT, SIMULATED, DEVICES = "Output", "Simulated NPU", "Devices"  # titles of groups that several verbs have
 COMMON = "Common options"
@@ -84,18 +87,45 @@ class Command(TyperCommand):
         return answer(ctx.command_path, lambda: super(Command, self).invoke(ctx))
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        formatter.write_usage(ctx.command_path, usage(self))
+        formatter.write_usage(ctx.command_path, usage(self), translated("Usage: "))
         text, examples = parted(self.help or "")
-        formatter.write_paragraph()
-        with formatter.indentation():
-            formatter.write_text(text)
+        write_text(formatter, text)
         if examples:
-            with formatter.section("Examples"):
-                formatter.write("".join(f"  {line}\n" for line in aligned(examples)))
+            shown = aligned([(command, translated(comment)) for command, comment in examples])
+            formatter.write("".join(f"{line}\n" for line in ["", heading("Examples"), *indented(shown)]))
         for title, rows in sections(self, ctx):
-            with formatter.section(title):
-                formatter.write_dl(rows, col_max=FIRST_COLUMN)
-        self.format_epilog(ctx, formatter)
+            write_rows(formatter, title, rows)
+        write_text(formatter, self.epilog or "")
+
+
+def indented(lines: Iterable[str]) -> list[str]:
+    """Lines as they stand below a title."""
+    return [f"  {line}" for line in lines]
+
+
+def heading(title: str) -> str:
+    """A title above its rows."""
+    return translated(title) + (":" if language() == "en" else "\uff1a")
+
+
+def write_text(formatter: Any, text: str) -> None:
+    """Write paragraphs in the language of the user."""
+    for block in filter(None, re.split(r"\n\s*\n", text.strip())):
+        lines = indented(wrap(translated(block), formatter.width - 2))
+        formatter.write("\n" + "\n".join(lines) + "\n")
+
+
+def write_rows(formatter: Any, title: str, rows: Sequence[tuple[str, str]], first: int = 0) -> None:
+    """Write a section: names in a first column of this width, or of the widest name, and what they mean."""
+    first = first or min(max(columns(name) for name, _ in rows), FIRST_COLUMN)
+    lines = ["", heading(title)]
+    for name, text in rows:
+        meant = wrap(text, formatter.width - first - 4) or [""]
+        head = [f"  {padded(name, first)}  {meant[0]}".rstrip()]
+        if columns(name) > first:
+            head = [f"  {name}", f"  {'':{first}}  {meant[0]}"]
+        lines += [*head, *(f"  {'':{first}}  {line}" for line in meant[1:])]
+    formatter.write("\n".join(lines) + "\n")
 
 
 def parted(text: str) -> tuple[str, list[tuple[str, str]]]:
@@ -190,12 +220,12 @@ def meaning(param: Any) -> str:
     """What an option or argument is for, with its default."""
     notes = []
     if isinstance(getattr(param, "envvar", None), str):
-        notes.append(f"variable: {param.envvar}")
+        notes.append(translated(f"variable: {param.envvar}"))
     if value := default(param):
-        notes.append(f"default: {value}")
+        notes.append(translated(f"default: {translated(value)}"))
     if param.required and param.param_type_name == "option":
-        notes.append("required")
-    return " ".join(filter(None, [param.help, f"[{'; '.join(notes)}]" if notes else ""]))
+        notes.append(translated("required"))
+    return " ".join(filter(None, [translated(param.help or ""), f"[{'; '.join(notes)}]" if notes else ""]))
 
 
 def default(param: Any) -> str:

@@ -15,7 +15,8 @@ from typing import Any, Literal
 import typer
 from typer.core import TyperGroup
 
-from npukit.cli.help import Command, did_you_mean, sections
+from npukit.cli.help import Command, did_you_mean, sections, write_rows, write_text
+from npukit.report.language import translated
 
 SCRIPT_FOLLOWS = {"allow_interspersed_args": False, "ignore_unknown_options": True}
 COMMAND_FOLLOWS = {"allow_interspersed_args": False}
@@ -106,9 +107,17 @@ class Group(TyperGroup):
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         for title, rows in sections(self, ctx):
-            with formatter.section(title):
-                formatter.write_dl(rows)
+            write_rows(formatter, title, rows)
         self.format_commands(ctx, formatter)
+
+    def format_help_text(self, ctx: Any, formatter: Any) -> None:
+        write_text(formatter, self.help or "")
+
+    def format_usage(self, ctx: Any, formatter: Any) -> None:
+        formatter.write_usage(ctx.command_path, "[OPTIONS] COMMAND [ARGS]...", translated("Usage: "))
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        write_text(formatter, self.epilog or "")
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         commands: dict[str, Any] = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
@@ -116,9 +125,8 @@ class Group(TyperGroup):
 
     def list_in(self, formatter: Any, title: str, commands: Mapping[str, str], width: int = 0) -> None:
         """Write a section of help: each command with the whole first line of its own help."""
-        rows = [(f"{name:<{width}}", help.partition("\n")[0]) for name, help in commands.items()]
-        with formatter.section(title):
-            formatter.write_dl(rows)
+        rows = [(name, translated(help.partition("\n")[0])) for name, help in commands.items()]
+        write_rows(formatter, title, rows, width)
 
 
 class Verbs(Group):

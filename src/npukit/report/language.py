@@ -1,0 +1,78 @@
+"""The language of what people read: English, or Chinese where NPUKIT_LANG or the locale asks for it.
+
+The catalogue is report/zh/*.yaml: rows of an English text and the Chinese one. An English text is a whole message, or a
+template in which {0}, {1} stand for what is filled in and [s] for a plural. What is not in the catalogue stays English,
+and so does all that programs read.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+from pathlib import Path
+from typing import Literal
+
+FOLDER = Path(__file__).with_name("zh")
+VARIABLES = ("NPUKIT_LANG", "LC_ALL", "LC_MESSAGES", "LANG")  # the first that is set decides
+GAP = re.compile(r"\\\{(\d)\\\}|\\\[s\\\]")  # {0} and [s], as re.escape writes them
+
+
+def language() -> Literal["en", "zh"]:
+    """The language that is asked for.
+
+    >>> language()
+    'en'
+    """
+    wanted = next((value for name in VARIABLES if (value := os.environ.get(name))), "")
+    return "zh" if wanted.lower().startswith("zh") else "en"
+
+
+def translated(text: str) -> str:
+    """A message in the language that is asked for; in English where the catalogue does not have it.
+
+    >>> translated("Print the result as JSON.")
+    'Print the result as JSON.'
+    """
+    return text if language() == "en" or not text else chinese(text) or text
+
+
+@functools.cache
+def chinese(text: str) -> str | None:
+    """A message in Chinese; None where the catalogue does not have it.
+
+    >>> chinese("Print the result as JSON.")
+    '以 JSON 打印结果。'
+    """
+    plain = " ".join(text.split())
+    if (found := catalogue().get(plain)) is not None:
+        return found
+    matches = ((pattern.fullmatch(plain), filled) for pattern, filled in _templates())
+    return next((_filled(filled, match) for match, filled in matches if match), None)
+
+
+def _filled(template: str, match: re.Match[str]) -> str:
+    return re.sub(r"\{(\d)\}", lambda gap: match[f"_{gap[1]}"], template)
+
+
+@functools.cache
+def catalogue() -> dict[str, str]:
+    """Every English text with the Chinese one."""
+    import yaml
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    files = sorted(FOLDER.glob("*.yaml"))
+    rows = [row for file in files for row in yaml.load(file.read_text(encoding="utf-8"), loader)]
+    return {" ".join(row["en"].split()): row["zh"] for row in rows}
+
+
+@functools.cache
+def _templates() -> list[tuple[re.Pattern[str], str]]:
+    """The rows with gaps, those with the most words first: they say most exactly what they mean."""
+    rows = [(english, text) for english, text in catalogue().items() if GAP.search(re.escape(english))]
+    rows.sort(key=lambda row: -len(re.sub(r"\{\d\}", "", row[0])))
+    return [(re.compile(GAP.sub(_gap, re.escape(english)), re.DOTALL), text) for english, text in rows]
+
+
+def _gap(match: re.Match[str]) -> str:
+    return "s?" if match[1] is None else f"(?P<_{match[1]}>.+?)"

@@ -1,0 +1,43 @@
+"""Lines of a terminal: text is wrapped by the columns that it takes, of which Chinese characters take two."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+import unicodedata
+
+WIDE = "\u2e80-\u9fff\uf900-\ufaff\uff00-\uffef\u3000-\u303f"
+CLOSING = "\uff0c\u3002\uff1b\uff1a\u3001\uff01\uff1f\uff09\u300b\u300d\u201d\u2026"  # does not begin a line
+PIECE = re.compile(rf"[{WIDE}][{CLOSING}]*|[^\s{WIDE}]+[{CLOSING}]*|\s+")
+
+
+def columns(text: str) -> int:
+    """How many columns a terminal shows a text in.
+
+    >>> columns("NPU 卡")
+    6
+    """
+    return len(text) + sum(unicodedata.east_asian_width(each) in "WF" for each in text if not each.isascii())
+
+
+def padded(text: str, width: int) -> str:
+    """The text with spaces behind it, up to so many columns."""
+    return text + " " * (width - columns(text))
+
+
+def wrap(text: str, width: int, initial_indent: str = "", subsequent_indent: str = "") -> list[str]:
+    """The lines of a paragraph.
+
+    >>> wrap("在模拟NPU上运行。", 10)
+    ['在模拟NPU', '上运行。']
+    """
+    if not re.search(f"[{WIDE}]", text):
+        return textwrap.wrap(text, width, initial_indent=initial_indent, subsequent_indent=subsequent_indent)
+    lines, line = [], initial_indent
+    for piece in PIECE.findall(" ".join(text.split())):
+        if columns(line) + columns(piece.rstrip()) > width and line.strip():
+            lines.append(line.rstrip())
+            line = subsequent_indent
+        if line.strip() or piece.strip():
+            line += piece if line != subsequent_indent or not lines else piece.lstrip()
+    return [*lines, line.rstrip()] if line.strip() else lines
