@@ -10,6 +10,11 @@ import pytest
 from npukit import quiet
 
 
+@pytest.fixture(autouse=True)
+def _process_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quiet, "NATIVE", list(quiet.NATIVE))
+
+
 def test_warnings() -> None:
     with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always")
@@ -32,6 +37,18 @@ def test_deprecations_are_told_to_whoever_wrote_the_call() -> None:
             warnings.warn("`gradient_checkpointing_enable` is deprecated", FutureWarning, stacklevel=1)
             warnings.warn("this function will be removed", DeprecationWarning, stacklevel=1)
         assert len(heard) == told
+
+
+def test_what_npukit_causes_is_told_to_nobody() -> None:
+    """As DeepSpeed makes torch and torch_npu say it in every training with ZeRO."""
+    for own, told in ((False, 2), (True, 0)):
+        with warnings.catch_warnings(record=True) as heard:
+            warnings.simplefilter("always")
+            quiet.install(own)
+            warnings.warn("barrier(): using the device under current context. You can specify …", stacklevel=1)
+            warnings.warn("Warning: Device do not support double dtype now, dtype cast …", stacklevel=1)
+        assert len(heard) == told
+        assert own == any("double" in each for each in quiet.NATIVE), "the simulated NPU reads them there"
 
 
 def test_what_concerns_the_user_is_said_once() -> None:

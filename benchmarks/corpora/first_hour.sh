@@ -36,12 +36,14 @@ What a new user meets: the commands, their output, exit codes and times, recorde
 
 ## Install
 TEXT
-block "python3 -m venv .venv" "pip install -q torch==2.13.0" "pip install -q '$source[train]'"
-printf '\n## Look at the machine\n'
-block "npukit doctor"
-printf '\n## Port a project\n\n`my_project` is a copy of `examples/cuda_project`, which is written for CUDA. The first use of a simulated NPU downloads torch_npu and compiles the rest; `npukit sim setup` does that ahead of time.\n'
-block "npukit analyze my_project" "npukit migrate my_project --output migrated" "npukit sim setup" \
+block "python3 -m venv .venv" "pip install -q $source" "npukit --version"
+printf '\n## Port a project\n\n`my_project` is a copy of `examples/cuda_project`, which is written for CUDA. No torch is needed to analyse and migrate it:\n'
+block "npukit doctor" "npukit analyze my_project" "npukit migrate my_project --diff" "npukit migrate my_project --output migrated" \
     "npukit verify my_project migrated -- python train.py --steps 5"
+printf '\nTo run it takes torch, and what the last sentence says. The first use of a simulated NPU downloads torch_npu and compiles the rest; `npukit sim setup` does that ahead of time.\n'
+block "pip install -q torch==2.13.0" "pip install -q '$source[train]'" "npukit sim setup" \
+    "npukit verify my_project migrated -- python train.py --steps 5" \
+    "npukit run --device sim --devices 2 migrated/train.py --steps 5"
 printf '\n## Fine-tune a model\n\nThe model is a tiny one with random weights and its 400 rows are made up, so that nothing is downloaded.\n'
 block "npukit run --device cpu $source/examples/finetune/make.py model_and_rows" \
     "npukit init --model model_and_rows/model --data model_and_rows/data/cards.jsonl"
@@ -57,6 +59,9 @@ code=$?
 sed "s|$work/||g" said
 printf '[exit code %s, %.1f s]\n```\n\nThe same command resumes:\n' "$code" "$(seconds_since "$began")"
 block "npukit train train.yaml --device sim training.log_every=20"
+printf '\n## Use it\n'
+block "echo 'How much memory does a 910B3 have?' | npukit chat output/model --device sim --max-new-tokens 12" \
+    "npukit sft --model model_and_rows/model --dataset model_and_rows/data/cards.jsonl --max_steps 3 --output_dir swift --device sim"
 cat > two.py << 'PYTHON'
 import os
 import torch

@@ -21,6 +21,12 @@ WARNINGS = (
 )
 """Python's warnings, by how they begin; regular expressions."""
 
+OWN_WARNINGS = (
+    # torch about DeepSpeed's process group, in which every rank has one device.
+    r"barrier\(\): using the device under current context",
+)
+"""The same, where npukit is what runs: in a script of the user's they may be about that script."""
+
 ONCE = (
     # More data workers than cores: torch says it from two of its lines, for every loader.
     r"This DataLoader will create \d+ worker processes",
@@ -36,15 +42,22 @@ LOGGERS = {
 }
 """Messages of these loggers, by how they begin."""
 
-NATIVE = (
+NATIVE = [
     "require processing for 32 padding size, with memory allocation",
     "tensor will be created with base format",  # the words before are spelt differently from version to version
     # torch_npu's allocator, before it raises an exception with the same text.
     "NPU out of memory. Tried to allocate",
     # torch_npu's profiler, of operators' attributes, which nobody asked for.
     "FMW or CANN do not support feature",
-)
+]
 """Parts of what C++ code says: as a Python warning, or on stderr, where only the simulated NPU can hold it back."""
+
+OWN_NATIVE = (
+    # torch_npu about DeepSpeed's flat gradients and its sums in float64.
+    "npu::npu_format_cast: an autograd kernel was not registered",
+    "Device do not support double dtype now",
+)
+"""The same, where npukit is what runs; `install` adds them to NATIVE."""
 
 
 VERBOSITY = "NPUKIT_VERBOSITY"  # what `npukit -q` and `npukit -v` hand on to the processes that they start
@@ -68,7 +81,8 @@ def install(own: bool = False) -> None:
         return
     if own:
         _hide_deprecations()
-    for pattern in (*WARNINGS, *(f".*{re.escape(part)}" for part in NATIVE)):
+        NATIVE.extend(each for each in OWN_NATIVE if each not in NATIVE)
+    for pattern in (*WARNINGS, *(OWN_WARNINGS if own else ()), *(f".*{re.escape(part)}" for part in NATIVE)):
         warnings.filterwarnings("ignore", pattern)
     for pattern in ONCE:
         warnings.filterwarnings("once", pattern)

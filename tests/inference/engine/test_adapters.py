@@ -84,19 +84,26 @@ def test_an_adapter_of_another_model_is_refused(make_model: MakeModel, tmp_path:
         Engine(make_model("llama"), EngineOptions(max_num_seqs=2)).load_adapter("one", tmp_path)
 
 
-@pytest.mark.parametrize("paged", [True, False])
+@pytest.mark.parametrize(
+    ("kind", "modules", "paged"),
+    [
+        ("llama", ["embed_tokens", "lm_head"], True),
+        ("llama", ["embed_tokens", "lm_head"], False),
+        ("qwen3", ["norm"], True),  # norms of queries and keys, too, behind which are heads
+        ("gemma2", ["embed_tokens", "mlp"], True),
+    ],
+)
 def test_modules_that_were_trained_whole_and_the_output_layer(
-    paged: bool, make_model: MakeModel, tmp_path: Path
+    kind: str, modules: list[str], paged: bool, make_model: MakeModel, tmp_path: Path
 ) -> None:
-    kind = "llama"
     expected = {None: [generated(make_model(kind), prompt, 8) for prompt in prompts(3)]}
-    whole = {"target_modules": ["q_proj"], "modules_to_save": ["embed_tokens", "lm_head"]}
+    whole = {"target_modules": ["q_proj"], "modules_to_save": modules}
     for name, tuning in {"whole": whole, "head": {"target_modules": ["lm_head"]}}.items():
         torch.manual_seed(3)
         tuned = get_peft_model(make_model(kind), LoraConfig(r=4, init_lora_weights=False, **tuning))
-        for key, weight in tuned.named_parameters():
-            if "modules_to_save" in key:
-                weight.data += 0.1 * torch.randn_like(weight)
+        for weight in tuned.parameters():
+            if weight.requires_grad:
+                weight.data += 0.5 * torch.randn_like(weight)
         tuned.save_pretrained(tmp_path / name, save_embedding_layers=False)
         expected[name] = [generated(tuned, prompt, 8) for prompt in prompts(3)]
     options = EngineOptions(max_num_seqs=9, max_num_batched_tokens=24, async_scheduling=True, paged=paged)

@@ -94,6 +94,14 @@ def test_why_a_row_is_bad(row: dict[str, Any], reason: str) -> None:
     assert reason in str(error.value)
 
 
+def test_an_answer_alone_is_text_where_all_of_it_counts() -> None:
+    """As ms-swift has rows for pre-training."""
+    row, layout = {"messages": [{"role": "assistant", "content": "The sky."}]}, Layout("messages")
+    assert named("pt").row(row, layout) == TextRow("The sky.")
+    with pytest.raises(BadRow):
+        lay_out(row, layout)
+
+
 def test_an_answer_that_is_not_to_count_is_not_trained_on() -> None:
     turns = [{"role": "user", "content": "Hi", "loss": False}, {"role": "assistant", "content": "x", "loss": True}]
     assert lay_out({"messages": turns}, Layout("messages"))[-1] == {"role": "assistant", "content": "x"}

@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from transformers.pytorch_utils import Conv1D
 
 from npukit.errors import NpukitError
 from npukit.inference.engine.paged import to_device
@@ -69,6 +70,8 @@ class Adapters:
             sizes = {each: value.shape for each, value in base.state_dict().items()} if base is not None else {}
             if sizes != {each: value.shape for each, value in weights.items()}:
                 raise NpukitError(f"The adapter {adapter.name} does not fit this model: its {name} has another size.")
+            if not _sees_tokens_alone(base):
+                raise _must_be_merged(adapter.name)
         self._adapters[key] = adapter
         self._rebuild()
 
@@ -151,8 +154,10 @@ class ReplacedModule(nn.Module):
         mask = self._adapters[0].mask
         if mask is None:
             return result
+        axis = 1 if result.dim() > 2 and result.shape[0] == 1 else 0  # of the tokens; heads may come behind it
         for column, module in self.copies.items():
-            is_own = mask[-result.shape[-2] :, int(column), None] > 0
+            is_own = mask[-result.shape[axis] :, int(column)] > 0
+            is_own = is_own.view(*[1] * axis, -1, *[1] * (result.dim() - axis - 1))
             result = torch.where(is_own, module(inputs), result)
         return result
 
@@ -188,6 +193,11 @@ class AdaptedLinear(nn.Module):
             return result
         mask = mask[-hidden.shape[-2] :]  # the output layer may be given the last tokens only
         return result + ((hidden @ self.a.T) * mask.to(hidden.dtype)) @ self.b.T
+
+
+def _sees_tokens_alone(module: Any) -> bool:
+    """Whether it is a function of each token by itself, as linear layers, embeddings and norms are, but routers not."""
+    return isinstance(module, nn.Linear | nn.Embedding | Conv1D) or all(each.dim() == 1 for each in module.parameters())
 
 
 def _sizes(linear: Any) -> tuple[int, int]:
@@ -228,20 +238,26 @@ def _adapter(name: str, config: dict[str, Any], weights: dict[str, Tensor]) -> L
             )
     saved = _saved(config, weights)
     if not layers or len(weights) != 2 * len(layers) + sum(map(len, saved.values())):
-        raise NpukitError(
-            f"The adapter {name} changes more than linear layers: merge it with `npukit export --merge-lora`."
-        )
+        raise _must_be_merged(name)
     return LoadedAdapter(name, max(a.shape[0] for a, _ in layers.values()), _same_rank(layers), saved)
 
 
 def _saved(config: dict[str, Any], weights: dict[str, Tensor]) -> dict[str, dict[str, Tensor]]:
-    """The weights of modules that were trained as a whole, by module."""
-    saved: dict[str, dict[str, Tensor]] = {}
+    """The weights of modules that were trained as a whole, and of those in them, by module.
+
+    As in PEFT, a name stands for every module whose path ends with it: norm is input_layernorm, too.
+    """
+    names, saved = tuple(config.get("modules_to_save") or ()), dict[str, dict[str, Tensor]]()
     for key, value in weights.items():
         module, _, weight = key.removeprefix("base_model.model.").rpartition(".")
-        if module.rpartition(".")[2] in (config.get("modules_to_save") or ()):
+        if any(each.endswith(names) for each in accumulate(module.split("."), "{}.{}".format)):
             saved.setdefault(module, {})[weight] = value
     return saved
+
+
+def _must_be_merged(name: str) -> NpukitError:
+    what = "more than linear layers, embeddings and norms"
+    return NpukitError(f"The adapter {name} changes {what}: merge it with `npukit export --merge-lora`.")
 
 
 def _refuse_others(name: str, config: dict[str, Any]) -> None:

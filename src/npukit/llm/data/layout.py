@@ -82,8 +82,12 @@ def recognise(row: dict[str, Any]) -> tuple[Format, dict[str, str]] | None:
     return ("text", {}) if "text" in row else None
 
 
-def lay_out(row: dict[str, Any], layout: Layout) -> Conversation | Illustrated | TextRow | Tokens:
+def lay_out(
+    row: dict[str, Any], layout: Layout, answer_is_text: bool = False
+) -> Conversation | Illustrated | TextRow | Tokens:
     """The conversation or text of a row (with our names of the columns); raises BadRow.
+
+    With `answer_is_text`, an answer without a question is text, as in ms-swift's rows for pre-training.
 
     >>> lay_out({"instruction": "Hi", "output": "Hello"}, Layout("alpaca"))
     [{'role': 'user', 'content': 'Hi'}, {'role': 'assistant', 'content': 'Hello'}]
@@ -97,6 +101,8 @@ def lay_out(row: dict[str, Any], layout: Layout) -> Conversation | Illustrated |
     if layout.format == "text":
         return TextRow(string(row, "text"), row.get("ends") is not False)
     turns = conversation(row, layout)
+    if answer_is_text and [turn["role"] for turn in turns] == ["assistant"]:
+        return TextRow(turns[0]["content"])
     check_order(turns)
     turns = layout.rewriting(turns, row.get("tag")) if layout.rewriting != Rewriting() else turns
     return Illustrated(turns, images) if images else turns

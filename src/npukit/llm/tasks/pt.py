@@ -32,7 +32,7 @@ class PT(SFT):
         """As any row; but an alpaca row without an output is its instruction, as c4 has them in dataset_info.json."""
         if layout.format == "alpaca" and "instruction" in row and not row.get("output"):
             return TextRow(string(row, "instruction"))
-        return lay_out(row, layout)
+        return lay_out(row, layout, answer_is_text=True)
 
 
 TASKS = (PT(),)
