@@ -20,6 +20,6 @@ def test_it_runs_a_script_of_this_repository() -> None:
 
 
 def test_every_input_reaches_the_script() -> None:
-    passed = {re.search(r"inputs\.(\w+)", value)[1] for value in STEP["env"].values()}  # type: ignore[index]
+    passed = {re.search(r"inputs\.(\w+)", value)[1] for value in STEP["env"].values()}
     assert passed == set(ACTION["inputs"])
     assert all(name in SCRIPT.read_text() for name in STEP["env"])

@@ -34,7 +34,7 @@ def test_a_folder_that_another_user_made_in_a_shared_place_is_refused(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder.mkdir(mode=0o755)
-    monkeypatch.setattr(cache.os, "geteuid", lambda: folder.stat().st_uid + 1)
+    monkeypatch.setattr("os.geteuid", lambda: folder.stat().st_uid + 1)
     if folder.stat().st_uid == 0:  # as in a container: what root made is trusted
         import os
 

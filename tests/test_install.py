@@ -131,7 +131,7 @@ def _new_environment(folder: Path, extra: str) -> Path:
     for distribution in _needed([*PROJECT["dependencies"], *EXTRAS.get(extra, ())]):
         for name in {file.parts[0] for file in distribution.files or ()} - {"..", "__pycache__"}:
             if not (packages / name).exists():
-                (packages / name).symlink_to(distribution.locate_file(name))  # type: ignore[arg-type]
+                (packages / name).symlink_to(distribution.locate_file(name))
     (packages / "npukit.pth").write_text(str(ROOT / "src"))
     wanted = [f'{each} ; extra == "{name}"' for name, every in EXTRAS.items() for each in every]
     requires = "".join(f"Requires-Dist: {each}\n" for each in [*PROJECT["dependencies"], *wanted])

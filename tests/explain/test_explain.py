@@ -215,7 +215,7 @@ def test_memory_does_not_grow_with_a_log() -> None:
     tracemalloc.start()
     try:
         found = Search()
-        found.read("", Endless())  # type: ignore[arg-type]
+        found.read("", Endless())
         assert tracemalloc.get_traced_memory()[1] < 15e6
     finally:
         tracemalloc.stop()

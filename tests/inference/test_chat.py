@@ -75,7 +75,7 @@ def test_save_and_load(talk: Conversation, tmp_path: Path) -> None:
     talk.clear()
     talk.system = None
     talk.load(tmp_path / "talk.json")
-    assert (talk.messages, talk.system) == (before, "Be brief.")
+    assert [talk.messages, talk.system] == [before, "Be brief."]
     (tmp_path / "other.json").write_text("[]")
     with pytest.raises(NpukitError, match="not a saved"):
         talk.load(tmp_path / "other.json")

@@ -129,7 +129,7 @@ def test_fusion_attention(dtype: torch.dtype, name: str) -> None:
             return F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=0.25)
         hide = torch.ones(2048, 2048, dtype=torch.bool, device=device).triu(1)
         found = getattr(torch_npu, name)(q, k, v, 4, "BNSD", atten_mask=hide, scale=0.25, sparse_mode=2)
-        return found[0]  # type: ignore[no-any-return]
+        return found[0]
 
     compare(run, *(torch.randn(2, 4, 8, 16).to(dtype) for _ in range(3)))
 
@@ -148,19 +148,19 @@ def inference(device: str, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     if device == "cpu":
         return F.scaled_dot_product_attention(q, k, v, scale=0.25)
     found = torch_npu.npu_fused_infer_attention_score(q, k, v, num_heads=4, input_layout="BNSD", scale=0.25)
-    return found[0]  # type: ignore[no-any-return]
+    return found[0]
 
 
 def rotary(device: str, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     if device == "npu":
-        return torch_npu.npu_rotary_mul(x, cos, sin)  # type: ignore[no-any-return]
+        return torch_npu.npu_rotary_mul(x, cos, sin)
     a, b = x.chunk(2, -1)
     return x * cos + torch.cat((-b, a), -1) * sin
 
 
 def softmax(device: str, x: Tensor, mask: Tensor) -> Tensor:
     if device == "npu":
-        return torch_npu.npu_scaled_masked_softmax(x, mask, 0.5, False)  # type: ignore[no-any-return]
+        return torch_npu.npu_scaled_masked_softmax(x, mask, 0.5, False)
     return (x.float() * 0.5).masked_fill(mask, -10000).softmax(-1).to(x.dtype)
 
 

@@ -13,7 +13,7 @@ import pytest
 from npukit.errors import NpukitError
 from npukit.launch.devices import choose
 from npukit.port import port as module
-from npukit.port.commits import Commit
+from npukit.port.commits import Commit, commit_by_rule
 from npukit.port.imports import ImportCheck
 from npukit.port.port import port
 from npukit.port.report import write_reports
@@ -72,7 +72,7 @@ def test_a_port_from_clone_to_report(project: Path) -> None:
 
 
 def test_a_port_that_is_stopped_goes_on(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    committed = module.commit_by_rule
+    committed = commit_by_rule
 
     def stopped(migration: Any) -> Iterator[Commit]:
         yield next(committed(migration))

@@ -45,7 +45,7 @@ def record(tmp_path: Path) -> Run:
                 tokens = torch.randint(0, 20, (4, 6))
                 loss = nn.functional.cross_entropy(model(tokens).flatten(0, 1), tokens.flatten())
                 optimizer.zero_grad()
-                loss.backward()  # type: ignore[no-untyped-call]
+                loss.backward()
                 optimizer.step()
         return tmp_path / name
 

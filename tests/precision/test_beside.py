@@ -14,7 +14,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 from torch import nn
-from torch.distributed.checkpoint import save
+from torch.distributed.checkpoint.state_dict_saver import save
 
 from npukit.errors import NpukitError
 from npukit.precision.comparing import compare
@@ -87,7 +87,7 @@ def test_the_page_holds_every_row_and_no_markup_of_others(record: Run) -> None:
     right = record("<script>alert(1)<", lambda x: x * 2, level="modules", steps=[0])
     page = render(compare(left, right))
     assert page.count("<script>") == 1 and "{{" not in page
-    data = json.loads(re.search(r"const data = (.*);\n", page)[1])  # type: ignore[index]
+    data = json.loads(re.search(r"const data = (.*);\n", page)[1])
     assert len(data["rows"]) == len(compare(left, right).rows)
 
 

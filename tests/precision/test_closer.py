@@ -51,7 +51,7 @@ def test_a_kernel_that_is_out_of_line_is_named(record: Run) -> None:
     assert not [each for each in kernels if each.outcome == "out of line"]
     assert {"addmm", "native_layer_norm", "relu"} <= {each.op for each in kernels if each.outcome == "in line"}
 
-    class Wrong(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    class Wrong(TorchDispatchMode):
         calls = 0
 
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

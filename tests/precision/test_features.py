@@ -80,7 +80,7 @@ def test_an_element_among_zeros() -> None:
             gradient[63, 3] = gradient.abs().max() * 10
         return gradient
 
-    model.weight.register_hook(fault)  # type: ignore[no-untyped-call]
+    model.weight.register_hook(fault)
     detector = FeatureDetector(model, torch.float32)
     for steps in range(1, 12):
         model(torch.randint(32, (8,))).square().sum().backward()
@@ -125,7 +125,7 @@ def test_gradients_that_rise_together_must_rise_far() -> None:
         detector = FeatureDetector(model, torch.float32)
         for step in range(1, 20):
             loss = (model(torch.randn(16, 8)) - 1).square().mean()
-            (loss * (factor if step == 15 else 1)).backward()  # type: ignore[no-untyped-call]
+            (loss * (factor if step == 15 else 1)).backward()
             detector.check(step)
         return detector.read()
 

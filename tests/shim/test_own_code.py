@@ -74,8 +74,8 @@ def test_only_the_users_modules_are_compiled_so_and_python_caches_none(tmp_path:
     try:
         own_code.install(str(tmp_path), both_names, lambda value: value)
         sys.path[:0] = [str(tmp_path), str(library)]
-        import mine_of_own_code  # type: ignore[import-not-found]
-        import theirs_of_own_code  # type: ignore[import-not-found]
+        import mine_of_own_code
+        import theirs_of_own_code
 
         assert mine_of_own_code.ask(NPU)
         assert not theirs_of_own_code.ask(NPU)

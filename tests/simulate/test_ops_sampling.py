@@ -36,7 +36,7 @@ def test_what_is_left_over_and_the_most_probable_of_it(dtype: torch.dtype) -> No
     chosen, left = ops.top_k_top_p_sample(logits, k, p, min_ps=least, is_need_logits=True, post_sample="None")
     assert torch.equal(chosen, logits.argmax(-1)) and left.dtype == torch.float32
     for row in range(6):
-        kept = left_over(logits[row].float(), *(x[row].item() for x in (k, p, least)))  # type: ignore[arg-type]
+        kept = left_over(logits[row].float(), *(x[row].item() for x in (k, p, least)))
         assert torch.equal(left[row], torch.where(kept, logits[row].float(), -torch.inf)), row
 
 

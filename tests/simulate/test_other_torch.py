@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -45,8 +46,14 @@ def test_without_network_nothing_is_left(small: Path, monkeypatch: pytest.Monkey
     assert not [*(small / "cache" / "environments").glob("*")]
 
 
-def test_this_torch_stays_where_it_is() -> None:
-    other_torch.switch_to(versions.installed(), "no such module", [])
+def test_this_torch_stays_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[object] = []
+    monkeypatch.setattr(os, "execve", lambda *command: started.append(command))
+    monkeypatch.setattr(other_torch, "environment_python", lambda version: Path("/other/python"))
+    other_torch.switch_to(versions.installed(), "module", [])
+    assert started == []
+    other_torch.switch_to(OTHER, "module", [])
+    assert started, "another torch is another process"
 
 
 def test_a_version_may_lack_its_last_number() -> None:

@@ -49,7 +49,9 @@ def test_work_happens_without_anyone_waiting(acl: RunAcl) -> None:
     device, pinned, s = device_memory(8), pinned_memory(8), stream()
     write(device, b"new")
     call("aclrtMemcpyAsync", pinned, 8, device, 3, DEVICE_TO_HOST, s)
-    while read(pinned, 3) != b"new":
+    deadline = time.monotonic() + 60
+    while (seen := read(pinned, 3)) != b"new":
+        assert time.monotonic() < deadline, seen
         time.sleep(0.001)
     """)
 

@@ -103,7 +103,7 @@ def start(ranks: int, body: Callable[[Rank], Any], connected: bool = True) -> li
         if connected:
             assert rank.connect(root_info(rank, infos)) == 0
         else:
-            rank.infos = infos  # type: ignore[attr-defined]
+            rank.infos = infos
         results[number][1].send(body(rank))
 
     processes = [fork.Process(target=run, args=(number,)) for number in range(ranks)]
@@ -353,7 +353,7 @@ def ranks_that_do_not_meet() -> None:
     os.environ["HCCL_CONNECT_TIMEOUT"] = "1"
 
     def absent(rank: Rank) -> tuple[int, str] | None:
-        info = root_info(rank, rank.infos)  # type: ignore[attr-defined]
+        info = root_info(rank, rank.infos)
         if rank.rank == 2:
             time.sleep(3)
             return None
@@ -364,7 +364,7 @@ def ranks_that_do_not_meet() -> None:
     assert all(code == E_TIMEOUT or "given up" in message for code, message in found)
 
     def dead_root(rank: Rank) -> tuple[int, str, float] | None:
-        info = root_info(rank, rank.infos)  # type: ignore[attr-defined]
+        info = root_info(rank, rank.infos)
         if rank.rank == 0:
             os.kill(os.getpid(), signal.SIGKILL)
         started = time.monotonic()
@@ -374,7 +374,7 @@ def ranks_that_do_not_meet() -> None:
     assert code == E_REMOTE and "has ended" in message and seconds < 0.9
 
     def same_rank(rank: Rank) -> int:
-        info = root_info(rank, rank.infos)  # type: ignore[attr-defined]
+        info = root_info(rank, rank.infos)
         rank.rank = 0
         return rank.connect(info)
 

@@ -37,8 +37,8 @@ def test_two_nodes_train_with_ddp_and_a_killed_rank_ends_both_with_its_cause(tmp
         assert "ran out of memory" in each
         assert "Traceback" not in each
     assert {file.name for file in (tmp_path / "logs").glob("*.log")} == {f"rank{rank}.log" for rank in range(4)}
-    for rank in range(4):
-        weights = [float(word) for word in (tmp_path / f"weights{rank}").read_text().split()]
+    for number in range(4):
+        weights = [float(word) for word in (tmp_path / f"weights{number}").read_text().split()]
         assert weights == pytest.approx(weights_of_one_process(), abs=1e-5)
 
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -55,11 +56,22 @@ def test_ranks_die_with_a_launcher_that_is_killed(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text("import os, sys, time\nopen(f'{sys.argv[1]}/{os.getpid()}.pid', 'w')\ntime.sleep(3600)")
     launcher = subprocess.Popen([*NPUKIT, "run", "--device", "sim", "--devices", "2", str(script), str(tmp_path)])
-    while len(ranks := [int(file.stem) for file in tmp_path.glob("*.pid")]) < 2:
-        time.sleep(0.1)
+
+    def started() -> list[int]:
+        return [int(file.stem) for file in tmp_path.glob("*.pid")]
+
+    wait_until(lambda: len(started()) == 2, lambda: f"ranks {started()}, launcher's exit code {launcher.poll()}")
+    ranks = started()
     launcher.kill()
     launcher.wait()
-    while any(is_alive(rank) for rank in ranks):
+    wait_until(lambda: not any(map(is_alive, ranks)), lambda: f"alive: {[*filter(is_alive, ranks)]}")
+
+
+def wait_until(is_so: Callable[[], bool], seen: Callable[[], str], seconds: float = 180) -> None:
+    """Wait, and fail with what is seen instead once that takes too long."""
+    deadline = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < deadline, seen()
         time.sleep(0.05)
 
 

@@ -260,7 +260,7 @@ def test_checkpointed_activations_are_computed_twice_and_change_nothing(job: Any
     for checkpointing in (False, True):
         torch.manual_seed(0)
         model = nn.Sequential(nn.ModuleList([Block(), Block()]), nn.Linear(6, 1))
-        model.forward = lambda value, model=model: model[1](model[0][1](model[0][0](value)))
+        model.forward = lambda value, model=model: model[1](model[0][1](model[0][0](value)))  # type: ignore[method-assign]
         Block.calls = 0
         job(model, max_steps=2, resume="never", activation_checkpointing=checkpointing).train()
         found.append(job.weights())

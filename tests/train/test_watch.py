@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import json
 import sys
 import time
@@ -37,7 +38,7 @@ class Unread:
     def __add__(self, other: Unread) -> Unread:
         return Unread(self.value + other.value, self.reads)
 
-    def __float__(self) -> float:
+    def __float__(self) -> builtins.float:
         self.reads.append(self.value)
         return self.value
 
@@ -59,7 +60,7 @@ def test_tensors_are_read_on_logging_steps_only(tmp_path: Path) -> None:
     reads: list[float] = []
     watch = Watch(options(tmp_path, plot=False), True, 1, 12)
     watch.began(0)
-    told = [watch.step(n, 0.1, Unread(float(n), reads), 1.0, 1e-3, 8, 0.0) for n in range(1, 13)]  # type: ignore[arg-type]
+    told = [watch.step(n, 0.1, Unread(float(n), reads), 1.0, 1e-3, 8, 0.0) for n in range(1, 13)]
     assert [record["step"] for record in told if record] == [1, 2, 5, 10, 12]  # the first two always
     assert [record["loss"] for record in told if record] == [1.0, 2.0, 4.0, 8.0, 11.5]  # means since the line before
     assert reads == [1.0, 2.0, 12.0, 40.0, 23.0]

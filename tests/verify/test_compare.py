@@ -14,7 +14,7 @@ def losses(*values: float, name: str = "loss") -> Figures:
 
 def first(before: Figures, after: Figures) -> tuple[int, float | None, float | None] | None:
     divergence = compare(before, after, Tolerance())[1]
-    return divergence and (divergence.number, divergence.before, divergence.after)
+    return (divergence.number, divergence.before, divergence.after) if divergence else None
 
 
 def test_the_first_loss_beyond_the_tolerance_or_missing() -> None:

@@ -57,4 +57,4 @@ def generated(model: Any, prompt: tuple[int, ...], count: int) -> list[int]:
     ids = torch.tensor([prompt], device=model.device)
     mask = torch.ones_like(ids)
     answer = model.generate(ids, attention_mask=mask, max_new_tokens=count, do_sample=False, pad_token_id=0)
-    return answer[0, len(prompt) :].tolist()  # type: ignore[no-any-return]
+    return answer[0, len(prompt) :].tolist()

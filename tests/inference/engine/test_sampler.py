@@ -16,8 +16,7 @@ LOGITS = torch.tensor([3.0, 2.0, 1.0, 0.0, -1.0])
 def drawn(count: int = 400, tokens: tuple[int, ...] = (0,), **settings: object) -> list[float]:
     """How often each token comes, from as many seeds."""
     sequences = [
-        Sequence(seed, Request((0,), SamplingParams(seed=seed, **settings)), list(tokens), 100)  # type: ignore[arg-type]
-        for seed in range(count)
+        Sequence(seed, Request((0,), SamplingParams(seed=seed, **settings)), list(tokens), 100) for seed in range(count)
     ]
     tokens_ = choose(LOGITS.repeat(count, 1), sequences, [len(tokens)] * count).tokens
     return (torch.bincount(tokens_, minlength=5) / count).tolist()
@@ -39,7 +38,7 @@ def test_draws_follow_the_distribution() -> None:
     ],
 )
 def test_what_is_cut_off_never_comes(settings: dict[str, float], left: int) -> None:
-    shares = drawn(**settings)  # type: ignore[arg-type]
+    shares = drawn(**settings)
     assert all(shares[:left]) and not any(shares[left:])
 
 

@@ -34,7 +34,7 @@ def test_whole_and_streamed_answers_are_taken_apart_alike(client: openai.OpenAI)
             json.loads(call.function.arguments) for call in choice.message.tool_calls or () if call.type == "function"
         ]
         assert calls == [{"city": "Köln"}, {"city": "Rome"}]
-    assert whole.message.reasoning_content == "They ask for two cities."  # type: ignore[attr-defined]
+    assert whole.message.reasoning_content == "They ask for two cities."
 
 
 def test_reasoning_is_streamed_before_what_is_said(client: openai.OpenAI) -> None:

@@ -236,8 +236,8 @@ def test_an_engine_that_dies_ends_the_process(tiny_qwen2: Path) -> None:
         os.environ |= handed_over(
             UseJob("serve", Use(model={"path": str(tiny_qwen2)}, serve={"port": port}).ready_to_serve())
         )
-        Engine.warm_up = lambda _: None  # type: ignore[method-assign]
-        Engine.step = fail  # type: ignore[method-assign]
+        Engine.warm_up = lambda _: None  # type: ignore[method-assign, assignment]
+        Engine.step = fail  # type: ignore[method-assign, assignment]
         try:
             process.main()
         except NpukitError as error:
@@ -258,7 +258,7 @@ def test_answers_that_do_not_end_in_time_end_with_an_error(scripted: Any, tiny_t
     from npukit.llm.chat.chat import Chat
     from npukit.llm.chat.templates import find_template
 
-    class Endless(type(scripted.engine(None))):  # type: ignore[misc]
+    class Endless(type(scripted.engine(None))):
         def step(self) -> list[Output]:
             time.sleep(0.01)
             return [Output(number, Token(70)) for number in self._left]

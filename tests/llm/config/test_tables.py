@@ -14,7 +14,9 @@ from npukit.cli.train import NEAR
 from npukit.cli.verbs import Verb, load
 from npukit.errors import NpukitError
 from npukit.llm.config.dialects.table import Dialect
-from npukit.llm.config.dialects.training import DIALECTS, LLAMA_FACTORY, SWIFT
+from npukit.llm.config.dialects.training import DIALECTS
+from npukit.llm.config.dialects.training.llama_factory import LLAMA_FACTORY
+from npukit.llm.config.dialects.training.swift import SWIFT
 from npukit.llm.config.nearest import nearest
 from npukit.llm.config.options import Config
 from npukit.llm.config.schema import options

@@ -130,7 +130,7 @@ SHARED = [
 
 
 def roles(row: dict[str, Any], layout: Layout) -> list[str]:
-    return [turn["role"] for turn in lay_out(renamed(row, layout), layout)]  # type: ignore[union-attr]
+    return [turn["role"] for turn in lay_out(renamed(row, layout), layout)]
 
 
 def test_tools_calls_and_results_are_turns_of_their_own() -> None:

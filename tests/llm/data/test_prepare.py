@@ -178,9 +178,12 @@ def test_nothing_usable_is_an_error(tiny_tokenizer: Any, tmp_path: Path, own_cac
 def count_tokenising(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     made: list[str] = []
     original = parts._make
-    monkeypatch.setattr(
-        parts, "_make", lambda folder, table, *rest: (made.append(table.name), original(folder, table, *rest))
-    )
+
+    def make(folder: Path, table: Any, *rest: Any) -> Any:
+        made.append(table.name)
+        return original(folder, table, *rest)
+
+    monkeypatch.setattr(parts, "_make", make)
     return made
 
 

@@ -83,7 +83,7 @@ def test_infonce_is_the_cross_entropy_of_similarities() -> None:
     found = torch.nn.functional.normalize(torch.randn(6, 5, generator=torch.Generator().manual_seed(0)), dim=1)
     options = HeadOptions(temperature=0.5)
     batch = {"input_ids": None, "attention_mask": None, "texts": torch.tensor([2, 2, 2]), "targets": torch.ones(3)}
-    loss = embedded(lambda **_: found, batch, options)  # type: ignore[arg-type]
+    loss = embedded(lambda **_: found, batch, options)
     wanted = torch.nn.functional.cross_entropy(found[0::2] @ found[1::2].T / 0.5, torch.arange(3))
     assert loss == pytest.approx(float(wanted), abs=1e-6)
 
@@ -92,7 +92,7 @@ def test_infonce_with_questions_and_without_false_negatives() -> None:
     found = torch.nn.functional.normalize(torch.tensor([[1.0, 0], [1, 1], [0, 1], [1, 0.1]]), dim=1)
     options = HeadOptions(temperature=1.0, questions=True, fake_margin=0.1)
     batch = {"input_ids": None, "attention_mask": None, "texts": torch.tensor([2, 2]), "targets": torch.ones(2)}
-    loss = embedded(lambda **_: found, batch, options)  # type: ignore[arg-type]
+    loss = embedded(lambda **_: found, batch, options)
     similar = found[0::2] @ found[1::2].T  # the second text is nearer to the first question than its own is
     first = torch.stack([similar[0, 0], found[0] @ found[2]])
     second = torch.stack([similar[1, 1], found[0] @ found[2]])  # as is the first to the second
@@ -103,6 +103,6 @@ def test_infonce_with_questions_and_without_false_negatives() -> None:
 def test_documents_are_drawn_up_to_the_limit(tmp_path: Path, tiny_tokenizer: Any, tiny_qwen2: Path) -> None:
     wanted = config("rerank", tmp_path, tiny_qwen2, negatives=1)
     rows = prepare(wanted.data.model_copy(update={"packing": False}), named("rerank"), tiny_tokenizer, 0).train
-    item = TextRows(rows, partial(draw_documents, options=wanted.head))[0]  # type: ignore[arg-type]
+    item = TextRows(rows, partial(draw_documents, options=wanted.head))[0]
     assert item["labels"].tolist() == [1.0, 0.0] and len(item["rows"]) == 2
     assert tiny_tokenizer.decode(item["rows"][0]["input_ids"]).endswith("it is 0")

@@ -65,8 +65,8 @@ def test_a_pair_is_one_row_of_two_answers(tmp_path: Path, tiny_tokenizer: Any, t
     file.write_text(json.dumps({"messages": WHY, "rejected_response": "No."}) + "\n")
     options = DataOptions(train=[str(file)], template="chatml", tokens=tokens, packing=False, cache=False)
     rows = prepare(options, named("dpo"), tiny_tokenizer, 0).train
-    assert (rows.tokens(0) == SEPARATOR).sum() == 1  # type: ignore[union-attr]
-    chosen, rejected = Pairs(rows)[0]["rows"]  # type: ignore[arg-type]
+    assert (rows.tokens(0) == SEPARATOR).sum() == 1
+    chosen, rejected = Pairs(rows)[0]["rows"]
     for row, answer in ((chosen, "Because."), (rejected, "No.")):
         counted = row["input_ids"][row["labels"] >= 0]
         assert tiny_tokenizer.decode(counted).startswith(answer)

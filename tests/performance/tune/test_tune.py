@@ -37,7 +37,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[Changes]:
         return Trial(changes, speed, 2.0 * size, self._memory_gib is None or 2.0 * size <= self._memory_gib)
 
     monkeypatch.setattr(tuning._Bench, "_measure", measure)
-    monkeypatch.setattr(tuning.os, "cpu_count", lambda: 8)
+    monkeypatch.setattr("os.cpu_count", lambda: 8)
     return made
 
 
