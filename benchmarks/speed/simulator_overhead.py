@@ -1,6 +1,6 @@
 """How much slower than plain CPU eager is the simulated NPU? One training step of a GPT-2, and one small operator.
 
-    python -m benchmarks simulator_overhead [--rounds 5]
+    python -m benchmarks simulator_overhead [--rounds 5] [--layers 6] [--batch 8]
 
 The step is the CPU's in fp32 on one side; on the other the simulated NPU's in fp32, and under autocast in bf16 and
 fp16. All run in this one process, in turn, and are measured in CPU time: what else the machine does matters little.
@@ -20,17 +20,17 @@ activate()  # before torch is imported
 import torch  # noqa: E402
 from transformers import GPT2Config, GPT2LMHeadModel  # noqa: E402
 
-LAYERS, WIDTH, SEQUENCE, BATCH = 6, 384, 256, 8
+WIDTH, SEQUENCE = 384, 256
 Run = Callable[[], object]
 
 
-def training_step(device: str, dtype: torch.dtype = torch.float32) -> Run:
+def training_step(layers: int, batch: int, device: str, dtype: torch.dtype = torch.float32) -> Run:
     """A closure that does one step of AdamW on a GPT-2, always on the same batch, under autocast to `dtype`."""
     torch.manual_seed(0)
-    config = GPT2Config(n_layer=LAYERS, n_embd=WIDTH, n_head=WIDTH // 64, n_positions=SEQUENCE)
+    config = GPT2Config(n_layer=layers, n_embd=WIDTH, n_head=WIDTH // 64, n_positions=SEQUENCE)
     model = GPT2LMHeadModel(config).to(device).train()
     optimizer = torch.optim.AdamW(model.parameters())
-    tokens = torch.randint(config.vocab_size, (BATCH, SEQUENCE), device=device)
+    tokens = torch.randint(config.vocab_size, (batch, SEQUENCE), device=device)
 
     def step() -> float:
         with torch.autocast(device, dtype=dtype, enabled=dtype != torch.float32):
@@ -69,12 +69,15 @@ def medians(runs: Mapping[str, Run], rounds: int) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
-    rounds = parser.parse_args().rounds
+    parser.add_argument("--layers", type=int, default=6)
+    parser.add_argument("--batch", type=int, default=8)
+    arguments = parser.parse_args()
+    rounds, layers, batch = arguments.rounds, arguments.layers, arguments.batch
     print(f"{platform.machine()}, {torch.get_num_threads()} threads, torch {torch.__version__}")
-    print(f"GPT-2 {LAYERS}x{WIDTH}, {BATCH}x{SEQUENCE} tokens, one training step (aim: at most 1.3 times)")
-    steps = {"plain CPU eager, fp32": training_step("cpu")}
+    print(f"GPT-2 {layers}x{WIDTH}, {batch}x{SEQUENCE} tokens, one training step (aim: at most 1.3 times)")
+    steps = {"plain CPU eager, fp32": training_step(layers, batch, "cpu")}
     for name, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16), ("fp16", torch.float16)):
-        steps[f"simulated NPU, {name}"] = training_step("npu", dtype)
+        steps[f"simulated NPU, {name}"] = training_step(layers, batch, "npu", dtype)
     cpu, *simulated = medians(steps, rounds).items()
     print(f"  {cpu[0]} {cpu[1]:8.3f} s")
     for name, seconds in simulated:
