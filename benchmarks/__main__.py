@@ -70,7 +70,9 @@ class Benchmark:
         """Run its script with these arguments; returns the exit code."""
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
         if self.script.suffix == ".sh":
-            return subprocess.run(["bash", str(self.script), *arguments]).returncode
+            path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+            variables = {**os.environ, "PATH": path, "PYTHON": sys.executable}
+            return subprocess.run(["bash", str(self.script), *arguments], env=variables).returncode
         sys.argv = [str(self.script), *arguments]
         runpy.run_module(f"benchmarks.{self.folder}.{self.script.stem}", run_name="__main__", alter_sys=True)
         return 0

@@ -251,7 +251,7 @@ def test_what_is_left_on_a_line_that_changes_is_named_as_what_it_is(tmp_path: Pa
 def test_report_has_log_unsupported_list_and_change_record(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text(CUDA + "torch.cuda.nvtx.mark('a')\n")
     result = migrate(tmp_path)
-    report = json.loads(show.as_json(result))
+    report = show.as_data(result)
     assert report["changes"][0]["fixed"][0]["code"] == "NPK110" and "+torch.zeros" in report["changes"][0]["diff"]
     assert (report["left"][0]["code"], report["left"][0]["line"]) == ("NPK201", 3)
     assert "| a.py:3 | NPK201 |" in show.as_markdown(result) and "```diff" in show.as_markdown(result)
