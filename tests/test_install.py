@@ -34,7 +34,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS: dict[str, list[str]] = {name: each for name, each in PROJECT["optional-dependencies"].items() if name != "dev"}
 EVERY = [verb for group in VERBS.values() for verb in group]
 # What npukit imports only where a card, an option or another project's library calls for it.
-ON_OCCASION = {"torch_npu", "triton", "deepspeed", "modelscope", "pytest"}
+ON_OCCASION = {"torch_npu", "triton", "deepspeed", "modelscope", "pytest", "math_verify", "latex2sympy2_extended"}
 # With their extra; the others need no more than these.
 TRIED = ("train", "infer", "export", "profile", "precision", "sim", "serve", "studio")
 HELP = """
@@ -87,6 +87,7 @@ USES = [
     Use("sft", "--model {model} --dataset {rows} --max_steps 1 --output_dir {folder}/sft --device cpu --dry-run"),
     Use("pt", "--explain"),
     Use("rlhf", "--explain"),
+    Use("rewards", "format --data {rows}"),
     Use("tune", "{config} --device cpu --max-steps 3 --trials {folder}/trials", "train"),
     Use("new", "{folder}/project"),
     Use("chat", "{model} --device cpu --max-new-tokens 2", "use", stdin="Hi\n"),

@@ -60,6 +60,7 @@ VERBS = {
         Verb("sft", "train", settings=OPTIONS_OF_OTHERS, page="fine-tune", extra="train"),
         Verb("pt", "train", settings=OPTIONS_OF_OTHERS, page="fine-tune", extra="train"),
         Verb("rlhf", "train", settings=OPTIONS_OF_OTHERS, page="preferences", extra="train"),
+        Verb("rewards", page="grpo", extra="train"),
         Verb("new", page="train-any-model", extra="train"),
         Verb("schema", page="fine-tune", extra="train"),
     ),

@@ -18,6 +18,7 @@ from npukit.launch.run import run
 from npukit.llm.config.options import Config
 from npukit.llm.finetune import rank
 from npukit.llm.hub import check_hub
+from npukit.llm.tasks.task import of as task_of
 from npukit.packages import require
 
 # What torch compiles; its own choice is a folder in /tmp that another user can make first.
@@ -33,7 +34,7 @@ def start(
     """
     check_packages(config)
     check_hubs(config)
-    command = ["-m", rank.__name__]
+    command = ["-m", task_of(config).program]
     environment = {
         INDUCTOR_CACHE: str(cache_folder() / "inductor"),
         **devices.environment(faults=faults),

@@ -122,10 +122,11 @@ def _wanted(numbers: Sequence[int], split: Split, seed: int, position: Position,
 class _Order(Sampler[_Wanted]):
     """The batches of a data set with a length, from `start` on, epoch after epoch."""
 
-    def __init__(self, rows: int, split: Split, seed: int, shuffle: bool, epochs: int | None) -> None:
+    def __init__(self, rows: int, split: Split, seed: int, shuffle: bool, epochs: int | None, repeats: int = 1) -> None:
         self.start = BEGINNING
         self._rows = rows
         self._split = split
+        self._repeats = repeats
         self._seed = seed
         self._shuffle = shuffle
         self._epochs = epochs
@@ -137,9 +138,11 @@ class _Order(Sampler[_Wanted]):
                 return
             order = self._order(epoch)
             first = self.start.step if epoch == self.start.epoch else 0
-            for step, at in enumerate(range(first * size, self._rows, size), start=first):
+            last = math.ceil(self._rows / size) * self._repeats - 1
+            for step in range(first, last + 1):
+                at = step // self._repeats * size
                 rows = order[at : at + size].tolist()
-                yield from _wanted(rows, self._split, self._seed, Position(epoch, step), at + size >= self._rows)
+                yield from _wanted(rows, self._split, self._seed, Position(epoch, step), step == last)
 
     def _order(self, epoch: int) -> torch.Tensor:
         if not self._shuffle:
@@ -203,7 +206,8 @@ class _Stream(IterableDataset[Batch]):
 class Data:
     """A data set as batches on the way to a device.
 
-    `steps_per_epoch` is None for a data set that does not know its length. `epochs` None goes on for ever.
+    `steps_per_epoch` is None for a data set that does not know its length. `epochs` None goes on for ever. With
+    `repeats` so many steps after each other have the same rows.
     """
 
     def __init__(
@@ -219,6 +223,7 @@ class Data:
         shuffle: bool = False,
         workers: int | None = None,
         epochs: int | None = None,
+        repeats: int = 1,
     ) -> None:
         if isinstance(rows, DataLoader):
             raise NpukitError(
@@ -229,13 +234,13 @@ class Data:
         streaming = isinstance(rows, IterableDataset) or not hasattr(rows, "__getitem__")
         if not streaming and len(rows) == 0:
             raise _no_rows(rows)
-        self.steps_per_epoch = None if streaming else math.ceil(len(rows) / split.rows_per_step)
+        self.steps_per_epoch = None if streaming else math.ceil(len(rows) / split.rows_per_step) * repeats
         self._source: _Stream | _Order
         if streaming:
             self._source = _Stream(rows, split, maker, seed, epochs)
             data: dict[str, Any] = {"dataset": self._source}
         else:
-            self._source = _Order(len(rows), split, seed, shuffle, epochs)
+            self._source = _Order(len(rows), split, seed, shuffle, epochs, repeats)
             data = {"dataset": _Rows(rows, maker), "sampler": self._source}
         workers = _workers(device, streaming) if workers is None else min(workers, 1) if streaming else workers
         self._options: dict[str, Any] = {

@@ -35,6 +35,7 @@ from npukit.train.options import TrainOptions
 from npukit.train.profile import StepProfiler
 from npukit.train.remembered import may_change
 from npukit.train.remembered import must_stay as _must_stay
+from npukit.train.rollouts import Rollouts
 from npukit.train.schedule import Schedule
 from npukit.train.state import load_random_state, random_state
 from npukit.train.trouble import HangWatch, StopSignals, explain_out_of_memory, explain_unused
@@ -57,6 +58,7 @@ class Trainer:
     `save_model(model, weights, folder)` writes the model; with save_frozen off, weights are the trained ones alone.
     A checkpoint remembers `must_stay` and `noted`: a run that resumes with another value of the first is refused, of
     the second is told.
+    With `rollouts` the batches of a step are not rows of the data but what these make of them with the model as it is.
 
     >>> trainer = Trainer(model, TrainOptions(epochs=3), data, loss=lambda model, batch: model(**batch).loss)
     >>> summary = trainer.train()
@@ -81,6 +83,7 @@ class Trainer:
         item: str = "rows",
         must_stay: Mapping[str, Any] = NOTHING,
         noted: Mapping[str, Any] = NOTHING,
+        rollouts: Rollouts | None = None,
     ) -> None:
         self.options = options
         self.parallel = parallel = make_parallel(options)
@@ -99,7 +102,11 @@ class Trainer:
         making: dict[str, Any] = {"device": parallel.device, "collate": collate, "weight": weight, "size": size}
         making.update(seed=options.seed, workers=options.workers)
         split = Split(options.batch_size, options.accumulation, parallel.reader, parallel.readers)
-        self._data = Data(train_data, split, shuffle=options.shuffle, **making)
+        self._rollouts = rollouts
+        if rollouts:
+            split = Split(rollouts.rows(parallel.world_size), 1, 0, 1)
+        repeats = rollouts.repeats if rollouts else 1
+        self._data = Data(train_data, split, shuffle=options.shuffle, repeats=repeats, **making)
         self._eval_data = None
         if eval_data is not None:
             split = Split(options.eval_batch_size or options.batch_size, 1, parallel.reader, parallel.readers)
@@ -134,6 +141,8 @@ class Trainer:
     def _train(self) -> Summary:
         options, parallel = self.options, self.parallel
         parallel.model.train()
+        if self._rollouts:
+            self._rollouts.begin(parallel)
         self._begin()
         reason, stopped_by = self._stopped_early(), 0
         with ExitStack() as around:
@@ -174,6 +183,8 @@ class Trainer:
         self._batches = []  # two steps' need not fit into memory at once
         self._batches = next(self._steps)
         data_wait = time.perf_counter() - asked
+        if self._rollouts:
+            self._batches = self._rollouts.batches(self.step, self._batches[0])
         learning_rate = self._schedule.set(self.step)
 
         # What ranks must know of each other: how much the step has, and whether somebody was told to stop.
@@ -209,7 +220,7 @@ class Trainer:
         self.step += 1
         self._grad_norm = torch.as_tensor(norm, device=parallel.device, dtype=torch.float32)
         self._position = self._position.after(self._batches[-1].ends_epoch)
-        told = dict(zip(beside, means, strict=True))
+        told = {**(self._rollouts.figures if self._rollouts else {}), **dict(zip(beside, means, strict=True))}
         if self._watch.step(self.step, self._epoch(), loss, norm, learning_rate, round(items), data_wait, told):
             self._tell_anomalies()
         return stop > 0
@@ -278,6 +289,8 @@ class Trainer:
             checkpoints.best_step = self._best.step
             self._watch.load_state_dict(state["watch"])
             load_random_state(state["random"], parallel.device)
+            if self._rollouts:
+                self._rollouts.load_state_dict(found.step, state["rollouts"])
         self._steps = self._data.steps(self._position)
         changes = checkpoints.changes_since(found) if found else []
         self._watch.began(self.step, found.folder if found else None, str(parallel.precision), changes)
@@ -311,6 +324,7 @@ class Trainer:
             "best": asdict(self._best),
             "watch": self._watch.state_dict(),
             "random": random_state(parallel.device),
+            "rollouts": self._rollouts.state_dict(self.step) if self._rollouts else {},
         }
 
         def write() -> None:

@@ -26,12 +26,13 @@ class CacheShape:
     dtype: torch.dtype
 
     @classmethod
-    def of(cls, model: Any) -> CacheShape:
-        """Read it off a model of transformers."""
+    def of(cls, model: Any, dtype: torch.dtype | None = None) -> CacheShape:
+        """Read it off a model of transformers, which may compute in another type than its weights have."""
         config = model.config.get_text_config()
         heads = config.num_attention_heads
         size = getattr(config, "head_dim", None) or config.hidden_size // heads
-        return cls(config.num_hidden_layers, getattr(config, "num_key_value_heads", None) or heads, size, model.dtype)
+        key_heads = getattr(config, "num_key_value_heads", None) or heads
+        return cls(config.num_hidden_layers, key_heads, size, dtype or model.dtype)
 
     @property
     def bytes_per_token(self) -> int:
@@ -62,6 +63,13 @@ class Cache:
     def set_table(self, row: int, blocks: list[int]) -> None:
         """Tell the device which blocks a row has."""
         self.tables[row, : len(blocks)] = to_device(torch.tensor(blocks, dtype=torch.int32), self.tables.device)
+
+
+def release_cache(model: nn.Module) -> None:
+    """Take the cache away from a model."""
+    for layer in attention_modules(model):
+        layer.__dict__.pop("key_cache", None)
+        layer.__dict__.pop("value_cache", None)
 
 
 def attention_modules(model: nn.Module) -> list[Any]:

@@ -8,9 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from npukit.errors import NpukitError
 from npukit.inference.engine.adapters import Adapters, LoadedAdapter, read_adapter
-from npukit.inference.engine.cache import Cache, CacheShape
+from npukit.inference.engine.attention import register
+from npukit.inference.engine.cache import Cache, CacheShape, release_cache
+from npukit.inference.engine.fused import fuse
 from npukit.inference.engine.graphs import can_record
 from npukit.inference.engine.own_caches import OwnCaches
 from npukit.inference.engine.pool import BlockPool
@@ -31,16 +35,19 @@ UNLIMITED = 8192  # tokens of a text where nothing in the model limits them
 
 
 class Engine:
-    """Answers many requests at once with one model.
+    """Answers many requests at once with one model. `trained_in` is for a model that is trained between answers: the
+    type that it computes in. Then nothing of it is replaced, and between answers it is put to `sleep`.
 
     >>> engine = Engine(model, EngineOptions(max_model_len=4096))
     >>> engine.generate([Request((1, 2, 3), SamplingParams(temperature=0, max_tokens=2))])[0].ids
     [15, 7]
     """
 
-    def __init__(self, model: Any, options: EngineOptions | None = None) -> None:
+    def __init__(self, model: Any, options: EngineOptions | None = None, trained_in: torch.dtype | None = None) -> None:
         options = options or EngineOptions()
         model.eval()
+        self._model, self._own_attention = model, model.config._attn_implementation
+        self._dtype, self._is_trained = trained_in or model.dtype, trained_in is not None
         self.device = model.device
         use_grouped_experts(model)
         self.words = model.get_output_embeddings().weight.shape[0]
@@ -51,7 +58,7 @@ class Engine:
         self._newest: dict[str, str] = {}  # the key of each adapter that requests can ask for, by its name
         prefill = options.max_num_batched_tokens or (8192 if abilities(self.device).own_memory else 512)
         if self.is_paged:
-            graphs = not options.enforce_eager and can_record(model)
+            graphs = not options.enforce_eager and can_record(model, self._dtype)
             mixed = options.max_num_mixed_tokens
             mixed = mixed if mixed is not None else 1024 if graphs else 0
             pool, self._runner = self._make_paged(model, options, graphs, mixed)
@@ -75,7 +82,7 @@ class Engine:
         self, model: Any, options: EngineOptions, graphs: bool, mixed: int
     ) -> tuple[BlockPool, Runner | OwnCaches]:
         size, seqs = options.block_size or abilities(self.device).block_size, options.max_num_seqs
-        shape = CacheShape.of(model)
+        shape = CacheShape.of(model, self._dtype)
         blocks = options.num_blocks or blocks_that_fit(
             shape, size, seqs, self.longest, options.gpu_memory_utilization, self.device
         )
@@ -83,8 +90,29 @@ class Engine:
         cache = Cache(model, shape, blocks, size, seqs, self.longest)
         compile = options.compile if options.compile is not None else graphs and abilities(self.device).compiles
         picks = seqs * (1 + options.prompt_lookup)
-        runner = Runner(model, cache, self._adapters, seqs, picks, mixed, graphs, compile)
+        attention = register(self.device.type, self._dtype)
+        runner = Runner(model, attention, cache, self._adapters, seqs, picks, mixed, graphs, compile)
+        if graphs and not self._is_trained:
+            fuse(model)
         return BlockPool(blocks, size), runner
+
+    def sleep(self, keep_cache: bool) -> None:
+        """Let the model be trained: it has its own attention again, and what is in the cache is forgotten. Without
+        `keep_cache` its memory is given back too, and this engine is done.
+        """
+        if not self.is_paged:
+            return
+        self._model.set_attn_implementation(self._own_attention)
+        self._scheduler.forget_prefixes()
+        if not keep_cache:
+            self._runner.forget_graphs()
+            release_cache(self._model)
+
+    def wake_up(self) -> None:
+        """Go on with the weights that the model has now."""
+        self._model.eval()
+        if isinstance(self._runner, Runner):
+            self._runner.use_paged_attention()
 
     def warm_up(self) -> None:
         """Do before the first request what would make some of the first ones wait."""

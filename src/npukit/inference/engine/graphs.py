@@ -120,10 +120,10 @@ class Graphs:
         return Recorded(graph, results, mask)
 
 
-def can_record(model: Any) -> bool:
+def can_record(model: Any, dtype: torch.dtype) -> bool:
     """Whether passes can be graphs: where no operator of them asks the host for anything, as the experts of some models
     do, and perhaps code of a family that npukit does not know.
     """
-    is_half, family = model.dtype in (torch.float16, torch.bfloat16), families.of(model.config)
+    is_half, family = dtype in (torch.float16, torch.bfloat16), families.of(model.config)
     is_known = family is not families.UNKNOWN and are_grouped(model)
     return abilities(model.device).records_graphs and is_half and is_known

@@ -24,8 +24,12 @@ class BlockPool:
 
     def __init__(self, count: int, size: int) -> None:
         self.count, self.size = count, size
-        self._holders = [0] * count
-        self._free: OrderedDict[int, None] = OrderedDict.fromkeys(range(NOWHERE + 1, count))
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin anew: nobody holds a block, and nothing is in any."""
+        self._holders = [0] * self.count
+        self._free: OrderedDict[int, None] = OrderedDict.fromkeys(range(NOWHERE + 1, self.count))
         self._known: dict[bytes, int] = {}
         self._keys: dict[int, bytes] = {}
 

@@ -48,6 +48,7 @@ class SamplingParams:
     end_tokens: frozenset[int] = frozenset()  # end the answer; they are reported, and it is the caller who hides them
     seed: int = 0  # the same request and seed give the same answer, whatever else is in the batch
     logprobs: int | None = None  # None: none; 0: of the chosen token; n: also of the n likeliest
+    logprobs_after_temperature: bool = False  # else they are as the model gave them
 
     @property
     def penalises(self) -> bool:
@@ -102,7 +103,9 @@ class Request:
 
 
 class Token(NamedTuple):  # some hundred thousand are made in a second: a dataclass takes four times as long
-    """A token with the logarithm of its probability, as the model gave it, before any penalty or temperature."""
+    """A token with the logarithm of its probability, as the model gave it, before any penalty, and before temperature
+    unless the request asks for it.
+    """
 
     id: int
     logprob: float | None = None

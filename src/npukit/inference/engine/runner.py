@@ -14,9 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from npukit.inference.engine.adapters import Adapters
-from npukit.inference.engine.attention import register
 from npukit.inference.engine.cache import Cache, attention_modules
-from npukit.inference.engine.fused import fuse
 from npukit.inference.engine.graphs import Graphs
 from npukit.inference.engine.inputs import NEWEST, Inputs, Pass, lay_out
 from npukit.inference.engine.paged import PagedBatch, PagedRows, pack, to_device
@@ -35,6 +33,7 @@ class Runner:
     def __init__(
         self,
         model: Any,
+        attention: str,
         cache: Cache,
         adapters: Adapters,
         rows: int,
@@ -43,18 +42,20 @@ class Runner:
         graphs: bool,
         compile: bool,
     ) -> None:
-        model.set_attn_implementation(register(model.device.type, model.dtype))
-        self._model, self._body = model, model.base_model
+        self._model, self._body, self._attention = model, model.base_model, attention
+        self.use_paged_attention()
         self._cache, self._adapters, self._rows = cache, adapters, rows
         self.device = cache.last.device
         picks = max(rows, min(picks, CHEAP))
         most = max(together, padded(picks))
         self._inputs = Inputs(most, picks, self.device)
         self._graphs = Graphs(self._compute, self._inputs, adapters, most, rows, picks) if graphs else None
-        if graphs:
-            fuse(model)
         if compile:
             self._compile()
+
+    def use_paged_attention(self) -> None:
+        """From now on the model looks into the cache."""
+        self._model.set_attn_implementation(self._attention)
 
     def warm_up(self) -> None:
         """Record the graphs now rather than when they are first needed."""

@@ -37,11 +37,17 @@ def choose(logits: Tensor, sequences: Many[Sequence], positions: Many[int]) -> C
     """
     settings = [sequence.request.sampling for sequence in sequences]
     wanted = max((sampling.logprobs for sampling in settings if sampling.logprobs is not None), default=None)
-    raw = logits.float().log_softmax(-1) if wanted is not None else None
+    raw = (logits.float() / _temperatures(settings, logits.device)).log_softmax(-1) if wanted is not None else None
     tokens = draw(_changed(logits, sequences, positions), settings, positions)
     if raw is None:
         return ChosenTokens(tokens)
     return chosen_of(tokens, raw, wanted or 0)
+
+
+def _temperatures(settings: Many[SamplingParams], device: torch.device) -> Tensor | float:
+    """What logits are divided by before their probabilities are told."""
+    told = [each.temperature if each.logprobs_after_temperature and not each.is_greedy else 1.0 for each in settings]
+    return 1.0 if all(each == 1.0 for each in told) else to_device(torch.tensor(told)[:, None], device)
 
 
 def _changed(logits: Tensor, sequences: Many[Sequence], positions: Many[int]) -> Tensor:

@@ -86,9 +86,6 @@ class Scheduler:
         step = SchedulerOutput(decodes, chunks, []) if room else SchedulerOutput(decodes, [], chunks)
         for sequence in step.decodes:
             sequence.cached += 1 + len(sequence.guess)
-        for chunk in chunks:
-            chunk.sequence.cached = chunk.stop
-            self.remember(chunk.sequence)
         for sequence in step.sampled:
             sequence.launches += 1
         return step
@@ -99,6 +96,11 @@ class Scheduler:
             self._leave(sequence)
         elif sequence in self.waiting:
             self.waiting.remove(sequence)
+
+    def forget_prefixes(self) -> None:
+        """What was computed belongs to other weights; nothing may be running."""
+        assert not self.running and not self.waiting
+        self.pool.forget()
 
     def remember(self, sequence: Sequence) -> None:
         """Name the blocks that are full, for prompts to come."""
@@ -190,6 +192,8 @@ class Scheduler:
             stop = min(sequence.goal, sequence.cached + room)
             chunks.append(Chunk(sequence, sequence.cached, stop))
             room -= stop - sequence.cached
+            sequence.cached = stop
+            self.remember(sequence)  # a pass writes before it reads: the next prompt may begin alike
         return chunks
 
     def _admit(self) -> Sequence | None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from npukit.inference.engine.cache import attention_modules
+from npukit.inference.engine.cache import release_cache
 from npukit.inference.engine.request import Request, RequestOutput, SamplingParams
 
 TOKENS = 64  # of the longest text that is tried
@@ -38,9 +38,7 @@ def agrees(model: Any, answers: Callable[[list[Request]], list[RequestOutput]]) 
         return False
     finally:
         model.set_attn_implementation(before)
-        for layer in attention_modules(model):
-            layer.__dict__.pop("key_cache", None)
-            layer.__dict__.pop("value_cache", None)
+        release_cache(model)
     gaps = [gap for text, answer in zip(texts, found, strict=True) for gap in _gaps(model, text, answer)]
     return sum(gaps) / len(gaps) < (1e-3 if model.dtype is torch.float32 else 0.1)
 

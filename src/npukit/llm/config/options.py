@@ -13,6 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveFloat, PositiveInt
 
 from npukit.llm import tasks
+from npukit.llm.config.reinforcement import GrpoOptions, RewardOptions
 from npukit.train.options import Called, Choices, Fraction, FrozenOptions, TrainOptions, When
 
 # PEFT's names of adapters besides LoRA; their own options go into tuning.peft.
@@ -367,4 +368,6 @@ class Config(FrozenOptions):
     data: DataOptions
     preference: PreferenceOptions = PreferenceOptions()
     head: HeadOptions = HeadOptions()
+    grpo: GrpoOptions = GrpoOptions()
+    rewards: RewardOptions = RewardOptions()
     training: TrainOptions = TrainOptions()

@@ -26,6 +26,7 @@ Tokens = NDArray[np.int32]
 SEPARATOR = -(1 << 31)  # between the texts of a row that has several
 END = 1 << 30  # added to a token whose label is not itself but the end token
 MORE = 1 << 28  # added as often as a token counts more than once; up to three times
+STAND_IN = "?"  # the answer of a question that has none yet
 TAIL = 32  # tokens at a long question's end that stay: how it ends, and the header of the answer
 
 
@@ -175,6 +176,16 @@ class Encoder:
         if there > wanted:
             return BadRow(f"has {self.images.vision.token} in its text, which stands for a part of an image")
         return [replace(found[0], images=images)]
+
+    def prompt(self, question: Conversation) -> Encoded | BadRow:
+        """The tokens of a question, up to where an answer begins; none of them counts."""
+        found = self.encode([[*question, {"role": "assistant", "content": STAND_IN}]])[0]
+        if isinstance(found, BadRow):
+            return found
+        begin = int(np.flatnonzero(found[0].tokens >= 0)[0])
+        if found[0].was_cut and self._data.too_long != "cut_start":
+            return BadRow(f"has a question of more than {self._data.cutoff} tokens (data.cutoff)")
+        return Encoded(found[0].tokens[:begin], found[0].was_cut)
 
     def text(self, text: Conversation | list[int]) -> list[Encoded] | BadRow:
         """What the tokenizer makes of a text, or of a text and another, unless a chat template is wanted."""

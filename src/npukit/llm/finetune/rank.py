@@ -11,7 +11,8 @@ import json
 import os
 import sys
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from npukit.errors import NpukitError
 from npukit.llm.config.options import Config
@@ -35,16 +36,21 @@ def taken_over() -> Config:
     return Config.model_validate_json(zlib.decompress(base64.b64decode(os.environ.pop(CONFIG))))
 
 
-def main() -> None:
+def run_rank(train: Callable[[Config], Any]) -> None:
+    """Train as the environment says, and end with the exit code of that."""
     # Errors that the user can fix, and Ctrl-C, are reported by npukit.launch.script, once for all ranks.
     config = taken_over()
-    from npukit.llm.finetune.train import train  # takes seconds to import
-
     try:
         sys.exit(train(config).exit_code)
     except NpukitError as error:
         raise NpukitError(worded(str(error), json.loads(os.environ[NAMES])), error.on_the_way) from error
 
 
+def _train(config: Config) -> Any:
+    from npukit.llm.finetune.train import train  # takes seconds to import
+
+    return train(config)
+
+
 if __name__ == "__main__":
-    main()
+    run_rank(_train)

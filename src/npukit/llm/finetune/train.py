@@ -19,7 +19,7 @@ from npukit.errors import NpukitError
 from npukit.launch.abilities import abilities
 from npukit.launch.devices import torch_device
 from npukit.llm import families
-from npukit.llm.chat.chat import writes_alike
+from npukit.llm.chat.chat import Chat, writes_alike
 from npukit.llm.config.options import Config
 from npukit.llm.data.collate import Collator
 from npukit.llm.data.prepare import Prepared, pad_id, prepare
@@ -45,10 +45,15 @@ from npukit.quiet import verbosity
 from npukit.train import Trainer
 from npukit.train.claim import claim
 from npukit.train.precision import choose_precision
+from npukit.train.rollouts import Rollouts
 from npukit.train.watch import Summary
 
+# Makes the rollouts of a task that learns from what the model does: of a configuration, what is learnt, the collator of
+# rows, the tokenizer, the tokens that end an answer, and what tells a person something.
+MakeRollouts = Callable[[Config, Learning, Collator, Any, frozenset[int], Log], Rollouts]
 
-def train(config: Config) -> Summary:
+
+def train(config: Config, make_rollouts: MakeRollouts | None = None) -> Summary:
     """Train to the end; what came of it is in training.output.
 
     >>> train(Config(model={"path": "Qwen/Qwen2-0.5B"}, data={"train": ["alpaca.jsonl"]}))
@@ -59,10 +64,10 @@ def train(config: Config) -> Summary:
     if not (is_main and sys.stderr.isatty()):
         disable_progress_bar()
     with claim(config.training.output) if is_main else nullcontext():
-        return _train(config, log, is_main)
+        return _train(config, log, is_main, make_rollouts)
 
 
-def _train(config: Config, log: Log, is_main: bool) -> Summary:
+def _train(config: Config, log: Log, is_main: bool, make_rollouts: MakeRollouts | None) -> Summary:
     task = tasks.of(config)
     device, place = torch_device(), locate(config.model)
     shape = load_config(config.model, place)
@@ -83,7 +88,10 @@ def _train(config: Config, log: Log, is_main: bool) -> Summary:
     model = make_model(config, place, device, tokenizer, gradients)
     if is_main and config.tuning.converts:
         keep_initial(model, config.training.output)
-    trainer = _trainer(config, task, learning, model, tokenizer, Path(place))
+    rollouts = None
+    if make_rollouts:
+        rollouts = make_rollouts(config, learning, collate, tokenizer, _end_tokens(model, tokenizer, prepared), log)
+    trainer = _trainer(config, task, learning, model, tokenizer, Path(place), rollouts)
     task.before_training(learning, trainer, config, log)
     summary = trainer.train()
     if is_main:
@@ -116,7 +124,16 @@ def _collator(config: Config, task: Task, shape: Any, padding: int, images: Imag
     return Collator(joined, padding, length, weighs=bool(config.data.weigh), images=images)
 
 
-def _trainer(config: Config, task: Task, learning: Learning, model: Any, tokenizer: Any, base: Path) -> Trainer:
+def _end_tokens(model: Any, tokenizer: Any, prepared: Prepared) -> frozenset[int]:
+    """The tokens that end an answer of this model, as it is trained."""
+    ends = model.generation_config.eos_token_id
+    several = [ends] if isinstance(ends, int) else list(ends or [])
+    return Chat(tokenizer, prepared.template_used, eos_ids=several).stop_ids
+
+
+def _trainer(
+    config: Config, task: Task, learning: Learning, model: Any, tokenizer: Any, base: Path, rollouts: Any = None
+) -> Trainer:
     tuning, options = config.tuning, config.training
     changes = {"compile": False} | ({"find_unused_parameters": True} if tuning.turns else {})
     initial = options.output / INITIAL if tuning.converts else None
@@ -129,7 +146,7 @@ def _trainer(config: Config, task: Task, learning: Learning, model: Any, tokeniz
         weight=learning.weight,
         size=learning.size,
         collate=learning.collate,
-        metrics=learning.metrics,
+        metrics=rollouts.metrics if rollouts else learning.metrics,
         parameter_groups=rate_groups(model, tuning, options.learning_rate, options.weight_decay),
         save_model=partial(save_model, tokenizer=tokenizer, base=base, initial=initial),
         save_frozen=not tuning.is_adapter,  # an adapter goes without the weights below it
@@ -137,6 +154,7 @@ def _trainer(config: Config, task: Task, learning: Learning, model: Any, tokeniz
         item="tokens",
         must_stay={f"tuning.{name}": value for name, value in tuning if name != "dropout"},
         noted=_noted(config),
+        rollouts=rollouts,
     )
     if trainer.parallel.sequence:
         share_rows(model, trainer.parallel.sequence)
@@ -202,7 +220,7 @@ def adapt(
 ) -> Any:
     """A model as transformers makes it, turned into the one that is trained."""
     compiles = config.training.compile
-    if compiles is None:
+    if compiles is None and tasks.of(config).compiles:
         compiles = abilities(device).compiles and config.training.sequence_parallel == 1
     if config.model.quantize:
         quantize(model, config.model.quantize)

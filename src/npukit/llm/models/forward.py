@@ -15,7 +15,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from npukit.llm import families
-from npukit.llm.models.loss import IGNORED, Reference, Weighting, give_loss, log_probabilities, shifted
+from npukit.llm.models.loss import (
+    IGNORED,
+    Reference,
+    Weighting,
+    give_loss,
+    log_probabilities,
+    sampled_log_probabilities,
+    shifted,
+)
 from npukit.llm.models.sequence import SharedRows
 
 
@@ -115,12 +123,19 @@ def _forward(
     labels: Tensor | None = None,
     label_weights: Tensor | None = None,
     each: bool = False,
+    places: Tensor | None = None,
+    temperature: float = 1.0,
     **batch: Any,
 ) -> Any:
-    """With `each` not their mean is returned but the log-probability of every label, 0 where none counts."""
+    """With `each` not their mean is returned but the log-probability of every label, 0 where none counts. With `places`
+    (in the rows one behind the other) those of the labels after these, after a temperature, and entropies beside them.
+    """
     if labels is None:
         return type(self).forward(self, *args, **batch)
     targets = shifted(labels)
+    if places is not None:
+        head, hidden = _states(self, args, batch)
+        return sampled_log_probabilities(head, hidden.flatten(0, 1)[places], targets.flatten()[places], temperature)
     weights = None if label_weights is None else shifted(label_weights)  # the last has no label
     if self.shared is None:
         return _loss(self, args, batch, targets, weights, each)

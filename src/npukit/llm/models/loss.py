@@ -137,6 +137,26 @@ def log_probabilities(
     return torch.cat(found).view_as(labels)
 
 
+def sampled_log_probabilities(head: Head, hidden: Tensor, labels: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    """The log-probability of each label after a temperature, and the entropy of the prediction, which has no gradient.
+
+    >>> sampled_log_probabilities(nn.Linear(4, 10, bias=False), torch.zeros(1, 4), torch.tensor([3]), 1.0)
+    (tensor([-2.3026]), tensor([2.3026]))
+    """
+    chunk = _chunk(hidden.shape[0], int(getattr(head, "out_features", 2**17)), CHUNK)
+    pieces = zip(torch.split(hidden, chunk), torch.split(labels, chunk), strict=True)
+    found = [checkpoint(_sampled, head, some, wanted, temperature, use_reentrant=False) for some, wanted in pieces]
+    logprobs, entropies = zip(*found, strict=True)
+    return torch.cat(logprobs), torch.cat(entropies)
+
+
+def _sampled(head: Head, hidden: Tensor, labels: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    logarithms = (head(hidden).float() / temperature).log_softmax(-1)
+    with torch.no_grad():
+        entropy = -(logarithms.exp() * logarithms).sum(-1)
+    return logarithms.gather(1, labels.unsqueeze(1)).squeeze(1), entropy
+
+
 def _distance(head: Head, hidden: Tensor, their_head: Head, their_hidden: Tensor) -> Tensor:
     """Of each position, the divergence of the model's probabilities from the reference's."""
     with torch.no_grad():

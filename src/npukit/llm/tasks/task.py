@@ -36,6 +36,7 @@ class Task:
     name: ClassVar[str]
     summary: ClassVar[str]  # one line of `npukit train --explain task`
     verb: ClassVar[str]  # the npukit verb that trains it, besides `npukit train`
+    program: ClassVar[str] = "npukit.llm.finetune.rank"  # the module that each process of a training runs
     uses: ClassVar[frozenset[str]] = frozenset()  # groups of options that have an effect: see `llm/config/options.py`
 
     streams: ClassVar[bool] = False  # rows may be read while the model trains
@@ -43,6 +44,7 @@ class Task:
     models_tokens: ClassVar[bool] = False  # the loss is that of every next token, nothing else
     rows_per_item: ClassVar[int] = 1  # of the model for each row of the data
     columns_tell: ClassVar[bool] = False  # a row is understood by its own columns, whatever the layout of the others
+    compiles: ClassVar[bool] = True  # layers may be compiled where that makes them faster
     counts_everything: ClassVar[bool] = False  # questions count in the loss as answers do
 
     def problems(self, config: Config) -> Iterator[tuple[str, str]]:

@@ -12,10 +12,13 @@ from npukit.report.progress import duration
 from npukit.report.terminal import console
 from npukit.train.watch.summary import Summary, size
 
+SHOWN = 5  # figures beside the loss
+
 
 def as_text(record: Mapping[str, Any], item: str, more: Mapping[str, float]) -> str:
     """The figures of a logging step in one short line; `more` are those that belong to its loss."""
-    parts = [f"loss {record['loss']:.4f}", *(f"{name} {value:.3g}" for name, value in more.items())]
+    shown = sorted(more.items(), key=lambda figure: "/" in figure[0])[:SHOWN]  # the log has all of them
+    parts = [f"loss {record['loss']:.4f}", *(f"{name} {value:.3g}" for name, value in shown)]
     parts += [f"grad {record['grad_norm']:.3g}", f"lr {record['learning_rate']:.2e}"]
     parts.append(f"{record['items_per_second']:,.0f} {item}/s")
     if record.get("utilisation") is not None:

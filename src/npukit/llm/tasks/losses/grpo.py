@@ -19,7 +19,7 @@ from npukit.llm.models.attention import for_attention
 _LARGE = 20.0  # of a difference of log-probabilities: its exponential is still far from overflowing
 BY_ANSWERS = ("grpo", "sapo", "bnpo", "dr_grpo")  # whose mean is over answers; that of the others is over tokens
 # What a batch has besides the rows of the model.
-OF_ANSWERS = ("places", "mask", "advantages", "sampled", "old", "reference", "learns")
+OF_ANSWERS = ("layout", "mask", "advantages", "sampled", "old", "reference", "learns")
 
 
 def ratios(logprobs: Tensor, old: Tensor, mask: Tensor, level: str) -> Tensor:
@@ -100,9 +100,8 @@ def grpo_loss(model: nn.Module, batch: dict[str, Any], options: GrpoOptions) -> 
 def log_probabilities(model: nn.Module, batch: Mapping[str, Any], temperature: float) -> tuple[Tensor, Tensor]:
     """Of each token of each answer its log-probability, and the entropy of what it was drawn from."""
     inputs = {name: value for name, value in batch.items() if name not in OF_ANSWERS}
-    found = model(**for_attention(inputs), temperature=temperature)
-    logprobs, entropy = (each.flatten()[batch["places"]] for each in found)
-    return logprobs, entropy
+    logprobs, entropy = model(**for_attention(inputs), temperature=temperature)
+    return logprobs[batch["layout"]], entropy[batch["layout"]]
 
 
 def loss_of(

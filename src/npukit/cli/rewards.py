@@ -1,0 +1,63 @@
+"""npukit rewards"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from npukit.cli.options import JsonOption
+
+if TYPE_CHECKING:
+    from npukit.rl.rewards.trial import RewardTrial
+
+Files = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[FILE.py|NAME]…", help="Python files, or names of functions.", show_default=False),
+]
+Data = Annotated[Path, typer.Option("--data", help="Rows with answers: JSON, JSON Lines, CSV or Parquet.")]
+Rows = Annotated[int, typer.Option("--rows", min=1, help="How many rows are tried.")]
+
+
+def rewards(files: Files = None, *, data: Data, rows: Rows = 8, json: JsonOption = False) -> None:
+    """Try reward functions on rows before training with them.
+
+    FILE.py has functions as TRL's or ms-swift's users write them; all of them are tried, unless names follow. accuracy,
+    format, react_format, cosine, repetition and soft_overlong need no file. Lengths are counted in words here.
+    """
+    from npukit.llm.config.reinforcement import RewardOptions
+    from npukit.rl.rewards.trial import try_rewards
+
+    words = files or []
+    plugins = tuple(Path(word) for word in words if word.endswith(".py"))
+    names = tuple(word for word in words if not word.endswith(".py"))
+    found = try_rewards(RewardOptions(functions=names, plugins=plugins), data, rows)
+    if json:
+        from npukit.report.json import to_json
+
+        print(to_json(found))
+    else:
+        _show(found)
+    if found.problems:
+        raise typer.Exit(1)
+
+
+def _show(found: RewardTrial) -> None:
+    from rich.table import Table
+
+    from npukit.report.terminal import console, printable
+
+    table = Table("row", *found.functions, "answer")
+    for number, (scores, answer) in enumerate(zip(found.rewards, found.answers, strict=True), 1):
+        short = " ".join(answer.split())
+        table.add_row(str(number), *(_shown(each) for each in scores), printable(short[:60] + "…" * (len(short) > 60)))
+    table.add_section()
+    table.add_row("mean", *(_shown(each) for each in found.means), "")
+    console().print(table)
+    for problem in found.problems:
+        console().print(printable(str(problem)))
+
+
+def _shown(reward: float | None) -> str:
+    return "none" if reward is None else f"{reward:.3g}"

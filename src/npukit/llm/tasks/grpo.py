@@ -1,0 +1,94 @@
+"""Reinforcement learning: the model answers prompts, rewards say how good its answers are, and it learns from that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any, ClassVar
+
+from npukit.llm.config.options import Config, DataOptions
+from npukit.llm.data.layout import question_of, refuse_media
+from npukit.llm.data.prompts import PromptRow
+from npukit.llm.data.row import BadRow, Layout, Row
+from npukit.llm.tasks.task import Learning, Task
+
+NOT_COLUMNS = ("messages", "conversations", "conversation")  # reward functions are told the messages besides
+
+
+class GRPO(Task):
+    """Answers that are better than the others to the same prompt become likelier."""
+
+    name = "grpo"
+    summary = "answers of the model's own, by their rewards (grpo)"
+    verb = "rlhf"
+    program = "npukit.rl.rank"  # which has the inference engine
+    uses: ClassVar[frozenset[str]] = frozenset({"chat", "grpo"})
+    columns_tell = True
+    compiles = False  # layers are called by the sampler and by the learner, with rows of very different lengths
+
+    def problems(self, config: Config) -> Iterator[tuple[str, str]]:
+        yield from super().problems(config)
+        options, rewards, training = config.grpo, config.rewards, config.training
+        if not (rewards.functions or rewards.plugins or rewards.models):
+            yield (
+                "rewards.functions",
+                "task grpo needs rewards: functions, Python files (plugins) or models.",
+            )
+        if training.parallel != "ddp":
+            yield "training.parallel", "task grpo samples with whole weights on each device: set training.parallel=ddp."
+        if training.sequence_parallel > 1:
+            yield "training.sequence_parallel", "task grpo does not share rows: set training.sequence_parallel=1."
+        if rewards.weights and rewards.functions:
+            sources = len(rewards.functions) + len(rewards.models)
+            if len(rewards.weights) != sources:
+                text = f"there are {len(rewards.weights)} weights for {sources} reward functions and models."
+                yield "rewards.weights", text
+        per_generation = options.steps_per_generation or training.accumulation
+        if per_generation % training.accumulation:
+            yield "grpo.steps_per_generation", "it must be a multiple of training.accumulation."
+        if "soft_overlong" in rewards.functions and rewards.soft_cache_length is None:
+            yield "rewards.soft_cache_length", "soft_overlong needs it: tokens over which its penalty grows."
+        if config.tuning.noise:
+            yield (
+                "tuning.noise",
+                "with noise the learner would be another model than the sampler: set it to 0.",
+            )
+
+    def joins(self, config: Config, can_pack: bool) -> bool:
+        return can_pack
+
+    def data_options(self, data: DataOptions) -> DataOptions:
+        return data.model_copy(update={"packing": False, "last_answer_only": True, "train_on_prompt": False})
+
+    def row(self, row: dict[str, Any], layout: Layout) -> Row:
+        refuse_media(row)
+        question = question_of(row, layout)
+        while question and question[-1]["role"] == "assistant":  # the model gives its own
+            question = question[:-1]
+        if not question:
+            raise BadRow("has no question")
+        return PromptRow(question, {name: value for name, value in row.items() if name not in NOT_COLUMNS})
+
+    def set_output(self, model: Any, config: Config, tokenizer: Any) -> None:
+        from npukit.llm.models.forward import return_loss
+
+        return_loss(model, config.model.balance_experts, None)
+
+    def after_tuning(self, model: Any, tuned: Any, config: Config, device: Any) -> None:
+        """Without dropout: the learner computes what the sampler computed."""
+        from torch import nn
+
+        for module in tuned.modules():
+            if isinstance(module, nn.Dropout):
+                module.p = 0.0
+
+    def learning(self, config: Config, train: Any, validation: Any, collate: Any) -> Learning:
+        from npukit.llm.data.prompts import Prompts
+        from npukit.llm.tasks.losses.grpo import grpo_loss
+
+        prompts, held_out = (rows if rows is None else Prompts(rows) for rows in (train, validation))
+        as_they_are: Any = list  # a batch is made of them once the model has answered
+        return Learning(prompts, held_out, as_they_are, partial(grpo_loss, options=config.grpo), len, len)
+
+
+TASKS = (GRPO(),)

@@ -1,0 +1,110 @@
+"""Answers with their rewards. Ranks share the work, and then each knows all of them.
+
+Randomness comes from the seed, the generation and the place of an answer in it, and from nothing else.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from npukit.errors import NpukitError
+from npukit.llm.config.options import Config
+from npukit.llm.data.prompts import Prompt, Prompts
+from npukit.llm.tasks.task import Log
+from npukit.rl.advantages import has_signal, total_rewards
+from npukit.rl.rewards.answers import Answers, RewardProblem
+from npukit.rl.rewards.model import RewardModel
+from npukit.rl.rewards.scorer import Scorer
+from npukit.rl.sampler import Sampler
+from npukit.rl.samples import Sample
+from npukit.train.parallel import Parallel
+from npukit.train.randomness import seed_of
+
+TOLD = 3  # how often a kind of problem with a reward function is told
+
+
+class Collector:
+    """Samples answers, and lets functions and models reward them."""
+
+    def __init__(self, config: Config, prompts: Prompts, sampler: Sampler, parallel: Parallel, log: Log) -> None:
+        self._config, self._prompts, self._sampler, self._parallel, self._log = config, prompts, sampler, parallel, log
+        options = config.rewards
+        self._scorer = Scorer(options, config.grpo, list(prompts[0].columns))
+        self._models = [RewardModel(each, config.model.hub, parallel.device, parallel.dtype) for each in options.models]
+        self.names = [*self._scorer.names, *(model.name for model in self._models)]
+        if options.weights and len(options.weights) != len(self.names):
+            raise NpukitError(f"rewards.weights: there are {len(options.weights)} for {', '.join(self.names)}.")
+        self.weights = torch.tensor(options.weights or [1.0] * len(self.names))
+        self._told: Counter[tuple[str, str]] = Counter()
+        self.begin()
+
+    def begin(self) -> None:
+        """Count anew what a generation takes, and how often functions fail in it."""
+        self.seconds = {"sampling": 0.0, "rewards": 0.0}
+        self.failures: Counter[str] = Counter()
+
+    def collect(self, generation: int, prompts: Sequence[Prompt], step: int, attempt: int = 0) -> list[Sample]:
+        """The answers of all ranks to some prompts, a group behind the other."""
+        size, parallel = self._config.grpo.num_generations, self._parallel
+        places = np.array_split(np.arange(len(prompts) * size), parallel.world_size)[parallel.rank].tolist()
+        seeds = [
+            seed_of(self._config.training.seed, generation, attempt, place // size, place % size) for place in places
+        ]
+        own = self.answer([prompts[place // size] for place in places], seeds, step)
+        return [sample for share in parallel.gather(own) for sample in share]
+
+    def answer(self, prompts: Sequence[Prompt], seeds: Sequence[int], step: int) -> list[Sample]:
+        """This rank's answers to some prompts, one each."""
+        began = time.perf_counter()
+        samples = self._sampler.sample(prompts, seeds)
+        self._parallel.model.train()
+        sampled = time.perf_counter()
+        answers = Answers(
+            [sample.prompt.messages for sample in samples],
+            [sample.text for sample in samples],
+            [sample.ids.tolist() for sample in samples],
+            [sample.prompt.columns for sample in samples],
+            step,
+        )
+        rewards, problems = self._scorer.score(answers)
+        scores = [model.score(answers) for model in self._models]
+        self._tell(problems)
+        self.seconds["sampling"] += sampled - began
+        self.seconds["rewards"] += time.perf_counter() - sampled
+        rewarded = [[*row, *more] for row, *more in zip(rewards, *scores, strict=True)]
+        return [replace(sample, rewards=row) for sample, row in zip(samples, rewarded, strict=True)]
+
+    def replaced(self, generation: int, samples: list[Sample], step: int) -> list[Sample]:
+        """Groups from which nothing can be learnt give way to those of other prompts (DAPO's dynamic sampling)."""
+        size = self._config.grpo.num_generations
+        for attempt in range(1, self._config.grpo.max_resample_times + 1):
+            empty = (~has_signal(self.totals(samples), size)).nonzero().flatten().tolist()
+            if not empty:
+                break
+            draw = np.random.default_rng(seed_of(self._config.training.seed, generation, attempt))
+            numbers = draw.integers(len(self._prompts), size=len(empty)).tolist()
+            others = self.collect(generation, [self._prompts[number] for number in numbers], step, attempt)
+            useful = has_signal(self.totals(others), size).nonzero().flatten().tolist()
+            for group, other in zip(empty, useful, strict=False):
+                samples[group * size : (group + 1) * size] = others[other * size : (other + 1) * size]
+        return samples
+
+    def totals(self, samples: Sequence[Sample]) -> Tensor:
+        """The reward of each answer by all functions together."""
+        return total_rewards(torch.tensor([sample.rewards for sample in samples]), self.weights)
+
+    def _tell(self, problems: Sequence[RewardProblem]) -> None:
+        for problem in problems:
+            self.failures[problem.function] += 1
+            kind = (problem.function, problem.kind)
+            self._told[kind] += 1
+            if self._told[kind] <= TOLD:
+                more = " (Further ones are only counted.)" if self._told[kind] == TOLD else ""
+                self._log(f"Warning: {problem}{more}")

@@ -1,0 +1,45 @@
+"""The figures of a generation, by the names that TRL and its users know them by."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from npukit.rl.advantages import has_signal
+from npukit.rl.samples import Sample
+
+
+def figures_of(samples: Sequence[Sample], totals: Tensor, names: Sequence[str], size: int) -> dict[str, Tensor]:
+    """Rewards, lengths, and how many groups teach something; those that a person looks at first come first."""
+    lengths = torch.tensor([float(len(sample.ids)) for sample in samples])
+    is_cut = torch.tensor([sample.is_cut for sample in samples])
+    rewards = torch.tensor([sample.rewards for sample in samples])
+    found = {
+        "reward": totals.nanmean(),
+        "completions/mean_length": lengths.mean(),
+        "frac_reward_zero_std": (~has_signal(totals, size)).float().mean(),
+        "reward_std": _deviation(totals),
+        "completions/min_length": lengths.min(),
+        "completions/max_length": lengths.max(),
+        "completions/clipped_ratio": is_cut.float().mean(),
+    }
+    if not is_cut.all():
+        found["completions/mean_terminated_length"] = lengths[~is_cut].mean()
+    for number, name in enumerate(names):
+        found[f"rewards/{name}/mean"] = rewards[:, number].nanmean()
+        found[f"rewards/{name}/std"] = _deviation(rewards[:, number])
+    return {name: value.nan_to_num(0.0) for name, value in found.items()}  # a NaN in a log hides what comes after it
+
+
+def times(seconds: Mapping[str, float], failures: Mapping[str, int]) -> dict[str, Tensor]:
+    """Seconds by phase, and how often reward functions failed."""
+    named = {f"time/{name}": float(value) for name, value in seconds.items()}
+    named |= {f"rewards/{name}/failed": float(count) for name, count in failures.items()}
+    return {name: torch.tensor(value) for name, value in named.items()}
+
+
+def _deviation(values: Tensor) -> Tensor:
+    known = values[~values.isnan()]
+    return known.std() if len(known) > 1 else torch.zeros(())

@@ -1,0 +1,79 @@
+"""Answers are kept: all of them in completions.jsonl, and the best and the worst of a step on the terminal."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from npukit.report.terminal import printable
+from npukit.report.writing import disk_errors_named, write_text
+from npukit.rl.samples import Sample
+
+FILE = "completions.jsonl"
+SHOWN = 400  # characters of a text on the terminal
+
+
+class Kept:
+    """completions.jsonl in the folder of a run: a line for every answer."""
+
+    def __init__(self, folder: Path) -> None:
+        self.file = folder / FILE
+
+    def forget_after(self, step: int) -> None:
+        """Drop what a run noted that was killed after this step, or that began anew."""
+        if self.file.exists():
+            lines = self.file.read_text(encoding="utf-8").splitlines(keepends=True)
+            write_text(self.file, "".join(line for line in lines if _step(line) <= step))
+
+    def add(self, step: int, samples: Sequence[Sample], names: Sequence[str], totals: Sequence[float]) -> None:
+        """Note the answers of a generation that this step is the first to learn from."""
+        with disk_errors_named(self.file), self.file.open("a", encoding="utf-8") as out:
+            for sample, total in zip(samples, totals, strict=True):
+                out.write(json.dumps(_line(step, sample, names, total), ensure_ascii=False) + "\n")
+
+
+def _line(step: int, sample: Sample, names: Sequence[str], total: float) -> dict[str, Any]:
+    rewards = zip(names, sample.rewards, strict=True)
+    return {
+        "step": step,
+        "messages": [*sample.prompt.messages, {"role": "assistant", "content": sample.text}],
+        "reward": _plain(total),
+        "rewards": {name: _plain(value) for name, value in rewards},
+        "advantage": sample.advantage,
+        "tokens": len(sample.ids),
+        "is_cut": sample.is_cut,
+    }
+
+
+def _plain(value: float) -> float | None:
+    return None if math.isnan(value) else value
+
+
+def _step(line: str) -> float:
+    try:
+        return float(json.loads(line)["step"])
+    except (ValueError, KeyError):
+        return math.inf  # the end of a file that was being written
+
+
+def view(step: int, samples: Sequence[Sample], names: Sequence[str]) -> str:
+    """The best and the worst answer of a generation."""
+    ordered = sorted(samples, key=lambda sample: sample.advantage)
+    parts = [_shown("best", ordered[-1], names), _shown("worst", ordered[0], names)]
+    return f"step {step}  answers\n" + "\n".join(parts)
+
+
+def _shown(which: str, sample: Sample, names: Sequence[str]) -> str:
+    scores: Mapping[str, float] = dict(zip(names, sample.rewards, strict=True))
+    told = "  ".join(f"{name} {value:.3g}" for name, value in scores.items())
+    asked = str(sample.prompt.messages[-1].get("content", "")) if sample.prompt.messages else ""
+    head = f"  {which}: advantage {sample.advantage:.3g}  {told}  {len(sample.ids)} tokens"
+    return "\n".join([head, _indented(asked), _indented(sample.text)])
+
+
+def _indented(text: str) -> str:
+    short = printable(text if len(text) <= SHOWN else f"{text[:SHOWN]}…")
+    return "\n".join(f"    {line}" for line in short.splitlines() or [""])

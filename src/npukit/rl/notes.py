@@ -1,0 +1,73 @@
+"""What the learner thinks of answers before its first update from them, in the layout in which it learns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from npukit.llm.config.reinforcement import GrpoOptions
+from npukit.llm.tasks.losses.grpo import log_probabilities
+from npukit.rl.reference import Reference
+from npukit.rl.samples import Floats, Sample, SampleCollator
+from npukit.train.parallel import Parallel
+
+
+class Notes:
+    """Notes old and reference log-probabilities, and which tokens are learnt from, where a loss needs them."""
+
+    def __init__(self, options: GrpoOptions, collate: SampleCollator, parallel: Parallel, repeats: int) -> None:
+        self._options, self._collate, self._parallel = options, collate, parallel
+        self._reference = Reference(parallel.module) if options.beta else None
+        self._masks = options.top_entropy_quantile < 1
+        self._keeps_old = repeats > 1 or self._masks or (options.kl_in_reward and options.beta > 0)
+
+    def add(self, samples: Sequence[Sample], batches: Sequence[Sequence[int]]) -> None:
+        """Note it of the samples that this rank learns from, which are those with these numbers."""
+        entropies: dict[int, Floats] = {}
+        for numbers in batches if self._keeps_old or self._reference else ():
+            some = [samples[number] for number in numbers]
+            batch = self._parallel.move(self._collate(some))
+            if self._keeps_old:
+                old, entropy = self._think(batch)
+                _note("old", old, some)
+                entropies |= dict(zip(numbers, _rows(entropy, some), strict=True))
+            if self._reference:
+                with self._reference:
+                    _note("reference", self._think(batch)[0], some)
+        if self._masks:
+            known = [each for part in self._parallel.gather(entropies) for each in part.values()]
+            least = np.quantile(np.concatenate(known), 1 - self._options.top_entropy_quantile)
+            for number, entropy_row in entropies.items():
+                samples[number].noted["learns"] = (entropy_row >= least).astype(np.float32)
+
+    def distances(self, samples: Sequence[Sample]) -> Tensor | None:
+        """How much likelier each answer is than to the reference, where that is taken off its reward."""
+        if not (self._reference and self._options.kl_in_reward):
+            return None
+        own = {
+            number: float((sample.noted["old"] - sample.noted["reference"]).sum())
+            for number, sample in enumerate(samples)
+            if sample.noted
+        }
+        found = {number: each for part in self._parallel.gather(own) for number, each in part.items()}
+        return torch.tensor([found[number] for number in range(len(samples))])
+
+    @torch.no_grad()
+    def _think(self, batch: dict[str, Any]) -> tuple[Tensor, Tensor]:
+        with self._parallel.autocast():
+            return log_probabilities(self._parallel.model, batch, self._options.temperature)
+
+
+def _note(name: str, values: Tensor, samples: Sequence[Sample]) -> None:
+    for sample, row in zip(samples, _rows(values, samples), strict=True):
+        sample.noted[name] = row
+
+
+def _rows(values: Tensor, samples: Sequence[Sample]) -> list[Floats]:
+    """The row of each sample, without its padding."""
+    table = values.float().cpu().numpy()
+    return [row[: len(sample.ids)].copy() for row, sample in zip(table, samples, strict=True)]

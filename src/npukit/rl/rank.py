@@ -1,0 +1,29 @@
+"""One process of reinforcement learning: `python -m npukit.rl.rank`, with the configuration in its environment."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from npukit.llm.config.options import Config
+from npukit.llm.finetune.rank import run_rank
+from npukit.train.watch import Summary
+
+
+def train(config: Config) -> Summary:
+    """Train to the end; what came of it is in training.output.
+
+    >>> train(Config(task="grpo", model={"path": "Qwen/Qwen3-0.6B"}, data={"train": "questions.jsonl"}, rewards=…))
+    """
+    from npukit.llm.finetune.train import train as train_with
+
+    return train_with(config, _rollouts)
+
+
+def _rollouts(config: Config, learning: Any, collate: Any, tokenizer: Any, end_tokens: frozenset[int], log: Any) -> Any:
+    from npukit.rl.rollouts import GrpoRollouts
+
+    return GrpoRollouts(config, learning.train, collate, tokenizer, end_tokens, log)
+
+
+if __name__ == "__main__":
+    run_rank(train)

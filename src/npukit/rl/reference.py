@@ -1,0 +1,30 @@
+"""The model before training, to which the distance is measured."""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+from torch import Tensor, nn
+
+
+class Reference:
+    """Inside, a model has the trained weights that it began with; an adapter that was continued is as it was, too.
+
+    Only what is trained is kept twice: with LoRA that is little.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self._parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        self._first: list[Tensor] = [parameter.detach().clone() for parameter in self._parameters]
+
+    def __enter__(self) -> None:
+        self._swap()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._swap()
+
+    def _swap(self) -> None:
+        for number, parameter in enumerate(self._parameters):
+            parameter.data, self._first[number] = self._first[number], parameter.data

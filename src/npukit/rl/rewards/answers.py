@@ -1,0 +1,54 @@
+"""What reward functions are asked about, and what they say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Messages = list[dict[str, Any]]
+# What went wrong with a function: it raised an exception or took too long, it returned no list of that length, or
+# something for an answer that is no number.
+Kind = Literal["raised", "timeout", "length", "value"]
+SHOWN = 200  # characters of an answer
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Answers to prompts, with the columns of the rows that the prompts came from."""
+
+    prompts: Sequence[Messages]
+    texts: Sequence[str]
+    ids: Sequence[Sequence[int]]
+    columns: Sequence[dict[str, Any]]
+    step: int = 0
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def only(self, number: int) -> Answers:
+        """One answer alone."""
+        at = slice(number, number + 1)
+        return Answers(self.prompts[at], self.texts[at], self.ids[at], self.columns[at], self.step)
+
+
+@dataclass(frozen=True)
+class RewardProblem:
+    """Why a function gave an answer no reward."""
+
+    function: str
+    kind: Kind
+    sentence: str
+    answer: str = ""  # the one that caused it, where it is known
+
+    def __str__(self) -> str:
+        shown = self.answer if len(self.answer) <= SHOWN else f"{self.answer[:SHOWN]}…"
+        return f"reward {self.function}: {self.sentence}" + (f" Answer: {shown!r}" if self.answer else "")
+
+
+@dataclass
+class Scores:
+    """The rewards of one function, NaN where an answer has none, and what went wrong."""
+
+    rewards: list[float]
+    problems: list[RewardProblem] = field(default_factory=list)

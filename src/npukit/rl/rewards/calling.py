@@ -1,0 +1,111 @@
+"""Call reward functions, and make numbers of whatever they return."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import math
+import types
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from npukit.errors import NpukitError
+from npukit.llm.config.nearest import nearest
+from npukit.llm.config.reinforcement import GrpoOptions, RewardOptions
+from npukit.rl.rewards.answers import Answers, Kind, RewardProblem, Scores
+from npukit.rl.rewards.functions import built_in
+from npukit.rl.rewards.plugin import PluginFunction, load_plugins, missing
+
+Functions = dict[str, PluginFunction]
+
+
+def find_functions(options: RewardOptions, grpo: GrpoOptions) -> Functions:
+    """The functions that a configuration names, in its order; all of its files where it names none.
+
+    >>> list(find_functions(RewardOptions(functions=["format"]), GrpoOptions()))
+    ['format']
+    """
+    args = types.SimpleNamespace(**grpo.model_dump(), **options.model_dump())
+    own = built_in(options, grpo.max_completion_length)
+    known = {name: PluginFunction(each, is_trl=False) for name, each in own.items()}
+    theirs = load_plugins(options.plugins, args)
+    known |= theirs
+    for name in options.functions:
+        if name not in known:
+            near = nearest(name, known)
+            hint = f"did you mean {near}?" if near else f"there are {', '.join(known)}."
+            raise NpukitError(f"rewards.functions: there is no reward function {name}: {hint}")
+    return {name: known[name] for name in options.functions or theirs}
+
+
+def check_columns(functions: Functions, columns: Sequence[str]) -> None:
+    """Refuse a function that needs a column which the data does not have."""
+    for name, function in functions.items():
+        if lacking := missing(function.call, columns):
+            has = ", ".join(columns) or "no columns"
+            raise NpukitError(f"The reward function {name} needs the column {lacking[0]}; the data has {has}.")
+
+
+def score(name: str, function: Callable[[Answers], Any], answers: Answers) -> Scores:
+    """The rewards of all answers. Where a function fails, it is asked about each answer alone, to find the one that it
+    fails for.
+    """
+    try:
+        returned = _called(function, answers)
+    except Exception as error:
+        if len(answers) > 1:
+            each = [score(name, function, answers.only(number)) for number in range(len(answers))]
+            return Scores([one.rewards[0] for one in each], [problem for one in each for problem in one.problems])
+        return _none(answers, RewardProblem(name, "raised", f"{type(error).__name__}: {error}.", answers.texts[0]))
+    return _numbers(name, returned, answers)
+
+
+def _called(function: Callable[[Answers], Any], answers: Answers) -> Any:
+    returned = function(answers)
+    return asyncio.run(_awaited(returned)) if inspect.isawaitable(returned) else returned
+
+
+async def _awaited(returned: Awaitable[Any]) -> Any:
+    return await returned
+
+
+def _numbers(name: str, returned: Any, answers: Answers) -> Scores:
+    try:
+        values = None if isinstance(returned, str | bytes | dict) else list(returned)
+    except TypeError:
+        values = None
+    if values is None or len(values) != len(answers):
+        what = f"{len(values)} rewards" if values is not None else f"{type(returned).__name__}"
+        wanted = f"it returned {what} for {len(answers)} answers: it must return a list with one number for each."
+        return _none(answers, RewardProblem(name, "length", wanted))
+    scores = Scores([])
+    for value, text in zip(values, answers.texts, strict=True):
+        number = _number(value)
+        scores.rewards.append(math.nan if number is None else number)
+        if number is None and value is not None:  # None says that a function has no opinion
+            sentence = f"it returned {value!r}, which is no finite number."
+            scores.problems.append(RewardProblem(name, "value", sentence[:SENTENCE], text))
+    return scores
+
+
+SENTENCE = 200
+
+
+def _number(value: Any) -> float | None:
+    """A finite number; also one of NumPy or torch, but no text."""
+    if value is None or isinstance(value, str | bytes):
+        return None
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _none(answers: Answers, problem: RewardProblem) -> Scores:
+    return Scores([math.nan] * len(answers), [problem])
+
+
+def failed(name: str, kind: Kind, sentence: str, answers: Answers) -> Scores:
+    """No rewards at all."""
+    return _none(answers, RewardProblem(name, kind, sentence))

@@ -1,0 +1,55 @@
+"""Reward models: a model with a score in place of its output layer, as `task: rm` trains it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from npukit.errors import NpukitError
+from npukit.llm.config.options import ModelOptions
+from npukit.llm.data.prepare import pad_id
+from npukit.llm.hub import Hub
+from npukit.llm.models.adapter import apply_adapter
+from npukit.llm.models.folder import find_parts
+from npukit.llm.models.loading import load_model, load_tokenizer, locate
+from npukit.rl.rewards.answers import Answers
+
+ROWS = 16  # answers that are scored at once
+
+
+class RewardModel:
+    """Scores conversations; it is on the device beside the model that learns."""
+
+    def __init__(self, path: str, hub: Hub, device: torch.device, dtype: torch.dtype) -> None:
+        base, adapters = find_parts(path, ()) if Path(path).exists() else (Path(path), ())
+        options = ModelOptions(path=str(base), hub=hub)
+        place = locate(options)
+        self.name = Path(path).name
+        self._tokenizer = load_tokenizer(options, place)
+        model: Any = load_model(options, place, dtype, None, 1)
+        for adapter in adapters:
+            apply_adapter(model, adapter)
+        if self._tokenizer.chat_template is None:
+            raise NpukitError(f"rewards.models: the tokenizer of {path} has no chat template.")
+        model.config.pad_token_id = self._tokenizer.pad_token_id = pad_id(self._tokenizer)
+        self._tokenizer.padding_side = "right"
+        self._model = model.to(device).eval().requires_grad_(False)
+
+    @torch.no_grad()
+    def score(self, answers: Answers) -> list[float]:
+        """The score of each answer after its prompt."""
+        told = [
+            [*prompt, {"role": "assistant", "content": text}]
+            for prompt, text in zip(answers.prompts, answers.texts, strict=True)
+        ]
+        texts = [self._tokenizer.apply_chat_template(each, tokenize=False) for each in told]
+        scores: list[float] = []
+        for first in range(0, len(texts), ROWS):
+            some = self._tokenizer(
+                texts[first : first + ROWS], return_tensors="pt", padding=True, add_special_tokens=False
+            )
+            found = self._model(**some.to(self._model.device)).logits.float()
+            scores += found[:, 0].tolist()
+        return scores

@@ -1,0 +1,137 @@
+"""What a trainer asks for before each step: the batches of answers to learn from.
+
+A generation is sampled, rewarded and compared once, and learnt from in one step or several. Every rank knows all of
+its answers, so that the steps are the same however many ranks share them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from npukit.errors import NpukitError
+from npukit.llm.config.options import Config
+from npukit.llm.data.collate import Collator, tokens
+from npukit.llm.data.prompts import Prompt, Prompts
+from npukit.llm.tasks.losses.grpo import weight
+from npukit.llm.tasks.task import Log
+from npukit.rl.advantages import advantages
+from npukit.rl.collector import Collector
+from npukit.rl.figures import figures_of, times
+from npukit.rl.kept import Kept, view
+from npukit.rl.notes import Notes
+from npukit.rl.sampler import Sampler
+from npukit.rl.samples import Sample, SampleCollator
+from npukit.train.data import Batch, Split
+from npukit.train.parallel import Parallel
+from npukit.train.randomness import seed_of
+
+
+class GrpoRollouts:
+    """The rollouts of a configuration; npukit.train.rollouts says what a trainer asks of them."""
+
+    def __init__(
+        self, config: Config, prompts: Prompts, collate: Collator, tokenizer: Any, end_tokens: frozenset[int], log: Log
+    ) -> None:
+        self._config, self._options, self._prompts, self._log = config, config.grpo, prompts, log
+        self._tokenizer, self._end_tokens, self._pad_id = tokenizer, end_tokens, collate.pad_id
+        longest = config.data.cutoff + self._options.max_completion_length
+        self._collate = SampleCollator(collate, longest, self._options.mask_truncated_completions)
+        accumulation = config.training.accumulation
+        self._parts = (self._options.steps_per_generation or accumulation) // accumulation  # steps that share answers
+        self.repeats = self._parts * self._options.num_iterations
+        self.figures: dict[str, Tensor] = {}
+        self._samples: list[Sample] = []
+        self._kept = Kept(config.training.output)
+
+    def rows(self, ranks: int) -> int:
+        training, size = self._config.training, self._options.num_generations
+        answers = training.batch_size * training.accumulation * self._parts * ranks
+        if answers % size:
+            raise NpukitError(
+                f"{answers} answers are sampled at once (training.batch_size x grpo.steps_per_generation x ranks): "
+                f"make it a multiple of grpo.num_generations, {size}."
+            )
+        return answers // size
+
+    def begin(self, parallel: Parallel) -> None:
+        config, training = self._config, self._config.training
+        self._parallel = parallel
+        self._split = Split(training.batch_size, training.accumulation, parallel.rank, parallel.world_size)
+        self._notes = Notes(self._options, self._collate, parallel, self.repeats)
+        sampler = Sampler(
+            parallel.module, parallel.dtype, self._tokenizer, self._end_tokens, self._options, config.data.cutoff
+        )
+        self._collector = Collector(config, self._prompts, sampler, parallel, self._log)
+        if parallel.is_main and training.resume == "never":
+            self._kept.forget_after(0)
+
+    def batches(self, step: int, rows: Batch) -> list[Batch]:
+        generation, turn = divmod(step, self.repeats)
+        if turn == 0:
+            self._samples = self._generate(generation, step, rows.content)
+        return list(self._made(self._dealt(generation)[turn % self._parts], rows.ends_epoch))
+
+    def state_dict(self, step: int) -> dict[str, Any]:
+        within = step % self.repeats
+        return {"samples": [sample.state_dict() for sample in self._samples] if within else []}
+
+    def load_state_dict(self, step: int, state: dict[str, Any]) -> None:
+        self._samples = [Sample.of(each, self._prompts[each["number"]]) for each in state["samples"]]
+        if self._parallel.is_main:
+            self._kept.forget_after(step)
+
+    def metrics(self, _model: Any, prompts: Sequence[Prompt]) -> dict[str, float]:
+        """The mean reward of one answer to each prompt; `loss` is its negative, of which less is better."""
+        seeds = [seed_of(self._config.training.seed, -1, prompt.number) for prompt in prompts]
+        samples = self._collector.answer(prompts, seeds, 0)
+        self._parallel.model.eval()
+        reward = float(self._collector.totals(samples).nanmean().nan_to_num(0.0))
+        return {"loss": -reward, "reward": reward, "length": sum(len(each.ids) for each in samples) / len(samples)}
+
+    def _generate(self, generation: int, step: int, given: Sequence[Prompt]) -> list[Sample]:
+        began, collector = time.perf_counter(), self._collector
+        collector.begin()
+        wanted = self.rows(self._parallel.world_size)
+        prompts = [given[number % len(given)] for number in range(wanted)]  # an epoch may end with fewer
+        samples = collector.collect(generation, prompts, step)
+        self.figures = figures_of(samples, collector.totals(samples), collector.names, self._options.num_generations)
+        if self._options.dynamic_sample:
+            samples = collector.replaced(generation, samples, step)
+        self._samples = samples
+        self._notes.add(samples, [numbers for part in self._dealt(generation) for _, numbers, _ in part])
+        rewards = torch.tensor([sample.rewards for sample in samples])
+        found = advantages(rewards, collector.weights, self._options, self._notes.distances(samples)).tolist()
+        for sample, advantage in zip(samples, found, strict=True):
+            sample.advantage = advantage
+        seconds = {**collector.seconds, "generation": time.perf_counter() - began}
+        self.figures |= times(seconds, collector.failures)
+        self._tell(step + 1, samples)
+        return samples
+
+    def _tell(self, step: int, samples: list[Sample]) -> None:
+        if not self._parallel.is_main:
+            return
+        self._kept.add(step, samples, self._collector.names, self._collector.totals(samples).tolist())
+        if self._options.log_completions and (step == 1 or step % self._config.training.log_every == 0):
+            self._log(view(step, samples, self._collector.names))
+
+    def _dealt(self, generation: int) -> list[list[tuple[int, Sequence[int], bool]]]:
+        """This rank's batches in each of the steps that learn from a generation once: the numbers of their answers."""
+        order = np.arange(len(self._samples))
+        if self._parts > 1:  # or a step would have a few groups alone
+            order = np.random.default_rng(seed_of(self._config.training.seed, generation)).permutation(order)
+        return [list(self._split.deal(part.tolist())) for part in np.array_split(order, self._parts)]
+
+    def _made(self, dealt: list[tuple[int, Sequence[int], bool]], ends_epoch: bool) -> Iterator[Batch]:
+        for number, numbers, counts in dealt:
+            some = [self._samples[each] for each in numbers]
+            content = self._collate(some)
+            rows = [sample.prompt.number for sample in some]
+            items, size = weight(content, self._options) * counts, tokens(content, self._pad_id) * counts
+            yield Batch(content, items, size, number == dealt[-1][0], ends_epoch, rows)

@@ -1,0 +1,85 @@
+"""Sample answers from the model that is trained, with the inference engine on its own modules."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from npukit.inference.engine import Engine, EngineOptions, Request, SamplingParams
+from npukit.launch.abilities import abilities
+from npukit.llm.config.reinforcement import GrpoOptions
+from npukit.llm.data.prompts import Prompt
+from npukit.rl.samples import Sample
+
+
+class Sampler:
+    """The engine of a model that learns between generations. It holds no weights of its own: adapters are not merged,
+    and an update of the optimizer is an update of the sampler.
+    """
+
+    def __init__(
+        self, model: Any, dtype: torch.dtype, tokenizer: Any, ends: frozenset[int], options: GrpoOptions, cutoff: int
+    ) -> None:
+        """`dtype` is the type that the model computes in, `ends` end an answer, `cutoff` is the longest prompt."""
+        self._model = model.get_base_model() if hasattr(model, "get_base_model") else model
+        self._tokenizer, self._end_tokens, self._dtype, self._options = tokenizer, ends, dtype, options
+        self._longest = cutoff + options.max_completion_length
+        self._engine: Engine | None = None
+
+    @torch.no_grad()
+    def sample(self, prompts: Sequence[Prompt], seeds: Sequence[int]) -> list[Sample]:
+        """An answer to each prompt; those to the same prompt follow each other, and share its cache."""
+        if not prompts:
+            return []
+        device = self._model.device
+        # A graph would keep the weights that autocast has turned into another type.
+        caches = not abilities(device).records_graphs
+        with torch.autocast(device.type, self._dtype, enabled=self._dtype != torch.float32, cache_enabled=caches):
+            engine = self._awake(len(prompts))
+            try:
+                answers = engine.generate([self._request(*each) for each in zip(prompts, seeds, strict=True)])
+            finally:
+                engine.sleep(self._options.keep_cache)
+                self._engine = engine if self._options.keep_cache else None
+        for answer in answers:
+            if answer.error:
+                raise answer.error
+        return [self._sample(prompt, answer) for prompt, answer in zip(prompts, answers, strict=True)]
+
+    def _awake(self, answers: int) -> Engine:
+        if self._engine is not None:
+            self._engine.wake_up()
+            return self._engine
+        options = EngineOptions(
+            max_model_len=self._longest,
+            max_num_seqs=min(self._options.max_num_seqs, answers),
+            gpu_memory_utilization=self._options.cache_share,
+            compile=False,
+        )
+        return Engine(self._model, options, trained_in=self._dtype)
+
+    def _request(self, prompt: Prompt, seed: int) -> Request:
+        options = self._options
+        sampling = SamplingParams(
+            max_tokens=options.max_completion_length,
+            temperature=options.temperature,
+            top_k=options.top_k,
+            top_p=options.top_p,
+            min_p=options.min_p,
+            repetition_penalty=options.repetition_penalty,
+            end_tokens=self._end_tokens,
+            seed=seed,
+            logprobs=0,
+            logprobs_after_temperature=True,
+        )
+        return Request(prompt.ids, sampling)
+
+    def _sample(self, prompt: Prompt, answer: Any) -> Sample:
+        ids = answer.ids
+        told = ids[:-1] if answer.finish == "stop" else ids
+        text = self._tokenizer.decode(told, skip_special_tokens=True)
+        logprobs = np.array([token.logprob for token in answer.tokens], dtype=np.float32)
+        return Sample(prompt, np.array(ids, dtype=np.int64), logprobs, text, is_cut=answer.finish == "length")

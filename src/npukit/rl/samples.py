@@ -1,0 +1,97 @@
+"""Answers that the model gave, on their way from the sampler to the learner."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from npukit.llm.data.collate import Collator
+from npukit.llm.data.prompts import Prompt
+from npukit.llm.data.rows import IGNORED
+
+Floats = NDArray[np.float32]
+# What the learner notes of each token before the first update, by its name in a batch.
+NOTED = ("old", "reference", "learns")
+
+
+@dataclass
+class Sample:
+    """An answer: its tokens, how likely they were to the sampler, and what became of it."""
+
+    prompt: Prompt
+    ids: NDArray[np.int64]
+    sampled: Floats
+    text: str
+    is_cut: bool  # it reached the longest length
+    rewards: list[float] = field(default_factory=list)  # by function; NaN where there is none
+    advantage: float = 0.0
+    noted: dict[str, Floats] = field(default_factory=dict)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The answer in plain containers; the prompt is known by its number."""
+        arrays = {name: torch.from_numpy(each) for name, each in self.noted.items()}
+        plain = {"number": self.prompt.number, "text": self.text, "is_cut": self.is_cut, "rewards": self.rewards}
+        tokens = {"ids": torch.from_numpy(self.ids), "sampled": torch.from_numpy(self.sampled)}
+        return {**plain, **tokens, "advantage": self.advantage, "noted": arrays}
+
+    @classmethod
+    def of(cls, state: Mapping[str, Any], prompt: Prompt) -> Sample:
+        """What `state_dict` returned, as a sample again."""
+        noted = {name: each.numpy() for name, each in state["noted"].items()}
+        plain = {name: state[name] for name in ("text", "is_cut", "rewards", "advantage")}
+        return cls(prompt, state["ids"].numpy(), state["sampled"].numpy(), noted=noted, **plain)
+
+
+@dataclass(frozen=True)
+class SampleCollator:
+    """Answers with their prompts become rows of the model, and [answers, tokens] tensors of what is known of them.
+
+    `places` are those of the tokens before each token of an answer, in all rows one behind the other; `layout` says
+    which of these each token of each answer is.
+    """
+
+    collate: Collator
+    longest: int  # the most tokens that a prompt and its answer can have
+    masks_cut: bool  # answers that were cut off do not count
+
+    def __call__(self, samples: Sequence[Sample]) -> dict[str, Any]:
+        rows = [_row(sample) for sample in samples]
+        batch = self.collate(rows)
+        starts = [0, *batch["row_ends"]] if self.collate.joined else range(0, 1 << 62, batch["input_ids"].shape[1])
+        if self.collate.joined:
+            batch["max_length"] = self.longest
+        before = [start + len(each.prompt.ids) - 1 for start, each in zip(starts, samples, strict=False)]
+        lengths = [len(sample.ids) for sample in samples]
+        places = [np.arange(first, first + length) for first, length in zip(before, lengths, strict=True)]
+        ends = np.cumsum(lengths)
+        layout = [np.arange(end - length, end) for end, length in zip(ends, lengths, strict=True)]
+        counts = [float(not (sample.is_cut and self.masks_cut)) for sample in samples]
+        batch |= {
+            "places": torch.from_numpy(np.concatenate(places)),
+            "layout": _table(layout, torch.int64),
+            "mask": _table([np.full(n, each) for n, each in zip(lengths, counts, strict=True)], torch.float32),
+            "advantages": torch.tensor([sample.advantage for sample in samples], dtype=torch.float32),
+            "sampled": _table([sample.sampled for sample in samples], torch.float32),
+        }
+        named = [name for name in NOTED if name in samples[0].noted]
+        return batch | {name: _table([each.noted[name] for each in samples], torch.float32) for name in named}
+
+
+def _row(sample: Sample) -> dict[str, Any]:
+    prompt = np.asarray(sample.prompt.ids, dtype=np.int64)
+    labels = np.concatenate([np.full(len(prompt), IGNORED), sample.ids])
+    return {"input_ids": np.concatenate([prompt, sample.ids]), "labels": labels}
+
+
+def _table(rows: Sequence[Any], dtype: torch.dtype) -> Tensor:
+    """Rows of different lengths side by side, filled up with 0."""
+    table = torch.zeros(len(rows), max(map(len, rows)), dtype=dtype)
+    for number, row in enumerate(rows):
+        table[number, : len(row)] = torch.from_numpy(np.asarray(row))
+    return table
