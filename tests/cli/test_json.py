@@ -29,6 +29,7 @@ USES = {
     "plan": ("train.yaml --devices 8", {"fits", "memory", "time"}),
     "init": ("new.yaml --model Qwen/Qwen2-7B-Instruct --data rows.jsonl --devices 1", {"file", "schema", "next"}),
     "train": ("train.yaml --dry-run --device cpu", {"memory", "steps"}),
+    "rewards": ("format --data rows.jsonl", {"functions", "rewards", "means"}),
     "new": ("made", {"folder", "files", "next"}),
     "schema": ("", {"schema"}),
     "serve": ("model --dry-run", {"model", "engine", "serve"}),

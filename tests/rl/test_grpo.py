@@ -2,21 +2,131 @@
 
 from __future__ import annotations
 
+import json
+import math
+import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from safetensors.torch import load_file
+from tests.rl.conftest import log_of
 
+from npukit.errors import NpukitError
 from npukit.llm.config.options import Config
 from npukit.rl.rank import train
 
-from .conftest import log_of
-
 Counting = Callable[..., Config]
+
+
+def completions(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "completions.jsonl").read_text().splitlines()]
 
 
 def test_a_model_learns_what_is_rewarded(counting: Counting, tmp_path: Path) -> None:
     train(counting(training={"max_steps": 30}))
     log = log_of(tmp_path / "run")
     assert log[0]["reward"] < 0.4 and log[-1]["reward"] > 0.9
+    assert max(entry["sampling/logp_difference"] for entry in log) < 1e-5  # sampler and learner are one model
+    kept = completions(tmp_path / "run")
+    assert len(kept) == 30 * 32 and kept[-1]["messages"][-1]["role"] == "assistant"
+    assert kept[-1]["rewards"]["low"] == kept[-1]["reward"]
+
+
+def test_a_killed_run_goes_on_as_if_nothing_had_happened(counting: Counting, tmp_path: Path) -> None:
+    """Also in the middle of a generation, with all that was noted of its answers."""
+    grpo = {
+        "num_iterations": 2,
+        "steps_per_generation": 2,
+        "beta": 0.1,
+        "top_entropy_quantile": 0.5,
+        "temperature": 0.8,
+    }
+    training = {"max_steps": 6, "save_every": 3, "batch_size": 16, "learning_rate": 1e-3}
+    config = counting(grpo=grpo, tuning={"method": "lora", "dropout": 0.5}, training=training)
+    run = tmp_path / "run"
+    train(config)
+    weights, answers, log = load_file(run / "adapter_model.safetensors"), completions(run), log_of(run)
+    shutil.rmtree(run / "checkpoint-6")
+    assert sorted({answer["step"] for answer in answers}) == [1, 5]
+    train(config)
+    again = load_file(run / "adapter_model.safetensors")
+    assert all(weights[name].equal(again[name]) for name in weights)
+    assert completions(run) == answers
+    assert [entry["loss"] for entry in log_of(run)] == [entry["loss"] for entry in log]
+    assert log[1]["clip_ratio/low"] + log[1]["clip_ratio/high"] + log[2]["kl"] > 0
+
+
+def test_two_ranks_do_what_one_does(counting: Counting, tmp_path: Path) -> None:
+    """Whatever groups they share: each rank has a batch of 4, and a group 8 answers."""
+    options = {"loss_type": "grpo", "beta": 0.1, "scale_rewards": "batch"}
+    together = counting(grpo=options, training={"batch_size": 4, "accumulation": 4, "output": str(tmp_path / "one")})
+    train(together)
+    apart = counting(grpo=options, training={"batch_size": 4, "accumulation": 2, "output": str(tmp_path / "two")})
+    script = tmp_path / "two.py"
+    script.write_text(
+        "from npukit.llm.config.options import Config\nfrom npukit.rl.rank import train\n"
+        f"train(Config.model_validate_json({apart.model_dump_json()!r}))\n"
+    )
+    command = [sys.executable, "-m", "npukit", "run", "--device", "cpu", "--devices", "2", str(script)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    one, two = log_of(tmp_path / "one"), log_of(tmp_path / "two")
+    names = ("loss", "grad_norm", "reward", "kl", "entropy", "clip_ratio/low", "completions/mean_length")
+    for first, second in zip(one, two, strict=True):
+        assert [second[name] for name in names] == pytest.approx([first[name] for name in names], rel=1e-4, abs=1e-6)
+    assert [each["messages"] for each in completions(tmp_path / "one")][:32] == [
+        each["messages"] for each in completions(tmp_path / "two")
+    ][:32]
+
+
+def test_rewards_that_misbehave_are_counted_and_nothing_else_happens(counting: Counting, tmp_path: Path) -> None:
+    (tmp_path / "rewards.py").write_text(
+        """
+def odd(completions, trainer_state, **kwargs):
+    step = trainer_state.global_step
+    if step == 0:
+        return [None] * len(completions)
+    if step == 1:
+        raise ValueError("no")
+    return [1.0] * len(completions) if step == 2 else [float("nan"), "good"] * (len(completions) // 2)
+"""
+    )
+    train(counting(training={"max_steps": 4, "batch_size": 8}))
+    log = log_of(tmp_path / "run")
+    assert [entry.get("rewards/odd/failed", 0.0) for entry in log] == [0, 8, 0, 8]
+    assert [entry["frac_reward_zero_std"] for entry in log] == [1, 1, 1, 1]
+    assert all(math.isfinite(value) for entry in log for value in entry.values() if isinstance(value, float))
+    assert [answer["reward"] for answer in completions(tmp_path / "run")[:8]] == [None] * 8
+
+
+def test_nothing_is_learnt_from_answers_that_are_all_cut_off(counting: Counting, tmp_path: Path) -> None:
+    train(counting(grpo={"mask_truncated_completions": True, "max_completion_length": 2}, training={"batch_size": 8}))
+    for entry in log_of(tmp_path / "run"):
+        assert entry["completions/clipped_ratio"] == 1 and entry["loss"] == entry["grad_norm"] == 0
+
+
+def test_groups_without_a_signal_give_way_to_others(counting: Counting, tmp_path: Path) -> None:
+    (tmp_path / "rewards.py").write_text(
+        "def some(completion_ids, completions, answer):\n"
+        "    return [0.0 if wanted < 4 else float(sum(ids) % 7) for ids, wanted in zip(completion_ids, answer)]\n"
+    )
+    train(counting(grpo={"dynamic_sample": True, "max_resample_times": 5}, training={"max_steps": 1}))
+    asked = {answer["messages"][0]["content"] for answer in completions(tmp_path / "run")}
+    assert log_of(tmp_path / "run")[0]["frac_reward_zero_std"] > 0
+    assert asked <= {f"Say {number}." for number in range(4, 8)}
+
+
+def test_held_out_prompts_are_answered_in_an_evaluation(counting: Counting, tmp_path: Path) -> None:
+    train(counting(data={"validation": 2}, training={"max_steps": 1, "eval_every": 1, "batch_size": 8}))
+    lines = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
+    found = next(line for line in lines if "eval_reward" in line)
+    assert 0 <= found["eval_reward"] == -found["eval_loss"] <= 1
+
+
+def test_a_number_of_answers_that_makes_no_groups_is_refused(counting: Counting) -> None:
+    with pytest.raises(NpukitError, match="make it a multiple of"):
+        train(counting(training={"batch_size": 12}))

@@ -12,7 +12,7 @@ import pytest
 
 from npukit.errors import NpukitError
 from npukit.llm.config.reinforcement import GrpoOptions, RewardOptions
-from npukit.rl.rewards.answers import Answers
+from npukit.rl.rewards.answers import AnswerBatch
 from npukit.rl.rewards.calling import find_functions, score
 from npukit.rl.rewards.functions import built_in
 from npukit.rl.rewards.scorer import Scorer
@@ -20,9 +20,9 @@ from npukit.rl.rewards.scorer import Scorer
 QUESTION = [{"role": "user", "content": "What is 1 + 1?"}]
 
 
-def answers(*texts: str, **columns: list[Any]) -> Answers:
+def answers(*texts: str, **columns: list[Any]) -> AnswerBatch:
     rows = [dict(zip(columns, each, strict=True)) for each in zip(*columns.values(), strict=True)] or [{}] * len(texts)
-    return Answers([QUESTION] * len(texts), texts, [list(range(len(text.split()))) for text in texts], rows)
+    return AnswerBatch([QUESTION] * len(texts), texts, [list(range(len(text.split()))) for text in texts], rows)
 
 
 def rewards_of(file: Path, *texts: str, **columns: list[Any]) -> dict[str, list[float]]:
@@ -175,7 +175,7 @@ def test_the_verb_tries_functions_on_rows(npukit: Callable[..., Any], tmp_path: 
     file.write_text("def short(completions):\n    return [None if len(each) > 1 else 1.0 for each in completions]\n")
     shown = npukit("rewards", "format", "--data", data)
     assert shown.returncode == 0 and "Because." in shown.stdout
-    found = json.loads(npukit("rewards", file, "--data", data, "--json").stdout)
+    found = json.loads(npukit("rewards", file, "--data", data, "--json").stdout)["result"]
     assert (found["functions"], found["rewards"], found["means"]) == (["short"], [[1.0], [None]], [1.0])
     file.write_text("def short(completions):\n    raise KeyError('x')\n")
     failing = npukit("rewards", file, "--data", data)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from npukit.cli.options import JsonOption
+from npukit.cli.results import show
 
 if TYPE_CHECKING:
     from npukit.rl.rewards.trial import RewardTrial
@@ -25,6 +26,10 @@ def rewards(files: Files = None, *, data: Data, rows: Rows = 8, json: JsonOption
 
     FILE.py has functions as TRL's or ms-swift's users write them; all of them are tried, unless names follow. accuracy,
     format, react_format, cosine, repetition and soft_overlong need no file. Lengths are counted in words here.
+
+    Examples:
+        npukit rewards rewards.py --data answers.jsonl
+        npukit rewards format repetition --data answers.jsonl --rows 100
     """
     from npukit.llm.config.reinforcement import RewardOptions
     from npukit.rl.rewards.trial import try_rewards
@@ -33,14 +38,9 @@ def rewards(files: Files = None, *, data: Data, rows: Rows = 8, json: JsonOption
     plugins = tuple(Path(word) for word in words if word.endswith(".py"))
     names = tuple(word for word in words if not word.endswith(".py"))
     found = try_rewards(RewardOptions(functions=names, plugins=plugins), data, rows)
-    if json:
-        from npukit.report.json import to_json
-
-        print(to_json(found))
-    else:
+    if not json:
         _show(found)
-    if found.problems:
-        raise typer.Exit(1)
+    show(found, "", json, exit_code=int(bool(found.problems)))
 
 
 def _show(found: RewardTrial) -> None:

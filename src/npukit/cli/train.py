@@ -91,13 +91,14 @@ pt = _verb(
 
 rlhf = _verb(
     "rlhf",
-    """Learn from preferences with ms-swift's flags.
+    """Learn from preferences or rewards with ms-swift's flags.
 
-    --rlhf_type is dpo, orpo, simpo, cpo, kto or rm; the rest is as in `npukit sft`. Rows have a rejected answer beside
-    the good one (rejected_response), or a label that is true or false for kto.
+    --rlhf_type is dpo, orpo, simpo, cpo, kto, rm or grpo; the rest is as in `npukit sft`. Rows have a rejected answer
+    beside the good one (rejected_response), or a label that is true or false for kto; grpo answers by itself.
 
     Examples:
         npukit rlhf --rlhf_type dpo --model Qwen/Qwen2-0.5B --dataset pairs.jsonl
+        npukit rlhf --rlhf_type grpo --model Qwen/Qwen2-0.5B --dataset questions.jsonl --reward_funcs format
         npukit rlhf --rlhf_type kto --model Qwen/Qwen2-0.5B --dataset labels.jsonl --dry-run
     """,
 )

@@ -16,14 +16,14 @@ from torch import Tensor
 
 from npukit.errors import NpukitError
 from npukit.llm.config.options import Config
-from npukit.llm.data.prompts import Prompt, Prompts
+from npukit.llm.data.prompts import RolloutPrompt, RolloutPrompts
 from npukit.llm.tasks.task import Log
 from npukit.rl.advantages import has_signal, total_rewards
-from npukit.rl.rewards.answers import Answers, RewardProblem
-from npukit.rl.rewards.model import RewardModel
+from npukit.rl.rewards.answers import AnswerBatch, RewardProblem
+from npukit.rl.rewards.model import ScoringModel
 from npukit.rl.rewards.scorer import Scorer
 from npukit.rl.sampler import Sampler
-from npukit.rl.samples import Sample
+from npukit.rl.samples import RolloutSample
 from npukit.train.parallel import Parallel
 from npukit.train.randomness import seed_of
 
@@ -33,11 +33,13 @@ TOLD = 3  # how often a kind of problem with a reward function is told
 class Collector:
     """Samples answers, and lets functions and models reward them."""
 
-    def __init__(self, config: Config, prompts: Prompts, sampler: Sampler, parallel: Parallel, log: Log) -> None:
+    def __init__(self, config: Config, prompts: RolloutPrompts, sampler: Sampler, parallel: Parallel, log: Log) -> None:
         self._config, self._prompts, self._sampler, self._parallel, self._log = config, prompts, sampler, parallel, log
         options = config.rewards
         self._scorer = Scorer(options, config.grpo, list(prompts[0].columns))
-        self._models = [RewardModel(each, config.model.hub, parallel.device, parallel.dtype) for each in options.models]
+        self._models = [
+            ScoringModel(each, config.model.hub, parallel.device, parallel.dtype) for each in options.models
+        ]
         self.names = [*self._scorer.names, *(model.name for model in self._models)]
         if options.weights and len(options.weights) != len(self.names):
             raise NpukitError(f"rewards.weights: there are {len(options.weights)} for {', '.join(self.names)}.")
@@ -50,7 +52,9 @@ class Collector:
         self.seconds = {"sampling": 0.0, "rewards": 0.0}
         self.failures: Counter[str] = Counter()
 
-    def collect(self, generation: int, prompts: Sequence[Prompt], step: int, attempt: int = 0) -> list[Sample]:
+    def collect(
+        self, generation: int, prompts: Sequence[RolloutPrompt], step: int, attempt: int = 0
+    ) -> list[RolloutSample]:
         """The answers of all ranks to some prompts, a group behind the other."""
         size, parallel = self._config.grpo.num_generations, self._parallel
         places = np.array_split(np.arange(len(prompts) * size), parallel.world_size)[parallel.rank].tolist()
@@ -60,13 +64,13 @@ class Collector:
         own = self.answer([prompts[place // size] for place in places], seeds, step)
         return [sample for share in parallel.gather(own) for sample in share]
 
-    def answer(self, prompts: Sequence[Prompt], seeds: Sequence[int], step: int) -> list[Sample]:
+    def answer(self, prompts: Sequence[RolloutPrompt], seeds: Sequence[int], step: int) -> list[RolloutSample]:
         """This rank's answers to some prompts, one each."""
         began = time.perf_counter()
         samples = self._sampler.sample(prompts, seeds)
         self._parallel.model.train()
         sampled = time.perf_counter()
-        answers = Answers(
+        answers = AnswerBatch(
             [sample.prompt.messages for sample in samples],
             [sample.text for sample in samples],
             [sample.ids.tolist() for sample in samples],
@@ -81,7 +85,7 @@ class Collector:
         rewarded = [[*row, *more] for row, *more in zip(rewards, *scores, strict=True)]
         return [replace(sample, rewards=row) for sample, row in zip(samples, rewarded, strict=True)]
 
-    def replaced(self, generation: int, samples: list[Sample], step: int) -> list[Sample]:
+    def replaced(self, generation: int, samples: list[RolloutSample], step: int) -> list[RolloutSample]:
         """Groups from which nothing can be learnt give way to those of other prompts (DAPO's dynamic sampling)."""
         size = self._config.grpo.num_generations
         for attempt in range(1, self._config.grpo.max_resample_times + 1):
@@ -96,7 +100,7 @@ class Collector:
                 samples[group * size : (group + 1) * size] = others[other * size : (other + 1) * size]
         return samples
 
-    def totals(self, samples: Sequence[Sample]) -> Tensor:
+    def totals(self, samples: Sequence[RolloutSample]) -> Tensor:
         """The reward of each answer by all functions together."""
         return total_rewards(torch.tensor([sample.rewards for sample in samples]), self.weights)
 

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from npukit.rl.advantages import has_signal
-from npukit.rl.samples import Sample
+from npukit.rl.samples import RolloutSample
 
 
-def figures_of(samples: Sequence[Sample], totals: Tensor, names: Sequence[str], size: int) -> dict[str, Tensor]:
+def figures_of(samples: Sequence[RolloutSample], totals: Tensor, names: Sequence[str], size: int) -> dict[str, Tensor]:
     """Rewards, lengths, and how many groups teach something; those that a person looks at first come first."""
     lengths = torch.tensor([float(len(sample.ids)) for sample in samples])
     is_cut = torch.tensor([sample.is_cut for sample in samples])

@@ -10,7 +10,7 @@ from typing import Any
 
 from npukit.report.terminal import printable
 from npukit.report.writing import disk_errors_named, write_text
-from npukit.rl.samples import Sample
+from npukit.rl.samples import RolloutSample
 
 FILE = "completions.jsonl"
 SHOWN = 400  # characters of a text on the terminal
@@ -28,14 +28,14 @@ class Kept:
             lines = self.file.read_text(encoding="utf-8").splitlines(keepends=True)
             write_text(self.file, "".join(line for line in lines if _step(line) <= step))
 
-    def add(self, step: int, samples: Sequence[Sample], names: Sequence[str], totals: Sequence[float]) -> None:
+    def add(self, step: int, samples: Sequence[RolloutSample], names: Sequence[str], totals: Sequence[float]) -> None:
         """Note the answers of a generation that this step is the first to learn from."""
         with disk_errors_named(self.file), self.file.open("a", encoding="utf-8") as out:
             for sample, total in zip(samples, totals, strict=True):
                 out.write(json.dumps(_line(step, sample, names, total), ensure_ascii=False) + "\n")
 
 
-def _line(step: int, sample: Sample, names: Sequence[str], total: float) -> dict[str, Any]:
+def _line(step: int, sample: RolloutSample, names: Sequence[str], total: float) -> dict[str, Any]:
     rewards = zip(names, sample.rewards, strict=True)
     return {
         "step": step,
@@ -59,14 +59,14 @@ def _step(line: str) -> float:
         return math.inf  # the end of a file that was being written
 
 
-def view(step: int, samples: Sequence[Sample], names: Sequence[str]) -> str:
+def view(step: int, samples: Sequence[RolloutSample], names: Sequence[str]) -> str:
     """The best and the worst answer of a generation."""
     ordered = sorted(samples, key=lambda sample: sample.advantage)
     parts = [_shown("best", ordered[-1], names), _shown("worst", ordered[0], names)]
     return f"step {step}  answers\n" + "\n".join(parts)
 
 
-def _shown(which: str, sample: Sample, names: Sequence[str]) -> str:
+def _shown(which: str, sample: RolloutSample, names: Sequence[str]) -> str:
     scores: Mapping[str, float] = dict(zip(names, sample.rewards, strict=True))
     told = "  ".join(f"{name} {value:.3g}" for name, value in scores.items())
     asked = str(sample.prompt.messages[-1].get("content", "")) if sample.prompt.messages else ""

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from npukit.llm.config.reinforcement import GrpoOptions
 from npukit.llm.tasks.losses.grpo import log_probabilities
-from npukit.rl.reference import Reference
-from npukit.rl.samples import Floats, Sample, SampleCollator
+from npukit.rl.reference import InitialWeights
+from npukit.rl.samples import Floats, RolloutSample, SampleCollator
 from npukit.train.parallel import Parallel
 
 
@@ -21,11 +21,11 @@ class Notes:
 
     def __init__(self, options: GrpoOptions, collate: SampleCollator, parallel: Parallel, repeats: int) -> None:
         self._options, self._collate, self._parallel = options, collate, parallel
-        self._reference = Reference(parallel.module) if options.beta else None
+        self._reference = InitialWeights(parallel.module) if options.beta else None
         self._masks = options.top_entropy_quantile < 1
         self._keeps_old = repeats > 1 or self._masks or (options.kl_in_reward and options.beta > 0)
 
-    def add(self, samples: Sequence[Sample], batches: Sequence[Sequence[int]]) -> None:
+    def add(self, samples: Sequence[RolloutSample], batches: Sequence[Sequence[int]]) -> None:
         """Note it of the samples that this rank learns from, which are those with these numbers."""
         entropies: dict[int, Floats] = {}
         for numbers in batches if self._keeps_old or self._reference else ():
@@ -44,7 +44,7 @@ class Notes:
             for number, entropy_row in entropies.items():
                 samples[number].noted["learns"] = (entropy_row >= least).astype(np.float32)
 
-    def distances(self, samples: Sequence[Sample]) -> Tensor | None:
+    def distances(self, samples: Sequence[RolloutSample]) -> Tensor | None:
         """How much likelier each answer is than to the reference, where that is taken off its reward."""
         if not (self._reference and self._options.kl_in_reward):
             return None
@@ -62,12 +62,12 @@ class Notes:
             return log_probabilities(self._parallel.model, batch, self._options.temperature)
 
 
-def _note(name: str, values: Tensor, samples: Sequence[Sample]) -> None:
+def _note(name: str, values: Tensor, samples: Sequence[RolloutSample]) -> None:
     for sample, row in zip(samples, _rows(values, samples), strict=True):
         sample.noted[name] = row
 
 
-def _rows(values: Tensor, samples: Sequence[Sample]) -> list[Floats]:
+def _rows(values: Tensor, samples: Sequence[RolloutSample]) -> list[Floats]:
     """The row of each sample, without its padding."""
     table = values.float().cpu().numpy()
     return [row[: len(sample.ids)].copy() for row, sample in zip(table, samples, strict=True)]

@@ -7,7 +7,7 @@ from types import TracebackType
 from torch import Tensor, nn
 
 
-class Reference:
+class InitialWeights:
     """Inside, a model has the trained weights that it began with; an adapter that was continued is as it was, too.
 
     Only what is trained is kept twice: with LoRA that is little.

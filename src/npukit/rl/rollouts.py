@@ -17,7 +17,7 @@ from torch import Tensor
 from npukit.errors import NpukitError
 from npukit.llm.config.options import Config
 from npukit.llm.data.collate import Collator, tokens
-from npukit.llm.data.prompts import Prompt, Prompts
+from npukit.llm.data.prompts import RolloutPrompt, RolloutPrompts
 from npukit.llm.tasks.losses.grpo import weight
 from npukit.llm.tasks.task import Log
 from npukit.rl.advantages import advantages
@@ -26,7 +26,7 @@ from npukit.rl.figures import figures_of, times
 from npukit.rl.kept import Kept, view
 from npukit.rl.notes import Notes
 from npukit.rl.sampler import Sampler
-from npukit.rl.samples import Sample, SampleCollator
+from npukit.rl.samples import RolloutSample, SampleCollator
 from npukit.train.data import Batch, Split
 from npukit.train.parallel import Parallel
 from npukit.train.randomness import seed_of
@@ -36,17 +36,22 @@ class GrpoRollouts:
     """The rollouts of a configuration; npukit.train.rollouts says what a trainer asks of them."""
 
     def __init__(
-        self, config: Config, prompts: Prompts, collate: Collator, tokenizer: Any, end_tokens: frozenset[int], log: Log
+        self,
+        config: Config,
+        prompts: RolloutPrompts,
+        collate: Collator,
+        tokenizer: Any,
+        end_tokens: frozenset[int],
+        log: Log,
     ) -> None:
         self._config, self._options, self._prompts, self._log = config, config.grpo, prompts, log
         self._tokenizer, self._end_tokens, self._pad_id = tokenizer, end_tokens, collate.pad_id
-        longest = config.data.cutoff + self._options.max_completion_length
-        self._collate = SampleCollator(collate, longest, self._options.mask_truncated_completions)
+        self._collate = SampleCollator(collate, self._options.mask_truncated_completions)
         accumulation = config.training.accumulation
         self._parts = (self._options.steps_per_generation or accumulation) // accumulation  # steps that share answers
         self.repeats = self._parts * self._options.num_iterations
         self.figures: dict[str, Tensor] = {}
-        self._samples: list[Sample] = []
+        self._samples: list[RolloutSample] = []
         self._kept = Kept(config.training.output)
 
     def rows(self, ranks: int) -> int:
@@ -64,12 +69,8 @@ class GrpoRollouts:
         self._parallel = parallel
         self._split = Split(training.batch_size, training.accumulation, parallel.rank, parallel.world_size)
         self._notes = Notes(self._options, self._collate, parallel, self.repeats)
-        sampler = Sampler(
-            parallel.module, parallel.dtype, self._tokenizer, self._end_tokens, self._options, config.data.cutoff
-        )
+        sampler = Sampler(parallel.module, parallel.dtype, self._tokenizer, self._end_tokens, self._options)
         self._collector = Collector(config, self._prompts, sampler, parallel, self._log)
-        if parallel.is_main and training.resume == "never":
-            self._kept.forget_after(0)
 
     def batches(self, step: int, rows: Batch) -> list[Batch]:
         generation, turn = divmod(step, self.repeats)
@@ -82,11 +83,11 @@ class GrpoRollouts:
         return {"samples": [sample.state_dict() for sample in self._samples] if within else []}
 
     def load_state_dict(self, step: int, state: dict[str, Any]) -> None:
-        self._samples = [Sample.of(each, self._prompts[each["number"]]) for each in state["samples"]]
+        self._samples = [RolloutSample.of(each, self._prompts[each["number"]]) for each in state.get("samples", ())]
         if self._parallel.is_main:
             self._kept.forget_after(step)
 
-    def metrics(self, _model: Any, prompts: Sequence[Prompt]) -> dict[str, float]:
+    def metrics(self, _model: Any, prompts: Sequence[RolloutPrompt]) -> dict[str, float]:
         """The mean reward of one answer to each prompt; `loss` is its negative, of which less is better."""
         seeds = [seed_of(self._config.training.seed, -1, prompt.number) for prompt in prompts]
         samples = self._collector.answer(prompts, seeds, 0)
@@ -94,7 +95,7 @@ class GrpoRollouts:
         reward = float(self._collector.totals(samples).nanmean().nan_to_num(0.0))
         return {"loss": -reward, "reward": reward, "length": sum(len(each.ids) for each in samples) / len(samples)}
 
-    def _generate(self, generation: int, step: int, given: Sequence[Prompt]) -> list[Sample]:
+    def _generate(self, generation: int, step: int, given: Sequence[RolloutPrompt]) -> list[RolloutSample]:
         began, collector = time.perf_counter(), self._collector
         collector.begin()
         wanted = self.rows(self._parallel.world_size)
@@ -114,7 +115,7 @@ class GrpoRollouts:
         self._tell(step + 1, samples)
         return samples
 
-    def _tell(self, step: int, samples: list[Sample]) -> None:
+    def _tell(self, step: int, samples: list[RolloutSample]) -> None:
         if not self._parallel.is_main:
             return
         self._kept.add(step, samples, self._collector.names, self._collector.totals(samples).tolist())

@@ -1,4 +1,4 @@
-"""Sample answers from the model that is trained, with the inference engine on its own modules."""
+"""RolloutSample answers from the model that is trained, with the inference engine on its own modules."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import torch
 from npukit.inference.engine import Engine, EngineOptions, Request, SamplingParams
 from npukit.launch.abilities import abilities
 from npukit.llm.config.reinforcement import GrpoOptions
-from npukit.llm.data.prompts import Prompt
-from npukit.rl.samples import Sample
+from npukit.llm.data.prompts import RolloutPrompt
+from npukit.rl.samples import RolloutSample
 
 
 class Sampler:
@@ -21,16 +21,15 @@ class Sampler:
     """
 
     def __init__(
-        self, model: Any, dtype: torch.dtype, tokenizer: Any, ends: frozenset[int], options: GrpoOptions, cutoff: int
+        self, model: Any, dtype: torch.dtype, tokenizer: Any, ends: frozenset[int], options: GrpoOptions
     ) -> None:
-        """`dtype` is the type that the model computes in, `ends` end an answer, `cutoff` is the longest prompt."""
+        """`dtype` is the type that the model computes in, and `ends` are the tokens that end an answer."""
         self._model = model.get_base_model() if hasattr(model, "get_base_model") else model
         self._tokenizer, self._end_tokens, self._dtype, self._options = tokenizer, ends, dtype, options
-        self._longest = cutoff + options.max_completion_length
         self._engine: Engine | None = None
 
     @torch.no_grad()
-    def sample(self, prompts: Sequence[Prompt], seeds: Sequence[int]) -> list[Sample]:
+    def sample(self, prompts: Sequence[RolloutPrompt], seeds: Sequence[int]) -> list[RolloutSample]:
         """An answer to each prompt; those to the same prompt follow each other, and share its cache."""
         if not prompts:
             return []
@@ -38,7 +37,7 @@ class Sampler:
         # A graph would keep the weights that autocast has turned into another type.
         caches = not abilities(device).records_graphs
         with torch.autocast(device.type, self._dtype, enabled=self._dtype != torch.float32, cache_enabled=caches):
-            engine = self._awake(len(prompts))
+            engine = self._awake(len(prompts), max(len(prompt.ids) for prompt in prompts))
             try:
                 answers = engine.generate([self._request(*each) for each in zip(prompts, seeds, strict=True)])
             finally:
@@ -49,19 +48,21 @@ class Sampler:
                 raise answer.error
         return [self._sample(prompt, answer) for prompt, answer in zip(prompts, answers, strict=True)]
 
-    def _awake(self, answers: int) -> Engine:
-        if self._engine is not None:
+    def _awake(self, answers: int, prompt: int) -> Engine:
+        """An engine for so many answers after prompts of so many tokens: the kept one, if it is large enough."""
+        longest = prompt + self._options.max_completion_length
+        if self._engine is not None and self._engine.longest >= longest:
             self._engine.wake_up()
             return self._engine
         options = EngineOptions(
-            max_model_len=self._longest,
+            max_model_len=longest,
             max_num_seqs=min(self._options.max_num_seqs, answers),
             gpu_memory_utilization=self._options.cache_share,
             compile=False,
         )
         return Engine(self._model, options, trained_in=self._dtype)
 
-    def _request(self, prompt: Prompt, seed: int) -> Request:
+    def _request(self, prompt: RolloutPrompt, seed: int) -> Request:
         options = self._options
         sampling = SamplingParams(
             max_tokens=options.max_completion_length,
@@ -77,9 +78,9 @@ class Sampler:
         )
         return Request(prompt.ids, sampling)
 
-    def _sample(self, prompt: Prompt, answer: Any) -> Sample:
+    def _sample(self, prompt: RolloutPrompt, answer: Any) -> RolloutSample:
         ids = answer.ids
         told = ids[:-1] if answer.finish == "stop" else ids
         text = self._tokenizer.decode(told, skip_special_tokens=True)
         logprobs = np.array([token.logprob for token in answer.tokens], dtype=np.float32)
-        return Sample(prompt, np.array(ids, dtype=np.int64), logprobs, text, is_cut=answer.finish == "length")
+        return RolloutSample(prompt, np.array(ids, dtype=np.int64), logprobs, text, is_cut=answer.finish == "length")

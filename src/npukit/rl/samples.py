@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from npukit.llm.data.collate import Collator
-from npukit.llm.data.prompts import Prompt
+from npukit.llm.data.prompts import RolloutPrompt
 from npukit.llm.data.rows import IGNORED
 
 Floats = NDArray[np.float32]
@@ -21,10 +21,10 @@ NOTED = ("old", "reference", "learns")
 
 
 @dataclass
-class Sample:
+class RolloutSample:
     """An answer: its tokens, how likely they were to the sampler, and what became of it."""
 
-    prompt: Prompt
+    prompt: RolloutPrompt
     ids: NDArray[np.int64]
     sampled: Floats
     text: str
@@ -41,7 +41,7 @@ class Sample:
         return {**plain, **tokens, "advantage": self.advantage, "noted": arrays}
 
     @classmethod
-    def of(cls, state: Mapping[str, Any], prompt: Prompt) -> Sample:
+    def of(cls, state: Mapping[str, Any], prompt: RolloutPrompt) -> RolloutSample:
         """What `state_dict` returned, as a sample again."""
         noted = {name: each.numpy() for name, each in state["noted"].items()}
         plain = {name: state[name] for name in ("text", "is_cut", "rewards", "advantage")}
@@ -57,15 +57,12 @@ class SampleCollator:
     """
 
     collate: Collator
-    longest: int  # the most tokens that a prompt and its answer can have
     masks_cut: bool  # answers that were cut off do not count
 
-    def __call__(self, samples: Sequence[Sample]) -> dict[str, Any]:
+    def __call__(self, samples: Sequence[RolloutSample]) -> dict[str, Any]:
         rows = [_row(sample) for sample in samples]
         batch = self.collate(rows)
         starts = [0, *batch["row_ends"]] if self.collate.joined else range(0, 1 << 62, batch["input_ids"].shape[1])
-        if self.collate.joined:
-            batch["max_length"] = self.longest
         before = [start + len(each.prompt.ids) - 1 for start, each in zip(starts, samples, strict=False)]
         lengths = [len(sample.ids) for sample in samples]
         places = [np.arange(first, first + length) for first, length in zip(before, lengths, strict=True)]
@@ -83,7 +80,7 @@ class SampleCollator:
         return batch | {name: _table([each.noted[name] for each in samples], torch.float32) for name in named}
 
 
-def _row(sample: Sample) -> dict[str, Any]:
+def _row(sample: RolloutSample) -> dict[str, Any]:
     prompt = np.asarray(sample.prompt.ids, dtype=np.int64)
     labels = np.concatenate([np.full(len(prompt), IGNORED), sample.ids])
     return {"input_ids": np.concatenate([prompt, sample.ids]), "labels": labels}

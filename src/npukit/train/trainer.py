@@ -289,8 +289,8 @@ class Trainer:
             checkpoints.best_step = self._best.step
             self._watch.load_state_dict(state["watch"])
             load_random_state(state["random"], parallel.device)
-            if self._rollouts:
-                self._rollouts.load_state_dict(found.step, state["rollouts"])
+        if self._rollouts:
+            self._rollouts.load_state_dict(self.step, state["rollouts"] if found else {})
         self._steps = self._data.steps(self._position)
         changes = checkpoints.changes_since(found) if found else []
         self._watch.began(self.step, found.folder if found else None, str(parallel.precision), changes)

@@ -301,6 +301,48 @@ def test_preferences(flags: str, expected: dict[str, object]) -> None:
     assert found | expected == found
 
 
-def test_what_needs_generation_is_refused_by_name() -> None:
-    with pytest.raises(NpukitError, match="rlhf_type grpo is not supported yet"):
-        swift(f"{SFT} --rlhf_type grpo", "rlhf")
+def test_grpo() -> None:
+    flags = """--rlhf_type grpo --reward_funcs format mine --external_plugins plugin.py --reward_weights 1 2 --top_k -1
+        --use_vllm true --vllm_mode colocate --vllm_gpu_memory_utilization 0.4 --sleep_level 1 --offload_model true
+        --loss_type dapo --epsilon_high 0.28 --overlong_filter true --dynamic_sample true --num_generations 4
+        --generation_batch_size 16 --max_completion_length 128 --scale_rewards batch --gradient_accumulation_steps 2"""
+    Path("plugin.py").write_text("")
+    reading = swift(f"{SFT} {flags} --per_device_train_batch_size 4".replace("\n", " "), "rlhf")
+    found = reading.config.grpo.model_dump(exclude_defaults=True)
+    assert reading.config.task == "grpo" and reading.config.rewards.weights == (1.0, 2.0)
+    assert reading.config.rewards.plugins == (Path("plugin.py"),)
+    assert found == {
+        "beta": 0.04,
+        "dynamic_sample": True,
+        "epsilon_high": 0.28,
+        "mask_truncated_completions": True,
+        "max_completion_length": 128,
+        "num_generations": 4,
+        "scale_rewards": "batch",
+        "steps_per_generation": 4,
+        "temperature": 0.9,
+    }
+    assert any("vllm_mode" in note and "weights that are trained" in note for note in reading.notes)
+    rloo = swift(f"{SFT} --rlhf_type grpo --reward_funcs format --advantage_estimator rloo", "rlhf").config.grpo
+    assert (rloo.loss_type, rloo.kl_in_reward, rloo.scale_rewards) == ("grpo", True, "none")
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        ("--reward_funcs format --deepspeed zero3", "task grpo samples with the whole weights on each device"),
+        ("--reward_funcs format --multi_turn_scheduler tips", "answers of several turns are not sampled yet"),
+        ("--reward_funcs format --external_plugins none.py", "there is no Python file none.py"),
+        ("--reward_funcs soft_overlong", "soft_overlong needs it"),
+        ("--loss_type real --reward_funcs format", "loss_type must be one of grpo"),
+        ("", "task grpo needs rewards"),
+    ],
+)
+def test_what_grpo_cannot_do_is_refused_by_name(flags: str, sentence: str) -> None:
+    with pytest.raises(NpukitError, match=sentence):
+        swift(f"{SFT} --rlhf_type grpo {flags}", "rlhf")
+
+
+def test_what_needs_a_value_model_or_a_teacher_is_refused_by_name() -> None:
+    with pytest.raises(NpukitError, match="rlhf_type ppo is not supported yet"):
+        swift(f"{SFT} --rlhf_type ppo", "rlhf")

@@ -71,7 +71,7 @@ def models_page() -> str:
         "For example, Qwen3-30B-A3B is a `qwen3_moe`: the family is supported; "
         "this model itself was not run. Serving uses one card; `--engine vllm` is for models that need several.",
         "",
-        "Models of video or audio can be neither trained nor served; GRPO and PPO are not supported.",
+        "Models of video or audio can be neither trained nor served; PPO is not supported.",
         "",
         "## Known by name",
         "",

@@ -37,7 +37,7 @@ class PromptRow:
         return [Encoded(np.concatenate([found.tokens, [SEPARATOR], rest]).astype(np.int32), found.was_cut)]
 
 
-class Prompt(NamedTuple):
+class RolloutPrompt(NamedTuple):
     """A prompt as an example: its number in the data, its tokens, and what reward functions are told of it."""
 
     number: int
@@ -46,7 +46,7 @@ class Prompt(NamedTuple):
     columns: dict[str, Any]
 
 
-class Prompts:
+class RolloutPrompts:
     """Rows as prompts."""
 
     def __init__(self, rows: Chosen) -> None:
@@ -55,7 +55,7 @@ class Prompts:
     def __len__(self) -> int:
         return len(self._rows)
 
-    def __getitem__(self, number: int) -> Prompt:
+    def __getitem__(self, number: int) -> RolloutPrompt:
         import numpy as np
 
         from npukit.llm.data.encode import SEPARATOR
@@ -63,4 +63,4 @@ class Prompts:
         tokens = self._rows.tokens(number)
         at = int(np.flatnonzero(tokens == SEPARATOR)[0])
         rest = json.loads(tokens[at + 1 :].astype(np.uint8).tobytes())
-        return Prompt(number, tuple((~tokens[:at]).tolist()), rest["messages"], rest["columns"])
+        return RolloutPrompt(number, tuple((~tokens[:at]).tolist()), rest["messages"], rest["columns"])

@@ -7,12 +7,15 @@ from functools import partial
 from typing import Any, ClassVar
 
 from npukit.llm.config.options import Config, DataOptions
-from npukit.llm.data.layout import question_of, refuse_media
+from npukit.llm.data.layout import question_of
+from npukit.llm.data.media import with_tags
 from npukit.llm.data.prompts import PromptRow
 from npukit.llm.data.row import BadRow, Layout, Row
 from npukit.llm.tasks.task import Learning, Task
 
 NOT_COLUMNS = ("messages", "conversations", "conversation")  # reward functions are told the messages besides
+
+WHOLE = ("ddp", "zero1", "zero2")  # ways to share the work in which each device has all weights
 
 
 class GRPO(Task):
@@ -34,8 +37,12 @@ class GRPO(Task):
                 "rewards.functions",
                 "task grpo needs rewards: functions, Python files (plugins) or models.",
             )
-        if training.parallel != "ddp":
-            yield "training.parallel", "task grpo samples with whole weights on each device: set training.parallel=ddp."
+        if training.parallel not in WHOLE:
+            text = f"task grpo samples with the whole weights on each device: use {', '.join(WHOLE)}."
+            yield "training.parallel", text
+        for file in rewards.plugins:
+            if not file.is_file():
+                yield "rewards.plugins", f"there is no Python file {file}."
         if training.sequence_parallel > 1:
             yield "training.sequence_parallel", "task grpo does not share rows: set training.sequence_parallel=1."
         if rewards.weights and rewards.functions:
@@ -61,7 +68,9 @@ class GRPO(Task):
         return data.model_copy(update={"packing": False, "last_answer_only": True, "train_on_prompt": False})
 
     def row(self, row: dict[str, Any], layout: Layout) -> Row:
-        refuse_media(row)
+        row, images = with_tags(row)
+        if images:
+            raise BadRow(f"has images; task {self.name} reads text only")
         question = question_of(row, layout)
         while question and question[-1]["role"] == "assistant":  # the model gives its own
             question = question[:-1]
@@ -83,10 +92,10 @@ class GRPO(Task):
                 module.p = 0.0
 
     def learning(self, config: Config, train: Any, validation: Any, collate: Any) -> Learning:
-        from npukit.llm.data.prompts import Prompts
+        from npukit.llm.data.prompts import RolloutPrompts
         from npukit.llm.tasks.losses.grpo import grpo_loss
 
-        prompts, held_out = (rows if rows is None else Prompts(rows) for rows in (train, validation))
+        prompts, held_out = (rows if rows is None else RolloutPrompts(rows) for rows in (train, validation))
         as_they_are: Any = list  # a batch is made of them once the model has answered
         return Learning(prompts, held_out, as_they_are, partial(grpo_loss, options=config.grpo), len, len)
 

@@ -14,7 +14,7 @@ SHOWN = 200  # characters of an answer
 
 
 @dataclass(frozen=True)
-class Answers:
+class AnswerBatch:
     """Answers to prompts, with the columns of the rows that the prompts came from."""
 
     prompts: Sequence[Messages]
@@ -26,10 +26,10 @@ class Answers:
     def __len__(self) -> int:
         return len(self.texts)
 
-    def only(self, number: int) -> Answers:
+    def only(self, number: int) -> AnswerBatch:
         """One answer alone."""
         at = slice(number, number + 1)
-        return Answers(self.prompts[at], self.texts[at], self.ids[at], self.columns[at], self.step)
+        return AnswerBatch(self.prompts[at], self.texts[at], self.ids[at], self.columns[at], self.step)
 
 
 @dataclass(frozen=True)

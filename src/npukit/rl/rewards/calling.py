@@ -12,7 +12,7 @@ from typing import Any
 from npukit.errors import NpukitError
 from npukit.llm.config.nearest import nearest
 from npukit.llm.config.reinforcement import GrpoOptions, RewardOptions
-from npukit.rl.rewards.answers import Answers, Kind, RewardProblem, Scores
+from npukit.rl.rewards.answers import AnswerBatch, Kind, RewardProblem, Scores
 from npukit.rl.rewards.functions import built_in
 from npukit.rl.rewards.plugin import PluginFunction, load_plugins, missing
 
@@ -46,7 +46,7 @@ def check_columns(functions: Functions, columns: Sequence[str]) -> None:
             raise NpukitError(f"The reward function {name} needs the column {lacking[0]}; the data has {has}.")
 
 
-def score(name: str, function: Callable[[Answers], Any], answers: Answers) -> Scores:
+def score(name: str, function: Callable[[AnswerBatch], Any], answers: AnswerBatch) -> Scores:
     """The rewards of all answers. Where a function fails, it is asked about each answer alone, to find the one that it
     fails for.
     """
@@ -60,7 +60,7 @@ def score(name: str, function: Callable[[Answers], Any], answers: Answers) -> Sc
     return _numbers(name, returned, answers)
 
 
-def _called(function: Callable[[Answers], Any], answers: Answers) -> Any:
+def _called(function: Callable[[AnswerBatch], Any], answers: AnswerBatch) -> Any:
     returned = function(answers)
     return asyncio.run(_awaited(returned)) if inspect.isawaitable(returned) else returned
 
@@ -69,7 +69,7 @@ async def _awaited(returned: Awaitable[Any]) -> Any:
     return await returned
 
 
-def _numbers(name: str, returned: Any, answers: Answers) -> Scores:
+def _numbers(name: str, returned: Any, answers: AnswerBatch) -> Scores:
     try:
         values = None if isinstance(returned, str | bytes | dict) else list(returned)
     except TypeError:
@@ -102,10 +102,10 @@ def _number(value: Any) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def _none(answers: Answers, problem: RewardProblem) -> Scores:
+def _none(answers: AnswerBatch, problem: RewardProblem) -> Scores:
     return Scores([math.nan] * len(answers), [problem])
 
 
-def failed(name: str, kind: Kind, sentence: str, answers: Answers) -> Scores:
+def failed(name: str, kind: Kind, sentence: str, answers: AnswerBatch) -> Scores:
     """No rewards at all."""
     return _none(answers, RewardProblem(name, kind, sentence))

@@ -14,12 +14,12 @@ from npukit.llm.hub import Hub
 from npukit.llm.models.adapter import apply_adapter
 from npukit.llm.models.folder import find_parts
 from npukit.llm.models.loading import load_model, load_tokenizer, locate
-from npukit.rl.rewards.answers import Answers
+from npukit.rl.rewards.answers import AnswerBatch
 
 ROWS = 16  # answers that are scored at once
 
 
-class RewardModel:
+class ScoringModel:
     """Scores conversations; it is on the device beside the model that learns."""
 
     def __init__(self, path: str, hub: Hub, device: torch.device, dtype: torch.dtype) -> None:
@@ -38,7 +38,7 @@ class RewardModel:
         self._model = model.to(device).eval().requires_grad_(False)
 
     @torch.no_grad()
-    def score(self, answers: Answers) -> list[float]:
+    def score(self, answers: AnswerBatch) -> list[float]:
         """The score of each answer after its prompt."""
         told = [
             [*prompt, {"role": "assistant", "content": text}]

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from npukit.errors import NpukitError
-from npukit.rl.rewards.answers import Answers
+from npukit.rl.rewards.answers import AnswerBatch
 
 PACKAGE = "swift"
 REGISTRIES = ("swift.rewards", "swift.plugin", "swift.plugin.orm", "swift.rewards.orm")
@@ -33,12 +33,12 @@ class PluginFunction:
     call: Callable[..., Any]
     is_trl: bool
 
-    def __call__(self, answers: Answers) -> Any:
+    def __call__(self, answers: AnswerBatch) -> Any:
         """Its rewards for some answers, or an awaitable of them."""
         return self.call(**accepted(self.call, arguments(answers, self.is_trl)))
 
 
-def arguments(answers: Answers, is_trl: bool) -> dict[str, Any]:
+def arguments(answers: AnswerBatch, is_trl: bool) -> dict[str, Any]:
     """All that a function may ask for: the columns of the data, and what is known of the answers."""
     names = dict.fromkeys(name for row in answers.columns for name in row)
     columns = {name: [row.get(name) for row in answers.columns] for name in names}
@@ -71,7 +71,7 @@ def accepted(function: Callable[..., Any], given: dict[str, Any]) -> dict[str, A
 
 def missing(function: Callable[..., Any], columns: Sequence[str]) -> list[str]:
     """The arguments that a function must have and the data does not."""
-    known = {*columns, *arguments(Answers([], [], [], []), False)}
+    known = {*columns, *arguments(AnswerBatch([], [], [], []), False)}
     needed = inspect.signature(function).parameters.values()
     usual = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     must = (each.name for each in needed if each.kind in usual and each.default is each.empty)

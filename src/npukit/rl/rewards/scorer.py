@@ -14,7 +14,7 @@ from npukit.errors import NpukitError
 from npukit.llm.config.reinforcement import GrpoOptions, RewardOptions
 from npukit.packages import require
 from npukit.rl.rewards import worker
-from npukit.rl.rewards.answers import Answers, RewardProblem, Scores
+from npukit.rl.rewards.answers import AnswerBatch, RewardProblem, Scores
 from npukit.rl.rewards.calling import failed
 from npukit.rl.rewards.functions import NEEDS
 
@@ -25,7 +25,7 @@ class Scorer:
     """The reward functions of a configuration. `columns` are those that the data has.
 
     >>> with Scorer(RewardOptions(functions=["format"]), GrpoOptions(), []) as scorer:
-    ...     scorer.score(Answers([[]], ["<think></think><answer></answer>"], [[1]], [{}]))
+    ...     scorer.score(AnswerBatch([[]], ["<think></think><answer></answer>"], [[1]], [{}]))
     ([[1.0]], [])
     """
 
@@ -42,7 +42,7 @@ class Scorer:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def score(self, answers: Answers) -> tuple[list[list[float]], list[RewardProblem]]:
+    def score(self, answers: AnswerBatch) -> tuple[list[list[float]], list[RewardProblem]]:
         """The rewards of each answer by each function, NaN where there is none, and what went wrong."""
         found = [self._score(name, answers) for name in self.names]
         rewards = [list(row) for row in zip(*(each.rewards for each in found), strict=True)]
@@ -55,7 +55,7 @@ class Scorer:
             self._process.communicate()
             self._process = None
 
-    def _score(self, name: str, answers: Answers) -> Scores:
+    def _score(self, name: str, answers: AnswerBatch) -> Scores:
         if not len(answers):
             return Scores([])
         if self._process is None:

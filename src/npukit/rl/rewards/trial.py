@@ -12,7 +12,7 @@ from typing import Any
 from npukit.errors import NpukitError
 from npukit.llm.config.reinforcement import GrpoOptions, RewardOptions
 from npukit.llm.data.files import read_file
-from npukit.rl.rewards.answers import Answers, RewardProblem
+from npukit.rl.rewards.answers import AnswerBatch, RewardProblem
 from npukit.rl.rewards.scorer import Scorer
 
 ANSWERS = ("completion", "response", "output", "answer")  # columns that may hold an answer
@@ -45,7 +45,7 @@ def try_rewards(options: RewardOptions, data: Path, rows: int = 8, grpo: GrpoOpt
     columns = [{name: value for name, value in record.items() if name not in TURNS} for record in records]
     ids = [list(range(len(text.split()))) for text in texts]  # words stand for tokens: no model has been chosen yet
     with Scorer(options, grpo or GrpoOptions(), list(columns[0])) as scorer:
-        scored, problems = scorer.score(Answers([prompt for prompt, _ in found], texts, ids, columns))
+        scored, problems = scorer.score(AnswerBatch([prompt for prompt, _ in found], texts, ids, columns))
     rewards = [[None if math.isnan(each) else each for each in row] for row in scored]
     means = [_mean([each for each in column if each is not None]) for column in zip(*rewards, strict=True)]
     return RewardTrial(scorer.names, rewards, means, texts, problems)

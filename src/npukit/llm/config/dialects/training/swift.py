@@ -15,6 +15,7 @@ from npukit.llm.config.dialects.table import Dialect, load
 from npukit.llm.config.dialects.training import transformers
 from npukit.llm.config.dialects.training.optimizers import optimizer
 from npukit.llm.config.dialects.training.swift_data import datasets, validation
+from npukit.llm.config.dialects.training.swift_grpo import grpo, is_grpo
 from npukit.llm.config.dialects.training.swift_heads import head, head_of
 from npukit.llm.config.dialects.training.swift_tuning import TUNING
 from npukit.llm.config.dialects.training.transformers import TABLE, Translated
@@ -24,6 +25,8 @@ from npukit.llm.start import nodes_of
 
 
 def task(values: Values) -> Translated:
+    if is_grpo(values):
+        return {"task": "grpo"}
     if values.verb == "rlhf":
         return {"task": _method(values)[0]}
     if (kind := head_of(values)) is not None:
@@ -35,7 +38,7 @@ def task(values: Values) -> Translated:
     return {"task": values.verb}
 
 
-LATER = ("ppo", "grpo", "gkd")
+LATER = ("ppo", "gkd")
 # What --rlhf_type is here: the task, its loss, and ms-swift's default of beta.
 METHODS = {
     "dpo": ("dpo", "sigmoid", 0.1),
@@ -49,14 +52,17 @@ METHODS = {
 
 def _method(values: Values) -> tuple[str, str, float]:
     if values.get("rlhf_type") in LATER:
-        kinds = ", ".join(METHODS)
+        kinds = ", ".join((*METHODS, "grpo"))
         raise RefusedValue("rlhf_type", f"rlhf_type {values.get('rlhf_type')} is not supported yet: {kinds} are.")
-    found: tuple[str, str, float] = values.choice("rlhf_type", METHODS, otherwise="dpo")
+    known = {**METHODS, "grpo": ("grpo", "", 0.04)}
+    found: tuple[str, str, float] = values.choice("rlhf_type", known, otherwise="dpo")
     return found
 
 
 def preference(values: Values) -> Translated:
     """The loss of preferences and its numbers."""
+    if is_grpo(values):
+        return {}
     if values.verb != "rlhf":
         if head_of(values) is None and values.get("loss_type") not in (None, "cross_entropy"):
             raise RefusedValue("loss_type", f"loss_type {values.get('loss_type')} is not supported: leave it out.")
@@ -166,7 +172,7 @@ def template(values: Values) -> Translated:
 
 def cutoff(values: Values) -> Translated:
     strategies = {"delete": "drop", "right": "cut", "left": "cut_start", "split": "split"}
-    usual = "split" if values.verb == "pt" else "delete"
+    usual = "split" if values.verb == "pt" else "left" if is_grpo(values) else "delete"
     strategy = values.choice("truncation_strategy", strategies, otherwise=usual)
     length = values.get("max_length") or _of_config(str(values.get("model", "")), "max_position_embeddings")
     if length is None:
@@ -234,7 +240,7 @@ def folder(values: Values) -> Translated:
 
 
 def packing(values: Values) -> Translated:
-    if not values.flag("packing"):
+    if not values.flag("packing") and not is_grpo(values):
         values.notes.append("packing: off, as in ms-swift; --packing true is several times faster on short rows")
     return {"data.packing": values.flag("packing")}
 
@@ -291,9 +297,11 @@ def resume(values: Values) -> Translated:
 
 
 def accumulation(values: Values) -> Translated:
-    """Where it is not given, a step has 16 rows or a few more."""
+    """Where it is not given, a step has 16 rows or a few more; of GRPO one batch."""
     if (given := values.get("gradient_accumulation_steps")) is not None:
         return {"training.accumulation": given}
+    if is_grpo(values):
+        return {"training.accumulation": 1}
     rows = values.number("per_device_train_batch_size", 1) * values.ranks
     return {"training.accumulation": max(1, math.ceil(16 / max(1, rows)))}
 
@@ -305,6 +313,6 @@ def learning_rate(values: Values) -> Translated:
 
 OWN = (task, preference, head, hub, dtype, adapter, template, system, cutoff, datasets, validation, evaluation, shuffle)
 ALSO = (bad_rows, folder, packing, loss_on, tool_format, output, resume, images)
-MORE = (new_tokens, rope, optimizer, accumulation, learning_rate)
+MORE = (new_tokens, rope, grpo, optimizer, accumulation, learning_rate)
 FUNCTIONS = {each.__name__: each for each in (*OWN, *ALSO, *MORE, *TUNING)}
 SWIFT = Dialect("ms-swift", load(TABLE, "training/swift"), {**transformers.FUNCTIONS, **FUNCTIONS})

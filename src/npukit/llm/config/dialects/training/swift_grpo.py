@@ -1,0 +1,65 @@
+"""ms-swift's flags of GRPO that cannot be taken word for word."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from npukit.llm.config.dialects.values import RefusedValue, Values
+
+LOSSES = ("grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo")
+# How advantages are scaled, and whether the distance is part of the reward, where neither is given.
+ESTIMATORS = {"grpo": ("group", False), "rloo": ("none", True), "reinforce_plus_plus": ("batch", True)}
+SAMPLING = ("temperature", "top_k", "top_p", "repetition_penalty", "max_completion_length")
+
+
+def is_grpo(values: Values) -> bool:
+    """Whether this is reinforcement learning."""
+    return values.verb == "rlhf" and values.get("rlhf_type") == "grpo"
+
+
+def grpo(values: Values) -> dict[str, Any]:
+    """How answers are sampled, compared and learnt from; of other methods only that sampling has no effect."""
+    if not is_grpo(values):
+        if given := [key for key in SAMPLING if key in values.given]:
+            values.notes.append(f"{', '.join(given)}: only for generation")
+        if values.words("external_plugins"):
+            raise RefusedValue(
+                "external_plugins", "external_plugins is not supported: write a script with npukit.train.Trainer."
+            )
+        return {}
+    scale, in_reward = values.choice("advantage_estimator", ESTIMATORS, otherwise="grpo")
+    kinds = values.words("loss_type")
+    top_k = int(values.number("top_k", -1))
+    return {
+        "grpo.loss_type": values.choice("loss_type", {each: each for each in LOSSES}, kinds[0] if kinds else "grpo"),
+        "grpo.beta": values.number("beta", 0.04),
+        "grpo.kl_in_reward": values.flag("kl_in_reward", in_reward),
+        "grpo.scale_rewards": _scale(values, scale),
+        "grpo.temperature": values.number("temperature", 0.9),
+        "grpo.top_k": max(top_k, 0),
+        "grpo.top_p": values.number("top_p", 1.0),
+        "grpo.repetition_penalty": values.number("repetition_penalty", 1.0),
+        "grpo.max_completion_length": int(values.number("max_completion_length", 512)),
+        "rewards.plugins": values.words("external_plugins"),
+        **_generation(values),
+    }
+
+
+def _scale(values: Values, usual: str) -> str:
+    """Older versions had true and false."""
+    word = values.get("scale_rewards", usual)
+    if isinstance(word, bool) or str(word).lower() in ("true", "false"):
+        return "group" if str(word).lower() == "true" else "none"
+    kinds = ("group", "batch", "none", "gdpo")
+    return str(values.choice("scale_rewards", {each: each for each in kinds}, otherwise=usual))
+
+
+def _generation(values: Values) -> dict[str, Any]:
+    """Answers that are sampled at once, as batches of each device."""
+    if (wanted := values.get("generation_batch_size")) is None:
+        return {}
+    batch = values.number("per_device_train_batch_size", 1) * values.ranks
+    if values.number("generation_batch_size", wanted) % batch:
+        text = f"generation_batch_size must be a multiple of per_device_train_batch_size x ranks, {batch:g}."
+        raise RefusedValue("generation_batch_size", text)
+    return {"grpo.steps_per_generation": int(wanted // batch)}

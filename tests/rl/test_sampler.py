@@ -1,0 +1,86 @@
+"""The sampler: the engine on the modules that are trained."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from npukit.inference.engine import Engine, EngineOptions, Request, SamplingParams
+from npukit.llm.config.options import Config
+from npukit.llm.config.reinforcement import GrpoOptions
+from npukit.llm.data.collate import Collator
+from npukit.llm.data.prompts import RolloutPrompt
+from npukit.llm.finetune.train import make_model
+from npukit.llm.tasks.losses.grpo import log_probabilities
+from npukit.rl.reference import InitialWeights
+from npukit.rl.sampler import Sampler
+from npukit.rl.samples import SampleCollator
+
+
+@pytest.fixture
+def adapted(tiny_qwen2: Path) -> Any:
+    """A model with an adapter that has learnt something."""
+    config = Config(task="grpo", model={"path": str(tiny_qwen2)}, data={"train": "rows.jsonl"})
+    model = make_model(config, str(tiny_qwen2), torch.device("cpu"))
+    torch.manual_seed(1)
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            torch.nn.init.normal_(parameter, std=0.2)
+    return model
+
+
+@pytest.mark.parametrize("joined", [True, False])
+@pytest.mark.parametrize("keep", [True, False])
+def test_the_learner_thinks_what_the_sampler_thought(
+    adapted: Any, tiny_tokenizer: Any, keep: bool, joined: bool
+) -> None:
+    options = GrpoOptions(max_completion_length=12, temperature=0.7, keep_cache=keep)
+    sampler = Sampler(adapted, torch.float32, tiny_tokenizer, frozenset({2}), options)
+    prompts = [RolloutPrompt(0, tuple(range(5, 45)), [], {}), RolloutPrompt(1, (7, 8, 9), [], {})]
+    base = adapted.get_base_model()
+    before = base.config._attn_implementation
+    if not joined:
+        base.set_attn_implementation("sdpa")
+    for _ in range(2):
+        samples = sampler.sample([prompts[0], prompts[0], prompts[1]], [1, 2, 3])
+        assert hasattr(base.model.layers[0].self_attn, "key_cache") == keep
+        batch = SampleCollator(Collator(joined, 0), masks_cut=False)(samples)
+        with torch.no_grad():
+            found, entropy = log_probabilities(adapted, batch, options.temperature)
+        assert ((found - batch["sampled"]) * batch["mask"]).abs().max() < 1e-5
+        assert (entropy > 0).all()
+        with torch.no_grad():  # an update of the learner is one of the sampler
+            for parameter in adapted.parameters():
+                if parameter.requires_grad:
+                    parameter.mul_(0.5)
+    assert samples[0].ids.tolist() != samples[1].ids.tolist()
+    assert base.config._attn_implementation == (before if joined else "sdpa")
+
+
+def test_answers_to_one_prompt_share_its_cache(adapted: Any) -> None:
+    engine = Engine(adapted.get_base_model(), EngineOptions(max_model_len=64, num_blocks=40, block_size=16))
+    sampling = [SamplingParams(max_tokens=4, seed=seed) for seed in range(4)]
+    together = engine.generate([Request(tuple(range(40)), each) for each in sampling])
+    assert engine.stats().reused_tokens == 3 * 32
+    engine.sleep(keep_cache=True)
+    engine.wake_up()
+    alone = [engine.generate([Request(tuple(range(40)), each)])[0] for each in sampling]
+    assert [each.ids for each in alone] == [each.ids for each in together]
+
+
+def test_the_reference_is_the_model_as_it_began(adapted: Any) -> None:
+    ids = torch.arange(5, 25)[None]
+    reference = InitialWeights(adapted)
+    first = adapted(input_ids=ids, position_ids=torch.arange(20)[None], row_ends=(20,)).logits
+    with torch.no_grad():
+        for parameter in adapted.parameters():
+            if parameter.requires_grad:
+                parameter.add_(0.1)
+    moved = adapted(input_ids=ids, position_ids=torch.arange(20)[None], row_ends=(20,)).logits
+    with reference:
+        assert adapted(input_ids=ids, position_ids=torch.arange(20)[None], row_ends=(20,)).logits.equal(first)
+    assert adapted(input_ids=ids, position_ids=torch.arange(20)[None], row_ends=(20,)).logits.equal(moved)
+    assert not moved.equal(first)
