@@ -52,7 +52,7 @@ OF_PEERS = {
     "--max-tokens",  # vLLM and OpenAI
 }  # fmt: skip
 # What these name is each verb's own, and its help says it.
-OWN_HELP = {"--output", "--report", "--format", "--test", "--device", "--dtype", "--dry-run", "--trace-ops"}
+OWN_HELP = {"--data", "--output", "--report", "--format", "--test", "--device", "--dtype", "--dry-run", "--trace-ops"}
 
 
 def every_command() -> Iterator[tuple[str, Any]]:
